@@ -1,0 +1,80 @@
+"""The error tree. Every message says what was expected, what was found, where, and what to do.
+
+::
+
+    DataAuditError                 exit code 2 unless a class says otherwise
+    +-- ConfigError                wrong use: a bad option, config file or path pattern
+    +-- TokenizerError             a tokenizer cannot be found, read or trusted
+    +-- ManifestError              a manifest is absent, damaged or of an unknown schema
+    |   +-- ManifestMismatch       contents and digests disagree                        (1)
+    +-- ClusterError               the Dask cluster cannot do the work                   (3)
+    +-- BuildInterrupted           Ctrl-C or SIGTERM; the state left behind is resumable (130)
+
+A shard that cannot be read is not an exception but a value (:class:`dataaudit.corpus.loss.Loss`): it
+is counted in the ledger and the rest of the corpus is audited.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """The exit codes of every command."""
+
+    PASS = 0
+    BUDGET_EXCEEDED = 1
+    WRONG_USE = 2
+    NOT_EVALUATED = 3
+    NOTHING_EVALUATED = 4
+    INTERRUPTED = 130
+
+
+class DataAuditError(Exception):
+    """Root of all errors that a user can cause or meet; survives pickling across workers.
+
+    Args:
+        message: What was expected, what was found and where.
+        hint: What to do about it, one sentence.
+    """
+
+    exit_code = ExitCode.WRONG_USE
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """Join message and hint on two lines."""
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+
+class ConfigError(DataAuditError):
+    """The command line, the config file or a path in it is wrong."""
+
+
+class TokenizerError(DataAuditError):
+    """A tokenizer cannot be found, read or trusted."""
+
+
+class ManifestError(DataAuditError):
+    """A manifest is absent, damaged or written by an unknown schema version."""
+
+
+class ManifestMismatch(ManifestError):
+    """The contents of a manifest disagree with its digests, or the data with the manifest."""
+
+    exit_code = ExitCode.BUDGET_EXCEEDED
+
+
+class ClusterError(DataAuditError):
+    """The Dask cluster cannot do the work: unreachable, without workers, or without the files."""
+
+    exit_code = ExitCode.NOT_EVALUATED
+
+
+class BuildInterrupted(DataAuditError):
+    """The build was stopped by the user; what was finished is kept."""
+
+    exit_code = ExitCode.INTERRUPTED
