@@ -1,0 +1,1 @@
+"""Shards, readers, text and tokens: everything between files on disk and a :class:`DocBatch`."""

@@ -1,0 +1,95 @@
+"""DocBatch: some consecutive documents of one sub-shard, as Arrow and NumPy arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.tokens import TokenBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocBatch:
+    """``n`` documents in reading order."""
+
+    texts: pa.LargeStringArray
+    """[n] the documents; no nulls, valid UTF-8, offset 0."""
+    rows: np.ndarray
+    """int64[n] record number within the sub-shard, bad records counted; ascending."""
+    source_codes: np.ndarray
+    """int32[n] index into ``source_names``."""
+    source_names: tuple[str, ...]
+    """Sources that occur in this batch, in order of first occurrence."""
+    digests: np.ndarray | None = None
+    """uint8[n, 16] of :func:`dataaudit.corpus.normal.text_digests`, once the scan has computed them."""
+    tokens: TokenBatch | None = None
+    """Token ids of every document, when a stage needs them."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def byte_offsets(self) -> np.ndarray:
+        """int64[n + 1] offsets of the documents in :meth:`byte_values`."""
+        if len(self.texts) == 0:
+            return np.zeros(1, dtype=np.int64)
+        return np.frombuffer(self.texts.buffers()[1], dtype=np.int64, count=len(self.texts) + 1)
+
+    def num_bytes(self) -> np.ndarray:
+        """int64[n] UTF-8 bytes of each document."""
+        return np.diff(self.byte_offsets())
+
+    def num_tokens(self) -> np.ndarray:
+        """int64[n] tokens of each document."""
+        assert self.tokens is not None, "a stage that counts tokens has to say needs_tokens"
+        return np.diff(self.tokens.offsets)
+
+    def sources(self) -> pa.DictionaryArray:
+        """[n] source of each document."""
+        return pa.DictionaryArray.from_arrays(
+            pa.array(self.source_codes), pa.array(self.source_names, pa.string())
+        )
+
+
+class BatchBuilder:
+    """Collects documents until a batch is full.
+
+    Args:
+        max_bytes: Text bytes after which a batch is full; one document may exceed it.
+        max_documents: Documents after which a batch is full.
+    """
+
+    def __init__(self, max_bytes: int, max_documents: int = 65_536) -> None:
+        self._max_bytes = max_bytes
+        self._max_documents = max_documents
+        self._clear()
+
+    def _clear(self) -> None:
+        self._texts: list[str] = []
+        self._rows: list[int] = []
+        self._codes: list[int] = []
+        self._names: dict[str, int] = {}
+        self._size = 0
+
+    def add(self, text: str, row: int, source: str, size: int) -> bool:
+        """Add a document of about ``size`` bytes; True when the batch is full."""
+        self._texts.append(text)
+        self._rows.append(row)
+        self._codes.append(self._names.setdefault(source, len(self._names)))
+        self._size += size
+        return self._size >= self._max_bytes or len(self._texts) >= self._max_documents
+
+    def take(self) -> DocBatch:
+        """Return what was collected and start anew."""
+        batch = DocBatch(
+            texts=pa.array(self._texts, pa.large_string()),
+            rows=np.array(self._rows, dtype=np.int64),
+            source_codes=np.array(self._codes, dtype=np.int32),
+            source_names=tuple(self._names),
+        )
+        self._clear()
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._texts)

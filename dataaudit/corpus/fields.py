@@ -1,0 +1,61 @@
+"""Which field of a record is the text and which the source: resolved once per shard.
+
+A dotted path ``meta.text`` is tried as a column of that exact name first, then as a field inside a nested
+record. A source is a string; null or absent is the source :data:`NO_SOURCE`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from dataaudit.config import SourceRule
+from dataaudit.corpus.loss import Reason, ShardUnreadable
+
+NO_SOURCE = "(none)"
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldRule:
+    """What a reader needs to know of a shard's columns; part of the key of its partials."""
+
+    text: str
+    """Column or dotted path of the text."""
+    source_column: str | None
+    """Column or dotted path of the source, or None when it is the same for the whole shard."""
+    source_constant: str
+    """The source when there is no column for it."""
+    max_record_bytes: int
+    """Longest record that is read."""
+
+
+def field_rule(text: str, source: SourceRule, uri: str, *, max_record_bytes: int) -> FieldRule:
+    """Resolve a split's rules for one shard.
+
+    Raises:
+        ShardUnreadable: The URI does not match the pattern that should give the source.
+    """
+    constant = source.constant or NO_SOURCE
+    if source.pattern is not None:
+        match = re.search(source.pattern, uri)
+        if match is None or not match.group("source"):
+            raise ShardUnreadable(Reason.PATTERN_MISMATCH)
+        constant = match.group("source")
+    return FieldRule(
+        text=text, source_column=source.column, source_constant=constant, max_record_bytes=max_record_bytes
+    )
+
+
+def look_up(record: dict[str, Any], path: str) -> Any:
+    """Return the value at a dotted path, or None when it is absent."""
+    value = record.get(path, _MISSING)
+    if value is not _MISSING or "." not in path:
+        return None if value is _MISSING else value
+    current: Any = record
+    for name in path.split("."):
+        if not isinstance(current, dict):
+            return None
+        current = current.get(name)
+    return current

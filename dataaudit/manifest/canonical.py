@@ -1,0 +1,112 @@
+"""Canonical forms: JSON by RFC 8785, and a digest of a table's rows that no encoding can change.
+
+A table's digest is the sha256 of, in this order:
+
+1. the RFC 8785 JSON of ``[[[name, type], ...], number_of_rows]`` and one line feed;
+2. for every column, structs replaced by their fields (``scope.split``): one byte a row, 1 where there is
+   a value and 0 where it is null; then the values:
+
+   * numbers and booleans: little-endian, at their own width (booleans one byte), nulls as zeros,
+   * strings: their UTF-8 lengths as int64 (null 0), then all bytes one after another,
+   * lists: their lengths as int64 (null 0), then the items as a column of their own.
+
+Rows are sorted by the table's key, then by every other column that is not a list, ascending, nulls last,
+strings by bytes. Floats are rounded to 12 significant digits before they get here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import rfc8785
+
+from dataaudit.manifest.tables import TableSpec
+
+
+def canonical_json(value: Any) -> bytes:
+    """Return RFC 8785 bytes of plain JSON values.
+
+    Raises:
+        ValueError: An integer beyond 2^53 - 1, NaN, an infinity or a lone surrogate.
+    """
+    return rfc8785.dumps(value)
+
+
+def digest_json(value: Any) -> str:
+    """Return ``sha256:<hex>`` of the canonical JSON of ``value``."""
+    return f"sha256:{hashlib.sha256(canonical_json(value)).hexdigest()}"
+
+
+def sorted_table(table: pa.Table, spec: TableSpec) -> pa.Table:
+    """Return the rows in canonical order with exactly the columns and types of ``spec``.
+
+    Raises:
+        ValueError: A null where the schema allows none.
+    """
+    table = table.select(spec.schema.names).cast(spec.schema).combine_chunks()
+    for field in spec.schema:
+        if not field.nullable and table.column(field.name).null_count:
+            raise ValueError(f"table {spec.name}: null in column {field.name}")
+    if table.num_rows < 2:
+        return table
+    flat = {name: column for name, column in flat_columns(table) if not pa.types.is_list(column.type)}
+    order = [*spec.key, *(name for name in flat if name not in spec.key)]
+    keys = pa.table({name: flat[name] for name in order})
+    indices = pc.sort_indices(keys, sort_keys=[(name, "ascending", "at_end") for name in order])
+    return table.take(indices).combine_chunks()
+
+
+def digest_table(table: pa.Table) -> str:
+    """Return ``sha256:<hex>`` of a sorted table; see the module's text for the exact bytes."""
+    columns = list(flat_columns(table))
+    header = [[[name, str(column.type)] for name, column in columns], table.num_rows]
+    state = hashlib.sha256(canonical_json(header) + b"\n")
+    for _, column in columns:
+        _update(state, column)
+    return f"sha256:{state.hexdigest()}"
+
+
+def flat_columns(table: pa.Table) -> list[tuple[str, pa.Array]]:
+    """Return (dotted name, array) of every leaf column, structs opened."""
+    pending = [(name, _one_chunk(table.column(name))) for name in table.column_names]
+    flat: list[tuple[str, pa.Array]] = []
+    while pending:
+        name, array = pending.pop(0)
+        if pa.types.is_struct(array.type):
+            children = zip(array.type, array.flatten(), strict=True)
+            pending[:0] = [(f"{name}.{field.name}", child) for field, child in children]
+        else:
+            flat.append((name, array))
+    return flat
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    if isinstance(combined, pa.ChunkedArray):  # pyarrow keeps a chunked array when there is no chunk
+        return combined.chunk(0) if combined.num_chunks else pa.array([], column.type)
+    return combined
+
+
+def _update(state: Any, array: pa.Array) -> None:
+    """Feed one leaf column to a hash object."""
+    state.update(pc.cast(array.is_valid(), pa.uint8()).to_numpy(zero_copy_only=False).tobytes())
+    kind = array.type
+    if pa.types.is_list(kind):
+        lengths = pc.fill_null(pc.list_value_length(array), 0)
+        state.update(lengths.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+        for _, leaf in flat_columns(pa.table({"item": array.flatten()})):
+            _update(state, leaf)
+    elif pa.types.is_string(kind):
+        binary = pc.fill_null(array, "").cast(pa.large_binary())
+        lengths = pc.binary_length(binary)
+        state.update(lengths.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+        state.update(b"".join(binary.to_pylist()))
+    elif pa.types.is_boolean(kind):
+        state.update(pc.fill_null(array, False).cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes())
+    else:
+        values = pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
+        state.update(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<")).tobytes())

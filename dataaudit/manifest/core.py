@@ -1,0 +1,196 @@
+"""Models of ``manifest.json``: ``{"id", "core", "run"}``.
+
+``id`` is the sha256 of ``core`` in canonical JSON (RFC 8785). ``core`` holds what the numbers are and
+what decided them; ``run`` holds what may differ between two runs with the same numbers. Integers stay
+below 2^53. Fields of a later minor schema version may be added; a reader of version 1 refuses a higher
+major version.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dataaudit.manifest.canonical import digest_json
+
+SCHEMA_NAME = "dataaudit-manifest"
+SCHEMA_VERSION = 1
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class SchemaId(_Model):
+    """Name and major version of the manifest's schema."""
+
+    name: Literal["dataaudit-manifest"] = SCHEMA_NAME
+    version: Literal[1] = SCHEMA_VERSION
+
+
+class Named(_Model):
+    """A name with a version."""
+
+    name: str
+    version: str
+
+
+class CountedBy(_Model):
+    """Documents and bytes that one encoder counted."""
+
+    documents: Count
+    bytes: Count
+
+
+class TokenizerRecord(_Model):
+    """The tokenizer, and which implementation counted what."""
+
+    name: str
+    format: Literal["tokenizer.json", "tiktoken", "sentencepiece"]
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Of the model file as it was given.")
+    vocab_size: Count = Field(description="Largest id + 1, added tokens included.")
+    special_ids: tuple[Count, ...]
+    encoder: Literal["gigatoken", "reference"] = Field(description="The path that this build took.")
+    encoder_reason: str = Field(description="Why it took the reference path; `ok` for the fast one.")
+    counted_by: dict[str, CountedBy] = Field(description="By `gigatoken` and by `reference`.")
+    sampled: Count = Field(description="Documents encoded by both to compare them.")
+
+
+class DetectorRecord(_Model):
+    """A detector with the digest of its model."""
+
+    name: str
+    version: str
+    sha256: str
+
+
+class StageRecord(_Model):
+    """A stage that ran, with the parameters that decided its numbers."""
+
+    name: str
+    version: str
+    parameters: dict[str, Any]
+
+
+class UpstreamFilterRecord(_Model):
+    """A filter that ran before the build, as declared."""
+
+    name: str
+    version: str
+    documents_in: Count = Field(alias="in")
+    documents_out: Count = Field(alias="out")
+
+
+class SplitRecord(_Model):
+    """Totals of one split."""
+
+    name: str
+    held_out: bool
+    shards: Count
+    documents: Count
+    bytes: Count
+    tokens: Count
+
+
+class Totals(_Model):
+    """Totals of the dataset; quarantined shards are not in them."""
+
+    shards: Count
+    documents: Count
+    bytes: Count
+    tokens: Count
+
+
+class Coverage(_Model):
+    """One line of the coverage ledger: planned = read + bad + quarantined + skipped."""
+
+    planned: Count
+    read: Count
+    bad: Count = Field(default=0, description="Bad records inside shards that were read.")
+    quarantined: Count
+    skipped: Count
+
+
+class LedgerRecord(_Model):
+    """What was planned and what became of it."""
+
+    shards: Coverage
+    bytes: Coverage = Field(description="Stored bytes of whole shards.")
+    documents: Coverage = Field(description="Records; of quarantined shards those that are known.")
+    uncounted_shards: Count = Field(description="Quarantined shards whose records cannot be known.")
+
+
+class TableRecord(_Model):
+    """Rows and digest of one table."""
+
+    rows: Count
+    digest: Digest
+
+
+class HeadlineMetric(_Model):
+    """One of the few metrics that are shown first, as in the metrics table."""
+
+    metric: str
+    stat: str
+    scope: dict[str, str | int]
+    unit: str
+    value: float | None
+    status: Literal["ok", "not_evaluated", "not_applicable"]
+
+
+class Core(_Model):
+    """What the numbers are and what decided them; its digest is the manifest's id."""
+
+    schema_: SchemaId = Field(default_factory=SchemaId, alias="schema")
+    tool: Named
+    dataset: Named
+    parents: tuple[Digest, ...] = Field(default=(), description="Ids of the reference manifests.")
+    config: dict[str, Any] = Field(description="The semantic configuration, resolved.")
+    stages: tuple[StageRecord, ...]
+    libraries: dict[str, str] = Field(description="Versions of the libraries that affect numbers.")
+    tokenizer: TokenizerRecord
+    detectors: tuple[DetectorRecord, ...] = ()
+    upstream_filters: tuple[UpstreamFilterRecord, ...] = ()
+    mixture: dict[str, dict[str, float]] = Field(default_factory=dict)
+    splits: tuple[SplitRecord, ...]
+    totals: Totals
+    headline: tuple[HeadlineMetric, ...]
+    ledger: LedgerRecord
+    seeds: dict[str, Count]
+    redaction: Literal["no_text"] = Field(default="no_text", description="No document text is stored.")
+    tables: dict[str, TableRecord]
+
+
+class Run(_Model):
+    """What may differ between two runs with the same numbers."""
+
+    roots: dict[str, str] = Field(description="Where the URIs of each split are relative to.")
+    started: str = Field(description="UTC, ISO 8601.")
+    finished: str = Field(description="UTC, ISO 8601.")
+    hosts: tuple[str, ...]
+    workers: int
+    versions: dict[str, str] = Field(description="Versions that do not affect numbers.")
+    parts_planned: int = Field(description="Sub-shards in the plan.")
+    parts_scanned: int = Field(description="Sub-shards read in this run; the others were known.")
+    notes: tuple[str, ...] = Field(default=(), description="What the run met and survived.")
+
+
+class ManifestFile(_Model):
+    """The whole of ``manifest.json``."""
+
+    id: Digest
+    core: Core
+    run: Run
+
+
+def core_json(core: Core) -> dict[str, Any]:
+    """Return the core as the plain JSON values whose digest is the id."""
+    return core.model_dump(mode="json", by_alias=True)
+
+
+def manifest_id(core: Core) -> str:
+    """Return the id of a core."""
+    return digest_json(core_json(core))

@@ -1,0 +1,123 @@
+"""The metric record: one number with its unit, denominator, method, interval and status."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+Method = Literal["exact", "sampled", "estimated"]
+Status = Literal["ok", "not_evaluated", "not_applicable"]
+METHODS: tuple[Method, ...] = ("exact", "sampled", "estimated")
+STATUSES: tuple[Status, ...] = ("ok", "not_evaluated", "not_applicable")
+SIGNIFICANT_DIGITS = 12
+
+
+def rounded(value: float) -> float:
+    """Round to 12 significant digits; whole numbers stay exact; -0.0 becomes 0.0.
+
+    A float sum may differ in its last bits between processors; 12 digits keep what is meant.
+
+    Raises:
+        ValueError: The value is NaN or infinite; such a metric is ``not_evaluated``, not a number.
+    """
+    if not math.isfinite(value):
+        raise ValueError(f"a metric value must be finite, found {value!r}")
+    if value == int(value):
+        return float(int(value))
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What a metric speaks of; an absent field means all."""
+
+    split: str | None = None
+    source: str | None = None
+    language: str | None = None
+    shard: int | None = None
+    set: str | None = None
+    entity: str | None = None
+    rule: str | None = None
+
+    def as_dict(self) -> dict[str, str | int]:
+        """Return only the fields that are given."""
+        pairs = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return {name: value for name, value in pairs if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric record, a row of ``metrics.parquet``."""
+
+    metric: str
+    """Name, as in docs/metrics.md; public API."""
+    stat: str
+    """Which statistic of the metric, for example ``p95`` or ``rate``; public API."""
+    scope: Scope = field(default_factory=Scope)
+    """What it speaks of."""
+    unit: str
+    """Unit of ``value``, ``low`` and ``high``."""
+    value: float | None
+    """The number; None unless status is ``ok``."""
+    low: float | None = None
+    """Lower bound, for sampled and estimated values."""
+    high: float | None = None
+    """Upper bound, for sampled and estimated values."""
+    confidence: float | None = None
+    """Coverage probability of [low, high]."""
+    n: int = 0
+    """Number of observations behind the value."""
+    denominator: int = 0
+    """What the value was divided by; for counts, the population counted in."""
+    method: Method = "exact"
+    """How the value was found."""
+    status: Status = "ok"
+    """Whether there is a value."""
+    reason: str = ""
+    """Why there is none, as a short code."""
+    version: str = "1"
+    """Version of the definition."""
+
+    def __post_init__(self) -> None:
+        """Check the laws of a record; these are invariants of our own code.
+
+        Raises:
+            ValueError: The record contradicts itself.
+        """
+        if self.method not in METHODS or self.status not in STATUSES:
+            raise ValueError(f"{self.metric}: unknown method or status {self.method}/{self.status}")
+        if (self.value is None) == (self.status == "ok"):
+            raise ValueError(f"{self.metric}.{self.stat}: status {self.status} with value {self.value}")
+        if self.status != "ok" and not self.reason:
+            raise ValueError(f"{self.metric}.{self.stat}: status {self.status} needs a reason")
+        bounds = (self.low, self.high, self.confidence)
+        if self.status == "ok" and (self.method == "exact") != (bounds == (None, None, None)):
+            raise ValueError(f"{self.metric}.{self.stat}: exactly the inexact values carry an interval")
+        for name in ("value", "low", "high"):
+            number = getattr(self, name)
+            if number is not None:
+                object.__setattr__(self, name, rounded(number))
+
+
+def ratio(
+    metric: str, stat: str, numerator: int, denominator: int, *, scope: Scope, unit: str, version: str
+) -> Metric:
+    """Return an exact ratio; a denominator of 0 is ``not_evaluated``, never a number."""
+    if denominator == 0:
+        return Metric(
+            metric=metric, stat=stat, scope=scope, unit=unit, value=None, n=0, denominator=0,
+            status="not_evaluated", reason="empty_denominator", version=version,
+        )  # fmt: skip
+    return Metric(
+        metric=metric, stat=stat, scope=scope, unit=unit, value=numerator / denominator,
+        n=denominator, denominator=denominator, version=version,
+    )  # fmt: skip
+
+
+def count(metric: str, stat: str, value: int, *, scope: Scope, unit: str, n: int, version: str) -> Metric:
+    """Return an exact count."""
+    return Metric(
+        metric=metric, stat=stat, scope=scope, unit=unit, value=float(value), n=n, denominator=n,
+        version=version,
+    )  # fmt: skip

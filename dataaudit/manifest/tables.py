@@ -1,0 +1,298 @@
+"""Arrow schemas of every table of a manifest, with the key that sorts and identifies its rows.
+
+Tables name documents as ``shard`` (int32, the row of ``shards``) and ``row`` (int64, in the shard's
+reading order). Offsets are in bytes of the text's UTF-8. No table holds document text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+_STRING = pa.string()
+_COUNT = pa.int64()
+_RATIO = pa.float64()
+
+
+def _f(name: str, kind: pa.DataType, meaning: str, *, null: bool = False) -> pa.Field:
+    return pa.field(name, kind, nullable=null, metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """Name, schema and key of one table."""
+
+    name: str
+    """Name in the manifest; the file is ``<name>.parquet``."""
+    schema: pa.Schema
+    """Columns in their order; every field's metadata says what it means."""
+    key: tuple[str, ...]
+    """Columns (dotted into structs) that identify a row and sort the table."""
+    about: str
+    """One line for the format page."""
+
+
+_SHARD = _f("shard", pa.int32(), "row of shards")
+_ROW = _f("row", _COUNT, "record of the shard, in reading order, bad records counted")
+_SPAN = [_f("start", _COUNT, "first byte"), _f("end", _COUNT, "byte after the last")]
+
+SHARDS = TableSpec(
+    name="shards",
+    about="A row per shard: what it is, what became of it, and every per-shard metric.",
+    key=("shard",),
+    schema=pa.schema(
+        [
+            _f("shard", pa.int32(), "ordinal: shards are ordered by (split, uri)"),
+            _f("uri", _STRING, "URI relative to the root; `#copy=2` marks a second listing of one file"),
+            _f("split", _STRING, "split"),
+            _f("format", _STRING, "parquet or jsonl"),
+            _f("compression", _STRING, "none, gzip or zstd"),
+            _f("size", _COUNT, "stored bytes"),
+            _f("sha256", _STRING, "of the stored bytes, hex; empty when they could not be read"),
+            _f("rows_digest", _STRING, "sha256 over the documents' texts and sources in order", null=True),
+            _f("schema_fingerprint", _STRING, "sha256 of the column names and types, hex", null=True),
+            _f("status", _STRING, "ok, partial, quarantined or skipped"),
+            _f("reason", _STRING, "reason code when not ok"),
+            _f("rows", _COUNT, "records read, bad ones included"),
+            _f("documents", _COUNT, "documents that entered the metrics"),
+            _f("bytes", _COUNT, "UTF-8 bytes of their text"),
+            _f("tokens", _COUNT, "tokens without special ones"),
+            _f("bad_records", _COUNT, "records that could not be used"),
+            _f(
+                "sources",
+                pa.list_(
+                    pa.struct(
+                        [
+                            _f("source", _STRING, "source"),
+                            _f("documents", _COUNT, "documents"),
+                            _f("bytes", _COUNT, "bytes"),
+                            _f("tokens", _COUNT, "tokens"),
+                        ]
+                    )
+                ),
+                "counts per source, sorted by source",
+            ),
+            _f("bytes_per_token", _RATIO, "bytes / tokens", null=True),
+            _f("bytes_per_token_p50", _RATIO, "median over documents", null=True),
+            _f("seq_len_p50", _RATIO, "median tokens of a document", null=True),
+            _f("seq_len_p95", _RATIO, "95th percentile of tokens", null=True),
+            _f("seq_len_max", _COUNT, "longest document, tokens", null=True),
+            _f("exact_dup_rate", _RATIO, "documents seen before in the manifest's order / all", null=True),
+        ]
+    ),
+)
+
+METRICS = TableSpec(
+    name="metrics",
+    about="Every metric record of the dataset, its splits and its sources.",
+    key=(
+        "metric", "stat", "scope.split", "scope.source", "scope.language", "scope.shard", "scope.set",
+        "scope.entity", "scope.rule",
+    ),
+    schema=pa.schema(
+        [
+            _f("metric", _STRING, "name, public API"),
+            _f("stat", _STRING, "statistic of the metric, public API"),
+            _f(
+                "scope",
+                pa.struct(
+                    [
+                        _f("split", _STRING, "split", null=True),
+                        _f("source", _STRING, "source", null=True),
+                        _f("language", _STRING, "language", null=True),
+                        _f("shard", pa.int32(), "row of shards", null=True),
+                        _f("set", _STRING, "protected set", null=True),
+                        _f("entity", _STRING, "entity type", null=True),
+                        _f("rule", _STRING, "rule", null=True),
+                    ]
+                ),
+                "what the value speaks of; null means all",
+            ),
+            _f("unit", _STRING, "unit of value, low and high"),
+            _f("value", _RATIO, "the number", null=True),
+            _f("low", _RATIO, "lower bound", null=True),
+            _f("high", _RATIO, "upper bound", null=True),
+            _f("confidence", _RATIO, "coverage of the interval", null=True),
+            _f("n", _COUNT, "observations"),
+            _f("denominator", _COUNT, "what was divided by"),
+            _f("method", _STRING, "exact, sampled or estimated"),
+            _f("status", _STRING, "ok, not_evaluated or not_applicable"),
+            _f("reason", _STRING, "code when there is no value"),
+            _f("version", _STRING, "version of the definition"),
+        ]
+    ),
+)  # fmt: skip
+
+SOURCES = TableSpec(
+    name="sources",
+    about="Documents, bytes and tokens per split and source.",
+    key=("split", "source"),
+    schema=pa.schema(
+        [
+            _f("split", _STRING, "split"),
+            _f("source", _STRING, "source"),
+            _f("documents", _COUNT, "documents"),
+            _f("bytes", _COUNT, "UTF-8 bytes of text"),
+            _f("tokens", _COUNT, "tokens"),
+        ]
+    ),
+)
+
+LANGUAGES = TableSpec(
+    name="languages",
+    about="Documents, bytes and tokens per split, source and language.",
+    key=("split", "source", "language"),
+    schema=pa.schema(
+        [
+            _f("split", _STRING, "split"),
+            _f("source", _STRING, "source"),
+            _f("language", _STRING, "language code, `und` when unsure"),
+            _f("documents", _COUNT, "documents"),
+            _f("bytes", _COUNT, "UTF-8 bytes of text"),
+            _f("tokens", _COUNT, "tokens"),
+        ]
+    ),
+)
+
+LENGTHS = TableSpec(
+    name="lengths",
+    about="Distribution of tokens per document: exact values, or buckets once there are over 10^5.",
+    key=("split", "source", "low", "high"),
+    schema=pa.schema(
+        [
+            _f("split", _STRING, "split"),
+            _f("source", _STRING, "source"),
+            _f("low", _COUNT, "least tokens of the bucket"),
+            _f("high", _COUNT, "most tokens of the bucket; equal to low when exact"),
+            _f("documents", _COUNT, "documents in it"),
+        ]
+    ),
+)
+
+HISTOGRAM = TableSpec(
+    name="histogram",
+    about="Token counts per split and source: the reference for drift.",
+    key=("split", "source", "token"),
+    schema=pa.schema(
+        [
+            _f("split", _STRING, "split"),
+            _f("source", _STRING, "source"),
+            _f("token", pa.int32(), "token id"),
+            _f("count", _COUNT, "occurrences"),
+        ]
+    ),
+)
+
+CLUSTERS = TableSpec(
+    name="clusters",
+    about="Duplicate groups: every member, and which one is kept.",
+    key=("kind", "cluster", "shard", "row"),
+    schema=pa.schema(
+        [
+            _f("kind", _STRING, "exact or near"),
+            _f("cluster", _COUNT, "number of the group, by its first member"),
+            _SHARD,
+            _ROW,
+            _f("kept", pa.bool_(), "True for the one member to keep"),
+        ]
+    ),
+)
+
+PAIRS = TableSpec(
+    name="pairs",
+    about="Near-duplicate pairs with their Jaccard similarity.",
+    key=("left_shard", "left_row", "right_shard", "right_row"),
+    schema=pa.schema(
+        [
+            _f("left_shard", pa.int32(), "row of shards"),
+            _f("left_row", _COUNT, "record"),
+            _f("right_shard", pa.int32(), "row of shards"),
+            _f("right_row", _COUNT, "record"),
+            _f("jaccard", _RATIO, "similarity of the shingle sets"),
+            _f("verified", pa.bool_(), "True when computed exactly"),
+        ]
+    ),
+)
+
+OVERLAP = TableSpec(
+    name="overlap",
+    about="Matches between training documents and protected sets.",
+    key=("set", "item", "part", "tier", "rule", "shard", "row", "start", "end"),
+    schema=pa.schema(
+        [
+            _f("set", _STRING, "protected set"),
+            _f("item", _STRING, "item of the set"),
+            _f("part", _STRING, "question, answer or both"),
+            _f("tier", _STRING, "verbatim or similar"),
+            _f("rule", _STRING, "rule that found it"),
+            _SHARD,
+            _ROW,
+            *_SPAN,
+            _f("score", _RATIO, "strength of the match"),
+        ]
+    ),
+)
+
+HOTSPOTS = TableSpec(
+    name="hotspots",
+    about="Spans repeated across documents.",
+    key=("hotspot",),
+    schema=pa.schema(
+        [
+            _f("hotspot", _COUNT, "number"),
+            _f("words", _COUNT, "length in words"),
+            _f("documents", _COUNT, "documents that hold it"),
+            _f("occurrences", _COUNT, "occurrences"),
+            _f("tokens", _COUNT, "tokens covered"),
+        ]
+    ),
+)
+
+HOTSPOT_MEMBERS = TableSpec(
+    name="hotspot_members",
+    about="Where each repeated span occurs.",
+    key=("hotspot", "shard", "row", "start", "end"),
+    schema=pa.schema([_f("hotspot", _COUNT, "number"), _SHARD, _ROW, *_SPAN]),
+)
+
+FINDINGS = TableSpec(
+    name="findings",
+    about="Detector findings: positions, classes and scores, never text.",
+    key=("detector", "class", "tier", "shard", "row", "start", "end"),
+    schema=pa.schema(
+        [
+            _f("detector", _STRING, "detector"),
+            _f("class", _STRING, "class found"),
+            _f("tier", _STRING, "validated, contextual or pattern"),
+            _SHARD,
+            _ROW,
+            *_SPAN,
+            _f("score", _RATIO, "confidence"),
+        ]
+    ),
+)
+
+LEDGER = TableSpec(
+    name="ledger",
+    about="What was not read: every loss with its place and reason.",
+    key=("shard", "reason", "place"),
+    schema=pa.schema(
+        [
+            _SHARD,
+            _f("reason", _STRING, "reason code"),
+            _f("place", _STRING, "where: a line, a row group, a byte; the first places when there are many"),
+            _f("records", _COUNT, "records lost; -1 when it cannot be known"),
+            _f("bytes", _COUNT, "bytes lost: stored ones of a whole shard, decoded ones of a record"),
+        ]
+    ),
+)
+
+TABLES: dict[str, TableSpec] = {
+    spec.name: spec
+    for spec in (
+        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, CLUSTERS, PAIRS, OVERLAP, HOTSPOTS,
+        HOTSPOT_MEMBERS, FINDINGS, LEDGER,
+    )
+}  # fmt: skip
+"""Every table of a manifest; each is written in every manifest, empty where nothing filled it."""

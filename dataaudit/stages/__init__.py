@@ -1,0 +1,64 @@
+"""Stages: one file per metric family. The tuple below is the whole registration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from dataaudit.config import nearest
+from dataaudit.errors import ConfigError
+from dataaudit.stages.base import Stage
+from dataaudit.stages.exact_dup import ExactDup
+from dataaudit.stages.lengths import Lengths
+from dataaudit.stages.volume import Volume
+
+STAGES: tuple[type[Any], ...] = (Volume, Lengths, ExactDup)
+"""Every stage, in the order in which they run and report."""
+REQUIRED = ("volume",)
+"""Stages that cannot be switched off: the manifest's own columns rest on them."""
+
+
+def make_stages(chosen: dict[str, bool | dict[str, Any]]) -> tuple[Stage, ...]:
+    """Return the stages of a build: all by default, ``false`` leaves one out, a mapping sets parameters.
+
+    Raises:
+        ConfigError: An unknown stage or parameter, or a required stage switched off.
+    """
+    known = {kind.name: kind for kind in STAGES}
+    for name in chosen:
+        if name not in known:
+            raise ConfigError(f"stages.{name}: unknown stage{nearest(name, list(known))}")
+    made: list[Stage] = []
+    for name, kind in known.items():
+        choice = chosen.get(name, True)
+        if choice is False:
+            if name in REQUIRED:
+                raise ConfigError(f"stages.{name}: this stage cannot be switched off", "Leave the line out.")
+            continue
+        made.append(_make(kind, {} if choice is True else choice))
+    return tuple(made)
+
+
+def stage_schema(kind: type[Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a stage's parameters."""
+    schema = TypeAdapter(kind).json_schema()
+    schema["additionalProperties"] = False
+    return schema
+
+
+def _make(kind: type[Any], given: dict[str, Any]) -> Stage:
+    known = [name for name in kind.__dataclass_fields__]  # noqa: C416
+    for name in given:
+        if name not in known:
+            raise ConfigError(
+                f"stages.{kind.name}.{name}: unknown parameter{nearest(name, known or ['(none)'])}"
+            )
+    try:
+        stage: Stage = TypeAdapter(kind).validate_python(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"stages.{kind.name}{'.' + place if place else ''}: {message}") from None
+    return stage

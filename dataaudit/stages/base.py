@@ -1,0 +1,83 @@
+"""The Stage protocol: one metric family, as a frozen dataclass of its parameters.
+
+Laws, checked for every registered stage by ``tests/conformance``:
+
+* ``merge`` is associative and commutative, ``empty()`` is its identity, zeros are kept;
+* a partial survives an Arrow round trip;
+* one part or many, one batch or many, give the same merged partial and the same metrics;
+* ``map`` of no documents merges as nothing.
+
+A stage does no I/O, knows no clock and no Dask, and draws no unseeded random numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.stages.partial import Partial, TableShape, empty, merge_all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What ``finalize`` may know besides its partial."""
+
+    scope: Scope
+    """Whole dataset (empty) or one split."""
+    mixture: Mapping[str, float]
+    """Declared weights by source; empty when the config declares none."""
+
+
+@runtime_checkable
+class Stage(Protocol):
+    """One metric family."""
+
+    name: ClassVar[str]
+    """Name in config, partial store and manifest."""
+    version: ClassVar[str]
+    """Changes whenever the same input may give other partials or metrics."""
+    needs_tokens: ClassVar[bool]
+    """Whether ``map`` or ``emit`` looks at token ids."""
+    emits: ClassVar[pa.Schema | None]
+    """Schema of the keyed table for what must meet other shards; its first column is the key."""
+
+    def shapes(self) -> Mapping[str, TableShape]:
+        """Return the tables of its partials; every one has the key column ``source``."""
+        ...
+
+    def map(self, batch: DocBatch) -> Partial:
+        """Return the partial of some documents."""
+        ...
+
+    def emit(self, batch: DocBatch) -> pa.Table | None:
+        """Return keyed rows for the link step, or None when the stage needs none."""
+        ...
+
+    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+        """Return the metrics of a scope and of each source in it."""
+        ...
+
+    def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
+        """Return the per-shard columns of the manifest that this stage fills."""
+        ...
+
+
+def parameters(stage: Stage) -> dict[str, Any]:
+    """Return a stage's parameters as plain JSON values."""
+    return dataclasses.asdict(stage)  # type: ignore[call-overload, no-any-return]
+
+
+def merge(stage: Stage, partials: Sequence[Partial]) -> Partial:
+    """Merge partials of one stage."""
+    return merge_all(stage.shapes(), partials)
+
+
+def nothing(stage: Stage) -> Partial:
+    """Return the identity of a stage's merge."""
+    return empty(stage.shapes())

@@ -1,0 +1,109 @@
+"""``exact_dup_rate``: documents whose normalised text was seen before in the manifest's order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.normal import DIGEST_BYTES, normal_digests
+from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.stages.base import Context
+from dataaudit.stages.partial import Partial, TableShape, group
+
+_SHAPES = {
+    "exact_dup": TableShape(
+        keys={"source": pa.string()}, sums=("documents", "duplicates", "duplicates_in_split")
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactDup:
+    """Emits a 128-bit digest of every document's normal form; the link step finds those that recur.
+
+    The order is the manifest's: by (split, uri), then by row. ``rate`` counts a document when an earlier one
+    anywhere in the dataset has the same normal form, ``within_split_rate`` when an earlier one of its own
+    split has.
+    """
+
+    name: ClassVar[str] = "exact_dup"
+    version: ClassVar[str] = "1"
+    needs_tokens: ClassVar[bool] = False
+    emits: ClassVar[pa.Schema | None] = pa.schema(
+        [("key", pa.binary(DIGEST_BYTES)), ("row", pa.int64()), ("source", pa.string())]
+    )
+
+    def shapes(self) -> Mapping[str, TableShape]:
+        """Counts by source; ``map`` counts documents, the link step adds the duplicates."""
+        return _SHAPES
+
+    def map(self, batch: DocBatch) -> Partial:
+        """Count the documents."""
+        ones = np.ones(len(batch), dtype=np.int64)
+        zeros = np.zeros(len(batch), dtype=np.int64)
+        table = pa.table(
+            {
+                "source": batch.sources().cast(pa.string()),
+                "documents": ones,
+                "duplicates": zeros,
+                "duplicates_in_split": zeros,
+            }
+        )
+        return {"exact_dup": group(_SHAPES["exact_dup"], table)}
+
+    def emit(self, batch: DocBatch) -> pa.Table | None:
+        """Return the digest of every document's normal form, with its row and source."""
+        digests = normal_digests(batch.texts)
+        keys = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(DIGEST_BYTES), len(batch), [None, pa.py_buffer(np.ascontiguousarray(digests))]
+        )
+        return pa.table(
+            {"key": keys, "row": pa.array(batch.rows), "source": batch.sources().cast(pa.string())}
+        )
+
+    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+        """Return the rates of the scope and of each source."""
+        rows = partial["exact_dup"].to_pylist()
+        names = ("documents", "duplicates", "duplicates_in_split")
+        totals = {name: sum(row[name] for row in rows) for name in names}
+        metrics = self._rates(totals, context.scope)
+        for row in rows:
+            metrics += self._rates(row, replace(context.scope, source=row["source"]))
+        return metrics
+
+    def _rates(self, row: Mapping[str, int], scope: Scope) -> list[Metric]:
+        documents = row["documents"]
+        metrics = [
+            ratio(
+                "exact_dup_rate", "rate", row["duplicates"], documents,
+                scope=scope, unit="ratio", version=self.version,
+            ),
+            count(
+                "exact_dup_rate", "documents", row["duplicates"],
+                scope=scope, unit="documents", n=documents, version=self.version,
+            ),
+        ]  # fmt: skip
+        if scope.split is not None:
+            metrics.append(
+                ratio(
+                    "exact_dup_rate",
+                    "within_split_rate",
+                    row["duplicates_in_split"],
+                    documents,
+                    scope=scope,
+                    unit="ratio",
+                    version=self.version,
+                )  # fmt: skip
+            )
+        return metrics
+
+    def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
+        """Fill exact_dup_rate."""
+        table = partial["exact_dup"]
+        documents, duplicates = (sum(table[name].to_pylist()) for name in ("documents", "duplicates"))
+        return {"exact_dup_rate": duplicates / documents if documents else None}

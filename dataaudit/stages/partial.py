@@ -1,0 +1,85 @@
+"""Partials: what a stage keeps of some documents, as tables of integers that merge without loss.
+
+A partial is a dict of Arrow tables. Every table has key columns and integer columns that are summed (or
+maximised) when keys meet, so merging is associative and commutative, the empty table is its identity, and
+zeros are kept. Ratios exist only after ``finalize``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Partial = Mapping[str, pa.Table]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableShape:
+    """Columns of one table of a partial."""
+
+    keys: Mapping[str, pa.DataType]
+    """Columns that rows are merged by."""
+    sums: tuple[str, ...] = ()
+    """int64 columns that are added."""
+    maxima: tuple[str, ...] = ()
+    """int64 columns of which the largest is kept."""
+    settle: Callable[[pa.Table], pa.Table] | None = None
+    """Applied after every merge; must commute with merging (coarser buckets, for one)."""
+
+    def schema(self) -> pa.Schema:
+        """Return the table's schema: keys, sums, maxima."""
+        numbers = [(name, pa.int64()) for name in (*self.sums, *self.maxima)]
+        return pa.schema([*self.keys.items(), *numbers])
+
+
+def empty(shapes: Mapping[str, TableShape]) -> dict[str, pa.Table]:
+    """Return the identity of merging."""
+    return {name: shape.schema().empty_table() for name, shape in shapes.items()}
+
+
+def group(shape: TableShape, table: pa.Table) -> pa.Table:
+    """Merge the rows of equal keys; rows come out sorted by key.
+
+    Raises:
+        OverflowError: A sum does not fit into int64.
+    """
+    if table.num_rows == 0:
+        return shape.schema().empty_table()
+    names = list(shape.keys)
+    calls = [(name, "sum") for name in shape.sums] + [(name, "max") for name in shape.maxima]
+    grouped = table.group_by(names, use_threads=False).aggregate(calls)
+    renamed = {name: grouped[name] for name in names}
+    renamed |= {name: grouped[f"{name}_{call}"] for name, call in calls}
+    merged = pa.table(renamed).select(shape.schema().names).cast(shape.schema())
+    _check_overflow(shape, table, merged)
+    if shape.settle is not None:
+        settled = shape.settle(merged)
+        if settled is not merged:
+            return group(_without_settling(shape), settled)
+    return merged.take(pc.sort_indices(merged, sort_keys=[(name, "ascending") for name in names]))
+
+
+def merge_all(shapes: Mapping[str, TableShape], partials: Sequence[Partial]) -> dict[str, pa.Table]:
+    """Merge any number of partials, in any order."""
+    return {
+        name: group(
+            shape, pa.concat_tables([shape.schema().empty_table(), *(part[name] for part in partials)])
+        )
+        for name, shape in shapes.items()
+    }
+
+
+def _check_overflow(shape: TableShape, table: pa.Table, merged: pa.Table) -> None:
+    """Arrow's sum wraps silently; the same sum in float64 shows it."""
+    for name in shape.sums:
+        if abs(float(pc.sum(pc.cast(table[name], pa.float64())).as_py() or 0.0)) >= 2.0**62:
+            exact = sum(table[name].to_pylist())
+            if exact != sum(merged[name].to_pylist()):
+                raise OverflowError(f"the sum of {name} does not fit into int64: {exact}")
+
+
+def _without_settling(shape: TableShape) -> TableShape:
+    return TableShape(keys=shape.keys, sums=shape.sums, maxima=shape.maxima)

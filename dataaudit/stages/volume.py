@@ -1,0 +1,128 @@
+"""``documents``, ``bytes``, ``tokens``, ``source_mix_share``: how much there is, and of what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.tokens import TokenBatch
+from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.stages.base import Context
+from dataaudit.stages.partial import Partial, TableShape, group
+
+_COUNTS = ("documents", "bytes", "tokens", "empty")
+_ENCODED = ("documents", "bytes", "sampled", "differing")
+_SHAPES = {
+    "volume": TableShape(keys={"source": pa.string()}, sums=_COUNTS),
+    "encoding": TableShape(keys={"encoder": pa.string()}, sums=_ENCODED),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """Counts documents, UTF-8 bytes and tokens (without special ones) per source.
+
+    Also kept: documents without any text, and which encoder counted how many documents and bytes.
+    """
+
+    name: ClassVar[str] = "volume"
+    version: ClassVar[str] = "1"
+    needs_tokens: ClassVar[bool] = True
+    emits: ClassVar[pa.Schema | None] = None
+
+    def shapes(self) -> Mapping[str, TableShape]:
+        """Counts by source, and counts by encoder."""
+        return _SHAPES
+
+    def map(self, batch: DocBatch) -> Partial:
+        """Count one batch."""
+        assert batch.tokens is not None
+        num_bytes = batch.num_bytes()
+        columns = (np.ones(len(batch), dtype=np.int64), num_bytes, batch.num_tokens(), num_bytes == 0)
+        numbers = {
+            name: pa.array(column.astype(np.int64)) for name, column in zip(_COUNTS, columns, strict=True)
+        }
+        table = pa.table({"source": batch.sources().cast(pa.string()), **numbers})
+        return {
+            "volume": group(_SHAPES["volume"], table),
+            "encoding": group(_SHAPES["encoding"], _encoding(batch.tokens, num_bytes)),
+        }
+
+    def emit(self, batch: DocBatch) -> pa.Table | None:
+        """Nothing has to meet other shards."""
+        del batch
+
+    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+        """Return counts of the scope and its sources, and each source's share of the tokens."""
+        rows = partial["volume"].to_pylist()
+        totals = {name: sum(row[name] for row in rows) for name in _COUNTS}
+        metrics = self._counts(totals, context.scope)
+        for row in rows:
+            metrics += self._counts(row, replace(context.scope, source=row["source"]))
+            metrics.append(self._share(row["source"], row["tokens"], totals["tokens"], context.scope))
+        return metrics + self._declared({row["source"] for row in rows}, context)
+
+    def _counts(self, row: Mapping[str, int], scope: Scope) -> list[Metric]:
+        def one(metric: str, stat: str, value: int) -> Metric:
+            unit = {"bytes": "bytes", "tokens": "tokens"}.get(metric, "documents")
+            return count(
+                metric, stat, value, scope=scope, unit=unit, n=row["documents"], version=self.version
+            )
+
+        return [
+            one("documents", "count", row["documents"]),
+            one("documents", "empty", row["empty"]),
+            one("bytes", "count", row["bytes"]),
+            one("tokens", "count", row["tokens"]),
+        ]
+
+    def _share(self, source: str, tokens: int, total: int, scope: Scope) -> Metric:
+        place = replace(scope, source=source)
+        return ratio(
+            "source_mix_share", "share", tokens, total, scope=place, unit="ratio", version=self.version
+        )
+
+    def _declared(self, found: set[str], context: Context) -> list[Metric]:
+        """Return the declared share of each source, and a share of 0 for one that is declared but absent."""
+        whole = sum(context.mixture.values())
+        if not context.mixture or whole == 0 or context.scope.split is not None:
+            return []
+        metrics = []
+        for source, weight in sorted(context.mixture.items()):
+            scope = replace(context.scope, source=source)
+            metrics.append(
+                Metric(
+                    metric="source_mix_share",
+                    stat="declared",
+                    scope=scope,
+                    unit="ratio",
+                    value=weight / whole,
+                    n=0,
+                    denominator=0,
+                    version=self.version,
+                )  # fmt: skip
+            )
+            if source not in found:
+                metrics.append(self._share(source, 0, 1, context.scope))
+        return metrics
+
+    def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
+        """Fill documents, bytes and tokens."""
+        table = partial["volume"]
+        return {name: sum(table[name].to_pylist()) for name in ("documents", "bytes", "tokens")}
+
+
+def _encoding(tokens: TokenBatch, num_bytes: np.ndarray) -> pa.Table:
+    """Return which encoder counted what in one batch; the sample belongs to the fast one."""
+    slow = tokens.by_reference
+    both = (("gigatoken", ~slow, tokens.sampled, tokens.differing), ("reference", slow, 0, 0))
+    rows = [
+        (name, int(mask.sum()), int(num_bytes[mask].sum()), sampled, differing)
+        for name, mask, sampled, differing in both
+    ]
+    return pa.table(dict(zip(("encoder", *_ENCODED), zip(*rows, strict=True), strict=True)))
