@@ -44,6 +44,8 @@ class Shard:
     """How its bytes are compressed."""
     skip: Reason | None
     """Why it is not read at all."""
+    size: int
+    """Stored bytes at discovery; 0 when the file cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ def discover(
     left_out: list[str] = []
     for name, split in splits.items():
         for pattern in split.paths:
-            files, ignored = _expand(pattern, base, where=f"splits.{name}.paths")
+            files, ignored = expand(pattern, base, where=f"splits.{name}.paths")
             found += [(name, path) for path in files]
             left_out += ignored
     root = _root([path for _, path in found], base if root_at_base else None)
@@ -108,7 +110,7 @@ def format_of(path: str) -> tuple[Format, Compression]:
     return format_, compression
 
 
-def _expand(pattern: str, base: Path, *, where: str) -> tuple[list[str], list[str]]:
+def expand(pattern: str, base: Path, *, where: str) -> tuple[list[str], list[str]]:
     """Return (files, files of a folder that are no data) of one pattern, both sorted."""
     scheme = urlsplit(pattern).scheme
     if scheme == "file":
@@ -174,6 +176,17 @@ def _shard(ordinal: int, split: str, uri: str, path: str, root: Path, *, follow_
     skip = Reason.UNKNOWN_FORMAT if format_ == "unknown" else None
     if not follow_symlinks and not Path(path).resolve().is_relative_to(root.resolve()):
         skip = Reason.OUTSIDE_ROOT
+    try:
+        size = Path(path).stat().st_size
+    except OSError:
+        size = 0  # the probe finds out why and says so
     return Shard(
-        ordinal=ordinal, split=split, uri=uri, path=path, format=format_, compression=compression, skip=skip
+        ordinal=ordinal,
+        split=split,
+        uri=uri,
+        path=path,
+        format=format_,
+        compression=compression,
+        skip=skip,
+        size=size,
     )

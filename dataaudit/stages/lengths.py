@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.corpus.batch import DocBatch
+from dataaudit.kernels.buckets import EXACT_BELOW, bucket_bounds, quantile_bounds
 from dataaudit.manifest.metric import Metric, Scope, ratio
 from dataaudit.stages.base import Context
-from dataaudit.stages.buckets import EXACT_BELOW, bucket_bounds, quantile_bounds, settle_lengths
 from dataaudit.stages.partial import Partial, TableShape, group
+from dataaudit.stages.settle import settle_lengths
 
 LENGTH_STATS = {f"p{percent}": Fraction(percent, 100) for percent in (1, 5, 25, 50, 75, 95, 99)}
 DENSITY_STATS = {f"p{percent}": Fraction(percent, 100) for percent in (1, 50, 99)}

@@ -49,7 +49,7 @@ def read_part(
     builder = BatchBuilder(batch_bytes)
     row = -1
     try:
-        with _open(path, compression) as stream:
+        with open_stream(path, compression) as stream:
             lines = _lines(stream, part, fields.max_record_bytes, bounded=compression == "none")
             for line, length in lines:
                 if line is not None and not line.strip(_BLANK):
@@ -72,7 +72,8 @@ def read_part(
         yield builder.take()
 
 
-def _open(path: str, compression: Compression) -> BinaryIO:
+def open_stream(path: str, compression: Compression) -> BinaryIO:
+    """Open a file of lines for reading bytes."""
     opened: Any
     if compression == "gzip":
         opened = gzip.open(path, "rb")

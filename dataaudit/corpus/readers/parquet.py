@@ -23,7 +23,7 @@ _MAX_ROWS = 65_536
 
 def plan_parts(path: str, part_bytes: int) -> list[Part]:
     """Cut at row groups so that a part holds about ``part_bytes`` (uncompressed); an empty file is one part."""
-    with _open(path) as file:
+    with open_file(path) as file:
         metadata = file.metadata
         sizes = [metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups)]
     parts: list[Part] = []
@@ -40,7 +40,7 @@ def read_part(
     path: str, part: Part, fields: FieldRule, batch_bytes: int, losses: LossLog, stats: PartStats
 ) -> Iterator[DocBatch]:
     """Stream the documents of the part's row groups."""
-    with _open(path) as file:
+    with open_file(path) as file:
         schema = file.schema_arrow
         stats.columns.update(f"{field.name}: {field.type}" for field in schema)
         wanted = [_locate(schema, fields.text, Reason.TEXT_COLUMN)]
@@ -61,7 +61,12 @@ def read_part(
                 raise ShardUnreadable(Reason.CORRUPT_PARQUET, f"row group {group}") from None
 
 
-def _open(path: str) -> pq.ParquetFile:
+def open_file(path: str) -> pq.ParquetFile:
+    """Open a Parquet file with page checksums verified.
+
+    Raises:
+        ShardUnreadable: It has no readable footer.
+    """
     try:
         return pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.corpus.tokens.fast import FastEncoder
+from dataaudit.corpus.tokens.fast import FastEncoder, FastEncoderFailed
 from dataaudit.corpus.tokens.reference import ReferenceEncoder, load_reference
 from dataaudit.corpus.tokens.risks import Risks
 from dataaudit.corpus.tokens.routing import risky_documents
 from dataaudit.corpus.tokens.spec import TokenizerFile
 
+Ids = npt.NDArray[np.uint32]
+Offsets = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_REFERENCE_ROWS = 1_024
+_WEYL = 0x9E3779B97F4A7C15
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBatch:
-    """The ids of one batch of documents."""
+    """The ids of one batch of documents; always those of the reference encoder where it was asked."""
 
-    offsets: npt.NDArray[np.int64]
+    offsets: Offsets
     """offsets[n + 1]: document i has ids[offsets[i]:offsets[i + 1]]."""
 
-    ids: npt.NDArray[np.uint32]
+    ids: Ids
     """ids[offsets[n]]."""
 
-    by_reference: npt.NDArray[np.bool_]
-    """by_reference[n]: routed there for its text, or forced."""
+    by_reference: Mask
+    """by_reference[n]: routed to the reference for its text, or because that is forced."""
 
     sampled: int
     """Documents of the fast path that both encoders did."""
 
     differing: int
-    """Sampled documents whose ids differed; the ids here are the reference's."""
+    """Sampled documents whose ids differed. Above 0 the fast path is not to be trusted with this corpus."""
 
 
 class Encoder:
@@ -53,6 +61,11 @@ class Encoder:
         self._sample_one_in = sample_one_in
         self._seed = seed
 
+    @property
+    def is_fast(self) -> bool:
+        """False where every document goes to the reference."""
+        return self._fast is not None
+
     def encode(self, texts: pa.LargeStringArray, keys: npt.NDArray[np.uint64]) -> TokenBatch:
         """Encode each document by itself.
 
@@ -60,74 +73,45 @@ class Encoder:
             texts: large_string, without nulls.
             keys: keys[n], a hash of each document's identity; decides, with the seed, who is sampled.
         """
-        num_texts = len(texts)
         if self._fast is None:
-            by_reference = np.ones(num_texts, dtype=np.bool_)
-        else:
-            by_reference = risky_documents(texts, self._risks)
-        replaced = dict(self._by_reference(texts, np.flatnonzero(by_reference)))
-        sampled = differing = 0
-        counts = np.zeros(num_texts, dtype=np.int64)
-        offsets, ids = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
-        if self._fast is not None:
-            kept = texts if not by_reference.any() else texts.filter(pa.array(~by_reference))
-            offsets, ids = self._fast.encode(kept)
-            counts[~by_reference] = np.diff(offsets)
-            chosen = sample_mask(keys, one_in=self._sample_one_in, seed=self._seed) & ~by_reference
-            place = np.cumsum(~by_reference) - 1
-            for row, answer in self._by_reference(texts, np.flatnonzero(chosen)):
-                sampled += 1
-                at = place[row]
-                if not np.array_equal(answer, ids[offsets[at] : offsets[at + 1]]):
-                    differing += 1
-                    replaced[row] = answer
-        return _assemble(counts, ids, offsets, by_reference, replaced, sampled, differing)
+            return self._all_by_reference(texts, sampled=0)
+        risky = risky_documents(texts, self._risks)
+        trusted = texts.filter(pa.array(~risky)) if risky.any() else texts
+        try:
+            offsets, ids = self._fast.encode(trusted)
+        except FastEncoderFailed:
+            return self._all_by_reference(texts, sampled=1)
+        place = np.cumsum(~risky) - 1
+        replaced = dict(self._by_reference(texts, np.flatnonzero(risky)))
+        chosen = np.flatnonzero(sample_mask(keys, one_in=self._sample_one_in, seed=self._seed) & ~risky)
+        differing = 0
+        for row, answer in self._by_reference(texts, chosen):
+            if not np.array_equal(answer, ids[offsets[place[row]] : offsets[place[row] + 1]]):
+                replaced[row] = answer
+                differing += 1
+        offsets, ids = _merge(offsets, ids, trusted_rows=np.flatnonzero(~risky), replaced=replaced)
+        return TokenBatch(
+            offsets=offsets, ids=ids, by_reference=risky, sampled=len(chosen), differing=differing
+        )
+
+    def _all_by_reference(self, texts: pa.LargeStringArray, *, sampled: int) -> TokenBatch:
+        """Encode a whole batch by the reference; a fast encoder that gave up counts as one that differed."""
+        replaced = dict(self._by_reference(texts, np.arange(len(texts))))
+        nothing = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
+        offsets, ids = _merge(*nothing, trusted_rows=np.zeros(0, dtype=np.intp), replaced=replaced)
+        everything = np.ones(len(texts), dtype=np.bool_)
+        return TokenBatch(
+            offsets=offsets, ids=ids, by_reference=everything, sampled=sampled, differing=sampled
+        )
 
     def _by_reference(
         self, texts: pa.LargeStringArray, rows: npt.NDArray[np.intp]
-    ) -> list[tuple[int, npt.NDArray[np.uint32]]]:
-        """Encode some rows by the reference."""
-        if len(rows) == 0:
-            return []
-        answers = self._reference.encode(texts.take(pa.array(rows)).to_pylist())
-        return list(zip(rows.tolist(), answers, strict=True))
-
-
-def _assemble(
-    counts: npt.NDArray[np.int64],
-    ids: npt.NDArray[np.uint32],
-    offsets: npt.NDArray[np.int64],
-    by_reference: npt.NDArray[np.bool_],
-    replaced: dict[int, npt.NDArray[np.uint32]],
-    sampled: int,
-    differing: int,
-) -> TokenBatch:
-    """Put the reference's answers between those of the fast path."""
-    if replaced:
-        place = np.concatenate(([0], np.cumsum(~by_reference)))
-        pieces, row = [], 0
-        for at in sorted(replaced):
-            pieces += [ids[offsets[place[row]] : offsets[place[at]]], replaced[at]]
-            counts[at] = len(replaced[at])
-            row = at + 1
-        pieces.append(ids[offsets[place[row]] :])
-        ids = np.concatenate(pieces)
-    starts = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=starts[1:])
-    return TokenBatch(
-        offsets=starts, ids=ids, by_reference=by_reference, sampled=sampled, differing=differing
-    )
-
-
-def sample_mask(keys: npt.NDArray[np.uint64], *, one_in: int, seed: int) -> npt.NDArray[np.bool_]:
-    """Choose about one key in `one_in`, by key and seed alone (splitmix64)."""
-    if one_in <= 0:
-        return np.zeros(len(keys), dtype=np.bool_)
-    mixed = keys.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return np.asarray(mixed % np.uint64(one_in) == 0)
+    ) -> Iterator[tuple[int, Ids]]:
+        """Encode some rows by the reference, a few at a time."""
+        for start in range(0, len(rows), _REFERENCE_ROWS):
+            part = rows[start : start + _REFERENCE_ROWS]
+            answers = self._reference.encode(texts.take(pa.array(part)).to_pylist())
+            yield from zip(part.tolist(), answers, strict=True)
 
 
 def load_encoder(
@@ -146,3 +130,42 @@ def load_encoder(
     return Encoder(
         fast=fast, reference=load_reference(file), risks=risks, sample_one_in=sample_one_in, seed=seed
     )
+
+
+def sample_mask(keys: npt.NDArray[np.uint64], *, one_in: int, seed: int) -> Mask:
+    """Choose about one key in `one_in`, by key and seed alone (splitmix64): mask[n]."""
+    if one_in <= 0:
+        return np.zeros(len(keys), dtype=np.bool_)
+    mixed = keys.astype(np.uint64) + np.uint64((seed + 1) * _WEYL % 2**64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return np.asarray(mixed % np.uint64(one_in) == 0, dtype=np.bool_)
+
+
+def _merge(
+    offsets: Offsets, ids: Ids, *, trusted_rows: npt.NDArray[np.intp], replaced: dict[int, Ids]
+) -> tuple[Offsets, Ids]:
+    """Put the reference's answers among those of the fast path, or in their place.
+
+    Args:
+        offsets: offsets[t + 1] of the fast path's documents.
+        ids: Their ids.
+        trusted_rows: trusted_rows[t], the row of each of them in the batch, ascending.
+        replaced: Row to the reference's ids; with `trusted_rows` they cover the batch.
+    """
+    if not replaced:
+        return offsets, ids
+    counts = np.zeros(len(set(trusted_rows.tolist()) | replaced.keys()), dtype=np.int64)
+    counts[trusted_rows] = np.diff(offsets)
+    pieces: list[Ids] = []
+    done = 0
+    for row in sorted(replaced):
+        until = int(np.searchsorted(trusted_rows, row))
+        pieces += [ids[offsets[done] : offsets[until]], replaced[row]]
+        counts[row] = len(replaced[row])
+        done = until + int(until < len(trusted_rows) and trusted_rows[until] == row)
+    pieces.append(ids[offsets[done] :])
+    starts = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts, np.concatenate(pieces)

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dataaudit.corpus.tokens import probes
@@ -30,10 +32,16 @@ from dataaudit.corpus.tokens.spec import TokenizerFile, write_atomically
 _VERSION = 1
 """Of this check; part of the cache key."""
 
+_NUM_CODE_POINTS = 0x110000
 _CHUNK_TEXTS = 8_192
 _MIXES_A_ROUND = 5_000
 _MAX_ROUNDS = 8
 _CLEAN_ROUNDS = 2
+_PATIENCE_ROUNDS = 4
+
+Mask = npt.NDArray[np.bool_]
+_Form = Literal["NFC", "NFKC"]
+_FORMS: tuple[_Form, ...] = ("NFC", "NFKC")
 _MAX_EXPLAINED_A_ROUND = 200
 
 
@@ -71,17 +79,19 @@ def _inspect(file: TokenizerFile) -> Risks:
     risks = Risks(supported=True, reason="ok", patterns=_risky_literals(pair, literals))
     if pair.differing(risks, probes.plain_texts()):
         return Risks(supported=False, reason="differs_on_ascii")
-    numbers = _risky_code_points(pair, risks, normalizes=normalizes)
+    risky = _risky_code_points(pair, risks, normalizes=normalizes)
     if normalizes:
         # Tables of composition differ for sequences of code points newer than Python's tables, which no
         # test of single ones shows; whoever writes them is rare.
-        numbers.update(number for number in range(0x110000) if unicodedata.category(chr(number)) == "Cn")
-    if any(0x20 <= number < 0x7F or number in {9, 10} for number in numbers):
+        risky |= np.array([unicodedata.category(chr(number)) == "Cn" for number in range(_NUM_CODE_POINTS)])
+    if risky[0x20:0x7F].any() or risky[[9, 10]].any():
         return Risks(supported=False, reason="differs_on_ascii")
-    risks = replace(risks, code_points=_ranges(numbers))
+    risks = replace(risks, code_points=_ranges(risky))
     if normalizes:
         texts = probes.composition_probes()
-        risks = _widen(pair, risks, (texts[place] for place in pair.differing(risks, texts)), literals)
+        risks = _widen(
+            pair, risks, (texts[place] for place in pair.differing(risks, texts)), literals, forms=()
+        )
     return _until_clean(pair, risks, literals)
 
 
@@ -123,13 +133,18 @@ def _risky_literals(pair: _Pair, literals: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(re.escape(literals[place]) for place in pair.differing(trust, texts)))
 
 
-def _risky_code_points(pair: _Pair, risks: Risks, *, normalizes: bool) -> set[int]:
-    """Test every code point among its neighbours."""
-    numbers = [number for number, _ in probes.code_point_probes(normalizes=normalizes)]
-    texts = (text for _, text in probes.code_point_probes(normalizes=normalizes))
-    risky = {numbers[place] for place in pair.differing(risks, texts)}
-    for low, high in probes.UNTESTED:
-        risky.update(range(low, high + 1))
+def _risky_code_points(pair: _Pair, risks: Risks, *, normalizes: bool) -> Mask:
+    """Test every code point among its neighbours: risky[0x110000]."""
+    risky = _mask(probes.UNTESTED)
+    numbers: list[int] = []
+
+    def texts() -> Iterator[str]:
+        for number, text in probes.code_point_probes(normalizes=normalizes):
+            numbers.append(number)
+            yield text
+
+    for place in pair.differing(risks, texts()):
+        risky[numbers[place]] = True
     return risky
 
 
@@ -144,36 +159,39 @@ def _until_clean(pair: _Pair, risks: Risks, literals: tuple[str, ...]) -> Risks:
         clean = 0 if places else clean + 1
         if clean == _CLEAN_ROUNDS:
             return risks
-        risks = _widen(pair, risks, (texts[place] for place in places), literals)
+        forms = _FORMS if seed >= _PATIENCE_ROUNDS else ()
+        risks = _widen(pair, risks, (texts[place] for place in places), literals, forms=forms)
         if not risks.supported:
             return risks
     return Risks(supported=False, reason="differs_on_mixes")
 
 
-def _widen(pair: _Pair, risks: Risks, texts: Iterable[str], literals: tuple[str, ...]) -> Risks:
-    """Add the class that each differing text belongs to."""
+def _widen(
+    pair: _Pair, risks: Risks, texts: Iterable[str], literals: tuple[str, ...], *, forms: tuple[_Form, ...]
+) -> Risks:
+    """Add the narrowest class that takes each differing text out.
+
+    Of the fewest characters that still differ, the spelling of an added token is named first, then the
+    highest code point, which is the rarest as a rule; a normal form only if `forms` allows it, because it
+    sends every pointed Arabic or Hebrew text to the reference.
+    """
     for text in texts:
         if not risks.supported or not pair.differs(risks, text):
             continue
         small = _shrink(pair, risks, text)
-        form = next((form for form in ("NFC", "NFKC") if not _is_normal(form, small)), None)
+        broken = [form for form in forms if not unicodedata.is_normalized(form, small)]
         literal = next((literal for literal in literals if literal in small), None)
-        odd = {ord(char) for char in small if ord(char) >= 0x80}
-        if form and form not in risks.normal_forms:
-            risks = replace(risks, normal_forms=(*risks.normal_forms, form))
-        elif literal:
+        if literal:
             risks = replace(risks, patterns=tuple(sorted({*risks.patterns, re.escape(literal)})))
-        elif odd:
-            known = {number for low, high in risks.code_points for number in range(low, high + 1)}
-            risks = replace(risks, code_points=_ranges(known | odd))
+        elif broken:
+            risks = replace(risks, normal_forms=(*risks.normal_forms, broken[0]))
+        elif max(small) >= "\x80":
+            risky = _mask(risks.code_points)
+            risky[ord(max(small))] = True
+            risks = replace(risks, code_points=_ranges(risky))
         else:
             return Risks(supported=False, reason="differs_on_ascii")
     return risks
-
-
-def _is_normal(form: str, text: str) -> bool:
-    """Tell whether the text is in a normal form."""
-    return unicodedata.normalize("NFC" if form == "NFC" else "NFKC", text) == text
 
 
 def _shrink(pair: _Pair, risks: Risks, text: str) -> str:
@@ -188,12 +206,18 @@ def _shrink(pair: _Pair, risks: Risks, text: str) -> str:
     return text
 
 
-def _ranges(numbers: set[int]) -> tuple[tuple[int, int], ...]:
-    """Join code points to inclusive ranges, surrogates left out: no text holds them."""
-    ordered = np.array(sorted(number for number in numbers if not 0xD800 <= number <= 0xDFFF), dtype=np.int64)
-    if len(ordered) == 0:
-        return ()
-    breaks = np.flatnonzero(np.diff(ordered) > 1)
-    lows = ordered[np.concatenate(([0], breaks + 1))]
-    highs = ordered[np.concatenate((breaks, [len(ordered) - 1]))]
+def _mask(ranges: Iterable[tuple[int, int]]) -> Mask:
+    """Write inclusive ranges as mask[0x110000]."""
+    mask = np.zeros(_NUM_CODE_POINTS, dtype=np.bool_)
+    for low, high in ranges:
+        mask[low : high + 1] = True
+    return mask
+
+
+def _ranges(mask: Mask) -> tuple[tuple[int, int], ...]:
+    """Join marked code points to inclusive ranges, surrogates left out: no text holds them."""
+    mask = mask.copy()
+    mask[0xD800:0xE000] = False
+    steps = np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))
+    lows, highs = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1) - 1
     return tuple(zip(lows.tolist(), highs.tolist(), strict=True))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from dataaudit.corpus.tokens.spec import TokenizerFile
 
+_NORMAL, _BYTE = 1, 6
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
 
 def added_literals(file: TokenizerFile) -> tuple[str, ...]:
-    """List the spellings that a model may treat as one token, in the order of the file."""
+    """List the spellings that a model may treat as one token whatever is around them, in the file's order."""
+    content = file.path.read_bytes()
     if file.format == "sentencepiece":
-        import sentencepiece  # noqa: PLC0415 - heavy
-
-        model = sentencepiece.SentencePieceProcessor(model_proto=file.path.read_bytes())
-        pieces = range(model.get_piece_size())
-        odd = (piece for piece in pieces if model.is_control(piece) or model.is_unknown(piece))
-        return tuple(model.id_to_piece(piece) for piece in odd)
-    document: dict[str, Any] = json.loads(file.path.read_bytes())
+        return tuple(_odd_pieces(content))
+    document: dict[str, Any] = json.loads(content)
     return tuple(token["content"] for token in document.get("added_tokens") or () if token["content"])
 
 
@@ -36,3 +36,46 @@ def _steps(normalizer: dict[str, Any] | None) -> list[dict[str, Any]]:
     if normalizer["type"] == "Sequence":
         return [step for inner in normalizer["normalizers"] for step in _steps(inner)]
     return [normalizer]
+
+
+def _odd_pieces(model: bytes) -> Iterator[str]:
+    """Yield the control, unknown and user-defined pieces; the Python library does not tell the last kind.
+
+    In the model's protocol buffer field 1 is a piece, with its text in field 1 and its type in field 3.
+    """
+    for field, piece in _fields(model):
+        if field == 1 and isinstance(piece, bytes):
+            parts = dict(_fields(piece))
+            text = parts.get(1, b"")
+            if parts.get(3, _NORMAL) not in {_NORMAL, _BYTE} and isinstance(text, bytes) and text:
+                yield text.decode("utf-8", "replace")
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the number and value of each field of a protocol buffer message."""
+    place = 0
+    while place < len(message):
+        tag, place = _varint(message, place)
+        kind = tag & 7
+        if kind == _VARINT:
+            value, place = _varint(message, place)
+            yield tag >> 3, value
+            continue
+        if kind == _BYTES:
+            size, place = _varint(message, place)
+        else:
+            size = {_FIXED64: 8, _FIXED32: 4}[kind]
+        yield tag >> 3, message[place : place + size]
+        place += size
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """Read a base-128 number; returns it and the place after it."""
+    value = shift = 0
+    while True:
+        byte = message[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, place

@@ -14,13 +14,13 @@ import random
 import sys
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 _BRIEF = (
-    (0x3400, 0x9FFF), (0xA000, 0xA48F), (0xAC00, 0xD7A3), (0xE000, 0xF8FF), (0x12000, 0x1254F), (0x13000, 0x14646),
-    (0x16800, 0x16A3F), (0x17000, 0x18DFF), (0x1B000, 0x1B2FF), (0x20000, 0x3347F),
+    (0x3400, 0x9FFF), (0xA000, 0xA48F), (0xAC00, 0xD7A3), (0xE000, 0xF8FF), (0x12000, 0x1254F),
+    (0x13000, 0x14646), (0x16800, 0x16A3F), (0x17000, 0x18DFF), (0x1B000, 0x1B2FF), (0x20000, 0x3347F),
 )  # fmt: skip
-"""Ideographs, syllables and signs that no Unicode table treats one by one, private use: fewer neighbours."""
+"""Ideographs, syllables and signs that no Unicode table treats one by one, or private."""
 
 UNTESTED = (
     (0x14647, 0x160FF), (0x18E00, 0x1AFEF), (0x1BD00, 0x1CBFF), (0x33480, 0xDFFFF), (0xE1000, 0x10FFFF),
@@ -31,44 +31,16 @@ _SURROGATES = (0xD800, 0xDFFF)
 
 CONTRACTIONS = ("'s", "'S", "'\u017f", "'ll", "'lL", "'Ve", "'re", "'T", "'d", "'m", "\u2019s")
 _SPACES = (
-    " ",
-    "  ",
-    "\n",
-    "\r",
-    "\r\n",
-    "\n\n",
-    "\t",
-    "\u00a0",
-    "\u2028",
-    "\x85",
-    "\u3000",
-    "\u180e",
-    "\x1c",
-)
+    " ", "  ", "\n", "\r", "\r\n", "\n\n", "\t", "\u00a0", "\u2028", "\x85", "\u3000", "\u180e", "\x1c",
+)  # fmt: skip
 _JOINERS = ("\u200b", "\u200c", "\u200d", "\u2060", "\ufe0f", "\ufeff", "\u00ad")
 _MARKS = ("\u0301", "\u0327", "\u0345", "\u0334", "\u05b0", "\u064b", "\u0651", "\u0e38", "\u094d", "\u3099")
 _LETTERS = ("a", "B", "Ab", "\u212a", "\u0131", "\u0130", "\u00df", "\u01c5", "\u00e9", "e\u0301", "\u042f")
 _ASIA = ("\uac00", "\u1100", "\u1161", "\u11a8", "\u3042", "\u6f22", "\u30fc", "\u3005", "\u0e01", "\u0915")
 _NUMBERS = ("1", "23", "4567", "\u0663", "\u096b", "\u2167", "\u00b2", "\u00bd", "\uff11")
 _SIGNS = (
-    "!",
-    "?",
-    "/",
-    "//",
-    "...",
-    "\u2026",
-    "\u2014",
-    "_",
-    "-",
-    "=",
-    "\u20ac",
-    "^",
-    "`",
-    "<",
-    ">",
-    "|",
-    "<|",
-)
+    "!", "?", "/", "//", "...", "\u2026", "\u2014", "_", "-", "=", "\u20ac", "^", "`", "<", ">", "|", "<|",
+)  # fmt: skip
 _EMOJI = (
     "\U0001f468\u200d\U0001f469\u200d\U0001f467",
     "\U0001f1e9\U0001f1ea",
@@ -87,15 +59,16 @@ def code_point_probes(*, normalizes: bool) -> Iterator[tuple[int, str]]:
     Args:
         normalizes: The model has a Unicode normalizer: also test where the code point stands among marks.
     """
+    brief = _members(_BRIEF)
+    left_out = _members((*UNTESTED, _SURROGATES))
     for number in range(sys.maxunicode + 1):
-        if not _within(number, (*UNTESTED, _SURROGATES)):
-            brief = _within(number, _BRIEF)
-            yield number, _among_neighbours(chr(number), brief=brief, normalizes=normalizes)
+        if number not in left_out:
+            yield number, _among_neighbours(chr(number), brief=number in brief, normalizes=normalizes)
 
 
-def _within(number: int, ranges: tuple[tuple[int, int], ...]) -> bool:
-    """Tell whether a number lies in one of the inclusive ranges."""
-    return any(low <= number <= high for low, high in ranges)
+def _members(ranges: Iterable[tuple[int, int]]) -> set[int]:
+    """Write out inclusive ranges."""
+    return {number for low, high in ranges for number in range(low, high + 1)}
 
 
 def _among_neighbours(it: str, *, brief: bool, normalizes: bool) -> str:

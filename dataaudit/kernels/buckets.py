@@ -11,39 +11,17 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 _DIGITS = 8
 EXACT_BELOW = 1 << _DIGITS
 
 
 def bucket_bounds(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (low, high) int64 of the buckets of int64[n] values in [0, 2^53)."""
+    """Return (low, high) int64[n], both inclusive, of the buckets of int64[n] values in [0, 2^53)."""
     _, exponents = np.frexp(values.astype(np.float64))  # exact below 2^53: the position of the leading bit
     shifts = np.maximum(exponents.astype(np.int64) - _DIGITS, 0)
     low = (values >> shifts) << shifts
     return low, low + (np.int64(1) << shifts) - 1
-
-
-def settle_lengths(table: pa.Table, max_distinct: int) -> pa.Table:
-    """Bucket every source that has over ``max_distinct`` distinct values, or that was bucketed before.
-
-    Columns: source, low, high and counts. Commutes with merging: distinct values never become fewer, and a
-    bucketed source is known by a bucket that is wider than one value.
-    """
-    wide = pc.greater(table["high"], table["low"])
-    per_source = pa.table({"source": table["source"], "wide": wide}).group_by("source", use_threads=False)
-    sizes = per_source.aggregate([("wide", "count"), ("wide", "any")])
-    crowded = pc.or_(pc.greater(sizes["wide_count"], max_distinct), sizes["wide_any"])
-    chosen = sizes.filter(crowded)["source"]
-    if len(chosen) == 0:
-        return table
-    mask = pc.is_in(table["source"], chosen.combine_chunks())
-    coarse, rest = table.filter(mask), table.filter(pc.invert(mask))
-    low, high = bucket_bounds(coarse["low"].to_numpy())
-    coarse = coarse.set_column(1, "low", pa.array(low)).set_column(2, "high", pa.array(high))
-    return pa.concat_tables([rest, coarse])
 
 
 def quantile_bounds(
@@ -54,9 +32,9 @@ def quantile_bounds(
     This is ``numpy.quantile(..., method="inverted_cdf")``, computed in integers.
 
     Args:
-        low: int64[k] ascending lower bounds.
-        high: int64[k] upper bounds.
-        counts: int64[k] observations, their sum above 0.
+        low: int64[k] lower bounds, ascending.
+        high: int64[k] upper bounds, inclusive.
+        counts: int64[k] observations; their sum is above 0.
         quantiles: In (0, 1].
     """
     cumulative = np.cumsum(counts)

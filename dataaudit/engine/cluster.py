@@ -1,0 +1,186 @@
+"""The Dask cluster: a LocalCluster with the settings that matter, or one that is there already.
+
+Every setting below is there for a failure that was met: one task at a time on a worker, so that a death
+blames one task; no spilling, because results are tiny; a second death ends a task's retries, because the
+batch is then run in pieces; no thread pools inside a worker, because there is a worker for every core.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dataaudit import __version__
+from dataaudit.engine.keys import library_versions
+from dataaudit.errors import ClusterError
+
+ONE_THREAD = {
+    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+} | {"TOKENIZERS_PARALLELISM": "false", "MALLOC_TRIM_THRESHOLD_": "65536"}
+
+SETTINGS: dict[str, Any] = {
+    "distributed.scheduler.worker-saturation": 1.0,
+    "distributed.scheduler.allowed-failures": 1,
+    "distributed.scheduler.no-workers-timeout": "10m",
+    "distributed.scheduler.worker-ttl": "5m",
+    "distributed.worker.daemon": False,
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": 0.80,
+    "distributed.worker.memory.terminate": 0.95,
+    "distributed.worker.profile.enabled": False,
+    "distributed.nanny.pre-spawn-environ": ONE_THREAD,
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "logging": {"distributed": "critical", "tornado": "critical", "asyncio": "critical"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterChoice:
+    """What the user asked for."""
+
+    workers: int | None = None
+    """Workers of a LocalCluster; one for every core when None."""
+    scheduler: str | None = None
+    """Address of a scheduler that is there already."""
+    memory_limit: str | int = "auto"
+    """Memory of a local worker: bytes, ``2GiB`` or ``auto`` (an even share)."""
+    worker_ttl: str = "5m"
+    """Silence after which a worker counts as lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A connected cluster."""
+
+    client: Any
+    """The distributed.Client."""
+    num_workers: int
+    """Workers, each with one thread, at the start."""
+    hosts: tuple[str, ...]
+    """Hosts of the workers."""
+    dashboard: str | None
+    """Address of the dashboard; None when bokeh is not installed."""
+    memory_limit: int
+    """Bytes of memory of one worker; 0 when it is not limited."""
+
+
+@contextmanager
+def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
+    """Start or join a cluster; on leaving, stop what was started.
+
+    Args:
+        choice: What the user asked for.
+        shared: Folder that every worker has to see.
+
+    Raises:
+        ClusterError: No such scheduler, no workers, other versions, or a folder that workers cannot see.
+    """
+    import dask  # noqa: PLC0415 - half a second that `--help` must not pay
+    import distributed  # noqa: PLC0415
+
+    for name in ("distributed", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    settings = SETTINGS | {"distributed.scheduler.worker-ttl": choice.worker_ttl}
+    with dask.config.set(settings):
+        if choice.scheduler is not None:
+            client = _join(distributed, choice.scheduler)
+            try:
+                yield _connected(client, shared)
+            finally:
+                client.close(timeout=5)
+            return
+        os.environ.update(ONE_THREAD)
+        with (
+            distributed.LocalCluster(
+                n_workers=choice.workers or os.cpu_count() or 1,
+                threads_per_worker=1,
+                processes=True,
+                memory_limit=choice.memory_limit,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                silence_logs=logging.CRITICAL,
+            ) as local,
+            distributed.Client(local, set_as_default=False) as client,
+        ):
+            yield _connected(client, shared)
+
+
+def _join(distributed: Any, address: str) -> Any:
+    try:
+        client = distributed.Client(address, timeout=20, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ClusterError(
+            f"--scheduler {address}: no scheduler answers ({type(error).__name__})",
+            "Expected an address like tcp://host:8786, as `dask scheduler` prints it.",
+        ) from None
+    try:
+        client.wait_for_workers(1, timeout=60)
+    except TimeoutError:
+        client.close(timeout=5)
+        raise ClusterError(
+            f"--scheduler {address}: no worker joined within 60 s",
+            f"Start some: dask worker {address} --nthreads 1",
+        ) from None
+    return client
+
+
+def _connected(client: Any, shared: Path) -> Cluster:
+    _check_workers(client, shared)
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    limits = [int(worker["memory_limit"] or 0) for worker in workers]
+    has_dashboard = importlib.util.find_spec("bokeh") is not None
+    return Cluster(
+        client=client,
+        num_workers=len(limits),
+        hosts=tuple(sorted({worker["host"] for worker in workers})),
+        dashboard=client.dashboard_link if has_dashboard else None,
+        memory_limit=min(limits, default=0),
+    )
+
+
+def _check_workers(client: Any, shared: Path) -> None:
+    """Every worker has to run the same versions and to see the state folder."""
+    token = secrets.token_hex(8)
+    probe = shared / f".worker-check-{token}"
+    probe.write_text(token, encoding="utf-8")
+    try:
+        answers = client.run(worker_identity, str(probe))
+    finally:
+        probe.unlink(missing_ok=True)
+    expected = worker_versions()
+    for address, (seen, versions) in sorted(answers.items()):
+        if versions != expected:
+            pairs = sorted(set(versions) | set(expected))
+            differing = {name: (expected.get(name), versions.get(name)) for name in pairs}
+            listed = ", ".join(f"{name} {a} here, {b} there" for name, (a, b) in differing.items() if a != b)
+            raise ClusterError(
+                f"worker {address} runs other versions: {listed}",
+                "Install the same lock file on every worker.",
+            )
+        if seen != token:
+            raise ClusterError(
+                f"worker {address} cannot see the state folder {shared}",
+                "Put --manifest and --state on storage that every worker mounts at the same path.",
+            )
+
+
+def worker_identity(path: str) -> tuple[str, dict[str, str]]:
+    """Return what a worker reads from the state folder, and its versions."""
+    try:
+        seen = Path(path).read_text(encoding="utf-8")
+    except OSError:
+        seen = ""
+    return seen, worker_versions()
+
+
+def worker_versions() -> dict[str, str]:
+    """Return the versions that have to be the same everywhere."""
+    return {"dataaudit": __version__, **library_versions()}

@@ -1,0 +1,200 @@
+"""Gathering: the stored partials of every part become one record a shard and one partial a split.
+
+Order never matters here: partials are merged per shard and per split, and every merge is lossless.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.corpus.loss import MAX_PLACES, Loss, Reason
+from dataaudit.engine.plan import PlannedPart, PlannedShard
+from dataaudit.engine.store import Entry, PartialStore
+from dataaudit.engine.work import READING
+from dataaudit.stages.base import Stage, merge, nothing
+from dataaudit.stages.partial import Partial, group
+
+OTHER = "other"
+_MERGE_EVERY = 256
+
+
+class DamagedEntryError(Exception):
+    """A stored partial does not match its digest; it was removed, and the scan has to run once more."""
+
+
+@dataclass(slots=True, kw_only=True)
+class GatheredShard:
+    """What is known of one shard."""
+
+    planned: PlannedShard
+    status: str = "ok"
+    reason: str = ""
+    records: int = 0
+    bad_records: int = 0
+    fingerprint: str | None = None
+    first_rows: tuple[int, ...] = ()
+    """Number of the first record of each part."""
+    losses: list[Loss] = field(default_factory=list)
+    partials: dict[str, Partial] = field(default_factory=dict)
+    """By stage; empty when the shard is not read."""
+
+    @property
+    def size(self) -> int:
+        """Stored bytes, as far as the file system knew."""
+        return self.planned.probe.stat.size if self.planned.probe else self.planned.shard.size
+
+
+def gather_readings(
+    planned: Sequence[PlannedShard],
+    failures: Mapping[str, tuple[Reason, str]],
+    store: PartialStore,
+    *,
+    max_bad: float,
+) -> list[GatheredShard]:
+    """Decide what became of every shard.
+
+    Args:
+        planned: All shards in order.
+        failures: Reason and place by reading key, for parts that could not be read in this run.
+        store: Where the readings are.
+        max_bad: Share of bad records above which a shard is quarantined.
+    """
+    return [_gather_reading(item, failures, store, max_bad) for item in planned]
+
+
+def _gather_reading(
+    item: PlannedShard, failures: Mapping[str, tuple[Reason, str]], store: PartialStore, max_bad: float
+) -> GatheredShard:
+    gathered = GatheredShard(planned=item)
+    if item.reason is not None:
+        status = "skipped" if item.shard.skip is not None else "quarantined"
+        return _unread(gathered, status, item.reason, item.place)
+    first_rows: list[int] = []
+    columns: set[str] = set()
+    bad: dict[str, tuple[int, int, list[tuple[int, int]]]] = {}
+    for part in item.parts:
+        if part.reading_key in failures:
+            return _unread(gathered, "quarantined", *failures[part.reading_key])
+        meta = read_or_remove(store, READING, part.reading_key).meta
+        if meta["reason"]:
+            return _unread(gathered, "quarantined", Reason(meta["reason"]), meta["place"])
+        first_rows.append(gathered.records)
+        for reason, (records, num_bytes, places) in meta["bad"].items():
+            known = bad.setdefault(reason, (0, 0, []))
+            listed = known[2] + [(row + gathered.records, size) for row, size in places]
+            bad[reason] = (known[0] + records, known[1] + num_bytes, listed[:MAX_PLACES])
+        gathered.records += meta["records"]
+        columns.update(meta["columns"])
+    gathered.first_rows = tuple(first_rows)
+    gathered.bad_records = sum(records for records, _, _ in bad.values())
+    gathered.fingerprint = (
+        hashlib.sha256("\n".join(sorted(columns)).encode()).hexdigest() if columns else None
+    )
+    gathered.losses = [
+        loss for reason, found in sorted(bad.items()) for loss in _losses(Reason(reason), *found)
+    ]
+    if gathered.bad_records > max_bad * gathered.records:
+        kept = gathered.losses
+        _unread(gathered, "quarantined", Reason.TOO_MANY_BAD, "")
+        gathered.losses += kept
+    elif gathered.bad_records:
+        gathered.status = "partial"
+        gathered.reason = gathered.losses[0].reason
+    return gathered
+
+
+def _unread(gathered: GatheredShard, status: str, reason: Reason, place: str) -> GatheredShard:
+    gathered.status, gathered.reason = status, reason
+    gathered.losses = [Loss(reason=reason, place=place, records=-1, num_bytes=gathered.size)]
+    return gathered
+
+
+def _losses(reason: Reason, records: int, num_bytes: int, places: list[tuple[int, int]]) -> list[Loss]:
+    """Return a loss for each listed place, and one for those that are no longer listed."""
+    listed = [Loss(reason=reason, place=f"record {row}", records=1, num_bytes=size) for row, size in places]
+    rest = records - len(places)
+    if rest:
+        size = num_bytes - sum(size for _, size in places)
+        listed.append(Loss(reason=reason, place="further records", records=rest, num_bytes=size))
+    return listed
+
+
+def gather_partials(shards: Sequence[GatheredShard], stages: Sequence[Stage], store: PartialStore) -> None:
+    """Merge the partials of every shard that was read; fills ``partials``.
+
+    Raises:
+        DamagedEntryError: A stored partial is damaged.
+    """
+    for shard in shards:
+        if shard.status in ("quarantined", "skipped"):
+            continue
+        for stage in stages:
+            held = [_tables(store, stage.name, part) for part in shard.planned.parts]
+            shard.partials[stage.name] = merge(stage, held)
+
+
+def kept_sources(shards: Sequence[GatheredShard], max_sources: int) -> pa.Array | None:
+    """Return the ``max_sources`` largest sources (by tokens, then name), or None when there are no more."""
+    totals: dict[str, int] = {}
+    for shard in shards:
+        for row in shard.partials["volume"]["volume"].to_pylist() if shard.partials else ():
+            totals[row["source"]] = totals.get(row["source"], 0) + row["tokens"]
+    if len(totals) <= max_sources:
+        return None
+    ranked = sorted(totals, key=lambda name: (-totals[name], name))
+    return pa.array(ranked[:max_sources], pa.string())
+
+
+def fold_sources(shards: Sequence[GatheredShard], stages: Sequence[Stage], kept: pa.Array) -> None:
+    """Fold the sources that are not kept into ``other``, in every partial."""
+    for shard in shards:
+        for stage in stages:
+            if stage.name in shard.partials:
+                shapes = stage.shapes()
+                shard.partials[stage.name] = {
+                    name: group(shapes[name], fold_table(table, kept))
+                    for name, table in shard.partials[stage.name].items()
+                }
+
+
+def fold_table(table: pa.Table, kept: pa.Array) -> pa.Table:
+    """Replace every source that is not kept by ``other``."""
+    index = table.schema.get_field_index("source")
+    if index < 0:
+        return table
+    folded = pc.if_else(pc.is_in(table["source"], kept), table["source"], OTHER)
+    return table.set_column(index, "source", folded)
+
+
+def merge_scope(shards: Sequence[GatheredShard], stage: Stage, split: str | None) -> Partial:
+    """Merge a stage's partials over a split, or over everything."""
+    merged = nothing(stage)
+    held: list[Partial] = []
+    for shard in shards:
+        if stage.name in shard.partials and split in (None, shard.planned.shard.split):
+            held.append(shard.partials[stage.name])
+            if len(held) >= _MERGE_EVERY:
+                merged, held = merge(stage, [merged, *held]), []
+    return merge(stage, [merged, *held])
+
+
+def read_or_remove(store: PartialStore, kind: str, key: str) -> Entry:
+    """Return an entry; a damaged one is removed.
+
+    Raises:
+        DamagedEntryError: It is absent or damaged.
+    """
+    entry = store.read(kind, key)
+    if entry is None:
+        store.path(kind, key).unlink(missing_ok=True)
+        raise DamagedEntryError(f"{kind}/{key}")
+    return entry
+
+
+def _tables(store: PartialStore, kind: str, part: PlannedPart) -> Partial:
+    return read_or_remove(store, kind, part.stage_keys[kind]).tables

@@ -1,0 +1,78 @@
+"""Keys of partials: digests of everything that decides a result, and of nothing else."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+from dataaudit import __version__
+from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.normal import NORMAL_FORM, NORMAL_FORM_VERSION
+from dataaudit.corpus.readers import READER_VERSION, Part
+from dataaudit.corpus.shards import Compression, Format
+from dataaudit.corpus.tokens import Risks, TokenizerFile
+from dataaudit.manifest.canonical import digest_json
+from dataaudit.stages.base import Stage, parameters
+
+NUMERIC_LIBRARIES = ("gigatoken", "numpy", "orjson", "pyarrow", "sentencepiece", "tokenizers")
+SAMPLE_ONE_IN = 512
+"""About one document in so many is encoded by both encoders."""
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of everything that affects numbers; part of every key and of the manifest."""
+    versions = {name: version(name) for name in NUMERIC_LIBRARIES}
+    return {**versions, "unicode": unicodedata.unidata_version}
+
+
+def tokenizer_value(
+    tokenizer: TokenizerFile, risks: Risks, *, force_reference: bool, seed: int
+) -> dict[str, Any]:
+    """Return what decides token ids and which encoder counts them."""
+    return {
+        "format": tokenizer.format,
+        "sha256": tokenizer.sha256,
+        "risks": risks.digest,
+        "force_reference": force_reference,
+        "sample_one_in": SAMPLE_ONE_IN,
+        "seed": seed,
+    }
+
+
+def reading_key(
+    sha256: str, split: str, format_: Format, compression: Compression, part: Part, fields: FieldRule
+) -> str:
+    """Return the key of what reading a part gives, whatever is done with it."""
+    return _digest(
+        {
+            "tool": __version__,
+            "libraries": library_versions(),
+            "reader": READER_VERSION,
+            "sha256": sha256,
+            "split": split,
+            "format": format_,
+            "compression": compression,
+            "part": [part.start, part.stop],
+            "fields": asdict(fields),
+        }
+    )
+
+
+def stage_key(reading: str, stage: Stage, tokenizer: dict[str, Any]) -> str:
+    """Return the key of one stage's partial of a part."""
+    value = {
+        "reading": reading,
+        "stage": stage.name,
+        "version": stage.version,
+        "parameters": parameters(stage),
+        "normal_form": [NORMAL_FORM, NORMAL_FORM_VERSION],
+    }
+    if stage.needs_tokens:
+        value["tokenizer"] = tokenizer
+    return _digest(value)
+
+
+def _digest(value: dict[str, Any]) -> str:
+    return digest_json(value).removeprefix("sha256:")

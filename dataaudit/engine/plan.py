@@ -1,0 +1,126 @@
+"""The plan, pure: shards and what was found in them to units of work, each named by its content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dataaudit.config import AuditConfig
+from dataaudit.corpus.fields import FieldRule, field_rule
+from dataaudit.corpus.loss import Reason, ShardUnreadable
+from dataaudit.corpus.readers import ReadRequest
+from dataaudit.corpus.shards import Shard
+from dataaudit.engine.keys import reading_key, stage_key
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.work import READING, Probe, ScanUnit
+from dataaudit.stages.base import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPart:
+    """One part of a shard with the keys of everything that is computed of it."""
+
+    request: ReadRequest
+    reading_key: str
+    stage_keys: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedShard:
+    """A shard with its parts, or why it is not read."""
+
+    shard: Shard
+    probe: Probe | None
+    parts: tuple[PlannedPart, ...]
+    reason: Reason | None
+    place: str = ""
+
+
+def plan_shard(
+    shard: Shard,
+    probe: Probe | None,
+    failure: tuple[Reason, str] | None,
+    config: AuditConfig,
+    stages: Sequence[Stage],
+    tokenizer: Mapping[str, object],
+) -> PlannedShard:
+    """Plan one shard.
+
+    Args:
+        shard: The shard.
+        probe: What was found in its file, None when it was not looked at.
+        failure: Why its file could not be looked at.
+        config: With text and source resolved for every split.
+        stages: Stages to run.
+        tokenizer: Of :func:`dataaudit.engine.keys.tokenizer_value`.
+    """
+    if shard.skip is not None:
+        return PlannedShard(shard=shard, probe=None, parts=(), reason=shard.skip)
+    if failure is not None or probe is None:
+        reason, place = failure or (Reason.INTERNAL, "")
+        return PlannedShard(shard=shard, probe=probe, parts=(), reason=reason, place=place)
+    if probe.reason is not None:
+        return PlannedShard(shard=shard, probe=probe, parts=(), reason=probe.reason, place=probe.place)
+    try:
+        fields = _fields(shard, config)
+    except ShardUnreadable as error:
+        return PlannedShard(shard=shard, probe=probe, parts=(), reason=error.reason)
+    parts = []
+    for part in probe.parts:
+        reading = reading_key(probe.sha256, shard.split, shard.format, shard.compression, part, fields)
+        request = ReadRequest(
+            path=shard.path,
+            format=shard.format,
+            compression=shard.compression,
+            part=part,
+            fields=fields,
+            batch_bytes=config.reader.batch_bytes,
+        )
+        keys = {stage.name: stage_key(reading, stage, dict(tokenizer)) for stage in stages}
+        parts.append(PlannedPart(request=request, reading_key=reading, stage_keys=keys))
+    return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None)
+
+
+def missing_units(planned: Sequence[PlannedShard], store: PartialStore, *, fresh: bool) -> list[ScanUnit]:
+    """Return a unit for every part with something missing in the store; equal parts are read once."""
+    units: dict[str, ScanUnit] = {}
+    for item in planned:
+        if item.probe is None:
+            continue
+        for part in item.parts:
+            if part.reading_key in units:
+                continue
+            missing = tuple(
+                (name, key) for name, key in part.stage_keys.items() if fresh or not store.has(name, key)
+            )
+            if missing and not fresh and _known_unreadable(store, part.reading_key):
+                continue
+            if missing or fresh or not store.has(READING, part.reading_key):
+                units[part.reading_key] = ScanUnit(
+                    request=part.request,
+                    stat=item.probe.stat,
+                    reading_key=part.reading_key,
+                    stage_keys=missing,
+                    size=_stored_bytes(item, part),
+                )
+    return list(units.values())
+
+
+def _fields(shard: Shard, config: AuditConfig) -> FieldRule:
+    split = config.splits[shard.split]
+    assert split.text is not None, "text and source are resolved before planning"
+    assert split.source is not None, "text and source are resolved before planning"
+    return field_rule(split.text, split.source, shard.uri, max_record_bytes=config.reader.max_line_bytes)
+
+
+def _known_unreadable(store: PartialStore, key: str) -> bool:
+    """Tell whether these very bytes were read before and are damaged; reading them again shows the same."""
+    entry = store.read(READING, key)
+    return entry is not None and bool(entry.meta["reason"])
+
+
+def _stored_bytes(item: PlannedShard, part: PlannedPart) -> int:
+    assert item.probe is not None
+    if item.shard.format == "parquet":
+        return item.probe.stat.size // max(1, len(item.parts))
+    return part.request.part.stop - part.request.part.start

@@ -1,0 +1,124 @@
+"""Before the plan: hash the files that are not known, and see the columns where nothing names them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from dataaudit.config import AuditConfig
+from dataaudit.corpus.infer import infer_source, infer_text
+from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.readers import READER_VERSION, Part
+from dataaudit.corpus.shards import Shard
+from dataaudit.engine.index import StatIndex, stat_file
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import Runner
+from dataaudit.engine.work import Outcome, PeekUnit, Probe, ProbeUnit, peek_shard, probe_file
+
+_PEEKS = 5
+
+
+def probe_shards(
+    shards: Sequence[Shard],
+    index: StatIndex,
+    runner: Runner,
+    progress: Progress,
+    *,
+    part_bytes: int,
+    rehash: bool,
+) -> tuple[dict[str, Probe], dict[str, tuple[Reason, str]]]:
+    """Return the probe of every file by path, and why some have none."""
+    probes: dict[str, Probe] = {}
+    failures: dict[str, tuple[Reason, str]] = {}
+    units: dict[str, ProbeUnit] = {}
+    recipe = f"{READER_VERSION}/{part_bytes}"
+    for shard in shards:
+        if shard.skip is not None or shard.path in probes or shard.path in units:
+            continue
+        known = None if rehash else _known(shard.path, index, recipe)
+        if known is not None:
+            probes[shard.path] = known
+        else:
+            units[shard.path] = ProbeUnit(
+                path=shard.path, format=shard.format, compression=shard.compression, part_bytes=part_bytes,
+                size=shard.size,
+            )  # fmt: skip
+    todo = list(units.values())
+    if len(todo) < len(probes) + len(todo):
+        progress.note(f"hash: {len(probes):,} files are unchanged")
+    progress.begin("hash", len(todo), sum(unit.size for unit in todo))
+
+    def done(position: int, outcome: Outcome) -> bool:
+        unit = todo[position]
+        if outcome.probe is not None:
+            probes[unit.path] = outcome.probe
+            if outcome.probe.reason is None:
+                row = (unit.path, outcome.probe.stat, outcome.probe.hashed_ns, _pack(outcome.probe, recipe))
+                index.store([row])
+        else:
+            failures[unit.path] = (outcome.reason or Reason.INTERNAL, outcome.place)
+        progress.advance(unit.size, failed=outcome.probe is None)
+        return True
+
+    runner.run("hash", probe_file, todo, done)
+    progress.end()
+    return probes, failures
+
+
+def _known(path: str, index: StatIndex, recipe: str) -> Probe | None:
+    try:
+        stat = stat_file(path)
+    except OSError:
+        return None
+    value = index.find(path, stat)
+    if value is None or value["recipe"] != recipe:
+        return None
+    parts = tuple(Part(start, stop) for start, stop in value["parts"])
+    return Probe(stat=stat, sha256=value["sha256"], hashed_ns=value["hashed_ns"], parts=parts)
+
+
+def _pack(probe: Probe, recipe: str) -> dict[str, Any]:
+    return {
+        "recipe": recipe,
+        "sha256": probe.sha256,
+        "hashed_ns": probe.hashed_ns,
+        "parts": [[part.start, part.stop] for part in probe.parts],
+        "stat": asdict(probe.stat),
+    }
+
+
+def resolve_columns(
+    config: AuditConfig, shards: Sequence[Shard], runner: Runner, progress: Progress
+) -> AuditConfig:
+    """Return the config with text and source of every split filled in.
+
+    Raises:
+        ConfigError: What was left out cannot be inferred.
+    """
+    splits = dict(config.splits)
+    for name, split in splits.items():
+        if split.text is not None and split.source is not None:
+            continue
+        own = [shard for shard in shards if shard.split == name and shard.skip is None]
+        columns = _columns(own, runner)
+        text = split.text or infer_text(name, columns)
+        source = split.source or infer_source(own, columns)
+        splits[name] = split.model_copy(update={"text": text, "source": source})
+        (kind, value) = next(iter(source.model_dump(exclude_none=True).items()))
+        progress.note(f"inferred: split {name}: text column `{text}`, source from {kind} `{value}`")
+    return config.model_copy(update={"splits": splits})
+
+
+def _columns(shards: Sequence[Shard], runner: Runner) -> dict[str, bool]:
+    """Return the columns of the first shard, in order, that has any."""
+    found: dict[int, dict[str, bool]] = {}
+    units = [PeekUnit(shard=shard) for shard in shards[:_PEEKS]]
+
+    def done(position: int, outcome: Outcome) -> bool:
+        if outcome.columns is not None:
+            found[position] = dict(outcome.columns)
+        return True
+
+    runner.run("peek", peek_shard, units, done)
+    return found[min(found)] if found else {}

@@ -1,0 +1,101 @@
+"""Progress on stderr: a live line on a terminal, plain lines elsewhere, nothing with ``--quiet``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+_PLAIN_SECONDS = 5.0
+MEGABYTE = 1e6
+
+
+class Progress:
+    """Reports one phase after another; every method is cheap.
+
+    Args:
+        quiet: Print nothing but notes marked as important.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._live: Any = None
+        self._task: Any = None
+        self._phase = ""
+        self._units = self._done_units = self._bytes = self._done_bytes = self._failures = 0
+        self._began = self._last = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if not self._quiet and sys.stderr.isatty():
+            from rich.console import Console  # noqa: PLC0415 - only for a terminal
+            from rich.progress import BarColumn, TextColumn  # noqa: PLC0415
+            from rich.progress import Progress as Live  # noqa: PLC0415
+
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=28),
+                TextColumn("{task.fields[tail]}"),
+            )
+            self._live = Live(*columns, console=Console(stderr=True), transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def note(self, text: str, *, important: bool = False) -> None:
+        """Print a line."""
+        if self._quiet and not important:
+            return
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def begin(self, phase: str, units: int, num_bytes: int) -> None:
+        """Start a phase of ``units`` pieces and ``num_bytes`` stored bytes."""
+        self._phase, self._units, self._bytes = phase, units, num_bytes
+        self._done_units = self._done_bytes = self._failures = 0
+        self._began = self._last = time.monotonic()
+        if self._live is not None:
+            if self._task is not None:
+                self._live.remove_task(self._task)
+            self._task = self._live.add_task(phase, total=max(units, 1), tail=self._tail())
+
+    def advance(self, num_bytes: int, *, failed: bool = False) -> None:
+        """Count one finished piece."""
+        self._done_units += 1
+        self._done_bytes += num_bytes
+        self._failures += failed
+        now = time.monotonic()
+        if self._live is not None:
+            self._live.update(self._task, advance=1, tail=self._tail())
+        elif now - self._last >= _PLAIN_SECONDS and self._done_units < self._units:
+            self._last = now
+            self.note(f"{self._phase}: {self._tail()}")
+
+    def end(self) -> None:
+        """Close the phase with one line."""
+        if self._units:
+            elapsed = time.monotonic() - self._began
+            failures = f", {self._failures} unreadable" if self._failures else ""
+            size = f"{self._done_bytes / MEGABYTE:,.1f} MB, " if self._bytes else ""
+            self.note(f"{self._phase}: {self._done_units:,} done, {size}{elapsed:.1f} s{failures}")
+
+    def _tail(self) -> str:
+        elapsed = max(time.monotonic() - self._began, 1e-6)
+        speed = self._done_bytes / elapsed
+        parts = [f"{self._done_units:,}/{self._units:,}"]
+        if self._bytes:
+            parts.append(f"{speed / MEGABYTE:,.1f} MB/s")
+            if 0 < self._done_bytes < self._bytes:
+                left = (self._bytes - self._done_bytes) / speed
+                parts.append(f"{int(left // 60)}:{int(left % 60):02d} left")
+        if self._failures:
+            parts.append(f"{self._failures} unreadable")
+        return ", ".join(parts)

@@ -1,0 +1,235 @@
+"""Runs units on the cluster: a sliding window of tasks, and three rounds for what goes wrong.
+
+1. Units are batched by bytes. A batch that returns, returns an outcome for every unit.
+2. A batch that does not return (its worker died twice, it ran out of time or memory, its input kept failing)
+   is split, and its units run as tasks of their own.
+3. A unit that does not return then either runs alone in a child process (:mod:`dataaudit.engine.child`), which
+   tells a shard that kills from a worker that somebody killed: the child's death is the unit's fault, the
+   worker's is not.
+
+So a worker that is killed, out of memory or stuck costs time, never a number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.engine.child import run_alone
+from dataaudit.engine.cluster import Cluster
+from dataaudit.engine.work import Outcome
+from dataaudit.errors import ClusterError
+
+MAX_TASK_BYTES = 1 << 30
+MAX_TASKS = 50_000
+_TOPIC = "dataaudit-start"
+_WINDOW = 4
+_ALONE_TRIES = 20
+_MIN_BYTES_PER_SECOND = 500_000
+
+
+class Sized(Protocol):
+    """A unit of work."""
+
+    @property
+    def size(self) -> int:
+        """Stored bytes."""
+        ...
+
+
+@dataclass(slots=True)
+class _Task:
+    units: list[int]
+    round: int
+    tries: int = 0
+    future: Any = None
+    key: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Runner:
+    """Runs units on a cluster."""
+
+    cluster: Cluster
+    """Where."""
+    unit_seconds: float
+    """Time one unit may take before it counts as stuck."""
+    notes: list[str] = field(default_factory=list)
+    """What was met and survived."""
+    _started: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+    def run(
+        self,
+        name: str,
+        function: Callable[[Any], Outcome],
+        units: Sequence[Sized],
+        on_outcome: Callable[[int, Outcome], bool],
+    ) -> None:
+        """Run every unit and report each outcome once, in any order.
+
+        Args:
+            name: Prefix of the task keys.
+            function: Picklable; applied to each unit on a worker.
+            units: What to do.
+            on_outcome: Called with (index, outcome); returning False ends the run early.
+
+        Raises:
+            ClusterError: The scheduler or all workers are gone.
+        """
+        client = self.cluster.client
+        waiting = deque(_Task(units=batch, round=1) for batch in self._batches(units))
+        running: dict[str, _Task] = {}
+        client.subscribe_topic(_TOPIC, self._note_start)
+        try:
+            while waiting or running:
+                while waiting and len(running) < self._window(waiting[0]):
+                    task = waiting.popleft()
+                    self._submit(name, function, units, task)
+                    running[task.key] = task
+                for task in self._finished(running):
+                    del running[task.key]
+                    outcomes = self._outcomes(task)
+                    if outcomes is None:
+                        waiting.extendleft(reversed(self._again(task)))
+                        continue
+                    for index, outcome in zip(task.units, outcomes, strict=True):
+                        if not on_outcome(index, outcome):
+                            return
+        finally:
+            client.unsubscribe_topic(_TOPIC)
+            if running:
+                client.cancel([task.future for task in running.values()], force=True)
+
+    def _batches(self, units: Sequence[Sized]) -> list[list[int]]:
+        """Cut the units into batches of total / (8 x workers) bytes, at most 1 GiB, at most 50,000 batches."""
+        total = sum(unit.size for unit in units)
+        target = min(MAX_TASK_BYTES, total // (8 * max(1, self.cluster.num_workers)) + 1)
+        target = max(target, total // MAX_TASKS + 1)
+        most = max(1, len(units) // (8 * max(1, self.cluster.num_workers)), len(units) // MAX_TASKS + 1)
+        batches: list[list[int]] = []
+        held = target
+        for index, unit in enumerate(units):
+            if held >= target or len(batches[-1]) >= most:
+                batches.append([])
+                held = 0
+            batches[-1].append(index)
+            held += unit.size
+        return batches
+
+    def _window(self, task: _Task) -> int:
+        return self.cluster.num_workers if task.round == 3 else _WINDOW * self.cluster.num_workers
+
+    def _submit(
+        self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized], task: _Task
+    ) -> None:
+        chosen = [units[index] for index in task.units]
+        size = sum(unit.size for unit in chosen)
+        task.tries += 1
+        task.seconds = self.unit_seconds + size / _MIN_BYTES_PER_SECOND
+        task.key = f"{name}-{task.units[0]}-{task.units[-1]}-{task.round}.{task.tries}"
+        call: Callable[..., list[Outcome]] = run_batch
+        if task.round == 3:
+            limit = int(self.cluster.memory_limit * 0.95)
+            call = partial(run_batch_alone, memory_limit=limit, seconds=task.seconds)
+            task.seconds += task.seconds + 60
+        task.future = self.cluster.client.submit(
+            call, function, chosen, task.key, key=task.key, pure=False, retries=2
+        )
+
+    def _finished(self, running: dict[str, _Task]) -> list[_Task]:
+        import distributed  # noqa: PLC0415
+
+        futures = [task.future for task in running.values()]
+        try:
+            with self.cluster.client.as_current():
+                done = distributed.wait(futures, timeout=1.0, return_when="FIRST_COMPLETED").done
+        except TimeoutError:
+            done = set()
+        if self.cluster.client.status not in ("running", "connecting"):
+            raise ClusterError(
+                "the scheduler is gone; what was finished is kept", "Run the same command again to go on."
+            )
+        keys = {future.key for future in done}
+        now = time.monotonic()
+        overdue = [
+            task
+            for task in running.values()
+            if task.key not in keys and now - self._started.get(task.key, (now, ""))[0] > task.seconds
+        ]
+        for task in overdue:
+            self._stop_stuck(task)
+        return [task for task in running.values() if task.key in keys] + overdue
+
+    def _stop_stuck(self, task: _Task) -> None:
+        """Cancel a task that has run out of time and restart its worker."""
+        started, worker = self._started.pop(task.key)
+        self.notes.append(
+            f"a task was stopped after {time.monotonic() - started:.0f} s and its work repeated"
+        )
+        self.cluster.client.cancel([task.future], force=True)
+        task.future = None
+        try:
+            self.cluster.client.restart_workers([worker], timeout=60, raise_for_error=False)
+        except (ValueError, KeyError, TimeoutError, OSError):
+            pass  # the worker is gone already, or has no nanny; the task is repeated in any case
+
+    def _outcomes(self, task: _Task) -> list[Outcome] | None:
+        """Return the outcomes of a finished task, or None when it has to be repeated in pieces."""
+        self._started.pop(task.key, None)
+        future = task.future
+        task.future = None
+        if future is None:
+            return None
+        if future.status == "finished":
+            outcomes: list[Outcome] = future.result()
+            future.release()
+            return outcomes
+        kind = type(future.exception()).__name__ if future.status == "error" else future.status
+        self.notes.append(f"{len(task.units)} unit(s) of work repeated after {kind}")
+        future.release()
+        return None
+
+    def _again(self, task: _Task) -> list[_Task]:
+        if task.round < 3:
+            return [_Task(units=[index], round=task.round + 1) for index in task.units]
+        if task.tries < _ALONE_TRIES:
+            return [task]
+        raise ClusterError(
+            f"workers kept dying while one unit ran in a child process ({_ALONE_TRIES} times)",
+            "The workers are being killed from outside; give them more memory or time, then run again.",
+        )
+
+    def _note_start(self, event: tuple[float, Any]) -> None:
+        _, message = event
+        self._started[message["key"]] = (time.monotonic(), message["worker"])
+
+
+def run_batch(function: Callable[[Any], Outcome], units: list[Any], key: str) -> list[Outcome]:
+    """Run units one after another on this worker; an error of one fails the batch, which is then split."""
+    _tell_start(key)
+    return [function(unit) for unit in units]
+
+
+def run_batch_alone(
+    function: Callable[[Any], Outcome], units: list[Any], key: str, *, memory_limit: int, seconds: float
+) -> list[Outcome]:
+    """Run each unit in a child process of this worker."""
+    _tell_start(key)
+    return [run_alone(function, unit, memory_limit=memory_limit, seconds=seconds) for unit in units]
+
+
+def _tell_start(key: str) -> None:
+    from distributed import get_worker  # noqa: PLC0415
+
+    worker = get_worker()
+    worker.log_event(_TOPIC, {"key": key, "worker": worker.address})
+
+
+FATAL: frozenset[Reason] = frozenset({Reason.WORKER_DIED, Reason.OUT_OF_MEMORY, Reason.TIMED_OUT})
+"""Reasons that only the third round gives."""

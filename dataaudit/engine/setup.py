@@ -1,0 +1,71 @@
+"""From what stands on the command line to a checked config: a YAML file, or paths and inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataaudit.config import AuditConfig, Dataset, load_config, parse_config
+from dataaudit.corpus.infer import infer_splits
+from dataaudit.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A config and the folder its relative paths start from."""
+
+    config: AuditConfig
+    base: Path
+    root_at_base: bool
+    """Whether the root of all URIs is ``base`` when that holds every shard."""
+
+
+def prepare(
+    inputs: Sequence[str],
+    cwd: Path,
+    *,
+    tokenizer: str | None,
+    text: str | None,
+    reference: str | None,
+    note: Callable[[str], None],
+) -> Prepared:
+    """Load the config, or infer one from paths; options of the command line come on top.
+
+    Raises:
+        ConfigError: A config and paths are mixed, or something in them is wrong.
+    """
+    configs = [given for given in inputs if Path(given).suffix.lower() in {".yaml", ".yml"}]
+    if configs and len(inputs) > 1:
+        raise ConfigError(
+            f"expected one config or any number of data paths, found both: {configs[0]} and others",
+            "Put the paths into the config's `splits`.",
+        )
+    if configs:
+        path = Path(configs[0])
+        config, base = load_config(path), path.absolute().parent
+        if text is not None:
+            raise ConfigError(
+                "--text goes with paths", "With a config, name the column in `splits.NAME.text`."
+            )
+        root_at_base = True
+    else:
+        splits = infer_splits(inputs, cwd)
+        for name, split in splits.items():
+            held_out = " (held out)" if split.held_out else ""
+            note(f"inferred: {len(split.paths):,} files are split {name}{held_out}")
+        dumped = {name: split.model_dump() | {"text": text} for name, split in splits.items()}
+        config, base = parse_config({"splits": dumped}, where="command line"), cwd
+        config = config.model_copy(update={"dataset": Dataset()})
+        root_at_base = False
+    updates: dict[str, object] = {}
+    if tokenizer is not None:
+        updates["tokenizer"] = _from_cwd(tokenizer, cwd)
+    if reference is not None:
+        updates["reference"] = str((cwd / reference).absolute())
+    return Prepared(config=config.model_copy(update=updates), base=base, root_at_base=root_at_base)
+
+
+def _from_cwd(tokenizer: str, cwd: Path) -> str:
+    """A path on the command line is relative to where it is typed, not to the config."""
+    return str((cwd / tokenizer).absolute()) if (cwd / tokenizer).exists() else tokenizer

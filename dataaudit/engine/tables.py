@@ -1,0 +1,194 @@
+"""From gathered shards to the manifest's tables, metrics and core records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dataaudit.config import AuditConfig
+from dataaudit.engine.gather import GatheredShard, merge_scope
+from dataaudit.manifest.core import Coverage, HeadlineMetric, LedgerRecord, SplitRecord, Totals
+from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
+from dataaudit.manifest.tables import TABLES
+from dataaudit.stages.base import Context, Partial, Stage
+
+HEADLINE = (
+    ("documents", "count"), ("bytes", "count"), ("tokens", "count"), ("bytes_per_token", "ratio"),
+    ("seq_len_p50_p95", "p50"), ("seq_len_p50_p95", "p95"), ("exact_dup_rate", "rate"),
+    ("coverage_unread_bytes", "bytes"),
+)  # fmt: skip
+UNREAD = ("quarantined", "skipped")
+
+
+def shards_table(
+    shards: Sequence[GatheredShard], stages: Sequence[Stage], digests: Mapping[int, str]
+) -> pa.Table:
+    """Return the table of shards."""
+    rows = [_shard_row(shard, stages, digests.get(shard.planned.shard.ordinal)) for shard in shards]
+    return pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)
+
+
+def _shard_row(shard: GatheredShard, stages: Sequence[Stage], rows_digest: str | None) -> dict[str, Any]:
+    plan, probe = shard.planned.shard, shard.planned.probe
+    unread = shard.status in UNREAD
+    row: dict[str, Any] = dict.fromkeys(TABLES["shards"].schema.names)
+    row |= {
+        "shard": plan.ordinal,
+        "uri": plan.uri,
+        "split": plan.split,
+        "format": plan.format,
+        "compression": plan.compression,
+        "size": shard.size,
+        "sha256": probe.sha256 if probe else "",
+        "rows_digest": rows_digest,
+        "schema_fingerprint": shard.fingerprint,
+        "status": shard.status,
+        "reason": str(shard.reason),
+        "rows": shard.records,
+        "documents": 0,
+        "bytes": 0,
+        "tokens": 0,
+        "bad_records": shard.bad_records,
+        "sources": [],
+    }
+    if unread:
+        return row
+    row["sources"] = shard.partials["volume"]["volume"].drop_columns(["empty"]).to_pylist()
+    for stage in stages:
+        columns = stage.shard_columns(shard.partials[stage.name])
+        row |= {
+            name: rounded(value) if isinstance(value, float) else value for name, value in columns.items()
+        }
+    return row
+
+
+def metric_records(
+    shards: Sequence[GatheredShard], stages: Sequence[Stage], config: AuditConfig
+) -> tuple[list[Metric], dict[str, dict[str, Partial]]]:
+    """Finalise every stage for the dataset and each split.
+
+    Returns:
+        The records, and the merged partials by split and stage.
+    """
+    mixture = {name: entry.weight for name, entry in config.mixture.items()}
+    metrics: list[Metric] = []
+    merged: dict[str, dict[str, Partial]] = {}
+    for split in (None, *sorted(config.splits)):
+        context = Context(scope=Scope(split=split), mixture=mixture)
+        for stage in stages:
+            partial = merge_scope(shards, stage, split)
+            merged.setdefault(split or "", {})[stage.name] = partial
+            metrics += stage.finalize(partial, context)
+    metrics += _upstream(config)
+    metrics += _coverage(shards)
+    return metrics, merged
+
+
+def _upstream(config: AuditConfig) -> list[Metric]:
+    return [
+        ratio(
+            "filter_upstream", "reject_rate", entry.documents_in - entry.documents_out, entry.documents_in,
+            scope=Scope(rule=f"{entry.name}@{entry.version}" if entry.version else entry.name), unit="ratio",
+            version="1",
+        )
+        for entry in config.upstream_filters
+    ]  # fmt: skip
+
+
+def _coverage(shards: Sequence[GatheredShard]) -> list[Metric]:
+    """Return the bytes that were planned and not read, in all and by reason."""
+    planned = sum(shard.size for shard in shards)
+    by_reason: dict[str, int] = {}
+    for shard in shards:
+        for loss in shard.losses[:1] if shard.status in UNREAD else shard.losses:
+            by_reason[loss.reason] = by_reason.get(loss.reason, 0) + loss.num_bytes
+    values = [(Scope(), sum(by_reason.values()))]
+    values += [(Scope(rule=reason), value) for reason, value in sorted(by_reason.items())]
+    return [
+        count("coverage_unread_bytes", "bytes", value, scope=scope, unit="bytes", n=planned, version="1")
+        for scope, value in values
+    ]
+
+
+def headline(metrics: Sequence[Metric]) -> tuple[HeadlineMetric, ...]:
+    """Return the dataset-wide metrics that are shown first."""
+    found = {(record.metric, record.stat): record for record in metrics if record.scope == Scope()}
+    return tuple(
+        HeadlineMetric(
+            metric=record.metric, stat=record.stat, scope={}, unit=record.unit, value=record.value,
+            status=record.status,
+        )
+        for key in HEADLINE
+        if (record := found.get(key)) is not None
+    )  # fmt: skip
+
+
+def source_tables(merged: Mapping[str, Mapping[str, Partial]]) -> dict[str, pa.Table]:
+    """Return the tables of sources and of lengths."""
+    tables = {"sources": ("volume", "volume"), "lengths": ("lengths", "lengths")}
+    filled = {}
+    for table, (stage, part) in tables.items():
+        schema = TABLES[table].schema
+        pieces = [schema.empty_table()]
+        for split, partials in merged.items():
+            if split and stage in partials:
+                rows = partials[stage][part]
+                named = rows.append_column("split", pa.array([split] * rows.num_rows, pa.string()))
+                pieces.append(named.select(schema.names).cast(schema))
+        filled[table] = pa.concat_tables(pieces)
+    return filled
+
+
+def ledger_table(shards: Sequence[GatheredShard]) -> pa.Table:
+    """Return every loss."""
+    rows = [
+        {
+            "shard": shard.planned.shard.ordinal,
+            "reason": str(loss.reason),
+            "place": loss.place,
+            "records": loss.records,
+            "bytes": loss.num_bytes,
+        }
+        for shard in shards
+        for loss in shard.losses
+    ]
+    return pa.Table.from_pylist(rows, schema=TABLES["ledger"].schema)
+
+
+def ledger_record(shards: Sequence[GatheredShard], documents: int) -> LedgerRecord:
+    """Return the coverage ledger; each line balances."""
+    by_status: dict[str, list[GatheredShard]] = {name: [] for name in ("read", *UNREAD)}
+    for shard in shards:
+        by_status[shard.status if shard.status in UNREAD else "read"].append(shard)
+    bad = sum(shard.bad_records for shard in by_status["read"])
+    known = sum(shard.records for shard in by_status["quarantined"])
+    sizes = {name: sum(shard.size for shard in group) for name, group in by_status.items()}
+    numbers = {name: len(group) for name, group in by_status.items()}
+    return LedgerRecord(
+        shards=Coverage(planned=len(shards), **numbers),
+        bytes=Coverage(planned=sum(sizes.values()), **sizes),
+        documents=Coverage(
+            planned=documents + bad + known, read=documents, bad=bad, quarantined=known, skipped=0
+        ),
+        uncounted_shards=sum(shard.records == 0 for name in UNREAD for shard in by_status[name]),
+    )
+
+
+def totals(table: pa.Table, config: AuditConfig) -> tuple[Totals, tuple[SplitRecord, ...]]:
+    """Return the totals of the dataset and of its splits, from the table of shards."""
+    rows = table.select(["split", "status", "documents", "bytes", "tokens"]).to_pylist()
+    read = [row for row in rows if row["status"] not in UNREAD]
+
+    def summed(chosen: list[dict[str, Any]]) -> dict[str, int]:
+        sums = {name: sum(row[name] for row in chosen) for name in ("documents", "bytes", "tokens")}
+        return {"shards": len(chosen), **sums}
+
+    splits = tuple(
+        SplitRecord(
+            name=name, held_out=split.held_out, **summed([row for row in read if row["split"] == name])
+        )
+        for name, split in sorted(config.splits.items())
+    )
+    return Totals(**summed(read)), splits
