@@ -144,9 +144,11 @@ class AuditConfig(_Strict):
         dumped = self.model_dump(mode="json", by_alias=True, exclude={"dataset", "tokenizer", "reference"})
         for split in dumped["splits"].values():
             del split["paths"]
+            if split["source"] is not None:
+                split["source"] = {name: value for name, value in split["source"].items() if value is not None}
         for key in ("batch_bytes", "part_bytes"):  # how the work is cut, which no number depends on
             del dumped["reader"][key]
-        for key in ("upstream_filters", "mixture", "seed"):  # carried by sections of their own
+        for key in ("stages", "upstream_filters", "mixture", "seed"):  # carried by sections of their own
             del dumped[key]
         return dumped
 

@@ -66,7 +66,7 @@ class PartialStore:
         except FileNotFoundError:
             return None
         view = memoryview(data)
-        magic, digest = view[: len(_MAGIC)], view[_ALIGN - _DIGEST_BYTES : _ALIGN]
+        magic, digest = bytes(view[: len(_MAGIC)]), bytes(view[_ALIGN - _DIGEST_BYTES : _ALIGN])
         if magic != _MAGIC or hashlib.sha256(view[_ALIGN:]).digest() != digest:
             return None
         return _unpack(data.slice(_ALIGN))
@@ -102,7 +102,7 @@ def _padded(data: bytes) -> bytes:
 
 def _unpack(body: pa.Buffer) -> Entry:
     view = memoryview(body)
-    length = int.from_bytes(view[:8], "little")
+    length = int.from_bytes(bytes(view[:8]), "little")
     header = orjson.loads(view[8 : 8 + length])
     position = 8 + length + -(8 + length) % _ALIGN
     tables = {}

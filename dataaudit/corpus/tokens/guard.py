@@ -88,10 +88,13 @@ def _inspect(file: TokenizerFile) -> Risks:
         return Risks(supported=False, reason="differs_on_ascii")
     risks = replace(risks, code_points=_ranges(risky))
     if normalizes:
-        texts = probes.composition_probes()
-        risks = _widen(
-            pair, risks, (texts[place] for place in pair.differing(risks, texts)), literals, forms=()
-        )
+        sequences = probes.compositions()
+        places = pair.differing(risks, map(probes.adjoining, sequences))
+        patterns = {*risks.patterns, *(re.escape(sequences[place]) for place in places)}
+        risks = replace(risks, patterns=tuple(sorted(patterns)))
+        texts = [probes.interrupted(sequence) for sequence in sequences]
+        places = pair.differing(risks, texts)
+        risks = _widen(pair, risks, (texts[place] for place in places), literals, forms=())
     return _until_clean(pair, risks, literals)
 
 

@@ -81,17 +81,26 @@ def _among_neighbours(it: str, *, brief: bool, normalizes: bool) -> str:
     return f"a{it}b {it}1{it}2345\n{it}A  {it}{it}.{it}'s\na!{it}\n \n{it}\nz\u662f{it}\u662f{moved}"
 
 
-def composition_probes() -> list[str]:
-    """Spell every character that has a canonical decomposition as its parts, whole and one step apart."""
-    texts = []
+def compositions() -> list[str]:
+    """List the sequences that a normalizer may compose: each canonical decomposition, one step deep."""
+    found = []
     for number in range(sys.maxunicode + 1):
         steps = unicodedata.decomposition(chr(number))
         if steps and not steps.startswith("<"):
-            once = "".join(chr(int(part, 16)) for part in steps.split())
-            texts.append(f"a {once} {unicodedata.normalize('NFD', chr(number))}\u0334b")
-    syllables = (chr(number) for number in range(0xAC00, 0xD7A4, 37))
-    texts += [f"{syllable[0]}\u11a8 {unicodedata.normalize('NFD', syllable)}" for syllable in syllables]
-    return texts
+            found.append("".join(chr(int(part, 16)) for part in steps.split()))
+    leads = (unicodedata.normalize("NFD", chr(number))[:2] for number in range(0xAC00, 0xD7A4, 28))
+    return found + [text for lead in leads for text in (lead, f"{lead}\u11a8")]
+
+
+def adjoining(sequence: str) -> str:
+    """Put a sequence by itself and after letters that form one grapheme with its marks."""
+    return f"a{sequence} {sequence} \u0915{sequence}"
+
+
+def interrupted(sequence: str) -> str:
+    """Put a mark of the lowest class behind, and inside, a sequence and its full decomposition."""
+    parts = unicodedata.normalize("NFD", sequence)
+    return f"a {parts}\u0334b {sequence}\u0334 {parts[0]}\u0334{parts[1:]}"
 
 
 def plain_texts() -> list[str]:
