@@ -7,10 +7,13 @@ batch is then run in pieces; no thread pools inside a worker, because there is a
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import os
 import secrets
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,8 +25,14 @@ from dataaudit.engine.keys import library_versions
 from dataaudit.errors import ClusterError
 
 ONE_THREAD = {
-    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
-} | {"TOKENIZERS_PARALLELISM": "false", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+}
+_STARTS = 5
 
 SETTINGS: dict[str, Any] = {
     "distributed.scheduler.worker-saturation": 1.0,
@@ -31,6 +40,7 @@ SETTINGS: dict[str, Any] = {
     "distributed.scheduler.no-workers-timeout": "10m",
     "distributed.scheduler.worker-ttl": "5m",
     "distributed.worker.daemon": False,
+    "distributed.worker.preload": ["dataaudit.engine.preload"],
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": 0.80,
@@ -93,24 +103,54 @@ def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
         if choice.scheduler is not None:
             client = _join(distributed, choice.scheduler)
             try:
-                yield _connected(client, shared)
+                _check_workers(client, shared)
+                yield _connected(client)
             finally:
                 client.close(timeout=5)
             return
-        os.environ.update(ONE_THREAD)
-        with (
-            distributed.LocalCluster(
-                n_workers=choice.workers or os.cpu_count() or 1,
-                threads_per_worker=1,
-                processes=True,
-                memory_limit=choice.memory_limit,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-                silence_logs=logging.CRITICAL,
-            ) as local,
-            distributed.Client(local, set_as_default=False) as client,
-        ):
-            yield _connected(client, shared)
+        local = _start_local(distributed, choice)
+        try:
+            with distributed.Client(local, set_as_default=False) as client:
+                yield _connected(client)
+        finally:
+            with contextlib.suppress(Exception):  # workers may be dying at the same moment
+                local.close(timeout=10)
+
+
+def _start_local(distributed: Any, choice: ClusterChoice) -> Any:
+    """Start a LocalCluster; workers that die while they start are started again."""
+    os.environ.update(ONE_THREAD)
+    for attempt in range(1, _STARTS + 1):
+        with _interrupts_ignored():  # inherited by the workers: Ctrl-C is the driver's
+            try:
+                return distributed.LocalCluster(
+                    n_workers=choice.workers or os.cpu_count() or 1,
+                    threads_per_worker=1,
+                    processes=True,
+                    memory_limit=choice.memory_limit,
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
+                )
+            except (RuntimeError, OSError, TimeoutError) as error:
+                if attempt == _STARTS:
+                    raise ClusterError(
+                        f"local workers do not start: {type(error).__name__}",
+                        "`dataaudit doctor` shows memory and cores; --workers 1 needs the least.",
+                    ) from None
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _join(distributed: Any, address: str) -> Any:
@@ -132,14 +172,13 @@ def _join(distributed: Any, address: str) -> Any:
     return client
 
 
-def _connected(client: Any, shared: Path) -> Cluster:
-    _check_workers(client, shared)
+def _connected(client: Any) -> Cluster:
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     limits = [int(worker["memory_limit"] or 0) for worker in workers]
     has_dashboard = importlib.util.find_spec("bokeh") is not None
     return Cluster(
         client=client,
-        num_workers=len(limits),
+        num_workers=max(1, len(limits)),
         hosts=tuple(sorted({worker["host"] for worker in workers})),
         dashboard=client.dashboard_link if has_dashboard else None,
         memory_limit=min(limits, default=0),

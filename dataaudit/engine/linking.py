@@ -60,7 +60,8 @@ def link_exact_duplicates(
     files, digest = _write_files(rows, store)
     units = _units(files, digest, documents, store)
     failed: list[tuple[Reason, str]] = []
-    progress.begin("link", len(units), 0)
+    todo = [unit for unit in units if not store.has(_KIND, unit.key)]
+    progress.begin("link", len(todo), 0)
 
     def done(index: int, outcome: Outcome) -> bool:
         del index
@@ -69,7 +70,7 @@ def link_exact_duplicates(
         progress.advance(0, failed=outcome.reason is not None)
         return True
 
-    runner.run("link", link_partition, [unit for unit in units if not store.has(_KIND, unit.key)], done)
+    runner.run("link", link_partition, todo, done)
     progress.end()
     if failed:
         raise ClusterError(

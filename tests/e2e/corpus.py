@@ -1,0 +1,82 @@
+"""Corpora that the end-to-end tests make: real text of the standard library in every format that is read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import sys
+import sysconfig
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def documents(count, *, seed=0, size=1500):
+    """Return `count` documents cut from the standard library's source, some of them alike."""
+    rng = random.Random(seed)
+    text = "".join(
+        path.read_text("utf-8", "replace") for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[:60]
+    )
+    made = []
+    for number in range(count):
+        if made and rng.random() < 0.1:
+            made.append(rng.choice(made) + " " * rng.randrange(3))
+            continue
+        start = rng.randrange(len(text) - size)
+        made.append(f"{number} \u00fc\u4e2d {text[start : start + rng.randrange(size)]}")
+    return made
+
+
+def rows(texts, source):
+    """Return records of `texts`, from two sources."""
+    return [{"text": text, "source": f"{source}{number % 2}"} for number, text in enumerate(texts)]
+
+
+def write_jsonl(path, records):
+    """Write records as JSON lines, compressed as the suffix says."""
+    data = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    if path.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)
+    elif path.suffix == ".zst":
+        data = zstd.compress(data)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def write_parquet(path, records, *, row_group_size=100):
+    """Write records as Parquet with several row groups."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(records), path, row_group_size=row_group_size)
+
+
+def write_corpus(root, *, per_shard=300, shards=2):
+    """Write a corpus of two splits in all formats; return its root."""
+    makers = {".jsonl": write_jsonl, ".jsonl.gz": write_jsonl, ".jsonl.zst": write_jsonl, ".parquet": write_parquet}
+    seed = 0
+    for split in ("train", "val"):
+        for suffix, make in makers.items():
+            for number in range(shards if split == "train" else 1):
+                seed += 1
+                texts = documents(per_shard, seed=seed % 5)
+                make(root / split / f"part-{number}{suffix}", rows(texts, suffix.strip(".")))
+    return root
+
+
+def write_slow_tokenizer(path):
+    """Write a tokenizer that the fast encoder does not know, so that a scan takes a while."""
+    pieces = [*LETTERS, *("##" + letter for letter in LETTERS), "[UNK]"]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    path.write_text(tokenizer.to_str(), encoding="utf-8")
+    return path

@@ -1,0 +1,45 @@
+"""Running the command line as a user does, and reading what it published."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from dataaudit.manifest.load import load_manifest
+
+DATAAUDIT = Path(sys.executable).with_name("dataaudit")
+
+
+def start(*args, cwd=None, **kwargs):
+    """Start dataaudit in a process group of its own."""
+    environment = {**os.environ, "PYTHONWARNINGS": "default"}
+    return subprocess.Popen(
+        [DATAAUDIT, *map(str, args)], cwd=cwd, env=environment, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kwargs,
+    )  # fmt: skip
+
+
+def run(*args, cwd=None, expect=0, timeout=240):
+    """Run dataaudit to its end; return (stdout, stderr)."""
+    process = start(*args, cwd=cwd)
+    out, err = process.communicate(timeout=timeout)
+    assert process.returncode == expect, f"exit {process.returncode}, expected {expect}\n{out}\n{err}"
+    assert "Traceback" not in err, err
+    return out, err
+
+
+def build(*args, manifest, cwd=None, expect=0, timeout=240):
+    """Build a manifest; return its JSON summary and the loaded manifest."""
+    out, _ = run("build", *args, "--manifest", manifest, "--json", cwd=cwd, expect=expect, timeout=timeout)
+    return json.loads(out), load_manifest(Path(manifest))
+
+
+def metric(manifest, name, stat, **scope):
+    """Return the value of one metric record."""
+    wanted = {key: value for key, value in scope.items() if value is not None}
+    found = [record for record in manifest.metrics(name, stat) if record.scope.as_dict() == wanted]
+    assert len(found) == 1, f"{name}.{stat} {wanted}: {len(found)} records"
+    return found[0].value
