@@ -65,7 +65,7 @@ class Volume:
         for row in rows:
             metrics += self._counts(row, replace(context.scope, source=row["source"]))
             metrics.append(self._share(row["source"], row["tokens"], totals["tokens"], context.scope))
-        return metrics + self._declared({row["source"] for row in rows}, context)
+        return metrics + self._declared({row["source"] for row in rows}, totals["tokens"], context)
 
     def _counts(self, row: Mapping[str, int], scope: Scope) -> list[Metric]:
         def one(metric: str, stat: str, value: int) -> Metric:
@@ -87,7 +87,7 @@ class Volume:
             "source_mix_share", "share", tokens, total, scope=place, unit="ratio", version=self.version
         )
 
-    def _declared(self, found: set[str], context: Context) -> list[Metric]:
+    def _declared(self, found: set[str], total: int, context: Context) -> list[Metric]:
         """Return the declared share of each source, and a share of 0 for one that is declared but absent."""
         whole = sum(context.mixture.values())
         if not context.mixture or whole == 0 or context.scope.split is not None:
@@ -108,7 +108,7 @@ class Volume:
                 )  # fmt: skip
             )
             if source not in found:
-                metrics.append(self._share(source, 0, 1, context.scope))
+                metrics.append(self._share(source, 0, total, context.scope))
         return metrics
 
     def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
@@ -124,5 +124,9 @@ def _encoding(tokens: TokenBatch, num_bytes: np.ndarray) -> pa.Table:
     rows = [
         (name, int(mask.sum()), int(num_bytes[mask].sum()), sampled, differing)
         for name, mask, sampled, differing in both
+        if mask.any()
     ]
-    return pa.table(dict(zip(("encoder", *_ENCODED), zip(*rows, strict=True), strict=True)))
+    names = _SHAPES["encoding"].schema().names
+    return pa.Table.from_pylist(
+        [dict(zip(names, row, strict=True)) for row in rows], schema=_SHAPES["encoding"].schema()
+    )

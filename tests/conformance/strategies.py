@@ -1,0 +1,42 @@
+"""Batches of documents that Hypothesis draws: any text, any sources, token ids made of the text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.normal import text_digests
+from dataaudit.corpus.tokens import TokenBatch
+
+TEXTS = st.one_of(
+    st.sampled_from(["", " ", "a", "a  b", "a b", " a b ", "e\u0301", "\u00e9", "\u4e2d\u6587", "x" * 300]),
+    st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40),
+    st.integers(0, 2000).map(lambda size: "w " * size),
+)
+SOURCES = st.sampled_from(["web", "code", "(none)", "\u00fc", "books"])
+DOCUMENTS = st.lists(st.tuples(TEXTS, SOURCES), max_size=12)
+
+
+def make_batch(documents, first_row=0):
+    """Return a batch of (text, source) pairs; a token is a run of up to three characters."""
+    texts = pa.array([text for text, _ in documents], pa.large_string())
+    names = tuple(dict.fromkeys(source for _, source in documents))
+    counts = np.array([-(-len(text) // 3) for text, _ in documents], dtype=np.int64)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    tokens = TokenBatch(
+        offsets=offsets,
+        ids=np.arange(offsets[-1], dtype=np.uint32) % 97,
+        by_reference=np.array([not text.isascii() for text, _ in documents], dtype=bool),
+        sampled=len(documents) // 2,
+        differing=0,
+    )
+    return DocBatch(
+        texts=texts,
+        rows=first_row + np.arange(len(documents), dtype=np.int64),
+        source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32),
+        source_names=names,
+        digests=text_digests(texts),
+        tokens=tokens,
+    )

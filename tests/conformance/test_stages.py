@@ -1,0 +1,157 @@
+"""The laws that every registered stage obeys, one test a law."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import DOCUMENTS, make_batch
+
+from dataaudit.engine.store import PartialStore
+from dataaudit.manifest.load import metrics_table
+from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.tables import TABLES
+from dataaudit.stages import STAGES, make_stages, stage_schema
+from dataaudit.stages.base import Context, Stage, merge, nothing, parameters
+from dataaudit.stages.lengths import Lengths
+
+INSTANCES = [*make_stages({}), Lengths(max_distinct=256)]
+EVERY = pytest.mark.parametrize("stage", INSTANCES, ids=lambda stage: f"{stage.name}{parameters(stage) or ''}")
+CONTEXT = Context(scope=Scope(split="train"), mixture={"web": 2.0, "absent": 1.0})
+
+
+def partial_of(stage, documents):
+    """Return the partial of some documents."""
+    return merge(stage, [stage.map(make_batch(documents))])
+
+
+def same(left, right):
+    """Tell whether two partials have the same tables, byte for byte."""
+    return left.keys() == right.keys() and all(left[name].equals(right[name]) for name in left)
+
+
+@EVERY
+def test_follows_the_protocol(stage):
+    """A stage is a frozen dataclass with a name, a version and parameters that are plain JSON."""
+    assert isinstance(stage, Stage)
+    assert stage.name
+    assert stage.version
+    assert set(parameters(stage)) == set(stage_schema(type(stage))["properties"] if parameters(stage) else {})
+    with pytest.raises((AttributeError, TypeError)):
+        stage.name = "other"
+
+
+def test_names_are_unique():
+    """No two stages share a name, and every one is registered once."""
+    assert len({kind.name for kind in STAGES}) == len(STAGES)
+
+
+@EVERY
+@given(a=DOCUMENTS, b=DOCUMENTS, c=DOCUMENTS)
+def test_merge_is_associative_and_commutative(stage, a, b, c):
+    """Partials merge to the same bytes in any grouping and any order."""
+    x, y, z = (partial_of(stage, documents) for documents in (a, b, c))
+    left = merge(stage, [merge(stage, [x, y]), z])
+    right = merge(stage, [z, merge(stage, [y, x])])
+    assert same(left, right)
+    assert same(left, merge(stage, [y, z, x]))
+
+
+@EVERY
+@given(documents=DOCUMENTS)
+def test_nothing_is_the_identity(stage, documents):
+    """Merging with nothing, or with the partial of no documents, changes nothing."""
+    partial = partial_of(stage, documents)
+    assert same(merge(stage, [partial, nothing(stage)]), partial)
+    assert same(merge(stage, [stage.map(make_batch([])), partial]), partial)
+    assert same(merge(stage, [partial]), partial)
+
+
+@EVERY
+@given(documents=DOCUMENTS, cuts=st.lists(st.integers(0, 12), max_size=4))
+def test_any_cut_gives_the_same_partial(stage, documents, cuts):
+    """One batch or many, one part or many: the merged partial and the metrics are the same."""
+    bounds = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
+    pieces = [documents[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
+    whole = partial_of(stage, documents)
+    assert same(_without_sample(merge(stage, [nothing(stage), *(partial_of(stage, piece) for piece in pieces)])),
+                _without_sample(whole))  # fmt: skip
+
+
+def _without_sample(partial):
+    """The fixture draws its sample per batch; a real encoder draws it per document."""
+    return {
+        name: table.drop_columns(["sampled"]) if "sampled" in table.column_names else table
+        for name, table in partial.items()
+    }
+
+
+@EVERY
+@given(documents=DOCUMENTS)
+def test_partials_survive_the_store(stage, documents, tmp_path_factory):
+    """A partial that is written and read again is the same, schema included."""
+    partial = partial_of(stage, documents)
+    store = PartialStore(tmp_path_factory.getbasetemp() / "store")
+    store.write(stage.name, "ab" * 32, {"n": len(documents)}, partial)
+    entry = store.read(stage.name, "ab" * 32)
+    assert entry.meta == {"n": len(documents)}
+    assert same(entry.tables, partial)
+    assert {name: table.schema for name, table in entry.tables.items()} == {
+        name: shape.schema() for name, shape in stage.shapes().items()
+    }
+
+
+@EVERY
+@given(documents=DOCUMENTS)
+def test_partials_hold_only_integers_beside_keys(stage, documents):
+    """Sums and maxima are int64 without nulls, so no merge can depend on rounding."""
+    for name, table in partial_of(stage, documents).items():
+        shape = stage.shapes()[name]
+        assert table.column_names == shape.schema().names
+        for column in (*shape.sums, *shape.maxima):
+            assert table.schema.field(column).type == pa.int64()
+            assert table[column].null_count == 0
+
+
+@EVERY
+@given(documents=DOCUMENTS)
+def test_metrics_are_records_of_the_manifest(stage, documents):
+    """Every metric fits the table, is unique, stays in its scope, and an empty scope gives no number but counts."""
+    records = stage.finalize(partial_of(stage, documents), CONTEXT)
+    assert metrics_table(records).num_rows == len(records) > 0
+    assert all(isinstance(record, Metric) and record.scope.split == "train" for record in records)
+    if not documents:
+        ratios = [record for record in records if record.unit not in ("documents", "bytes", "tokens")]
+        assert all(record.status == "not_evaluated" for record in ratios)
+
+
+@EVERY
+@given(documents=DOCUMENTS)
+def test_shard_columns_are_columns_of_the_manifest(stage, documents):
+    """What a stage fills per shard are columns of the table of shards, of their type."""
+    for name, value in stage.shard_columns(partial_of(stage, documents)).items():
+        kind = TABLES["shards"].schema.field(name)
+        assert value is not None or kind.nullable
+        pa.array([value], kind.type)
+
+
+@EVERY
+@given(documents=DOCUMENTS)
+def test_emitted_rows_match_the_documents(stage, documents):
+    """A stage that says it emits gives one keyed row a document, of the schema it states."""
+    emitted = stage.emit(make_batch(documents, first_row=5))
+    if stage.emits is None:
+        assert emitted is None
+        return
+    assert emitted.select(stage.emits.names).cast(stage.emits).num_rows == len(documents)
+    assert emitted["row"].to_pylist() == list(range(5, 5 + len(documents)))
+
+
+@EVERY
+@given(documents=DOCUMENTS)
+def test_map_is_a_function(stage, documents):
+    """The same documents give the same partial, whatever their rows are."""
+    assert same(stage.map(make_batch(documents)), replace(stage).map(make_batch(documents, first_row=99)))

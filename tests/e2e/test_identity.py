@@ -1,0 +1,164 @@
+"""One corpus, one manifest id: over workers, order, place, the cut into sub-shards, and reruns."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+from conftest import CONFIG
+from corpus import documents, rows, write_jsonl, write_parquet
+from running import build, metric, run
+
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.verify import verify
+
+
+def test_a_file_listed_twice_is_two_shards(tmp_path):
+    """The same file listed twice gives an exact duplicate rate of one half, in the same order every time."""
+    texts = [f"document number {number}" for number in range(200)]
+    write_jsonl(tmp_path / "a.jsonl", rows(texts, "s"))
+    (tmp_path / "c.yaml").write_text("splits: {train: {paths: [a.jsonl, a.jsonl]}}")
+    _, manifest = build(tmp_path / "c.yaml", "--workers", 1, manifest=tmp_path / "m")
+    assert metric(manifest, "exact_dup_rate", "rate") == 0.5
+    shards = manifest.table("shards").to_pylist()
+    assert [shard["uri"] for shard in shards] == ["a.jsonl", "a.jsonl#copy=2"]
+    assert [shard["exact_dup_rate"] for shard in shards] == [0.0, 1.0]
+    clusters = manifest.table("clusters").to_pylist()
+    assert len(clusters) == 400
+    assert all(row["kept"] == (row["shard"] == 0) for row in clusters)
+    assert verify(manifest) == []
+
+
+def test_twin_files_and_a_leak_between_splits(tmp_path):
+    """Equal bytes under two names are two shards; a held-out copy of a training document counts overall only."""
+    texts = documents(100, seed=3)
+    texts = list(dict.fromkeys(" ".join(text.split()) for text in texts))
+    write_parquet(tmp_path / "train" / "a.parquet", rows(texts, "s"))
+    shutil.copy(tmp_path / "train" / "a.parquet", tmp_path / "train" / "b.parquet")
+    write_jsonl(tmp_path / "val" / "v.jsonl.gz", rows([f"  {texts[0]}\n", "quite new"], "s"))
+    _, manifest = build("train", "val", "--workers", 2, manifest=tmp_path / "m", cwd=tmp_path)
+    number = len(texts)
+    assert metric(manifest, "exact_dup_rate", "documents") == number + 1
+    assert metric(manifest, "exact_dup_rate", "within_split_rate", split="train") == 0.5
+    assert metric(manifest, "exact_dup_rate", "rate", split="val") == 0.5
+    assert metric(manifest, "exact_dup_rate", "within_split_rate", split="val") == 0.0
+    members = [row for row in manifest.table("clusters").to_pylist() if row["cluster"] == 0]
+    assert [(row["shard"], row["row"], row["kept"]) for row in members] == [(0, 0, True), (1, 0, False), (2, 0, False)]
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_number_of_workers_changes_nothing(corpus, expected, workers, tmp_path):
+    """Two and four workers publish what one publishes."""
+    summary, manifest = build(corpus / "config.yaml", "--workers", workers, manifest=tmp_path / "m")
+    assert summary["id"] == expected.id
+    assert manifest.run.workers == workers
+
+
+def test_cut_into_sub_shards_changes_nothing(corpus, expected, tmp_path):
+    """Many small sub-shards and small batches give the same manifest as whole files."""
+    config = CONFIG + "reader: {part_bytes: 20000, batch_bytes: 5000}\n"
+    (corpus / "cut.yaml").write_text(config, encoding="utf-8")
+    summary, manifest = build(corpus / "cut.yaml", "--workers", 2, manifest=tmp_path / "m")
+    assert summary["parts_planned"] > 2 * len(manifest.table("shards"))
+    assert summary["id"] == expected.id
+
+
+def test_order_of_listing_changes_nothing(corpus, expected, tmp_path):
+    """Patterns in another order, and splits in another order, are the same corpus."""
+    names = sorted(os.listdir(corpus / "data" / "train"), reverse=True)  # noqa: PTH208
+    listed = json.dumps([f"data/train/{name}" for name in names])
+    config = (
+        "splits:\n"
+        "  val: {held_out: true, source: {column: source}, text: text, paths: [data/val/*]}\n"
+        f"  train: {{paths: {listed}, text: text, source: {{column: source}}}}\n"
+        "dataset: {version: 1.0.0, name: tiny}\n"
+    )
+    (corpus / "order.yaml").write_text(config, encoding="utf-8")
+    assert build(corpus / "order.yaml", manifest=tmp_path / "m")[0]["id"] == expected.id
+
+
+def test_place_changes_nothing(corpus, expected, tmp_path):
+    """A moved corpus has the same id, and its files are found to be the same by content."""
+    shutil.copytree(corpus, tmp_path / "moved")
+    summary, _ = build(tmp_path / "moved" / "config.yaml", "--workers", 1, manifest=tmp_path / "m")
+    assert summary["id"] == expected.id
+
+
+def test_rerun_scans_only_what_changed(corpus, expected, tmp_path):
+    """Nothing, a touched file, a changed file, a changed stage and --fresh each re-scan just what they must."""
+    root = tmp_path / "work"
+    shutil.copytree(corpus, root)
+    config, target = root / "config.yaml", tmp_path / "m"
+
+    def scanned(*options):
+        summary, _ = build(config, "--workers", 2, *options, manifest=target)
+        return summary["parts_scanned"], summary["id"]
+
+    parts, first = scanned()
+    assert (parts, first) == (12, expected.id)
+    assert scanned() == (0, first)
+    os.utime(root / "data" / "train" / "part-0.jsonl")
+    assert scanned() == (0, first)
+    assert scanned("--rehash") == (0, first)
+    with (root / "data" / "train" / "part-1.parquet").open("rb") as handle:
+        assert handle.read(4) == b"PAR1"
+    write_parquet(root / "data" / "train" / "part-1.parquet", rows(["changed"], "s"))
+    parts, second = scanned()
+    assert parts == 1
+    assert second != first
+    before = {path.name for path in (tmp_path / ".dataaudit" / "partials" / "volume").rglob("*")}
+    config.write_text(CONFIG + "stages: {lengths: {max_distinct: 300}}\n")
+    parts, third = scanned()
+    assert parts == 12
+    assert third != second
+    assert {path.name for path in (tmp_path / ".dataaudit" / "partials" / "volume").rglob("*")} == before
+    config.write_text(CONFIG)
+    assert scanned() == (0, second)
+    assert scanned("--fresh") == (12, second)
+
+
+def test_a_damaged_partial_is_computed_again(corpus, expected, tmp_path):
+    """A flipped bit in the store costs a re-scan of that part, never a number."""
+    build(corpus / "config.yaml", "--workers", 1, manifest=tmp_path / "m")
+    victim = sorted(path for path in (tmp_path / ".dataaudit" / "partials" / "lengths").rglob("*") if path.is_file())[0]
+    data = bytearray(victim.read_bytes())
+    data[-20] ^= 1
+    victim.write_bytes(data)
+    summary, manifest = build(corpus / "config.yaml", "--workers", 1, manifest=tmp_path / "m")
+    assert (summary["id"], summary["parts_scanned"]) == (expected.id, 1)
+    assert any("damaged" in note for note in manifest.run.notes)
+
+
+def test_wrong_use_is_said_before_any_work(tmp_path):
+    """Mistakes on the command line end with code 2 and a way out."""
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("keep")
+    cases = [
+        (["build", "nothing-*.jsonl", "--manifest", "m"], "matches no file"),
+        (["build", "a.jsonl", "--manifest", "full"], "not empty"),
+        (["build", "a.jsonl", "--manifest", "m", "--tokenizer", "missing.json"], "missing.json"),
+        (["build", "s3://bucket/x.jsonl", "--manifest", "m"], "s3://"),
+        (["build", "a.jsonl", "--manifest", "m", "--reference", "nowhere"], "no manifest"),
+        (["build", "a.jsonl", "--manifest", "m", "--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "exclude"),
+    ]
+    for arguments, words in cases:
+        _, err = run(*arguments, cwd=tmp_path, expect=2)
+        assert words in err, err
+    assert (tmp_path / "full" / "mine.txt").read_text() == "keep"
+    assert not (tmp_path / "m").exists()
+
+
+def test_reference_is_recorded_as_parent(corpus, expected, tmp_path):
+    """The manifest compared with is named in the core."""
+    _, manifest = build(
+        corpus / "config.yaml", "--workers", 1, "--reference", expected.folder, manifest=tmp_path / "m"
+    )
+    assert manifest.core.parents == (expected.id,)
+
+
+def test_published_manifest_verifies(expected):
+    """What build writes, verify accepts."""
+    assert verify(load_manifest(expected.folder)) == []
