@@ -1,0 +1,102 @@
+"""A worker that dies, hangs or eats memory costs time; the unit that does it is named; no other is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hostile import HostileUnit, behave
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.engine.child import run_alone
+from dataaudit.engine.cluster import ClusterChoice, open_cluster
+from dataaudit.engine.runner import Runner
+
+MB = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Two local workers with little memory, whose child processes find this folder."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    with open_cluster(ClusterChoice(workers=2, memory_limit=600 * MB), tmp_path_factory.mktemp("state")) as opened:
+        yield opened
+    patch.undo()
+
+
+def run_units(cluster, units, *, seconds=6.0):
+    """Run units; return the outcome of each, checking that each is reported once, and the notes."""
+    runner = Runner(cluster=cluster, unit_seconds=seconds)
+    outcomes = {}
+
+    def done(index, outcome):
+        assert index not in outcomes, "reported twice"
+        outcomes[index] = outcome
+        return True
+
+    runner.run("test", behave, units, done)
+    assert sorted(outcomes) == list(range(len(units)))
+    return [outcomes[index] for index in range(len(units))], runner.notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("behaviour", "reason", "place"),
+    [
+        ("segfault", Reason.WORKER_DIED, "SIGSEGV"),
+        ("kill", Reason.WORKER_DIED, "SIGKILL"),
+        ("hang", Reason.TIMED_OUT, ""),
+        ("eat", Reason.OUT_OF_MEMORY, ""),
+        ("memory error", Reason.OUT_OF_MEMORY, ""),
+        ("input error", Reason.IO_ERROR, ""),
+    ],
+)
+def test_the_bad_unit_is_named_and_the_rest_is_done(cluster, behaviour, reason, place):
+    """One bad unit among twenty is found by name; the other nineteen have their results."""
+    units = [HostileUnit("well" if number != 7 else behaviour, str(number)) for number in range(20)]
+    outcomes, notes = run_units(cluster, units)
+    assert outcomes[7].reason == reason
+    assert place in outcomes[7].place
+    assert [outcome.place for number, outcome in enumerate(outcomes) if number != 7] == [
+        f"done {number}" for number in range(20) if number != 7
+    ]
+    assert notes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("behaviour", ["killed once", "passing input error"])
+def test_what_passes_costs_only_time(cluster, behaviour, tmp_path):
+    """A death or an input error that does not come back leaves no trace in the outcomes."""
+    units = [HostileUnit("well" if number % 5 else behaviour, str(number), folder=str(tmp_path)) for number in range(15)]
+    outcomes, _ = run_units(cluster, units)
+    assert [outcome.reason for outcome in outcomes] == [None] * 15
+
+
+@pytest.mark.slow
+def test_only_bad_units(cluster):
+    """A run in which every unit kills comes to an end and names them all."""
+    outcomes, _ = run_units(cluster, [HostileUnit("kill", str(number)) for number in range(3)])
+    assert [outcome.reason for outcome in outcomes] == [Reason.WORKER_DIED] * 3
+
+
+@pytest.mark.slow
+def test_ending_a_run_early_leaves_the_cluster_usable(cluster):
+    """When the caller has seen enough, the rest is cancelled and the next run works."""
+    seen = []
+    Runner(cluster=cluster, unit_seconds=60).run(
+        "early", behave, [HostileUnit("well", str(number)) for number in range(50)], lambda index, _: bool(seen.append(index))
+    )
+    assert len(seen) == 1
+    assert run_units(cluster, [HostileUnit("well", "x")])[0][0].place == "done x"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [("segfault", Reason.WORKER_DIED), ("hang", Reason.TIMED_OUT), ("eat", Reason.OUT_OF_MEMORY), ("well", None)],
+)
+def test_a_child_process_turns_anything_into_a_value(behaviour, reason, monkeypatch):
+    """Alone in a child process, a crash, a hang and a greedy allocation are outcomes."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    outcome = run_alone(behave, HostileUnit(behaviour, "u"), memory_limit=400 * MB, seconds=5)
+    assert outcome.reason == reason

@@ -1,0 +1,153 @@
+"""Kills at random points: of workers, of the whole build, by Ctrl-C. One manifest id comes out of all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+
+import psutil
+import pytest
+from corpus import write_corpus, write_slow_tokenizer
+from running import build, start
+
+CONFIG = """
+splits:
+  train: {paths: ["data/train/*"], text: text, source: {column: source}}
+  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
+tokenizer: tokenizer.json
+reader: {part_bytes: 100000}
+"""
+WORKER_KILLS = 30
+BUILD_KILLS = 24
+
+
+@pytest.fixture(scope="module")
+def slow_corpus(tmp_path_factory):
+    """A corpus whose scan takes some seconds, its config, and the id that it has."""
+    root = tmp_path_factory.mktemp("slow")
+    write_corpus(root / "data", per_shard=700, shards=2)
+    write_slow_tokenizer(root / "tokenizer.json")
+    (root / "config.yaml").write_text(CONFIG, encoding="utf-8")
+    summary, _ = build(root / "config.yaml", "--workers", 2, "--state", root / "state-0", manifest=root / "m-0")
+    return root, summary["id"]
+
+
+def workers_of(process):
+    """Return the worker processes of a running build."""
+    with contextlib.suppress(psutil.Error):
+        return [
+            child for child in psutil.Process(process.pid).children(recursive=True)
+            if "spawn_main" in " ".join(child.cmdline())
+        ]  # fmt: skip
+    return []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_workers_change_nothing(slow_corpus):
+    """kill -9 of random workers at random moments, at least 30 times over several builds."""
+    root, expected = slow_corpus
+    rng = random.Random(20)
+    kills = builds = 0
+    while kills < WORKER_KILLS:
+        builds += 1
+        process = start(
+            "build", root / "config.yaml", "--json", "--workers", 2,
+            "--state", root / f"state-w{builds}", "--manifest", root / f"m-w{builds}",
+        )  # fmt: skip
+        for _ in range(8):
+            time.sleep(rng.uniform(0.2, 1.2))
+            workers = workers_of(process)
+            if workers and process.poll() is None:
+                with contextlib.suppress(psutil.Error):
+                    rng.choice(workers).kill()
+                    kills += 1
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        assert json.loads(out)["id"] == expected
+        assert "Traceback" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_builds_resume_to_the_same_manifest(slow_corpus):
+    """kill -9 and Ctrl-C of the whole build at random moments, at least 24 times; reruns end in the same id."""
+    root, expected = slow_corpus
+    rng = random.Random(21)
+    kills = finished = rounds = 0
+    while kills < BUILD_KILLS:
+        rounds += 1
+        state, target = root / f"state-b{rounds}", root / f"m-b{rounds}"
+        for _ in range(8):
+            process = start(
+                "build", root / "config.yaml", "--json", "--workers", 2, "--state", state, "--manifest", target
+            )
+            time.sleep(rng.uniform(0.3, 6.0))
+            sent = rng.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+            if process.poll() is None:
+                kills += 1
+                if sent == signal.SIGINT:
+                    os.killpg(process.pid, sent)  # what a terminal does
+                else:
+                    process.send_signal(sent)
+            out, err = process.communicate(timeout=120)
+            if process.returncode == 0:
+                finished += 1
+                assert json.loads(out)["id"] == expected
+            elif process.returncode == 130:
+                assert "Run the same command again" in err or "interrupted" in err
+                assert "Traceback" not in err, err
+            else:
+                assert process.returncode in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT), err
+        summary, _ = build(root / "config.yaml", "--workers", 2, "--state", state, manifest=target)
+        assert summary["id"] == expected
+    assert rounds + finished
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_stopped_worker_costs_only_time(slow_corpus):
+    """A worker that stands still (SIGSTOP) is noticed, its work is repeated, and the id is the same."""
+    root, expected = slow_corpus
+    process = start(
+        "build", root / "config.yaml", "--json", "--workers", 2, "--shard-timeout", 5,
+        "--state", root / "state-s", "--manifest", root / "m-s",
+    )  # fmt: skip
+    victims = []
+    for _ in range(200):
+        time.sleep(0.05)
+        state = root / "state-s" / "partials" / "volume"
+        if state.exists() and workers_of(process):
+            victims = workers_of(process)[:1]
+            break
+    for victim in victims:
+        victim.suspend()
+    out, err = process.communicate(timeout=200)
+    assert victims
+    assert process.returncode == 0, err
+    assert json.loads(out)["id"] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_no_worker_outlives_its_build(slow_corpus):
+    """After kill -9 of a build its workers end by themselves."""
+    root, _ = slow_corpus
+    process = start(
+        "build", root / "config.yaml", "--state", root / "state-o", "--manifest", root / "m-o", "--workers", 2
+    )
+    workers = []
+    for _ in range(200):
+        time.sleep(0.05)
+        workers = workers_of(process)
+        if len(workers) >= 2:
+            break
+    process.kill()
+    process.communicate()
+    assert workers
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive
