@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import signal
 import sys
 from pathlib import Path
@@ -11,69 +14,172 @@ from typing import Any, NoReturn
 import click
 
 from dataaudit import __version__
-from dataaudit.errors import BuildInterrupted, DataAuditError, ExitCode
+from dataaudit.errors import DataAuditError, ExitCode
+from dataaudit.report.text import clean_message
 
-_FOLDER = click.Path(path_type=Path, file_okay=False)
+_FOLDER = click.Path(path_type=Path)
+_DEBUG = "DATAAUDIT_DEBUG"
 
 
 class _Group(click.Group):
-    """Turns our errors into a message on stderr and an exit code, with no traceback."""
+    """Turns our errors into a message on stderr and an exit code, with no traceback.
+
+    A pipe that is closed early (``| head -1``) is no error: what is still to be printed is dropped and the
+    exit code stays that of the command.
+    """
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         kwargs["standalone_mode"] = False
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a name that the terminal's encoding lacks is no error
+                stream.reconfigure(errors="backslashreplace")
         try:
             code = super().main(*args, **kwargs)
         except DataAuditError as error:
-            click.echo(f"dataaudit: {error}", err=True)
-            code = error.exit_code
+            code = _complain(f"dataaudit: {error}", error.exit_code)
         except click.exceptions.Exit as error:
             code = error.exit_code
         except click.ClickException as error:
-            error.show()
-            code = ExitCode.WRONG_USE
+            code = _complain(_wrong_use(error), ExitCode.WRONG_USE)
         except (KeyboardInterrupt, click.Abort):
-            click.echo("dataaudit: interrupted", err=True)
-            code = ExitCode.INTERRUPTED
-        except BrokenPipeError:
-            sys.stderr.close()
-            code = ExitCode.PASS
+            code = _complain("dataaudit: interrupted", ExitCode.INTERRUPTED)
+        except OSError as error:
+            code = _complain(f"dataaudit: {_os_error(error)}", ExitCode.NOT_EVALUATED)
+        except Exception as error:
+            if os.environ.get(_DEBUG):
+                raise
+            code = _complain(_fault(error), ExitCode.NOT_EVALUATED)
         sys.exit(int(code or 0))
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse; the help text and the version are printed here."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except BrokenPipeError:
+            _drop_stdout()
+            raise click.exceptions.Exit(0) from None
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its help text is printed here."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _drop_stdout()
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+
+
+def _print(text: str) -> None:
+    """Print on stdout; when nobody reads it any more, go on."""
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        _drop_stdout()
+
+
+def _drop_stdout() -> None:
+    """Send the rest of stdout nowhere, so that the flush at exit does not fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _complain(message: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        click.echo(clean_message(message), err=True)
+    return code
+
+
+def _wrong_use(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    lines = [f"dataaudit: {error.format_message()}"]
+    if context is not None:
+        lines += [f"  {line}" for line in context.get_usage().splitlines()]
+        lines.append(f"  `{context.command_path} --help` explains every option.")
+    return "\n".join(lines)
+
+
+def _os_error(error: OSError) -> str:
+    place = f": {error.filename}" if error.filename is not None else ""
+    return f"the system refuses: {error.strerror or type(error).__name__}{place}"
+
+
+def _fault(error: Exception) -> str:
+    """Name a fault of ours by kind and place; its message may hold text of a document."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""
+    return (
+        f"dataaudit: internal error, a fault of this program: {type(error).__name__}{where}\n"
+        f"  Please report it. {_DEBUG}=1 shows the traceback, which may hold text of the corpus."
+    )
+
+
+def _block(title: str, *lines: str) -> str:
+    """Return a paragraph of help that click leaves as it is."""
+    return "\b\n" + "\n".join([title, *(f"  {line}" for line in lines)])
+
+
+_MAIN_EPILOG = "\n\n".join(
+    (
+        _block(
+            "Start here:",
+            "dataaudit doctor",
+            "dataaudit build data/train data/val --manifest manifests/first",
+            "dataaudit show manifests/first",
+        ),
+        _block(
+            "Exit codes:",
+            "  0  pass, warnings included",
+            "  1  a budget is exceeded, or a manifest disagrees with itself or with the data",
+            "  2  wrong use or config",
+            "  3  could not evaluate: unread bytes, lost workers",
+            "  4  nothing was evaluated",
+            "130  interrupted",
+        ),
+    )
+)
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_MAIN_EPILOG,
+)
 @click.version_option(__version__, prog_name="dataaudit")
 def main() -> None:
-    """Audit LLM pre-training corpora: shards in, a versioned and reproducible manifest out.
-
-    Exit codes: 0 pass, 1 a budget is exceeded, 2 wrong use, 3 could not evaluate (unread bytes, lost
-    workers), 4 nothing was evaluated, 130 interrupted.
-    """
+    """Audit LLM pre-training corpora: shards in, a versioned and reproducible manifest out."""
 
 
-@main.command()
+@main.command(
+    short_help="Scan a corpus and publish its manifest.",
+    epilog=_block(
+        "Examples:",
+        "dataaudit build data/train data/val --manifest manifests/first",
+        "dataaudit build corpus.yaml --manifest manifests/2026-11 --workers 8",
+        "dataaudit build corpus.yaml --manifest manifests/2026-11 --json > summary.json",
+    ),
+)
 @click.argument("inputs", nargs=-1, required=True, metavar="CONFIG.yaml | PATHS...")
-@click.option(
-    "--manifest", "target", type=_FOLDER, required=True, help="Folder to publish; an old one is replaced."
-)
-@click.option(
-    "--tokenizer", metavar="FILE|HUB-ID", help="tokenizer.json, .tiktoken, SentencePiece .model, hub id."
-)
+@click.option("--manifest", "target", type=_FOLDER, required=True, metavar="DIR",
+              help="Folder to publish; an old manifest there is replaced.")  # fmt: skip
+@click.option("--tokenizer", metavar="FILE|HUB-ID",
+              help="tokenizer.json, .tiktoken, SentencePiece .model, a hub id, or `default`.")  # fmt: skip
 @click.option("--text", metavar="COLUMN", help="Text column, when building from paths.")
 @click.option("--reference", metavar="DIR", help="Older manifest to compare with.")
-@click.option("--workers", type=click.IntRange(1), help="Local worker processes; one a core when left out.")
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Local worker processes; one a core when left out."
+)
 @click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, for example tcp://host:8786.")
-@click.option(
-    "--memory-limit", default="auto", show_default=True, help="Memory of a local worker, like 2GiB."
-)
-@click.option(
-    "--state", type=_FOLDER, help="Folder of partial results; .dataaudit beside the manifest by default."
-)
-@click.option("--shard-timeout", type=click.FloatRange(min=1), default=1800.0, show_default=True,
-              help="Seconds a sub-shard may take before it counts as stuck.")  # fmt: skip
+@click.option("--memory-limit", metavar="SIZE", default="auto", show_default=True,
+              help="Memory of a local worker, like 2GiB.")  # fmt: skip
+@click.option("--state", type=_FOLDER, metavar="DIR",
+              help="Folder of partial results; .dataaudit beside the manifest by default.")  # fmt: skip
+@click.option("--shard-timeout", type=click.FloatRange(min=1), metavar="SECONDS", default=1800.0,
+              show_default=True, help="Seconds a sub-shard may take before it counts as stuck.")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="Compute everything anew.")
 @click.option("--rehash", is_flag=True, help="Hash every file, also those that look unchanged.")
 @click.option("--quiet", is_flag=True, help="No progress.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def build(
     inputs: tuple[str, ...],
     target: Path,
@@ -94,17 +200,18 @@ def build(
     """Scan a corpus and publish its manifest.
 
     With CONFIG.yaml the config says what to read. With PATHS (files, folders, globs) splits, text column and
-    sources are inferred, and what was inferred is printed.
+    sources are inferred, and what was inferred is printed. A build that was stopped goes on where it was when
+    the same command is run again. Progress goes to stderr, the summary to stdout.
     """
-    from dataaudit.engine.build import BuildOptions, ClusterChoice, build as run  # noqa: PLC0415
+    from dataaudit.engine.build import BuildOptions  # noqa: PLC0415
+    from dataaudit.engine.build import build as run  # noqa: PLC0415
+    from dataaudit.engine.cluster import ClusterChoice  # noqa: PLC0415
     from dataaudit.engine.progress import Progress  # noqa: PLC0415
     from dataaudit.engine.setup import prepare  # noqa: PLC0415
     from dataaudit.report.summary import build_summary  # noqa: PLC0415
 
     if scheduler is not None and workers is not None:
-        raise click.UsageError(
-            "--workers and --scheduler exclude each other: a scheduler has its own workers."
-        )
+        raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
     options = BuildOptions(
         target=target,
         state=state,
@@ -115,9 +222,7 @@ def build(
     )
     signal.signal(signal.SIGTERM, _terminate)
     with Progress(quiet=quiet) as progress:
-        prepared = prepare(
-            inputs, Path.cwd(), tokenizer=tokenizer, text=text, reference=reference, note=progress.note
-        )
+        prepared = prepare(inputs, Path.cwd(), tokenizer=tokenizer, text=text, reference=reference, note=progress.note)
         result = run(
             prepared.config,
             prepared.base,
@@ -125,7 +230,7 @@ def build(
             options=options,
             progress=progress,
         )
-    click.echo(build_summary(result, target, as_json=as_json), nl=False)
+    _print(build_summary(result, target, as_json=as_json))
     sys.exit(result.exit_code)
 
 
@@ -134,62 +239,110 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-@main.command()
-@click.argument("folder", type=_FOLDER)
+@main.command(
+    short_help="Print a manifest as tables.",
+    epilog=_block(
+        "Examples:",
+        "dataaudit show manifests/first",
+        "dataaudit show manifests/first --metric exact_dup_rate",
+        "dataaudit show manifests/first --json | jq .splits",
+    ),
+)
+@click.argument("folder", type=_FOLDER, metavar="DIR")
 @click.option("--metric", metavar="NAME", help="Every record of one metric.")
-@click.option("--json", "as_json", is_flag=True, help="Print records as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
 def show(folder: Path, metric: str | None, *, as_json: bool) -> None:
-    """Print a manifest as tables people read."""
+    """Print a manifest as tables: totals, splits, sources, coverage, shards that stand out."""
     from dataaudit.report.show import show_manifest  # noqa: PLC0415
 
-    show_manifest(folder, metric, as_json=as_json)
+    _print(show_manifest(folder, metric, as_json=as_json))
 
 
-@main.command()
-@click.argument("folder", type=_FOLDER)
+@main.command(
+    short_help="Explain one shard, or one document.",
+    epilog=_block(
+        "Examples:",
+        "dataaudit inspect manifests/first 3",
+        "dataaudit inspect manifests/first train/part-00003.jsonl.zst",
+        "dataaudit inspect manifests/first 3:1207",
+    ),
+)
+@click.argument("folder", type=_FOLDER, metavar="DIR")
 @click.argument("place", metavar="SHARD[:ROW]")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
 def inspect(folder: Path, place: str, *, as_json: bool) -> None:
-    """Say what a manifest knows of a shard, or why a document of it is flagged.
+    """Say what a manifest knows of one shard, or of one document of it. Never its text.
 
-    SHARD is an ordinal or a URI.
+    SHARD is an ordinal, a URI or split/uri; ROW counts the records of the shard from 0, bad ones included.
     """
     from dataaudit.report.inspect import inspect_place  # noqa: PLC0415
 
-    inspect_place(folder, place, as_json=as_json)
+    _print(inspect_place(folder, place, as_json=as_json))
 
 
-@main.command()
-@click.argument("folder", type=_FOLDER)
+@main.command(
+    short_help="Check a manifest, and the shards on request.",
+    epilog=_block(
+        "Examples:",
+        "dataaudit verify manifests/first",
+        "dataaudit verify manifests/first --data",
+        "dataaudit verify manifests/first --data --root /mnt/copy/of/the/data",
+    ),
+)
+@click.argument("folder", type=_FOLDER, metavar="DIR")
 @click.option("--data", is_flag=True, help="Hash the shards again too.")
-@click.option("--root", type=_FOLDER, help="Where the shards lie now, if they were moved.")
-@click.option("--json", "as_json", is_flag=True, help="Print problems as JSON.")
-def verify(folder: Path, root: Path | None, *, data: bool, as_json: bool) -> None:
-    """Check schema, digests and ledger of a manifest; exit 1 when anything disagrees."""
+@click.option("--root", type=_FOLDER, metavar="DIR", help="Where the shards lie now, if they were moved; with --data.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def verify(folder: Path, root: Path | None, *, data: bool, quiet: bool, as_json: bool) -> None:
+    """Check schema, digests and ledger of a manifest; exit 1 when anything disagrees, 2 when there is none."""
     from dataaudit.engine.verifying import verify_folder  # noqa: PLC0415
 
-    text, code = verify_folder(folder, data=data, root=root, as_json=as_json)
-    click.echo(text)
+    text, code = verify_folder(folder, data=data, root=root, as_json=as_json, quiet=quiet)
+    _print(text)
     sys.exit(code)
 
 
-@main.command()
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def doctor(*, as_json: bool) -> None:
-    """Say what is installed, what is missing and what it is for."""
+@main.command(
+    short_help="Say what is installed and what is missing.",
+    epilog=_block(
+        "Examples:",
+        "dataaudit doctor",
+        "dataaudit doctor --json | jq '.checks[] | select(.state != \"ok\")'",
+    ),
+)
+@click.option("--state", type=_FOLDER, metavar="DIR", default=Path(".dataaudit"), show_default=True,
+              help="State folder of builds, to try its file system.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
+def doctor(state: Path, *, as_json: bool) -> None:
+    """Say what is installed, what is missing and what it is for; exit 2 when a build cannot work.
+
+    The check of the tokenizer takes some seconds where no build has run before.
+    """
     from dataaudit.engine.doctor import diagnose  # noqa: PLC0415
 
-    click.echo(diagnose(as_json=as_json))
+    text, code = diagnose(state=state, as_json=as_json)
+    _print(text)
+    sys.exit(code)
 
 
-@main.command()
+@main.command(
+    short_help="Print JSON Schemas of config and manifest.",
+    epilog=_block(
+        "Examples:",
+        "dataaudit schema",
+        "dataaudit schema config > dataaudit-config.schema.json",
+        "dataaudit schema --out manifests/schema/v1",
+    ),
+)
 @click.argument("name", required=False)
-@click.option("--out", type=_FOLDER, help="Write every schema into this folder.")
-def schema(name: str | None, out: Path | None) -> None:
-    """Print a JSON Schema: config, manifest, metric or tables; without a name, list them."""
+@click.option("--out", type=_FOLDER, metavar="DIR", help="Write NAME, or every schema, into this folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON; a schema is JSON anyway.")
+def schema(name: str | None, out: Path | None, *, as_json: bool) -> None:
+    """Print a JSON Schema: config, manifest, metric, or the columns of all tables; without NAME, list them."""
     from dataaudit.engine.schemas import export_schemas  # noqa: PLC0415
 
-    click.echo(export_schemas(name, out))
+    _print(export_schemas(name, out, as_json=as_json))
 
 
-__all__ = ["BuildInterrupted", "main"]
+__all__ = ["main"]

@@ -7,30 +7,40 @@ manifest's identity: it holds no path of a machine, no number of workers and no 
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from dataaudit.errors import ConfigError
+from dataaudit.yamlfile import NAME_PATTERN, explain, in_words, load_yaml, nearest
 
 MIB = 1024 * 1024
-_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+__all__ = [
+    "AuditConfig", "Dataset", "MixtureEntry", "Reader", "SourceRule", "Split", "UpstreamFilter",
+    "load_config", "nearest", "parse_config",
+]  # fmt: skip
 
 
 class _Strict(BaseModel):
-    """Base of every section: immutable, and unknown keys are errors."""
+    """Base of every section: immutable, unknown keys are errors, and no value is turned into another type."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, strict=True)
 
 
 class Dataset(_Strict):
     """Name and version that the manifest carries."""
 
-    name: str = Field(default="dataset", pattern=_NAME, description="Short name of the corpus.")
+    name: str = Field(default="dataset", pattern=NAME_PATTERN, description="Short name of the corpus.")
     version: str = Field(default="0.0.0", min_length=1, description="Version of the corpus, semver advised.")
 
 
@@ -63,7 +73,9 @@ class SourceRule(_Strict):
 class Split(_Strict):
     """One split: which files, which column is the text, where the source comes from."""
 
-    paths: tuple[str, ...] = Field(min_length=1, description="Files, folders, globs (** allowed) or URIs.")
+    paths: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        min_length=1, strict=False, description="Files, folders, globs (** allowed) or URIs."
+    )
     text: str | None = Field(
         default=None, min_length=1, description="Text column, dotted path allowed; inferred when left out."
     )
@@ -110,8 +122,16 @@ class Reader(_Strict):
     follow_symlinks: bool = Field(default=False, description="Read links that leave the root folder.")
 
 
+def _stage_choice(value: object) -> object:
+    if isinstance(value, bool) or (isinstance(value, dict) and all(isinstance(key, str) for key in value)):
+        return value
+    raise ValueError(f"expected true, false or the stage's parameters by name, found {in_words(value)}")
+
+
 StageParameters = Annotated[
-    bool | dict[str, Any], Field(description="true, false, or the parameters of the stage.")
+    bool | dict[str, Any],
+    BeforeValidator(_stage_choice),
+    Field(description="true, false, or the parameters of the stage."),
 ]
 
 
@@ -119,15 +139,21 @@ class AuditConfig(_Strict):
     """The whole configuration; see ``docs/config.md``."""
 
     dataset: Dataset = Dataset()
-    splits: dict[Annotated[str, Field(pattern=_NAME)], Split] = Field(
+    splits: dict[Annotated[str, Field(pattern=NAME_PATTERN)], Split] = Field(
         min_length=1, description="Splits by name."
     )
     tokenizer: str | None = Field(
-        default=None, description="tokenizer.json, .tiktoken, SentencePiece .model, hub id or `default`."
+        default=None,
+        min_length=1,
+        description="tokenizer.json, .tiktoken, SentencePiece .model, hub id or `default`.",
     )
-    reference: str | None = Field(default=None, description="Folder of an older manifest to compare with.")
+    reference: str | None = Field(
+        default=None, min_length=1, description="Folder of an older manifest to compare with."
+    )
     stages: dict[str, StageParameters] = Field(default_factory=dict, description="Stages by name.")
-    upstream_filters: tuple[UpstreamFilter, ...] = Field(default=(), description="Filters that ran before.")
+    upstream_filters: tuple[UpstreamFilter, ...] = Field(
+        default=(), strict=False, description="Filters that ran before."
+    )
     mixture: dict[str, MixtureEntry] = Field(default_factory=dict, description="Declared mixture by source.")
     reader: Reader = Reader()
     max_sources: int = Field(
@@ -145,7 +171,9 @@ class AuditConfig(_Strict):
         for split in dumped["splits"].values():
             del split["paths"]
             if split["source"] is not None:
-                split["source"] = {name: value for name, value in split["source"].items() if value is not None}
+                split["source"] = {
+                    name: value for name, value in split["source"].items() if value is not None
+                }
         for key in ("batch_bytes", "part_bytes"):  # how the work is cut, which no number depends on
             del dumped["reader"][key]
         for key in ("stages", "upstream_filters", "mixture", "seed"):  # carried by sections of their own
@@ -164,15 +192,10 @@ def load_config(path: Path) -> AuditConfig:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"cannot read the config file {path}: {reason}") from None
-    try:
-        data = yaml.safe_load(raw)
-    except yaml.YAMLError as error:
-        place = getattr(error, "problem_mark", None)
-        where = f", line {place.line + 1}, column {place.column + 1}" if place else ""
-        raise ConfigError(f"{path} is not valid YAML{where}: {getattr(error, 'problem', error)}") from None
+    data = load_yaml(raw, where=str(path))
     if not isinstance(data, dict):
         raise ConfigError(
-            f"{path}: expected a mapping with a key `splits`, found {type(data).__name__}",
+            f"{path}: expected a mapping with a key `splits`, found {in_words(data)}",
             "A smallest config is: splits: {train: {paths: ['data/*.parquet']}}",
         )
     return parse_config(data, where=str(path))
@@ -187,43 +210,8 @@ def parse_config(data: dict[str, Any], *, where: str) -> AuditConfig:
     try:
         return AuditConfig.model_validate(data)
     except ValidationError as error:
-        problems = [_explain(dict(item)) for item in error.errors(include_url=False)]
+        problems = explain(error, AuditConfig)
         raise ConfigError(
             f"{where}: {len(problems)} problem(s)\n" + "\n".join(f"  - {line}" for line in problems),
             "`dataaudit schema config` prints the JSON Schema, docs/config.md explains each key.",
         ) from None
-
-
-def nearest(name: str, known: list[str]) -> str:
-    """Return `` (did you mean `x`?)`` for the nearest known name, or the known names."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" (did you mean `{close[0]}`?)" if close else f" (known: {', '.join(sorted(known))})"
-
-
-def _explain(item: dict[str, Any]) -> str:
-    place = ".".join(str(part) for part in item["loc"]) or "(top level)"
-    if item["type"] == "extra_forbidden":
-        return f"{place}: unknown key" + nearest(str(item["loc"][-1]), _known_keys(item["loc"][:-1]))
-    message = str(item["msg"]).removeprefix("Value error, ")
-    if item["type"] == "missing":
-        return f"{place}: required, but absent"
-    shown = repr(item["input"])
-    found = "" if item["type"] == "value_error" else f"; found {shown[:60]}"
-    return f"{place}: {message}{found}"
-
-
-def _known_keys(path: tuple[int | str, ...]) -> list[str]:
-    """Return the keys of the section at ``path``, by walking the models."""
-    sections: dict[str, type[BaseModel]] = {
-        "dataset": Dataset,
-        "splits": Split,
-        "upstream_filters": UpstreamFilter,
-        "mixture": MixtureEntry,
-        "reader": Reader,
-    }
-    model: type[BaseModel] = AuditConfig
-    if path:
-        model = sections.get(str(path[0]), AuditConfig)
-    if "source" in path[2:]:
-        model = SourceRule
-    return [field.alias or name for name, field in model.model_fields.items()]

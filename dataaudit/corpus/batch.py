@@ -47,9 +47,7 @@ class DocBatch:
 
     def sources(self) -> pa.DictionaryArray:
         """[n] source of each document."""
-        return pa.DictionaryArray.from_arrays(
-            pa.array(self.source_codes), pa.array(self.source_names, pa.string())
-        )
+        return pa.DictionaryArray.from_arrays(pa.array(self.source_codes), pa.array(self.source_names, pa.string()))
 
 
 class BatchBuilder:

@@ -1,7 +1,7 @@
 """Inference for builds without a config: splits from names, text and source from the first shard.
 
-Every case is listed in ``docs/inference.md``, and what was inferred is printed. Nothing is guessed twice: what
-is ambiguous is an error that names the choices.
+Every case is listed in ``docs/inference.md``, and what was inferred is printed. Nothing is guessed twice:
+what is ambiguous is an error that names the choices.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import orjson
-import pyarrow as pa
-
 from dataaudit.config import SourceRule, Split
 from dataaudit.corpus.loss import ShardUnreadable
-from dataaudit.corpus.readers.jsonl import open_stream
+from dataaudit.corpus.readers.columns import is_text
+from dataaudit.corpus.readers.jsonl import peek_records
 from dataaudit.corpus.readers.parquet import open_file
 from dataaudit.corpus.shards import Compression, Format, Shard, expand
+from dataaudit.corpus.uri import encode_path
 from dataaudit.errors import ConfigError
 
 TEXT_NAMES = ("text", "content", "raw_content", "document", "body")
@@ -29,33 +28,51 @@ _SPLIT_WORDS = {
     "test": "test",
     "heldout": "heldout", "holdout": "heldout",
 }  # fmt: skip
-_PEEK_BYTES = 16 << 20
 _FOLDER = r"(?:^|/)(?P<source>[^/]+)/[^/]+$"
+_SHOWN_COLUMNS = 20
 
 
-def infer_splits(paths: Sequence[str], cwd: Path) -> dict[str, Split]:
+def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = None) -> dict[str, Split]:
     """Sort files into splits by the last word of their path that names one; without any, ``train``.
+
+    The words that count are those a user sees as names of the data: of the path relative to ``cwd`` for a
+    file below it, else of the path below the deepest folder that holds all files. Of the folders above, only
+    the deepest one's whole name may name a split: ``/home/dev/web/a.jsonl`` is no validation data.
+
+    Args:
+        paths: Files, folders and patterns.
+        cwd: Folder that relative ones start from.
+        left_out: Gets the paths of what was seen in folders and not taken.
 
     Raises:
         ConfigError: A path matches nothing.
     """
-    found: dict[str, list[str]] = {}
+    files: list[str] = []
     for given in paths:
-        files, _ = expand(given, cwd, where="paths")
-        for path in files:
-            found.setdefault(_split_of(os.path.relpath(path, cwd)), []).append(path)
-    return {
-        name: Split(paths=tuple(files), held_out=name != "train") for name, files in sorted(found.items())
-    }
+        listed, ignored = expand(given, cwd, where="paths")
+        files += listed
+        if left_out is not None:
+            left_out += ignored
+    top = os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in files]) if files else ""  # noqa: PTH120
+    found: dict[str, list[str]] = {}
+    for path in files:
+        found.setdefault(_split_of(path, os.path.abspath(cwd), top), []).append(path)  # noqa: PTH100
+    return {name: Split(paths=tuple(listed), held_out=name != "train") for name, listed in sorted(found.items())}
 
 
-def _split_of(path: str) -> str:
-    words = re.split(r"[^A-Za-z]+", path.lower())
+def _split_of(path: str, cwd: str, top: str) -> str:
+    if path.startswith(cwd.rstrip("/") + "/"):
+        top, words = cwd, []
+    else:
+        words = [os.path.basename(top).lower()]  # noqa: PTH119
+    words += re.split(r"[^A-Za-z]+", os.path.relpath(path, top).lower())
     return next((_SPLIT_WORDS[word] for word in reversed(words) if word in _SPLIT_WORDS), "train")
 
 
 def peek_columns(path: str, format_: Format, compression: Compression) -> dict[str, bool]:
     """Return the top-level columns of a shard, and whether each holds strings.
+
+    JSON lines: of the first records; a column holds strings when no other value but null is met in it.
 
     Raises:
         ShardUnreadable: The shard cannot be read.
@@ -63,26 +80,14 @@ def peek_columns(path: str, format_: Format, compression: Compression) -> dict[s
     """
     if format_ == "parquet":
         with open_file(path) as file:
-            schema = file.schema_arrow
-        return {
-            field.name: pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
-            for field in schema
-        }
-    with open_stream(path, compression) as stream:
-        for _ in range(1000):
-            try:
-                line = stream.readline(_PEEK_BYTES)
-            except (EOFError, OSError):
-                break
-            if not line:
-                break
-            try:
-                record = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                continue
-            if isinstance(record, dict):
-                return {name: isinstance(value, str) for name, value in record.items()}
-    raise LookupError(path)
+            return {field.name: is_text(field.type) for field in file.schema_arrow}
+    kinds: dict[str, set[type]] = {}
+    for record in peek_records(path, compression):
+        for name, value in record.items():
+            kinds.setdefault(name, set()).add(type(value))
+    if not kinds:
+        raise LookupError(path)
+    return {name: found - {type(None)} == {str} for name, found in kinds.items()}
 
 
 def infer_text(split: str, columns: dict[str, bool]) -> str:
@@ -97,8 +102,10 @@ def infer_text(split: str, columns: dict[str, bool]) -> str:
     strings = [name for name, is_string in columns.items() if is_string]
     if len(strings) == 1:
         return strings[0]
+    names = [encode_path(name) for name in sorted(columns)]
+    shown = ", ".join(names[:_SHOWN_COLUMNS]) + (", ..." if len(names) > _SHOWN_COLUMNS else "")
     raise ConfigError(
-        f"splits.{split}.text: cannot tell which column is the text: {', '.join(sorted(columns)) or 'no columns'}",
+        f"splits.{split}.text: cannot tell which column is the text: {shown or 'no columns'}",
         f"Name it in a config (splits.{split}.text) or with --text COLUMN.",
     )
 
@@ -107,7 +114,8 @@ def infer_source(shards: Sequence[Shard], columns: dict[str, bool]) -> SourceRul
     """Return the rule for sources: a column ``source``, else the shard's folder when there are several."""
     if columns.get(SOURCE_NAME):
         return SourceRule(column=SOURCE_NAME)
-    if len({os.path.dirname(shard.uri) for shard in shards}) > 1 and all("/" in s.uri for s in shards):  # noqa: PTH120
+    folders = {shard.uri.rpartition("/")[0] for shard in shards}
+    if len(folders) > 1 and "" not in folders:
         return SourceRule(pattern=_FOLDER)
     return SourceRule(constant="all")
 
@@ -116,5 +124,5 @@ def peek(shard: Shard) -> dict[str, bool] | None:
     """Return the columns of a shard, or None when it cannot be read or is empty."""
     try:
         return peek_columns(shard.path, shard.format, shard.compression)
-    except (ShardUnreadable, LookupError, FileNotFoundError, PermissionError):
+    except (ShardUnreadable, LookupError, FileNotFoundError, PermissionError, UnicodeDecodeError):
         return None

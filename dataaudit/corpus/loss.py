@@ -18,7 +18,8 @@ class Reason(StrEnum):
     INVALID_UTF8 = "invalid_utf8"
     """A record's bytes are not UTF-8."""
     INVALID_JSON = "invalid_json"
-    """A line is not one valid JSON value (NaN and lone surrogates are not JSON)."""
+    """A line is not one JSON value: NaN and lone surrogates are not JSON; nesting beyond 1,024 levels and
+    numbers beyond the range of a double are not read."""
     NOT_AN_OBJECT = "not_an_object"
     """A line is valid JSON but no object."""
     TEXT_MISSING = "text_missing"
@@ -28,13 +29,17 @@ class Reason(StrEnum):
     SOURCE_TYPE = "source_type_mismatch"
     """The source is neither a string nor absent."""
     OVERSIZE = "oversize_record"
-    """A record is larger than ``reader.max_line_bytes``."""
+    """A record is larger than ``reader.max_line_bytes`` (JSON lines: the line; Parquet: the text)."""
     TOO_MANY_BAD = "too_many_bad_records"
     """A shard's share of bad records is above ``reader.max_bad_records``."""
     TRUNCATED = "truncated_stream"
-    """A compressed stream ends before its end marker."""
+    """A compressed stream ends before its end marker, or has no byte at all."""
     CORRUPT_STREAM = "corrupt_stream"
     """A compressed stream is damaged, or followed by bytes that are none."""
+    WINDOW = "window_too_large"
+    """A zstd frame needs more than 128 MiB of memory; write it anew without ``--long``."""
+    EXPANSION = "expansion_too_large"
+    """A compressed file holds more than 10,000 times its own size: a bomb, or damage that looks like one."""
     NOT_PARQUET = "not_parquet"
     """The file has no readable Parquet footer."""
     CORRUPT_PARQUET = "corrupt_parquet"
@@ -45,6 +50,8 @@ class Reason(StrEnum):
     """The shard has no column of the configured name for the source."""
     AMBIGUOUS_COLUMN = "ambiguous_column"
     """The shard has two columns of the configured name."""
+    NOT_A_FILE = "not_a_file"
+    """A pipe, a device or a socket, which could be read only once or never ends."""
     UNKNOWN_FORMAT = "unknown_format"
     """The file's suffix names no format that is read."""
     OUTSIDE_ROOT = "link_outside_root"
@@ -54,7 +61,7 @@ class Reason(StrEnum):
     NOT_FOUND = "not_found"
     """The file is gone."""
     PERMISSION = "permission_denied"
-    """The file may not be read."""
+    """The file may not be read, or the folder may not be listed."""
     IO_ERROR = "io_error"
     """Reading failed repeatedly."""
     CHANGED = "changed_while_read"
@@ -83,7 +90,7 @@ class Loss:
     """Bytes lost: decoded ones of a record, stored ones of a whole shard."""
 
 
-class ShardUnreadable(Exception):  # noqa: N818 - a value that crosses the reader, not a user's error
+class ShardUnreadable(Exception):
     """Raised by a reader when nothing of a shard can be trusted; the shard is quarantined."""
 
     def __init__(self, reason: Reason, place: str = "") -> None:

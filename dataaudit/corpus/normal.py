@@ -29,9 +29,7 @@ def normal_digests(texts: pa.LargeStringArray) -> np.ndarray:
     128 bits keep the chance of one false duplicate among 10^10 documents below 10^-18.
     """
     sha256 = hashlib.sha256
-    digests = b"".join(
-        sha256(normal_form(text).encode()).digest()[:DIGEST_BYTES] for text in texts.to_pylist()
-    )
+    digests = b"".join(sha256(normal_form(text).encode()).digest()[:DIGEST_BYTES] for text in texts.to_pylist())
     return np.frombuffer(digests, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
 
 
@@ -57,7 +55,6 @@ def row_digests(texts: np.ndarray, source_codes: np.ndarray, source_names: tuple
         source_codes: int32[n] index into ``source_names``.
         source_names: Names of the sources.
     """
-    named = b"".join(
-        hashlib.sha256(b"source\0" + name.encode()).digest()[:DIGEST_BYTES] for name in source_names
-    )
-    return texts ^ np.frombuffer(named, dtype=np.uint8).reshape(-1, DIGEST_BYTES)[source_codes]
+    named = b"".join(hashlib.sha256(b"source\0" + name.encode()).digest()[:DIGEST_BYTES] for name in source_names)
+    sources: np.ndarray = np.frombuffer(named, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+    return np.bitwise_xor(texts, sources[source_codes])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import glob
 import os
+import re
+import stat
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes
 
 from dataaudit.config import Split
+from dataaudit.corpus.listing import Lister, has_glob
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.uri import encode_path, with_copy
 from dataaudit.errors import ConfigError
@@ -22,8 +24,7 @@ _FORMATS: dict[str, Format] = {
     ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
 }  # fmt: skip
 _COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
-_NOT_DATA = frozenset({".md", ".rst", ".html", ".yaml", ".yml", ".toml", ".crc", ".lock", ".sha256", ".log"})
-_GLOB = frozenset("*?[")
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +58,11 @@ class Discovery:
     shards: tuple[Shard, ...]
     """By (split, uri)."""
     left_out: tuple[str, ...]
-    """Files of listed folders that are no data (README.md and the like), relative to the root."""
+    """What listed folders hold and was not taken (README.md, hidden files, links to folders), relative to the
+    root; folders with ``/`` at the end."""
 
 
-def discover(
-    splits: Mapping[str, Split], base: Path, *, root_at_base: bool, follow_symlinks: bool
-) -> Discovery:
+def discover(splits: Mapping[str, Split], base: Path, *, root_at_base: bool, follow_symlinks: bool) -> Discovery:
     """Resolve the patterns of every split.
 
     Args:
@@ -70,32 +70,30 @@ def discover(
         base: Folder that relative patterns start from.
         root_at_base: Take ``base`` as the root when it holds every file (the folder of a config); else the
             root is the deepest folder that holds them all.
-        follow_symlinks: Read links that lead out of the root.
+        follow_symlinks: Read links that lead out of the root, and go down into links to folders.
 
     Raises:
         ConfigError: A pattern matches nothing, or has a scheme that is not read.
     """
     found: list[tuple[str, str]] = []
-    left_out: list[str] = []
+    left_out: set[str] = set()
     for name, split in splits.items():
         for pattern in split.paths:
-            files, ignored = expand(pattern, base, where=f"splits.{name}.paths")
+            files, ignored = expand(pattern, base, where=f"splits.{name}.paths", follow_symlinks=follow_symlinks)
             found += [(name, path) for path in files]
-            left_out += ignored
-    root = _root([path for _, path in found], base if root_at_base else None)
-    counts: Counter[tuple[str, str]] = Counter()
+            left_out.update(ignored)
+    root = _root([path for _, path in found], os.path.abspath(base) if root_at_base else None)  # noqa: PTH100
+    real_root = None if follow_symlinks else os.path.realpath(root)
     named: list[tuple[str, str, str]] = []
-    for split_name, path in found:
-        counts[split_name, path] += 1
-        uri = with_copy(encode_path(os.path.relpath(path, root)), counts[split_name, path])
-        named.append((split_name, uri, path))
+    for (split_name, path), listings in Counter(found).items():
+        uri = encode_path(_relative(path, root))
+        named += [(split_name, with_copy(uri, copy), path) for copy in range(1, listings + 1)]
     named.sort(key=lambda item: (item[0].encode(), item[1].encode()))
-    shards = tuple(
-        _shard(ordinal, split_name, uri, path, root, follow_symlinks=follow_symlinks)
-        for ordinal, (split_name, uri, path) in enumerate(named)
+    return Discovery(
+        root=Path(root),
+        shards=tuple(_shard(ordinal, *item, real_root) for ordinal, item in enumerate(named)),
+        left_out=tuple(sorted(encode_path(_relative(path, root)) for path in left_out)),
     )
-    ignored_names = tuple(sorted({encode_path(os.path.relpath(path, root)) for path in left_out}))
-    return Discovery(root=root, shards=shards, left_out=ignored_names)
 
 
 def format_of(path: str) -> tuple[Format, Compression]:
@@ -110,76 +108,113 @@ def format_of(path: str) -> tuple[Format, Compression]:
     return format_, compression
 
 
-def expand(pattern: str, base: Path, *, where: str) -> tuple[list[str], list[str]]:
-    """Return (files, files of a folder that are no data) of one pattern, both sorted."""
-    scheme = urlsplit(pattern).scheme
-    if scheme == "file":
-        pattern = unquote(urlsplit(pattern).path)
-    elif "://" in pattern:
-        raise ConfigError(
-            f"{where}: {pattern!r} has the scheme {scheme}://; this version reads local files",
-            "Mount the store or copy the shards; file:// URIs and plain paths are read.",
-        )
-    full = os.path.normpath(base / Path(pattern).expanduser())
+def expand(pattern: str, base: Path, *, where: str, follow_symlinks: bool = False) -> tuple[list[str], list[str]]:
+    """Return (files, what was seen and left out) of one pattern, both sorted.
+
+    A folder that cannot be listed is among the files, with ``/`` at its end.
+
+    Raises:
+        ConfigError: Nothing matches, or the pattern has a scheme that is not read.
+    """
+    given = os.path.expanduser(_local(pattern, where))  # noqa: PTH111 - Path's raises for an unknown user
+    start = os.path.abspath(base)  # noqa: PTH100
+    full = _normal(os.path.join(start, given))  # noqa: PTH118
+    lister = Lister(follow_symlinks=follow_symlinks, is_dataset=_is_dataset)
     if os.path.isdir(full):  # noqa: PTH112 - a pattern may also be a folder's literal name
-        return _walk(full, pattern, where=where)
-    if os.path.exists(full) or not _GLOB.intersection(pattern):  # noqa: PTH110
-        if not os.path.lexists(full):
-            raise ConfigError(
-                f"{where}: no such file or folder: {full}", "Paths are relative to the config file."
-            )
+        files, wanted = lister.folder(full), "the folder {} holds no data files"
+    elif os.path.lexists(full):
         return [full], []
-    matches = sorted(glob.glob(full, recursive=True, include_hidden=False))  # noqa: PTH207
-    files = [path for path in matches if not os.path.isdir(path)]  # noqa: PTH112
-    if not files:
-        raise ConfigError(f"{where}: the pattern {pattern!r} matches no file below {base}", _suggest(full))
-    return files, []
-
-
-def _walk(folder: str, pattern: str, *, where: str) -> tuple[list[str], list[str]]:
-    files: list[str] = []
-    ignored: list[str] = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
-        for name in sorted(names):
-            path = os.path.join(parent, name)  # noqa: PTH118
-            if name.startswith((".", "_")):
-                continue
-            is_data = os.path.splitext(name)[1].lower() not in _NOT_DATA  # noqa: PTH122
-            (files if is_data else ignored).append(path)
-    if not files:
+    elif has_glob(given):
+        top, rest = _split_start(start, given)
+        files, wanted = lister.pattern(top, rest), "the pattern {} matches no file"
+    else:
         raise ConfigError(
-            f"{where}: the folder {pattern!r} holds no data files", "Name the folder of the shards."
+            f"{where}: no such file or folder: {encode_path(full)}", "Paths are relative to the config file."
         )
-    return files, ignored
+    if not files:
+        message = f"{where}: {wanted.format(ascii(pattern))} (in {encode_path(start)})"
+        raise ConfigError(message, _suggest(full))
+    return files, sorted(lister.left_out)
+
+
+def _local(pattern: str, where: str) -> str:
+    """Return a pattern without ``file://``.
+
+    Raises:
+        ConfigError: It has another scheme. The address is not repeated, since it may hold a password.
+    """
+    match = _SCHEME.match(pattern)
+    if match is None:
+        return pattern
+    if match["scheme"].lower() == "file" and match["host"].lower() in ("", "localhost"):
+        return os.fsdecode(unquote_to_bytes(match["path"]))
+    raise ConfigError(
+        f"{where}: found an address that starts with {match['scheme']}://; this version reads local files",
+        "Mount the store or copy the shards; file:///FOLDER/... and plain paths are read.",
+    )
+
+
+def _split_start(start: str, given: str) -> tuple[str, str]:
+    """Return the folder that a pattern starts from, and what is to be matched below it."""
+    if given.startswith("/"):
+        return "/", _normal(given)
+    parts = os.path.normpath(given).split("/")
+    while parts[0] == "..":
+        start = os.path.dirname(start)  # noqa: PTH120
+        del parts[0]
+    return start, "/".join(parts)
+
+
+def _normal(path: str) -> str:
+    """Return a path without ``.``, ``..`` and repeated ``/`` (of which ``normpath`` keeps two in front)."""
+    path = os.path.normpath(path)
+    return path[1:] if path.startswith("//") else path
+
+
+def _is_dataset(path: str) -> bool:
+    return format_of(path)[0] != "unknown"
 
 
 def _suggest(full: str) -> str:
-    parent = Path(full)
-    while _GLOB.intersection(str(parent)) or not parent.exists():
-        parent = parent.parent
-    held = sorted(item.name for item in parent.iterdir())[:5] if parent.is_dir() else []
-    return f"{parent} holds: {', '.join(held) or 'nothing'}"
-
-
-def _root(paths: list[str], base: Path | None) -> Path:
-    """Return ``base`` when it holds every file, else the deepest folder that does."""
-    if base is not None:
-        top = os.path.normpath(base)
-        if all(path.startswith(top.rstrip("/") + "/") for path in paths):
-            return Path(top)
-    return Path(os.path.commonpath([os.path.dirname(path) for path in paths]))  # noqa: PTH120
-
-
-def _shard(ordinal: int, split: str, uri: str, path: str, root: Path, *, follow_symlinks: bool) -> Shard:
-    format_, compression = format_of(path)
-    skip = Reason.UNKNOWN_FORMAT if format_ == "unknown" else None
-    if not follow_symlinks and not Path(path).resolve().is_relative_to(root.resolve()):
-        skip = Reason.OUTSIDE_ROOT
+    parent = full
+    while not os.path.isdir(parent):  # noqa: PTH112
+        parent = os.path.dirname(parent)  # noqa: PTH120
     try:
-        size = Path(path).stat().st_size
+        held = sorted(os.listdir(parent))[:5]  # noqa: PTH208
     except OSError:
-        size = 0  # the probe finds out why and says so
+        return f"The folder {encode_path(parent)} cannot be listed."
+    return f"{encode_path(parent)} holds: {', '.join(map(encode_path, held)) or 'nothing'}"
+
+
+def _root(paths: list[str], base: str | None) -> str:
+    """Return ``base`` when it holds every file, else the deepest folder that does."""
+    if base is not None and all(path.startswith(base.rstrip("/") + "/") for path in paths):
+        return base
+    return os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in paths])  # noqa: PTH120
+
+
+def _relative(path: str, root: str) -> str:
+    """Return a path relative to the root; ``/`` at its end stays."""
+    return os.path.relpath(path, root) + ("/" if path.endswith("/") else "")
+
+
+def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None) -> Shard:
+    format_, compression = format_of(path)
+    size = 0
+    skip = Reason.PERMISSION if path.endswith("/") else None
+    try:
+        found = os.stat(path)  # noqa: PTH116 - names may be no Unicode
+    except OSError:
+        pass  # the probe finds out why and says so
+    else:
+        if stat.S_ISREG(found.st_mode):
+            size = found.st_size
+        else:
+            skip = skip or Reason.NOT_A_FILE
+    if skip is None and format_ == "unknown":
+        skip = Reason.UNKNOWN_FORMAT
+    if real_root is not None and not _is_below(os.path.realpath(path), real_root):
+        skip = Reason.OUTSIDE_ROOT
     return Shard(
         ordinal=ordinal,
         split=split,
@@ -190,3 +225,7 @@ def _shard(ordinal: int, split: str, uri: str, path: str, root: Path, *, follow_
         skip=skip,
         size=size,
     )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

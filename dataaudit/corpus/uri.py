@@ -1,25 +1,29 @@
 """URIs of shards: relative to a root, printable, reversible, the same on every machine.
 
-A file name may hold any byte but ``/`` and NUL. In a URI, ``%``, ``#``, ``?``, control characters, bidirectional
-controls and bytes that are not UTF-8 are percent-encoded; everything else stays readable. A file that is
-listed more than once is that many shards, told apart by ``#copy=2``, ``#copy=3``, ...
+A file name may hold any byte but ``/`` and NUL. In a URI, ``%``, ``#``, ``?``, control characters, invisible
+and bidirectional ones and bytes that are not UTF-8 are percent-encoded; everything else stays readable. A
+file that is listed more than once is that many shards, told apart by ``#copy=2``, ``#copy=3``, ...
 """
 
 from __future__ import annotations
 
 import os
-import unicodedata
+import re
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 _COPY = "#copy="
-_ALWAYS = frozenset("%#?")
-_UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# Categories Cc, Cf, Cs, Zl and Zp, written out: no identity may depend on the tables of a Python version.
+_UNSAFE = re.compile(
+    "[%#?\\x00-\\x1f\\x7f-\\x9f\\xad\\u0600-\\u0605\\u061c\\u06dd\\u070f\\u0890\\u0891\\u08e2\\u180e"
+    "\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ud800-\\udfff\\ufeff\\ufff9-\\ufffb\\U000110bd\\U000110cd"
+    "\\U00013430-\\U0001345f\\U0001bca0-\\U0001bca3\\U0001d173-\\U0001d17a\\U000e0000-\\U000e0fff]"
+)
 
 
 def encode_path(relative: str) -> str:
-    """Return the URI of a relative path (``os.fsdecode`` form)."""
-    return "".join(_encode(character) for character in relative)
+    """Return the URI of a relative path (``os.fsdecode`` form); also how a path is shown in a message."""
+    return _UNSAFE.sub(_percent, relative)
 
 
 def decode_path(uri: str) -> str:
@@ -37,7 +41,9 @@ def path_of(root: Path, uri: str) -> Path:
     return root / decode_path(uri)
 
 
-def _encode(character: str) -> str:
-    if character in _ALWAYS or unicodedata.category(character) in _UNSAFE_CATEGORIES:
-        return "".join(f"%{byte:02X}" for byte in os.fsencode(character))
-    return character
+def _percent(match: re.Match[str]) -> str:
+    try:
+        encoded = os.fsencode(match.group())
+    except UnicodeEncodeError:  # a surrogate that stands for no byte; no file name holds one, a pattern may
+        encoded = match.group().encode("utf-8", "surrogatepass")
+    return "".join(f"%{byte:02X}" for byte in encoded)

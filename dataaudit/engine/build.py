@@ -6,9 +6,8 @@ work done) the same input gives the same manifest id.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import platform
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,7 +43,7 @@ from dataaudit.engine.linking import (
 from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
 from dataaudit.engine.probing import probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import FATAL, Runner
+from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.tables import (
     headline,
@@ -59,8 +58,8 @@ from dataaudit.engine.work import Outcome, Probe, ScanSettings, scan_part
 from dataaudit.errors import BuildInterrupted, ClusterError, ConfigError, ExitCode
 from dataaudit.link.exact import COUNTS, MEMBERS
 from dataaudit.manifest.core import (
-    CountedBy,
     Core,
+    CountedBy,
     Named,
     Run,
     StageRecord,
@@ -151,9 +150,7 @@ def build(
     started = _now()
     check_target(options.target)
     stages = make_stages(config.stages)
-    discovery = discover(
-        config.splits, base, root_at_base=root_at_base, follow_symlinks=config.reader.follow_symlinks
-    )
+    discovery = discover(config.splits, base, root_at_base=root_at_base, follow_symlinks=config.reader.follow_symlinks)
     _tell_discovery(discovery, progress)
     state = _state_folder(options)
     tokenizer = resolve_tokenizer(config.tokenizer, base_dir=base, cache_dir=state / "tokenizers")
@@ -162,9 +159,7 @@ def build(
     with open_cluster(options.cluster, state) as cluster:
         plural = "s" if cluster.num_workers != 1 else ""
         dashboard = f", dashboard {cluster.dashboard}" if cluster.dashboard else ""
-        progress.note(
-            f"workers: {cluster.num_workers} worker{plural} on {', '.join(cluster.hosts)}{dashboard}"
-        )
+        progress.note(f"workers: {cluster.num_workers} worker{plural} on {', '.join(cluster.hosts)}{dashboard}")
         runner = Runner(cluster=cluster, unit_seconds=options.unit_seconds)
         try:
             probes, failures = _probe(config, options, discovery, state, runner, progress)
@@ -183,9 +178,7 @@ def build(
     return _publish(work, gathered, started, hosts, workers)
 
 
-def _scan_and_link(
-    work: _Build, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]
-) -> _Gathered:
+def _scan_and_link(work: _Build, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]) -> _Gathered:
     """Scan until nothing is missing and no encoder was found to differ, then link."""
     force_reference = not work.risks.supported
     work.encoder_reason = work.risks.reason
@@ -193,20 +186,18 @@ def _scan_and_link(
     for _ in range(_SCANS):
         planned = _plan(work, probes, failures, force_reference=force_reference)
         lost, agreed = _scan(work, planned, force_reference=force_reference, fresh=fresh)
-        fresh = False
         try:
             shards = gather_readings(planned, lost, work.store, max_bad=work.config.reader.max_bad_records)
             if agreed:
                 gather_partials(shards, work.stages, work.store)
                 agreed = _differing(shards) == 0
             if not agreed:
-                work.progress.note(
-                    "the fast encoder differs on a sampled document: all is counted by the reference"
-                )
+                work.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
                 force_reference, work.encoder_reason = True, "sample_difference"
                 continue
             return _link(work, shards)
         except DamagedEntryError as error:
+            fresh = False
             work.runner.notes.append(f"a stored partial was damaged and is computed again: {error}")
     raise ClusterError("stored partials keep being damaged", f"Check the disk of {work.store.root}.")
 
@@ -236,9 +227,7 @@ def _plan(
     *,
     force_reference: bool,
 ) -> list[PlannedShard]:
-    value = tokenizer_value(
-        work.tokenizer, work.risks, force_reference=force_reference, seed=work.config.seed
-    )
+    value = tokenizer_value(work.tokenizer, work.risks, force_reference=force_reference, seed=work.config.seed)
     return [
         plan_shard(shard, probes.get(shard.path), failures.get(shard.path), work.config, work.stages, value)
         for shard in work.discovery.shards
@@ -258,9 +247,7 @@ def _scan(
     lost: dict[str, tuple[Reason, str]] = {}
     agreed = True
     if len(units) < work.planned_parts:
-        work.progress.note(
-            f"scan: {work.planned_parts - len(units):,} of {work.planned_parts:,} parts are known"
-        )
+        work.progress.note(f"scan: {work.planned_parts - len(units):,} of {work.planned_parts:,} parts are known")
     work.progress.begin("scan", len(units), sum(unit.size for unit in units))
 
     def done(index: int, outcome: Outcome) -> bool:
@@ -290,9 +277,7 @@ def _link(work: _Build, shards: list[GatheredShard]) -> _Gathered:
     return _Gathered(shards=shards, linked=linked, digests=digests)
 
 
-def _publish(
-    work: _Build, gathered: _Gathered, started: str, hosts: tuple[str, ...], workers: int
-) -> BuildResult:
+def _publish(work: _Build, gathered: _Gathered, started: str, hosts: tuple[str, ...], workers: int) -> BuildResult:
     shards = gathered.shards
     table = shards_table(shards, work.stages, gathered.digests)
     metrics, merged = metric_records(shards, work.stages, work.config)
@@ -312,8 +297,7 @@ def _publish(
         parents=work.parents,
         config=work.config.semantic(),
         stages=tuple(
-            StageRecord(name=stage.name, version=stage.version, parameters=parameters(stage))
-            for stage in work.stages
+            StageRecord(name=stage.name, version=stage.version, parameters=parameters(stage)) for stage in work.stages
         ),
         libraries=library_versions(),
         tokenizer=_tokenizer_record(work, merged[""]["volume"]["encoding"]),
@@ -352,15 +336,12 @@ def _publish(
     code = ExitCode.NOT_EVALUATED if unread else ExitCode.PASS
     if whole.documents == 0:
         code = ExitCode.NOTHING_EVALUATED
-    return BuildResult(
-        id=identity, exit_code=code, scanned=work.scanned, planned=work.planned_parts, unread=unread
-    )
+    return BuildResult(id=identity, exit_code=code, scanned=work.scanned, planned=work.planned_parts, unread=unread)
 
 
 def _tokenizer_record(work: _Build, encoding: pa.Table) -> TokenizerRecord:
     counted = {
-        row["encoder"]: CountedBy(documents=row["documents"], bytes=row["bytes"])
-        for row in encoding.to_pylist()
+        row["encoder"]: CountedBy(documents=row["documents"], bytes=row["bytes"]) for row in encoding.to_pylist()
     }
     return TokenizerRecord(
         name=work.tokenizer.name,
@@ -410,12 +391,4 @@ def _tell_discovery(discovery: Discovery, progress: Progress) -> None:
 
 
 def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def host() -> str:
-    """Return this machine's name."""
-    return socket.gethostname()
-
-
-__all__ = ["FATAL", "BuildOptions", "BuildResult", "build"]
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")

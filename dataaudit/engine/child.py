@@ -52,9 +52,7 @@ def run_alone(function: Callable[[Any], Outcome], unit: Any, *, memory_limit: in
     return Outcome(reason=Reason.WORKER_DIED, place=deaths[-1])
 
 
-def _attempt(
-    function: Callable[[Any], Outcome], unit: Any, memory_limit: int, seconds: float
-) -> Outcome | str:
+def _attempt(function: Callable[[Any], Outcome], unit: Any, memory_limit: int, seconds: float) -> Outcome | str:
     with tempfile.TemporaryDirectory(prefix="dataaudit-") as folder:
         answer = Path(folder) / "outcome"
         child = subprocess.Popen(

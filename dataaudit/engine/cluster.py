@@ -7,6 +7,7 @@ batch is then run in pieces; no thread pools inside a worker, because there is a
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import logging
@@ -120,8 +121,9 @@ def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
 def _start_local(distributed: Any, choice: ClusterChoice) -> Any:
     """Start a LocalCluster; workers that die while they start are started again."""
     os.environ.update(ONE_THREAD)
+    atexit.unregister(distributed.deploy.spec.close_clusters)  # we close it; at exit it may be half started
     for attempt in range(1, _STARTS + 1):
-        with _interrupts_ignored():  # inherited by the workers: Ctrl-C is the driver's
+        with _signals_held():
             try:
                 return distributed.LocalCluster(
                     n_workers=choice.workers or os.cpu_count() or 1,
@@ -142,15 +144,23 @@ def _start_local(distributed: Any, choice: ClusterChoice) -> Any:
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
+def _signals_held() -> Iterator[None]:
+    """While workers start: SIGINT is ignored (they inherit that: Ctrl-C is the driver's), SIGTERM waits."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asked: list[int] = []
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, _: asked.append(number)),
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if asked:
+            raise KeyboardInterrupt
 
 
 def _join(distributed: Any, address: str) -> Any:

@@ -92,12 +92,8 @@ def _gather_reading(
         columns.update(meta["columns"])
     gathered.first_rows = tuple(first_rows)
     gathered.bad_records = sum(records for records, _, _ in bad.values())
-    gathered.fingerprint = (
-        hashlib.sha256("\n".join(sorted(columns)).encode()).hexdigest() if columns else None
-    )
-    gathered.losses = [
-        loss for reason, found in sorted(bad.items()) for loss in _losses(Reason(reason), *found)
-    ]
+    gathered.fingerprint = hashlib.sha256("\n".join(sorted(columns)).encode()).hexdigest() if columns else None
+    gathered.losses = [loss for reason, found in sorted(bad.items()) for loss in _losses(Reason(reason), *found)]
     if gathered.bad_records > max_bad * gathered.records:
         kept = gathered.losses
         _unread(gathered, "quarantined", Reason.TOO_MANY_BAD, "")

@@ -27,9 +27,7 @@ def library_versions() -> dict[str, str]:
     return {**versions, "unicode": unicodedata.unidata_version}
 
 
-def tokenizer_value(
-    tokenizer: TokenizerFile, risks: Risks, *, force_reference: bool, seed: int
-) -> dict[str, Any]:
+def tokenizer_value(tokenizer: TokenizerFile, risks: Risks, *, force_reference: bool, seed: int) -> dict[str, Any]:
     """Return what decides token ids and which encoder counts them."""
     return {
         "format": tokenizer.format,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,9 +53,7 @@ def link_exact_duplicates(
         documents += sum(shard.partials[ExactDup.name]["exact_dup"]["documents"].to_pylist())
         for part, first_row in zip(shard.planned.parts, shard.first_rows, strict=True):
             key = part.stage_keys[ExactDup.name]
-            rows.append(
-                (key, shard.planned.shard.ordinal, splits.index(shard.planned.shard.split), first_row)
-            )
+            rows.append((key, shard.planned.shard.ordinal, splits.index(shard.planned.shard.split), first_row))
     if not rows:
         return Linked(COUNTS.empty_table(), MEMBERS.empty_table())
     files, digest = _write_files(rows, store)
@@ -107,11 +106,9 @@ def _units(files: Path, digest: str, documents: int, store: PartialStore) -> lis
     partitions = min(NUM_BYTES, max(1, -(-documents // _ROWS_PER_PARTITION)))
     bounds = [NUM_BYTES * index // partitions for index in range(partitions + 1)]
     units = []
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         key = digest_json([digest, start, stop, ExactDup.version]).removeprefix("sha256:")
-        units.append(
-            LinkUnit(files=files, start=start, stop=stop, state=store.root, kind=_KIND, key=key, size=1)
-        )
+        units.append(LinkUnit(files=files, start=start, stop=stop, state=store.root, kind=_KIND, key=key, size=1))
     return units
 
 
@@ -146,14 +143,10 @@ def clusters_table(members: pa.Table) -> pa.Table:
         )  # fmt: skip
     order = [(name, "ascending") for name in ("first_shard", "first_row", "shard", "row")]
     ordered = members.take(pc.sort_indices(members, sort_keys=order))
-    kept = pc.and_(
-        pc.equal(ordered["shard"], ordered["first_shard"]), pc.equal(ordered["row"], ordered["first_row"])
-    )
+    kept = pc.and_(pc.equal(ordered["shard"], ordered["first_shard"]), pc.equal(ordered["row"], ordered["first_row"]))
     numbers = pc.subtract(pc.cumulative_sum(pc.cast(kept, pa.int64())), 1)
     kind = pa.array(["exact"] * ordered.num_rows)
-    return pa.table(
-        {"kind": kind, "cluster": numbers, "shard": ordered["shard"], "row": ordered["row"], "kept": kept}
-    )
+    return pa.table({"kind": kind, "cluster": numbers, "shard": ordered["shard"], "row": ordered["row"], "kept": kept})
 
 
 def rows_digests(shards: Sequence[GatheredShard], store: PartialStore, runner: Runner) -> dict[int, str]:

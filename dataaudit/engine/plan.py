@@ -90,9 +90,7 @@ def missing_units(planned: Sequence[PlannedShard], store: PartialStore, *, fresh
         for part in item.parts:
             if part.reading_key in units:
                 continue
-            missing = tuple(
-                (name, key) for name, key in part.stage_keys.items() if fresh or not store.has(name, key)
-            )
+            missing = tuple((name, key) for name, key in part.stage_keys.items() if fresh or not store.has(name, key))
             if missing and not fresh and _known_unreadable(store, part.reading_key):
                 continue
             if missing or fresh or not store.has(READING, part.reading_key):

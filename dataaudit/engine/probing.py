@@ -88,9 +88,7 @@ def _pack(probe: Probe, recipe: str) -> dict[str, Any]:
     }
 
 
-def resolve_columns(
-    config: AuditConfig, shards: Sequence[Shard], runner: Runner, progress: Progress
-) -> AuditConfig:
+def resolve_columns(config: AuditConfig, shards: Sequence[Shard], runner: Runner, progress: Progress) -> AuditConfig:
     """Return the config with text and source of every split filled in.
 
     Raises:

@@ -55,7 +55,8 @@ class Progress:
         if self._live is not None:
             self._live.console.print(text, markup=False, highlight=False)
         else:
-            print(text, file=sys.stderr, flush=True)
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
 
     def begin(self, phase: str, units: int, num_bytes: int) -> None:
         """Start a phase of ``units`` pieces and ``num_bytes`` stored bytes."""

@@ -12,6 +12,7 @@ So a worker that is killed, out of memory or stuck costs time, never a number.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,7 +20,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from dataaudit.corpus.loss import Reason
 from dataaudit.engine.child import run_alone
 from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.work import Outcome
@@ -125,9 +125,7 @@ class Runner:
     def _window(self, task: _Task) -> int:
         return self.cluster.num_workers if task.round == 3 else _WINDOW * self.cluster.num_workers
 
-    def _submit(
-        self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized], task: _Task
-    ) -> None:
+    def _submit(self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized], task: _Task) -> None:
         chosen = [units[index] for index in task.units]
         size = sum(unit.size for unit in chosen)
         task.tries += 1
@@ -138,9 +136,7 @@ class Runner:
             limit = int(self.cluster.memory_limit * 0.95)
             call = partial(run_batch_alone, memory_limit=limit, seconds=task.seconds)
             task.seconds += task.seconds + 60
-        task.future = self.cluster.client.submit(
-            call, function, chosen, task.key, key=task.key, pure=False, retries=2
-        )
+        task.future = self.cluster.client.submit(call, function, chosen, task.key, key=task.key, pure=False, retries=2)
 
     def _finished(self, running: dict[str, _Task]) -> list[_Task]:
         import distributed  # noqa: PLC0415
@@ -169,15 +165,12 @@ class Runner:
     def _stop_stuck(self, task: _Task) -> None:
         """Cancel a task that has run out of time and restart its worker."""
         started, worker = self._started.pop(task.key)
-        self.notes.append(
-            f"a task was stopped after {time.monotonic() - started:.0f} s and its work repeated"
-        )
+        self.notes.append(f"a task was stopped after {time.monotonic() - started:.0f} s and its work repeated")
         self.cluster.client.cancel([task.future], force=True)
         task.future = None
-        try:
+        # The worker may be gone already, or have no nanny; the task is repeated in any case.
+        with contextlib.suppress(ValueError, KeyError, TimeoutError, OSError):
             self.cluster.client.restart_workers([worker], timeout=60, raise_for_error=False)
-        except (ValueError, KeyError, TimeoutError, OSError):
-            pass  # the worker is gone already, or has no nanny; the task is repeated in any case
 
     def _outcomes(self, task: _Task) -> list[Outcome] | None:
         """Return the outcomes of a finished task, or None when it has to be repeated in pieces."""
@@ -229,7 +222,3 @@ def _tell_start(key: str) -> None:
 
     worker = get_worker()
     worker.log_event(_TOPIC, {"key": key, "worker": worker.address})
-
-
-FATAL: frozenset[Reason] = frozenset({Reason.WORKER_DIED, Reason.OUT_OF_MEMORY, Reason.TIMED_OUT})
-"""Reasons that only the third round gives."""

@@ -12,7 +12,8 @@ from dataaudit.engine.gather import GatheredShard, merge_scope
 from dataaudit.manifest.core import Coverage, HeadlineMetric, LedgerRecord, SplitRecord, Totals
 from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
 from dataaudit.manifest.tables import TABLES
-from dataaudit.stages.base import Context, Partial, Stage
+from dataaudit.stages.base import Context, Stage
+from dataaudit.stages.partial import Partial
 
 HEADLINE = (
     ("documents", "count"), ("bytes", "count"), ("tokens", "count"), ("bytes_per_token", "ratio"),
@@ -22,9 +23,7 @@ HEADLINE = (
 UNREAD = ("quarantined", "skipped")
 
 
-def shards_table(
-    shards: Sequence[GatheredShard], stages: Sequence[Stage], digests: Mapping[int, str]
-) -> pa.Table:
+def shards_table(shards: Sequence[GatheredShard], stages: Sequence[Stage], digests: Mapping[int, str]) -> pa.Table:
     """Return the table of shards."""
     rows = [_shard_row(shard, stages, digests.get(shard.planned.shard.ordinal)) for shard in shards]
     return pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)
@@ -58,9 +57,7 @@ def _shard_row(shard: GatheredShard, stages: Sequence[Stage], rows_digest: str |
     row["sources"] = shard.partials["volume"]["volume"].drop_columns(["empty"]).to_pylist()
     for stage in stages:
         columns = stage.shard_columns(shard.partials[stage.name])
-        row |= {
-            name: rounded(value) if isinstance(value, float) else value for name, value in columns.items()
-        }
+        row |= {name: rounded(value) if isinstance(value, float) else value for name, value in columns.items()}
     return row
 
 
@@ -169,9 +166,7 @@ def ledger_record(shards: Sequence[GatheredShard], documents: int) -> LedgerReco
     return LedgerRecord(
         shards=Coverage(planned=len(shards), **numbers),
         bytes=Coverage(planned=sum(sizes.values()), **sizes),
-        documents=Coverage(
-            planned=documents + bad + known, read=documents, bad=bad, quarantined=known, skipped=0
-        ),
+        documents=Coverage(planned=documents + bad + known, read=documents, bad=bad, quarantined=known, skipped=0),
         uncounted_shards=sum(shard.records == 0 for name in UNREAD for shard in by_status[name]),
     )
 
@@ -186,9 +181,7 @@ def totals(table: pa.Table, config: AuditConfig) -> tuple[Totals, tuple[SplitRec
         return {"shards": len(chosen), **sums}
 
     splits = tuple(
-        SplitRecord(
-            name=name, held_out=split.held_out, **summed([row for row in read if row["split"] == name])
-        )
+        SplitRecord(name=name, held_out=split.held_out, **summed([row for row in read if row["split"] == name]))
         for name, split in sorted(config.splits.items())
     )
     return Totals(**summed(read)), splits

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,10 +24,10 @@ from dataaudit.corpus.readers import Part, PartStats, ReadRequest, plan_parts, r
 from dataaudit.corpus.shards import Compression, Format, Shard
 from dataaudit.corpus.tokens import Encoder, Risks, TokenizerFile, load_encoder
 from dataaudit.engine.index import FileStat, stat_file
-from dataaudit.link.exact import link_exact
-from dataaudit.link.keyed import write_keyed
 from dataaudit.engine.keys import SAMPLE_ONE_IN
 from dataaudit.engine.store import PartialStore, write_atomic
+from dataaudit.link.exact import link_exact
+from dataaudit.link.keyed import write_keyed
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial
 
@@ -215,62 +215,71 @@ def _probe(unit: ProbeUnit) -> Outcome:
     return Outcome(probe=probe)
 
 
+@dataclass(slots=True)
+class _Collected:
+    """What a scan has collected of its part so far."""
+
+    stages: list[Stage]
+    partials: dict[str, list[Partial]] = field(default_factory=dict)
+    emitted: dict[str, list[pa.Table]] = field(default_factory=dict)
+    rows: list[bytes] = field(default_factory=list)
+    differing: int = 0
+
+    def add(self, batch: DocBatch) -> None:
+        assert batch.digests is not None
+        self.rows.append(row_digests(batch.digests, batch.source_codes, batch.source_names).tobytes())
+        self.differing += batch.tokens.differing if batch.tokens is not None else 0
+        for stage in self.stages:
+            held = self.partials.setdefault(stage.name, [])
+            held.append(stage.map(batch))
+            if len(held) >= _MERGE_EVERY:
+                self.partials[stage.name] = [merge(stage, held)]
+            keyed = stage.emit(batch)
+            if keyed is not None:
+                self.emitted.setdefault(stage.name, []).append(keyed)
+
+    def write(self, store: PartialStore, unit: ScanUnit) -> None:
+        """Write every stage's partial, keyed rows before the partial that vouches for them."""
+        keys = dict(unit.stage_keys)
+        for stage in self.stages:
+            key = keys[stage.name]
+            if stage.emits is not None:
+                write_keyed(store.side_path(stage.name, key), self.emitted.get(stage.name, []), stage.emits)
+            store.write(stage.name, key, {}, merge(stage, self.partials.get(stage.name, [])))
+        write_atomic(store.side_path(READING, unit.reading_key), b"".join(self.rows))
+
+
 def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
-    keys = dict(unit.stage_keys)
-    stages = [stage for stage in settings.stages if stage.name in keys]
+    wanted = {name for name, _ in unit.stage_keys}
+    stages = [stage for stage in settings.stages if stage.name in wanted]
     encoder = _encoder(settings) if any(stage.needs_tokens for stage in stages) else None
-    losses, stats = LossLog(), PartStats()
-    partials: dict[str, list[Partial]] = {stage.name: [] for stage in stages}
-    emitted: dict[str, list[pa.Table]] = {stage.name: [] for stage in stages if stage.emits is not None}
-    rows: list[bytes] = []
-    differing = 0
+    losses, stats, collected = LossLog(), PartStats(), _Collected(stages)
     unreadable: ShardUnreadable | None = None
     try:
         for raw in read_part(unit.request, losses, stats):
-            batch = _complete(raw, encoder)
-            assert batch.digests is not None
-            rows.append(row_digests(batch.digests, batch.source_codes, batch.source_names).tobytes())
-            differing += batch.tokens.differing if batch.tokens is not None else 0
-            for stage in stages:
-                held = partials[stage.name]
-                held.append(stage.map(batch))
-                if len(held) >= _MERGE_EVERY:
-                    partials[stage.name] = [merge(stage, held)]
-                keyed = stage.emit(batch)
-                if keyed is not None:
-                    emitted[stage.name].append(keyed)
+            collected.add(_complete(raw, encoder))
     except ShardUnreadable as error:
         unreadable = error
     if stat_file(unit.request.path) != unit.stat:
         raise ShardUnreadable(Reason.CHANGED)
     store = PartialStore(settings.state)
     if unreadable is None:
-        for stage in stages:
-            key = keys[stage.name]
-            if stage.emits is not None:
-                write_keyed(store.side_path(stage.name, key), emitted[stage.name], stage.emits)
-            store.write(stage.name, key, {}, merge(stage, partials[stage.name]))
-        write_atomic(store.side_path(READING, unit.reading_key), b"".join(rows))
-    store.write(READING, unit.reading_key, _reading(losses, stats, unreadable, sum(map(len, rows))), {})
+        collected.write(store, unit)
+    store.write(READING, unit.reading_key, _reading(losses, stats, unreadable), {})
     if unreadable is not None:
         return Outcome(reason=unreadable.reason, place=unreadable.place)
-    return Outcome(differing=differing)
+    return Outcome(differing=collected.differing)
 
 
-def _reading(
-    losses: LossLog, stats: PartStats, unreadable: ShardUnreadable | None, rows_bytes: int
-) -> dict[str, object]:
+def _reading(losses: LossLog, stats: PartStats, unreadable: ShardUnreadable | None) -> dict[str, object]:
     """Return what reading a part showed, as plain JSON values."""
     return {
         "records": stats.records,
-        "columns": sorted(
-            hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:16] for name in stats.columns
-        ),
-        "rows_bytes": rows_bytes,
-        "reason": unreadable.reason if unreadable else "",
+        "columns": sorted(hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:16] for name in stats.columns),
+        "reason": str(unreadable.reason) if unreadable else "",
         "place": unreadable.place if unreadable else "",
         "bad": {
-            reason: [losses.records[reason], losses.num_bytes[reason], losses.places[reason]]
+            str(reason): [losses.records[reason], losses.num_bytes[reason], losses.places[reason]]
             for reason in sorted(losses.records)
         },
     }
@@ -291,6 +300,4 @@ def _encoder(settings: ScanSettings) -> Encoder:
 
 @lru_cache(maxsize=1)
 def _load_once(tokenizer: TokenizerFile, risks: Risks, force_reference: bool, seed: int) -> Encoder:
-    return load_encoder(
-        tokenizer, risks, force_reference=force_reference, sample_one_in=SAMPLE_ONE_IN, seed=seed
-    )
+    return load_encoder(tokenizer, risks, force_reference=force_reference, sample_one_in=SAMPLE_ONE_IN, seed=seed)

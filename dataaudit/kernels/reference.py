@@ -11,7 +11,7 @@ _SPACES = "".join(chr(point) for point in range(0x110000) if chr(point).isspace(
 
 def bucket_bounds(value: int) -> tuple[int, int]:
     """Return the bounds of one value's bucket: all binary digits after the eighth are free."""
-    digits = bin(value)[2:]
+    digits = f"{value:b}"
     free = max(len(digits) - 8, 0)
     kept = digits[: len(digits) - free]
     return int(kept + "0" * free, 2), int(kept + "1" * free, 2)

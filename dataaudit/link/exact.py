@@ -24,9 +24,7 @@ COUNTS = pa.schema(
 MEMBERS = pa.schema(
     [("first_shard", pa.int32()), ("first_row", pa.int64()), ("shard", pa.int32()), ("row", pa.int64())]
 )
-LINK_FILES = pa.schema(
-    [("path", pa.string()), ("shard", pa.int32()), ("split", pa.int32()), ("first_row", pa.int64())]
-)
+LINK_FILES = pa.schema([("path", pa.string()), ("shard", pa.int32()), ("split", pa.int32()), ("first_row", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,7 @@ NUM_BYTES = 256
 def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
     """Write keyed rows, the first column of ``schema`` being a fixed-size binary key."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.concat_tables(
-        [schema.empty_table(), *(part.select(schema.names) for part in tables)]
-    ).combine_chunks()
+    table = pa.concat_tables([schema.empty_table(), *(part.select(schema.names) for part in tables)]).combine_chunks()
     order = pc.sort_indices(table, sort_keys=[(schema.names[0], "ascending"), (schema.names[1], "ascending")])
     table = table.take(order).combine_chunks()
     bounds = np.searchsorted(first_bytes(table.column(0)), np.arange(NUM_BYTES + 1))

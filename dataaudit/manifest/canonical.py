@@ -8,10 +8,11 @@ A table's digest is the sha256 of, in this order:
 
    * numbers and booleans: little-endian, at their own width (booleans one byte), nulls as zeros,
    * strings: their UTF-8 lengths as int64 (null 0), then all bytes one after another,
-   * lists: their lengths as int64 (null 0), then the items as a column of their own.
+   * lists: their lengths as int64 (null 0), then the items of all rows, as columns like these.
 
 Rows are sorted by the table's key, then by every other column that is not a list, ascending, nulls last,
-strings by bytes. Floats are rounded to 12 significant digits before they get here.
+strings by bytes. A float is never NaN or infinite, and -0.0 is 0.0; floats are rounded to 12 significant
+digits before they get here.
 """
 
 from __future__ import annotations
@@ -45,12 +46,19 @@ def sorted_table(table: pa.Table, spec: TableSpec) -> pa.Table:
     """Return the rows in canonical order with exactly the columns and types of ``spec``.
 
     Raises:
-        ValueError: A null where the schema allows none.
+        ValueError: A column is absent or of another type, a null stands where the schema allows none, or a
+            number is NaN or infinite.
     """
-    table = table.select(spec.schema.names).cast(spec.schema).combine_chunks()
-    for field in spec.schema:
-        if not field.nullable and table.column(field.name).null_count:
-            raise ValueError(f"table {spec.name}: null in column {field.name}")
+    missing = [name for name in spec.schema.names if name not in table.column_names]
+    if missing:
+        raise ValueError(f"table {spec.name}: expected the columns {missing}, found none of that name")
+    try:
+        table = table.select(spec.schema.names).cast(spec.schema).combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        raise ValueError(f"table {spec.name}: {error}") from None
+    for index, field in enumerate(spec.schema):
+        if pa.types.is_floating(field.type):
+            table = table.set_column(index, field, _plain_floats(table, spec, field))
     if table.num_rows < 2:
         return table
     flat = {name: column for name, column in flat_columns(table) if not pa.types.is_list(column.type)}
@@ -58,6 +66,14 @@ def sorted_table(table: pa.Table, spec: TableSpec) -> pa.Table:
     keys = pa.table({name: flat[name] for name in order})
     indices = pc.sort_indices(keys, sort_keys=[(name, "ascending", "at_end") for name in order])
     return table.take(indices).combine_chunks()
+
+
+def _plain_floats(table: pa.Table, spec: TableSpec, field: pa.Field) -> pa.ChunkedArray:
+    """Return a column of finite floats in which every zero has the same bits."""
+    column = table.column(field.name)
+    if pc.all(pc.is_finite(column)).as_py() is False:
+        raise ValueError(f"table {spec.name}: NaN or an infinity in column {field.name}")
+    return pc.add(column, 0.0)
 
 
 def digest_table(table: pa.Table) -> str:
@@ -104,9 +120,18 @@ def _update(state: Any, array: pa.Array) -> None:
         binary = pc.fill_null(array, "").cast(pa.large_binary())
         lengths = pc.binary_length(binary)
         state.update(lengths.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
-        state.update(b"".join(binary.to_pylist()))
+        state.update(_joined(binary))
     elif pa.types.is_boolean(kind):
         state.update(pc.fill_null(array, False).cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes())
     else:
         values = pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
         state.update(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<")).tobytes())
+
+
+def _joined(binary: pa.LargeBinaryArray) -> memoryview:
+    """Return all bytes of an array without nulls, one value after another, without a copy."""
+    _, offsets, values = binary.buffers()
+    if len(binary) == 0 or values is None:
+        return memoryview(b"")
+    bounds = np.frombuffer(offsets, dtype=np.int64)[binary.offset : binary.offset + len(binary) + 1]
+    return memoryview(values)[int(bounds[0]) : int(bounds[-1])]

@@ -2,20 +2,20 @@
 
 ``id`` is the sha256 of ``core`` in canonical JSON (RFC 8785). ``core`` holds what the numbers are and
 what decided them; ``run`` holds what may differ between two runs with the same numbers. Integers stay
-below 2^53. Fields of a later minor schema version may be added; a reader of version 1 refuses a higher
-major version.
+below 2^53. Every change of a field or a column is a new schema version: a reader knows the versions up to
+its own and refuses a newer one, so it never passes over a field that it does not understand.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dataaudit.manifest.canonical import digest_json
 
-SCHEMA_NAME = "dataaudit-manifest"
-SCHEMA_VERSION = 1
+SCHEMA_NAME: Final = "dataaudit-manifest"
+SCHEMA_VERSION: Final = 1
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
@@ -25,7 +25,7 @@ class _Model(BaseModel):
 
 
 class SchemaId(_Model):
-    """Name and major version of the manifest's schema."""
+    """Name and version of the manifest's schema."""
 
     name: Literal["dataaudit-manifest"] = SCHEMA_NAME
     version: Literal[1] = SCHEMA_VERSION

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,11 @@ from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import SCHEMA_NAME, SCHEMA_VERSION, Core, ManifestFile, Run
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.manifest.publish import POINTER
+from dataaudit.manifest.replace import POINTER, hidden_copy
 from dataaudit.manifest.tables import TABLES
+
+_RESTORE = "Restore the file or build again."
+_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,29 +42,46 @@ class Manifest:
         """Read one table, or some of its columns.
 
         Raises:
-            ManifestError: The file is absent, damaged, or not of the schema.
+            ManifestError: The file is absent, damaged, or not of the schema, or another manifest has taken
+                its place since this one was loaded.
         """
-        path = self.folder / f"{name}.parquet"
-        try:
-            table = pq.ParquetFile(path, page_checksum_verification=True).read(columns=columns)
-        except (OSError, pa.ArrowException) as error:
-            raise ManifestError(
-                f"table {name} of {self.folder} cannot be read: {_first_line(error)}"
-            ) from None
+        table = self._read_unmixed(name, columns)
         expected = TABLES[name].schema
         if columns is not None:
             expected = pa.schema([expected.field(column) for column in columns])
         if not table.schema.equals(expected):
             raise ManifestError(
-                f"table {name} of {self.folder}: expected the columns {expected.names}, found {table.schema.names}"
-                " or other types",
-                "The table was not written by this version; `dataaudit verify` lists every difference.",
+                f"table {name} of {self.folder} has not the columns of schema version {SCHEMA_VERSION}: "
+                + _differences(expected, table.schema),
+                _RESTORE,
             )
         return table
 
-    def metrics(
-        self, metric: str | None = None, stat: str | None = None, scope: Scope | None = None
-    ) -> list[Metric]:
+    def _read_unmixed(self, name: str, columns: list[str] | None) -> pa.Table:
+        """Read a table while the folder holds this manifest: it may be replaced at any moment."""
+        path = self.folder / f"{name}.parquet"
+        for _ in range(_TRIES):
+            before = _stamp(self.folder)
+            failure = ""
+            try:
+                table = pq.ParquetFile(path, page_checksum_verification=True).read(columns=columns)
+            except (OSError, pa.ArrowException) as error:
+                failure = _first_line(error)
+            after = _stamp(self.folder)
+            for stamp in (before, after):
+                if stamp is not None and stamp[0] != self.id:
+                    raise ManifestError(
+                        f"the manifest {self.folder} was replaced while it was read: loaded was {self.id},"
+                        f" there is {stamp[0]}",
+                        "Load it again.",
+                    )
+            if before == after:
+                break
+        if failure:
+            raise ManifestError(f"table {name} of {self.folder} cannot be read: {failure}", _RESTORE)
+        return table
+
+    def metrics(self, metric: str | None = None, stat: str | None = None, scope: Scope | None = None) -> list[Metric]:
         """Return metric records, filtered by name, statistic and exact scope."""
         table = self.table("metrics")
         if metric is not None:
@@ -104,41 +126,94 @@ def load_manifest(folder: Path) -> Manifest:
     """
     path = folder / POINTER
     try:
-        document = orjson.loads(path.read_bytes())
+        document = orjson.loads(_read_pointer(path))
     except OSError as error:
-        raise ManifestError(
-            f"no manifest at {folder}: {error.strerror}", "`dataaudit build ... --manifest DIR` writes one."
-        ) from None
+        raise _absent(folder, error) from None
     except orjson.JSONDecodeError as error:
-        raise ManifestError(f"{path} is not valid JSON: {error}") from None
+        raise ManifestError(f"{path} is not valid JSON: {error}", _RESTORE) from None
     _check_schema(document, path)
     try:
         parsed = ManifestFile.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
+        message = "unknown field" if first["type"] == "extra_forbidden" else first["msg"]
         raise ManifestError(
-            f"{path}: {error.error_count()} problem(s), the first at {place}: {first['msg']}"
+            f"{path}: {error.error_count()} problem(s), the first at {place}: {message}", _RESTORE
         ) from None
-    found = digest_json(document["core"])
+    try:
+        found = digest_json(document["core"])
+    except ValueError as error:
+        raise ManifestError(f"{path}: the core has no canonical form: {error}", _RESTORE) from None
     if found != parsed.id:
         raise ManifestMismatch(
             f"{path}: the id says {parsed.id}, the core's digest is {found}",
-            "The file was changed after it was written; build again or restore it.",
+            f"The file was changed after it was written. {_RESTORE}",
         )
     return Manifest(folder=folder, id=parsed.id, core=parsed.core, run=parsed.run)
+
+
+def _read_pointer(path: Path) -> bytes:
+    """Read the pointer; tried again when its folder was replaced just as it was opened."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(FileNotFoundError):
+            return path.read_bytes()
+        if not path.exists():
+            break
+    return path.read_bytes()
+
+
+def _stamp(folder: Path) -> tuple[str, int, int] | None:
+    """Return id, inode and time of the pointer that lies in a folder now; None when there is none to be read.
+
+    The id alone would not do: the manifest may have been replaced by another and that by the first again.
+    """
+    try:
+        with (folder / POINTER).open("rb") as handle:
+            state = os.fstat(handle.fileno())
+            return str(orjson.loads(handle.read())["id"]), state.st_ino, state.st_mtime_ns
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # gone or damaged: then the table is checked against the core that was loaded
+
+
+def _absent(folder: Path, error: OSError) -> ManifestError:
+    held = hidden_copy(folder.absolute()) if not folder.exists() else None
+    if held is not None:
+        return ManifestError(
+            f"no manifest at {folder}: a publish was killed as it replaced it; the manifest lies in {held}",
+            f"Build again, which puts it back first, or rename it yourself: mv {held} {folder}",
+        )
+    reason = "the folder has none" if folder.is_dir() else (error.strerror or str(error)).lower()
+    return ManifestError(f"no manifest at {folder}: {reason}", "`dataaudit build ... --manifest DIR` writes one.")
 
 
 def _check_schema(document: Any, path: Path) -> None:
     core = document.get("core") if isinstance(document, dict) else None
     schema = core.get("schema") if isinstance(core, dict) else None
     if not isinstance(schema, dict) or schema.get("name") != SCHEMA_NAME:
-        raise ManifestError(f"{path}: expected a {SCHEMA_NAME}, found another kind of JSON")
+        raise ManifestError(
+            f"{path}: expected a {SCHEMA_NAME}, found another kind of JSON", "Name the folder of a manifest."
+        )
     if schema.get("version") != SCHEMA_VERSION:
         raise ManifestError(
             f"{path}: schema version {schema.get('version')}, this program reads version {SCHEMA_VERSION}",
             "Install the version of dataaudit that wrote it, or a newer one.",
         )
+
+
+def _differences(expected: pa.Schema, found: pa.Schema) -> str:
+    """Return in words what differs between two schemas."""
+    missing = [name for name in expected.names if name not in found.names]
+    unknown = [name for name in found.names if name not in expected.names]
+    words = [f"missing: {', '.join(missing)}"] if missing else []
+    words += [f"unknown: {', '.join(unknown)}"] if unknown else []
+    for field in expected:
+        for index in found.get_all_field_indices(field.name):
+            other = found.field(index)
+            if not other.equals(field):
+                null = " or null" if other.nullable and not field.nullable else ""
+                words.append(f"{field.name}: expected {field.type}, found {other.type}{null}")
+    return "; ".join(words) or f"expected the order {expected.names}, found {found.names}"
 
 
 def _scope_row(scope: Scope) -> dict[str, Any]:

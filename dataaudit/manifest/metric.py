@@ -91,18 +91,29 @@ class Metric:
             raise ValueError(f"{self.metric}.{self.stat}: status {self.status} with value {self.value}")
         if self.status != "ok" and not self.reason:
             raise ValueError(f"{self.metric}.{self.stat}: status {self.status} needs a reason")
-        bounds = (self.low, self.high, self.confidence)
-        if self.status == "ok" and (self.method == "exact") != (bounds == (None, None, None)):
-            raise ValueError(f"{self.metric}.{self.stat}: exactly the inexact values carry an interval")
+        self._check_interval()
+        if self.n < 0 or self.denominator < 0:
+            raise ValueError(f"{self.metric}.{self.stat}: n {self.n}, denominator {self.denominator} below 0")
         for name in ("value", "low", "high"):
             number = getattr(self, name)
             if number is not None:
                 object.__setattr__(self, name, rounded(number))
 
+    def _check_interval(self) -> None:
+        bounds = (self.low, self.high, self.confidence)
+        inexact = self.status == "ok" and self.method != "exact"
+        if sum(bound is not None for bound in bounds) != (3 if inexact else 0):
+            raise ValueError(f"{self.metric}.{self.stat}: exactly the inexact values carry low, high and confidence")
+        if self.value is None or self.low is None or self.high is None or self.confidence is None:
+            return
+        if not self.low <= self.value <= self.high or not 0 < self.confidence <= 1:
+            raise ValueError(
+                f"{self.metric}.{self.stat}: {self.value} with the interval [{self.low}, {self.high}]"
+                f" at confidence {self.confidence}"
+            )
 
-def ratio(
-    metric: str, stat: str, numerator: int, denominator: int, *, scope: Scope, unit: str, version: str
-) -> Metric:
+
+def ratio(metric: str, stat: str, numerator: int, denominator: int, *, scope: Scope, unit: str, version: str) -> Metric:
     """Return an exact ratio; a denominator of 0 is ``not_evaluated``, never a number."""
     if denominator == 0:
         return Metric(

@@ -1,14 +1,12 @@
 """Atomic publishing of a manifest directory: a reader sees the old one or the new one, never a mix.
 
-Everything is written and synced in a sibling folder, ``manifest.json`` last; then the folder takes the
-place of the old one in one step (``renameat2`` with ``RENAME_EXCHANGE`` where the system has it, else two
-renames). A kill leaves at most a hidden sibling folder, which the next publish removes.
+Everything is written and synced in a hidden sibling folder, ``manifest.json`` last; then the folder takes the
+place of the old one in one step (:mod:`dataaudit.manifest.replace`). A kill leaves at most hidden siblings,
+which the next publish removes. Two publishes to one place wait for each other; the later one stays.
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
 import shutil
 from pathlib import Path
@@ -20,11 +18,18 @@ import pyarrow.parquet as pq
 from dataaudit.errors import ManifestError
 from dataaudit.manifest.canonical import digest_table, sorted_table
 from dataaudit.manifest.core import Core, ManifestFile, Run, TableRecord, core_json, manifest_id
+from dataaudit.manifest.replace import (
+    POINTER,
+    alone_in,
+    hidden_copy,
+    new_sibling,
+    recover,
+    sync_folder,
+    take_place,
+)
 from dataaudit.manifest.tables import TABLES
 
-POINTER = "manifest.json"
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
+__all__ = ["POINTER", "check_target", "prepare_tables", "publish", "table_records", "write_synced"]
 
 
 def prepare_tables(filled: dict[str, pa.Table]) -> dict[str, pa.Table]:
@@ -32,29 +37,36 @@ def prepare_tables(filled: dict[str, pa.Table]) -> dict[str, pa.Table]:
     unknown = sorted(set(filled) - set(TABLES))
     if unknown:
         raise ValueError(f"unknown tables: {unknown}")
-    return {
-        name: sorted_table(filled.get(name, spec.schema.empty_table()), spec) for name, spec in TABLES.items()
-    }
+    return {name: sorted_table(filled.get(name, spec.schema.empty_table()), spec) for name, spec in TABLES.items()}
 
 
 def table_records(tables: dict[str, pa.Table]) -> dict[str, TableRecord]:
     """Return rows and digest of prepared tables, for the core."""
-    return {
-        name: TableRecord(rows=table.num_rows, digest=digest_table(table)) for name, table in tables.items()
-    }
+    return {name: TableRecord(rows=table.num_rows, digest=digest_table(table)) for name, table in tables.items()}
 
 
 def check_target(target: Path) -> None:
     """Refuse to replace a folder that is not a manifest.
 
     Raises:
-        ManifestError: ``target`` is a file, or a folder that holds other things and no manifest.
+        ManifestError: ``target`` is a file, a link, or a folder that holds other things and no manifest, or
+            something on the way to it is not a folder.
     """
+    target = _plain(target)
     if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise ManifestError(f"--manifest {target}: expected a folder, found a file or a link", "Name a new folder.")
+    above = next(parent for parent in target.parents if os.path.lexists(parent))
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        found = "a folder that may not be written" if above.is_dir() else "a file"
         raise ManifestError(
-            f"--manifest {target}: expected a folder, found a file or a link", "Name a new folder."
+            f"--manifest {target}: expected {above} to be a folder that may be written, found {found}",
+            "Name another folder.",
         )
-    if target.is_dir() and any(target.iterdir()) and not (target / POINTER).is_file():
+    try:
+        held = any(target.iterdir()) if target.is_dir() else False
+    except OSError as error:
+        raise ManifestError(f"--manifest {target}: {error.strerror}", "Name another folder.") from None
+    if held and not (target / POINTER).is_file():
         raise ManifestError(
             f"--manifest {target}: the folder is not empty and holds no {POINTER}",
             "Name a new folder, or an older manifest to replace.",
@@ -67,33 +79,42 @@ def publish(target: Path, core: Core, run: Run, tables: dict[str, pa.Table]) -> 
     Files in the old folder that are not part of a manifest (a quarantine list, a gate's verdict) stay.
 
     Raises:
-        ManifestError: The target is not a manifest's folder.
-        OSError: The disk is full or refuses; the old manifest is untouched then.
+        ManifestError: The target is not a manifest's folder, or it cannot be written (the disk is full, say);
+            what was there before is untouched then.
     """
     check_target(target)
-    target = target.absolute()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staging = target.parent / f".{target.name}.publishing"
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir()
-    for name, table in tables.items():
-        _write_synced_table(staging / f"{name}.parquet", table)
-    if target.is_dir():
-        ours = {POINTER, *(f"{name}.parquet" for name in TABLES)}
-        for item in sorted(target.iterdir()):
-            if item.name not in ours:
-                _copy(item, staging / item.name)
+    target = _plain(target)
     identity = manifest_id(core)
     document = {"id": identity, "core": core_json(core), "run": run.model_dump(mode="json", by_alias=True)}
     ManifestFile.model_validate(document)
-    pointer = orjson.dumps(
-        document, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
-    )
-    write_synced(staging / POINTER, pointer)
-    sync_folder(staging)
-    _take_place(staging, target)
-    sync_folder(target.parent)
+    pointer = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with alone_in(target.parent) as alone:
+            recover(target, alone=alone)
+            staging = new_sibling(target)
+            try:
+                _fill(staging, target, pointer, tables)
+                take_place(staging, target)
+            except BaseException:
+                shutil.rmtree(staging, ignore_errors=True)
+                raise
+    except OSError as error:
+        raise ManifestError(
+            f"the manifest {target} cannot be written: {error.strerror or error}; {_left(target, pointer)}",
+            "Free space or name another folder, then run the same command again: no finished work is lost.",
+        ) from None
     return identity
+
+
+def _left(target: Path, pointer: bytes) -> str:
+    """Say what a failed publish left behind."""
+    if (target / POINTER).is_file():
+        if (target / POINTER).read_bytes() == pointer:
+            return "it is in place, but the disk did not confirm that"
+        return "the manifest that was there before is untouched"
+    held = hidden_copy(target) if not target.exists() else None
+    return "nothing was published" if held is None else f"the manifest that was there before lies in {held}"
 
 
 def write_synced(path: Path, data: bytes) -> None:
@@ -104,51 +125,36 @@ def write_synced(path: Path, data: bytes) -> None:
         os.fsync(handle.fileno())
 
 
-def sync_folder(folder: Path) -> None:
-    """Force a folder's entries to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _plain(target: Path) -> Path:
+    return Path(os.path.abspath(target))  # noqa: PTH100 - `..` is taken out, links are not followed
 
 
-def _write_synced_table(path: Path, table: pa.Table) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    write_synced(path, sink.getvalue().to_pybytes())
+def _fill(staging: Path, target: Path, pointer: bytes, tables: dict[str, pa.Table]) -> None:
+    """Write the whole manifest, and what else lies in the old one, to ``staging``."""
+    staging.mkdir()
+    for name, table in tables.items():
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+        write_synced(staging / f"{name}.parquet", sink.getvalue().to_pybytes())
+    if target.is_dir():
+        shutil.copymode(target, staging)
+        ours = {POINTER, *(f"{name}.parquet" for name in TABLES)}
+        for item in sorted(target.iterdir()):
+            if item.name not in ours:
+                _copy_synced(item, staging / item.name)
+    write_synced(staging / POINTER, pointer)
+    sync_folder(staging)
 
 
-def _copy(item: Path, to: Path) -> None:
-    if item.is_dir() and not item.is_symlink():
-        shutil.copytree(item, to, symlinks=True)
-    else:
+def _copy_synced(item: Path, to: Path) -> None:
+    if item.is_symlink() or not item.is_dir():
         shutil.copy2(item, to, follow_symlinks=False)
-
-
-def _take_place(staging: Path, target: Path) -> None:
-    if not target.exists():
-        staging.rename(target)
+        if not to.is_symlink():
+            with to.open("rb") as handle:
+                os.fsync(handle.fileno())
         return
-    if _exchange(staging, target):
-        shutil.rmtree(staging, ignore_errors=True)
-        return
-    old = target.parent / f".{target.name}.replaced"
-    shutil.rmtree(old, ignore_errors=True)
-    target.rename(old)
-    staging.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _exchange(left: Path, right: Path) -> bool:
-    """Swap two folders in one step; False where the system cannot."""
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):
-        return False
-    if renameat2(_AT_FDCWD, os.fsencode(left), _AT_FDCWD, os.fsencode(right), _RENAME_EXCHANGE) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
-        return False
-    raise OSError(code, os.strerror(code), str(right))
+    to.mkdir()
+    for inner in sorted(item.iterdir()):
+        _copy_synced(inner, to / inner.name)
+    shutil.copystat(item, to)
+    sync_folder(to)

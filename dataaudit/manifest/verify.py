@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.errors import ManifestError
-from dataaudit.manifest.canonical import digest_table, sorted_table
+from dataaudit.manifest.canonical import digest_table, flat_columns, sorted_table
 from dataaudit.manifest.core import Coverage
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.publish import POINTER
+from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.tables import TABLES
 
 LOST = ("quarantined", "skipped")
@@ -46,23 +48,43 @@ def verify(manifest: Manifest) -> list[Problem]:
     known = {POINTER, *(f"{name}.parquet" for name in TABLES)}
     strangers = sorted(item.name for item in manifest.folder.glob("*.parquet") if item.name not in known)
     problems += [Problem("unknown_table", f"{name} is not part of a manifest") for name in strangers]
-    if "shards" in tables and not problems:
+    if not problems:
         problems += _check_ledger(manifest, tables["shards"])
+        problems += _check_sums(manifest, tables)
+        problems += _check_headline(manifest, tables["metrics"])
     return problems
 
 
 def _check_table(manifest: Manifest, name: str, table: pa.Table) -> list[Problem]:
     record = manifest.core.tables[name]
     if table.num_rows != record.rows:
-        return [
-            Problem("table_rows", f"table {name}: the core says {record.rows} rows, found {table.num_rows}")
-        ]
-    found = digest_table(sorted_table(table, TABLES[name]))
+        return [Problem("table_rows", f"table {name}: the core says {record.rows} rows, found {table.num_rows}")]
+    try:
+        ordered = sorted_table(table, TABLES[name])
+    except ValueError as error:
+        return [Problem("table_values", str(error))]
+    found = digest_table(ordered)
     if found != record.digest:
         return [Problem("table_digest", f"table {name}: the core says {record.digest}, found {found}")]
     if name == "shards" and table["shard"].to_pylist() != list(range(table.num_rows)):
         return [Problem("shard_order", "table shards: its rows are not numbered 0, 1, 2, ...")]
+    twice = _rows_with_known_key(ordered, TABLES[name].key)
+    if twice:
+        key = ", ".join(TABLES[name].key)
+        return [Problem("table_key", f"table {name}: {twice} rows have the same ({key}) as another")]
     return []
+
+
+def _rows_with_known_key(ordered: pa.Table, key: tuple[str, ...]) -> int:
+    """Count the rows whose key is the key of the row before."""
+    same: pa.Array | None = None
+    columns = dict(flat_columns(ordered.select(list(dict.fromkeys(name.split(".")[0] for name in key)))))
+    for name in key:
+        left, right = columns[name][:-1], columns[name][1:]
+        equal = pc.fill_null(pc.equal(left, right), False)
+        equal = pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
+        same = equal if same is None else pc.and_(same, equal)
+    return int(pc.sum(same).as_py() or 0)
 
 
 def _check_ledger(manifest: Manifest, shards: pa.Table) -> list[Problem]:
@@ -73,9 +95,9 @@ def _check_ledger(manifest: Manifest, shards: pa.Table) -> list[Problem]:
         line: Coverage = getattr(core.ledger, unit)
         total = line.read + line.bad + line.quarantined + line.skipped
         if line.planned != total:
-            problems.append(
-                Problem("ledger_balance", f"ledger {unit}: planned {line.planned}, accounted {total}")
-            )
+            parts = f"read {line.read}, bad {line.bad}, quarantined {line.quarantined}, skipped {line.skipped}"
+            text = f"ledger {unit}: planned {line.planned}, accounted for {total} ({parts})"
+            problems.append(Problem("ledger_balance", text))
     kept = shards.filter(pc.invert(pc.is_in(shards["status"], pa.array(LOST))))
     sums = {
         "shards": (kept.num_rows, core.ledger.shards.read, core.totals.shards),
@@ -88,38 +110,118 @@ def _check_ledger(manifest: Manifest, shards: pa.Table) -> list[Problem]:
     }
     for unit, values in sums.items():
         if len(set(values)) > 1:
-            problems.append(Problem("ledger_sums", f"{unit}: table shards and core disagree: {values}"))
+            found = f"the table adds up to {values[0]}, the core says {' and '.join(map(str, values[1:]))}"
+            problems.append(Problem("ledger_sums", f"{unit} of table shards: {found}"))
     return problems
+
+
+def _check_sums(manifest: Manifest, tables: dict[str, pa.Table]) -> list[Problem]:
+    """Check every split's totals against the tables of shards and of sources."""
+    shards = tables["shards"]
+    kept = shards.filter(pc.invert(pc.is_in(shards["status"], pa.array(LOST))))
+    problems = []
+    known = {split.name for split in manifest.core.splits}
+    if strangers := sorted(set(shards["split"].to_pylist()) - known):
+        problems.append(Problem("splits", f"table shards: splits {strangers} are not in the core"))
+    for split in manifest.core.splits:
+        expected = {name: getattr(split, name) for name in ("documents", "bytes", "tokens")}
+        for table, rows in (("shards", kept), ("sources", tables["sources"])):
+            own = rows.filter(pc.equal(rows["split"], split.name))
+            found = {name: _sum(own, name) for name in expected}
+            if found != expected or (table == "shards" and own.num_rows != split.shards):
+                text = f"split {split.name}: table {table} adds up to {found} in {own.num_rows} rows"
+                problems.append(Problem("split_sums", f"{text}, the core says {expected}"))
+    return problems
+
+
+def _check_headline(manifest: Manifest, metrics: pa.Table) -> list[Problem]:
+    """Check that every headline is a record of the metrics table."""
+    chosen = {record.metric for record in manifest.core.headline}
+    rows = metrics.filter(pc.is_in(metrics["metric"], pa.array(sorted(chosen), pa.string()))).to_pylist()
+    records = {
+        (
+            row["metric"],
+            row["stat"],
+            tuple(sorted((k, v) for k, v in row["scope"].items() if v is not None)),
+        ): row
+        for row in rows
+    }
+    problems = []
+    for record in manifest.core.headline:
+        row = records.get((record.metric, record.stat, tuple(sorted(record.scope.items()))))
+        shown = (record.unit, record.value, record.status)
+        found = None if row is None else (row["unit"], row["value"], row["status"])
+        if shown != found:
+            text = f"headline {record.metric}.{record.stat}: the core says {shown}, table metrics {found}"
+            problems.append(Problem("headline", text))
+    return problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataCheck:
+    """What hashing the shards again showed."""
+
+    problems: tuple[Problem, ...]
+    """Shards that are gone or changed."""
+    shards: int
+    """Shards that are as the manifest says."""
+    bytes: int
+    """Stored bytes of them."""
+    not_checkable: tuple[str, ...]
+    """``split/uri`` of shards whose digest the build could not take."""
 
 
 def verify_data(
     manifest: Manifest,
-    root_of: Callable[[str], Path],
+    *,
+    file_of: Callable[[str, str], Path | None],
     hash_file: Callable[[Path], str],
-    path_of: Callable[[Path, str], Path],
-) -> list[Problem]:
-    """Hash every shard again; list those that are gone or changed.
+    checked: Callable[[int], None] = lambda _: None,
+) -> DataCheck:
+    """Hash every shard again; a file that is listed more than once is hashed once.
 
     Args:
         manifest: The manifest.
-        root_of: Folder that a split's URIs are relative to.
+        file_of: File of (split, URI); None for a URI that leads out of its root.
         hash_file: sha256 of a file, hex.
-        path_of: File of a URI below a root.
+        checked: Called after every shard with its stored bytes.
     """
-    problems = []
-    columns = ["uri", "split", "size", "sha256"]
-    for row in manifest.table("shards", columns).to_pylist():
-        path = path_of(root_of(row["split"]), row["uri"])
-        name = f"shard {row['split']}/{row['uri']}"
-        try:
-            if path.stat().st_size != row["size"]:
-                size = path.stat().st_size
-                problems.append(Problem("shard_size", f"{name}: {row['size']} bytes expected, {size} found"))
-            elif row["sha256"] and hash_file(path) != row["sha256"]:
-                problems.append(Problem("shard_digest", f"{name}: the bytes have changed since the build"))
-        except OSError as error:
-            problems.append(Problem("shard_gone", f"{name}: {error.strerror} ({path})"))
-    return problems
+    problems: list[Problem] = []
+    not_checkable: list[str] = []
+    digests: dict[Path, str] = {}
+    shards = num_bytes = 0
+    for row in manifest.table("shards", ["uri", "split", "size", "sha256"]).to_pylist():
+        name = f"{row['split']}/{row['uri']}"
+        path = file_of(row["split"], row["uri"])
+        if path is None:
+            problems.append(Problem("uri_outside_root", f"shard {name}: its URI leads out of the root"))
+        elif not row["sha256"]:
+            not_checkable.append(name)
+        else:
+            problem = _check_file(path, row, f"shard {name}", digests, hash_file)
+            problems += [] if problem is None else [problem]
+            shards += problem is None
+            num_bytes += row["size"] if problem is None else 0
+        checked(row["size"])
+    return DataCheck(problems=tuple(problems), shards=shards, bytes=num_bytes, not_checkable=tuple(not_checkable))
+
+
+def _check_file(
+    path: Path, row: dict[str, Any], name: str, digests: dict[Path, str], hash_file: Callable[[Path], str]
+) -> Problem | None:
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return Problem("shard_kind", f"{name}: expected a file, found something else ({path})")
+        if found.st_size != row["size"]:
+            return Problem("shard_size", f"{name}: {row['size']} bytes expected, {found.st_size} found")
+        if path not in digests:
+            digests[path] = hash_file(path)
+    except OSError as error:
+        return Problem("shard_gone", f"{name}: {error.strerror} ({path})")
+    if digests[path] != row["sha256"]:
+        return Problem("shard_digest", f"{name}: the bytes have changed since the build")
+    return None
 
 
 def _sum(table: pa.Table, column: str) -> int:

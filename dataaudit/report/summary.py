@@ -1,23 +1,72 @@
-"""The lines a build ends with."""
+"""What a build ends with: the facts of the published manifest, and what to do next."""
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import orjson
+from dataaudit.errors import ManifestMismatch
+from dataaudit.manifest.load import load_manifest
+from dataaudit.report import blocks
+from dataaudit.report import text as t
+from dataaudit.report.layout import facts, page, section, terminal_width
+from dataaudit.report.meanings import exit_text
+from dataaudit.report.view import Overview, overview
+
+_SOURCES = 10
 
 
 def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
-    """Return what a build prints on stdout."""
+    """Return what a build prints on stdout.
+
+    Args:
+        result: Of the build; its ``id``, ``exit_code``, ``planned`` and ``scanned`` are read.
+        target: Where the manifest was published.
+        as_json: One JSON object instead of text.
+
+    Raises:
+        ManifestMismatch: Another build has replaced the manifest in the meantime.
+    """
+    manifest = load_manifest(target)
+    if manifest.id != result.id:
+        raise ManifestMismatch(
+            f"{target}: this build published {result.id}, found {manifest.id}",
+            "Another build has replaced it; give each build a folder of its own.",
+        )
+    view, code = overview(manifest), int(result.exit_code)
     if as_json:
-        value = {
-            "id": result.id,
-            "manifest": str(target),
-            "exit_code": int(result.exit_code),
+        run = {
+            "exit_code": code,
+            "exit_meaning": exit_text(code),
             "parts_planned": result.planned,
             "parts_scanned": result.scanned,
-            "unread": [{"shard": shard, "reason": reason} for shard, reason in result.unread],
         }
-        return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n"
-    return f"{result.id}\n{target}\n"
+        return t.as_json({**asdict(view), "notes": manifest.run.notes, **run})
+    width = terminal_width()
+    return page(
+        blocks.title(view),
+        blocks.identity(view, width),
+        blocks.splits(view, width),
+        blocks.mixture(view.sources, width, _SOURCES),
+        blocks.coverage(view, width),
+        blocks.lost(view.unread, "Not read", width),
+        blocks.lost(view.partial, "Read without their bad records", width),
+        section("Notes", facts([("-", t.clean(note, 200)) for note in manifest.run.notes[:10]], width)),
+        [] if code == 0 else [f"Exit code {code}: {exit_text(code)}"],
+        section("Next", facts(_next(view), width)),
+    )
+
+
+def _next(view: Overview) -> list[tuple[str, str]]:
+    folder = t.clean(shlex.quote(view.manifest))
+    first = view.unread[0].shard if view.unread else 0
+    return [
+        (f"dataaudit show {folder}", "sources of each split, shards that stand out"),
+        (
+            f"dataaudit inspect {folder} {first}",
+            "why this shard was not read" if view.unread else "one shard",
+        ),
+        (f"dataaudit verify {folder} --data", "hash everything again"),
+    ]

@@ -51,9 +51,7 @@ def _make(kind: type[Any], given: dict[str, Any]) -> Stage:
     known = [name for name in kind.__dataclass_fields__]  # noqa: C416
     for name in given:
         if name not in known:
-            raise ConfigError(
-                f"stages.{kind.name}.{name}: unknown parameter{nearest(name, known or ['(none)'])}"
-            )
+            raise ConfigError(f"stages.{kind.name}.{name}: unknown parameter{nearest(name, known or ['(none)'])}")
     try:
         stage: Stage = TypeAdapter(kind).validate_python(given)
     except ValidationError as error:

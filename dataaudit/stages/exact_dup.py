@@ -16,9 +16,7 @@ from dataaudit.stages.base import Context
 from dataaudit.stages.partial import Partial, TableShape, group
 
 _SHAPES = {
-    "exact_dup": TableShape(
-        keys={"source": pa.string()}, sums=("documents", "duplicates", "duplicates_in_split")
-    )
+    "exact_dup": TableShape(keys={"source": pa.string()}, sums=("documents", "duplicates", "duplicates_in_split"))
 }
 
 
@@ -62,9 +60,7 @@ class ExactDup:
         keys = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(DIGEST_BYTES), len(batch), [None, pa.py_buffer(np.ascontiguousarray(digests))]
         )
-        return pa.table(
-            {"key": keys, "row": pa.array(batch.rows), "source": batch.sources().cast(pa.string())}
-        )
+        return pa.table({"key": keys, "row": pa.array(batch.rows), "source": batch.sources().cast(pa.string())})
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return the rates of the scope and of each source."""

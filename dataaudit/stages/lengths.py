@@ -80,6 +80,7 @@ class Lengths:
     def emit(self, batch: DocBatch) -> pa.Table | None:
         """Nothing has to meet other shards."""
         del batch
+        return None
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return percentiles and bytes per token of the scope and of each source."""
@@ -106,9 +107,7 @@ class Lengths:
             )  # fmt: skip
         )
         densities = partial["densities"]
-        return metrics + self._quantiles(
-            "bytes_per_token", "bytes/token", densities, DENSITY_STATS, _SCALE_BITS, scope
-        )
+        return metrics + self._quantiles("bytes_per_token", "bytes/token", densities, DENSITY_STATS, _SCALE_BITS, scope)
 
     def _quantiles(
         self,

@@ -65,9 +65,7 @@ def group(shape: TableShape, table: pa.Table) -> pa.Table:
 def merge_all(shapes: Mapping[str, TableShape], partials: Sequence[Partial]) -> dict[str, pa.Table]:
     """Merge any number of partials, in any order."""
     return {
-        name: group(
-            shape, pa.concat_tables([shape.schema().empty_table(), *(part[name] for part in partials)])
-        )
+        name: group(shape, pa.concat_tables([shape.schema().empty_table(), *(part[name] for part in partials)]))
         for name, shape in shapes.items()
     }
 

@@ -44,9 +44,7 @@ class Volume:
         assert batch.tokens is not None
         num_bytes = batch.num_bytes()
         columns = (np.ones(len(batch), dtype=np.int64), num_bytes, batch.num_tokens(), num_bytes == 0)
-        numbers = {
-            name: pa.array(column.astype(np.int64)) for name, column in zip(_COUNTS, columns, strict=True)
-        }
+        numbers = {name: pa.array(column.astype(np.int64)) for name, column in zip(_COUNTS, columns, strict=True)}
         table = pa.table({"source": batch.sources().cast(pa.string()), **numbers})
         return {
             "volume": group(_SHAPES["volume"], table),
@@ -56,6 +54,7 @@ class Volume:
     def emit(self, batch: DocBatch) -> pa.Table | None:
         """Nothing has to meet other shards."""
         del batch
+        return None
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return counts of the scope and its sources, and each source's share of the tokens."""
@@ -70,9 +69,7 @@ class Volume:
     def _counts(self, row: Mapping[str, int], scope: Scope) -> list[Metric]:
         def one(metric: str, stat: str, value: int) -> Metric:
             unit = {"bytes": "bytes", "tokens": "tokens"}.get(metric, "documents")
-            return count(
-                metric, stat, value, scope=scope, unit=unit, n=row["documents"], version=self.version
-            )
+            return count(metric, stat, value, scope=scope, unit=unit, n=row["documents"], version=self.version)
 
         return [
             one("documents", "count", row["documents"]),
@@ -83,9 +80,7 @@ class Volume:
 
     def _share(self, source: str, tokens: int, total: int, scope: Scope) -> Metric:
         place = replace(scope, source=source)
-        return ratio(
-            "source_mix_share", "share", tokens, total, scope=place, unit="ratio", version=self.version
-        )
+        return ratio("source_mix_share", "share", tokens, total, scope=place, unit="ratio", version=self.version)
 
     def _declared(self, found: set[str], total: int, context: Context) -> list[Metric]:
         """Return the declared share of each source, and a share of 0 for one that is declared but absent."""

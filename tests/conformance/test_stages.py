@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -75,7 +76,7 @@ def test_nothing_is_the_identity(stage, documents):
 def test_any_cut_gives_the_same_partial(stage, documents, cuts):
     """One batch or many, one part or many: the merged partial and the metrics are the same."""
     bounds = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
-    pieces = [documents[start:stop] for start, stop in zip(bounds, bounds[1:], strict=False)]
+    pieces = [documents[start:stop] for start, stop in pairwise(bounds)]
     whole = partial_of(stage, documents)
     assert same(_without_sample(merge(stage, [nothing(stage), *(partial_of(stage, piece) for piece in pieces)])),
                 _without_sample(whole))  # fmt: skip

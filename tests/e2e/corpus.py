@@ -56,12 +56,17 @@ def write_jsonl(path, records):
 def write_parquet(path, records, *, row_group_size=100):
     """Write records as Parquet with several row groups."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(records), path, row_group_size=row_group_size)
+    pq.write_table(pa.Table.from_pylist(records), path, row_group_size=row_group_size, write_page_checksum=True)
 
 
 def write_corpus(root, *, per_shard=300, shards=2):
     """Write a corpus of two splits in all formats; return its root."""
-    makers = {".jsonl": write_jsonl, ".jsonl.gz": write_jsonl, ".jsonl.zst": write_jsonl, ".parquet": write_parquet}
+    makers = {
+        ".jsonl": write_jsonl,
+        ".jsonl.gz": write_jsonl,
+        ".jsonl.zst": write_jsonl,
+        ".parquet": write_parquet,
+    }
     seed = 0
     for split in ("train", "val"):
         for suffix, make in makers.items():

@@ -45,7 +45,11 @@ def test_twin_files_and_a_leak_between_splits(tmp_path):
     assert metric(manifest, "exact_dup_rate", "rate", split="val") == 0.5
     assert metric(manifest, "exact_dup_rate", "within_split_rate", split="val") == 0.0
     members = [row for row in manifest.table("clusters").to_pylist() if row["cluster"] == 0]
-    assert [(row["shard"], row["row"], row["kept"]) for row in members] == [(0, 0, True), (1, 0, False), (2, 0, False)]
+    assert [(row["shard"], row["row"], row["kept"]) for row in members] == [
+        (0, 0, True),
+        (1, 0, False),
+        (2, 0, False),
+    ]
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -142,7 +146,10 @@ def test_wrong_use_is_said_before_any_work(tmp_path):
         (["build", "a.jsonl", "--manifest", "m", "--tokenizer", "missing.json"], "missing.json"),
         (["build", "s3://bucket/x.jsonl", "--manifest", "m"], "s3://"),
         (["build", "a.jsonl", "--manifest", "m", "--reference", "nowhere"], "no manifest"),
-        (["build", "a.jsonl", "--manifest", "m", "--scheduler", "tcp://127.0.0.1:1", "--workers", "2"], "exclude"),
+        (
+            ["build", "a.jsonl", "--manifest", "m", "--scheduler", "tcp://127.0.0.1:1", "--workers", "2"],
+            "exclude",
+        ),
     ]
     for arguments, words in cases:
         _, err = run(*arguments, cwd=tmp_path, expect=2)
@@ -153,9 +160,7 @@ def test_wrong_use_is_said_before_any_work(tmp_path):
 
 def test_reference_is_recorded_as_parent(corpus, expected, tmp_path):
     """The manifest compared with is named in the core."""
-    _, manifest = build(
-        corpus / "config.yaml", "--workers", 1, "--reference", expected.folder, manifest=tmp_path / "m"
-    )
+    _, manifest = build(corpus / "config.yaml", "--workers", 1, "--reference", expected.folder, manifest=tmp_path / "m")
     assert manifest.core.parents == (expected.id,)
 
 

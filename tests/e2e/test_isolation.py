@@ -68,7 +68,9 @@ def test_the_bad_unit_is_named_and_the_rest_is_done(cluster, behaviour, reason, 
 @pytest.mark.parametrize("behaviour", ["killed once", "passing input error"])
 def test_what_passes_costs_only_time(cluster, behaviour, tmp_path):
     """A death or an input error that does not come back leaves no trace in the outcomes."""
-    units = [HostileUnit("well" if number % 5 else behaviour, str(number), folder=str(tmp_path)) for number in range(15)]
+    units = [
+        HostileUnit("well" if number % 5 else behaviour, str(number), folder=str(tmp_path)) for number in range(15)
+    ]
     outcomes, _ = run_units(cluster, units)
     assert [outcome.reason for outcome in outcomes] == [None] * 15
 
@@ -85,7 +87,10 @@ def test_ending_a_run_early_leaves_the_cluster_usable(cluster):
     """When the caller has seen enough, the rest is cancelled and the next run works."""
     seen = []
     Runner(cluster=cluster, unit_seconds=60).run(
-        "early", behave, [HostileUnit("well", str(number)) for number in range(50)], lambda index, _: bool(seen.append(index))
+        "early",
+        behave,
+        [HostileUnit("well", str(number)) for number in range(50)],
+        lambda index, _: bool(seen.append(index)),
     )
     assert len(seen) == 1
     assert run_units(cluster, [HostileUnit("well", "x")])[0][0].place == "done x"
@@ -93,7 +98,12 @@ def test_ending_a_run_early_leaves_the_cluster_usable(cluster):
 
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
-    [("segfault", Reason.WORKER_DIED), ("hang", Reason.TIMED_OUT), ("eat", Reason.OUT_OF_MEMORY), ("well", None)],
+    [
+        ("segfault", Reason.WORKER_DIED),
+        ("hang", Reason.TIMED_OUT),
+        ("eat", Reason.OUT_OF_MEMORY),
+        ("well", None),
+    ],
 )
 def test_a_child_process_turns_anything_into_a_value(behaviour, reason, monkeypatch):
     """Alone in a child process, a crash, a hang and a greedy allocation are outcomes."""

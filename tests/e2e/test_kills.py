@@ -49,7 +49,7 @@ def workers_of(process):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_killed_workers_change_nothing(slow_corpus):
-    """kill -9 of random workers at random moments, at least 30 times over several builds."""
+    """Random workers get kill -9 at random moments, at least 30 times over several builds."""
     root, expected = slow_corpus
     rng = random.Random(20)
     kills = builds = 0
@@ -75,7 +75,7 @@ def test_killed_workers_change_nothing(slow_corpus):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_killed_builds_resume_to_the_same_manifest(slow_corpus):
-    """kill -9 and Ctrl-C of the whole build at random moments, at least 24 times; reruns end in the same id."""
+    """The whole build gets kill -9 or Ctrl-C at random moments, at least 24 times; reruns end in the same id."""
     root, expected = slow_corpus
     rng = random.Random(21)
     kills = finished = rounds = 0
@@ -84,7 +84,15 @@ def test_killed_builds_resume_to_the_same_manifest(slow_corpus):
         state, target = root / f"state-b{rounds}", root / f"m-b{rounds}"
         for _ in range(8):
             process = start(
-                "build", root / "config.yaml", "--json", "--workers", 2, "--state", state, "--manifest", target
+                "build",
+                root / "config.yaml",
+                "--json",
+                "--workers",
+                2,
+                "--state",
+                state,
+                "--manifest",
+                target,
             )
             time.sleep(rng.uniform(0.3, 6.0))
             sent = rng.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM])

@@ -39,11 +39,14 @@ def scheduler(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dask")
     port = free_port()
     address = f"tcp://127.0.0.1:{port}"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder, "env": dict(os.environ)}
+    quiet = {
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "cwd": folder,
+        "env": dict(os.environ),
+    }
     started = [
-        subprocess.Popen(
-            [DASK, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"], **quiet
-        )
+        subprocess.Popen([DASK, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"], **quiet)
     ]
     wait_for_port(port)
     started += [
@@ -61,7 +64,12 @@ def test_an_existing_cluster_gives_the_same_manifest(corpus, expected, scheduler
     """A build on a scheduler with two workers publishes what a local build publishes, twice in a row."""
     for name in ("first", "second"):
         summary, manifest = build(
-            corpus / "config.yaml", "--scheduler", scheduler, "--state", tmp_path / name, manifest=tmp_path / f"m-{name}"
+            corpus / "config.yaml",
+            "--scheduler",
+            scheduler,
+            "--state",
+            tmp_path / name,
+            manifest=tmp_path / f"m-{name}",
         )
         assert summary["id"] == expected.id
         assert manifest.run.workers == 2

@@ -12,10 +12,10 @@ from corpus import documents, rows, write_parquet
 from running import build
 from tokenizers import Tokenizer
 
-from dataaudit.corpus.normal import text_digests
-from dataaudit.corpus.readers import Part, PartStats, ReadRequest, read_part
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.loss import LossLog
+from dataaudit.corpus.normal import text_digests
+from dataaudit.corpus.readers import Part, PartStats, ReadRequest, read_part
 from dataaudit.corpus.shards import format_of
 from dataaudit.corpus.tokens import inspect_risks, load_encoder, resolve_tokenizer
 from dataaudit.engine.keys import SAMPLE_ONE_IN
@@ -25,7 +25,13 @@ CORPUS = "DATAAUDIT_CORPUS"
 
 def test_published_lengths_are_those_of_tokenizers(tmp_path):
     """The manifest's histogram of lengths is that of `tokenizers` on every document."""
-    texts = [*documents(300, seed=9), "", " ", "\u0f0b\U0001f9d1\u200d\U0001f680 e\u0301 <|endoftext|>", "\u0378\ufdd0 x"]
+    texts = [
+        *documents(300, seed=9),
+        "",
+        " ",
+        "\u0f0b\U0001f9d1\u200d\U0001f680 e\u0301 <|endoftext|>",
+        "\u0378\ufdd0 x",
+    ]
     write_parquet(tmp_path / "a.parquet", rows(texts, "s"))
     _, manifest = build("a.parquet", "--workers", 1, manifest=tmp_path / "m", cwd=tmp_path)
     tokenizer = resolve_tokenizer(None, base_dir=tmp_path, cache_dir=tmp_path / "t")

@@ -1,8 +1,8 @@
 """Readers: one file per format, each a stream of :class:`DocBatch` in bounded memory.
 
 A reader cuts a large file into parts that can be read alone (:func:`plan_parts`), reads one part
-(:func:`read_part`), counts every bad record in a :class:`LossLog` and raises :class:`ShardUnreadable` when the
-file as a whole cannot be trusted. Transient input errors are left to the caller as ``OSError``.
+(:func:`read_part`), counts every bad record in a :class:`LossLog` and raises :class:`ShardUnreadable` when
+the file as a whole cannot be trusted. Transient input errors are left to the caller as ``OSError``.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ class ReadRequest:
     """Text bytes of a batch."""
 
 
-def plan_parts(
-    path: str, format_: Format, compression: Compression, size: int, part_bytes: int
-) -> list[Part]:
+def plan_parts(path: str, format_: Format, compression: Compression, size: int, part_bytes: int) -> list[Part]:
     """Cut a file into parts; depends on its bytes and ``part_bytes`` only.
 
     Raises:
@@ -59,9 +57,7 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
         ShardUnreadable: The file cannot be trusted.
     """
     if request.format == "parquet":
-        return parquet.read_part(
-            request.path, request.part, request.fields, request.batch_bytes, losses, stats
-        )
+        return parquet.read_part(request.path, request.part, request.fields, request.batch_bytes, losses, stats)
     return jsonl.read_part(
         request.path, request.compression, request.part, request.fields, request.batch_bytes, losses, stats
     )

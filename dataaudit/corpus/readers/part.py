@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
+MAX_COLUMNS = 4_096
 MAX_LAYOUTS = 1_000
+_LAYOUT_CHARACTERS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,12 +27,26 @@ class PartStats:
     records: int = 0
     """Records met, bad ones included."""
     columns: set[str] = field(default_factory=set)
-    """Names (Parquet: names and types) of the top-level columns; they are hashed, never stored."""
-    layouts: set[tuple[str, ...]] = field(default_factory=set)
-    """Column layouts seen so far, at most :data:`MAX_LAYOUTS`."""
+    """Digests (16 hex digits) of the top-level columns' names (Parquet: names and types); never names, which
+    may hold text. The :data:`MAX_COLUMNS` smallest, so that what a shard's parts show can be joined, in any
+    order and for any cut, by taking the smallest of all."""
+    _layouts: set[tuple[str, ...]] = field(default_factory=set)
+    """Layouts whose names are in ``columns`` already: at most :data:`MAX_LAYOUTS`, of bounded size."""
+    _layout_characters: int = 0
 
     def see_layout(self, names: tuple[str, ...]) -> None:
-        """Note the columns of a record; a corpus has few layouts, so this is one look-up a record."""
-        if names not in self.layouts and len(self.layouts) < MAX_LAYOUTS:
-            self.layouts.add(names)
-            self.columns.update(names)
+        """Note the columns of a record; a corpus has few layouts, so this is mostly one look-up a record."""
+        if names in self._layouts:
+            return
+        self.columns.update(column_digest(name) for name in names)
+        if len(self.columns) > MAX_COLUMNS:
+            self.columns = set(sorted(self.columns)[:MAX_COLUMNS])
+        size = sum(map(len, names)) + len(names)
+        if len(self._layouts) < MAX_LAYOUTS and self._layout_characters + size <= _LAYOUT_CHARACTERS:
+            self._layouts.add(names)
+            self._layout_characters += size
+
+
+def column_digest(name: str) -> str:
+    """Return the first 16 hex digits of the sha256 of a column's name."""
+    return hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:16]

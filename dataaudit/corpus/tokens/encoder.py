@@ -90,9 +90,7 @@ class Encoder:
                 replaced[row] = answer
                 differing += 1
         offsets, ids = _merge(offsets, ids, trusted_rows=np.flatnonzero(~risky), replaced=replaced)
-        return TokenBatch(
-            offsets=offsets, ids=ids, by_reference=risky, sampled=len(chosen), differing=differing
-        )
+        return TokenBatch(offsets=offsets, ids=ids, by_reference=risky, sampled=len(chosen), differing=differing)
 
     def _all_by_reference(self, texts: pa.LargeStringArray, *, sampled: int) -> TokenBatch:
         """Encode a whole batch by the reference; a fast encoder that gave up counts as one that differed."""
@@ -100,13 +98,9 @@ class Encoder:
         nothing = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
         offsets, ids = _merge(*nothing, trusted_rows=np.zeros(0, dtype=np.intp), replaced=replaced)
         everything = np.ones(len(texts), dtype=np.bool_)
-        return TokenBatch(
-            offsets=offsets, ids=ids, by_reference=everything, sampled=sampled, differing=sampled
-        )
+        return TokenBatch(offsets=offsets, ids=ids, by_reference=everything, sampled=sampled, differing=sampled)
 
-    def _by_reference(
-        self, texts: pa.LargeStringArray, rows: npt.NDArray[np.intp]
-    ) -> Iterator[tuple[int, Ids]]:
+    def _by_reference(self, texts: pa.LargeStringArray, rows: npt.NDArray[np.intp]) -> Iterator[tuple[int, Ids]]:
         """Encode some rows by the reference, a few at a time."""
         for start in range(0, len(rows), _REFERENCE_ROWS):
             part = rows[start : start + _REFERENCE_ROWS]
@@ -114,9 +108,7 @@ class Encoder:
             yield from zip(part.tolist(), answers, strict=True)
 
 
-def load_encoder(
-    file: TokenizerFile, risks: Risks, *, force_reference: bool, sample_one_in: int, seed: int
-) -> Encoder:
+def load_encoder(file: TokenizerFile, risks: Risks, *, force_reference: bool, sample_one_in: int, seed: int) -> Encoder:
     """Load both encoders, or the reference alone where it is forced or the model is unsupported.
 
     Args:
@@ -127,9 +119,7 @@ def load_encoder(
         seed: Of the sample.
     """
     fast = None if force_reference or not risks.supported else FastEncoder(file)
-    return Encoder(
-        fast=fast, reference=load_reference(file), risks=risks, sample_one_in=sample_one_in, seed=seed
-    )
+    return Encoder(fast=fast, reference=load_reference(file), risks=risks, sample_one_in=sample_one_in, seed=seed)
 
 
 def sample_mask(keys: npt.NDArray[np.uint64], *, one_in: int, seed: int) -> Mask:

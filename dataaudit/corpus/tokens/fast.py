@@ -55,9 +55,7 @@ class FastEncoder:
             FastEncoderFailed: gigatoken stopped in the middle.
         """
         offsets, data = text_buffers(texts)
-        parts = [
-            self._encode_slice(offsets[low : high + 1], data) for low, high in slices(offsets, _SLICE_BYTES)
-        ]
+        parts = [self._encode_slice(offsets[low : high + 1], data) for low, high in slices(offsets, _SLICE_BYTES)]
         if not parts:
             return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
         if len(parts) == 1:
@@ -73,9 +71,7 @@ class FastEncoder:
             self._build()
         before = _resident_bytes()
         content = ak.contents.NumpyArray(data[: offsets[-1]], parameters={"__array__": "char"})
-        layout = ak.contents.ListOffsetArray(
-            ak.index.Index64(offsets), content, parameters={"__array__": "string"}
-        )
+        layout = ak.contents.ListOffsetArray(ak.index.Index64(offsets), content, parameters={"__array__": "string"})
         try:
             result = self._tokenizer.encode_batch(ak.Array(layout), parallel=False).layout
         except BaseException as error:  # noqa: BLE001 - Rust panics are none of Exception

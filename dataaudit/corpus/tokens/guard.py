@@ -2,13 +2,14 @@
 
 The order is from the common to the odd: plain text, the spelling of special tokens, every code point,
 compositions, random mixes. What differs is turned into a class (:class:`Risks`) and the mixes are repeated
-until two rounds find nothing new; a model for which that does not happen goes to the reference as a whole.
+until rounds in a row find nothing new; a model for which that does not happen goes to the reference as a whole.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -35,14 +36,13 @@ _VERSION = 1
 _NUM_CODE_POINTS = 0x110000
 _CHUNK_TEXTS = 8_192
 _MIXES_A_ROUND = 5_000
-_MAX_ROUNDS = 8
-_CLEAN_ROUNDS = 2
-_PATIENCE_ROUNDS = 4
+_MAX_ROUNDS = 12
+_PATIENCE_ROUNDS = 6
 
 Mask = npt.NDArray[np.bool_]
 _Form = Literal["NFC", "NFKC"]
 _FORMS: tuple[_Form, ...] = ("NFC", "NFKC")
-_MAX_EXPLAINED_A_ROUND = 200
+_MAX_EXPLAINED = 200
 
 
 def inspect_risks(file: TokenizerFile, *, cache_dir: Path) -> Risks:
@@ -74,8 +74,12 @@ def _inspect(file: TokenizerFile) -> Risks:
         fast = FastEncoder(file)
     except UnsupportedModelError:
         return Risks(supported=False, reason="unsupported_model")
-    pair = _Pair(fast, load_reference(file))
     literals, normalizes = added_literals(file), has_normalizer(file)
+    if normalizes and file.format == "sentencepiece":
+        # SentencePiece rewrites the longest match of its table, gigatoken grapheme by grapheme: they differ
+        # on every rewritten character that a mark follows.
+        return Risks(supported=False, reason="rewrites_characters")
+    pair = _Pair(fast, load_reference(file))
     risks = Risks(supported=True, reason="ok", patterns=_risky_literals(pair, literals))
     if pair.differing(risks, probes.plain_texts()):
         return Risks(supported=False, reason="differs_on_ascii")
@@ -95,7 +99,7 @@ def _inspect(file: TokenizerFile) -> Risks:
         texts = [probes.interrupted(sequence) for sequence in sequences]
         places = pair.differing(risks, texts)
         risks = _widen(pair, risks, (texts[place] for place in places), literals, forms=())
-    return _until_clean(pair, risks, literals)
+    return _until_clean(pair, risks, literals, clean_rounds=4 if normalizes else 2)
 
 
 class _Pair:
@@ -151,16 +155,14 @@ def _risky_code_points(pair: _Pair, risks: Risks, *, normalizes: bool) -> Mask:
     return risky
 
 
-def _until_clean(pair: _Pair, risks: Risks, literals: tuple[str, ...]) -> Risks:
+def _until_clean(pair: _Pair, risks: Risks, literals: tuple[str, ...], *, clean_rounds: int) -> Risks:
     """Repeat the random mixes, widening the risks, until rounds in a row find nothing."""
     clean = 0
     for seed in range(_MAX_ROUNDS):
         texts = probes.mixes(literals, seed=seed, num_texts=_MIXES_A_ROUND)
         places = pair.differing(risks, texts)
-        if len(places) > _MAX_EXPLAINED_A_ROUND:
-            break
         clean = 0 if places else clean + 1
-        if clean == _CLEAN_ROUNDS:
+        if clean == clean_rounds:
             return risks
         forms = _FORMS if seed >= _PATIENCE_ROUNDS else ()
         risks = _widen(pair, risks, (texts[place] for place in places), literals, forms=forms)
@@ -172,29 +174,44 @@ def _until_clean(pair: _Pair, risks: Risks, literals: tuple[str, ...]) -> Risks:
 def _widen(
     pair: _Pair, risks: Risks, texts: Iterable[str], literals: tuple[str, ...], *, forms: tuple[_Form, ...]
 ) -> Risks:
-    """Add the narrowest class that takes each differing text out.
+    """Add the narrowest classes that take the differing texts out.
 
-    Of the fewest characters that still differ, the spelling of an added token is named first, then the
-    highest code point, which is the rarest as a rule; a normal form only if `forms` allows it, because it
-    sends every pointed Arabic or Hebrew text to the reference.
+    Each text is cut down to the fewest characters that still differ. The spelling of an added token is named
+    first, then a normal form if `forms` allows it (it sends every pointed Arabic or Hebrew text to the
+    reference), then the code points that the most of these texts have in common.
     """
-    for text in texts:
-        if not risks.supported or not pair.differs(risks, text):
-            continue
-        small = _shrink(pair, risks, text)
-        broken = [form for form in forms if not unicodedata.is_normalized(form, small)]
-        literal = next((literal for literal in literals if literal in small), None)
-        if literal:
-            risks = replace(risks, patterns=tuple(sorted({*risks.patterns, re.escape(literal)})))
-        elif broken:
+    left = list(texts)
+    while places := pair.differing(risks, left):
+        left = [left[place] for place in places]
+        small = {_shrink(pair, risks, text) for text in left[:_MAX_EXPLAINED]}
+        spelled = {literal for literal in literals if any(literal in text for text in small)}
+        broken = [form for form in forms if not all(unicodedata.is_normalized(form, text) for text in small)]
+        odd = [set(re.sub(r"[\x00-\x7f]", "", text)) for text in small]
+        if spelled:
+            risks = replace(risks, patterns=tuple(sorted({*risks.patterns, *map(re.escape, spelled)})))
+        elif broken and broken[0] not in risks.normal_forms:
             risks = replace(risks, normal_forms=(*risks.normal_forms, broken[0]))
-        elif max(small) >= "\x80":
+        elif all(odd):
             risky = _mask(risks.code_points)
-            risky[ord(max(small))] = True
+            risky[_cover(odd)] = True
             risks = replace(risks, code_points=_ranges(risky))
         else:
             return Risks(supported=False, reason="differs_on_ascii")
     return risks
+
+
+def _cover(texts: list[set[str]]) -> list[int]:
+    """Choose few code points of which each text has one: always the one that most of the rest have.
+
+    Among equals a combining mark goes first and then the highest, which are the rarest as a rule.
+    """
+    chosen: list[int] = []
+    while texts:
+        counts = Counter(char for text in texts for char in text)
+        best = max(counts, key=lambda char: (counts[char], unicodedata.combining(char) > 0, char))
+        chosen.append(ord(best))
+        texts = [text for text in texts if best not in text]
+    return chosen
 
 
 def _shrink(pair: _Pair, risks: Risks, text: str) -> str:

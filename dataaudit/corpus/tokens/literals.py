@@ -23,9 +23,10 @@ def added_literals(file: TokenizerFile) -> tuple[str, ...]:
 
 def has_normalizer(file: TokenizerFile) -> bool:
     """Tell whether the model rewrites characters before it splits; replacing a space does not count."""
+    content = file.path.read_bytes()
     if file.format == "sentencepiece":
-        return True
-    document: dict[str, Any] = json.loads(file.path.read_bytes())
+        return any(_charsmaps(content))
+    document: dict[str, Any] = json.loads(content)
     return any(step["type"] not in {"Replace", "Prepend"} for step in _steps(document.get("normalizer")))
 
 
@@ -49,6 +50,13 @@ def _odd_pieces(model: bytes) -> Iterator[str]:
             text = parts.get(1, b"")
             if parts.get(3, _NORMAL) not in {_NORMAL, _BYTE} and isinstance(text, bytes) and text:
                 yield text.decode("utf-8", "replace")
+
+
+def _charsmaps(model: bytes) -> Iterator[bytes]:
+    """Yield the table of rewritten characters: field 2 of the normalizer, which is field 3 of the model."""
+    for field, normalizer in _fields(model):
+        if field == 3 and isinstance(normalizer, bytes):
+            yield from (value for inner, value in _fields(normalizer) if inner == 2 and isinstance(value, bytes))
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:

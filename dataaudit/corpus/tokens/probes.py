@@ -107,9 +107,7 @@ def plain_texts() -> list[str]:
     """Return texts that any corpus has, ASCII alone: who differs here cannot be used at all."""
     printable = [chr(number) for number in range(0x20, 0x7F)]
     code = "def f(x):\n\treturn {'a': x[0] ** 2}  # 12345\n\n\nif __name__ == '__main__':\r\n    f(1_000)\n"
-    prose = (
-        "It's 10:30, and we'll SEE what they'd said -- don't you?  (Perhaps.)\n\n  * item one\n  * item 2\n"
-    )
+    prose = "It's 10:30, and we'll SEE what they'd said -- don't you?  (Perhaps.)\n\n  * item one\n  * item 2\n"
     return [
         "",
         " ",

@@ -35,9 +35,7 @@ class TokenizersReference:
     windows, see `_encode_long`.
     """
 
-    def __init__(
-        self, content: bytes, *, long_chars: int = _LONG_CHARS, window_chars: int = _WINDOW_CHARS
-    ) -> None:
+    def __init__(self, content: bytes, *, long_chars: int = _LONG_CHARS, window_chars: int = _WINDOW_CHARS) -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         import tokenizers  # noqa: PLC0415 - heavy, and reads the variable above
 

@@ -16,7 +16,7 @@ class Risks:
     """False: the fast encoder cannot load this model, every document goes to the reference."""
 
     reason: str
-    """Short code: ``ok``, ``unsupported_model``, ``differs_on_plain_text``."""
+    """``ok``, ``unsupported_model``, ``rewrites_characters``, ``differs_on_ascii`` or ``differs_on_mixes``."""
 
     code_points: tuple[tuple[int, int], ...] = ()
     """Inclusive ranges, ascending and disjoint; a document with one of them goes to the reference."""

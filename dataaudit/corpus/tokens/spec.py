@@ -82,9 +82,7 @@ def resolve_tokenizer(spec: str | None, *, base_dir: Path, cache_dir: Path) -> T
     if _HUB_ID.fullmatch(spec) and not spec.endswith((".json", ".model", ".tiktoken")):
         data = download_tokenizer_json(spec)
         return _store(data, name=spec, form="tokenizer.json", cache_dir=cache_dir)
-    raise TokenizerError(
-        f"tokenizer {spec}: no such file, and not of the form of a hub id", f"Give {_ACCEPTED}."
-    )
+    raise TokenizerError(f"tokenizer {spec}: no such file, and not of the form of a hub id", f"Give {_ACCEPTED}.")
 
 
 def _form(path: Path, spec: str) -> Format:
@@ -153,9 +151,7 @@ def _inspect_json(content: bytes, name: str) -> tuple[int, tuple[int, ...]]:
             "Save it again with a current version of `tokenizers`, or fetch it again.",
         ) from None
     if size == 0:
-        raise TokenizerError(
-            f"tokenizer {name}: expected a vocabulary, found none", "Train or fetch it again."
-        )
+        raise TokenizerError(f"tokenizer {name}: expected a vocabulary, found none", "Train or fetch it again.")
     return size, special
 
 
@@ -165,15 +161,17 @@ def _inspect_sentencepiece(data: bytes, name: str) -> tuple[int, tuple[int, ...]
 
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=data)
-        size = int(processor.get_piece_size())
-        special = tuple(
-            piece for piece in range(size) if processor.is_control(piece) or processor.is_unknown(piece)
-        )
+        size = int(processor.get_piece_size()) if data else 0
+        special = tuple(piece for piece in range(size) if processor.is_control(piece) or processor.is_unknown(piece))
     except Exception as error:  # noqa: BLE001 - the library raises RuntimeError and more on a bad file
         raise TokenizerError(
             f"tokenizer {name}: expected a SentencePiece model, found: {error}",
             "Fetch the .model file again, or give a tokenizer.json.",
         ) from None
+    if size == 0:
+        raise TokenizerError(
+            f"tokenizer {name}: expected a SentencePiece model, found no pieces", "Fetch the .model file again."
+        )
     return size, special
 
 

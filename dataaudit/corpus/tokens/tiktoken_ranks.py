@@ -159,9 +159,7 @@ def _parts_before(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
     limit = ranks[token]
     parts = [bytes([byte]) for byte in token]
     while len(parts) > 2:
-        joins = [
-            (ranks.get(left + right, limit), place) for place, (left, right) in enumerate(pairwise(parts))
-        ]
+        joins = [(ranks.get(left + right, limit), place) for place, (left, right) in enumerate(pairwise(parts))]
         rank, place = min(joins)
         if rank >= limit:
             break

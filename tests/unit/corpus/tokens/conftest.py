@@ -13,12 +13,30 @@ LINES = [
     "The quick brown fox jumps over the lazy dog. It's the 1st of 12,345 and we'll see what they've done.\n",
     "def main(argv):\n    return {'key': argv[0] ** 2}  # comment\n",
     "Der schnelle braune Fuchs springt \u00fcber den faulen Hund; na\u00efve caf\u00e9s.\n",
-    "\u0411\u044b\u0441\u0442\u0440\u0430\u044f \u043b\u0438\u0441\u0430 \u0438 \u043b\u0435\u043d\u0438\u0432\u0430\u044f \u0441\u043e\u0431\u0430\u043a\u0430.\n",
-    "\u0939\u093f\u0928\u094d\u0926\u0940 \u092d\u093e\u0937\u093e \u092e\u0947\u0902 \u0932\u093f\u0916\u093e \u0939\u0941\u0906 \u0932\u0947\u0916\u0964\n",
-    "\u65e5\u672c\u8a9e\u306e\u6587\u7ae0\u3068\u4e2d\u6587\u7684\u53e5\u5b50\u3002\ud55c\uad6d\uc5b4 \ubb38\uc7a5.\n",
-    "\u0627\u0644\u0644\u063a\u0629 \u0627\u0644\u0639\u0631\u0628\u064a\u0629 \u0648\u0627\u0644\u0643\u062a\u0627\u0628\u0629 \u0628\u0647\u0627.\n",
-    "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22\u0e40\u0e02\u0e35\u0e22\u0e19\u0e15\u0e34\u0e14\u0e01\u0e31\u0e19 Ti\u1ebfng Vi\u1ec7t c\u00f3 d\u1ea5u.\n",
-    "Emoji \U0001f600\U0001f468\u200d\U0001f469\u200d\U0001f467 and flags \U0001f1e9\U0001f1ea, dashes \u2014 \u2026 and \u201cquotes\u201d.\n",
+    (
+        "\u0411\u044b\u0441\u0442\u0440\u0430\u044f \u043b\u0438\u0441\u0430 \u0438 \u043b\u0435\u043d"
+        "\u0438\u0432\u0430\u044f \u0441\u043e\u0431\u0430\u043a\u0430.\n"
+    ),
+    (
+        "\u0939\u093f\u0928\u094d\u0926\u0940 \u092d\u093e\u0937\u093e \u092e\u0947\u0902 \u0932\u093f"
+        "\u0916\u093e \u0939\u0941\u0906 \u0932\u0947\u0916\u0964\n"
+    ),
+    (
+        "\u65e5\u672c\u8a9e\u306e\u6587\u7ae0\u3068\u4e2d\u6587\u7684\u53e5\u5b50\u3002\ud55c\uad6d\uc5b4"
+        " \ubb38\uc7a5.\n"
+    ),
+    (
+        "\u0627\u0644\u0644\u063a\u0629 \u0627\u0644\u0639\u0631\u0628\u064a\u0629 \u0648\u0627\u0644"
+        "\u0643\u062a\u0627\u0628\u0629 \u0628\u0647\u0627.\n"
+    ),
+    (
+        "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22\u0e40\u0e02\u0e35\u0e22\u0e19\u0e15\u0e34\u0e14\u0e01"
+        "\u0e31\u0e19 Ti\u1ebfng Vi\u1ec7t c\u00f3 d\u1ea5u.\n"
+    ),
+    (
+        "Emoji \U0001f600\U0001f468\u200d\U0001f469\u200d\U0001f467 and flags \U0001f1e9\U0001f1ea, dashe"
+        "s \u2014 \u2026 and \u201cquotes\u201d.\n"
+    ),
 ]
 
 _CL100K = (
@@ -35,10 +53,12 @@ def train_bpe(*, normalizer=None, specials=("<|end|>",), vocab_size=700):
     tokenizer = tokenizers.Tokenizer(models.BPE())
     if normalizer is not None:
         tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(_CL100K), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_CL100K), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -69,15 +89,31 @@ def write_ranks(path: Path, *, num_merges=300) -> dict[bytes, int]:
 
 
 def train_sentencepiece(**options) -> bytes:
-    """Train a small SentencePiece model on LINES; byte-fallback BPE unless the options say otherwise."""
+    """Train a small SentencePiece model on LINES, as large published ones are made unless the options differ."""
     import sentencepiece
 
     model = io.BytesIO()
-    settings = {"model_type": "bpe", "byte_fallback": True, "vocab_size": 600, "minloglevel": 2, **options}
+    settings = {"model_type": "bpe", "byte_fallback": True, "vocab_size": 600, "minloglevel": 2}
+    settings |= {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, **options}
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(LINES * 4), model_writer=model, character_coverage=1.0, **settings
     )
     return model.getvalue()
+
+
+@pytest.fixture(scope="session")
+def bpe_trainer():
+    return train_bpe
+
+
+@pytest.fixture(scope="session")
+def ranks_writer():
+    return write_ranks
+
+
+@pytest.fixture(scope="session")
+def sentencepiece_trainer():
+    return train_sentencepiece
 
 
 @pytest.fixture(scope="session")

@@ -14,24 +14,35 @@ from dataaudit.corpus.tokens import inspect_risks, load_encoder, probes, resolve
 from dataaudit.corpus.tokens.literals import added_literals
 
 SCRIPTS = {
-    "english": "It's 10:30 -- we'll SEE what they've done, don't you? (Perhaps.)  Two  spaces.\n\n\n\tTabbed\r\n",
-    "code": "for (int i = 0; i < n; ++i) {\n\t\tx[i] += 0xFF_u8;  // \u20ac\n}\n<div class=\"a\">&nbsp;</div>\n",
+    "english": ("It's 10:30 -- we'll SEE what they've done, don't you? (Perhaps.)  Two  spaces.\n\n\n\tTabbed\r\n"),
+    "code": 'for (int i = 0; i < n; ++i) {\n\t\tx[i] += 0xFF_u8;  // \u20ac\n}\n<div class="a">&nbsp;</div>\n',
     "german": "\u00dcber Stra\u00dfen, \u00c4pfel und na\u00efve Caf\u00e9s.",
-    "vietnamese": "Ti\u1ebfng Vi\u1ec7t c\u00f3 nhi\u1ec1u d\u1ea5u; vi\u1ebft r\u1eddi: e\u0302\u0301 o\u031b\u0300.",
+    "vietnamese": (
+        "Ti\u1ebfng Vi\u1ec7t c\u00f3 nhi\u1ec1u d\u1ea5u; vi\u1ebft r\u1eddi: e\u0302\u0301 o\u031b\u0300."
+    ),
     "turkish": "\u0130stanbul'da \u0131\u015f\u0131k; I\u0130i\u0131.",
-    "greek": "\u0395\u03bb\u03bb\u03b7\u03bd\u03b9\u03ba\u03ac \u03c2\u03c3\u03a3 \u1f04\u03bd\u03b8\u03c1\u03c9\u03c0\u03bf\u03c2.",
+    "greek": (
+        "\u0395\u03bb\u03bb\u03b7\u03bd\u03b9\u03ba\u03ac \u03c2\u03c3\u03a3 \u1f04\u03bd\u03b8\u03c1"
+        "\u03c9\u03c0\u03bf\u03c2."
+    ),
     "russian": "\u0401\u0436\u0438\u043a \u0438 \u0439\u043e\u0434: \u0435\u0308 \u0438\u0306.",
-    "arabic": "\u0627\u0644\u0644\u0651\u064e\u063a\u0629\u064f \u0661\u0662\u0663\u060c \u0644\u0640\u0640\u0627.",
+    "arabic": ("\u0627\u0644\u0644\u0651\u064e\u063a\u0629\u064f \u0661\u0662\u0663\u060c \u0644\u0640\u0640\u0627."),
     "hebrew": "\u05e9\u05b8\u05c1\u05dc\u05d5\u05b9\u05dd \u05e2\u05d5\u05dc\u05dd.",
-    "hindi": "\u0939\u093f\u0928\u094d\u0926\u0940 \u0915\u094d\u0937 \u0928\u0941\u0915\u094d\u0924\u093e \u0958 \u0915\u093c \u0967\u0968\u0969\u0964",
+    "hindi": (
+        "\u0939\u093f\u0928\u094d\u0926\u0940 \u0915\u094d\u0937 \u0928\u0941\u0915\u094d\u0924\u093e "
+        "\u0958 \u0915\u093c \u0967\u0968\u0969\u0964"
+    ),
     "bengali": "\u09ac\u09be\u0982\u09b2\u09be \u0995\u09cb \u0995\u09c7\u09be \u09af\u09bc.",
     "tamil": "\u0ba4\u0bae\u0bbf\u0bb4\u0bcd \u0b95\u0bca \u0b95\u0bc6\u0bbe \u0b9c\u0bcd\u0bb7.",
     "thai": "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22 \u0e19\u0e49\u0e33 \u0e53\u0e54.",
     "lao_khmer": "\u0e9e\u0eb2\u0eaa\u0eb2 \u1797\u17b6\u179f\u17b6\u1781\u17d2\u1798\u17c2\u179a.",
     "chinese": "\u4e2d\u6587\u53e5\u5b50\uff0c\u6ca1\u6709\u7a7a\u683c\u30022026\u5e74\u3002\u9fff\U00020000",
-    "japanese": "\u65e5\u672c\u8a9e\u306e\u30c6\u30ad\u30b9\u30c8\u3001\u304b\u3099\u30fc\u3005\uff76\uff9e\u300d",
+    "japanese": ("\u65e5\u672c\u8a9e\u306e\u30c6\u30ad\u30b9\u30c8\u3001\u304b\u3099\u30fc\u3005\uff76\uff9e\u300d"),
     "korean": "\ud55c\uad6d\uc5b4 \u1112\u1161\u11ab\u1100\u116e\u11a8 \uac01\u11a8.",
-    "emoji": "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea\U0001f1eb \U0001f44d\U0001f3fd #\ufe0f\u20e3 \u2764\ufe0f",
+    "emoji": (
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea\U0001f1eb \U0001f44d\U0001f3fd #"
+        "\ufe0f\u20e3 \u2764\ufe0f"
+    ),
     "math": "\U0001d4d0\U0001d7d8\u2200x\u2208\u211d: x\u00b2\u2265\u00bd \u2167 \u2460",
     "spaces": "a\u00a0b\u2003c\u3000d\u2028e\u2029f\x85g\u180eh\ufeffi\u200bj \x1c\x1d\x0b\x0c \n \r\n\r \t ",
     "controls": "nul\x00bell\x07esc\x1b[0m del\x7f c1\x80\x9f",
@@ -121,7 +132,9 @@ def test_sentencepiece_model_equals_its_library(tiny_sentencepiece_file, token_c
     assert encode(tiny_sentencepiece_file, risks, ["<s>"]).by_reference.all()
 
 
-@pytest.mark.parametrize("name", ["german", "vietnamese", "arabic", "hebrew", "hindi", "thai", "chinese", "korean", "emoji"])
+@pytest.mark.parametrize(
+    "name", ["german", "vietnamese", "arabic", "hebrew", "hindi", "thai", "chinese", "korean", "emoji"]
+)
 def test_common_scripts_stay_on_the_fast_path(default_file, default_risks, name):
     """Text in a living language is not sent to the slow path, decomposed or pointed though it may be."""
     batch = encode(default_file, default_risks, [SCRIPTS[name]])

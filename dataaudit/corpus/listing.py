@@ -1,0 +1,137 @@
+"""Patterns to files: what a shell's glob does, but nothing is left out in silence.
+
+A component of a pattern that exists by that very name is taken as it is, so that a file named
+``a[1].jsonl`` can be listed. ``*`` matches no hidden name; ``**`` matches any depth of folders, none
+included. A listed folder gives all its files but hidden ones, those whose name starts with ``_`` and those
+that are no data by their suffix; their names are returned beside the files. A folder that cannot be listed
+is returned as its path with ``/`` at the end, so that it becomes a loss with a name.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+_GLOB = frozenset("*?[")
+_NOT_DATA = frozenset({".md", ".rst", ".html", ".yaml", ".yml", ".toml", ".crc", ".lock", ".sha256", ".log"})
+
+
+def has_glob(pattern: str) -> bool:
+    """Tell whether a pattern holds a character that can match several names."""
+    return not _GLOB.isdisjoint(pattern)
+
+
+@dataclass(slots=True, kw_only=True)
+class Lister:
+    """Lists the files of folders and patterns."""
+
+    follow_symlinks: bool
+    """Go down into links to folders; else they are left out by name. A link that a pattern names itself is
+    always followed."""
+    is_dataset: Callable[[str], bool]
+    """Whether a folder that a pattern's last component matches is a shard in pieces (``name.parquet/``)."""
+    left_out: list[str] = field(default_factory=list)
+    """What was seen and not taken; folders with ``/`` at the end."""
+
+    def folder(self, folder: str) -> list[str]:
+        """Return the data files below a folder, sorted."""
+        return sorted(self._data_files(folder))
+
+    def pattern(self, start: str, pattern: str) -> list[str]:
+        """Return the files that a pattern matches below the folder ``start``, sorted, each once."""
+        return sorted(set(self._match(start, [part for part in pattern.split("/") if part])))
+
+    def _match(self, folder: str, parts: list[str]) -> Iterator[str]:
+        head, rest = parts[0], parts[1:]
+        if head == "**":
+            yield from self._match_below(folder, rest, above=())
+            return
+        for path in self._named(folder, head):
+            is_folder = os.path.isdir(path)  # noqa: PTH112 - names may be no Unicode
+            if path.endswith("/"):
+                yield path
+            elif rest and is_folder:
+                yield from self._match(path, rest)
+            elif not rest and not is_folder:
+                yield path
+            elif not rest and self.is_dataset(path):
+                yield from self._data_files(path)
+
+    def _match_below(self, folder: str, rest: list[str], above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+        if rest:
+            yield from self._match(folder, rest)
+        entries = _entries(folder)
+        if entries is None:
+            yield folder + "/"
+            return
+        above = (*above, _identity(folder))
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if not entry.is_dir():
+                if not rest:
+                    yield entry.path
+            elif self._enters(entry, above):
+                yield from self._match_below(entry.path, rest, above)
+
+    def _named(self, folder: str, name: str) -> Iterator[str]:
+        literal = os.path.join(folder, name)  # noqa: PTH118
+        if os.path.lexists(literal):
+            yield literal
+            return
+        if not has_glob(name):
+            return
+        entries = _entries(folder)
+        if entries is None:
+            yield folder + "/"
+            return
+        matches = re.compile(fnmatch.translate(name)).match
+        for entry in entries:
+            if matches(entry.name) and (name.startswith(".") or not entry.name.startswith(".")):
+                yield entry.path
+
+    def _data_files(self, folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[str]:
+        entries = _entries(folder)
+        if entries is None:
+            yield folder + "/"
+            return
+        above = (*above, _identity(folder))
+        for entry in entries:
+            is_folder = entry.is_dir()
+            if entry.name.startswith((".", "_")):
+                self.left_out.append(entry.path + "/" * is_folder)
+            elif is_folder:
+                if self._enters(entry, above):
+                    yield from self._data_files(entry.path, above)
+            elif os.path.splitext(entry.name)[1].lower() in _NOT_DATA:  # noqa: PTH122
+                self.left_out.append(entry.path)
+            else:
+                yield entry.path
+
+    def _enters(self, entry: os.DirEntry[str], above: tuple[tuple[int, int], ...]) -> bool:
+        """Tell whether to go down into a folder: not into a link, unless asked to, and never in a circle."""
+        if not entry.is_symlink() or (self.follow_symlinks and _identity(entry.path) not in above):
+            return True
+        self.left_out.append(entry.path + "/")
+        return False
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]] | None:
+    """Return what a folder holds, by name; None when it cannot be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return None
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    """Return what names a folder whatever path leads to it; a folder that is gone has (0, 0)."""
+    try:
+        found = os.stat(folder)  # noqa: PTH116
+    except OSError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)

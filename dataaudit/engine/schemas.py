@@ -1,0 +1,176 @@
+"""``dataaudit schema``: JSON Schemas of config, manifest and metric record, and the tables' columns.
+
+Files are written as ``<name>-v<major>.schema.json``; equal code gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dataaudit.config import AuditConfig, nearest
+from dataaudit.errors import ConfigError
+from dataaudit.manifest.core import SCHEMA_VERSION, ManifestFile
+from dataaudit.manifest.metric import METHODS, STATUSES
+from dataaudit.manifest.tables import METRICS, TABLES, TableSpec
+from dataaudit.report.text import clean
+from dataaudit.stages import REQUIRED, STAGES, stage_schema
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+Json = dict[str, Any]
+
+
+def config_schema() -> Json:
+    """Return the schema of a config file, every stage with its parameters.
+
+    It is as strict as the program, but for what only reading can show (a file that is absent, a pattern
+    without its group); numbers written as strings are refused here and taken there.
+    """
+    schema = AuditConfig.model_json_schema(by_alias=True)
+    definitions = schema["$defs"]
+    stages: Json = {}
+    for kind in STAGES:
+        definitions[kind.__name__] = stage_schema(kind)
+        switch: Json = {"const": True} if kind.name in REQUIRED else {"type": "boolean"}
+        stages[kind.name] = {"anyOf": [switch, {"$ref": f"#/$defs/{kind.__name__}"}]}
+    schema["properties"]["stages"] |= {"properties": stages, "additionalProperties": False}
+    schema["properties"]["splits"]["additionalProperties"] = False
+    paths = definitions["Split"]["properties"]["paths"]
+    about = paths.pop("description")
+    definitions["Split"]["properties"]["paths"] = {
+        "description": about,
+        "anyOf": [paths, {"type": "string"}],
+    }
+    given: Json = {"type": "string"}
+    definitions["SourceRule"]["oneOf"] = [
+        {"required": [name], "properties": {name: given}} for name in definitions["SourceRule"]["properties"]
+    ]
+    return schema
+
+
+def manifest_schema() -> Json:
+    """Return the schema of ``manifest.json``."""
+    return ManifestFile.model_json_schema(by_alias=True)
+
+
+def metric_schema() -> Json:
+    """Return the schema of a metric record, as `show --metric NAME --json` prints it."""
+    properties = {field.name: _column_schema(field) for field in METRICS.schema}
+    scope = {field.name: _column_schema(field) for field in METRICS.schema.field("scope").type}
+    for given in scope.values():
+        given["type"] = given["type"][0]
+    properties["scope"] |= {"properties": scope, "additionalProperties": False}
+    properties["method"] = properties["method"] | {"enum": list(METHODS)}
+    properties["status"] = properties["status"] | {"enum": list(STATUSES)}
+    return {
+        "title": "Metric",
+        "description": "One metric record. A field that is absent from `scope` means all.",
+        "type": "object",
+        "properties": properties,
+        "required": sorted(properties),
+        "additionalProperties": False,
+        "if": {"properties": {"status": {"const": "ok"}}},
+        "then": {"properties": {"value": {"type": "number"}}},
+        "else": {"properties": {"value": {"type": "null"}, "reason": {"minLength": 1}}},
+    }
+
+
+def tables_description() -> Json:
+    """Return columns, types, meanings and key of every table."""
+    return {
+        "title": "Tables",
+        "description": "The Parquet tables of a manifest: columns in their order, Arrow types, keys.",
+        "tables": {name: _table(spec) for name, spec in TABLES.items()},
+    }
+
+
+SCHEMAS: Mapping[str, tuple[str, Callable[[], Json]]] = {
+    "config": ("JSON Schema of a config file, for editors and checks", config_schema),
+    "manifest": ("JSON Schema of manifest.json", manifest_schema),
+    "metric": ("JSON Schema of one metric record", metric_schema),
+    "tables": ("columns, types, meanings and keys of every table", tables_description),
+}
+
+
+def export_schemas(name: str | None, out: Path | None, *, as_json: bool) -> str:
+    """Return one schema, or the list of them; with ``out`` write files and return their names.
+
+    Raises:
+        ConfigError: No schema has that name, or the folder cannot be written.
+    """
+    if name is not None and name not in SCHEMAS:
+        raise ConfigError(f"no schema `{clean(name)}`{nearest(name, list(SCHEMAS))}")
+    if out is not None:
+        paths = [str(path) for path in _write(out, [name] if name else list(SCHEMAS))]
+        return json.dumps(paths, indent=2) + "\n" if as_json else "".join(f"{clean(path)}\n" for path in paths)
+    if name is not None:
+        return render(name)
+    if as_json:
+        return json.dumps({one: about for one, (about, _) in SCHEMAS.items()}, indent=2) + "\n"
+    width = max(map(len, SCHEMAS)) + 2
+    return "".join(f"{one:<{width}}{about}\n" for one, (about, _) in SCHEMAS.items())
+
+
+def render(name: str) -> str:
+    """Return the text of a schema's file."""
+    head = {"$schema": _DIALECT} if name != "tables" else {}
+    value = {**head, "$id": f"urn:dataaudit:schema:{name}:v{SCHEMA_VERSION}", **SCHEMAS[name][1]()}
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
+
+
+def file_name(name: str) -> str:
+    """Return the name of a schema's file."""
+    return f"{name}-v{SCHEMA_VERSION}.schema.json"
+
+
+def _write(folder: Path, names: list[str]) -> list[Path]:
+    paths = [folder / file_name(name) for name in names]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, path in zip(names, paths, strict=True):
+            path.write_text(render(name), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--out {folder}: cannot be written: {error.strerror}", "Name another folder.") from None
+    return paths
+
+
+def _table(spec: TableSpec) -> Json:
+    return {"about": spec.about, "key": list(spec.key), "columns": [_column(field) for field in spec.schema]}
+
+
+def _column(field: pa.Field) -> Json:
+    column: Json = {
+        "name": field.name,
+        "type": _type(field.type),
+        "nullable": field.nullable,
+        "meaning": _meaning(field),
+    }
+    inner = field.type.value_type if pa.types.is_list(field.type) else field.type
+    if pa.types.is_struct(inner):
+        column["fields"] = [_column(child) for child in inner]
+    return column
+
+
+def _type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"list<{_type(kind.value_type)}>"
+    return "struct" if pa.types.is_struct(kind) else str(kind)
+
+
+def _column_schema(field: pa.Field) -> Json:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        json_type = "object"
+    elif pa.types.is_string(kind):
+        json_type = "string"
+    else:
+        json_type = "integer" if pa.types.is_integer(kind) else "number"
+    return {"description": _meaning(field), "type": [json_type, "null"] if field.nullable else json_type}
+
+
+def _meaning(field: pa.Field) -> str:
+    return str((field.metadata or {}).get(b"meaning", b"").decode())

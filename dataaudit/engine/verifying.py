@@ -1,0 +1,156 @@
+"""``dataaudit verify``: a manifest against its own digests and, on request, against the shards."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from dataaudit.corpus.uri import decode_path, path_of
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.work import hash_file
+from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.verify import DataCheck, Problem, verify, verify_data
+from dataaudit.report import text as t
+from dataaudit.report.layout import facts, page, prose, section, terminal_width
+
+_LISTED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verdict:
+    folder: Path
+    id: str | None
+    """None when the manifest's own id is wrong."""
+    tables: int
+    rows: int
+    problems: tuple[Problem, ...]
+    data: DataCheck | None
+    """None when the shards were not asked for."""
+
+
+def verify_folder(
+    folder: Path, *, data: bool, root: Path | None, as_json: bool, quiet: bool = False
+) -> tuple[str, ExitCode]:
+    """Check a manifest; return what to print and the exit code.
+
+    Args:
+        folder: Of the manifest.
+        data: Hash the shards again.
+        root: Where they lie now; the recorded root of each split when None.
+        as_json: One JSON object instead of text.
+        quiet: No progress on stderr.
+
+    Raises:
+        ManifestError: There is no manifest, or its pointer cannot be read.
+        ConfigError: The folder of the shards does not exist, or --root without --data.
+    """
+    if root is not None and not data:
+        raise ConfigError("--root says where the shards lie, but without --data they are not read", "Add --data.")
+    verdict = _check(folder, data=data, root=root, quiet=quiet)
+    code = ExitCode.BUDGET_EXCEEDED if verdict.problems else ExitCode.PASS
+    return (_json if as_json else _text)(verdict, code), code
+
+
+def _check(folder: Path, *, data: bool, root: Path | None, quiet: bool) -> _Verdict:
+    try:
+        manifest = load_manifest(folder)
+    except ManifestMismatch as error:
+        problem = Problem("id", error.message)
+        return _Verdict(folder=folder, id=None, tables=0, rows=0, problems=(problem,), data=None)
+    problems = verify(manifest)
+    records = manifest.core.tables.values()
+    found = None
+    if data and not any(problem.code.startswith("table") for problem in problems):
+        found = _check_data(manifest, root, quiet=quiet)
+        problems += found.problems
+    return _Verdict(
+        folder=folder, id=manifest.id, tables=len(records), rows=sum(record.rows for record in records),
+        problems=tuple(problems), data=found,
+    )  # fmt: skip
+
+
+def _check_data(manifest: Manifest, root: Path | None, *, quiet: bool) -> DataCheck:
+    roots = {split.name: root or Path(manifest.run.roots.get(split.name, "")) for split in manifest.core.splits}
+    for split, folder in roots.items():
+        if not folder.is_dir():
+            raise ConfigError(
+                f"expected the shards of split {split} below {folder}, but there is no such folder",
+                "Name the folder that holds them now with --root.",
+            )
+    with Progress(quiet=quiet) as progress:
+        progress.begin("hash", manifest.core.ledger.shards.planned, manifest.core.ledger.bytes.planned)
+        found = verify_data(
+            manifest,
+            file_of=lambda split, uri: _file_of(roots[split], uri),
+            hash_file=hash_file,
+            checked=progress.advance,
+        )
+        progress.end()
+    return found
+
+
+def _file_of(root: Path, uri: str) -> Path | None:
+    """Return the file of a URI; None when it is not below the root, which no build writes."""
+    relative = PurePosixPath(decode_path(uri))
+    if relative.is_absolute() or ".." in relative.parts or "\0" in os.fspath(relative):
+        return None
+    return path_of(root, uri)
+
+
+def _json(verdict: _Verdict, code: ExitCode) -> str:
+    data: dict[str, Any] | None = None
+    if verdict.data is not None:
+        data = {
+            "shards_checked": verdict.data.shards,
+            "bytes_checked": verdict.data.bytes,
+            "not_checkable": list(verdict.data.not_checkable),
+        }
+    return t.as_json(
+        {
+            "manifest": str(verdict.folder),
+            "id": verdict.id,
+            "well": not verdict.problems,
+            "exit_code": int(code),
+            "problems": [{"code": problem.code, "text": problem.text} for problem in verdict.problems],
+            "tables": verdict.tables,
+            "rows": verdict.rows,
+            "data": data,
+        }
+    )
+
+
+def _text(verdict: _Verdict, code: ExitCode) -> str:
+    width = terminal_width()
+    number = len(verdict.problems)
+    state = "all is well" if code == ExitCode.PASS else t.plural(number, "problem")
+    pairs = [("id", verdict.id or "does not match the contents")]
+    if verdict.id is not None:
+        checked = f"{t.plural(verdict.tables, 'table')}, {t.plural(verdict.rows, 'row')}"
+        pairs.append(("tables", f"{checked}: schema, digests and ledger checked"))
+    data = verdict.data
+    if data is not None:
+        size = f"{t.plural(data.shards, 'shard')} as the manifest says, {t.count(data.bytes)} bytes"
+        pairs.append(("shards", size))
+    elif verdict.problems:
+        pairs.append(("shards", "not read: the manifest has to be well first"))
+    else:
+        pairs.append(("shards", "not read; --data hashes them again"))
+    problems = [(problem.code, t.clean(problem.text)) for problem in verdict.problems]
+    return page(
+        f"{t.clean(str(verdict.folder))}: {state}",
+        facts(pairs, width),
+        section("Problems", facts(problems, width)),
+        _not_checkable(data, width),
+    )
+
+
+def _not_checkable(data: DataCheck | None, width: int) -> list[str]:
+    """Name the shards that have no digest: no problem of the manifest, but not proven either."""
+    names = data.not_checkable if data is not None else ()
+    lines = [line for name in names[:_LISTED] for line in prose(t.clean(name), width)]
+    if len(names) > _LISTED:
+        lines += prose(f"and {len(names) - _LISTED:,} more; --json lists all", width)
+    return section("Not checkable: the build could not read them, so there is no digest", lines)

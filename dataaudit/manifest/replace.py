@@ -1,0 +1,124 @@
+"""Putting a prepared folder in the place of another in one step, and mending what a kill left behind.
+
+The step is ``renameat2`` with ``RENAME_EXCHANGE``. Where the system has no such call, it is two renames: the
+old folder becomes a hidden sibling, then the new one takes its name. Between the two there is, for some
+microseconds, no folder; a kill right there leaves it so. Then nothing is lost: a reader's error names the
+sibling (:func:`hidden_copy`), and the next publish puts it back first (:func:`recover`).
+
+Hidden siblings of ``DIR`` are ``.DIR.publishing-XXXXXXXX`` (a new manifest, unfinished or replaced) and
+``.DIR.replaced-XXXXXXXX`` (an old one). Each publish has names of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+POINTER = "manifest.json"
+_PUBLISHING = "publishing"
+_REPLACED = "replaced"
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+@contextmanager
+def alone_in(parent: Path) -> Iterator[bool]:
+    """Wait until no other publish works in ``parent``; a killed one is never waited for.
+
+    Yields:
+        True while the lock is held; False where the file system has none. Then publishes still do not
+        disturb each other, but leftovers of killed ones stay.
+    """
+    descriptor = os.open(parent, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            locked = True
+        except OSError:
+            locked = False
+        yield locked
+    finally:
+        os.close(descriptor)
+
+
+def new_sibling(target: Path) -> Path:
+    """Return the name of a folder in which a publish can prepare its manifest."""
+    return _name(target, _PUBLISHING)
+
+
+def recover(target: Path, *, alone: bool) -> None:
+    """Put back a manifest that a killed publish moved aside; with ``alone``, remove other leftovers."""
+    if not target.exists() and (copy := hidden_copy(target)) is not None:
+        copy.rename(target)
+    if alone:
+        for leftover in (*_siblings(target, _PUBLISHING), *_siblings(target, _REPLACED)):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def hidden_copy(target: Path) -> Path | None:
+    """Return the manifest that a killed publish moved aside, if there is one."""
+    whole = [folder for folder in _siblings(target, _REPLACED) if (folder / POINTER).is_file()]
+    return max(whole, key=lambda folder: folder.stat().st_ctime_ns, default=None)
+
+
+def take_place(prepared: Path, target: Path) -> None:
+    """Give ``prepared`` the name ``target``; what was there before is removed.
+
+    Raises:
+        OSError: It cannot be done; what was there is there still.
+    """
+    old = prepared
+    if not target.exists():
+        prepared.rename(target)
+    elif not exchange(prepared, target):
+        old = _name(target, _REPLACED)
+        target.rename(old)
+        try:
+            prepared.rename(target)
+        except OSError:
+            old.rename(target)
+            raise
+    sync_folder(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def exchange(left: Path, right: Path) -> bool:
+    """Swap two folders in one step; False where the system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(left), _AT_FDCWD, os.fsencode(right), _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(right))
+
+
+def sync_folder(folder: Path) -> None:
+    """Force a folder's entries to disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _name(target: Path, kind: str) -> Path:
+    return target.parent / f".{target.name}.{kind}-{secrets.token_hex(4)}"
+
+
+def _siblings(target: Path, kind: str) -> list[Path]:
+    start = f".{target.name}.{kind}-"
+    try:
+        return sorted(item for item in target.parent.iterdir() if item.name.startswith(start))
+    except OSError:
+        return []

@@ -1,0 +1,166 @@
+"""Blocks that several commands show: what the manifest is, splits, sources, coverage, lost shards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from dataaudit.report import text as t
+from dataaudit.report.layout import facts, name_column, number_column, prose, section, table, word_column
+from dataaudit.report.meanings import encoder_text, reason_text
+from dataaudit.report.view import LostShard, Overview, Share, Volume
+
+_Item = TypeVar("_Item")
+NAME_LIMIT = 60
+_LISTED = 10
+_LEGEND = (
+    "docs: documents; length: tokens of a document; dups: share of documents whose text was seen before, in"
+    " their split or overall."
+)
+_OFF = 0.02
+"""Absolute difference between a share and the declared one from which the line is marked."""
+
+
+def title(view: Overview) -> str:
+    """Return name and version of the dataset."""
+    return t.clean(f"{view.dataset} {view.version}", NAME_LIMIT)
+
+
+def identity(view: Overview, width: int) -> list[str]:
+    """Return what the manifest is and who counted its tokens."""
+    tokenizer = view.tokenizer
+    name = t.clean(tokenizer["name"], NAME_LIMIT)
+    pairs = [
+        ("id", view.id),
+        ("manifest", t.clean(view.manifest)),
+        ("built", f"{view.built} by {view.tool}"),
+        ("tokenizer", f"{name}, {tokenizer['vocab_size']:,} ids, sha256 {tokenizer['sha256'][:12]}..."),
+        ("counted by", encoder_text(tokenizer["encoder_reason"]) + _counted(tokenizer["counted_by"])),
+    ]  # fmt: skip
+    pairs += [("compared with", parent) for parent in view.parents]
+    return facts(pairs, width)
+
+
+def splits(view: Overview, width: int) -> list[str]:
+    """Return a row for each split, and one for all."""
+    columns = [
+        name_column("split"), number_column("shards"), number_column("docs"), number_column("text"),
+        number_column("tokens"), number_column("bytes/\ntoken"), number_column("length\np50"),
+        number_column("length\np95"), number_column("dups in\nsplit"), number_column("dups\noverall"),
+    ]  # fmt: skip
+    volumes = [*view.splits, view.totals] if len(view.splits) > 1 else list(view.splits)
+    rows = [
+        [
+            t.clean(one.name) or "(all)", t.count(one.shards), t.count(one.documents), t.size(one.bytes),
+            t.count(one.tokens), t.decimal(one.bytes_per_token), t.decimal(one.seq_len_p50),
+            t.decimal(one.seq_len_p95), t.ratio(one.exact_dup_rate_within_split), t.ratio(one.exact_dup_rate),
+        ]
+        for one in volumes
+    ]  # fmt: skip
+    held_out = [t.clean(one.name) for one in view.splits if one.held_out]
+    notes = prose(_LEGEND + (f" Held out: {', '.join(held_out)}." if held_out else ""), width)
+    return section("Splits", [*table(columns, rows, width), *notes])
+
+
+def mixture(shares: Sequence[Share], width: int, limit: int) -> list[str]:
+    """Return the largest sources with their share of the training tokens, beside the declared one."""
+    declared = any(share.declared is not None for share in shares)
+    columns = [
+        name_column("source"), number_column("docs"), number_column("text"), number_column("tokens"),
+        number_column("share"),
+    ]  # fmt: skip
+    if declared:
+        columns += [number_column("declared"), number_column("off by"), word_column("")]
+    rows = []
+    for share in _shown(shares, limit):
+        row = [
+            t.clean(share.source, NAME_LIMIT), t.count(share.documents), t.size(share.bytes),
+            t.count(share.tokens), t.ratio(share.share),
+        ]  # fmt: skip
+        if declared and share.share is not None and share.declared is not None:
+            off = share.share - share.declared
+            row += [t.ratio(share.declared), f"{off:+.4f}", "<--" if abs(off) > _OFF else ""]
+        elif declared:
+            row += [t.ratio(share.declared), t.NOTHING, ""]
+        rows.append(row)
+    lines = table(columns, rows, width)
+    if len(rows) < len(shares):
+        lines += prose(f"and {t.plural(len(shares) - len(rows), 'more source')}", width)
+    if any(row[-1] == "<--" for row in rows):
+        lines += prose(f"<-- the share is more than {_OFF} away from the declared one", width)
+    return section("Sources, by share of training tokens", lines)
+
+
+def volumes(name: str, rows: Sequence[Volume], number: int, tokens: int, width: int) -> list[str]:
+    """Return the sources of one split with the metrics that are kept for each."""
+    columns = [
+        name_column("source"), number_column("docs"), number_column("tokens"), number_column("share"),
+        number_column("bytes/\ntoken"), number_column("length\np50"), number_column("length\np95"),
+        number_column("dups\noverall"),
+    ]  # fmt: skip
+    cells = [
+        [
+            t.clean(one.name, NAME_LIMIT), t.count(one.documents), t.count(one.tokens),
+            t.ratio(one.tokens / tokens if tokens else None), t.decimal(one.bytes_per_token),
+            t.decimal(one.seq_len_p50), t.decimal(one.seq_len_p95), t.ratio(one.exact_dup_rate),
+        ]
+        for one in rows
+    ]  # fmt: skip
+    lines = table(columns, cells, width)
+    if len(rows) < number:
+        lines += prose(f"and {t.plural(number - len(rows), 'more source')}; --json lists all", width)
+    return section(f"Sources of {name}", lines)
+
+
+def coverage(view: Overview, width: int) -> list[str]:
+    """Return the ledger: planned, read, lost."""
+    ledger = view.ledger
+    columns = [
+        word_column(""), number_column("planned"), number_column("read"), number_column("bad"),
+        number_column("quarantined"), number_column("skipped"),
+    ]  # fmt: skip
+    names = ("planned", "read", "bad", "quarantined", "skipped")
+    lines = (("shards", "shards"), ("stored bytes", "stored_bytes"), ("documents", "documents"))
+    rows = [[label, *(t.count(ledger[key][name]) for name in names)] for label, key in lines]
+    unread = ledger["unread_bytes"]
+    notes = [f"unread: {t.count(unread)} stored bytes" + (f" ({t.size(unread)})" if unread > 999 else "")]
+    if ledger["shards_of_unknown_documents"]:
+        many = t.plural(ledger["shards_of_unknown_documents"], "unread shard")
+        notes.append(f"the documents of {many} cannot be counted")
+    return section("Coverage", [*table(columns, rows, width), *prose("; ".join(notes), width)])
+
+
+def lost(shards: Sequence[LostShard], heading: str, width: int) -> list[str]:
+    """Return shards that were not read as a whole, each with its reasons in plain English."""
+    columns = [number_column("shard"), name_column("split/uri"), number_column("size"), name_column("why")]
+    rows = [
+        [str(one.shard), t.clean(f"{one.split}/{one.uri}"), t.size(one.size), _why(one)]
+        for one in _shown(shards, _LISTED)
+    ]
+    lines = table(columns, rows, width)
+    codes = sorted({code for one in _shown(shards, _LISTED) for code in one.reasons})
+    lines += facts([(code, reason_text(code)) for code in codes], width)
+    if len(rows) < len(shards):
+        lines += prose(f"and {t.plural(len(shards) - len(rows), 'more shard')}; --json lists all", width)
+    return section(f"{heading} ({t.plural(len(shards), 'shard')})", lines)
+
+
+def _why(shard: LostShard) -> str:
+    parts = []
+    for code, records in sorted(shard.reasons.items(), key=lambda item: (-item[1], item[0])):
+        known = f"{t.plural(records, 'record')}: " if records > 0 else ""
+        parts.append(f"{known}{code}")
+    place = f" ({t.clean(shard.place, NAME_LIMIT)})" if shard.place else ""
+    return ", ".join(parts) + place if parts else shard.status
+
+
+def _counted(counted_by: dict[str, dict[str, int]]) -> str:
+    """Return how many documents each encoder counted, where both did some."""
+    used = [f"{t.plural(by['documents'], 'document')} by {name}" for name, by in counted_by.items()
+            if by["documents"]]  # fmt: skip
+    return f" ({', '.join(used)})" if used else ""
+
+
+def _shown(items: Sequence[_Item], limit: int) -> Sequence[_Item]:
+    """Return the first ``limit`` items; all when only one more would be left out."""
+    return items if len(items) <= limit + 1 else items[:limit]

@@ -1,0 +1,172 @@
+"""``dataaudit inspect``: what a manifest knows of one shard, or of one document of it. Never its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.report import text as t
+from dataaudit.report.inspect_text import render_row, render_shard
+from dataaudit.report.meanings import STATUSES, reason_text
+from dataaudit.report.place import find_place
+
+OTHERS = 10
+"""Other members of a group, and other shards, that are listed."""
+_FURTHER = "further records"
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """``split/uri`` by ordinal."""
+
+    shards: pa.Table
+
+    def of(self, shard: int) -> str:
+        row = self.shards.slice(shard, 1).to_pylist()[0]
+        return f"{row['split']}/{row['uri']}"
+
+
+def inspect_place(folder: Path, place: str, *, as_json: bool) -> str:
+    """Return the facts of a shard, or of a document.
+
+    Args:
+        folder: Of the manifest.
+        place: ``SHARD[:ROW]``.
+        as_json: One JSON object instead of text.
+
+    Raises:
+        ManifestError: There is no manifest, or it is damaged.
+        ConfigError: No shard, or several, are meant.
+    """
+    manifest = load_manifest(folder)
+    names = _Names(manifest.table("shards", ["shard", "split", "uri"]))
+    found = find_place(place, names.shards)
+    facts = _shard(manifest, found.shard, names)
+    if found.row is not None:
+        value = {"id": manifest.id, "shard": facts, "row": _row(manifest, facts, found.row, names)}
+        return t.as_json(value) if as_json else render_row(value)
+    value = {"id": manifest.id, "shard": facts, "duplicates": _duplicates(manifest, found.shard, names)}
+    return t.as_json(value) if as_json else render_shard(value, manifest.folder)
+
+
+def _shard(manifest: Manifest, ordinal: int, names: _Names) -> dict[str, Any]:
+    """Return the shard's row with the meaning of its status and its losses."""
+    row: dict[str, Any] = manifest.table("shards").slice(ordinal, 1).to_pylist()[0]
+    ledger = manifest.table("ledger")
+    losses = ledger.filter(pc.equal(ledger["shard"], ordinal)).to_pylist()
+    losses.sort(key=lambda loss: (loss["reason"], *_place_order(loss["place"])))
+    return {
+        **row,
+        "name": names.of(ordinal),
+        "root": manifest.run.roots.get(row["split"], ""),
+        "status_meaning": STATUSES.get(row["status"], ""),
+        "losses": [
+            {
+                "reason": loss["reason"],
+                "meaning": reason_text(loss["reason"]),
+                "place": loss["place"],
+                "records": loss["records"],
+                "bytes": loss["bytes"],
+            }
+            for loss in losses
+        ],
+    }
+
+
+def _duplicates(manifest: Manifest, ordinal: int, names: _Names) -> dict[str, Any]:
+    """Return, for each kind of group, how many documents of the shard repeat others, and where those are."""
+    table = manifest.table("clusters")
+    answer: dict[str, Any] = {}
+    for kind in pc.unique(table["kind"]).to_pylist():
+        groups = table.filter(pc.equal(table["kind"], kind))
+        own = groups.filter(pc.equal(groups["shard"], ordinal))
+        repeats = own.filter(pc.invert(own["kept"]))
+        keepers = groups.filter(pc.and_(groups["kept"], pc.is_in(groups["cluster"], repeats["cluster"])))
+        keeper_of = dict(zip(keepers["cluster"].to_pylist(), keepers["shard"].to_pylist(), strict=True))
+        kept_in: dict[int, int] = {}
+        for cluster in repeats["cluster"].to_pylist():
+            shard = keeper_of[cluster]
+            kept_in[shard] = kept_in.get(shard, 0) + 1
+        others = groups.filter(
+            pc.and_(pc.not_equal(groups["shard"], ordinal), pc.is_in(groups["cluster"], own["cluster"]))
+        )
+        shared = others.group_by("shard").aggregate([("cluster", "count_distinct")])
+        answer[kind] = {
+            "documents_in_groups": own.num_rows,
+            "documents_to_drop": repeats.num_rows,
+            "kept_in": _ranked(kept_in.items(), names),
+            "shares_groups_with": _ranked(
+                zip(shared["shard"].to_pylist(), shared["cluster_count_distinct"].to_pylist(), strict=True),
+                names,
+            ),
+        }
+    return answer
+
+
+def _ranked(pairs: Iterable[tuple[int, int]], names: _Names) -> dict[str, Any]:
+    """Return the shards with the highest counts, and how many shards there are."""
+    ranked = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+    top = [{"shard": shard, "name": names.of(shard), "count": number} for shard, number in ranked[:OTHERS]]
+    return {"shards": len(ranked), "top": top}
+
+
+def _row(manifest: Manifest, shard: dict[str, Any], row: int, names: _Names) -> dict[str, Any]:
+    """Return what is known of one row: whether it exists, was usable, and repeats others."""
+    listed = [loss for loss in shard["losses"] if loss["place"] == f"record {row}"]
+    unlisted = sum(loss["records"] for loss in shard["losses"] if loss["place"] == _FURTHER)
+    unread = shard["status"] in ("quarantined", "skipped")
+    return {
+        "row": row,
+        "exists": _exists(row, shard["rows"], unread=unread),
+        "bad": [loss["reason"] for loss in listed],
+        "bad_meaning": [loss["meaning"] for loss in listed],
+        "bad_records_not_listed": unlisted,
+        "in_metrics": None if unlisted and not listed else not unread and not listed and row < shard["rows"],
+        "groups": _groups(manifest, shard["shard"], row, names),
+    }  # fmt: skip
+
+
+def _exists(row: int, rows: int, *, unread: bool) -> bool | None:
+    """Tell whether a shard has such a row; None when that is not known."""
+    return True if row < rows else None if unread else False
+
+
+def _groups(manifest: Manifest, shard: int, row: int, names: _Names) -> list[dict[str, Any]]:
+    """Return every group of duplicates the document is in."""
+    table = manifest.table("clusters")
+    here = pc.and_(pc.equal(table["shard"], shard), pc.equal(table["row"], row))
+    groups = []
+    for own in table.filter(here).to_pylist():
+        same = pc.and_(pc.equal(table["kind"], own["kind"]), pc.equal(table["cluster"], own["cluster"]))
+        members = table.filter(same).to_pylist()
+        others = [one for one in members if (one["shard"], one["row"]) != (shard, row)]
+        kept = next(one for one in members if one["kept"])
+        groups.append(
+            {
+                "kind": own["kind"],
+                "cluster": own["cluster"],
+                "documents": len(members),
+                "this_one_is_kept": own["kept"],
+                "kept": _document(kept, names),
+                "others": [_document(one, names) for one in others[:OTHERS]],
+                "others_not_listed": max(0, len(others) - OTHERS),
+            }
+        )
+    return groups
+
+
+def _document(member: dict[str, Any], names: _Names) -> dict[str, Any]:
+    return {"shard": member["shard"], "row": member["row"], "name": names.of(member["shard"])}
+
+
+def _place_order(place: str) -> tuple[int, int, str]:
+    """Sort ``record 9`` before ``record 10``, and what names no record last."""
+    word, _, number = place.partition(" ")
+    known = word == "record" and number.isdecimal()
+    return (0, int(number), "") if known else (1, 0, place)

@@ -1,0 +1,179 @@
+"""The text of ``dataaudit inspect``, from the same facts as its JSON."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from dataaudit.report import text as t
+from dataaudit.report.blocks import NAME_LIMIT
+from dataaudit.report.layout import (
+    facts,
+    name_column,
+    number_column,
+    page,
+    prose,
+    section,
+    table,
+    terminal_width,
+    word_column,
+)
+
+_SOURCES = 10
+_LOSSES = 20
+
+
+def render_shard(value: dict[str, Any], folder: Path) -> str:
+    """Return a shard's facts, losses and duplicates."""
+    shard, width = value["shard"], terminal_width()
+    blocks = [
+        facts(_identity(shard), width),
+        section("Contents", facts(_contents(shard), width)) if shard["documents"] else [],
+        _sources(shard["sources"], shard["tokens"], width),
+        _losses(shard["losses"], width),
+    ]
+    if shard["documents"]:
+        blocks += [_duplicates(kind, found, width) for kind, found in value["duplicates"].items()]
+        command = t.clean(f"dataaudit inspect {shlex.quote(str(folder))} {shard['shard']}:ROW")
+        blocks.append(prose(f"One document: {command}", width))
+    return page(_title(shard), *blocks)
+
+
+def render_row(value: dict[str, Any]) -> str:
+    """Return a document's facts."""
+    shard, row, width = value["shard"], value["row"], terminal_width()
+    blocks = [facts([("shard", _status(shard)), ("row", _row_text(shard, row))], width)]
+    for group in row["groups"]:
+        kept = group["kept"]
+        own = "this one" if group["this_one_is_kept"] else f"{kept['shard']}:{kept['row']}"
+        columns = [word_column("shard:row"), name_column("split/uri"), word_column("")]
+        cells = [
+            [f"{one['shard']}:{one['row']}", t.clean(one["name"]), "kept" if one == kept else ""]
+            for one in group["others"]
+        ]
+        lines = prose(f"{t.plural(group['documents'], 'document')}; the one to keep is {own}", width)
+        lines += table(columns, cells, width)
+        if group["others_not_listed"]:
+            lines += prose(f"and {t.count(group['others_not_listed'])} more", width)
+        blocks.append(section(f"Group of {group['kind']} duplicates, number {group['cluster']}", lines))
+    if row["in_metrics"] and not row["groups"]:
+        blocks.append(prose("No duplicate of it was found.", width))
+    return page(f"row {row['row']} of {_title(shard)}", *blocks)
+
+
+def _title(shard: dict[str, Any]) -> str:
+    return t.clean(f"shard {shard['shard']}: {shard['name']}")
+
+
+def _status(shard: dict[str, Any]) -> str:
+    reason = f" ({shard['reason']})" if shard["reason"] else ""
+    return f"{shard['status']}{reason}: {shard['status_meaning']}"
+
+
+def _row_text(shard: dict[str, Any], row: dict[str, Any]) -> str:
+    if row["exists"] is False:
+        last = f"its last one is {shard['rows'] - 1}" if shard["rows"] else "it has no rows"
+        return f"does not exist: the shard has {t.plural(shard['rows'], 'row')}, counted from 0; {last}"
+    if row["exists"] is None:
+        return "not known: the shard was not read"
+    if row["bad"]:
+        reasons = "; ".join(f"{code}: {meaning}" for code, meaning in zip(row["bad"], row["bad_meaning"], strict=True))
+        return f"a bad record, not in any number ({reasons})"
+    if row["in_metrics"] is None:
+        return (
+            f"in the numbers, unless it is one of {t.plural(row['bad_records_not_listed'], 'bad record')}"
+            " of this shard whose place is not listed"
+        )
+    return "in the numbers" if row["in_metrics"] else "not in any number: the shard was left out as a whole"
+
+
+def _identity(shard: dict[str, Any]) -> list[tuple[str, str]]:
+    packed = "" if shard["compression"] == "none" else f", {shard['compression']}"
+    pairs = [
+        ("status", _status(shard)),
+        ("file", t.clean(f"{shard['uri']} below {shard['root']}")),
+        ("format", f"{shard['format']}{packed}, {t.count(shard['size'])} stored bytes"),
+        ("sha256", shard["sha256"] or "not known: the file could not be read"),
+    ]
+    if shard["rows_digest"]:
+        pairs.append(("rows digest", shard["rows_digest"]))
+    return pairs
+
+
+def _contents(shard: dict[str, Any]) -> list[tuple[str, str]]:
+    bad = f", {t.plural(shard['bad_records'], 'bad record')} left out" if shard["bad_records"] else ""
+    lengths = [
+        f"{name} {t.decimal(shard[f'seq_len_{name}'])}"
+        for name in ("p50", "p95", "max")
+        if shard[f"seq_len_{name}"] is not None
+    ]
+    pairs = [
+        ("documents", f"{t.count(shard['documents'])} of {t.plural(shard['rows'], 'row')}{bad}"),
+        ("text", f"{t.count(shard['bytes'])} bytes"),
+        ("tokens", t.count(shard["tokens"])),
+        ("bytes/token", t.decimal(shard["bytes_per_token"])),
+        ("tokens a document", ", ".join(lengths) or t.NOTHING),
+        ("exact_dup_rate", t.ratio(shard["exact_dup_rate"])),
+    ]
+    return [pair for pair in pairs if pair[1] != t.NOTHING]
+
+
+def _sources(sources: list[dict[str, Any]], tokens: int, width: int) -> list[str]:
+    ranked = sorted(sources, key=lambda row: (-row["tokens"], row["source"]))
+    columns = [
+        name_column("source"), number_column("documents"), number_column("tokens"), number_column("share"),
+    ]  # fmt: skip
+    rows = [
+        [
+            t.clean(row["source"], NAME_LIMIT), t.count(row["documents"]), t.count(row["tokens"]),
+            t.ratio(row["tokens"] / tokens if tokens else None),
+        ]
+        for row in ranked[:_SOURCES]
+    ]  # fmt: skip
+    lines = table(columns, rows, width)
+    if len(ranked) > _SOURCES:
+        lines += prose(f"and {t.plural(len(ranked) - _SOURCES, 'more source')}; --json lists all", width)
+    return section("Sources", lines)
+
+
+def _losses(losses: list[dict[str, Any]], width: int) -> list[str]:
+    columns = [
+        word_column("reason"), word_column("place"), number_column("records"), number_column("bytes"),
+        name_column("meaning"),
+    ]  # fmt: skip
+    rows = [
+        [
+            t.clean(loss["reason"]), t.clean(loss["place"]) or "the whole shard",
+            "not known" if loss["records"] < 0 else t.count(loss["records"]), t.count(loss["bytes"]),
+            loss["meaning"],
+        ]
+        for loss in losses[:_LOSSES]
+    ]  # fmt: skip
+    lines = table(columns, rows, width)
+    if len(losses) > _LOSSES:
+        lines += prose(f"and {t.plural(len(losses) - _LOSSES, 'more line')}; --json lists all", width)
+    return section("Lost", lines)
+
+
+def _duplicates(kind: str, found: dict[str, Any], width: int) -> list[str]:
+    if not found["documents_in_groups"]:
+        return section(f"Duplicates ({kind})", prose("none", width))
+    lines = prose(
+        f"{t.plural(found['documents_in_groups'], 'document')} in groups of duplicates,"
+        f" {t.count(found['documents_to_drop'])} of them repeat one that is kept:",
+        width,
+    )
+    kept = {one["shard"]: one["count"] for one in found["kept_in"]["top"]}
+    shared = {one["shard"]: one["count"] for one in found["shares_groups_with"]["top"]}
+    named = {one["shard"]: one["name"] for key in ("kept_in", "shares_groups_with") for one in found[key]["top"]}
+    columns = [
+        number_column("shard"), name_column("split/uri"), number_column("kept\nthere"),
+        number_column("groups\nin common"),
+    ]  # fmt: skip
+    order = sorted(named, key=lambda shard: (-kept.get(shard, 0), -shared.get(shard, 0), shard))
+    rows = [
+        [str(shard), t.clean(named[shard]), t.count(kept.get(shard, 0)), t.count(shared.get(shard))] for shard in order
+    ]
+    lines += table(columns, rows, width)
+    return section(f"Duplicates ({kind})", lines)

@@ -1,0 +1,82 @@
+"""What codes mean, in plain English: reasons of losses, paths of encoders, exit codes.
+
+The texts repeat the code's own definitions for people; a test holds that no code is without one.
+"""
+
+from __future__ import annotations
+
+from dataaudit.errors import ExitCode
+
+_UNEXPLAINED = "a code that this version has no text for"
+
+REASONS: dict[str, str] = {
+    "invalid_utf8": "bytes of a record are not UTF-8",
+    "invalid_json": "a line is not one JSON value that can be read",
+    "not_an_object": "a line is valid JSON, but no object",
+    "text_missing": "the text of a record is absent or null",
+    "type_mismatch": "the text of a record is no string; numbers are not converted",
+    "source_type_mismatch": "the source of a record is neither a string nor absent",
+    "oversize_record": "a record is larger than reader.max_line_bytes",
+    "too_many_bad_records": "the share of bad records is above reader.max_bad_records",
+    "truncated_stream": "the compressed file ends before its end marker, or is empty: it was cut short",
+    "window_too_large": "the zstd file needs over 128 MiB of memory to read; write it anew without --long",
+    "expansion_too_large": "the compressed file holds over 10,000 times its own size",
+    "corrupt_stream": "the compressed file is damaged, or bytes follow its end",
+    "not_parquet": "the file has no readable Parquet footer",
+    "corrupt_parquet": "a page or row group of the Parquet file cannot be decoded",
+    "text_column_missing": "no column has the name of the text column",
+    "source_column_missing": "no column has the name of the source column",
+    "ambiguous_column": "two columns have the name that is asked for",
+    "unknown_format": "the file's suffix names no format that is read",
+    "link_outside_root": "the file is a link out of the root folder; reader.follow_symlinks allows that",
+    "source_pattern_mismatch": "the URI does not match the pattern that gives the source",
+    "not_a_file": "a pipe, a device or a socket, not a file",
+    "not_found": "the file is gone",
+    "permission_denied": "the file may not be read, or its folder not be listed, by this user",
+    "io_error": "reading the file failed again and again",
+    "changed_while_read": "the file changed while it was read; build again when it is at rest",
+    "worker_died": "reading it alone ends the worker process",
+    "out_of_memory": "reading it alone needs more memory than a worker has (--memory-limit)",
+    "timed_out": "reading it alone does not end in time (--shard-timeout)",
+    "internal_error": "our own code failed on it; please report it",
+}
+
+STATUSES: dict[str, str] = {
+    "ok": "read as a whole",
+    "partial": "read, without its bad records",
+    "quarantined": "not read: nothing of it can be trusted",
+    "skipped": "not read: by its name or place",
+}
+
+ENCODERS: dict[str, str] = {
+    "ok": "the fast encoder, checked against the reference",
+    "unsupported_model": "the reference encoder: the fast one cannot load this model",
+    "rewrites_characters": "the reference encoder: the model rewrites characters, which the fast one does otherwise",
+    "differs_on_ascii": "the reference encoder: the fast one differs on plain ASCII text with this model",
+    "differs_on_mixes": "the reference encoder: the fast one differs on mixed text with this model",
+    "sample_difference": "the reference encoder: the fast one differed on a sampled document",
+}
+
+EXIT_CODES: dict[int, str] = {
+    ExitCode.PASS: "pass",
+    ExitCode.BUDGET_EXCEEDED: "a budget is exceeded",
+    ExitCode.WRONG_USE: "wrong use or config",
+    ExitCode.NOT_EVALUATED: "could not evaluate: published, but not every shard is in the numbers",
+    ExitCode.NOTHING_EVALUATED: "nothing was evaluated: no document could be read",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+
+
+def reason_text(code: str) -> str:
+    """Return what a reason code means."""
+    return REASONS.get(code, _UNEXPLAINED)
+
+
+def encoder_text(code: str) -> str:
+    """Return who counted the tokens, and why."""
+    return ENCODERS.get(code, f"the reference encoder: {code}, {_UNEXPLAINED}")
+
+
+def exit_text(code: int) -> str:
+    """Return what an exit code means."""
+    return EXIT_CODES.get(code, _UNEXPLAINED)

@@ -1,0 +1,165 @@
+"""YAML that people write: loaded strictly, and what is wrong with it said in plain words."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import re
+import types
+from collections.abc import Sequence
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from dataaudit.errors import ConfigError
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+_MAPPING = "expected a mapping (keys with values)"
+_WORDS = {
+    "missing": "required, but absent",
+    "string_type": "expected text",
+    "string_too_short": "expected text that is not empty",
+    "int_type": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "int_parsing_size": "expected a smaller whole number",
+    "float_type": "expected a number",
+    "finite_number": "expected a finite number",
+    "bool_type": "expected true or false",
+    "tuple_type": "expected a list",
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "too_short": "expected at least one entry",
+    "greater_than_equal": "expected at least {ge}",
+    "greater_than": "expected more than {gt}",
+    "less_than_equal": "expected at most {le}",
+    "less_than": "expected less than {lt}",
+    "recursion_loop": "it contains itself",
+    "invalid_key": "expected a key that is text",
+}
+_NAME_WORDS = "expected a name of letters, digits, `.`, `_` and `-` that begins with a letter or digit"
+_FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$")
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain values only; a key that is given twice is an error; 1e6 is a number, as in YAML 1.2."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        seen: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                name = (key.tag, key.value)
+                if name in seen:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"the key `{key.value}` is given twice, first in line {seen[name]}",
+                        problem_mark=key.start_mark,
+                    )
+                seen[name] = key.start_mark.line + 1
+        return node
+
+    def construct_object(self, node: Any, deep: Any = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, LookupError, TypeError):
+            raise yaml.MarkedYAMLError(
+                problem=f"the value {str(node.value)[:60]!r} cannot be read; put text in quotes",
+                problem_mark=node.start_mark,
+            ) from None
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789"))
+
+
+def load_yaml(text: str, *, where: str) -> Any:
+    """Return the plain values of one YAML document.
+
+    Raises:
+        ConfigError: It is not YAML, a key is given twice, or it holds more than plain values.
+    """
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - a subclass of SafeLoader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise ConfigError(f"{where} is not valid YAML{place}: {problem}") from None
+    except RecursionError:
+        raise ConfigError(f"{where} is nested too deeply to be read") from None
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    """Return one line for each problem that pydantic found: place, what was expected, what was found."""
+    items = error.errors(include_url=False)
+    return [_line(dict(item), model) for item in items if item["type"] != "too_short" or not item["input"]]
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return `` (did you mean `x`?)`` for the nearest known name, or the known names."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" (did you mean `{close[0]}`?)" if close else f" (known: {', '.join(sorted(known))})"
+
+
+def in_words(value: object) -> str:
+    """Return what a YAML value is, shortly."""
+    if value is None or isinstance(value, bool):
+        return {None: "nothing", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return f"the text {value[:60]!r}" if value else "empty text"
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, dt.date):
+        return f"the date {value.isoformat()}"
+    kind = "mapping" if isinstance(value, dict) else "list"
+    return f"a {kind}" if value else f"an empty {kind}"
+
+
+def _line(item: dict[str, Any], model: type[BaseModel]) -> str:
+    loc: tuple[int | str, ...] = item["loc"]
+    kind: str = item["type"]
+    found = item["input"]
+    subject = ""
+    if loc and loc[-1] == "[key]":
+        subject, loc = f"the name `{loc[-2]}`: ", loc[:-2]
+    place = ".".join(str(part) for part in loc) or "(top level)"
+    if kind == "extra_forbidden":
+        return f"{place}: unknown key" + nearest(str(loc[-1]), _keys(model, loc[:-1]))
+    if kind == "value_error":
+        return f"{place}: {str(item['msg']).removeprefix('Value error, ')}"
+    words = _WORDS.get(kind, str(item["msg"])).format(**item.get("ctx", {}))
+    if kind == "string_pattern_mismatch" and item["ctx"]["pattern"] == NAME_PATTERN:
+        words = _NAME_WORDS
+    if kind == "missing":
+        return f"{place}: {words}"
+    hint = ""
+    if kind in {"string_type", "invalid_key"} and isinstance(found, bool | int | float | dt.date):
+        hint = "; put it in quotes"
+    return f"{place}: {subject}{words}, found {in_words(found)}{hint}"
+
+
+def _keys(kind: Any, path: Sequence[int | str]) -> list[str]:
+    """Return the keys that the section at ``path`` knows, by walking the annotations of the models."""
+    for part in path:
+        kind = _step(kind, part)
+    kind = _unwrapped(kind)
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return []
+    return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def _step(kind: Any, part: int | str) -> Any:
+    kind = _unwrapped(kind)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        fields = {field.alias or name: field.annotation for name, field in kind.model_fields.items()}
+        return fields.get(str(part))
+    arguments = get_args(kind)
+    return arguments[1 if get_origin(kind) is dict else 0] if arguments else None
+
+
+def _unwrapped(kind: Any) -> Any:
+    """Take off Annotated and None."""
+    if get_origin(kind) is Annotated:
+        return _unwrapped(get_args(kind)[0])
+    if get_origin(kind) in {Union, types.UnionType}:
+        return _unwrapped(next(one for one in get_args(kind) if one is not type(None)))
+    return kind

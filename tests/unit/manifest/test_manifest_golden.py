@@ -1,0 +1,96 @@
+"""The hand-made golden manifest, and every released format: they load, verify and keep their ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dataaudit.manifest.core import SCHEMA_VERSION, Core, ManifestFile, core_json, manifest_id
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.publish import publish
+from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.verify import verify
+
+TESTS = Path(__file__).parents[2]
+GOLDEN = TESTS / "golden" / "manifest"
+RELEASED = sorted(path for path in (TESTS / "compat").iterdir() if path.is_dir())
+GOLDEN_ID = "sha256:c2cfd1b75320180058b102060d4b9cd1c0b76790918ab0e06bcf568f84edbd43"
+MAX_BYTES = 100_000
+
+
+class TestGolden:
+    def test_it_verifies(self):
+        """The stored folder has no problem."""
+        assert verify(load_manifest(GOLDEN)) == []
+
+    def test_its_id_never_changes(self, golden_parts):
+        """The id is written here: whoever changes the canonical form, a schema or a rounding rule notices."""
+        assert load_manifest(GOLDEN).id == GOLDEN_ID
+        assert manifest_id(golden_parts[0]) == GOLDEN_ID
+
+    def test_every_table_has_a_row(self):
+        """No table of the format is left untried."""
+        manifest = load_manifest(GOLDEN)
+        assert {name for name in TABLES if manifest.table(name).num_rows == 0} == set()
+        assert set(manifest.core.tables) == set(TABLES)
+
+    def test_source_and_folder_agree(self, golden_parts, tmp_path):
+        """The folder is what the script writes; `python tests/golden/make_golden.py --update-golden` renews it."""
+        identity = publish(tmp_path / "made", *golden_parts)
+        stored, made = load_manifest(GOLDEN), load_manifest(tmp_path / "made")
+        assert identity == stored.id
+        assert (made.core, made.run) == (stored.core, stored.run)
+        for name in TABLES:
+            assert made.table(name).equals(stored.table(name)), name
+        assert (tmp_path / "made" / "manifest.json").read_bytes() == (GOLDEN / "manifest.json").read_bytes()
+
+    def test_order_of_rows_in_the_source_does_not_count(self, golden_parts, variant):
+        """The same rows in another order give the same id."""
+        tables = golden_parts[2]
+        turned = {name: table.take(list(range(table.num_rows))[::-1]) for name, table in tables.items()}
+        assert manifest_id(variant(turned)[0]) == GOLDEN_ID
+
+    def test_it_is_small(self):
+        """A golden manifest is for reading, so it stays small."""
+        for folder in (GOLDEN, *RELEASED):
+            assert sum(path.stat().st_size for path in folder.iterdir()) < MAX_BYTES
+
+
+class TestReleased:
+    def test_the_first_format_is_kept(self):
+        """There is a folder for every schema version up to the present one."""
+        assert [path.name for path in RELEASED] == [f"v{number}" for number in range(1, SCHEMA_VERSION + 1)]
+
+    @pytest.mark.parametrize("folder", RELEASED, ids=lambda path: path.name)
+    def test_it_loads_and_verifies(self, folder):
+        """A manifest of every released format loads, verifies and gives its tables and metrics."""
+        manifest = load_manifest(folder)
+        assert verify(manifest) == []
+        assert manifest.core.totals.documents == 9
+        assert len(manifest.metrics()) == manifest.core.tables["metrics"].rows
+
+    def test_ids_of_released_formats_are_known(self):
+        """The stored folders are those of the release, not of a later hand."""
+        assert {path.name: load_manifest(path).id for path in RELEASED} == {"v1": GOLDEN_ID}
+
+
+class TestCore:
+    def test_core_survives_json(self, golden_parts):
+        """The core as JSON is the same core and the same id when it is read again."""
+        core = golden_parts[0]
+        again = Core.model_validate(core_json(core))
+        assert again == core
+        assert manifest_id(again) == manifest_id(core)
+
+    def test_json_schema_accepts_the_golden_manifest(self):
+        """The exported JSON Schema and the models agree on the golden manifest, and on what is wrong."""
+        jsonschema = pytest.importorskip("jsonschema")
+        import orjson
+
+        schema = ManifestFile.model_json_schema(by_alias=True)
+        document = orjson.loads((GOLDEN / "manifest.json").read_bytes())
+        jsonschema.validate(document, schema)
+        document["core"]["novel"] = 1
+        with pytest.raises(jsonschema.ValidationError, match="novel"):
+            jsonschema.validate(document, schema)
