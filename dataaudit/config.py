@@ -17,7 +17,6 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
@@ -70,22 +69,23 @@ class SourceRule(_Strict):
         return self
 
 
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+_Path = Annotated[str, Field(min_length=1)]
+Paths = Annotated[tuple[_Path, ...], BeforeValidator(_listed, json_schema_input_type=_Path | tuple[_Path, ...])]
+
+
 class Split(_Strict):
     """One split: which files, which column is the text, where the source comes from."""
 
-    paths: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        min_length=1, strict=False, description="Files, folders, globs (** allowed) or URIs."
-    )
+    paths: Paths = Field(min_length=1, strict=False, description="Files, folders, globs (** allowed) or URIs.")
     text: str | None = Field(
         default=None, min_length=1, description="Text column, dotted path allowed; inferred when left out."
     )
     source: SourceRule | None = Field(default=None, description="Source of a document; inferred when absent.")
     held_out: bool = Field(default=False, description="True for validation and test data.")
-
-    @field_validator("paths", mode="before")
-    @classmethod
-    def _single_path(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else value
 
 
 class UpstreamFilter(_Strict):
@@ -156,9 +156,7 @@ class AuditConfig(_Strict):
     )
     mixture: dict[str, MixtureEntry] = Field(default_factory=dict, description="Declared mixture by source.")
     reader: Reader = Reader()
-    max_sources: int = Field(
-        default=10_000, ge=1, description="Sources reported by name; the rest is `other`."
-    )
+    max_sources: int = Field(default=10_000, ge=1, description="Sources reported by name; the rest is `other`.")
     seed: int = Field(default=0, ge=0, lt=2**53, description="Seed of every sample.")
 
     def semantic(self) -> dict[str, Any]:
@@ -171,9 +169,7 @@ class AuditConfig(_Strict):
         for split in dumped["splits"].values():
             del split["paths"]
             if split["source"] is not None:
-                split["source"] = {
-                    name: value for name, value in split["source"].items() if value is not None
-                }
+                split["source"] = {name: value for name, value in split["source"].items() if value is not None}
         for key in ("batch_bytes", "part_bytes"):  # how the work is cut, which no number depends on
             del dumped["reader"][key]
         for key in ("stages", "upstream_filters", "mixture", "seed"):  # carried by sections of their own

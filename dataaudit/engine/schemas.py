@@ -39,12 +39,9 @@ def config_schema() -> Json:
         stages[kind.name] = {"anyOf": [switch, {"$ref": f"#/$defs/{kind.__name__}"}]}
     schema["properties"]["stages"] |= {"properties": stages, "additionalProperties": False}
     schema["properties"]["splits"]["additionalProperties"] = False
-    paths = definitions["Split"]["properties"]["paths"]
-    about = paths.pop("description")
-    definitions["Split"]["properties"]["paths"] = {
-        "description": about,
-        "anyOf": [paths, {"type": "string"}],
-    }
+    for form in definitions["Split"]["properties"]["paths"]["anyOf"]:
+        if form["type"] == "array":
+            form["minItems"] = 1
     given: Json = {"type": "string"}
     definitions["SourceRule"]["oneOf"] = [
         {"required": [name], "properties": {name: given}} for name in definitions["SourceRule"]["properties"]

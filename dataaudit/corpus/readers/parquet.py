@@ -92,7 +92,7 @@ def _group_rows(file: pq.ParquetFile, group: int, wanted: list[tuple[str, ...]],
         if metadata.num_rows == 0:
             return
         batches = file.iter_batches(
-            batch_size=_rows_at_once(metadata, columns, batch_bytes),
+            batch_size=_rows_at_once(metadata, batch_bytes),
             row_groups=[group],
             columns=columns,
             use_threads=False,
@@ -109,16 +109,14 @@ def _group_rows(file: pq.ParquetFile, group: int, wanted: list[tuple[str, ...]],
         raise ShardUnreadable(Reason.CORRUPT_PARQUET, f"row group {group}")
 
 
-def _rows_at_once(metadata: pq.RowGroupMetaData, columns: list[str], batch_bytes: int) -> int:
+def _rows_at_once(metadata: pq.RowGroupMetaData, batch_bytes: int) -> int:
     """Return how many rows of about the mean size make a batch.
 
-    The mean is that of the encoded bytes. A dictionary holds a value once whatever the number of rows, so
-    few rows are decoded at once in any case.
+    The mean is that of the encoded bytes of all columns (asking a damaged footer for the size of one column
+    can end the process). A dictionary holds a value once whatever the number of rows, so few rows are decoded
+    at once in any case.
     """
-    chunks = [metadata.column(index) for index in range(metadata.num_columns)]
-    wanted = tuple(f"{name}." for name in columns)
-    size = sum(chunk.total_uncompressed_size for chunk in chunks if f"{chunk.path_in_schema}.".startswith(wanted))
-    mean = max(1, size // max(1, metadata.num_rows))
+    mean = max(1, metadata.total_byte_size // max(1, metadata.num_rows))
     return int(min(_ROWS_AT_ONCE, max(1, batch_bytes // mean)))
 
 

@@ -20,8 +20,8 @@ from dataaudit.corpus.tokens.spec import TokenizerFile
 Ids = npt.NDArray[np.uint32]
 Offsets = npt.NDArray[np.int64]
 
-_SLICE_BYTES = 4 * 2**20
-_GROWTH_LIMIT_BYTES = 320 * 2**20
+_SLICE_BYTES = 2 * 2**20
+_GROWTH_LIMIT_BYTES = 224 * 2**20
 _GROWTH_PER_BYTE = 4
 """Taken for the growth where the system does not tell a process its size: half of the worst case seen."""
 

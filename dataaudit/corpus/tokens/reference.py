@@ -13,10 +13,10 @@ from dataaudit.corpus.tokens.spec import TokenizerFile
 
 Ids = npt.NDArray[np.uint32]
 
-_BATCH_CHARS = 2**20
-_LONG_CHARS = 2**21
-_WINDOW_CHARS = 2**20
-_OVERLAP_CHARS = 2**15
+_BATCH_CHARS = 2**18
+_LONG_CHARS = 2**19
+_WINDOW_CHARS = 2**18
+_OVERLAP_CHARS = 2**13
 _MAX_CUTS = 8
 
 

@@ -159,7 +159,7 @@ class TestConsistency:
 
     @pytest.mark.parametrize("unit", ["shards", "bytes", "documents"])
     def test_ledger_that_does_not_balance(self, tmp_path, variant, golden_parts, unit):
-        """The line planned = read + bad + quarantined + skipped holds in every unit, or it is named with its numbers."""
+        """In every unit planned is read + bad + quarantined + skipped, or the line is named with its numbers."""
         ledger = golden_parts[0].ledger.model_dump()
         ledger[unit]["skipped"] += 5
         publish(tmp_path / "m", *variant(ledger=ledger))

@@ -242,9 +242,7 @@ def test_made_again_it_has_the_same_bytes_and_nothing_of_a_killed_run(corpus, ma
     assert contents() == before
 
 
-def test_complete_corpus_is_left_alone_and_one_of_another_recipe_is_made_again(
-    corpus, tmp_path, monkeypatch, capsys
-):
+def test_complete_corpus_is_left_alone_and_one_of_another_recipe_is_made_again(corpus, tmp_path, monkeypatch, capsys):
     calls = []
     monkeypatch.setattr(demo, "download", lambda folder: calls.append(folder) or {})
     monkeypatch.setattr(demo, "documents", lambda _: iter(corpus))

@@ -77,11 +77,11 @@ def test_special_token_text_is_what_tokenizers_makes_of_it(tiny_file):
 
 def test_one_huge_document_is_encoded_whole(tiny_file):
     """A document many times the size of a slice gets the same ids on both paths, as do its neighbours."""
-    huge = "".join(f"line {number}: it's {number * 7919 % 10007} words,\n" for number in range(160_000))
+    huge = "".join(f"line {number}: it's {number * 7919 % 10007} words,\n" for number in range(90_000))
     texts = pa.array(["before", huge, "after"], pa.large_string())
     fast = load(tiny_file).encode(texts, KEYS[:3])
     forced = load(tiny_file, force_reference=True).encode(texts, KEYS[:3])
-    assert len(huge) > 4 * 2**20
+    assert len(huge) > 2 * 2**20
     assert np.array_equal(fast.offsets, forced.offsets)
     assert np.array_equal(fast.ids, forced.ids)
 

