@@ -15,9 +15,10 @@ import os
 import secrets
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ ONE_THREAD = {
     "TOKENIZERS_PARALLELISM": "false",
     "MALLOC_TRIM_THRESHOLD_": "65536",
 }
-_STARTS = 5
+_START_SECONDS = 120.0
 
 SETTINGS: dict[str, Any] = {
     "distributed.scheduler.worker-saturation": 1.0,
@@ -74,13 +75,26 @@ class Cluster:
     client: Any
     """The distributed.Client."""
     num_workers: int
-    """Workers, each with one thread, at the start."""
+    """Workers, each with one thread, that it should have."""
     hosts: tuple[str, ...]
     """Hosts of the workers."""
     dashboard: str | None
     """Address of the dashboard; None when bokeh is not installed."""
     memory_limit: int
     """Bytes of memory of one worker; 0 when it is not limited."""
+    local: Any = None
+    """The LocalCluster, when it is ours."""
+
+    def heal(self) -> int:
+        """Replace local workers that are gone for good; return how many workers there are.
+
+        A nanny restarts its worker, but gives up when the worker dies while it starts.
+        """
+        alive = len(self.client.scheduler_info(n_workers=-1)["workers"])
+        if self.local is not None and alive < self.num_workers:
+            self.local.sync(_replace_dead, self.local)
+            self.local.scale(self.num_workers)
+        return alive
 
 
 @contextmanager
@@ -109,38 +123,55 @@ def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
             finally:
                 client.close(timeout=5)
             return
-        local = _start_local(distributed, choice)
-        try:
-            with distributed.Client(local, set_as_default=False) as client:
-                yield _connected(client)
-        finally:
-            with contextlib.suppress(Exception):  # workers may be dying at the same moment
-                local.close(timeout=10)
+        with contextlib.ExitStack() as stack:
+            with _signals_held():
+                cluster = _start_local(dask, distributed, choice, stack)
+            yield cluster
 
 
-def _start_local(distributed: Any, choice: ClusterChoice) -> Any:
-    """Start a LocalCluster; workers that die while they start are started again."""
+def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: contextlib.ExitStack) -> Cluster:
+    """Start a scheduler here and workers around it; workers that die while they start are replaced."""
     os.environ.update(ONE_THREAD)
     atexit.unregister(distributed.deploy.spec.close_clusters)  # we close it; at exit it may be half started
-    for attempt in range(1, _STARTS + 1):
-        with _signals_held():
-            try:
-                return distributed.LocalCluster(
-                    n_workers=choice.workers or os.cpu_count() or 1,
-                    threads_per_worker=1,
-                    processes=True,
-                    memory_limit=choice.memory_limit,
-                    host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0",
-                    silence_logs=logging.CRITICAL,
-                )
-            except (RuntimeError, OSError, TimeoutError) as error:
-                if attempt == _STARTS:
-                    raise ClusterError(
-                        f"local workers do not start: {type(error).__name__}",
-                        "`dataaudit doctor` shows memory and cores; --workers 1 needs the least.",
-                    ) from None
-    raise AssertionError("unreachable")
+    num_workers = choice.workers or dask.system.CPU_COUNT
+    limit = choice.memory_limit
+    local = distributed.LocalCluster(
+        n_workers=0,
+        threads_per_worker=1,
+        processes=True,
+        memory_limit=distributed.system.MEMORY_LIMIT // num_workers if limit == "auto" else limit,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,
+    )
+    stack.callback(_close, local)
+    client = stack.enter_context(distributed.Client(local, set_as_default=False))
+    starting = Cluster(client=client, num_workers=num_workers, hosts=(), dashboard=None, memory_limit=0, local=local)
+    local.scale(num_workers)
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        with contextlib.suppress(TimeoutError):
+            client.wait_for_workers(num_workers, timeout=3)
+        alive = starting.heal()
+        if alive == num_workers or (alive and time.monotonic() > deadline - _START_SECONDS / 2):
+            return replace(_connected(client), num_workers=num_workers, local=local)
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"no local worker has started within {_START_SECONDS:.0f} s",
+                "`dataaudit doctor` shows memory and cores; --workers 1 needs the least.",
+            )
+
+
+def _close(local: Any) -> None:
+    with contextlib.suppress(Exception):  # workers may be dying at the same moment
+        local.close(timeout=10)
+
+
+async def _replace_dead(local: Any) -> None:
+    """Forget nannies that have given up, so that scaling starts new ones in their place."""
+    for name, nanny in list(local.workers.items()):
+        if nanny.status.name in {"closed", "closing", "failed", "closing_gracefully", "stopped", "undefined"}:
+            del local.workers[name]
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -13,6 +14,7 @@ from dataaudit.corpus.normal import NORMAL_FORM, NORMAL_FORM_VERSION
 from dataaudit.corpus.readers import READER_VERSION, Part
 from dataaudit.corpus.shards import Compression, Format
 from dataaudit.corpus.tokens import Risks, TokenizerFile
+from dataaudit.engine.store import STORE_VERSION
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Stage, parameters
 
@@ -23,8 +25,13 @@ SAMPLE_ONE_IN = 512
 
 def library_versions() -> dict[str, str]:
     """Return the versions of everything that affects numbers; part of every key and of the manifest."""
-    versions = {name: version(name) for name in NUMERIC_LIBRARIES}
-    return {**versions, "unicode": unicodedata.unidata_version}
+    return {**_installed(), "unicode": unicodedata.unidata_version}
+
+
+@cache
+def _installed() -> dict[str, str]:
+    """Ask once: every key holds these versions, and asking takes over a millisecond."""
+    return {name: version(name) for name in NUMERIC_LIBRARIES}
 
 
 def tokenizer_value(tokenizer: TokenizerFile, risks: Risks, *, force_reference: bool, seed: int) -> dict[str, Any]:
@@ -46,6 +53,7 @@ def reading_key(
     return _digest(
         {
             "tool": __version__,
+            "store": STORE_VERSION,
             "libraries": library_versions(),
             "reader": READER_VERSION,
             "sha256": sha256,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.fields import FieldRule, field_rule
@@ -14,6 +14,8 @@ from dataaudit.engine.keys import reading_key, stage_key
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.work import READING, Probe, ScanUnit
 from dataaudit.stages.base import Stage
+
+_TWINS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,11 @@ def missing_units(planned: Sequence[PlannedShard], store: PartialStore, *, fresh
         if item.probe is None:
             continue
         for part in item.parts:
-            if part.reading_key in units:
+            known = units.get(part.reading_key)
+            if known is not None:
+                if part.request.path != known.request.path and len(known.twins) < _TWINS:
+                    twins = (*known.twins, (part.request.path, item.probe.stat))
+                    units[part.reading_key] = replace(known, twins=twins)
                 continue
             missing = tuple((name, key) for name, key in part.stage_keys.items() if fresh or not store.has(name, key))
             if missing and not fresh and _known_unreadable(store, part.reading_key):
@@ -97,6 +103,7 @@ def missing_units(planned: Sequence[PlannedShard], store: PartialStore, *, fresh
                 units[part.reading_key] = ScanUnit(
                     request=part.request,
                     stat=item.probe.stat,
+                    sha256=item.probe.sha256,
                     reading_key=part.reading_key,
                     stage_keys=missing,
                     size=_stored_bytes(item, part),

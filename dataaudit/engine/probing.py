@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from dataaudit.config import AuditConfig
@@ -45,7 +44,7 @@ def probe_shards(
                 size=shard.size,
             )  # fmt: skip
     todo = list(units.values())
-    if len(todo) < len(probes) + len(todo):
+    if probes:
         progress.note(f"hash: {len(probes):,} files are unchanged")
     progress.begin("hash", len(todo), sum(unit.size for unit in todo))
 
@@ -63,6 +62,8 @@ def probe_shards(
 
     runner.run("hash", probe_file, todo, done)
     progress.end()
+    if index.fault:
+        runner.notes.append(f"the index of hashed files was done without: {index.fault}")
     return probes, failures
 
 
@@ -84,7 +85,6 @@ def _pack(probe: Probe, recipe: str) -> dict[str, Any]:
         "sha256": probe.sha256,
         "hashed_ns": probe.hashed_ns,
         "parts": [[part.start, part.stop] for part in probe.parts],
-        "stat": asdict(probe.stat),
     }
 
 

@@ -31,6 +31,7 @@ _TOPIC = "dataaudit-start"
 _WINDOW = 4
 _ALONE_TRIES = 20
 _MIN_BYTES_PER_SECOND = 500_000
+_DESERTED_SECONDS = 600.0
 
 
 class Sized(Protocol):
@@ -63,6 +64,8 @@ class Runner:
     notes: list[str] = field(default_factory=list)
     """What was met and survived."""
     _started: dict[str, tuple[float, str]] = field(default_factory=dict)
+    _looked: float = 0.0
+    _deserted: float = 0.0
 
     def run(
         self,
@@ -151,6 +154,7 @@ class Runner:
             raise ClusterError(
                 "the scheduler is gone; what was finished is kept", "Run the same command again to go on."
             )
+        self._look_after_workers()
         keys = {future.key for future in done}
         now = time.monotonic()
         overdue = [
@@ -161,6 +165,22 @@ class Runner:
         for task in overdue:
             self._stop_stuck(task)
         return [task for task in running.values() if task.key in keys] + overdue
+
+    def _look_after_workers(self) -> None:
+        """Once a second, have lost workers replaced; give up when there has been none for long."""
+        now = time.monotonic()
+        if now - self._looked < 1.0:
+            return
+        self._looked = now
+        if self.cluster.heal():
+            self._deserted = 0.0
+            return
+        self._deserted = self._deserted or now
+        if now - self._deserted > _DESERTED_SECONDS:
+            raise ClusterError(
+                f"there has been no worker for {_DESERTED_SECONDS:.0f} s; what was finished is kept",
+                "Start workers, then run the same command again to go on.",
+            )
 
     def _stop_stuck(self, task: _Task) -> None:
         """Cancel a task that has run out of time and restart its worker."""

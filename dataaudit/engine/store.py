@@ -1,8 +1,8 @@
 """Content-keyed store of partials: what was computed once is found again, and nothing stale can be.
 
 A key is the digest of everything that decides a result (see :mod:`dataaudit.engine.keys`), so a file is
-either absent or right. Files appear by rename; each begins with the sha256 of its content, and one that
-does not match is treated as absent. Several builds may share a store.
+either absent or right. Files appear by rename; each begins with the sha256 of its name and content, and one
+that does not match is treated as absent. Several builds may share a store.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,17 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-_MAGIC = b"dataaudit partial 1\n"
+from dataaudit.errors import ClusterError
+
+STORE_VERSION = 2
+"""Changes whenever the form of what lies under a key changes; part of every key."""
+_MAGIC = b"dataaudit partial 2\n"
 _DIGEST_BYTES = 32
 _ALIGN = 64
+
+
+class StateFolderError(ClusterError):
+    """The state folder cannot be written; never the fault of a shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,7 @@ class PartialStore:
         return self.root / "partials" / kind / key[:2] / key
 
     def side_path(self, kind: str, key: str) -> Path:
-        """Return where an entry's keyed rows lie."""
+        """Return where an entry's rows lie."""
         return self.path(kind, f"{key}.rows")
 
     def has(self, kind: str, key: str) -> bool:
@@ -53,35 +62,89 @@ class PartialStore:
         return self.path(kind, key).is_file()
 
     def write(self, kind: str, key: str, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
-        """Write an entry; it appears whole or not at all."""
-        body = _pack(meta, tables)
-        head = _MAGIC.ljust(_ALIGN - _DIGEST_BYTES, b"\0") + hashlib.sha256(body).digest()
-        write_atomic(self.path(kind, key), head + body)
+        """Write an entry; it appears whole or not at all.
+
+        Raises:
+            StateFolderError: The folder cannot be written.
+        """
+        self._write(self.path(kind, key), _pack(meta, tables))
 
     def read(self, kind: str, key: str) -> Entry | None:
         """Return an entry, or None when it is absent or damaged."""
+        body = self._read(self.path(kind, key))
+        return None if body is None else _unpack(body)
+
+    def write_rows(self, kind: str, key: str, data: bytes) -> None:
+        """Write an entry's rows, as bytes; they appear whole or not at all.
+
+        Raises:
+            StateFolderError: The folder cannot be written.
+        """
+        self._write(self.side_path(kind, key), data)
+
+    def read_rows(self, kind: str, key: str) -> bytes | None:
+        """Return what :meth:`write_rows` wrote, or None when it is absent or damaged."""
+        body = self._read(self.side_path(kind, key))
+        return None if body is None else body.to_pybytes()
+
+    def remove(self, kind: str, key: str) -> None:
+        """Remove an entry and its rows, so that they are computed again."""
+        with self.writing():
+            self.path(kind, key).unlink(missing_ok=True)
+            self.side_path(kind, key).unlink(missing_ok=True)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Turn what the file system refuses into an error that names the folder.
+
+        Raises:
+            StateFolderError: Something inside raised an ``OSError``.
+        """
         try:
-            with pa.OSFile(str(self.path(kind, key)), "rb") as source:
+            yield
+        except OSError as error:
+            raise StateFolderError(
+                f"the state folder {self.root} cannot be written: {error.strerror or type(error).__name__}",
+                "Free space there or name another folder with --state, then run the same command again: "
+                "what was finished is kept.",
+            ) from None
+
+    def _write(self, path: Path, body: bytes) -> None:
+        head = _MAGIC.ljust(_ALIGN - _DIGEST_BYTES, b"\0") + _digest(path, body)
+        with self.writing():
+            write_atomic(path, head, body)
+
+    def _read(self, path: Path) -> pa.Buffer | None:
+        try:
+            with pa.OSFile(str(path), "rb") as source:
                 data = source.read_buffer()  # aligned memory, as Arrow's kernels want it
         except FileNotFoundError:
             return None
         view = memoryview(data)
         magic, digest = bytes(view[: len(_MAGIC)]), bytes(view[_ALIGN - _DIGEST_BYTES : _ALIGN])
-        if magic != _MAGIC or hashlib.sha256(view[_ALIGN:]).digest() != digest:
+        if len(view) < _ALIGN or magic != _MAGIC or _digest(path, view[_ALIGN:]) != digest:
             return None
-        return _unpack(data.slice(_ALIGN))
+        return data.slice(_ALIGN)
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, *pieces: bytes) -> None:
     """Write a file beside its place and rename it there; safe against kills and other writers."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name[:64]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        temporary.write_bytes(data)
+        with temporary.open("wb") as handle:
+            handle.writelines(pieces)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _digest(path: Path, body: bytes | memoryview) -> bytes:
+    """Return the digest of a body in its place: an entry under another name is not that entry."""
+    state = hashlib.sha256(f"{path.parent.parent.name}/{path.name}\n".encode())
+    state.update(body)
+    return state.digest()
 
 
 def _pack(meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> bytes:

@@ -6,11 +6,13 @@ are raised.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from functools import partial as bind
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +27,18 @@ from dataaudit.corpus.shards import Compression, Format, Shard
 from dataaudit.corpus.tokens import Encoder, Risks, TokenizerFile, load_encoder
 from dataaudit.engine.index import FileStat, stat_file
 from dataaudit.engine.keys import SAMPLE_ONE_IN
-from dataaudit.engine.store import PartialStore, write_atomic
+from dataaudit.engine.store import PartialStore, StateFolderError
 from dataaudit.link.exact import link_exact
-from dataaudit.link.keyed import write_keyed
+from dataaudit.link.keyed import DamagedRowsError, write_keyed
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial
 
 READING = "reading"
 _MERGE_EVERY = 64
 _HASH_BLOCK = 1 << 20
+_HASHINGS = 2
+_OF_THE_PATH = (Reason.NOT_FOUND, Reason.PERMISSION, Reason.CHANGED)
+"""Reasons that another file of the same bytes does not share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +73,15 @@ class ScanUnit:
     request: ReadRequest
     stat: FileStat
     """What the file was when it was hashed."""
+    sha256: str
+    """Its digest then."""
     reading_key: str
     stage_keys: tuple[tuple[str, str], ...]
     """(stage name, key) of the missing partials."""
     size: int
     """Stored bytes of the part, to size tasks by."""
+    twins: tuple[tuple[str, FileStat], ...] = ()
+    """Other files with the same bytes, to read when this one cannot be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +103,10 @@ class Outcome:
     reason: Reason | None = None
     """Why it could not be read, when it could not."""
     place: str = ""
-    differing: int = 0
-    """Documents of the sample on which the two encoders differed."""
+    fault: tuple[str, str] | None = None
+    """What is wrong with the machine and what to do, when it is no shard's fault; ends the build."""
+    damaged: tuple[str, ...] = ()
+    """Keys of stored rows that are absent or damaged."""
     probe: Probe | None = None
     """For a probe."""
     columns: tuple[tuple[str, bool], ...] | None = None
@@ -116,7 +127,9 @@ class PeekUnit:
 class RowsUnit:
     """A shard whose decoded rows are to be digested: the row digests of its parts, in order."""
 
-    paths: tuple[str, ...]
+    state: Path
+    keys: tuple[str, ...]
+    """Reading keys of the parts."""
     size: int
 
 
@@ -141,17 +154,28 @@ def peek_shard(unit: PeekUnit) -> Outcome:
 
 def digest_rows(unit: RowsUnit) -> Outcome:
     """Return the digest of a shard's decoded rows: the sha256 of its documents' row digests in order."""
-    state = hashlib.sha256()
-    for path in unit.paths:
-        state.update(Path(path).read_bytes())
-    return Outcome(digest=state.hexdigest())
+    store, state, damaged = PartialStore(unit.state), hashlib.sha256(), []
+    for key in unit.keys:
+        rows = store.read_rows(READING, key)
+        if rows is None:
+            damaged.append(key)
+        else:
+            state.update(rows)
+    return Outcome(digest=state.hexdigest(), damaged=tuple(damaged))
 
 
 def link_partition(unit: LinkUnit) -> Outcome:
     """Join one partition of the exact-duplicate keys and store the result."""
+    return _as_value(lambda: _link(unit))
+
+
+def _link(unit: LinkUnit) -> Outcome:
     with pa.memory_map(str(unit.files)) as source:
         files = pa.ipc.open_file(source).read_all()
-    linked = link_exact(files, unit.start, unit.stop)
+    try:
+        linked = link_exact(files, unit.start, unit.stop)
+    except DamagedRowsError as error:
+        return Outcome(damaged=tuple(Path(path).name.removesuffix(".rows") for path in error.paths))
     tables = {"counts": linked.counts, "members": linked.members}
     PartialStore(unit.state).write(unit.kind, unit.key, {}, tables)
     return Outcome()
@@ -163,8 +187,21 @@ def probe_file(unit: ProbeUnit) -> Outcome:
 
 
 def scan_part(unit: ScanUnit, settings: ScanSettings) -> Outcome:
-    """Read a part once and write the partial of every missing stage, then what the reading showed."""
-    return _as_value(lambda: _scan(unit, settings))
+    """Read a part once and write the partial of every missing stage, then what the reading showed.
+
+    When its file is gone, refuses or has changed since it was hashed, another file of the same bytes is read.
+    """
+    *others, last = [unit, *(_at(unit, path, stat) for path, stat in unit.twins)]
+    for one in others:
+        with contextlib.suppress(OSError):
+            outcome = _as_value(bind(_scan, one, settings))
+            if outcome.reason not in _OF_THE_PATH:
+                return outcome
+    return _as_value(lambda: _scan(last, settings))
+
+
+def _at(unit: ScanUnit, path: str, stat: FileStat) -> ScanUnit:
+    return replace(unit, request=replace(unit.request, path=path), stat=stat, twins=())
 
 
 def hash_file(path: Path) -> str:
@@ -179,6 +216,8 @@ def hash_file(path: Path) -> str:
 def _as_value(function: Callable[[], Outcome]) -> Outcome:
     try:
         return function()
+    except StateFolderError as error:
+        return Outcome(fault=(error.message, error.hint))
     except ShardUnreadable as error:
         return Outcome(reason=error.reason, place=error.place)
     except FileNotFoundError:
@@ -202,9 +241,13 @@ def _origin(error: Exception) -> str:
 
 def _probe(unit: ProbeUnit) -> Outcome:
     stat = stat_file(unit.path)
-    hashed_ns = time.time_ns()
-    sha256 = hash_file(Path(unit.path))
-    if stat_file(unit.path) != stat:
+    for _ in range(_HASHINGS):
+        hashed_ns = time.time_ns()
+        sha256 = hash_file(Path(unit.path))
+        before, stat = stat, stat_file(unit.path)
+        if stat == before:
+            break
+    else:
         raise ShardUnreadable(Reason.CHANGED)
     probe = Probe(stat=stat, sha256=sha256, hashed_ns=hashed_ns, parts=())
     try:
@@ -223,12 +266,10 @@ class _Collected:
     partials: dict[str, list[Partial]] = field(default_factory=dict)
     emitted: dict[str, list[pa.Table]] = field(default_factory=dict)
     rows: list[bytes] = field(default_factory=list)
-    differing: int = 0
 
     def add(self, batch: DocBatch) -> None:
         assert batch.digests is not None
         self.rows.append(row_digests(batch.digests, batch.source_codes, batch.source_names).tobytes())
-        self.differing += batch.tokens.differing if batch.tokens is not None else 0
         for stage in self.stages:
             held = self.partials.setdefault(stage.name, [])
             held.append(stage.map(batch))
@@ -244,9 +285,10 @@ class _Collected:
         for stage in self.stages:
             key = keys[stage.name]
             if stage.emits is not None:
-                write_keyed(store.side_path(stage.name, key), self.emitted.get(stage.name, []), stage.emits)
+                with store.writing():
+                    write_keyed(store.side_path(stage.name, key), self.emitted.get(stage.name, []), stage.emits)
             store.write(stage.name, key, {}, merge(stage, self.partials.get(stage.name, [])))
-        write_atomic(store.side_path(READING, unit.reading_key), b"".join(self.rows))
+        store.write_rows(READING, unit.reading_key, b"".join(self.rows))
 
 
 def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
@@ -260,22 +302,22 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
             collected.add(_complete(raw, encoder))
     except ShardUnreadable as error:
         unreadable = error
-    if stat_file(unit.request.path) != unit.stat:
-        raise ShardUnreadable(Reason.CHANGED)
+    if stat_file(unit.request.path) != unit.stat and hash_file(Path(unit.request.path)) != unit.sha256:
+        raise ShardUnreadable(Reason.CHANGED)  # a new time stamp alone is no change
     store = PartialStore(settings.state)
     if unreadable is None:
         collected.write(store, unit)
     store.write(READING, unit.reading_key, _reading(losses, stats, unreadable), {})
     if unreadable is not None:
         return Outcome(reason=unreadable.reason, place=unreadable.place)
-    return Outcome(differing=collected.differing)
+    return Outcome()
 
 
 def _reading(losses: LossLog, stats: PartStats, unreadable: ShardUnreadable | None) -> dict[str, object]:
     """Return what reading a part showed, as plain JSON values."""
     return {
         "records": stats.records,
-        "columns": sorted(hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:16] for name in stats.columns),
+        "columns": sorted(stats.columns),
         "reason": str(unreadable.reason) if unreadable else "",
         "place": unreadable.place if unreadable else "",
         "bad": {
@@ -295,7 +337,20 @@ def _complete(batch: DocBatch, encoder: Encoder | None) -> DocBatch:
 
 
 def _encoder(settings: ScanSettings) -> Encoder:
-    return _load_once(settings.tokenizer, settings.risks, settings.force_reference, settings.seed)
+    """Load the encoders once a process.
+
+    Raises:
+        StateFolderError: They cannot be loaded, which is no shard's fault.
+    """
+    try:
+        return _load_once(settings.tokenizer, settings.risks, settings.force_reference, settings.seed)
+    except MemoryError:
+        raise
+    except Exception as error:  # the libraries raise whatever they like
+        raise StateFolderError(
+            f"a worker cannot load the tokenizer {settings.tokenizer.name} ({_origin(error)})",
+            f"Expected it in {settings.state}; check that every worker can read that folder, then run again.",
+        ) from None
 
 
 @lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.kernels.duplicates import earlier_twins
-from dataaudit.link.keyed import key_matrix, read_keyed
+from dataaudit.link.keyed import DamagedRowsError, key_matrix, read_keyed
 
 COUNTS = pa.schema(
     [
@@ -24,7 +25,7 @@ COUNTS = pa.schema(
 MEMBERS = pa.schema(
     [("first_shard", pa.int32()), ("first_row", pa.int64()), ("shard", pa.int32()), ("row", pa.int64())]
 )
-LINK_FILES = pa.schema([("path", pa.string()), ("shard", pa.int32()), ("split", pa.int32()), ("first_row", pa.int64())])
+LINK_FILES = pa.schema([("path", pa.binary()), ("shard", pa.int32()), ("split", pa.int32()), ("first_row", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +42,29 @@ def link_exact(files: pa.Table, start: int, stop: int) -> ExactLink:
     """Join all documents whose key's first byte is in [start, stop).
 
     Args:
-        files: Of schema :data:`LINK_FILES`: a row for every part of every shard; a part that two shards share
-            (equal bytes) has a row for each.
+        files: Of schema :data:`LINK_FILES`: a row for every part of every shard, its path as the
+            file system's bytes; a part that two shards share (equal bytes) has a row for each.
         start: First value of the first byte.
         stop: Value after the last.
+
+    Raises:
+        DamagedRowsError: Files are absent or damaged; it names all of them.
     """
-    tables, places = [], []
+    tables, places, damaged = [], [], set()
+    known: dict[bytes, pa.Table] = {}
     for row in files.to_pylist():
-        table = read_keyed(Path(row["path"]), start, stop)
+        path = row["path"]
+        try:
+            table = known.get(path)
+            if table is None:
+                table = known[path] = read_keyed(Path(os.fsdecode(path)), start, stop)
+        except DamagedRowsError as error:
+            damaged.update(error.paths)
+            continue
         tables.append(table)
         places.append((table.num_rows, row["shard"], row["split"], row["first_row"]))
+    if damaged:
+        raise DamagedRowsError(*sorted(damaged))
     if not any(count for count, *_ in places):
         return ExactLink(COUNTS.empty_table(), MEMBERS.empty_table())
     merged = pa.concat_tables(tables)

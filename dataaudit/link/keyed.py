@@ -1,37 +1,57 @@
-"""Keyed rows of a sub-shard on disk: sorted by key, one Arrow record batch per first byte of the key.
+"""Keyed rows of a sub-shard on disk: sorted by key, in blocks of rows whose keys have one first byte.
 
-A link task that owns some first bytes reads only their batches of every file, so no shuffle is needed and
-memory is bounded by the rows of those bytes.
+A link task that owns some first bytes reads only their blocks of every file, so no shuffle is needed and
+memory is bounded by the rows of those bytes. Every block has its sha256 in the file's head, and so has the
+head itself: rows that were cut, flipped or lost are found out before they are counted.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 NUM_BYTES = 256
+_MAGIC = b"dataaudit keyed rows 1\n".ljust(24, b"\0")
+_ALIGN = 64
+_FIXED = _ALIGN
+"""Bytes before the head: magic, length of the head (8 bytes), sha256 of the head."""
+
+
+class DamagedRowsError(Exception):
+    """A file of keyed rows is absent, cut or altered.
+
+    Args:
+        paths: The files.
+    """
+
+    def __init__(self, *paths: str) -> None:
+        super().__init__(*paths)
+        self.paths = paths
 
 
 def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
     """Write keyed rows, the first column of ``schema`` being a fixed-size binary key."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.concat_tables([schema.empty_table(), *(part.select(schema.names) for part in tables)]).combine_chunks()
+    table = pa.concat_tables([schema.empty_table(), *(part.select(schema.names) for part in tables)])
     order = pc.sort_indices(table, sort_keys=[(schema.names[0], "ascending"), (schema.names[1], "ascending")])
-    table = table.take(order).combine_chunks()
-    bounds = np.searchsorted(first_bytes(table.column(0)), np.arange(NUM_BYTES + 1))
+    blocks, bodies = [], []
+    for value, body in _blocks(table.take(order)):
+        blocks.append([value, len(body), _short_digest(body)])
+        bodies.append(body)
+    head = orjson.dumps({"schema": schema.serialize().to_pybytes().hex(), "blocks": blocks})
+    fixed = _MAGIC + len(head).to_bytes(8, "little") + hashlib.sha256(head).digest()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            for value in range(NUM_BYTES):
-                piece = table.slice(int(bounds[value]), int(bounds[value + 1] - bounds[value]))
-                batches = piece.combine_chunks().to_batches()
-                writer.write_batch(batches[0] if batches else _no_rows(schema))
+        with temporary.open("wb") as sink:
+            sink.writelines([fixed, _padded(head), *bodies])
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -39,19 +59,28 @@ def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> No
 
 
 def read_keyed(path: Path, start: int, stop: int) -> pa.Table:
-    """Return the rows whose key's first byte is in [start, stop)."""
-    with pa.memory_map(str(path)) as source:
-        reader = pa.ipc.open_file(source)
-        batches = [reader.get_batch(value) for value in range(start, stop)]
-        return pa.Table.from_batches(batches, schema=reader.schema)
+    """Return the rows whose key's first byte is in [start, stop).
 
-
-def first_bytes(column: pa.ChunkedArray) -> np.ndarray:
-    """uint8[n] first byte of every key."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
-    return key_matrix(array)[:, 0]
+    Raises:
+        DamagedRowsError: The file is absent or damaged.
+    """
+    try:
+        with pa.OSFile(str(path), "rb") as source:
+            head, position = _head(path, source)
+            schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(head["schema"])))
+            wanted = [block for block in head["blocks"] if start <= block[0] < stop]
+            source.seek(position + sum(size for value, size, _ in head["blocks"] if value < start))
+            data = source.read_buffer(sum(size for _, size, _ in wanted))
+    except FileNotFoundError:
+        raise DamagedRowsError(str(path)) from None
+    batches, position = [], 0
+    for _, size, digest in wanted:
+        body = data.slice(position, min(size, data.size - position))
+        if _short_digest(memoryview(body)) != digest:
+            raise DamagedRowsError(str(path))
+        batches.append(pa.ipc.read_record_batch(body, schema))
+        position += size
+    return pa.Table.from_batches(batches, schema=schema)
 
 
 def key_matrix(array: pa.FixedSizeBinaryArray) -> np.ndarray:
@@ -63,5 +92,28 @@ def key_matrix(array: pa.FixedSizeBinaryArray) -> np.ndarray:
     return values[array.offset * width : (array.offset + len(array)) * width].reshape(-1, width)
 
 
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+def _blocks(table: pa.Table) -> Iterator[tuple[int, bytes]]:
+    """Yield (first byte, record batch as a message) of a sorted table; a first byte may have several."""
+    for batch in table.to_batches():
+        bounds = np.searchsorted(key_matrix(batch.column(0))[:, 0], np.arange(NUM_BYTES + 1))
+        for value in np.flatnonzero(np.diff(bounds)).tolist():
+            piece = batch.slice(int(bounds[value]), int(bounds[value + 1] - bounds[value]))
+            yield value, _padded(piece.serialize().to_pybytes())
+
+
+def _head(path: Path, source: pa.NativeFile) -> tuple[dict[str, list[list[int | str]]], int]:
+    """Return a file's head, checked, and where its first block begins."""
+    fixed = source.read(_FIXED)
+    length = int.from_bytes(fixed[len(_MAGIC) : len(_MAGIC) + 8], "little")
+    head = source.read(length) if fixed.startswith(_MAGIC) and length <= source.size() else b""
+    if hashlib.sha256(head).digest() != fixed[len(_MAGIC) + 8 :]:
+        raise DamagedRowsError(str(path))
+    return orjson.loads(head), _FIXED + length + -length % _ALIGN
+
+
+def _short_digest(body: bytes | memoryview) -> str:
+    return hashlib.sha256(body).hexdigest()[:32]
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % _ALIGN)

@@ -146,12 +146,12 @@ def lost(shards: Sequence[LostShard], heading: str, width: int) -> list[str]:
 
 
 def _why(shard: LostShard) -> str:
-    parts = []
-    for code, records in sorted(shard.reasons.items(), key=lambda item: (-item[1], item[0])):
-        known = f"{t.plural(records, 'record')}: " if records > 0 else ""
-        parts.append(f"{known}{code}")
+    """Return the reason that took the whole shard, then those that took records of it."""
     place = f" ({t.clean(shard.place, NAME_LIMIT)})" if shard.place else ""
-    return ", ".join(parts) + place if parts else shard.status
+    whole = [f"{code}{place}" for code, records in sorted(shard.reasons.items()) if records < 0]
+    some = [(records, code) for code, records in shard.reasons.items() if records >= 0]
+    parts = [f"{t.plural(records, 'record')} {code}" for records, code in sorted(some, reverse=True)]
+    return ", ".join(whole + parts) or shard.status
 
 
 def _counted(counted_by: dict[str, dict[str, int]]) -> str:

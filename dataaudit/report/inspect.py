@@ -127,7 +127,7 @@ def _row(manifest: Manifest, shard: dict[str, Any], row: int, names: _Names) -> 
         "bad": [loss["reason"] for loss in listed],
         "bad_meaning": [loss["meaning"] for loss in listed],
         "bad_records_not_listed": unlisted,
-        "in_metrics": None if unlisted and not listed else not unread and not listed and row < shard["rows"],
+        "in_metrics": _in_metrics(shard, row, unread=unread, listed=bool(listed), unlisted=unlisted),
         "groups": _groups(manifest, shard["shard"], row, names),
     }  # fmt: skip
 
@@ -135,6 +135,13 @@ def _row(manifest: Manifest, shard: dict[str, Any], row: int, names: _Names) -> 
 def _exists(row: int, rows: int, *, unread: bool) -> bool | None:
     """Tell whether a shard has such a row; None when that is not known."""
     return True if row < rows else None if unread else False
+
+
+def _in_metrics(shard: dict[str, Any], row: int, *, unread: bool, listed: bool, unlisted: int) -> bool | None:
+    """Tell whether a row is in the numbers; None when it may be a bad record whose place is not listed."""
+    if unread or listed or row >= shard["rows"]:
+        return False
+    return None if unlisted else True
 
 
 def _groups(manifest: Manifest, shard: int, row: int, names: _Names) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from dataaudit.report.layout import (
 )
 
 _SOURCES = 10
-_LOSSES = 20
+_PLACES = 10
 
 
 def render_shard(value: dict[str, Any], folder: Path) -> str:
@@ -138,22 +138,27 @@ def _sources(sources: list[dict[str, Any]], tokens: int, width: int) -> list[str
 
 
 def _losses(losses: list[dict[str, Any]], width: int) -> list[str]:
-    columns = [
-        word_column("reason"), word_column("place"), number_column("records"), number_column("bytes"),
-        name_column("meaning"),
-    ]  # fmt: skip
-    rows = [
-        [
-            t.clean(loss["reason"]), t.clean(loss["place"]) or "the whole shard",
-            "not known" if loss["records"] < 0 else t.count(loss["records"]), t.count(loss["bytes"]),
-            loss["meaning"],
-        ]
-        for loss in losses[:_LOSSES]
-    ]  # fmt: skip
-    lines = table(columns, rows, width)
-    if len(losses) > _LOSSES:
-        lines += prose(f"and {t.plural(len(losses) - _LOSSES, 'more line')}; --json lists all", width)
-    return section("Lost", lines)
+    """Return a row for each reason, its places together."""
+    columns = [word_column("reason"), number_column("records"), number_column("bytes"), name_column("where")]
+    by_reason: dict[str, list[dict[str, Any]]] = {}
+    for loss in losses:
+        by_reason.setdefault(loss["reason"], []).append(loss)
+    rows = []
+    for code, held in by_reason.items():
+        whole = any(loss["records"] < 0 for loss in held)
+        records = "not known" if whole else t.count(sum(loss["records"] for loss in held))
+        rows.append([t.clean(code), records, t.count(sum(loss["bytes"] for loss in held)), _places(held)])
+    meanings = [(t.clean(code), held[0]["meaning"]) for code, held in by_reason.items()]
+    return section("Lost", [*table(columns, rows, width), *facts(meanings, width)])
+
+
+def _places(losses: list[dict[str, Any]]) -> str:
+    """Return the places of one reason, records as numbers after each other."""
+    numbers = [loss["place"].removeprefix("record ") for loss in losses if loss["place"].startswith("record ")]
+    others = [t.clean(loss["place"]) or "the whole shard" for loss in losses if not loss["place"].startswith("record ")]
+    more = f" and {len(numbers) - _PLACES} more" if len(numbers) > _PLACES else ""
+    listed = [f"record {', '.join(map(t.clean, numbers[:_PLACES]))}{more}"] if numbers else []
+    return "; ".join(listed + others)
 
 
 def _duplicates(kind: str, found: dict[str, Any], width: int) -> list[str]:

@@ -44,8 +44,8 @@ REASONS: dict[str, str] = {
 STATUSES: dict[str, str] = {
     "ok": "read as a whole",
     "partial": "read, without its bad records",
-    "quarantined": "not read: nothing of it can be trusted",
-    "skipped": "not read: by its name or place",
+    "quarantined": "in no number: it cannot be read, or too much of it is bad",
+    "skipped": "in no number: its name or place says that it is not to be read",
 }
 
 ENCODERS: dict[str, str] = {

@@ -152,13 +152,12 @@ def lost_shards(manifest: Manifest) -> list[LostShard]:
         return []
     ledger = manifest.table("ledger")
     reasons: dict[int, dict[str, int]] = {}
-    places: dict[int, str] = {}
-    for loss in ledger.to_pylist():
-        known = reasons.setdefault(loss["shard"], {})
-        earlier = known.get(loss["reason"], 0)
-        known[loss["reason"]] = -1 if -1 in (earlier, loss["records"]) else earlier + loss["records"]
-        if loss["records"] == -1:
-            places[loss["shard"]] = loss["place"]
+    counts = ledger.group_by(["shard", "reason"]).aggregate([("records", "sum"), ("records", "min")])
+    for loss in counts.to_pylist():
+        known = loss["records_sum"] if loss["records_min"] >= 0 else -1
+        reasons.setdefault(loss["shard"], {})[loss["reason"]] = known
+    whole = ledger.filter(pc.less(ledger["records"], 0))
+    places = dict(zip(whole["shard"].to_pylist(), whole["place"].to_pylist(), strict=True))
     return [LostShard(**row, reasons=reasons.get(row["shard"], {}), place=places.get(row["shard"], "")) for row in rows]
 
 

@@ -13,6 +13,19 @@ from dataaudit.engine.keys import NUMERIC_LIBRARIES
 from dataaudit.errors import ExitCode, TokenizerError
 
 
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    """The default vocabulary, loaded once."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    return doctor.resolve_tokenizer(None, base_dir=folder, cache_dir=folder)
+
+
+@pytest.fixture
+def loaded(monkeypatch, vocabulary):
+    """Loading it takes half a second: once is enough."""
+    monkeypatch.setattr(doctor, "resolve_tokenizer", lambda spec, **_: vocabulary)
+
+
 @pytest.fixture
 def sound(monkeypatch):
     """The check of the encoders takes seconds and has tests of its own: here it finds nothing."""
@@ -44,7 +57,7 @@ def test_this_installation_is_sound(tmp_path, sound):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_optional_package_is_named_with_the_command_that_installs_it(tmp_path, sound, monkeypatch):
+def test_an_optional_package_is_named_with_the_command_that_installs_it(tmp_path, sound, loaded, monkeypatch):
     """What is missing costs no exit code."""
 
     def without(name):
@@ -62,7 +75,7 @@ def test_an_optional_package_is_named_with_the_command_that_installs_it(tmp_path
 
 
 @pytest.mark.parametrize(("found", "says"), [(None, "not installed"), ("0.0.1", "0.0.1 is installed, >=22 is needed")])
-def test_a_broken_requirement_is_exit_code_2(tmp_path, sound, monkeypatch, found, says):
+def test_a_broken_requirement_is_exit_code_2(tmp_path, sound, loaded, monkeypatch, found, says):
     """A base library that is absent or too old is named with what to do."""
 
     def other(name):
@@ -79,7 +92,7 @@ def test_a_broken_requirement_is_exit_code_2(tmp_path, sound, monkeypatch, found
     assert "pip install 'pyarrow>=22'" in checks["pyarrow"]["advice"]
 
 
-def test_a_library_that_cannot_be_imported_is_broken(tmp_path, sound, monkeypatch):
+def test_a_library_that_cannot_be_imported_is_broken(tmp_path, sound, loaded, monkeypatch):
     """Being installed is not enough."""
 
     def failing(name):
@@ -106,7 +119,7 @@ def test_a_default_tokenizer_that_does_not_load_is_broken(tmp_path, sound, monke
     }  # fmt: skip
 
 
-def test_an_encoder_that_is_not_trusted_is_said_and_is_no_fault(tmp_path, monkeypatch):
+def test_an_encoder_that_is_not_trusted_is_said_and_is_no_fault(tmp_path, loaded, monkeypatch):
     """The slow path counts right: a note, not a broken requirement."""
     slow = Risks(supported=False, reason="unsupported_model")
     monkeypatch.setattr(doctor, "inspect_risks", lambda file, cache_dir: slow)
@@ -116,21 +129,19 @@ def test_an_encoder_that_is_not_trusted_is_said_and_is_no_fault(tmp_path, monkey
     assert "cannot load this model" in checks["encoder"]["found"]
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path, sound, monkeypatch):
-    """The state folder's file system is really tried."""
+def test_a_folder_that_cannot_be_written_is_said(tmp_path, monkeypatch):
+    """The file system that the state folder will lie on is really tried."""
+    tried = []
 
-    def refused(**_):
+    def refused(**where):
+        tried.append(where["dir"])
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(doctor.tempfile, "mkdtemp", refused)
-    (check,) = [check for check in _disk(tmp_path, monkeypatch, refused) if check.name == "writable"]
+    monkeypatch.setattr(doctor.tempfile, "TemporaryDirectory", refused)
+    (check,) = [check for check in doctor._disk(tmp_path / "not/there/yet") if check.name == "writable"]
+    assert tried == [tmp_path]
     assert "Permission denied" in check.found
     assert "--state" in check.advice
-
-
-def _disk(tmp_path, monkeypatch, refused):
-    monkeypatch.setattr(doctor.tempfile, "TemporaryDirectory", refused)
-    return list(doctor._disk(tmp_path / "not/there/yet"))
 
 
 def test_a_file_system_without_exchange_is_told(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from dataaudit.manifest.tables import TABLES, TableSpec
 
 Row = dict[str, Any]
 NAMES = {"int32": "<i", "int64": "<q", "double": "<d", "bool": "<?"}
-FEW = settings(max_examples=20, deadline=None)
+FEW = settings(max_examples=15, deadline=None)
 
 
 # The slow twin: plain Python over lists of dictionaries.

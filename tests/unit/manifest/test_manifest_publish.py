@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from faults import FaultyDisk, Killed
+from manifest_faults import FaultyDisk, Killed
 
 from dataaudit.errors import ManifestError
 from dataaudit.manifest import replace
@@ -275,6 +276,25 @@ class TestReaderAcrossAPublish:
         publish(target, *two[1])
         with pytest.raises(ManifestError, match="was replaced while it was read"):
             loaded.table("shards")
+
+    def test_a_table_read_between_two_changes_is_read_again(self, tmp_path, monkeypatch, two):
+        """When another manifest comes and the first returns during a read, the first one's table is given."""
+        target = tmp_path / "manifest"
+        publish(target, *two[0])
+        loaded = load_manifest(target)
+        opened = pq.ParquetFile
+        turns = iter([1])
+
+        def disturbed(path: Path, **options: object) -> pq.ParquetFile:
+            if next(turns, None) is None:
+                return opened(path, **options)
+            publish(target, *two[1])
+            file = opened(path, **options)
+            publish(target, *two[0])
+            return file
+
+        monkeypatch.setattr(pq, "ParquetFile", disturbed)
+        assert loaded.table("hotspots").num_rows == loaded.core.tables["hotspots"].rows == 1
 
 
 def a_file(tmp_path: Path) -> Path:

@@ -19,10 +19,13 @@ def folder(tmp_path_factory):
         shard("val/x.jsonl"), shard("bad.jsonl", status="partial", reason="invalid_json", bad=25, documents=75),
         shard("gone.gz", status="quarantined", reason="truncated_stream", size=99, sha256=""),
         shard("x.jsonl", split="val", documents=30), shard("z.jsonl", split="val"),
+        shard("zz.jsonl", split="val", status="quarantined", reason="too_many_bad_records", rows=6, bad=3),
     ]  # fmt: skip
     ledger = [
         (4, "invalid_json", "record 9", 1, 5), (4, "invalid_json", "record 30", 1, 5),
-        (4, "invalid_json", "further records", 23, 50), (5, "truncated_stream", "after record 3", -1, 99),
+        (4, "invalid_json", "further records", 23, 50), (8, "too_many_bad_records", "", -1, 50),
+        (8, "invalid_json", "record 1", 1, 5), (8, "invalid_json", "further records", 2, 5),
+        (5, "truncated_stream", "after record 3", -1, 99),
     ]  # fmt: skip
     clusters = [("exact", 0, 0, 1, True), *(("exact", 0, 6, row, False) for row in range(15)),
                 ("exact", 1, 0, 2, True), ("exact", 1, 0, 3, False), ("exact", 1, 7, 0, False)]  # fmt: skip
@@ -74,8 +77,8 @@ def test_an_ambiguous_place_lists_its_meanings(folder, place, choices):
 
 @pytest.mark.parametrize(
     ("place", "hint"),
-    [("99", "0 to 7"), ("jsonl", "a.jsonl"), ("bda.jsonl", "bad.jsonl"), ("", "0 to 7"), (":", "0 to 7"),
-     ("-1", "0 to 7"), ("9" * 30, "0 to 7"), ("\u0663", "0 to 7"), ("\x1b[2J", "0 to 7")],
+    [("99", "0 to 8"), ("jsonl", "a.jsonl"), ("bda.jsonl", "bad.jsonl"), ("", "0 to 8"), (":", "0 to 8"),
+     ("-1", "0 to 8"), ("9" * 30, "0 to 8"), ("\u0663", "0 to 8"), ("\x1b[2J", "0 to 8")],
 )  # fmt: skip
 def test_an_unknown_shard_is_answered_with_what_there_is(folder, place, hint):
     """The range of ordinals and similar names are shown."""
@@ -128,7 +131,11 @@ def test_a_duplicate_names_the_one_that_is_kept_and_ten_others(folder):
         ("0:20", False, False, "does not exist: the shard has 20 rows"),
         ("4:9", True, False, "a bad record, not in any number (invalid_json"),
         ("4:10", True, None, "unless it is one of 23 bad records"),
+        ("4:100", False, False, "does not exist: the shard has 100 rows"),
         ("5:1", None, False, "not known: the shard was not read"),
+        ("8:1", True, False, "a bad record, not in any number (invalid_json"),
+        ("8:5", True, False, "not in any number: the shard was left out as a whole"),
+        ("8:6", None, False, "not known: the shard was not read"),
     ],
 )
 def test_a_row_says_whether_it_exists_and_is_in_the_numbers(folder, place, exists, in_metrics, says):

@@ -46,7 +46,7 @@ def test_the_overview_holds_the_facts(folder):
     for expected in (
         "made 1.0.0", _id(folder), "55,963,661", "Held out: val.", "Sources of train", "Sources of val",
         "not_parquet  the file has no readable Parquet footer", "1.2 kB",
-        "3 records: invalid_json", "unread: 1,234 stored bytes (1.2 kB)",
+        "3 records invalid_json", "unread: 1,234 stored bytes (1.2 kB)",
     ):  # fmt: skip
         assert expected in shown, expected
     outliers = shown.split("Shards over 6 robust sd")[1].split("\n\n")[0]

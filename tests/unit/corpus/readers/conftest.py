@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.loss import LossLog, ShardUnreadable
+from dataaudit.corpus.readers import Part, PartStats, ReadRequest, plan_parts, read_part
+
+_PREAMBLE = """
+import re, sys
+from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.loss import LossLog
+from dataaudit.corpus.readers import Part, PartStats, ReadRequest, read_part
+
+def resident(name):
+    return int(re.search(name + r":\\s+(\\d+) kB", open("/proc/self/status").read())[1]) * 1024
+
+def read(path, format, compression, max_record_bytes=1 << 26):
+    losses, stats = LossLog(), PartStats()
+    fields = FieldRule(text="text", source_column=None, source_constant="s", max_record_bytes=max_record_bytes)
+    request = ReadRequest(path=path, format=format, compression=compression, part=Part(0, 1), fields=fields,
+                          batch_bytes=4 << 20)
+    return sum(int(batch.num_bytes().sum()) for batch in read_part(request, losses, stats)), losses
+
+open("/proc/self/clear_refs", "w").write("5")  # the peak starts anew
+before = resident("VmRSS")
+"""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What reading a whole file, part by part, gave; rows are numbered within the file."""
+
+    documents: list[tuple[int, str, str]] = field(default_factory=list)
+    """(row, text, source) of each document."""
+    bad: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """(row, bytes) of each bad record by reason."""
+    records: int = 0
+    batches: list[int] = field(default_factory=list)
+    """Text bytes of each batch."""
+    columns: set[str] = field(default_factory=set)
+    failure: tuple[str, str] | None = None
+    """Reason and place, when the file cannot be read."""
+
+
+@pytest.fixture(scope="session")
+def read() -> Callable[..., Reading]:
+    """Reads a file as the engine does: part after part, rows numbered on."""
+
+    def read_all(
+        path: Path,
+        format_: str = "jsonl",
+        compression: str = "none",
+        *,
+        text: str = "text",
+        source: str | None = None,
+        part_bytes: int = 1 << 40,
+        batch_bytes: int = 1 << 20,
+        max_record_bytes: int = 1 << 26,
+        parts: Sequence[Part] | None = None,
+    ) -> Reading:
+        reading = Reading()
+        fields = FieldRule(
+            text=text, source_column=source, source_constant="constant", max_record_bytes=max_record_bytes
+        )
+        try:
+            for part in parts or plan_parts(str(path), format_, compression, path.stat().st_size, part_bytes):
+                losses, stats = LossLog(), PartStats()
+                request = ReadRequest(
+                    path=str(path), format=format_, compression=compression, part=part, fields=fields,
+                    batch_bytes=batch_bytes,
+                )  # fmt: skip
+                for batch in read_part(request, losses, stats):
+                    batch.texts.validate(full=True)
+                    assert batch.texts.null_count == 0
+                    assert batch.byte_offsets()[0] == 0
+                    texts, sources = batch.texts.to_pylist(), batch.sources().to_pylist()
+                    rows = (batch.rows + reading.records).tolist()
+                    reading.documents += zip(rows, texts, sources, strict=True)
+                    reading.batches.append(int(batch.num_bytes().sum()))
+                for reason, places in losses.places.items():
+                    assert losses.records[reason] >= len(places)
+                    listed = reading.bad.setdefault(str(reason), [])
+                    listed += [(row + reading.records, size) for row, size in places]
+                reading.records += stats.records
+                reading.columns |= stats.columns
+        except ShardUnreadable as error:
+            reading.failure = (str(error.reason), error.place)
+        return reading
+
+    return read_all
+
+
+@pytest.fixture(scope="session")
+def peak_bytes() -> Callable[..., tuple[int, str]]:
+    """Runs code in a fresh process; returns by how many bytes its memory grew at the most, and what it printed."""
+
+    def run(code: str, *arguments: str) -> tuple[int, str]:
+        script = _PREAMBLE + code + "\nprint(resident('VmHWM') - before)"
+        done = subprocess.run(
+            [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True, timeout=120
+        )
+        *printed, growth = done.stdout.splitlines()
+        return int(growth), "\n".join(printed)
+
+    return run

@@ -1,0 +1,238 @@
+"""The reader of JSON lines against a slow twin: the whole file at once, split, parsed by the standard library."""
+
+from __future__ import annotations
+
+import json
+import math
+from unittest import mock
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dataaudit.corpus.readers import Part, jsonl, plan_parts
+
+BOM = b"\xef\xbb\xbf"
+
+
+def twin_parse(line: bytes):
+    """A JSON value by the standard library, made as strict as JSON is; ValueError when it is none."""
+
+    def pairs(items):
+        for name, value in items:
+            name.encode()
+            if isinstance(value, str):
+                value.encode()
+        return dict(items)
+
+    def number(digits):
+        value = float(digits)
+        if not math.isfinite(value):
+            raise ValueError(digits)
+        return value
+
+    def refuse(name):
+        raise ValueError(name)
+
+    value = json.loads(
+        line.decode(), object_pairs_hook=pairs, parse_float=number, parse_int=number, parse_constant=refuse
+    )
+    json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def twin_look_up(record, path):
+    if path in record:
+        return record[path]
+    for name in path.split("."):
+        if not isinstance(record, dict) or name not in record:
+            return None
+        record = record[name]
+    return record
+
+
+def twin_read(data: bytes, text: str, source: str | None, max_record_bytes: int):
+    """Returns (documents, bad records by reason, number of records)."""
+    documents, bad, row = [], {}, 0
+    for line in data.removeprefix(BOM).split(b"\n"):
+        if len(line) <= max_record_bytes and not line.strip(b" \t\r\n"):
+            continue
+        reason = found = name = None
+        if len(line) > max_record_bytes:
+            reason = "oversize_record"
+        else:
+            try:
+                record = twin_parse(line)
+            except UnicodeDecodeError:
+                reason = "invalid_utf8"
+            except ValueError:
+                reason = "invalid_json"
+            else:
+                if not isinstance(record, dict):
+                    reason = "not_an_object"
+                elif not isinstance(found := twin_look_up(record, text), str):
+                    reason = "text_missing" if found is None else "type_mismatch"
+                elif source is None:
+                    name = "constant"
+                elif not isinstance(name := twin_look_up(record, source), str | None):
+                    reason = "source_type_mismatch"
+                else:
+                    name = "(none)" if name is None else name
+        if reason is None:
+            documents.append((row, found, name))
+        else:
+            bad.setdefault(reason, []).append((row, len(line)))
+        row += 1
+    return documents, bad, row
+
+
+words = st.one_of(st.text(max_size=8), st.sampled_from(["", "\u00e9\u4e2d\U0001f600", "a\x00b", "\u2028", "\x85"]))
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=5,
+)
+names = st.sampled_from(["text", "source", "meta", "meta.text", "other"])
+records = st.dictionaries(names, values | st.fixed_dictionaries({"text": words, "source": words | st.none()}))
+good = st.fixed_dictionaries({"text": words}, optional={"source": words | st.none(), "meta": values})
+encoded = st.builds(
+    lambda value, ascii_only, gap: gap + json.dumps(value, ensure_ascii=ascii_only).encode() + gap,
+    good | records | values,
+    st.booleans(),
+    st.sampled_from([b"", b" ", b"\t", b"\r"]),
+)
+ODD_LINES = [
+    b"", b"   ", b"\r", b"\t \r", b"\x0b", b"\x00", b"{}", b"[]", b"null", b"1", b'"text"', b"nul",
+    b'{"text": NaN}', b'{"text": "a", "n": Infinity}', b'{"text": "\\ud800"}', b'{"text": "\\ud83d\\ude00"}',
+    b'{"\\udc00": 1, "text": "a"}', b'{"text": "\xed\xa0\x80"}', b'{"text": "\xff"}', b'{"text": "\xc3',
+    b'{"text": "a", "text": "b"}', b'{"text": "\\ud800", "text": "b"}', b'{"text": "a"} {"text": "b"}',
+    b'{"text": 12}', b'{"text": "a", "source": 3}', b'{"text": "a\x01b"}', b'{"text": "a", "n": 1e999}',
+    b'{"text": "a", "n": ' + b"9" * 400 + b"}", b'{"text": "' + b"x" * 300 + b'"}', b"x" * 90, BOM + b"{}",
+    b'{"text": "a", "n": 018446744073709551616}', b'{"text": "a", "n": 18446744073709551616}', b'{"text": "a",}',
+    b'{"meta": {"text": "inner", "source": "web"}, "text": null}', b'{"meta": [{"text": "in a list"}]}',
+]  # fmt: skip
+lines = encoded | st.sampled_from(ODD_LINES) | st.binary(max_size=6).filter(lambda line: b"\n" not in line)
+files = st.builds(
+    lambda mark, found, end, final: mark + end.join(found) + (end if final else b""),
+    st.sampled_from([b"", b"", b"", BOM, BOM[:2]]),
+    st.lists(lines, max_size=12),
+    st.sampled_from([b"\n", b"\n", b"\r\n", b"\n\n"]),
+    st.booleans(),
+)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return tmp_path_factory.mktemp("jsonl") / "shard.jsonl"
+
+
+@given(
+    data=files,
+    part_bytes=st.integers(1, 400),
+    block_bytes=st.sampled_from([1, 2, 3, 7, 64, 1 << 20]),
+    batch_bytes=st.sampled_from([1, 50, 1 << 20]),
+    max_record_bytes=st.sampled_from([0, 5, 40, 64, 1 << 20]),
+    text=st.sampled_from(["text", "meta.text", "meta"]),
+    source=st.sampled_from([None, "source", "meta.source"]),
+)
+@example(
+    data=BOM + b'{"text":"a"}\n{"text":"b"}\n', part_bytes=1, block_bytes=1, batch_bytes=1,
+    max_record_bytes=99, text="text", source=None,
+)  # fmt: skip
+@settings(max_examples=400, deadline=None)
+def test_any_cut_gives_the_documents_of_the_slow_twin(
+    read, file, data, part_bytes, block_bytes, batch_bytes, max_record_bytes, text, source
+):
+    """Whatever the size of parts, blocks and batches, all parts together give what the twin gives."""
+    file.write_bytes(data)
+    with mock.patch.object(jsonl, "_BLOCK_BYTES", block_bytes):
+        reading = read(
+            file, text=text, source=source, part_bytes=part_bytes, batch_bytes=batch_bytes,
+            max_record_bytes=max_record_bytes,
+        )  # fmt: skip
+    documents, bad, num_records = twin_read(data, text, source, max_record_bytes)
+    assert reading.failure is None
+    assert reading.documents == documents
+    assert reading.records == num_records
+    assert reading.bad == bad
+
+
+@given(size=st.integers(0, 10_000), part_bytes=st.integers(1, 12_000))
+@settings(max_examples=200, deadline=None)
+def test_parts_cover_a_plain_file_without_overlap(size, part_bytes):
+    """Every byte of a plain file lies in exactly one part, and none is empty but that of an empty file."""
+    parts = plan_parts("unused", "jsonl", "none", size, part_bytes)
+    assert [part.start for part in parts] == [0, *(part.stop for part in parts[:-1])]
+    assert parts[-1].stop == size
+    assert all(0 < part.stop - part.start <= part_bytes for part in parts) or size == 0
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_compressed_file_is_one_part(compression):
+    """A compressed stream can only be read from its start, so it is never cut."""
+    assert plan_parts("unused", "jsonl", compression, 1000, 10) == [Part(0, 1000)]
+
+
+@pytest.mark.parametrize("block_bytes", [1 << 20, 5])
+@pytest.mark.parametrize("cut", range(1, 27))
+def test_a_cut_before_at_or_after_a_newline_loses_and_repeats_nothing(read, file, monkeypatch, block_bytes, cut):
+    """Two parts that meet at any byte around a line's end read each line once."""
+    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", block_bytes)
+    data = b'{"text":"a"}\n{"text":"b"}\n'
+    file.write_bytes(data)
+    reading = read(file, parts=[Part(0, cut), Part(cut, len(data))])
+    assert reading.documents == [(0, "a", "constant"), (1, "b", "constant")]
+
+
+def test_many_parts_inside_one_long_line_read_no_more_than_their_own_bytes(read, file, monkeypatch):
+    """A part in which no line begins does not read the rest of a long line, so the work stays linear."""
+    read_bytes = 0
+    plain_read = jsonl.ByteStream.read
+
+    def counted(stream, num_bytes):
+        nonlocal read_bytes
+        block = plain_read(stream, num_bytes)
+        read_bytes += len(block)
+        return block
+
+    monkeypatch.setattr(jsonl.ByteStream, "read", counted)
+    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", 1_000)
+    file.write_bytes(b"x" * 1_000_000 + b'\n{"text":"after"}\n')
+    reading = read(file, part_bytes=10_000, max_record_bytes=5_000)
+    assert reading.bad == {"oversize_record": [(0, 1_000_000)]}
+    assert reading.documents == [(1, "after", "constant")]
+    assert read_bytes < 2_500_000
+
+
+@pytest.mark.parametrize("depth", [1_000, 100_000])
+def test_deep_nesting_is_read_or_refused_but_never_a_crash(read, file, depth):
+    """Nesting beyond the parser's limit is a bad record like any other."""
+    file.write_bytes(b'{"text":"a","deep":' + b"[" * depth + b"]" * depth + b'}\n{"text":"b"}\n')
+    reading = read(file)
+    assert [text for _, text, _ in reading.documents] == (["a", "b"] if depth == 1_000 else ["b"])
+    assert list(reading.bad) == ([] if depth == 1_000 else ["invalid_json"])
+
+
+def test_an_empty_file_has_no_records(read, file):
+    """A shard without bytes is valid and empty."""
+    file.write_bytes(b"")
+    reading = read(file)
+    assert (reading.failure, reading.records, reading.documents) == (None, 0, [])
+
+
+def test_batches_hold_about_batch_bytes(read, file):
+    """A batch is closed by the line that fills it, so it exceeds the limit by one line at most."""
+    file.write_bytes(b'{"text":"%s"}\n' % (b"x" * 100) * 1_000)
+    reading = read(file, batch_bytes=1_000)
+    assert sum(reading.batches) == 100_000
+    assert max(reading.batches) <= 1_000 + 112
+
+
+def test_columns_are_those_of_any_record_for_any_cut(read, file):
+    """The columns that are seen do not depend on how a file is cut."""
+    file.write_bytes(b"".join(b'{"text":"a","key%d":1}\n' % number for number in range(6_000)))
+    whole = read(file)
+    parts = read(file, part_bytes=9_999)
+    smallest = sorted(parts.columns)[: len(whole.columns)]
+    assert len(whole.columns) == 4_096
+    assert set(smallest) == whole.columns

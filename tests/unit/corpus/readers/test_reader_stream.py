@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import gzip
+import struct
+
+import pytest
+
+from dataaudit.corpus.readers import jsonl, stream
+from dataaudit.corpus.readers.stream import zstd
+
+LINES = b'{"text":"one"}\n{"text":"two"}\n{"text":"thr\xc3\xa9e"}\n'
+SKIPPABLE = struct.pack("<II", 0x184D2A50, 3) + b"abc"
+TEXTS = ["one", "two", "thr\u00e9e"]
+
+
+def _zstd(data: bytes) -> bytes:
+    return zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})
+
+
+def _long_window() -> bytes:
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 28})
+    return compressor.compress(LINES, mode=compressor.FLUSH_BLOCK) + compressor.flush()
+
+
+def _flipped(data: bytes, index: int) -> bytes:
+    return data[:index] + bytes([data[index] ^ 0x40]) + data[index + 1 :]
+
+
+GZIP, ZSTD = gzip.compress(LINES, mtime=0), _zstd(LINES)
+HALVES = (LINES[:20], LINES[20:])
+
+WHOLE = {
+    "gzip": ("gzip", GZIP),
+    "gzip, two members that meet inside a line": ("gzip", b"".join(map(gzip.compress, HALVES))),
+    "gzip, an empty member": ("gzip", gzip.compress(b"") + GZIP),
+    "gzip, zero padding": ("gzip", GZIP + bytes(512)),
+    "zstd": ("zstd", ZSTD),
+    "zstd, two frames that meet inside a line": ("zstd", b"".join(map(_zstd, HALVES))),
+    "zstd, an empty frame": ("zstd", _zstd(b"") + ZSTD),
+    "zstd, skippable frames around": ("zstd", SKIPPABLE + ZSTD + SKIPPABLE),
+    "zstd, byte order mark": ("zstd", _zstd(b"\xef\xbb\xbf" + LINES)),
+}
+DAMAGED = {
+    "gzip, no bytes": ("gzip", b"", "truncated_stream"),
+    "gzip, ends before its trailer": ("gzip", GZIP[:-3], "truncated_stream"),
+    "gzip, ends in its data": ("gzip", GZIP[:25], "truncated_stream"),
+    "gzip, ends in its header": ("gzip", GZIP[:5], "truncated_stream"),
+    "gzip, second member truncated": ("gzip", GZIP + GZIP[:-9], "truncated_stream"),
+    "gzip, junk behind": ("gzip", GZIP + b"junk", "corrupt_stream"),
+    "gzip, wrong checksum": ("gzip", _flipped(GZIP, len(GZIP) - 6), "corrupt_stream"),
+    "gzip, wrong length": ("gzip", _flipped(GZIP, len(GZIP) - 1), "corrupt_stream"),
+    "gzip, no gzip": ("gzip", LINES, "corrupt_stream"),
+    "gzip, is zstd": ("gzip", ZSTD, "corrupt_stream"),
+    "gzip, unknown method": ("gzip", GZIP[:2] + b"\x07" + GZIP[3:], "corrupt_stream"),
+    "zstd, no bytes": ("zstd", b"", "truncated_stream"),
+    "zstd, ends in its data": ("zstd", ZSTD[:-9], "truncated_stream"),
+    "zstd, ends before its checksum": ("zstd", ZSTD[:-4], "truncated_stream"),
+    "zstd, ends in its header": ("zstd", ZSTD[:3], "truncated_stream"),
+    "zstd, second frame truncated in its magic number": ("zstd", ZSTD + ZSTD[:2], "truncated_stream"),
+    "zstd, second frame truncated": ("zstd", ZSTD + ZSTD[:-5], "truncated_stream"),
+    "zstd, skippable frame truncated": ("zstd", ZSTD + SKIPPABLE[:-1], "truncated_stream"),
+    "zstd, junk behind": ("zstd", ZSTD + b"junkjunk", "corrupt_stream"),
+    "zstd, zeros behind": ("zstd", ZSTD + bytes(8), "corrupt_stream"),
+    "zstd, wrong checksum": ("zstd", _flipped(ZSTD, len(ZSTD) - 1), "corrupt_stream"),
+    "zstd, no zstd": ("zstd", LINES, "corrupt_stream"),
+    "zstd, is gzip": ("zstd", GZIP, "corrupt_stream"),
+    "zstd, window of 256 MiB": ("zstd", _long_window(), "window_too_large"),
+}
+
+
+@pytest.fixture(params=[1 << 20, 4], ids=["large blocks", "tiny blocks"], autouse=True)
+def _block_bytes(request, monkeypatch):
+    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", request.param)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_member_and_frame_is_read(read, tmp_path, name):
+    """Members, frames, empty ones, padding and skippable frames make one stream of lines."""
+    compression, data = WHOLE[name]
+    file = tmp_path / "shard"
+    file.write_bytes(data)
+    reading = read(file, compression=compression)
+    assert reading.failure is None
+    assert [text for _, text, _ in reading.documents] == TEXTS
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damage_makes_the_shard_unreadable_with_its_reason(read, tmp_path, name):
+    """A truncated, damaged or foreign stream is a loss with its own reason and a place, never an exception."""
+    compression, data, reason = DAMAGED[name]
+    file = tmp_path / "shard"
+    file.write_bytes(data)
+    reading = read(file, compression=compression)
+    assert reading.failure is not None
+    assert reading.failure[0] == reason
+    assert reading.failure[1].startswith("after ")
+
+
+@pytest.mark.parametrize(("compression", "data"), [("gzip", GZIP), ("zstd", ZSTD)], ids=["gzip", "zstd"])
+def test_no_truncation_goes_unseen(read, tmp_path, compression, data):
+    """A stream that is cut at any byte is reported, whatever was read before the cut."""
+    file = tmp_path / "shard"
+    for stop in range(len(data)):
+        file.write_bytes(data[:stop])
+        reading = read(file, compression=compression)
+        assert reading.failure is not None, stop
+        assert reading.failure[0] in {"truncated_stream", "corrupt_stream"}, stop
+
+
+def test_a_bomb_is_stopped(read, tmp_path, monkeypatch):
+    """A file that holds far more than its size is refused before it is read to its end."""
+    monkeypatch.setattr(stream, "FREE_EXPANSION_BYTES", 1_000)
+    monkeypatch.setattr(stream, "MAX_EXPANSION", 10)
+    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", 1_000)
+    file = tmp_path / "shard"
+    file.write_bytes(_zstd(b'{"text":"a"}\n' * 100_000))
+    reading = read(file, compression="zstd")
+    assert reading.failure is not None
+    assert reading.failure[0] == "expansion_too_large"
+    assert reading.records < 1_000
+
+
+def test_a_plain_file_is_never_a_bomb(read, tmp_path, monkeypatch):
+    """The limit on expansion is for compressed files alone."""
+    monkeypatch.setattr(stream, "FREE_EXPANSION_BYTES", 0)
+    monkeypatch.setattr(stream, "MAX_EXPANSION", 0)
+    file = tmp_path / "shard"
+    file.write_bytes(LINES)
+    assert len(read(file).documents) == 3

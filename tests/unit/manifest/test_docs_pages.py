@@ -1,0 +1,290 @@
+"""The reference pages say what the code does: tables, keys, codes, names; and their examples run."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "golden"))
+import make_format_page
+
+from dataaudit.config import AuditConfig, SourceRule, parse_config
+from dataaudit.corpus.infer import infer_source, infer_splits, infer_text
+from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.shards import discover
+from dataaudit.errors import ConfigError
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.verify import verify
+from dataaudit.stages import STAGES
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden" / "manifest"
+
+
+def page(name: str) -> str:
+    """Return a page's text."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the cells of all rows of Markdown tables, heads and rules left out."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+    return [row for row in cells if row[0].startswith("`")]
+
+
+def code(cell: str) -> str:
+    """Return what stands between back-quotes."""
+    found = re.fullmatch(r"`([^`]+)`", cell)
+    assert found, cell
+    return found.group(1)
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Return the code blocks of a language."""
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+class TestFormatPage:
+    def test_tables_are_those_of_the_schemas(self):
+        """Every table and column stands there; `make_format_page.py --update-golden` renews the page."""
+        text = page("manifests/README.md")
+        assert make_format_page.updated(text) == text
+        names = {code(row[0]) for row in rows(make_format_page.format_tables())}
+        assert names >= {name for spec in TABLES.values() for name in spec.schema.names}
+
+    def test_every_column_has_a_meaning(self):
+        """No column is left to guessing."""
+        for spec in TABLES.values():
+            for field in spec.schema:
+                assert field.metadata[b"meaning"].strip(), (spec.name, field.name)
+
+    @pytest.mark.parametrize("number", range(3))
+    def test_python_examples_run(self, number, capsys):
+        """Each example works on the golden manifest, the verification by hand among them."""
+        example = blocks(page("manifests/README.md"), "python")[number]
+        exec(compile(example, f"example {number}", "exec"), {"folder": str(GOLDEN)})  # noqa: S102
+        record = "[{'metric': 'exact_dup_rate', 'stat': 'rate', 'value': 0.111111111111, 'unit': 'ratio'}]\n"
+        assert capsys.readouterr().out == ["", record, "9 5\n"][number]
+
+    @pytest.mark.parametrize("damage", ["manifest.json", "shards.parquet"])
+    def test_verification_by_hand_finds_damage(self, tmp_path, damage):
+        """The example is a check, not a show: with an edited core or another table it fails."""
+        folder = Path(shutil.copytree(GOLDEN, tmp_path / "m"))
+        if damage == "manifest.json":
+            path = folder / damage
+            path.write_text(path.read_text(encoding="utf-8").replace('"golden"', '"gilded"'), encoding="utf-8")
+        else:
+            shutil.copy(folder / "pairs.parquet", folder / damage)
+        example = blocks(page("manifests/README.md"), "python")[0]
+        with pytest.raises(AssertionError):
+            exec(compile(example, "example", "exec"), {"folder": str(folder)})  # noqa: S102
+
+
+def keys(model: type[BaseModel], prefix: str = "") -> dict[str, object]:
+    """Return every key of the config as the page spells it, with its default (... when required)."""
+    found: dict[str, object] = {}
+    inner = {"splits": "splits.NAME", "mixture": "mixture.SOURCE", "upstream_filters": "upstream_filters[]"}
+    for name, field in model.model_fields.items():
+        own = prefix + (field.alias or name)
+        below = _models(field.annotation)
+        for kind in below:
+            found |= keys(kind, inner.get(own, own) + ".")
+        if not below or not isinstance(field.default, BaseModel):
+            found[own] = ... if field.is_required() else field.default
+    return found
+
+
+def _models(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [kind for part in getattr(annotation, "__args__", ()) for kind in _models(part)]
+
+
+class TestConfigPage:
+    def test_every_key_stands_there_with_its_default(self):
+        """The table of keys is the models' own: none is missing, none is invented, defaults are right."""
+        text = page("docs/config.md").partition("## Stages")[0]
+        told = {code(row[0]): row[1] for row in rows(text)}
+        known = keys(AuditConfig)
+        assert set(told) == set(known)
+        for name, default in known.items():
+            if default is ...:
+                assert told[name] == "required", name
+            elif isinstance(default, bool | int | float):
+                assert told[name] == f"`{str(default).lower()}`", name
+            elif isinstance(default, str) and default:
+                assert told[name] == f"`{default}`", name
+
+    def test_every_stage_and_parameter_stands_there(self):
+        """The table of stages is that of the registered stages."""
+        told = [
+            (code(row[0]), row[1].strip("`"), row[2].strip("`"))
+            for row in rows(page("docs/config.md").partition("## Stages")[2])
+        ]
+        known = [
+            (kind.name, field.name, str(getattr(kind(), field.name)))
+            for kind in STAGES
+            for field in dataclasses.fields(kind)
+        ]
+        assert [one for one in told if one[1]] == known
+        assert {one[0] for one in told} == {kind.name for kind in STAGES}
+
+    @pytest.mark.parametrize("number", range(2))
+    def test_examples_are_valid(self, number):
+        """What the page shows can be used as it stands, and the long example has every key."""
+        data = yaml.safe_load(blocks(page("docs/config.md"), "yaml")[number])
+        config = parse_config(data, where="page")
+        assert config.splits["train"].paths
+        if number == 1:
+            assert set(data) == set(AuditConfig.model_fields)
+
+    def test_identity_column_is_true(self):
+        """The keys that the page says are no part of the identity are those that `semantic` leaves out."""
+        text = page("docs/config.md").partition("## Stages")[0]
+        told = {code(row[0]) for row in rows(text) if row[2] == "no"}
+        config = parse_config({"splits": {"t": {"paths": ["a"]}}}, where="c")
+        left_out = set(type(config.reader).model_fields) - set(config.semantic()["reader"])
+        assert told == {f"reader.{name}" for name in left_out}
+
+
+class TestInferencePage:
+    @pytest.mark.parametrize(
+        ("name", "split"),
+        [
+            ("data/train/a.jsonl", "train"), ("data/a.valid.jsonl", "val"),
+            ("data/TEST-00001-of-00002.parquet", "test"), ("holdout/a.jsonl", "heldout"),
+            ("train/run/dev.jsonl", "val"), ("latest/a.jsonl", "train"), ("values.jsonl", "train"),
+            ("shard_000.parquet", "train"),
+        ],
+    )  # fmt: skip
+    def test_splits(self, tmp_path, name, split):
+        """Each example of the page is in the split that it says, and all but train are held out."""
+        assert f"`{name}`" in page("docs/inference.md")
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+        found = infer_splits([name], tmp_path)
+        assert list(found) == [split]
+        assert found[split].held_out == (split != "train")
+
+    @pytest.mark.parametrize(
+        ("columns", "text"),
+        [
+            ({"id": False, "content": True, "body": True}, "content"), ({"id": False, "story": True}, "story"),
+            ({"question": True, "answer": True}, None), ({"text": False, "page": True}, "page"),
+            ({"ids": False}, None), ({}, None),
+        ],
+    )  # fmt: skip
+    def test_text(self, columns, text):
+        """Each example of the page gives the column that it says, or an error that names the columns."""
+        assert all(f"`{name}`" in page("docs/inference.md") for name in columns)
+        if text is not None:
+            assert infer_text("train", columns) == text
+            return
+        with pytest.raises(ConfigError, match=", ".join(sorted(columns)) or "no columns"):
+            infer_text("train", columns)
+
+    @pytest.mark.parametrize(
+        ("names", "columns", "rule"),
+        [
+            (["web/a.jsonl"], {"source": True}, SourceRule(column="source")),
+            (["web/a.jsonl", "code/b.jsonl"], {"source": False}, None),
+            (["a.jsonl", "b.jsonl"], {}, SourceRule(constant="all")),
+            (["a.jsonl", "code/b.jsonl"], {}, SourceRule(constant="all")),
+        ],
+    )  # fmt: skip
+    def test_source(self, tmp_path, names, columns, rule):
+        """Each example of the page gives the rule that it says; a folder rule gives the folder's name."""
+        for name in names:
+            assert f"`{name}`" in page("docs/inference.md") or rule == SourceRule(column="source")
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text("")
+        config = parse_config({"splits": {"train": {"paths": names}}}, where="c")
+        shards = discover(config.splits, tmp_path, root_at_base=True, follow_symlinks=False).shards
+        found = infer_source(shards, columns)
+        if rule is not None:
+            assert found == rule
+            return
+        assert found.pattern is not None
+        matches = [re.search(found.pattern, shard.uri) for shard in shards]
+        assert [match and match.group("source") for match in matches] == ["code", "web"]
+
+
+class TestLossesPage:
+    def test_every_code_stands_there_once(self):
+        """The codes are those of the program, each with what it means and what to do."""
+        told = rows(page("docs/losses.md"))
+        assert sorted(code(row[0]) for row in told) == sorted(Reason)
+        assert [row for row in told if len(row) != 3 or not row[1].strip() or not row[2].strip()] == []
+
+
+CORPUS = {
+    "data/train/a.jsonl": ['{"text": "one two three", "source": "web"}', '{"text": "one  two three", "source": "web"}'],
+    "data/val/b.jsonl": ['{"text": "", "source": "code"}', '{"text": "four", "source": "code"}', "no json"],
+}
+BUILD_CONFIG = """
+splits:
+  train: {paths: data/train, text: text, source: {column: source}}
+  val: {paths: data/val, text: text, source: {column: source}, held_out: true}
+mixture: {web: {weight: 3}, books: {weight: 1}}
+upstream_filters: [{name: c4, version: "2", in: 10, out: 5}]
+reader: {max_bad_records: 0.5}
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The manifest of a tiny corpus, built by the program itself."""
+    folder = tmp_path_factory.mktemp("built")
+    for name, lines in CORPUS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("\n".join(lines), encoding="utf-8")
+    (folder / "c.yaml").write_text(BUILD_CONFIG, encoding="utf-8")
+    program = "from dataaudit.cli import main; main()"
+    options = ["build", "c.yaml", "--manifest", "m", "--workers", "1", "--quiet"]
+    command = [sys.executable, "-c", program, *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return load_manifest(folder / "m")
+
+
+class TestMetricsPage:
+    def told(self) -> dict[tuple[str, str], list[str]]:
+        """Return the page's rows by metric and statistic."""
+        found = {}
+        for section in re.split(r"^## ", page("docs/metrics.md"), flags=re.MULTILINE)[1:]:
+            name = code(section.partition("\n")[0].strip())
+            found |= {(name, code(row[0])): row[1:] for row in rows(section)}
+        return found
+
+    def test_names_stats_units_and_scopes_are_those_of_a_build(self, built):
+        """Every record of a real manifest stands on the page as it is, and the page tells of no other."""
+        shown = {
+            "": "all", "split": "split", "source": "source", "split source": "split and source", "rule": "rule",
+        }  # fmt: skip
+        made: dict[tuple[str, str], tuple[set[str], set[str], set[str]]] = {}
+        for record in built.metrics():
+            units, scopes, methods = made.setdefault((record.metric, record.stat), (set(), set(), set()))
+            units.add(record.unit)
+            scopes.add(shown[" ".join(record.scope.as_dict())])
+            methods.add(record.method)
+        told = self.told()
+        assert set(told) == set(made)
+        for key, (unit, scopes, method, _) in told.items():
+            assert made[key][0] == {unit}, key
+            assert made[key][1] == set(scopes.split(", ")), key
+            assert made[key][2] - {"exact"} <= set(method.split(" or ")), key
+
+    def test_the_build_verifies(self, built):
+        """What the program publishes has no problem by its own check."""
+        assert verify(built) == []
+        assert built.core.ledger.documents.bad == 1
