@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from dataaudit.config import SourceRule, Split
 from dataaudit.corpus.loss import ShardUnreadable
@@ -57,7 +58,19 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
     found: dict[str, list[str]] = {}
     for path in files:
         found.setdefault(_split_of(path, os.path.abspath(cwd), top), []).append(path)  # noqa: PTH100
-    return {name: Split(paths=tuple(listed), held_out=name != "train") for name, listed in sorted(found.items())}
+    return {
+        name: Split(paths=tuple(map(_as_text, listed)), held_out=name != "train")
+        for name, listed in sorted(found.items())
+    }
+
+
+def _as_text(path: str) -> str:
+    """Return a path in a form that is Unicode: a config cannot hold a name that is none, but its address."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "file://" + quote(os.fsencode(path))
+    return path
 
 
 def _split_of(path: str, cwd: str, top: str) -> str:

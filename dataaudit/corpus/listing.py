@@ -71,7 +71,7 @@ class Lister:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if not entry.is_dir():
+            if not _is_folder(entry):
                 if not rest:
                     yield entry.path
             elif self._enters(entry, above):
@@ -100,7 +100,7 @@ class Lister:
             return
         above = (*above, _identity(folder))
         for entry in entries:
-            is_folder = entry.is_dir()
+            is_folder = _is_folder(entry)
             if entry.name.startswith((".", "_")):
                 self.left_out.append(entry.path + "/" * is_folder)
             elif is_folder:
@@ -126,6 +126,13 @@ def _entries(folder: str) -> list[os.DirEntry[str]] | None:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
         return None
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, for example: the reader finds out and says so
+        return False
 
 
 def _identity(folder: str) -> tuple[int, int]:

@@ -57,4 +57,5 @@ def row_digests(texts: np.ndarray, source_codes: np.ndarray, source_names: tuple
     """
     named = b"".join(hashlib.sha256(b"source\0" + name.encode()).digest()[:DIGEST_BYTES] for name in source_names)
     sources: np.ndarray = np.frombuffer(named, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
-    return np.bitwise_xor(texts, sources[source_codes])
+    rows: np.ndarray = np.bitwise_xor(texts, sources[source_codes])
+    return rows

@@ -73,7 +73,8 @@ from dataaudit.stages.base import Stage, parameters
 from dataaudit.stages.exact_dup import ExactDup
 
 STATE_FOLDER = ".dataaudit"
-_SCANS = 3
+_SCANS = 8
+"""Scans of one build: damage may come to light at every step after one, and the encoder may change once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,26 +180,28 @@ def build(
 
 
 def _scan_and_link(work: _Build, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]) -> _Gathered:
-    """Scan until nothing is missing and no encoder was found to differ, then link."""
+    """Scan until nothing is missing and no encoder was found to differ, then link.
+
+    Whether the fast encoder differs is decided by the shards that are read, all of them: a decision by what
+    came first, or by this run alone, would give a rerun another identity.
+    """
     force_reference = not work.risks.supported
     work.encoder_reason = work.risks.reason
     fresh = work.options.fresh
     for _ in range(_SCANS):
         planned = _plan(work, probes, failures, force_reference=force_reference)
-        lost, agreed = _scan(work, planned, force_reference=force_reference, fresh=fresh)
+        lost = _scan(work, planned, force_reference=force_reference, fresh=fresh)
         try:
             shards = gather_readings(planned, lost, work.store, max_bad=work.config.reader.max_bad_records)
-            if agreed:
-                gather_partials(shards, work.stages, work.store)
-                agreed = _differing(shards) == 0
-            if not agreed:
+            gather_partials(shards, work.stages, work.store)
+            if not force_reference and _differing(shards):
                 work.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
                 force_reference, work.encoder_reason = True, "sample_difference"
                 continue
-            return _link(work, shards)
+            return _link(work, shards, fresh=fresh)
         except DamagedEntryError as error:
             fresh = False
-            work.runner.notes.append(f"a stored partial was damaged and is computed again: {error}")
+            work.runner.notes.append(f"{len(error.names)} damaged partial(s) computed again: {error}")
     raise ClusterError("stored partials keep being damaged", f"Check the disk of {work.store.root}.")
 
 
@@ -236,8 +239,8 @@ def _plan(
 
 def _scan(
     work: _Build, planned: Sequence[PlannedShard], *, force_reference: bool, fresh: bool
-) -> tuple[dict[str, tuple[Reason, str]], bool]:
-    """Scan what is missing; return the parts that could not be read, and whether the encoders agreed."""
+) -> dict[str, tuple[Reason, str]]:
+    """Scan what is missing; return the parts that could not be read."""
     units = missing_units(planned, work.store, fresh=fresh)
     work.planned_parts = len({part.reading_key for item in planned for part in item.parts})
     settings = ScanSettings(
@@ -245,30 +248,27 @@ def _scan(
         force_reference=force_reference, seed=work.config.seed,
     )  # fmt: skip
     lost: dict[str, tuple[Reason, str]] = {}
-    agreed = True
     if len(units) < work.planned_parts:
         work.progress.note(f"scan: {work.planned_parts - len(units):,} of {work.planned_parts:,} parts are known")
     work.progress.begin("scan", len(units), sum(unit.size for unit in units))
 
     def done(index: int, outcome: Outcome) -> bool:
-        nonlocal agreed
         unit = units[index]
         work.scanned += 1
         if outcome.reason is not None:
             lost[unit.reading_key] = (outcome.reason, outcome.place)
         work.progress.advance(unit.size, failed=outcome.reason is not None)
-        agreed = agreed and not outcome.differing
-        return agreed
+        return True
 
     work.runner.run("scan", partial(scan_part, settings=settings), units, done)
     work.progress.end()
-    return lost, agreed
+    return lost
 
 
-def _link(work: _Build, shards: list[GatheredShard]) -> _Gathered:
+def _link(work: _Build, shards: list[GatheredShard], *, fresh: bool) -> _Gathered:
     linked = Linked(COUNTS.empty_table(), MEMBERS.empty_table())
     if any(stage.name == ExactDup.name for stage in work.stages):
-        linked = link_exact_duplicates(shards, work.store, work.runner, work.progress)
+        linked = link_exact_duplicates(shards, work.store, work.runner, work.progress, fresh=fresh)
     digests = rows_digests(shards, work.store, work.runner)
     kept = kept_sources(shards, work.config.max_sources)
     if kept is not None:
@@ -387,7 +387,8 @@ def _tell_discovery(discovery: Discovery, progress: Progress) -> None:
         progress.note(f"found: {copies} listings of a file that is listed before; each counts as a shard")
     if discovery.left_out:
         shown = ", ".join(discovery.left_out[:3])
-        progress.note(f"found: {len(discovery.left_out)} files that are no data left out: {shown} ...")
+        more = f" and {len(discovery.left_out) - 3:,} more" if len(discovery.left_out) > 3 else ""
+        progress.note(f"found: {len(discovery.left_out):,} files that are no data left out: {shown}{more}")
 
 
 def _now() -> str:

@@ -7,6 +7,7 @@ dies with its parent. The parent watches its memory and its time, and turns what
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import pickle
 import signal
@@ -25,16 +26,21 @@ _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.05
 _DEATHS = 2
 _INPUT_ERRORS = 3
+_NO_ANSWER = 75
+"""Exit code of a child that cannot write its answer."""
 
 
 def run_alone(function: Callable[[Any], Outcome], unit: Any, *, memory_limit: int, seconds: float) -> Outcome:
-    """Run ``function(unit)`` in a child process; never raises for what the child does.
+    """Run ``function(unit)`` in a child process; never raises for what the unit does.
 
     Args:
         function: Picklable.
         unit: Picklable.
         memory_limit: Resident bytes the child may use; 0 for no limit.
         seconds: Time it may take.
+
+    Raises:
+        OSError: No child can be started here, or its answer cannot be written: the machine's fault.
     """
     deaths: list[str] = []
     input_errors = 0
@@ -74,6 +80,8 @@ def _attempt(function: Callable[[Any], Outcome], unit: Any, memory_limit: int, s
             child.wait()
         if isinstance(ended, Outcome):
             return ended
+        if ended == _NO_ANSWER:
+            raise OSError(errno.ENOSPC, "a child process cannot write its answer", folder)
         if ended == 0 and answer.is_file():
             result: Outcome | str = pickle.loads(answer.read_bytes())  # noqa: S301 - written by our own child
             return result
@@ -110,7 +118,10 @@ def _main() -> None:
         outcome = Outcome(reason=Reason.OUT_OF_MEMORY)
     except OSError:
         outcome = "input error"
-    answer.write_bytes(pickle.dumps(outcome))
+    try:
+        answer.write_bytes(pickle.dumps(outcome))
+    except OSError:
+        sys.exit(_NO_ANSWER)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.corpus.loss import MAX_PLACES, Loss, Reason
-from dataaudit.engine.plan import PlannedPart, PlannedShard
+from dataaudit.corpus.readers.part import MAX_COLUMNS
+from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.store import Entry, PartialStore
 from dataaudit.engine.work import READING
 from dataaudit.stages.base import Stage, merge, nothing
@@ -24,7 +25,46 @@ _MERGE_EVERY = 256
 
 
 class DamagedEntryError(Exception):
-    """A stored partial does not match its digest; it was removed, and the scan has to run once more."""
+    """Stored results are absent or damaged; they were removed, and have to be computed once more.
+
+    Args:
+        names: ``kind/key`` of each.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}")
+        self.names = tuple(names)
+
+
+@dataclass(slots=True)
+class Damage:
+    """Reads entries; those that are absent or damaged are removed and told of together."""
+
+    store: PartialStore
+    """Where the entries are."""
+    names: list[str] = field(default_factory=list)
+    """``kind/key`` of what was removed."""
+
+    def read(self, kind: str, key: str) -> Entry | None:
+        """Return an entry, or None when it is absent or damaged."""
+        entry = self.store.read(kind, key)
+        if entry is None:
+            self.remove(kind, key)
+        return entry
+
+    def remove(self, kind: str, key: str) -> None:
+        """Remove an entry with its rows."""
+        self.store.remove(kind, key)
+        self.names.append(f"{kind}/{key}")
+
+    def tell(self) -> None:
+        """Raise when something was removed.
+
+        Raises:
+            DamagedEntryError: It was.
+        """
+        if self.names:
+            raise DamagedEntryError(self.names)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,12 +103,18 @@ def gather_readings(
         failures: Reason and place by reading key, for parts that could not be read in this run.
         store: Where the readings are.
         max_bad: Share of bad records above which a shard is quarantined.
+
+    Raises:
+        DamagedEntryError: Readings are absent or damaged.
     """
-    return [_gather_reading(item, failures, store, max_bad) for item in planned]
+    damage = Damage(store)
+    gathered = [_gather_reading(item, failures, damage, max_bad) for item in planned]
+    damage.tell()
+    return gathered
 
 
 def _gather_reading(
-    item: PlannedShard, failures: Mapping[str, tuple[Reason, str]], store: PartialStore, max_bad: float
+    item: PlannedShard, failures: Mapping[str, tuple[Reason, str]], damage: Damage, max_bad: float
 ) -> GatheredShard:
     gathered = GatheredShard(planned=item)
     if item.reason is not None:
@@ -78,11 +124,16 @@ def _gather_reading(
     columns: set[str] = set()
     bad: dict[str, tuple[int, int, list[tuple[int, int]]]] = {}
     for part in item.parts:
-        if part.reading_key in failures:
-            return _unread(gathered, "quarantined", *failures[part.reading_key])
-        meta = read_or_remove(store, READING, part.reading_key).meta
-        if meta["reason"]:
-            return _unread(gathered, "quarantined", Reason(meta["reason"]), meta["place"])
+        failure = failures.get(part.reading_key)
+        entry = None if failure is not None else damage.read(READING, part.reading_key)
+        if entry is not None and entry.meta["reason"]:
+            failure = (Reason(entry.meta["reason"]), entry.meta["place"])
+        if failure is not None:  # how many records the parts before it hold depends on the cut, so it is not said
+            gathered.records = 0
+            return _unread(gathered, "quarantined", *failure)
+        if entry is None:
+            continue
+        meta = entry.meta
         first_rows.append(gathered.records)
         for reason, (records, num_bytes, places) in meta["bad"].items():
             known = bad.setdefault(reason, (0, 0, []))
@@ -92,9 +143,10 @@ def _gather_reading(
         columns.update(meta["columns"])
     gathered.first_rows = tuple(first_rows)
     gathered.bad_records = sum(records for records, _, _ in bad.values())
-    gathered.fingerprint = hashlib.sha256("\n".join(sorted(columns)).encode()).hexdigest() if columns else None
+    smallest = "\n".join(sorted(columns)[:MAX_COLUMNS])
+    gathered.fingerprint = hashlib.sha256(smallest.encode()).hexdigest() if columns else None
     gathered.losses = [loss for reason, found in sorted(bad.items()) for loss in _losses(Reason(reason), *found)]
-    if gathered.bad_records > max_bad * gathered.records:
+    if gathered.bad_records and gathered.bad_records / gathered.records > max_bad:
         kept = gathered.losses
         _unread(gathered, "quarantined", Reason.TOO_MANY_BAD, "")
         gathered.losses += kept
@@ -124,14 +176,16 @@ def gather_partials(shards: Sequence[GatheredShard], stages: Sequence[Stage], st
     """Merge the partials of every shard that was read; fills ``partials``.
 
     Raises:
-        DamagedEntryError: A stored partial is damaged.
+        DamagedEntryError: Stored partials are absent or damaged.
     """
+    damage = Damage(store)
     for shard in shards:
         if shard.status in ("quarantined", "skipped"):
             continue
         for stage in stages:
-            held = [_tables(store, stage.name, part) for part in shard.planned.parts]
-            shard.partials[stage.name] = merge(stage, held)
+            held = [damage.read(stage.name, part.stage_keys[stage.name]) for part in shard.planned.parts]
+            shard.partials[stage.name] = merge(stage, [entry.tables for entry in held if entry is not None])
+    damage.tell()
 
 
 def kept_sources(shards: Sequence[GatheredShard], max_sources: int) -> pa.Array | None:
@@ -177,20 +231,3 @@ def merge_scope(shards: Sequence[GatheredShard], stage: Stage, split: str | None
             if len(held) >= _MERGE_EVERY:
                 merged, held = merge(stage, [merged, *held]), []
     return merge(stage, [merged, *held])
-
-
-def read_or_remove(store: PartialStore, kind: str, key: str) -> Entry:
-    """Return an entry; a damaged one is removed.
-
-    Raises:
-        DamagedEntryError: It is absent or damaged.
-    """
-    entry = store.read(kind, key)
-    if entry is None:
-        store.path(kind, key).unlink(missing_ok=True)
-        raise DamagedEntryError(f"{kind}/{key}")
-    return entry
-
-
-def _tables(store: PartialStore, kind: str, part: PlannedPart) -> Partial:
-    return read_or_remove(store, kind, part.stage_keys[kind]).tables

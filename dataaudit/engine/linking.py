@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine.gather import GatheredShard, fold_table, read_or_remove
+from dataaudit.engine.gather import Damage, GatheredShard, fold_table
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore, write_atomic
@@ -38,12 +40,20 @@ class Linked:
 
 
 def link_exact_duplicates(
-    shards: Sequence[GatheredShard], store: PartialStore, runner: Runner, progress: Progress
+    shards: Sequence[GatheredShard], store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool = False
 ) -> Linked:
     """Join the exact-duplicate keys of all shards that were read.
 
+    Args:
+        shards: All shards, gathered.
+        store: Where keyed rows are and results go.
+        runner: Where to run.
+        progress: Where to report.
+        fresh: Join again what was joined before.
+
     Raises:
         ClusterError: A partition cannot be joined on these workers.
+        DamagedEntryError: Keyed rows or results are absent or damaged.
     """
     rows, documents = [], 0
     splits = sorted({shard.planned.shard.split for shard in shards})
@@ -59,11 +69,13 @@ def link_exact_duplicates(
     files, digest = _write_files(rows, store)
     units = _units(files, digest, documents, store)
     failed: list[tuple[Reason, str]] = []
-    todo = [unit for unit in units if not store.has(_KIND, unit.key)]
+    todo = [unit for unit in units if fresh or not store.has(_KIND, unit.key)]
+    damage, damaged_rows = Damage(store), set[str]()
     progress.begin("link", len(todo), 0)
 
     def done(index: int, outcome: Outcome) -> bool:
         del index
+        damaged_rows.update(outcome.damaged)
         if outcome.reason is not None:
             failed.append((outcome.reason, outcome.place))
         progress.advance(0, failed=outcome.reason is not None)
@@ -76,7 +88,11 @@ def link_exact_duplicates(
             f"joining duplicates failed on {len(failed)} partition(s): {failed[0][0]} {failed[0][1]}".rstrip(),
             "Give the workers more memory (--memory-limit) or run fewer of them, then run again.",
         )
-    entries = [read_or_remove(store, _KIND, unit.key).tables for unit in units]
+    for key in sorted(damaged_rows):
+        damage.remove(ExactDup.name, key)
+    damage.tell()
+    entries = [entry.tables for unit in units if (entry := damage.read(_KIND, unit.key)) is not None]
+    damage.tell()
     return Linked(
         pa.concat_tables([COUNTS.empty_table(), *(entry["counts"] for entry in entries)]),
         pa.concat_tables([MEMBERS.empty_table(), *(entry["members"] for entry in entries)]),
@@ -88,7 +104,7 @@ def _write_files(rows: list[tuple[str, int, int, int]], store: PartialStore) -> 
     digest = digest_json([list(row) for row in rows]).removeprefix("sha256:")
     table = pa.table(
         {
-            "path": [str(store.side_path(ExactDup.name, key)) for key, *_ in rows],
+            "path": [os.fsencode(store.side_path(ExactDup.name, key)) for key, *_ in rows],
             "shard": [row[1] for row in rows],
             "split": [row[2] for row in rows],
             "first_row": [row[3] for row in rows],
@@ -98,7 +114,8 @@ def _write_files(rows: list[tuple[str, int, int, int]], store: PartialStore) -> 
     with pa.ipc.new_file(sink, LINK_FILES) as writer:
         writer.write_table(table)
     path = store.path(_KIND, f"{digest}.files")
-    write_atomic(path, sink.getvalue().to_pybytes())
+    with store.writing():
+        write_atomic(path, sink.getvalue().to_pybytes())
     return path, digest
 
 
@@ -115,12 +132,14 @@ def _units(files: Path, digest: str, documents: int, store: PartialStore) -> lis
 def add_duplicates(shards: Sequence[GatheredShard], counts: pa.Table, kept: pa.Array | None) -> None:
     """Add the duplicates that were found to the partials of their shards."""
     stage = ExactDup()
+    ordered = counts.sort_by("shard")
+    ordinals = ordered["shard"].to_numpy()
     for shard in shards:
-        if ExactDup.name not in shard.partials:
+        ordinal = shard.planned.shard.ordinal
+        start, stop = np.searchsorted(ordinals, [ordinal, ordinal + 1]).tolist()
+        if ExactDup.name not in shard.partials or start == stop:
             continue
-        found = counts.filter(pc.equal(counts["shard"], shard.planned.shard.ordinal))
-        if found.num_rows == 0:
-            continue
+        found = ordered.slice(start, stop - start)
         zeros = pa.array([0] * found.num_rows, pa.int64())
         extra = found.drop_columns(["shard"]).append_column("documents", zeros)
         if kept is not None:
@@ -150,19 +169,29 @@ def clusters_table(members: pa.Table) -> pa.Table:
 
 
 def rows_digests(shards: Sequence[GatheredShard], store: PartialStore, runner: Runner) -> dict[int, str]:
-    """Return the digest of the decoded rows of every shard that was read, by ordinal."""
+    """Return the digest of the decoded rows of every shard that was read, by ordinal.
+
+    Raises:
+        ClusterError: Rows cannot be read on these workers.
+        DamagedEntryError: Stored rows are absent or damaged.
+    """
     read = [shard for shard in shards if shard.partials]
     units = []
     for shard in read:
-        paths = tuple(str(store.side_path(READING, part.reading_key)) for part in shard.planned.parts)
-        units.append(RowsUnit(paths=paths, size=shard.records))
+        keys = tuple(part.reading_key for part in shard.planned.parts)
+        units.append(RowsUnit(state=store.root, keys=keys, size=shard.records))
     digests: dict[int, str] = {}
+    damage, damaged = Damage(store), set[str]()
 
     def done(index: int, outcome: Outcome) -> bool:
         if outcome.reason is not None:
             raise ClusterError(f"digesting rows failed: {outcome.reason} {outcome.place}".rstrip())
         digests[read[index].planned.shard.ordinal] = outcome.digest
+        damaged.update(outcome.damaged)
         return True
 
     runner.run("rows", digest_rows, units, done)
+    for key in sorted(damaged):
+        damage.remove(READING, key)
+    damage.tell()
     return digests

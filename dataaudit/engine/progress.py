@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from types import TracebackType
 from typing import Any, Self
+
+from dataaudit.report.text import clean_message
 
 _PLAIN_SECONDS = 5.0
 MEGABYTE = 1e6
@@ -52,11 +55,13 @@ class Progress:
         """Print a line."""
         if self._quiet and not important:
             return
-        if self._live is not None:
-            self._live.console.print(text, markup=False, highlight=False)
-        else:
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
+        shown = clean_message(text)
+        with contextlib.suppress(OSError):  # a closed stderr ends the progress, not the build
+            if self._live is not None:
+                self._live.console.print(shown, markup=False, highlight=False)
+            else:
+                sys.stderr.write(f"{shown}\n")
+                sys.stderr.flush()
 
     def begin(self, phase: str, units: int, num_bytes: int) -> None:
         """Start a phase of ``units`` pieces and ``num_bytes`` stored bytes."""

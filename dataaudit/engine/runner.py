@@ -13,9 +13,11 @@ So a worker that is killed, out of memory or stuck costs time, never a number.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -27,6 +29,8 @@ from dataaudit.errors import ClusterError
 
 MAX_TASK_BYTES = 1 << 30
 MAX_TASKS = 50_000
+MAX_TASK_UNITS = 2_000
+"""Units of a task: about a megabyte on its way through the scheduler."""
 _TOPIC = "dataaudit-start"
 _WINDOW = 4
 _ALONE_TRIES = 20
@@ -64,6 +68,9 @@ class Runner:
     notes: list[str] = field(default_factory=list)
     """What was met and survived."""
     _started: dict[str, tuple[float, str]] = field(default_factory=dict)
+    _token: str = ""
+    """In the key of every task of a run: no two runs, of whatever build, may meet under one key, for Dask would
+    give the one the other's results."""
     _looked: float = 0.0
     _deserted: float = 0.0
 
@@ -83,8 +90,10 @@ class Runner:
             on_outcome: Called with (index, outcome); returning False ends the run early.
 
         Raises:
-            ClusterError: The scheduler or all workers are gone.
+            ClusterError: The scheduler or all workers are gone, or the state folder cannot be written.
         """
+        self._token = secrets.token_hex(8)
+        self._started.clear()
         client = self.cluster.client
         waiting = deque(_Task(units=batch, round=1) for batch in self._batches(units))
         running: dict[str, _Task] = {}
@@ -102,23 +111,30 @@ class Runner:
                         waiting.extendleft(reversed(self._again(task)))
                         continue
                     for index, outcome in zip(task.units, outcomes, strict=True):
+                        if outcome.fault is not None:
+                            raise ClusterError(*outcome.fault)
                         if not on_outcome(index, outcome):
                             return
         finally:
-            client.unsubscribe_topic(_TOPIC)
-            if running:
-                client.cancel([task.future for task in running.values()], force=True)
+            futures = [task.future for task in running.values() if task.future is not None]
+            with contextlib.suppress(Exception):  # the scheduler may be gone; that is said already
+                client.unsubscribe_topic(_TOPIC)
+                client.cancel(futures, force=True)
 
     def _batches(self, units: Sequence[Sized]) -> list[list[int]]:
-        """Cut the units into batches of total / (8 x workers) bytes, at most 1 GiB, at most 50,000 batches."""
-        total = sum(unit.size for unit in units)
-        target = min(MAX_TASK_BYTES, total // (8 * max(1, self.cluster.num_workers)) + 1)
-        target = max(target, total // MAX_TASKS + 1)
-        most = max(1, len(units) // (8 * max(1, self.cluster.num_workers)), len(units) // MAX_TASKS + 1)
+        """Cut the units into batches of total / (8 x workers) bytes.
+
+        A batch holds at most 1 GiB and 2,000 units, unless one unit is larger or there would be over 50,000
+        batches.
+        """
+        total, shares = sum(unit.size for unit in units), 8 * max(1, self.cluster.num_workers)
+        target = max(min(MAX_TASK_BYTES, total // shares + 1), 4 * total // MAX_TASKS + 1)
+        most = max(1, min(MAX_TASK_UNITS, len(units) // shares), 3 * len(units) // MAX_TASKS)
+        limit = max(MAX_TASK_BYTES, target)
         batches: list[list[int]] = []
         held = target
         for index, unit in enumerate(units):
-            if held >= target or len(batches[-1]) >= most:
+            if held >= target or held + unit.size > limit or len(batches[-1]) >= most:
                 batches.append([])
                 held = 0
             batches[-1].append(index)
@@ -133,7 +149,7 @@ class Runner:
         size = sum(unit.size for unit in chosen)
         task.tries += 1
         task.seconds = self.unit_seconds + size / _MIN_BYTES_PER_SECOND
-        task.key = f"{name}-{task.units[0]}-{task.units[-1]}-{task.round}.{task.tries}"
+        task.key = f"{name}-{self._token}-{task.units[0]}-{task.units[-1]}-{task.round}.{task.tries}"
         call: Callable[..., list[Outcome]] = run_batch
         if task.round == 3:
             limit = int(self.cluster.memory_limit * 0.95)
@@ -142,20 +158,15 @@ class Runner:
         task.future = self.cluster.client.submit(call, function, chosen, task.key, key=task.key, pure=False, retries=2)
 
     def _finished(self, running: dict[str, _Task]) -> list[_Task]:
-        import distributed  # noqa: PLC0415
-
         futures = [task.future for task in running.values()]
-        try:
-            with self.cluster.client.as_current():
-                done = distributed.wait(futures, timeout=1.0, return_when="FIRST_COMPLETED").done
-        except TimeoutError:
-            done = set()
+        with self.cluster.client.as_current():
+            wait_for_any(futures)
         if self.cluster.client.status not in ("running", "connecting"):
             raise ClusterError(
                 "the scheduler is gone; what was finished is kept", "Run the same command again to go on."
             )
         self._look_after_workers()
-        keys = {future.key for future in done}
+        keys = {task.key for task in running.values() if task.future.status != "pending"}
         now = time.monotonic()
         overdue = [
             task
@@ -220,7 +231,16 @@ class Runner:
 
     def _note_start(self, event: tuple[float, Any]) -> None:
         _, message = event
-        self._started[message["key"]] = (time.monotonic(), message["worker"])
+        if f"-{self._token}-" in message["key"]:  # other builds may use the scheduler too
+            self._started[message["key"]] = (time.monotonic(), message["worker"])
+
+
+def wait_for_any(futures: list[Any]) -> None:
+    """Wait until a future has ended in whatever way, a second at most."""
+    import distributed  # noqa: PLC0415
+
+    with contextlib.suppress(TimeoutError, CancelledError):  # a cancelled future has ended too
+        distributed.wait(futures, timeout=1.0, return_when="FIRST_COMPLETED")
 
 
 def run_batch(function: Callable[[Any], Outcome], units: list[Any], key: str) -> list[Outcome]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,12 @@ def prepare(
             raise ConfigError("--text goes with paths", "With a config, name the column in `splits.NAME.text`.")
         root_at_base = True
     else:
-        splits = infer_splits(inputs, cwd)
+        left_out: list[str] = []
+        splits = infer_splits(inputs, cwd, left_out)
+        if left_out:
+            shown = ", ".join(os.path.relpath(path, cwd) for path in left_out[:3])
+            more = f" and {len(left_out) - 3:,} more" if len(left_out) > 3 else ""
+            note(f"found: {len(left_out):,} files that are no data left out: {shown}{more}")
         for name, split in splits.items():
             held_out = " (held out)" if split.held_out else ""
             note(f"inferred: {len(split.paths):,} files are split {name}{held_out}")

@@ -23,9 +23,9 @@ from dataaudit.errors import ClusterError
 
 STORE_VERSION = 2
 """Changes whenever the form of what lies under a key changes; part of every key."""
-_MAGIC = b"dataaudit partial 2\n"
 _DIGEST_BYTES = 32
 _ALIGN = 64
+_MAGIC = b"dataaudit partial 2\n".ljust(_ALIGN - _DIGEST_BYTES, b"\0")
 
 
 class StateFolderError(ClusterError):
@@ -110,19 +110,18 @@ class PartialStore:
             ) from None
 
     def _write(self, path: Path, body: bytes) -> None:
-        head = _MAGIC.ljust(_ALIGN - _DIGEST_BYTES, b"\0") + _digest(path, body)
         with self.writing():
-            write_atomic(path, head, body)
+            write_atomic(path, _MAGIC, _digest(path, body), body)
 
     def _read(self, path: Path) -> pa.Buffer | None:
         try:
-            with pa.OSFile(str(path), "rb") as source:
+            with pa.OSFile(os.fsencode(path), "rb") as source:
                 data = source.read_buffer()  # aligned memory, as Arrow's kernels want it
         except FileNotFoundError:
             return None
         view = memoryview(data)
-        magic, digest = bytes(view[: len(_MAGIC)]), bytes(view[_ALIGN - _DIGEST_BYTES : _ALIGN])
-        if len(view) < _ALIGN or magic != _MAGIC or _digest(path, view[_ALIGN:]) != digest:
+        magic, digest = bytes(view[: len(_MAGIC)]), bytes(view[len(_MAGIC) : _ALIGN])
+        if magic != _MAGIC or _digest(path, view[_ALIGN:]) != digest:
             return None
         return data.slice(_ALIGN)
 

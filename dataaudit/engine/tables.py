@@ -73,7 +73,8 @@ def metric_records(
     metrics: list[Metric] = []
     merged: dict[str, dict[str, Partial]] = {}
     for split in (None, *sorted(config.splits)):
-        context = Context(scope=Scope(split=split), mixture=mixture)
+        trained_on = split is not None and not config.splits[split].held_out
+        context = Context(scope=Scope(split=split), mixture=mixture if trained_on else {})
         for stage in stages:
             partial = merge_scope(shards, stage, split)
             merged.setdefault(split or "", {})[stage.name] = partial

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -170,7 +171,7 @@ def link_partition(unit: LinkUnit) -> Outcome:
 
 
 def _link(unit: LinkUnit) -> Outcome:
-    with pa.memory_map(str(unit.files)) as source:
+    with pa.memory_map(os.fsencode(unit.files)) as source:
         files = pa.ipc.open_file(source).read_all()
     try:
         linked = link_exact(files, unit.start, unit.stop)
@@ -346,7 +347,7 @@ def _encoder(settings: ScanSettings) -> Encoder:
         return _load_once(settings.tokenizer, settings.risks, settings.force_reference, settings.seed)
     except MemoryError:
         raise
-    except Exception as error:  # the libraries raise whatever they like
+    except Exception as error:  # noqa: BLE001 - the libraries raise whatever they like
         raise StateFolderError(
             f"a worker cannot load the tokenizer {settings.tokenizer.name} ({_origin(error)})",
             f"Expected it in {settings.state}; check that every worker can read that folder, then run again.",

@@ -23,17 +23,28 @@ def earlier_twins(
         int64[n], the index of the first equal document (its own index for the first).
     """
     num_documents = len(keys)
-    if num_documents == 0:
-        return np.zeros(0, dtype=bool), np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int64)
-    halves = np.ascontiguousarray(keys).view(">u8")
+    seen, seen_in_split = np.zeros(num_documents, dtype=bool), np.zeros(num_documents, dtype=bool)
+    first = np.arange(num_documents)
+    halves = np.ascontiguousarray(keys).view(np.uint64)
+    chosen = _shared(halves[:, 0])  # mostly few: only these need the sort by four keys
+    halves, shards, rows, splits = halves[chosen], shards[chosen], rows[chosen], splits[chosen]
     order = np.lexsort((rows, shards, halves[:, 1], halves[:, 0]))
-    ordered = halves[order]
-    same = np.zeros(num_documents, dtype=bool)
+    ordered, ordered_splits = halves[order], splits[order]
+    same = np.zeros(len(chosen), dtype=bool)
     same[1:] = (ordered[1:] == ordered[:-1]).all(axis=1)
     same_split = same.copy()
-    same_split[1:] &= splits[order[1:]] == splits[order[:-1]]
-    starts = np.maximum.accumulate(np.where(same, 0, np.arange(num_documents)))
-    seen, seen_in_split = np.empty(num_documents, dtype=bool), np.empty(num_documents, dtype=bool)
-    first = np.empty(num_documents, dtype=np.int64)
-    seen[order], seen_in_split[order], first[order] = same, same_split, order[starts]
+    same_split[1:] &= ordered_splits[1:] == ordered_splits[:-1]
+    starts = np.maximum.accumulate(np.where(same, 0, np.arange(len(chosen))))
+    places = chosen[order]
+    seen[places], seen_in_split[places], first[places] = same, same_split, places[starts]
     return seen, seen_in_split, first
+
+
+def _shared(values: np.ndarray) -> np.ndarray:
+    """Return int64[m], ascending: the indices of the values that occur more than once in uint64[n]."""
+    order = np.argsort(values)
+    equal = values[order[1:]] == values[order[:-1]]
+    shared = np.zeros(len(values), dtype=bool)
+    shared[order[1:][equal]] = True
+    shared[order[:-1][equal]] = True
+    return np.flatnonzero(shared)

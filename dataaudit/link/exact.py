@@ -50,7 +50,8 @@ def link_exact(files: pa.Table, start: int, stop: int) -> ExactLink:
     Raises:
         DamagedRowsError: Files are absent or damaged; it names all of them.
     """
-    tables, places, damaged = [], [], set()
+    tables, places = [], []
+    damaged: set[str] = set()
     known: dict[bytes, pa.Table] = {}
     for row in files.to_pylist():
         path = row["path"]

@@ -65,11 +65,10 @@ def read_keyed(path: Path, start: int, stop: int) -> pa.Table:
         DamagedRowsError: The file is absent or damaged.
     """
     try:
-        with pa.OSFile(str(path), "rb") as source:
-            head, position = _head(path, source)
-            schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(head["schema"])))
-            wanted = [block for block in head["blocks"] if start <= block[0] < stop]
-            source.seek(position + sum(size for value, size, _ in head["blocks"] if value < start))
+        with pa.OSFile(os.fsencode(path), "rb") as source:
+            schema, blocks, position = _head(path, source)
+            wanted = [block for block in blocks if start <= block[0] < stop]
+            source.seek(position + sum(size for value, size, _ in blocks if value < start))
             data = source.read_buffer(sum(size for _, size, _ in wanted))
     except FileNotFoundError:
         raise DamagedRowsError(str(path)) from None
@@ -101,14 +100,16 @@ def _blocks(table: pa.Table) -> Iterator[tuple[int, bytes]]:
             yield value, _padded(piece.serialize().to_pybytes())
 
 
-def _head(path: Path, source: pa.NativeFile) -> tuple[dict[str, list[list[int | str]]], int]:
-    """Return a file's head, checked, and where its first block begins."""
+def _head(path: Path, source: pa.NativeFile) -> tuple[pa.Schema, list[tuple[int, int, str]], int]:
+    """Return a file's schema and blocks (first byte, size, digest), checked, and where the first begins."""
     fixed = source.read(_FIXED)
     length = int.from_bytes(fixed[len(_MAGIC) : len(_MAGIC) + 8], "little")
     head = source.read(length) if fixed.startswith(_MAGIC) and length <= source.size() else b""
     if hashlib.sha256(head).digest() != fixed[len(_MAGIC) + 8 :]:
         raise DamagedRowsError(str(path))
-    return orjson.loads(head), _FIXED + length + -length % _ALIGN
+    value = orjson.loads(head)
+    schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(value["schema"])))
+    return schema, [tuple(block) for block in value["blocks"]], _FIXED + length + -length % _ALIGN
 
 
 def _short_digest(body: bytes | memoryview) -> str:

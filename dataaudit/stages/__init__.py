@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from dataaudit.config import nearest
@@ -48,12 +50,12 @@ def stage_schema(kind: type[Any]) -> dict[str, Any]:
 
 
 def _make(kind: type[Any], given: dict[str, Any]) -> Stage:
-    known = [name for name in kind.__dataclass_fields__]  # noqa: C416
+    known = [item.name for item in dataclasses.fields(kind)]
     for name in given:
         if name not in known:
             raise ConfigError(f"stages.{kind.name}.{name}: unknown parameter{nearest(name, known or ['(none)'])}")
     try:
-        stage: Stage = TypeAdapter(kind).validate_python(given)
+        stage: Stage = TypeAdapter(kind).validate_json(orjson.dumps(given), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])

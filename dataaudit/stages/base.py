@@ -31,7 +31,7 @@ class Context:
     scope: Scope
     """Whole dataset (empty) or one split."""
     mixture: Mapping[str, float]
-    """Declared weights by source; empty when the config declares none."""
+    """Declared weights by source; empty but for training splits of a config that declares them."""
 
 
 @runtime_checkable

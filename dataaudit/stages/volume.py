@@ -83,9 +83,9 @@ class Volume:
         return ratio("source_mix_share", "share", tokens, total, scope=place, unit="ratio", version=self.version)
 
     def _declared(self, found: set[str], total: int, context: Context) -> list[Metric]:
-        """Return the declared share of each source, and a share of 0 for one that is declared but absent."""
+        """Return each source's declared share of a training split, and 0 found of one that is absent."""
         whole = sum(context.mixture.values())
-        if not context.mixture or whole == 0 or context.scope.split is not None:
+        if whole == 0:
             return []
         metrics = []
         for source, weight in sorted(context.mixture.items()):

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from corpus import write_corpus
+from corpus import CONFIG, write_corpus
 from running import build
-
-CONFIG = """
-dataset: {name: tiny, version: 1.0.0}
-splits:
-  train: {paths: ["data/train/*"], text: text, source: {column: source}}
-  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
-"""
 
 
 @pytest.fixture(scope="session")

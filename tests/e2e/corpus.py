@@ -18,6 +18,12 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+CONFIG = """
+dataset: {name: tiny, version: 1.0.0}
+splits:
+  train: {paths: ["data/train/*"], text: text, source: {column: source}}
+  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
+"""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 

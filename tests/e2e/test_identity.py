@@ -7,8 +7,7 @@ import os
 import shutil
 
 import pytest
-from conftest import CONFIG
-from corpus import documents, rows, write_jsonl, write_parquet
+from corpus import CONFIG, documents, rows, write_jsonl, write_parquet
 from running import build, metric, run
 
 from dataaudit.manifest.load import load_manifest

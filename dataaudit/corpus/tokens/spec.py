@@ -62,7 +62,7 @@ def resolve_tokenizer(spec: str | None, *, base_dir: Path, cache_dir: Path) -> T
     Raises:
         TokenizerError: Nothing usable is behind `spec`; the message says what was expected and what to do.
     """
-    if spec is None or spec == "default":
+    if spec in (None, "default", DEFAULT_NAME):
         return _store(_default_bytes(), name=DEFAULT_NAME, form="tokenizer.json", cache_dir=cache_dir)
     path = base_dir / Path(spec).expanduser()
     if path.is_dir():

@@ -56,7 +56,7 @@ DATA = ["data/a.jsonl", "data/b.jsonl", "data/sub/c.jsonl", "data/sub/deep/d.jso
         (["data"], DATA),
         (["data/"], DATA),
         (["./data/../data"], DATA),
-        (["data/**/*.jsonl"], DATA + ["data/_tmp/y.jsonl"]),
+        (["data/**/*.jsonl"], [*DATA, "data/_tmp/y.jsonl"]),
         (["data/sub/**"], DATA[2:]),
         (["**/**/d.jsonl"], DATA[3:]),
         (["data/*.jsonl"], DATA[:2]),
@@ -77,7 +77,8 @@ def test_patterns_list_what_a_shell_would(tree, patterns, expected):
 
 def test_what_a_folder_holds_beside_data_is_left_out_by_name(tree):
     """Hidden files, files with a leading underscore and documentation are named, not silently passed over."""
-    assert found(tree, "data").left_out == ("data/.git/", "data/.hidden.jsonl", "data/README.md", "data/_SUCCESS", "data/_tmp/")
+    expected = ("data/.git/", "data/.hidden.jsonl", "data/README.md", "data/_SUCCESS", "data/_tmp/")
+    assert found(tree, "data").left_out == expected
 
 
 def test_a_file_listed_twice_is_two_shards(tree):
@@ -128,7 +129,7 @@ def test_shards_are_ordered_by_the_utf8_of_their_uris(tmp_path):
     assert uris(tmp_path, ".")[-1] == "\U0001f600.jsonl"
 
 
-safe = st.binary(min_size=1, max_size=20).filter(lambda name: not set(name) & {0, ord("/")} and name not in (b".", b".."))
+safe = st.binary(min_size=1, max_size=20).filter(lambda name: not set(name) & {0, ord("/")})
 
 
 @given(names=st.sets(safe, min_size=1, max_size=5))
@@ -136,16 +137,15 @@ safe = st.binary(min_size=1, max_size=20).filter(lambda name: not set(name) & {0
 def test_files_of_any_name_are_found_and_found_again_by_their_uri(tmp_path_factory, names):
     """Names that are no Unicode, hold globs or line breaks are listed, and their URIs lead back to them."""
     root = tmp_path_factory.mktemp("names")
-    paths = {os.path.join(os.fsencode(root), b"x" + name + b".jsonl") for name in names}
+    paths = {root / os.fsdecode(b"x" + name + b".jsonl") for name in names}
     for path in paths:
-        with open(path, "wb") as file:
-            file.write(b"{}\n")
+        path.write_bytes(b"{}\n")
     shards = found(root, "x*").shards
-    assert {os.fsencode(shard.path) for shard in shards} == paths
-    assert {os.fsencode(path_of(root, shard.uri)) for shard in shards} == paths
+    assert {Path(shard.path) for shard in shards} == paths
+    assert {path_of(root, shard.uri) for shard in shards} == paths
     assert all(shard.size == 3 and shard.skip is None for shard in shards)
     for shard in shards:
-        assert uris(root, os.path.basename(shard.path)) == [shard.uri]
+        assert expand(Path(shard.path).name, root, where="paths") == ([shard.path], [])
 
 
 def test_normalisation_variants_of_a_name_are_two_shards(tmp_path):
@@ -202,8 +202,8 @@ def test_pipes_sockets_and_devices_are_skipped_without_opening_them(tmp_path):
     (tmp_path / "device.jsonl").symlink_to("/dev/zero")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket.jsonl"))
-        expected = {"device.jsonl": Reason.NOT_A_FILE, "pipe.jsonl": Reason.NOT_A_FILE, "socket.jsonl": Reason.NOT_A_FILE}
-        assert skips(tmp_path, ".", follow=True) == expected
+        names = ["device.jsonl", "pipe.jsonl", "socket.jsonl"]
+        assert skips(tmp_path, ".", follow=True) == dict.fromkeys(names, Reason.NOT_A_FILE)
         assert skips(tmp_path, "pipe.jsonl") == {"pipe.jsonl": Reason.NOT_A_FILE}
 
 
@@ -295,7 +295,8 @@ def test_a_percent_encoded_address_names_any_file(tmp_path):
     "pattern",
     [
         "absent.jsonl", "data/*.parquet", "data/absent/**", "data/.git/nothing*", "empty", "~nobody-here/a.jsonl",
-        "nul\0byte.jsonl", "nul\0*.jsonl", "[", "data/[", "\ud800.jsonl", "\udcff*.jsonl", "data/a.jsonl/*", "//nowhere[0/*",
+        "nul\0byte.jsonl", "nul\0*.jsonl", "[", "data/[", "\ud800.jsonl", "\udcff*.jsonl", "data/a.jsonl/*",
+        "//nowhere[0/*",
     ],
 )  # fmt: skip
 def test_a_pattern_without_files_is_an_error_that_can_be_printed(tree, pattern):
@@ -303,10 +304,10 @@ def test_a_pattern_without_files_is_an_error_that_can_be_printed(tree, pattern):
     (tree / "empty").mkdir()
     (tree / os.fsdecode(b"data/\xff.txt")).write_bytes(b"")
     with pytest.raises(ConfigError) as caught:
-        found(tree, pattern)
+        expand(pattern, tree, where="splits.train.paths")
     assert "splits.train.paths" in caught.value.message
-    assert str(caught.value).encode("utf-8").isascii() or "\ufffd" not in str(caught.value)
     assert caught.value.hint
+    assert str(caught.value).replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize("address", ["s3://key:secret@bucket/a.jsonl", "https://host/a?token=secret", "gs://b[0/x"])

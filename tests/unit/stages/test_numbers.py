@@ -53,7 +53,7 @@ def test_volume_counts_what_python_counts(documents):
 
 def test_shares_against_the_declared_mixture():
     """Declared weights are normalised, and a source that is declared but absent has a share of 0."""
-    context = Context(scope=Scope(), mixture={"web": 3.0, "absent": 1.0})
+    context = Context(scope=Scope(split="train"), mixture={"web": 3.0, "absent": 1.0})
     found = values(Volume(), [("a b c", "web")], context)
     assert found["source_mix_share", "declared", "web"].value == 0.75
     assert found["source_mix_share", "share", "absent"].value == 0.0

@@ -51,37 +51,37 @@ def twin_look_up(record, path):
     return record
 
 
+def twin_document(line: bytes, text: str, source: str | None):
+    """Returns (text, source) of a line, or the reason why there is none."""
+    try:
+        record = twin_parse(line)
+    except ValueError as error:
+        return "invalid_utf8" if isinstance(error, UnicodeDecodeError) else "invalid_json"
+    if not isinstance(record, dict):
+        return "not_an_object"
+    found = twin_look_up(record, text)
+    if not isinstance(found, str):
+        return "text_missing" if found is None else "type_mismatch"
+    if source is None:
+        return found, "constant"
+    name = twin_look_up(record, source)
+    if name is None:
+        return found, "(none)"
+    return (found, name) if isinstance(name, str) else "source_type_mismatch"
+
+
 def twin_read(data: bytes, text: str, source: str | None, max_record_bytes: int):
     """Returns (documents, bad records by reason, number of records)."""
     documents, bad, row = [], {}, 0
     for line in data.removeprefix(BOM).split(b"\n"):
-        if len(line) <= max_record_bytes and not line.strip(b" \t\r\n"):
+        too_long = len(line) > max_record_bytes
+        if not too_long and not line.strip(b" \t\r\n"):
             continue
-        reason = found = name = None
-        if len(line) > max_record_bytes:
-            reason = "oversize_record"
+        found = "oversize_record" if too_long else twin_document(line, text, source)
+        if isinstance(found, tuple):
+            documents.append((row, *found))
         else:
-            try:
-                record = twin_parse(line)
-            except UnicodeDecodeError:
-                reason = "invalid_utf8"
-            except ValueError:
-                reason = "invalid_json"
-            else:
-                if not isinstance(record, dict):
-                    reason = "not_an_object"
-                elif not isinstance(found := twin_look_up(record, text), str):
-                    reason = "text_missing" if found is None else "type_mismatch"
-                elif source is None:
-                    name = "constant"
-                elif not isinstance(name := twin_look_up(record, source), str | None):
-                    reason = "source_type_mismatch"
-                else:
-                    name = "(none)" if name is None else name
-        if reason is None:
-            documents.append((row, found, name))
-        else:
-            bad.setdefault(reason, []).append((row, len(line)))
+            bad.setdefault(found, []).append((row, len(line)))
         row += 1
     return documents, bad, row
 
@@ -139,6 +139,15 @@ def file(tmp_path_factory):
     data=BOM + b'{"text":"a"}\n{"text":"b"}\n', part_bytes=1, block_bytes=1, batch_bytes=1,
     max_record_bytes=99, text="text", source=None,
 )  # fmt: skip
+@example(
+    data=b"\n".join(ODD_LINES),
+    part_bytes=100,
+    block_bytes=7,
+    batch_bytes=50,
+    max_record_bytes=1 << 20,
+    text="text",
+    source="source",
+)
 @settings(max_examples=400, deadline=None)
 def test_any_cut_gives_the_documents_of_the_slow_twin(
     read, file, data, part_bytes, block_bytes, batch_bytes, max_record_bytes, text, source

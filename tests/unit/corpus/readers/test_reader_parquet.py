@@ -77,9 +77,7 @@ def test_any_cut_gives_the_documents_of_the_slow_twin(
     table = pa.table({"n": range(len(rows)), "text": texts, "source": sources, "meta": meta, "a.b": texts})
     if kind == pa.string_view():
         rows_per_group = 20  # the writer cannot cut such a column
-    pq.write_table(
-        table, file, row_group_size=rows_per_group, use_dictionary=use_dictionary, data_page_version=version
-    )
+    pq.write_table(table, file, row_group_size=rows_per_group, use_dictionary=use_dictionary, data_page_version=version)
     text, source = paths
     reading = read(
         file, "parquet", text=text, source=source, part_bytes=part_bytes, batch_bytes=batch_bytes,
@@ -204,10 +202,12 @@ def test_bytes_that_are_no_utf8_cost_their_rows_alone(read, file, kind, use_dict
         binary = pa.large_binary() if kind == pa.large_string() else pa.binary()
         return pa.array(values, binary).cast(kind, safe=False)
 
-    table = pa.table({
-        "text": strings([b"a", b"\xff\xfe", b"c", None, b"\xc3", b"f"]),
-        "source": strings([b"s", b"s", b"\xed\xa0\x80", b"\xff", b"\xff", None]),
-    })
+    table = pa.table(
+        {
+            "text": strings([b"a", b"\xff\xfe", b"c", None, b"\xc3", b"f"]),
+            "source": strings([b"s", b"s", b"\xed\xa0\x80", b"\xff", b"\xff", None]),
+        }
+    )
     pq.write_table(table, file, use_dictionary=use_dictionary)
     reading = read(file, "parquet", source="source")
     assert reading.documents == [(0, "a", "s"), (5, "f", "(none)")]

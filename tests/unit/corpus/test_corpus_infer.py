@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataaudit.config import SourceRule, Split
+from dataaudit.corpus.fields import field_rule
+from dataaudit.corpus.infer import infer_source, infer_splits, infer_text, peek
+from dataaudit.corpus.shards import Shard, discover
+from dataaudit.errors import ConfigError
+
+
+def make(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b'{"text":"a"}\n')
+
+
+def split_names(root: Path, cwd: Path, *paths: str) -> dict[str, str]:
+    return {
+        os.path.relpath(path, root): name for name, split in infer_splits(paths, cwd).items() for path in split.paths
+    }
+
+
+def shard_of(path: Path, uri: str = "a") -> Shard:
+    found = discover({"train": Split(paths=(str(path),))}, path.parent, root_at_base=True, follow_symlinks=False)
+    shard = found.shards[0]
+    return Shard(**{name: getattr(shard, name) for name in Shard.__dataclass_fields__} | {"uri": uri})
+
+
+def with_uris(tmp_path: Path, *uris: str) -> list[Shard]:
+    make(tmp_path, "a.jsonl")
+    return [shard_of(tmp_path / "a.jsonl", uri) for uri in uris]
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("a.jsonl", "train"), ("train-00001-of-00002.jsonl", "train"), ("training.jsonl", "train"),
+        ("val.jsonl", "val"), ("validation/a.jsonl", "val"), ("Valid_1.jsonl", "val"), ("dev/x/a.jsonl", "val"),
+        ("c4-validation.00000.jsonl", "val"), ("test.jsonl", "test"), ("web.test.jsonl", "test"),
+        ("holdout/a.jsonl", "heldout"), ("HELDOUT.jsonl", "heldout"),
+        ("train/val/a.jsonl", "val"), ("val/train.jsonl", "train"), ("test/validation_train.jsonl", "train"),
+        ("contest.jsonl", "train"), ("latest/evaluation/a.jsonl", "train"), ("device.jsonl", "train"),
+    ],
+)  # fmt: skip
+def test_the_last_word_that_names_a_split_decides(tmp_path, name, split):
+    """Whole words of the path count, the nearest to the file's end wins, and no word means train."""
+    make(tmp_path, name)
+    assert split_names(tmp_path, tmp_path, name) == {name: split}
+
+
+def test_all_splits_but_train_are_held_out(tmp_path):
+    """Validation and test data are held out; splits come in the order of their names."""
+    make(tmp_path, "train.jsonl", "val.jsonl", "test.jsonl")
+    splits = infer_splits(["."], tmp_path)
+    assert {name: split.held_out for name, split in splits.items()} == {"test": True, "train": False, "val": True}
+    assert list(splits) == ["test", "train", "val"]
+
+
+def test_folders_above_the_data_name_no_split(tmp_path):
+    """A user or a mount called ``dev`` or ``test`` does not turn a corpus into validation data."""
+    make(tmp_path, "home/dev/test/web/a.jsonl", "home/dev/test/web/val/b.jsonl", "elsewhere/x")
+    data = tmp_path / "home/dev/test/web"
+    assert split_names(data, tmp_path / "elsewhere", str(data)) == {"a.jsonl": "train", "val/b.jsonl": "val"}
+
+
+@pytest.mark.parametrize("cwd", [".", "elsewhere", "corpus/val"])
+def test_the_folder_that_holds_all_files_may_be_a_split(tmp_path, cwd):
+    """Naming only the files of a folder ``val`` gives a split ``val``, unless one stands in that folder."""
+    make(tmp_path, "corpus/val/a.jsonl", "elsewhere/x")
+    names = split_names(tmp_path, tmp_path / cwd, str(tmp_path / "corpus/val/a.jsonl"))
+    assert names == {"corpus/val/a.jsonl": "train" if cwd == "corpus/val" else "val"}
+
+
+def test_a_file_named_twice_is_listed_twice(tmp_path):
+    """What is given twice is read twice, as a training run would."""
+    make(tmp_path, "a.jsonl")
+    assert infer_splits(["a.jsonl", "*.jsonl"], tmp_path)["train"].paths == (str(tmp_path / "a.jsonl"),) * 2
+
+
+def test_what_is_left_out_is_told(tmp_path):
+    """Names of what is no data reach the caller."""
+    make(tmp_path, "a.jsonl", "README.md")
+    left_out: list[str] = []
+    infer_splits(["."], tmp_path, left_out)
+    assert left_out == [str(tmp_path / "README.md")]
+
+
+def test_a_name_that_is_no_unicode_survives_the_config(tmp_path):
+    """A config holds Unicode only, so such a file goes into it as an address that leads back to it."""
+    path = tmp_path / os.fsdecode(b"val\xff 100%.jsonl")
+    path.write_bytes(b"{}\n")
+    splits = infer_splits(["*.jsonl"], tmp_path)
+    shards = discover(splits, tmp_path, root_at_base=False, follow_symlinks=False).shards
+    assert [shard.path for shard in shards] == [str(path)]
+    assert [shard.split for shard in shards] == ["val"]
+
+
+def test_paths_that_match_nothing_are_an_error(tmp_path):
+    """A path without files ends the build before it begins."""
+    with pytest.raises(ConfigError, match="no such file"):
+        infer_splits(["absent"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"text": True, "content": True}, "text"),
+        ({"body": True, "content": True, "x": True}, "content"),
+        ({"text": False, "raw_content": True, "id": True}, "raw_content"),
+        ({"poem": True, "id": False}, "poem"),
+        ({"text": False, "poem": True}, "poem"),
+    ],
+)
+def test_the_text_is_a_known_name_or_the_only_string(columns, text):
+    """Known names come first, in their order; else the one column of strings is the text."""
+    assert infer_text("train", columns) == text
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        ({}, "no columns"),
+        ({"a": True, "b": True, "id": False}, "a, b, id"),
+        ({"text": False}, "text"),
+        ({"a\x1b[31m": True, "b": True}, "a%1B[31m, b"),
+        ({f"c{number:03}": True for number in range(99)}, ", c019, ..."),
+    ],
+)
+def test_an_ambiguous_text_is_an_error_that_names_the_choices(columns, shown):
+    """Nothing is guessed: the message lists the columns, printably and not all of hundreds."""
+    with pytest.raises(ConfigError) as caught:
+        infer_text("train", columns)
+    assert caught.value.message.endswith(shown)
+    assert "c020" not in caught.value.message
+    assert "splits.train.text" in caught.value.hint
+
+
+def test_the_source_is_a_column_of_strings_of_that_name(tmp_path):
+    """A column ``source`` is the source, unless it holds something else than strings."""
+    shards = with_uris(tmp_path, "a.jsonl")
+    assert infer_source(shards, {"text": True, "source": True}) == SourceRule(column="source")
+    assert infer_source(shards, {"text": True, "source": False}) == SourceRule(constant="all")
+
+
+@pytest.mark.parametrize(
+    ("uris", "sources"),
+    [
+        (["web/a.jsonl", "books/a.jsonl"], ["web", "books"]),
+        (["x/web/a.jsonl", "y/books/a.jsonl#copy=2"], ["web", "books"]),
+        (["web/a.jsonl", "web/b.jsonl"], ["all", "all"]),
+        (["web/a.jsonl", "b.jsonl"], ["all", "all"]),
+        (["a.jsonl"], ["all"]),
+    ],
+)
+def test_the_folder_is_the_source_when_there_are_several(tmp_path, uris, sources):
+    """Without a column, the shard's own folder is the source, unless all shards share one or one has none."""
+    shards = with_uris(tmp_path, *uris)
+    rule = infer_source(shards, {"text": True})
+    assert [field_rule("text", rule, uri, max_record_bytes=9).source_constant for uri in uris] == sources
+
+
+@pytest.mark.parametrize(
+    ("lines", "columns"),
+    [
+        (b'{"text":"a","id":1}\n', {"text": True, "id": False}),
+        (b'\n  \nnot json\n[1]\n{"text":"a"}\n', {"text": True}),
+        (b'{"text":null,"a":"x"}\n{"text":"b","a":2}\n', {"text": True, "a": False}),
+        (b'{"text":null}\n', {"text": False}),
+        (b'\xef\xbb\xbf{"text":"a"}', {"text": True}),
+        (b"", None),
+        (b"[]\n1\n", None),
+        (b"{}\n", None),
+    ],
+)
+def test_columns_of_json_lines_are_those_of_the_first_records(tmp_path, lines, columns):
+    """Bad lines are passed over, a null says nothing about a type, and a file without objects has no columns."""
+    (tmp_path / "a.jsonl").write_bytes(lines)
+    assert peek(shard_of(tmp_path / "a.jsonl")) == columns
+
+
+def test_columns_of_parquet_are_those_of_its_schema(tmp_path):
+    """Every type of string counts, plain or as a dictionary; nothing else does."""
+    table = pa.table({
+        "a": ["x"], "b": pa.array(["x"], pa.large_string()), "c": pa.array(["x"], pa.string_view()),
+        "d": pa.array(["x"]).dictionary_encode(), "e": [b"x"], "f": [1], "g": pa.nulls(1), "h": [["x"]],
+    })  # fmt: skip
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert peek(shard_of(tmp_path / "a.parquet")) == {name: name in "abcd" for name in "abcdefgh"}
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.parquet", b""), ("a.parquet", b"PAR1junkPAR1"), ("a.jsonl.gz", b"junk"), ("a.jsonl.gz", b""),
+        ("a.jsonl.gz", gzip.compress(b'{"text":1}\n' * 99)[:-9]), ("a.jsonl.zst", b"junk junk"), ("a.jsonl.zst", b""),
+    ],
+)  # fmt: skip
+def test_a_broken_shard_has_no_columns(tmp_path, name, data):
+    """A shard that cannot be read says nothing, without an exception, so that the next one is asked."""
+    (tmp_path / name).write_bytes(data)
+    assert peek(shard_of(tmp_path / name)) is None
+
+
+def test_a_shard_that_is_gone_has_no_columns(tmp_path):
+    """A file that vanished since discovery is like a broken one."""
+    (tmp_path / "a.jsonl").write_bytes(b"{}")
+    shard = shard_of(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").unlink()
+    assert peek(shard) is None

@@ -1,0 +1,144 @@
+"""Shards, probes, plans and stored partials made by hand, in milliseconds and without a cluster."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.config import AuditConfig
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.normal import text_digests
+from dataaudit.corpus.readers import Part
+from dataaudit.corpus.shards import Shard
+from dataaudit.corpus.tokens import TokenBatch
+from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.index import FileStat
+from dataaudit.engine.plan import plan_shard
+from dataaudit.engine.work import READING, Probe
+from dataaudit.link.keyed import write_keyed
+from dataaudit.stages import STAGES
+from dataaudit.stages.base import merge
+
+STAGE_LIST = tuple(kind() for kind in STAGES)
+TOKENIZER = {"sha256": "t", "force_reference": False}
+
+
+def config(*, max_bad=0.001, splits=("train", "val"), **more):
+    """Return a config whose splits have text and source named."""
+    listed = {name: {"paths": ["x"], "text": "text", "source": {"constant": "web"}} for name in splits}
+    return AuditConfig.model_validate({"splits": listed, "reader": {"max_bad_records": max_bad}, **more})
+
+
+def shard(ordinal=0, *, uri="a.jsonl", split="train", path=None, skip=None, size=100, format_="jsonl"):
+    """Return a shard."""
+    return Shard(
+        ordinal=ordinal, split=split, uri=uri, path=path or f"/data/{uri}", format=format_, compression="none",
+        skip=skip, size=size,
+    )  # fmt: skip
+
+
+def stat(size=100, mtime_ns=1, ctime_ns=1, inode=7, device=8):
+    """Return what a file system may say."""
+    return FileStat(size=size, mtime_ns=mtime_ns, ctime_ns=ctime_ns, inode=inode, device=device)
+
+
+def probe(content="x", *, parts=((0, 100),), reason=None, size=100):
+    """Return the probe of a file with this content, cut into these parts."""
+    return Probe(
+        stat=stat(size), sha256=hashlib.sha256(content.encode()).hexdigest(), hashed_ns=5,
+        parts=tuple(Part(*part) for part in parts), reason=reason,
+    )  # fmt: skip
+
+
+def plan(one, found, *, failure=None, settings=None, stages=STAGE_LIST):
+    """Plan one shard."""
+    return plan_shard(one, found, failure, settings or config(), stages, TOKENIZER)
+
+
+def write_reading(store, planned_part, *, records, bad=None, columns=("c" * 16,), reason="", rows=b""):
+    """Store what reading a part showed."""
+    meta = {"records": records, "columns": list(columns), "reason": reason, "place": "", "bad": bad or {}}
+    store.write_rows(READING, planned_part.reading_key, rows)
+    store.write(READING, planned_part.reading_key, meta, {})
+
+
+def batch(documents):
+    """Return a batch of (text, source); a token is a run of up to three characters."""
+    texts = pa.array([text for text, _ in documents], pa.large_string())
+    names = tuple(dict.fromkeys(source for _, source in documents))
+    counts = np.array([-(-len(text) // 3) for text, _ in documents], dtype=np.int64)
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    tokens = TokenBatch(
+        offsets=offsets, ids=np.arange(offsets[-1], dtype=np.uint32), sampled=0, differing=0,
+        by_reference=np.zeros(len(documents), dtype=bool),
+    )  # fmt: skip
+    return DocBatch(
+        texts=texts, rows=np.arange(len(documents), dtype=np.int64), digests=text_digests(texts), tokens=tokens,
+        source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32), source_names=names,
+    )  # fmt: skip
+
+
+def write_partials(store, planned_part, documents, *, stages=STAGE_LIST):
+    """Store every stage's partial of these documents, and their keyed rows."""
+    made = batch(documents)
+    for stage in stages:
+        key = planned_part.stage_keys[stage.name]
+        if stage.emits is not None:
+            write_keyed(store.side_path(stage.name, key), [stage.emit(made)], stage.emits)
+        store.write(stage.name, key, {}, merge(stage, [stage.map(made)]))
+
+
+def gathered(ordinal, documents, *, split="train", uri=None, stages=STAGE_LIST, **more):
+    """Return a shard that was read, with the partials of these documents."""
+    one = shard(ordinal, uri=uri or f"{ordinal}.jsonl", split=split)
+    made = batch(documents)
+    partials = {stage.name: merge(stage, [stage.map(made)]) for stage in stages}
+    columns = {"records": len(documents), "first_rows": (0,), "partials": partials}
+    return GatheredShard(planned=plan(one, probe(f"{split}{ordinal}")), **columns | more)
+
+
+class Notes:
+    """Stands in for progress: keeps what it is told."""
+
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text, *, important=False):
+        """Keep a line."""
+        self.notes.append(text)
+
+    def begin(self, phase, units, num_bytes):
+        """Do nothing."""
+
+    def advance(self, num_bytes, *, failed=False):
+        """Do nothing."""
+
+    def end(self):
+        """Do nothing."""
+
+
+class HereRunner:
+    """Stands in for a runner: runs every unit here, in an order of choice."""
+
+    def __init__(self, reverse=False):
+        self.notes = []
+        self.ran = []
+        self._reverse = reverse
+
+    def run(self, name, function, units, on_outcome):
+        """Run the units one after another."""
+        order = list(enumerate(units))
+        for index, unit in reversed(order) if self._reverse else order:
+            self.ran.append((name, index))
+            if not on_outcome(index, function(unit)):
+                return
+
+
+def write_file(path, data):
+    """Write a file in a folder that may not exist yet; return its path as text."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_bytes(data)
+    return str(path)

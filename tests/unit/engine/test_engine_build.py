@@ -1,0 +1,207 @@
+"""Whole builds in this process, on a runner without a cluster: identity over damage, reruns and encoders."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import shutil
+
+import numpy as np
+import pytest
+from engine_made import HereRunner, Notes, write_file
+
+from dataaudit.corpus.tokens import Risks, TokenBatch
+from dataaudit.engine import build as module
+from dataaudit.engine import work
+from dataaudit.engine.build import BuildOptions, build
+from dataaudit.engine.cluster import Cluster
+from dataaudit.engine.setup import prepare
+from dataaudit.errors import ClusterError, ExitCode
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.verify import verify
+
+GOOD = [{"text": f"document {number % 30}", "source": "ab"[number % 2]} for number in range(50)]
+DIFFERS = {"text": "DIFFERS", "source": "a"}
+
+
+class FakeEncoder:
+    """A token is a character; by the fast path every DIFFERS is noticed by the sample."""
+
+    def __init__(self, force_reference):
+        self.force_reference = force_reference
+
+    def encode(self, texts, keys):
+        """Encode a batch."""
+        held = texts.to_pylist()
+        offsets = np.concatenate([[0], np.cumsum([len(text) for text in held])]).astype(np.int64)
+        differing = 0 if self.force_reference else sum(text == "DIFFERS" for text in held)
+        return TokenBatch(
+            offsets=offsets, ids=np.zeros(offsets[-1], dtype=np.uint32), sampled=differing, differing=differing,
+            by_reference=np.full(len(held), self.force_reference),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def runners(monkeypatch):
+    """Builds run here; the list collects the runner of each."""
+    made = []
+
+    def here(**_):
+        made.append(HereRunner(reverse=len(made) % 2 == 1))
+        return made[-1]
+
+    cluster = Cluster(client=None, num_workers=1, hosts=("h",), dashboard=None, memory_limit=0)
+    monkeypatch.setattr(module, "open_cluster", lambda *_: contextlib.nullcontext(cluster))
+    monkeypatch.setattr(module, "Runner", here)
+    monkeypatch.setattr(module, "inspect_risks", lambda *_, **__: Risks(supported=True, reason="ok"))
+    monkeypatch.setattr(work, "_load_once", lambda file, risks, force, seed: FakeEncoder(force))
+    return made
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Twins, a held-out shard, an empty one, and a config that cuts them small."""
+    lines = "".join(json.dumps(record) + "\n" for record in GOOD).encode()
+    for name in ("train/a", "train/b", "val/c"):
+        write_file(tmp_path / f"{name}.jsonl", lines)
+    write_file(tmp_path / "train" / "empty.jsonl", b"")
+    write_config(tmp_path)
+    return tmp_path
+
+
+def write_config(root, reader="{part_bytes: 1024}"):
+    """Write a config."""
+    text = (
+        "splits:\n  train: {paths: [train], text: text, source: {column: source}}\n"
+        f"  val: {{paths: [val], text: text, source: {{column: source}}, held_out: true}}\nreader: {reader}\n"
+    )
+    write_file(root / "c.yaml", text.encode())
+
+
+def run(root, *, state="state", **options):
+    """Build; return the result and the manifest."""
+    given = prepare(
+        [str(root / "c.yaml")], root, tokenizer=None, text=None, reference=None, note=lambda _: None
+    )  # fmt: skip
+    result = build(
+        given.config, given.base, root_at_base=True, progress=Notes(),
+        options=BuildOptions(target=root / "m", state=root / state, **options),
+    )  # fmt: skip
+    manifest = load_manifest(root / "m")
+    assert verify(manifest) == []
+    return result, manifest
+
+
+def stored(root, kind, *, rows=False):
+    """Return the stored files of a kind."""
+    found = sorted(path for path in (root / "state" / "partials" / kind).rglob("*") if path.is_file())
+    return [path for path in found if path.name.endswith(".rows") == rows and not path.name.endswith(".files")]
+
+
+def test_a_build_in_this_process_is_a_build(corpus, runners):
+    """Twins are read once and counted twice; a rerun reads nothing and has the same id."""
+    first, manifest = run(corpus)
+    assert first.exit_code == ExitCode.PASS
+    assert manifest.core.totals.documents == 150
+    (whole,) = [record for record in manifest.metrics("exact_dup_rate", "documents") if not record.scope.as_dict()]
+    assert whole.value == 120
+    again, _ = run(corpus)
+    assert (again.id, again.scanned) == (first.id, 0)
+
+
+@pytest.mark.parametrize("harm", ["cut", "gone", "zeros"])
+def test_any_number_of_damaged_files_costs_a_rescan(corpus, runners, harm):
+    """A power cut that emptied half of the state folder changes no number and needs no second command."""
+    first, _ = run(corpus)
+    kinds = [(kind, rows) for kind in ("reading", "exact_dup") for rows in (False, True)]
+    for kind, rows in [*kinds, ("volume", False), ("lengths", False), ("link-exact", False)]:
+        files = stored(corpus, kind, rows=rows)
+        assert files
+        for path in files[:4]:
+            data = path.read_bytes()
+            path.write_bytes(data[: len(data) // 2] if harm == "cut" else bytes(len(data)))
+            if harm == "gone":
+                path.unlink()
+    again, _ = run(corpus)
+    assert again.id == first.id
+    assert again.scanned
+
+
+def test_the_cut_does_not_change_an_identity_with_losses(corpus, runners):
+    """Bad records, with places, and a shard with too many of them: any cut gives one id."""
+    bad = b"".join(b"not json\n" if number % 7 == 0 else b'{"text": "x"}\n' for number in range(400))
+    write_file(corpus / "train" / "bad.jsonl", bad)
+    write_file(corpus / "val" / "hopeless.jsonl", b"no\n" * 900)
+    found = set()
+    for part_bytes in (1024, 1500, 10**6):
+        write_config(corpus, f"{{part_bytes: {part_bytes}, max_bad_records: 0.2}}")
+        result, manifest = run(corpus)
+        assert result.exit_code == ExitCode.NOT_EVALUATED
+        assert manifest.core.ledger.documents.bad == 58
+        found.add(result.id)
+    assert len(found) == 1
+
+
+def test_the_encoder_that_is_taken_depends_on_the_corpus_alone(corpus, runners):
+    """A sampled difference anywhere that is read sends all to the reference: first build, rerun and --fresh."""
+    write_file(corpus / "train" / "zz.jsonl", (json.dumps(DIFFERS) + "\n").encode() * 200)
+    first, manifest = run(corpus)
+    assert manifest.core.tokenizer.encoder_reason == "sample_difference"
+    assert set(manifest.core.tokenizer.counted_by) == {"reference"}
+    again, _ = run(corpus)
+    assert (again.id, again.scanned) == (first.id, 0)
+    assert run(corpus, fresh=True)[0].id == first.id
+    assert run(corpus, state="another")[0].id == first.id
+
+
+def test_a_difference_in_a_shard_that_is_not_read_decides_nothing(corpus, runners):
+    """Otherwise a rerun, which does not read that shard again, would have another id."""
+    hopeless = (json.dumps(DIFFERS) + "\nno json\n").encode() * 100
+    write_file(corpus / "train" / "zz.jsonl", hopeless)
+    first, manifest = run(corpus)
+    assert manifest.core.tokenizer.encoder_reason == "ok"
+    assert [row["reason"] for row in manifest.table("shards").to_pylist()].count("too_many_bad_records") == 1
+    again, _ = run(corpus)
+    assert (again.id, again.scanned) == (first.id, 0)
+
+
+def test_fresh_computes_everything_and_finds_the_same(corpus, runners):
+    """Scan and link run again; the id does not change."""
+    first, _ = run(corpus)
+    fresh, _ = run(corpus, fresh=True)
+    assert (fresh.id, fresh.scanned) == (first.id, fresh.planned)
+    assert {name for name, _ in runners[-1].ran} == {"hash", "scan", "link", "rows"}
+
+
+def test_a_disk_that_fills_up_ends_the_build_and_blames_no_shard(corpus, runners, monkeypatch):
+    """The outcome tells of the state folder; with space again, the same command ends as if nothing was."""
+    expected, _ = run(corpus, state="another")
+    shutil.rmtree(corpus / "m")
+    real, written = work.write_keyed, []
+
+    def full(*arguments):
+        written.append(arguments)
+        if len(written) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(*arguments)
+
+    seen = []
+
+    class Watching(HereRunner):
+        def run(self, name, function, units, on_outcome):
+            for index, unit in enumerate(units):
+                outcome = function(unit)
+                if outcome.fault:
+                    raise ClusterError(*outcome.fault)
+                seen.append(outcome.reason)
+                on_outcome(index, outcome)
+
+    monkeypatch.setattr(module, "Runner", lambda **_: Watching())
+    monkeypatch.setattr(work, "write_keyed", full)
+    with pytest.raises(ClusterError, match="No space left"):
+        run(corpus)
+    assert set(seen) == {None}
+    assert not (corpus / "m").exists()
+    monkeypatch.setattr(work, "write_keyed", real)
+    assert run(corpus)[0].id == expected.id

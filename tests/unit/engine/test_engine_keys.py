@@ -1,0 +1,166 @@
+"""Keys: everything that decides a result changes them, and nothing else does.
+
+The fields are taken by introspection, so one that is added later has to be sorted into one of the two here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from engine_made import STAGE_LIST, TOKENIZER, config, plan, probe, shard
+
+from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.readers import Part, ReadRequest
+from dataaudit.corpus.tokens import Risks, TokenizerFile
+from dataaudit.engine import keys
+from dataaudit.stages.exact_dup import ExactDup
+from dataaudit.stages.lengths import Lengths
+from dataaudit.stages.volume import Volume
+
+RULE = FieldRule(text="text", source_column=None, source_constant="web", max_record_bytes=100)
+READING = {
+    "sha256": "aa", "split": "train", "format_": "jsonl", "compression": "none", "part": Part(0, 10), "fields": RULE,
+}  # fmt: skip
+FILE = TokenizerFile(
+    name="t", format="tokenizer.json", sha256="bb", path=Path("/t"), vocab_size=5, special_ids=(1,)
+)  # fmt: skip
+RISKS = Risks(supported=True, reason="ok", key="k")
+
+
+def other(value):
+    """Return another value of the same type."""
+    if value is None:
+        return "column"
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, str):
+        return value + "x"
+    if isinstance(value, Path):
+        return value / "x"
+    return {(): ("x",), (1,): (2,)}[value]
+
+
+def variants(value):
+    """Return the dataclass with each of its fields changed, by name."""
+    return {field.name: replace(value, **{field.name: other(getattr(value, field.name))}) for field in fields(value)}
+
+
+def test_the_example_covers_every_argument_of_a_reading_key():
+    """A new argument of the key has to be added to the example above."""
+    assert set(inspect.signature(keys.reading_key).parameters) == set(READING)
+
+
+@pytest.mark.parametrize("name", ["sha256", "split", "format_", "compression"])
+def test_every_plain_argument_changes_the_reading_key(name):
+    """Content, split, format and compression each decide."""
+    assert keys.reading_key(**READING | {name: READING[name] + "x"}) != keys.reading_key(**READING)
+
+
+@pytest.mark.parametrize("value", [READING["part"], RULE])
+def test_every_field_of_part_and_rule_changes_the_reading_key(value):
+    """Each field alone gives another key, and no two give the same."""
+    name = "part" if isinstance(value, Part) else "fields"
+    made = {keys.reading_key(**READING | {name: changed}) for changed in variants(value).values()}
+    assert keys.reading_key(**READING) not in made
+    assert len(made) == len(fields(value))
+
+
+def test_the_read_request_has_no_field_that_no_key_knows():
+    """Of a request all is in the key but the place of the file and the size of batches, which decide nothing."""
+    assert {field.name for field in fields(ReadRequest)} == {
+        "path", "format", "compression", "part", "fields", "batch_bytes",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["__version__", "READER_VERSION", "STORE_VERSION"])
+def test_every_version_changes_every_key(name, monkeypatch):
+    """Another program, reader or form of the store finds nothing of the old one."""
+    before = keys.reading_key(**READING)
+    monkeypatch.setattr(keys, name, "another")
+    assert keys.reading_key(**READING) != before
+
+
+@pytest.mark.parametrize("name", ["NORMAL_FORM", "NORMAL_FORM_VERSION"])
+def test_the_normal_form_changes_stage_keys(name, monkeypatch):
+    """Duplicates rest on the normal form."""
+    before = keys.stage_key("r", ExactDup(), TOKENIZER)
+    monkeypatch.setattr(keys, name, "another")
+    assert keys.stage_key("r", ExactDup(), TOKENIZER) != before
+
+
+@pytest.mark.parametrize("library", [*keys.NUMERIC_LIBRARIES, "unicode"])
+def test_every_library_that_affects_numbers_changes_every_key(library, monkeypatch):
+    """An update of one of them computes everything anew."""
+    before = keys.reading_key(**READING)
+    versions = keys.library_versions()
+    monkeypatch.setattr(keys, "library_versions", lambda: versions | {library: "0.0.0"})
+    assert keys.reading_key(**READING) != before
+
+
+def test_asking_for_versions_is_cheap_and_gives_a_dict_of_ones_own():
+    """Every key asks; what one caller does to the answer does not reach the next."""
+    keys.library_versions().clear()
+    assert set(keys.library_versions()) == {*keys.NUMERIC_LIBRARIES, "unicode"}
+
+
+def test_stage_name_version_and_parameters_change_its_key(monkeypatch):
+    """Two stages, two versions of one and two settings of one never share a partial."""
+    made = [keys.stage_key("r", stage, TOKENIZER) for stage in (*STAGE_LIST, Lengths(max_distinct=999))]
+    made.append(keys.stage_key("another reading", Volume(), TOKENIZER))
+    monkeypatch.setattr(Volume, "version", "another")
+    made.append(keys.stage_key("r", Volume(), TOKENIZER))
+    assert len(set(made)) == len(made)
+
+
+def test_the_tokenizer_decides_only_where_tokens_are_counted():
+    """Another tokenizer leaves the partials of stages that never look at tokens."""
+    for stage in STAGE_LIST:
+        same = keys.stage_key("r", stage, TOKENIZER) == keys.stage_key("r", stage, {"sha256": "u"})
+        assert same != stage.needs_tokens
+
+
+def test_what_of_a_tokenizer_decides_token_ids_is_in_its_value():
+    """Format, content, routing, forced path and seed do; name and place do not."""
+    plain = keys.tokenizer_value(FILE, RISKS, force_reference=False, seed=0)
+    deciding = {"format", "sha256"}
+    follows = {"name", "path", "vocab_size", "special_ids"}  # of the content
+    assert deciding | follows == {field.name for field in fields(TokenizerFile)}
+    for name, changed in variants(FILE).items():
+        assert (keys.tokenizer_value(changed, RISKS, force_reference=False, seed=0) != plain) == (name in deciding)
+    for name in ("supported", "reason", "normal_forms", "patterns", "key"):
+        changed = replace(RISKS, **{name: other(getattr(RISKS, name))})
+        assert keys.tokenizer_value(FILE, changed, force_reference=False, seed=0) != plain, name
+    assert keys.tokenizer_value(FILE, RISKS, force_reference=True, seed=0) != plain
+    assert keys.tokenizer_value(FILE, RISKS, force_reference=False, seed=1) != plain
+
+
+def all_keys(planned):
+    """Return every key of a planned shard."""
+    return [(part.reading_key, dict(part.stage_keys)) for part in planned.parts]
+
+
+def test_place_name_and_order_are_in_no_key():
+    """A shard that is moved, renamed, renumbered, touched or differently batched keeps its keys."""
+    expected = all_keys(plan(shard(), probe()))
+    moved = shard(9, uri="b/c.jsonl", path="/else/where.jsonl", size=7)
+    touched = replace(probe(), stat=replace(probe().stat, mtime_ns=77, ctime_ns=78, inode=79), hashed_ns=80)
+    batched = config(reader={"batch_bytes": 2000, "part_bytes": 3000})
+    for planned in (plan(moved, probe()), plan(shard(), touched), plan(shard(), probe(), settings=batched)):
+        assert all_keys(planned) == expected
+
+
+def test_content_split_and_cut_are_in_every_key():
+    """Other bytes, another split and another range share nothing with the first."""
+    planned = [
+        plan(shard(), probe()),
+        plan(shard(), probe("y")),
+        plan(shard(split="val"), probe()),
+        plan(shard(), probe(parts=((0, 99),))),
+    ]
+    made = [key for one in planned for reading, stages in all_keys(one) for key in (reading, *stages.values())]
+    assert len(set(made)) == len(made)

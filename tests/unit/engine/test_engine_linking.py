@@ -1,0 +1,185 @@
+"""The link step: partitions, twins, damage, groups, and what the duplicates add to partials."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pyarrow as pa
+import pytest
+from engine_made import STAGE_LIST, HereRunner, Notes, gathered, plan, probe, shard, write_partials, write_reading
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.engine import linking
+from dataaudit.engine.gather import DamagedEntryError, gather_partials, gather_readings
+from dataaudit.engine.linking import add_duplicates, clusters_table, link_exact_duplicates, rows_digests
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.work import READING, Outcome
+from dataaudit.errors import ClusterError
+from dataaudit.link.exact import COUNTS, MEMBERS
+from dataaudit.manifest.tables import TABLES
+
+SAME = [(f"document {number % 40}", "ab"[number % 2]) for number in range(60)]
+
+
+@pytest.fixture
+def store(tmp_path):
+    """An empty store."""
+    return PartialStore(tmp_path)
+
+
+@pytest.fixture
+def shards(store):
+    """Two equal training shards of two parts each, and a held-out one that shares a document."""
+    planned = [
+        plan(shard(0, uri="a"), probe("x", parts=((0, 50), (50, 100)))),
+        plan(shard(1, uri="b"), probe("x", parts=((0, 50), (50, 100)))),
+        plan(shard(2, split="val", uri="c"), probe("y")),
+    ]
+    for part, held in zip(planned[0].parts, (SAME[:20], SAME[20:]), strict=True):
+        write_partials(store, part, held)
+        write_reading(store, part, records=len(held) + 5, rows=b"rows of a part")
+    write_partials(store, planned[2].parts[0], [(" document 0\n", "c"), ("new", "c")])
+    write_reading(store, planned[2].parts[0], records=2, rows=b"others")
+    return regather(planned, store)
+
+
+def regather(planned, store):
+    """Gather planned shards from the store."""
+    made = gather_readings(planned, {}, store, max_bad=1.0)
+    gather_partials(made, STAGE_LIST, store)
+    return made
+
+
+def sums(table):
+    """Return the counts of a link by shard and source."""
+    return {(row["shard"], row["source"]): (row["duplicates"], row["duplicates_in_split"]) for row in table.to_pylist()}
+
+
+def members(table):
+    """Return the rows of a table of members as a set."""
+    return {tuple(row.values()) for row in table.to_pylist()}
+
+
+@pytest.mark.parametrize("rows_per_partition", [10**9, 7, 1])
+def test_any_number_of_partitions_gives_the_same(shards, store, rows_per_partition, monkeypatch):
+    """One partition or one for every first byte: counts and groups are equal, and twins are counted as two."""
+    monkeypatch.setattr(linking, "_ROWS_PER_PARTITION", rows_per_partition)
+    runner = HereRunner(reverse=True)
+    linked = link_exact_duplicates(shards, store, runner, Notes())
+    assert len(runner.ran) == {10**9: 1, 7: 18, 1: 122}[rows_per_partition]
+    totals = {}
+    for row in linked.counts.to_pylist():
+        held = totals.setdefault((row["shard"], row["source"]), [0, 0])
+        held[0] += row["duplicates"]
+        held[1] += row["duplicates_in_split"]
+    assert totals == {(0, "a"): [10, 10], (0, "b"): [10, 10], (1, "a"): [30, 30], (1, "b"): [30, 30], (2, "c"): [1, 0]}
+    assert len(members(linked.members)) == 121
+    assert {(0, 0, 2, 0), (0, 0, 0, 0), (0, 0, 1, 0), (0, 0, 0, 45)} <= members(linked.members)
+
+
+def test_a_rerun_joins_nothing_again_unless_asked_to(shards, store):
+    """Partitions are known by the files they join; --fresh joins them all the same."""
+    first = link_exact_duplicates(shards, store, HereRunner(), Notes())
+    again = HereRunner()
+    assert sums(link_exact_duplicates(shards, store, again, Notes()).counts) == sums(first.counts)
+    fresh = HereRunner()
+    link_exact_duplicates(shards, store, fresh, Notes(), fresh=True)
+    assert (len(again.ran), len(fresh.ran)) == (0, 1)
+
+
+@pytest.mark.parametrize("harm", ["cut", "flip", "gone"])
+def test_damaged_keyed_rows_are_made_again(shards, store, harm):
+    """Entry and rows of every damaged file are removed together, so that the next scan makes both."""
+    keys = [shards[0].planned.parts[1].stage_keys["exact_dup"], shards[2].planned.parts[0].stage_keys["exact_dup"]]
+    for key in keys:
+        path = store.side_path("exact_dup", key)
+        data = path.read_bytes()
+        if harm == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(data[:-1] if harm == "cut" else data[:-70] + bytes([data[-70] ^ 1]) + data[-69:])
+    with pytest.raises(DamagedEntryError) as caught:
+        link_exact_duplicates(shards, store, HereRunner(), Notes())
+    assert set(caught.value.names) == {f"exact_dup/{key}" for key in keys}
+    assert not any(store.has("exact_dup", key) for key in keys)
+
+
+def test_a_damaged_result_is_joined_again(shards, store):
+    """A stored partition that does not match its digest is removed, and the next round joins it anew."""
+    first = link_exact_duplicates(shards, store, HereRunner(), Notes())
+    (path,) = [path for path in (store.root / "partials" / "link-exact").rglob("*") if len(path.name) == 64]
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DamagedEntryError):
+        link_exact_duplicates(shards, store, HereRunner(), Notes())
+    assert sums(link_exact_duplicates(shards, store, HereRunner(), Notes()).counts) == sums(first.counts)
+
+
+def test_a_partition_that_cannot_be_joined_ends_the_build(shards, store):
+    """No number is published without it."""
+
+    class Failing(HereRunner):
+        def run(self, name, function, units, on_outcome):
+            for index in range(len(units)):
+                on_outcome(index, Outcome(reason=Reason.OUT_OF_MEMORY))
+
+    with pytest.raises(ClusterError, match="out_of_memory"):
+        link_exact_duplicates(shards, store, Failing(), Notes())
+
+
+def test_nothing_read_links_to_nothing(store):
+    """Without a shard that was read there is nothing to join, and no task."""
+    skipped = gather_readings([plan(shard(skip=Reason.NOT_A_FILE), None)], {}, store, max_bad=1.0)
+    runner = HereRunner()
+    linked = link_exact_duplicates(skipped, store, runner, Notes())
+    assert (linked.counts.num_rows, linked.members.num_rows, runner.ran) == (0, 0, [])
+
+
+def test_the_digest_of_rows_is_over_the_parts_in_order(shards, store):
+    """Twins agree, and the order of outcomes does not matter."""
+    digests = rows_digests(shards, store, HereRunner(reverse=True))
+    assert digests[0] == digests[1] == hashlib.sha256(b"rows of a part" * 2).hexdigest()
+    assert digests[2] == hashlib.sha256(b"others").hexdigest()
+
+
+def test_damaged_rows_are_not_digested(shards, store):
+    """A cut file of row digests is made again, not taken into the identity of the shard."""
+    keys = [part.reading_key for part in shards[0].planned.parts]
+    for key in keys:
+        path = store.side_path(READING, key)
+        path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(DamagedEntryError) as caught:
+        rows_digests(shards, store, HereRunner())
+    assert set(caught.value.names) == {f"{READING}/{key}" for key in keys}
+
+
+def test_duplicates_are_added_to_their_shards_and_folded_sources():
+    """Each shard gets its own, by source; those of folded sources go to `other`."""
+    made = [gathered(0, [("x", "a"), ("y", "b")]), gathered(1, [("x", "a")]), gathered(2, [("z", "c")])]
+    counts = pa.Table.from_pylist(
+        [
+            {"shard": 1, "source": "a", "duplicates": 1, "duplicates_in_split": 0},
+            {"shard": 0, "source": "b", "duplicates": 1, "duplicates_in_split": 1},
+            {"shard": 0, "source": "a", "duplicates": 2, "duplicates_in_split": 2},
+        ],
+        schema=COUNTS,
+    )
+    add_duplicates(made, counts, pa.array(["b"]))
+    found = [
+        {row["source"]: row["duplicates"] for row in one.partials["exact_dup"]["exact_dup"].to_pylist()} for one in made
+    ]
+    assert found == [{"a": 0, "b": 1, "other": 2}, {"a": 0, "other": 1}, {"c": 0}]
+
+
+def test_groups_are_numbered_by_their_first_member():
+    """In any order of members: numbers follow (shard, row) of the first, and the first is kept."""
+    rows = [(0, 5, 0, 5), (0, 5, 3, 1), (0, 2, 0, 2), (0, 2, 1, 0), (2, 0, 2, 9), (2, 0, 2, 0)]
+    for order in (rows, rows[::-1]):
+        table = clusters_table(
+            pa.Table.from_pylist([dict(zip(MEMBERS.names, row, strict=True)) for row in order], schema=MEMBERS)
+        )
+        assert [tuple(row.values()) for row in table.to_pylist()] == [
+            ("exact", 0, 0, 2, True), ("exact", 0, 1, 0, False), ("exact", 1, 0, 5, True), ("exact", 1, 3, 1, False),
+            ("exact", 2, 2, 0, True), ("exact", 2, 2, 9, False),
+        ]  # fmt: skip
+        assert table.schema.names == TABLES["clusters"].schema.names
+    assert clusters_table(MEMBERS.empty_table()).num_rows == 0

@@ -1,0 +1,167 @@
+"""Tables and core records: whatever became of the shards, the ledger balances and verify agrees."""
+
+from __future__ import annotations
+
+from engine_made import STAGE_LIST, config, gathered, plan, probe, shard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataaudit.corpus.loss import Loss, Reason
+from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.tables import (
+    HEADLINE,
+    headline,
+    ledger_record,
+    ledger_table,
+    metric_records,
+    shards_table,
+    source_tables,
+    totals,
+)
+from dataaudit.manifest.core import Core, Named, Run, TokenizerRecord
+from dataaudit.manifest.load import load_manifest, metrics_table
+from dataaudit.manifest.publish import prepare_tables, publish, table_records
+from dataaudit.manifest.verify import verify
+
+DOCUMENTS = st.lists(
+    st.tuples(st.sampled_from(["", "one", "two words"]), st.sampled_from(["web", "", "other", "(none)"])), max_size=6
+)  # fmt: skip
+STATES = st.lists(
+    st.tuples(
+        st.sampled_from(["ok", "partial", "unreadable", "hopeless", "skipped", "gone"]), DOCUMENTS, st.booleans(),
+        st.integers(1, 9),
+    ),
+    max_size=6,
+)  # fmt: skip
+TOKENIZER = TokenizerRecord(
+    name="t", format="tokenizer.json", sha256="cd" * 32, vocab_size=9, special_ids=(), encoder="reference",
+    encoder_reason="ok", counted_by={}, sampled=0,
+)  # fmt: skip
+
+
+def shard_in(state, ordinal, documents, split, bad):
+    """Return a gathered shard in a state."""
+    uri = f"{ordinal}.jsonl"
+    if state in ("ok", "partial"):
+        one = gathered(ordinal, documents, split=split)
+        if state == "partial":
+            one.status, one.reason = "partial", Reason.INVALID_JSON
+            one.records, one.bad_records = len(documents) + bad, bad
+            one.losses = [
+                Loss(reason=Reason.INVALID_JSON, place=f"record {row}", records=1, num_bytes=3) for row in range(bad)
+            ]
+        return one
+    if state == "skipped":
+        planned = plan(shard(ordinal, uri=uri, split=split, skip=Reason.UNKNOWN_FORMAT, size=bad), None)
+        return lost(planned, "skipped", Reason.UNKNOWN_FORMAT)
+    if state == "gone":
+        planned = plan(shard(ordinal, uri=uri, split=split, size=bad), None, failure=(Reason.NOT_FOUND, ""))
+        return lost(planned, "quarantined", Reason.NOT_FOUND)
+    planned = plan(shard(ordinal, uri=uri, split=split), probe(str(ordinal)))
+    if state == "unreadable":
+        return lost(planned, "quarantined", Reason.CORRUPT_PARQUET)
+    one = lost(planned, "quarantined", Reason.TOO_MANY_BAD)
+    one.records, one.bad_records = bad + 2, bad
+    one.losses.append(Loss(reason=Reason.INVALID_JSON, place="record 0", records=bad, num_bytes=2 * bad))
+    return one
+
+
+def lost(planned, status, reason):
+    """Return a shard of which nothing was read."""
+    one = GatheredShard(planned=planned, status=status, reason=reason)
+    one.losses.append(Loss(reason=reason, place="", records=-1, num_bytes=one.size))
+    return one
+
+
+def write_manifest(folder, shards, settings):
+    """Publish what the tables module makes of shards; return the loaded manifest and its metrics."""
+    table = shards_table(shards, STAGE_LIST, {})
+    metrics, merged = metric_records(shards, STAGE_LIST, chosen)
+    made = {"shards": table, "metrics": metrics_table(metrics), "ledger": ledger_table(shards)}
+    tables = prepare_tables(made | source_tables(merged))
+    whole, splits = totals(table, settings)
+    core = Core(
+        tool=Named(name="dataaudit", version="0"), dataset=Named(name="d", version="0"), config={}, stages=(),
+        libraries={}, tokenizer=TOKENIZER, splits=splits, totals=whole, headline=headline(metrics),
+        ledger=ledger_record(shards, whole.documents), seeds={}, tables=table_records(tables),
+    )  # fmt: skip
+    run = Run(
+        roots={}, started="", finished="", hosts=(), workers=1, versions={}, parts_planned=0, parts_scanned=0
+    )  # fmt: skip
+    publish(folder, core, run, tables)
+    return load_manifest(folder), metrics
+
+
+@settings(max_examples=30)
+@given(states=STATES)
+def test_the_ledger_balances_for_any_states_of_shards(states, tmp_path_factory):
+    """Planned is read, bad, quarantined and skipped; verify finds nothing; every loss is in the ledger."""
+    states = sorted(states, key=lambda state: state[2])
+    shards = [
+        shard_in(state, ordinal, documents, "val" if held_out else "train", bad)
+        for ordinal, (state, documents, held_out, bad) in enumerate(states)
+    ]
+    manifest, metrics = write_manifest(tmp_path_factory.mktemp("m") / "m", shards, config())
+    assert verify(manifest) == []
+    ledger, core = manifest.core.ledger, manifest.core
+    read = [one for one in shards if one.partials]
+    assert core.totals.documents == sum(len(item[1]) for item in states if item[0] in ("ok", "partial"))
+    assert core.totals.shards == ledger.shards.read == len(read)
+    assert ledger.documents.bad == sum(item[3] for item in states if item[0] == "partial")
+    assert ledger.documents.quarantined == sum(item[3] + 2 for item in states if item[0] == "hopeless")
+    assert ledger.uncounted_shards == sum(item[0] in ("unreadable", "skipped", "gone") for item in states)
+    assert ledger.bytes.planned == sum(one.size for one in shards)
+    assert manifest.table("ledger").num_rows == sum(len(one.losses) for one in shards)
+    unread = [record for record in metrics if record.metric == "coverage_unread_bytes"]
+    whole = [record for record in unread if not record.scope.as_dict()]
+    bad_bytes = sum(3 * item[3] for item in states if item[0] == "partial")
+    assert whole[0].value == ledger.bytes.quarantined + ledger.bytes.skipped + bad_bytes
+    assert sum(record.value for record in unread if record.scope.as_dict()) == whole[0].value
+
+
+def test_totals_are_those_of_the_splits():
+    """Splits are listed by name, also one without shards; together they are the whole."""
+    settings = config(splits=("val", "train", "empty"))
+    shards = [gathered(0, [("one", "a")] * 3), gathered(1, [("two", "a")], split="val")]
+    whole, splits = totals(shards_table(shards, STAGE_LIST, {}), settings)
+    assert [(split.name, split.shards, split.documents) for split in splits] == [
+        ("empty", 0, 0), ("train", 1, 3), ("val", 1, 1),
+    ]  # fmt: skip
+    assert (whole.shards, whole.documents, whole.bytes) == (2, 4, 12)
+
+
+def test_the_headline_is_of_the_whole_and_in_its_order():
+    """Every headline metric that exists is there once, never one of a split or source."""
+    metrics, _ = metric_records([gathered(0, [("one", "a")])], STAGE_LIST, config())
+    shown = headline(metrics)
+    assert [(record.metric, record.stat) for record in shown] == list(HEADLINE)
+    assert all(record.scope == {} for record in shown)
+    few = headline([record for record in metrics if record.metric != "exact_dup_rate"])
+    assert [(record.metric, record.stat) for record in few] == [key for key in HEADLINE if key[0] != "exact_dup_rate"]
+
+
+def test_the_row_of_a_shard_names_its_content_and_sources():
+    """Digest of rows, sha256, sources sorted; an unread shard has nulls where there is no number."""
+    one = gathered(0, [("x", "b"), ("yy", "a")])
+    gone = lost(plan(shard(1, uri="z"), None, failure=(Reason.NOT_FOUND, "")), "quarantined", Reason.NOT_FOUND)
+    first, second = shards_table([one, gone], STAGE_LIST, {0: "ab"}).to_pylist()
+    assert (first["rows_digest"], first["sha256"]) == ("ab", one.planned.probe.sha256)
+    assert [source["source"] for source in first["sources"]] == ["a", "b"]
+    assert (second["sha256"], second["rows_digest"], second["sources"], second["exact_dup_rate"]) == (
+        "",
+        None,
+        [],
+        None,
+    )
+
+
+def test_declared_upstream_filters_become_rates():
+    """The share that each filter took is a metric of its own."""
+    settings = config(
+        upstream_filters=[{"name": "c4", "version": "1", "in": 4, "out": 3}, {"name": "x", "in": 0, "out": 0}]
+    )
+    metrics, _ = metric_records([], STAGE_LIST, chosen)
+    found = {
+        record.scope.rule: (record.value, record.status) for record in metrics if record.metric == "filter_upstream"
+    }
+    assert found == {"c4@1": (0.25, "ok"), "x": (None, "not_evaluated")}

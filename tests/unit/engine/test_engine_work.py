@@ -1,0 +1,175 @@
+"""What runs on a worker, run here: files that change, twins, and a state folder that refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from engine_made import STAGE_LIST, config, shard, write_file
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.tokens import Risks, resolve_tokenizer
+from dataaudit.engine import work
+from dataaudit.engine.plan import missing_units, plan_shard
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.work import (
+    READING,
+    ProbeUnit,
+    RowsUnit,
+    ScanSettings,
+    digest_rows,
+    hash_file,
+    probe_file,
+    scan_part,
+)
+
+LINES = "".join(json.dumps({"text": f"document {number}"}) + "\n" for number in range(20)).encode()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    """The embedded tokenizer, resolved once, and risks that send everything to the reference."""
+    folder = tmp_path_factory.mktemp("tokenizers")
+    file = resolve_tokenizer(None, base_dir=folder, cache_dir=folder)
+    return file, Risks(supported=False, reason="unsupported_model")
+
+
+@pytest.fixture
+def settings(tokenizer, tmp_path):
+    """Settings of a scan whose state folder is empty."""
+    return ScanSettings(
+        state=tmp_path / "state", stages=STAGE_LIST, tokenizer=tokenizer[0], risks=tokenizer[1],
+        force_reference=True, seed=0,
+    )  # fmt: skip
+
+
+def scan_unit(settings, *paths, part_bytes=1 << 20):
+    """Probe files of equal bytes and return the unit that scans them."""
+    planned = []
+    for number, path in enumerate(paths):
+        unit = ProbeUnit(path=path, format="jsonl", compression="none", part_bytes=part_bytes, size=len(LINES))
+        found = probe_file(unit).probe
+        one = shard(number, uri=f"{number}.jsonl", path=path)
+        planned.append(plan_shard(one, found, None, config(), STAGE_LIST, {}))
+    (unit,) = missing_units(planned, PartialStore(settings.state), fresh=False)
+    return unit
+
+
+def test_a_scan_leaves_everything_that_a_rerun_looks_for(settings, tmp_path):
+    """Partials, rows and the reading are there; the same scan twice writes the same bytes."""
+    unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
+    assert scan_part(unit, settings) == work.Outcome()
+    files = {path: path.read_bytes() for path in settings.state.rglob("*") if path.is_file()}
+    store = PartialStore(settings.state)
+    assert all(store.read(name, key) is not None for name, key in unit.stage_keys)
+    assert store.read(READING, unit.reading_key).meta["records"] == 20
+    assert scan_part(pickle.loads(pickle.dumps(unit)), settings) == work.Outcome()  # noqa: S301 - our own bytes
+    assert {path: path.read_bytes() for path in settings.state.rglob("*") if path.is_file()} == files
+
+
+def test_a_file_that_changes_between_hash_and_scan_leaves_nothing(settings, tmp_path):
+    """Other bytes under the same name give no partial under the old key."""
+    path = write_file(tmp_path / "a.jsonl", LINES)
+    unit = scan_unit(settings, path)
+    write_file(path, LINES.replace(b"document 7", b"document X"))
+    os.utime(path, ns=(unit.stat.mtime_ns, unit.stat.mtime_ns))
+    assert scan_part(unit, settings).reason == Reason.CHANGED
+    assert not [found for found in settings.state.rglob("*") if found.is_file()]
+
+
+def test_a_file_that_is_only_touched_has_not_changed(settings, tmp_path):
+    """New times or rights with the same bytes cost one more hash, not the shard."""
+    path = write_file(tmp_path / "a.jsonl", LINES)
+    unit = scan_unit(settings, path)
+    os.utime(path, ns=(5, 5))
+    Path(path).chmod(0o600)
+    assert scan_part(unit, settings).reason is None
+
+
+def test_a_twin_stands_in_for_a_file_that_is_gone_or_changed(settings, tmp_path):
+    """Equal bytes at another place are read instead; only when none is left is there a loss."""
+    paths = [write_file(tmp_path / f"{number}.jsonl", LINES) for number in range(3)]
+    unit = scan_unit(settings, *paths)
+    Path(paths[0]).unlink()
+    write_file(paths[1], LINES + b"{}\n")
+    assert scan_part(unit, settings).reason is None
+    assert PartialStore(settings.state).read(READING, unit.reading_key).meta["records"] == 20
+    Path(paths[2]).unlink()
+    assert scan_part(unit, settings).reason == Reason.NOT_FOUND
+
+
+def test_a_file_that_grows_while_it_is_hashed_is_said(tmp_path, monkeypatch):
+    """A file that never stands still has no digest; one that is touched once has."""
+    path = Path(write_file(tmp_path / "a.jsonl", LINES))
+    unit = ProbeUnit(path=str(path), format="jsonl", compression="none", part_bytes=1 << 20, size=1)
+    times = []
+
+    def touching(_, *, limit=99):
+        digest = hash_file(path)
+        if len(times) < limit:
+            times.append(1)
+            path.write_bytes(path.read_bytes() + b"\n")
+        return digest
+
+    monkeypatch.setattr(work, "hash_file", touching)
+    assert probe_file(unit).reason == Reason.CHANGED
+    times.clear()
+    monkeypatch.setattr(work, "hash_file", lambda given: touching(given, limit=1))
+    assert probe_file(unit).probe.sha256 == hash_file(path)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), PermissionError(13, "Permission denied")]
+)
+@pytest.mark.parametrize("name", ["dataaudit.engine.store.write_atomic", "dataaudit.engine.work.write_keyed"])
+def test_a_state_folder_that_refuses_is_no_shards_fault(settings, tmp_path, monkeypatch, name, error):
+    """A full or read-only disk is told as such, with the folder and the way out; no shard is blamed."""
+    unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
+
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(name, refuse)
+    outcome = scan_part(unit, settings)
+    assert outcome.reason is None
+    assert str(settings.state) in outcome.fault[0]
+    assert error.strerror in outcome.fault[0]
+    assert "--state" in outcome.fault[1]
+
+
+def test_a_tokenizer_that_a_worker_cannot_load_is_no_shards_fault(settings, tmp_path):
+    """A vocabulary that is gone from the state folder ends the build instead of every shard."""
+    unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
+    gone = replace(settings.tokenizer, path=tmp_path / "gone.json", sha256="0" * 64)
+    outcome = scan_part(unit, replace(settings, tokenizer=gone))
+    assert outcome.reason is None
+    assert settings.tokenizer.name in outcome.fault[0]
+
+
+def test_input_errors_that_may_pass_are_raised(settings, tmp_path, monkeypatch):
+    """The runner repeats them; they are neither a loss yet nor the state folder's fault."""
+    unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
+    monkeypatch.setattr(work, "read_part", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OSError, match="Input/output"):
+        scan_part(unit, settings)
+
+
+def test_a_fault_of_ours_costs_one_shard_and_shows_no_text(settings, tmp_path, monkeypatch):
+    """It is named by kind and place; its message, which may hold text, is not."""
+    unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
+    monkeypatch.setattr(work, "read_part", lambda *_: (_ for _ in ()).throw(ValueError("document 7")))
+    outcome = scan_part(unit, settings)
+    assert outcome.reason == Reason.INTERNAL
+    assert outcome.place.startswith("ValueError at ")
+    assert "document" not in outcome.place
+
+
+def test_missing_rows_are_told_by_key(tmp_path):
+    """The digest of a shard whose rows are gone is no digest."""
+    outcome = digest_rows(RowsUnit(state=tmp_path, keys=("aa", "bb"), size=1))
+    assert outcome.damaged == ("aa", "bb")
