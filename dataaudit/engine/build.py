@@ -7,6 +7,7 @@ work done) the same input gives the same manifest id.
 from __future__ import annotations
 
 import datetime as dt
+import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -314,7 +315,7 @@ def _publish(work: _Build, gathered: _Gathered, started: str, hosts: tuple[str, 
         tables=table_records(tables),
     )
     run = Run(
-        roots={name: str(work.discovery.root) for name in sorted(work.config.splits)},
+        roots=dict.fromkeys(sorted(work.config.splits), _printable(work.discovery.root)),
         started=started,
         finished=_now(),
         hosts=hosts,
@@ -371,6 +372,11 @@ def _state_folder(options: BuildOptions) -> Path:
             f"the state folder {state} cannot be written: {error.strerror}", "Name one with --state."
         ) from None
     return state
+
+
+def _printable(path: Path) -> str:
+    """Return a path as text that JSON can hold, also when its bytes are no UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _tell_discovery(discovery: Discovery, progress: Progress) -> None:

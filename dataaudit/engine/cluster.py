@@ -24,7 +24,7 @@ from typing import Any
 
 from dataaudit import __version__
 from dataaudit.engine.keys import library_versions
-from dataaudit.errors import ClusterError
+from dataaudit.errors import ClusterError, ConfigError
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -135,6 +135,7 @@ def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: cont
     atexit.unregister(distributed.deploy.spec.close_clusters)  # we close it; at exit it may be half started
     num_workers = choice.workers or dask.system.CPU_COUNT
     limit = choice.memory_limit
+    _check_memory_limit(dask, limit)
     local = distributed.LocalCluster(
         n_workers=0,
         threads_per_worker=1,
@@ -160,6 +161,20 @@ def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: cont
                 f"no local worker has started within {_START_SECONDS:.0f} s",
                 "`dataaudit doctor` shows memory and cores; --workers 1 needs the least.",
             )
+
+
+def _check_memory_limit(dask: Any, limit: str | int) -> None:
+    """Refuse a limit that no nanny understands; it would keep every worker from starting.
+
+    Raises:
+        ConfigError: It is no size.
+    """
+    try:
+        if limit == "auto" or dask.utils.parse_bytes(limit) >= 0:
+            return
+    except ValueError:
+        pass
+    raise ConfigError(f"--memory-limit: expected a size like 2GiB, or auto, found {limit}", "Units: MB, MiB, GB, GiB.")
 
 
 def _close(local: Any) -> None:

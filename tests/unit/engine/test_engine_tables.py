@@ -73,13 +73,13 @@ def lost(planned, status, reason):
     return one
 
 
-def write_manifest(folder, shards, settings):
+def write_manifest(folder, shards, chosen):
     """Publish what the tables module makes of shards; return the loaded manifest and its metrics."""
     table = shards_table(shards, STAGE_LIST, {})
     metrics, merged = metric_records(shards, STAGE_LIST, chosen)
     made = {"shards": table, "metrics": metrics_table(metrics), "ledger": ledger_table(shards)}
     tables = prepare_tables(made | source_tables(merged))
-    whole, splits = totals(table, settings)
+    whole, splits = totals(table, chosen)
     core = Core(
         tool=Named(name="dataaudit", version="0"), dataset=Named(name="d", version="0"), config={}, stages=(),
         libraries={}, tokenizer=TOKENIZER, splits=splits, totals=whole, headline=headline(metrics),
@@ -121,9 +121,9 @@ def test_the_ledger_balances_for_any_states_of_shards(states, tmp_path_factory):
 
 def test_totals_are_those_of_the_splits():
     """Splits are listed by name, also one without shards; together they are the whole."""
-    settings = config(splits=("val", "train", "empty"))
+    chosen = config(splits=("val", "train", "empty"))
     shards = [gathered(0, [("one", "a")] * 3), gathered(1, [("two", "a")], split="val")]
-    whole, splits = totals(shards_table(shards, STAGE_LIST, {}), settings)
+    whole, splits = totals(shards_table(shards, STAGE_LIST, {}), chosen)
     assert [(split.name, split.shards, split.documents) for split in splits] == [
         ("empty", 0, 0), ("train", 1, 3), ("val", 1, 1),
     ]  # fmt: skip
@@ -157,7 +157,7 @@ def test_the_row_of_a_shard_names_its_content_and_sources():
 
 def test_declared_upstream_filters_become_rates():
     """The share that each filter took is a metric of its own."""
-    settings = config(
+    chosen = config(
         upstream_filters=[{"name": "c4", "version": "1", "in": 4, "out": 3}, {"name": "x", "in": 0, "out": 0}]
     )
     metrics, _ = metric_records([], STAGE_LIST, chosen)

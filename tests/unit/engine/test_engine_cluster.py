@@ -1,0 +1,83 @@
+"""The parts of the cluster that need none; real workers are in tests/e2e."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import dask
+import pytest
+
+from dataaudit.engine import cluster as module
+from dataaudit.engine.cluster import SETTINGS, ClusterChoice, open_cluster, worker_identity, worker_versions
+from dataaudit.engine.keys import library_versions
+from dataaudit.errors import ClusterError, ConfigError
+
+
+@pytest.mark.parametrize("limit", ["abc", "2 apples", "-1GB"])
+def test_a_memory_limit_that_is_no_size_is_said_at_once(limit, tmp_path):
+    """No worker is started to find out."""
+    with pytest.raises(ConfigError, match="--memory-limit"), open_cluster(ClusterChoice(memory_limit=limit), tmp_path):
+        pass
+
+
+def test_sizes_are_accepted():
+    """Sizes with and without units, and the even share."""
+    for limit in ("auto", "2GiB", "500MB", 10**9, "0"):
+        module._check_memory_limit(dask, limit)
+
+
+def test_every_setting_is_one_that_dask_knows():
+    """A name that Dask does not know (any more) would be passed over in silence."""
+    import distributed
+
+    assert distributed.__version__
+    unknown = [name for name in SETTINGS if dask.config.get(name, default=dask) is dask]
+    assert [name for name in unknown if name != "logging"] == []
+
+
+def test_signals_wait_while_workers_start():
+    """Ctrl-C is not taken then, SIGTERM is kept and told afterwards, and handlers are put back."""
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    reached = []
+
+    def start():
+        with module._signals_held():
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM)
+            reached.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert reached
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+class OneWorker:
+    """A client with one worker that answers what it is told to."""
+
+    def __init__(self, seen, versions):
+        self.answer = (seen, versions)
+
+    def run(self, function, path):
+        """Ask every worker."""
+        seen, versions = function(path)
+        return {"tcp://w": (seen if self.answer[0] else "", versions | self.answer[1])}
+
+
+def test_workers_have_to_see_the_state_folder_and_run_the_same_versions(tmp_path):
+    """A worker elsewhere, or of another lock file, is refused by name; the probe file is taken away."""
+    module._check_workers(OneWorker(True, {}), tmp_path)
+    with pytest.raises(ClusterError, match="cannot see the state folder"):
+        module._check_workers(OneWorker(False, {}), tmp_path)
+    with pytest.raises(ClusterError, match=r"numpy .* here, 0\.1 there"):
+        module._check_workers(OneWorker(True, {"numpy": "0.1"}), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_says_what_it_reads_and_runs(tmp_path):
+    """An unreadable probe is an empty answer, not an error."""
+    (tmp_path / "probe").write_text("token")
+    assert worker_identity(str(tmp_path / "probe")) == ("token", worker_versions())
+    assert worker_identity(str(tmp_path / "none"))[0] == ""
+    assert set(library_versions()) < set(worker_versions())
