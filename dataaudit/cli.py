@@ -203,9 +203,9 @@ def build(
     sources are inferred, and what was inferred is printed. A build that was stopped goes on where it was when
     the same command is run again. Progress goes to stderr, the summary to stdout.
     """
-    from dataaudit.engine.build import BuildOptions  # noqa: PLC0415
     from dataaudit.engine.build import build as run  # noqa: PLC0415
     from dataaudit.engine.cluster import ClusterChoice  # noqa: PLC0415
+    from dataaudit.engine.job import BuildOptions  # noqa: PLC0415
     from dataaudit.engine.progress import Progress  # noqa: PLC0415
     from dataaudit.engine.setup import prepare  # noqa: PLC0415
     from dataaudit.report.summary import build_summary  # noqa: PLC0415

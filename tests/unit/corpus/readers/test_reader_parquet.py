@@ -341,3 +341,15 @@ def test_shard_unreadable_is_what_a_bad_footer_raises(file):
     file.write_bytes(b"junk")
     with pytest.raises(ShardUnreadable):
         plan_parts(str(file), "parquet", "none", 4, 1)
+
+
+def test_a_name_that_is_no_utf8_is_read(tmp_path):
+    """Arrow takes no such path; the file is read all the same."""
+    import os
+
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/bad-\xff.parquet")
+    good = tmp_path / "good.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"]}), good)
+    good.rename(path)
+    with parquet.open_file(path) as file:
+        assert file.read().column("text").to_pylist() == ["a", "b"]

@@ -1,0 +1,146 @@
+"""One build's options, result and working state, and what is prepared before any worker starts."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dataaudit.config import AuditConfig
+from dataaudit.corpus.shards import Discovery, Shard
+from dataaudit.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
+from dataaudit.engine.cluster import ClusterChoice
+from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.linking import Linked
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import Runner
+from dataaudit.engine.store import PartialStore
+from dataaudit.errors import ConfigError, ExitCode
+from dataaudit.stages.base import Stage
+
+STATE_FOLDER = ".dataaudit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """How to run a build; nothing here changes a number."""
+
+    target: Path
+    """Folder of the manifest."""
+    state: Path | None = None
+    """Folder of partials and indexes; ``.dataaudit`` beside the manifest when None."""
+    cluster: ClusterChoice = field(default_factory=ClusterChoice)
+    """Workers."""
+    fresh: bool = False
+    """Compute everything anew."""
+    rehash: bool = False
+    """Hash every file, changed or not."""
+    unit_seconds: float = 1800.0
+    """Time a sub-shard may take before it counts as stuck."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """What a build published."""
+
+    id: str
+    exit_code: ExitCode
+    scanned: int
+    """Sub-shards read in this run."""
+    planned: int
+    """Sub-shards in the plan."""
+    unread: tuple[tuple[str, str], ...]
+    """(uri, reason) of shards that are not in the metrics."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """One build: what it was asked for, what it works with, and how far it has come."""
+
+    config: AuditConfig
+    options: BuildOptions
+    progress: Progress
+    stages: tuple[Stage, ...]
+    discovery: Discovery
+    tokenizer: TokenizerFile
+    risks: Risks
+    parents: tuple[str, ...]
+    store: PartialStore
+    runner: Runner
+    scanned: int = 0
+    planned_parts: int = 0
+    encoder_reason: str = "ok"
+
+
+@dataclass(slots=True, kw_only=True)
+class Gathered:
+    """All that is known once the scan and the link step are done."""
+
+    shards: list[GatheredShard]
+    linked: Linked
+    digests: dict[int, str]
+
+
+def state_folder(options: BuildOptions) -> Path:
+    """Return the state folder, made if need be.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    state = (options.state or options.target.absolute().parent / STATE_FOLDER).absolute()
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        (state / ".gitignore").write_text("*\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"the state folder {state} cannot be written: {error.strerror}", "Name one with --state."
+        ) from None
+    return state
+
+
+def prepare_tokenizer(spec: str | None, base: Path, state: Path, progress: Progress) -> tuple[TokenizerFile, Risks]:
+    """Find the tokenizer, and what its fast encoder is not to be trusted with.
+
+    The check takes some seconds for a vocabulary; its answer is kept for the user, not for one state folder.
+
+    Raises:
+        TokenizerError: It cannot be found or read.
+    """
+    tokenizer = resolve_tokenizer(spec, base_dir=base, cache_dir=state / "tokenizers")
+    begun = time.monotonic()
+    risks = inspect_risks(tokenizer, cache_dir=user_cache() or state / "tokenizers")
+    if time.monotonic() - begun > 1:
+        seconds = f"{time.monotonic() - begun:.1f} s"
+        progress.note(f"tokenizer: {tokenizer.name} compared with its reference in {seconds}, once for this vocabulary")
+    return tokenizer, risks
+
+
+def user_cache() -> Path | None:
+    """Return the user's cache folder for dataaudit, or None when it cannot be written."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    try:
+        folder = Path(base).expanduser() / "dataaudit"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def tell_discovery(discovery: Discovery, progress: Progress) -> None:
+    """Say what was found, and what was left out."""
+    by_split: dict[str, list[Shard]] = {}
+    for shard in discovery.shards:
+        by_split.setdefault(shard.split, []).append(shard)
+    parts = [
+        f"{name} {len(shards):,} shards, {sum(shard.size for shard in shards) / 1e6:,.1f} MB"
+        for name, shards in by_split.items()
+    ]
+    progress.note(f"found: {'; '.join(parts)} (below {discovery.root})")
+    copies = sum("#copy=" in shard.uri for shard in discovery.shards)
+    if copies:
+        progress.note(f"found: {copies} listings of a file that is listed before; each counts as a shard")
+    if discovery.left_out:
+        shown = ", ".join(discovery.left_out[:3])
+        more = f" and {len(discovery.left_out) - 3:,} more" if len(discovery.left_out) > 3 else ""
+        progress.note(f"found: {len(discovery.left_out):,} files that are no data left out: {shown}{more}")

@@ -1,0 +1,125 @@
+"""From gathered shards to a published manifest: the core, the run, the tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit import __version__
+from dataaudit.engine.job import BuildResult, Gathered, Job
+from dataaudit.engine.keys import library_versions
+from dataaudit.engine.linking import clusters_table
+from dataaudit.engine.tables import (
+    headline,
+    ledger_record,
+    ledger_table,
+    metric_records,
+    shards_table,
+    source_tables,
+    totals,
+)
+from dataaudit.errors import ExitCode
+from dataaudit.manifest.core import Core, CountedBy, Named, Run, StageRecord, TokenizerRecord, UpstreamFilterRecord
+from dataaudit.manifest.load import metrics_table
+from dataaudit.manifest.publish import prepare_tables, publish, table_records
+from dataaudit.stages.base import parameters
+
+
+def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, ...], workers: int) -> BuildResult:
+    """Finalise every stage, publish the manifest and say what it is.
+
+    Raises:
+        ManifestError: The target cannot be written.
+    """
+    shards = gathered.shards
+    table = shards_table(shards, job.stages, gathered.digests)
+    metrics, merged = metric_records(shards, job.stages, job.config)
+    tables = prepare_tables(
+        {
+            "shards": table,
+            "metrics": metrics_table(metrics),
+            "ledger": ledger_table(shards),
+            "clusters": clusters_table(gathered.linked.members),
+            **source_tables(merged),
+        }
+    )
+    whole, splits = totals(table, job.config)
+    core = Core(
+        tool=Named(name="dataaudit", version=__version__),
+        dataset=Named(name=job.config.dataset.name, version=job.config.dataset.version),
+        parents=job.parents,
+        config=job.config.semantic(),
+        stages=tuple(
+            StageRecord(name=stage.name, version=stage.version, parameters=parameters(stage)) for stage in job.stages
+        ),
+        libraries=library_versions(),
+        tokenizer=_tokenizer_record(job, merged[""]["volume"]["encoding"]),
+        upstream_filters=tuple(
+            UpstreamFilterRecord.model_validate(entry.model_dump(by_alias=True))
+            for entry in job.config.upstream_filters
+        ),
+        mixture={name: entry.model_dump() for name, entry in sorted(job.config.mixture.items())},
+        splits=splits,
+        totals=whole,
+        headline=headline(metrics),
+        ledger=ledger_record(shards, whole.documents),
+        seeds={"sample": job.config.seed},
+        tables=table_records(tables),
+    )
+    run = Run(
+        roots=dict.fromkeys(sorted(job.config.splits), _printable(job.discovery.root)),
+        started=started,
+        finished=now(),
+        hosts=hosts,
+        workers=workers,
+        versions={
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("dask", "distributed", "tokenizers")},
+        },
+        parts_planned=job.planned_parts,
+        parts_scanned=job.scanned,
+        notes=tuple(job.runner.notes[:100]),
+    )
+    identity = publish(job.options.target, core, run, tables)
+    unread = tuple(
+        (f"{shard.planned.shard.split}/{shard.planned.shard.uri}", str(shard.reason))
+        for shard in shards
+        if not shard.partials
+    )
+    code = ExitCode.NOT_EVALUATED if unread else ExitCode.PASS
+    if whole.documents == 0:
+        code = ExitCode.NOTHING_EVALUATED
+    return BuildResult(id=identity, exit_code=code, scanned=job.scanned, planned=job.planned_parts, unread=unread)
+
+
+def _tokenizer_record(job: Job, encoding: pa.Table) -> TokenizerRecord:
+    counted = dict.fromkeys(("gigatoken", "reference"), CountedBy(documents=0, bytes=0))
+    for row in encoding.to_pylist():
+        counted[row["encoder"]] = CountedBy(documents=row["documents"], bytes=row["bytes"])
+    return TokenizerRecord(
+        name=job.tokenizer.name,
+        format=job.tokenizer.format,
+        sha256=job.tokenizer.sha256,
+        vocab_size=job.tokenizer.vocab_size,
+        special_ids=job.tokenizer.special_ids,
+        encoder="gigatoken" if job.encoder_reason == "ok" else "reference",
+        encoder_reason=job.encoder_reason,
+        counted_by=counted,
+        sampled=int(pc.sum(encoding["sampled"]).as_py() or 0),
+    )
+
+
+def _printable(path: Path) -> str:
+    """Return a path as text that JSON can hold, also when its bytes are no UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def now() -> str:
+    """Return the time, UTC, ISO 8601."""
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
