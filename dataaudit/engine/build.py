@@ -15,7 +15,6 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import Discovery, discover
 from dataaudit.engine.cluster import open_cluster
 from dataaudit.engine.gather import (
-    DamagedEntryError,
     GatheredShard,
     fold_sources,
     gather_partials,
@@ -39,6 +38,7 @@ from dataaudit.engine.linking import (
     link_exact_duplicates,
     rows_digests,
 )
+from dataaudit.engine.partials import DamagedEntryError
 from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
 from dataaudit.engine.probing import probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress
@@ -99,7 +99,12 @@ def build(
                 "Run the same command again and it goes on from here.",
             ) from None
         hosts, workers = cluster.hosts, cluster.num_workers
-    return publish_build(job, gathered, started, hosts, workers)
+    try:
+        return publish_build(job, gathered, started, hosts, workers)
+    except DamagedEntryError as error:
+        raise ClusterError(
+            f"the state folder {state} changed while the build used it: {error}", "Run the same command again."
+        ) from None
 
 
 def _scan_and_link(job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]) -> Gathered:

@@ -6,65 +6,23 @@ Order never matters here: partials are merged per shard and per split, and every
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataaudit.corpus.loss import MAX_PLACES, Loss, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS
+from dataaudit.engine.partials import Damage, ShardPartials, fold_partial
 from dataaudit.engine.plan import PlannedShard
-from dataaudit.engine.store import Entry, PartialStore
+from dataaudit.engine.store import PartialStore
 from dataaudit.engine.work import READING
 from dataaudit.stages.base import Stage, merge, nothing
-from dataaudit.stages.partial import Partial, group
+from dataaudit.stages.partial import Partial
 
-OTHER = "other"
 _MERGE_EVERY = 256
-
-
-class DamagedEntryError(Exception):
-    """Stored results are absent or damaged; they were removed, and have to be computed once more.
-
-    Args:
-        names: ``kind/key`` of each.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}")
-        self.names = tuple(names)
-
-
-@dataclass(slots=True)
-class Damage:
-    """Reads entries; those that are absent or damaged are removed and told of together."""
-
-    store: PartialStore
-    """Where the entries are."""
-    names: list[str] = field(default_factory=list)
-    """``kind/key`` of what was removed."""
-
-    def read(self, kind: str, key: str) -> Entry | None:
-        """Return an entry, or None when it is absent or damaged."""
-        entry = self.store.read(kind, key)
-        if entry is None:
-            self.remove(kind, key)
-        return entry
-
-    def remove(self, kind: str, key: str) -> None:
-        """Remove an entry with its rows."""
-        self.store.remove(kind, key)
-        self.names.append(f"{kind}/{key}")
-
-    def tell(self) -> None:
-        """Raise when something was removed.
-
-        Raises:
-            DamagedEntryError: It was.
-        """
-        if self.names:
-            raise DamagedEntryError(self.names)
+_HELD = frozenset({"volume", "exact_dup"})
+"""Stages whose partials are held: small ones that the link step changes or that are looked at often."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,7 +38,7 @@ class GatheredShard:
     first_rows: tuple[int, ...] = ()
     """Number of the first record of each part."""
     losses: list[Loss] = field(default_factory=list)
-    partials: dict[str, Partial] = field(default_factory=dict)
+    partials: MutableMapping[str, Partial] = field(default_factory=dict)
     """By stage; empty when the shard is not read."""
 
     @property
@@ -173,7 +131,7 @@ def _losses(reason: Reason, records: int, num_bytes: int, places: list[tuple[int
 
 
 def gather_partials(shards: Sequence[GatheredShard], stages: Sequence[Stage], store: PartialStore) -> None:
-    """Merge the partials of every shard that was read; fills ``partials``.
+    """Check and merge the partials of every shard that was read; fills ``partials``.
 
     Raises:
         DamagedEntryError: Stored partials are absent or damaged.
@@ -182,9 +140,11 @@ def gather_partials(shards: Sequence[GatheredShard], stages: Sequence[Stage], st
     for shard in shards:
         if shard.status in ("quarantined", "skipped"):
             continue
+        shard.partials = ShardPartials(shard.planned, stages, store)
         for stage in stages:
-            held = [damage.read(stage.name, part.stage_keys[stage.name]) for part in shard.planned.parts]
-            shard.partials[stage.name] = merge(stage, [entry.tables for entry in held if entry is not None])
+            entries = [damage.read(stage.name, part.stage_keys[stage.name]) for part in shard.planned.parts]
+            if stage.name in _HELD:
+                shard.partials[stage.name] = merge(stage, [entry.tables for entry in entries if entry is not None])
     damage.tell()
 
 
@@ -203,22 +163,12 @@ def kept_sources(shards: Sequence[GatheredShard], max_sources: int) -> pa.Array 
 def fold_sources(shards: Sequence[GatheredShard], stages: Sequence[Stage], kept: pa.Array) -> None:
     """Fold the sources that are not kept into ``other``, in every partial."""
     for shard in shards:
+        if isinstance(shard.partials, ShardPartials):
+            shard.partials.fold(kept)
+            continue
         for stage in stages:
             if stage.name in shard.partials:
-                shapes = stage.shapes()
-                shard.partials[stage.name] = {
-                    name: group(shapes[name], fold_table(table, kept))
-                    for name, table in shard.partials[stage.name].items()
-                }
-
-
-def fold_table(table: pa.Table, kept: pa.Array) -> pa.Table:
-    """Replace every source that is not kept by ``other``."""
-    index = table.schema.get_field_index("source")
-    if index < 0:
-        return table
-    folded = pc.if_else(pc.is_in(table["source"], kept), table["source"], OTHER)
-    return table.set_column(index, "source", folded)
+                shard.partials[stage.name] = fold_partial(stage, shard.partials[stage.name], kept)
 
 
 def merge_scope(shards: Sequence[GatheredShard], stage: Stage, split: str | None) -> Partial:

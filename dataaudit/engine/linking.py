@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine.gather import Damage, GatheredShard, fold_table
+from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.partials import Damage, fold_table
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore, write_atomic

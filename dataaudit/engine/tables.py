@@ -12,7 +12,7 @@ from dataaudit.engine.gather import GatheredShard, merge_scope
 from dataaudit.manifest.core import Coverage, HeadlineMetric, LedgerRecord, SplitRecord, Totals
 from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
 from dataaudit.manifest.tables import TABLES
-from dataaudit.stages.base import Context, Stage
+from dataaudit.stages.base import Context, Stage, merge
 from dataaudit.stages.partial import Partial
 
 HEADLINE = (
@@ -72,13 +72,15 @@ def metric_records(
     mixture = {name: entry.weight for name, entry in config.mixture.items()}
     metrics: list[Metric] = []
     merged: dict[str, dict[str, Partial]] = {}
-    for split in (None, *sorted(config.splits)):
-        trained_on = split is not None and not config.splits[split].held_out
-        context = Context(scope=Scope(split=split), mixture=mixture if trained_on else {})
+    for split in sorted(config.splits):
+        context = Context(scope=Scope(split=split), mixture={} if config.splits[split].held_out else mixture)
+        merged[split] = {stage.name: merge_scope(shards, stage, split) for stage in stages}
         for stage in stages:
-            partial = merge_scope(shards, stage, split)
-            merged.setdefault(split or "", {})[stage.name] = partial
-            metrics += stage.finalize(partial, context)
+            metrics += stage.finalize(merged[split][stage.name], context)
+    context = Context(scope=Scope(), mixture={})
+    merged[""] = {stage.name: merge(stage, [merged[split][stage.name] for split in config.splits]) for stage in stages}
+    for stage in stages:
+        metrics += stage.finalize(merged[""][stage.name], context)
     metrics += _upstream(config)
     metrics += _coverage(shards)
     return metrics, merged

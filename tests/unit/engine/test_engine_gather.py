@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from dataaudit.corpus.loss import MAX_PLACES, LossLog, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS, PartStats
 from dataaudit.engine.gather import (
-    DamagedEntryError,
     fold_sources,
     gather_partials,
     gather_readings,
     kept_sources,
     merge_scope,
 )
+from dataaudit.engine.partials import DamagedEntryError
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.work import READING
 from dataaudit.stages.base import merge
@@ -232,3 +232,23 @@ def test_merging_many_shards_in_pieces_is_merging_them_at_once():
     assert volumes([one] * 600) == {"web": (600, 600)}
     assert merge_scope([], Volume(), None)["volume"] == pa.table(Volume().shapes()["volume"].schema().empty_table())
     assert config().max_sources == 10_000
+
+
+def test_large_partials_are_read_when_asked_for_and_folded_then(store):
+    """Lengths are not held, come back the same each time, fold like the held ones, and tell of damage."""
+    documents = [("a b c", "web"), ("d", "code"), ("e f", "rare")]
+    made = plan(shard(0), probe())
+    for part in made.parts:
+        write_reading(store, part, records=len(documents))
+        write_partials(store, part, documents)
+    shards = gather_readings([made], {}, store, max_bad=0.0)
+    gather_partials(shards, STAGE_LIST, store)
+    before = shards[0].partials["lengths"]["totals"]
+    assert before.equals(shards[0].partials["lengths"]["totals"])
+    assert before is not shards[0].partials["lengths"]["totals"]
+    fold_sources(shards, STAGE_LIST, pa.array(["web"]))
+    for stage, table in (("lengths", "totals"), ("volume", "volume"), ("exact_dup", "exact_dup")):
+        assert shards[0].partials[stage][table]["source"].to_pylist() == ["other", "web"]
+    store.remove("lengths", made.parts[0].stage_keys["lengths"])
+    with pytest.raises(DamagedEntryError):
+        shards[0].partials["lengths"]

@@ -10,8 +10,9 @@ from engine_made import STAGE_LIST, HereRunner, Notes, gathered, plan, probe, sh
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine import linking
-from dataaudit.engine.gather import DamagedEntryError, gather_partials, gather_readings
+from dataaudit.engine.gather import gather_partials, gather_readings
 from dataaudit.engine.linking import add_duplicates, clusters_table, link_exact_duplicates, rows_digests
+from dataaudit.engine.partials import DamagedEntryError
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.work import READING, Outcome
 from dataaudit.errors import ClusterError

@@ -1,0 +1,126 @@
+"""The partials of one shard as the driver sees them: merged over its parts, folded, and mostly not held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.engine.plan import PlannedShard
+from dataaudit.engine.store import Entry, PartialStore
+from dataaudit.stages.base import Stage, merge
+from dataaudit.stages.partial import Partial, group
+
+OTHER = "other"
+
+
+class DamagedEntryError(Exception):
+    """Stored results are absent or damaged; they were removed, and have to be computed once more.
+
+    Args:
+        names: ``kind/key`` of each.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}")
+        self.names = tuple(names)
+
+
+@dataclass(slots=True)
+class Damage:
+    """Reads entries; those that are absent or damaged are removed and told of together."""
+
+    store: PartialStore
+    """Where the entries are."""
+    names: list[str] = field(default_factory=list)
+    """``kind/key`` of what was removed."""
+
+    def read(self, kind: str, key: str) -> Entry | None:
+        """Return an entry, or None when it is absent or damaged."""
+        entry = self.store.read(kind, key)
+        if entry is None:
+            self.remove(kind, key)
+        return entry
+
+    def remove(self, kind: str, key: str) -> None:
+        """Remove an entry with its rows."""
+        self.store.remove(kind, key)
+        self.names.append(f"{kind}/{key}")
+
+    def tell(self) -> None:
+        """Raise when something was removed.
+
+        Raises:
+            DamagedEntryError: It was.
+        """
+        if self.names:
+            raise DamagedEntryError(self.names)
+
+
+class ShardPartials(MutableMapping[str, Partial]):
+    """The merged partials of one shard by stage; large ones are read again each time they are asked for.
+
+    Exact length maps of 10^5 shards would be gigabytes in the driver; what the link step changes and what is
+    looked at often is held.
+
+    Args:
+        shard: The shard as planned.
+        stages: Its stages.
+        store: Where the partials of its parts are.
+    """
+
+    def __init__(self, shard: PlannedShard, stages: Sequence[Stage], store: PartialStore) -> None:
+        self._shard = shard
+        self._stages = {stage.name: stage for stage in stages}
+        self._store = store
+        self._held: dict[str, Partial] = {}
+        self._kept: pa.Array | None = None
+
+    def __getitem__(self, name: str) -> Partial:
+        if name in self._held:
+            return self._held[name]
+        stage = self._stages[name]
+        damage = Damage(self._store)
+        entries = [damage.read(name, part.stage_keys[name]) for part in self._shard.parts]
+        damage.tell()
+        return self._folded(name, merge(stage, [entry.tables for entry in entries if entry is not None]))
+
+    def __setitem__(self, name: str, partial: Partial) -> None:
+        self._held[name] = partial
+
+    def __delitem__(self, name: str) -> None:
+        del self._stages[name]
+        self._held.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stages)
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    def fold(self, kept: pa.Array) -> None:
+        """Fold the sources that are not kept, now in what is held and later in what is read."""
+        self._kept = kept
+        self._held = {name: self._folded(name, partial) for name, partial in self._held.items()}
+
+    def _folded(self, name: str, partial: Partial) -> Partial:
+        if self._kept is None:
+            return partial
+        return fold_partial(self._stages[name], partial, self._kept)
+
+
+def fold_partial(stage: Stage, partial: Partial, kept: pa.Array) -> Partial:
+    """Return a partial with the sources that are not kept folded into ``other``."""
+    shapes = stage.shapes()
+    return {name: group(shapes[name], fold_table(table, kept)) for name, table in partial.items()}
+
+
+def fold_table(table: pa.Table, kept: pa.Array) -> pa.Table:
+    """Replace every source that is not kept by ``other``."""
+    index = table.schema.get_field_index("source")
+    if index < 0:
+        return table
+    folded = pc.if_else(pc.is_in(table["source"], kept), table["source"], OTHER)
+    return table.set_column(index, "source", folded)
