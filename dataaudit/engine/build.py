@@ -45,7 +45,8 @@ from dataaudit.engine.progress import Progress
 from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.work import Outcome, Probe, ScanSettings, scan_part
+from dataaudit.engine.units import Outcome, Probe, ScanSettings
+from dataaudit.engine.work import scan_part
 from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.link.exact import COUNTS, MEMBERS
 from dataaudit.manifest.load import load_manifest

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine.work import Outcome
+from dataaudit.engine.units import Outcome
 
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.05

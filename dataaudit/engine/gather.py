@@ -16,7 +16,7 @@ from dataaudit.corpus.readers.part import MAX_COLUMNS
 from dataaudit.engine.partials import Damage, ShardPartials, fold_partial
 from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.work import READING
+from dataaudit.engine.units import READING
 from dataaudit.stages.base import Stage, merge, nothing
 from dataaudit.stages.partial import Partial
 

@@ -18,7 +18,8 @@ from dataaudit.engine.partials import Damage, fold_table
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore, write_atomic
-from dataaudit.engine.work import READING, LinkUnit, Outcome, RowsUnit, digest_rows, link_partition
+from dataaudit.engine.units import READING, LinkUnit, Outcome, RowsUnit
+from dataaudit.engine.work import digest_rows, link_partition
 from dataaudit.errors import ClusterError
 from dataaudit.link.exact import COUNTS, LINK_FILES, MEMBERS
 from dataaudit.link.keyed import NUM_BYTES

@@ -12,7 +12,7 @@ from dataaudit.corpus.readers import ReadRequest
 from dataaudit.corpus.shards import Shard
 from dataaudit.engine.keys import reading_key, stage_key
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.work import READING, Probe, ScanUnit
+from dataaudit.engine.units import READING, Probe, ScanUnit
 from dataaudit.stages.base import Stage
 
 _TWINS = 2

@@ -13,7 +13,8 @@ from dataaudit.corpus.shards import Shard
 from dataaudit.engine.index import StatIndex, stat_file
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
-from dataaudit.engine.work import Outcome, PeekUnit, Probe, ProbeUnit, peek_shard, probe_file
+from dataaudit.engine.units import Outcome, PeekUnit, Probe, ProbeUnit
+from dataaudit.engine.work import peek_shard, probe_file
 
 _PEEKS = 5
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from dataaudit.engine.child import run_alone
 from dataaudit.engine.cluster import Cluster
-from dataaudit.engine.work import Outcome
+from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
 
 MAX_TASK_BYTES = 1 << 30

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataaudit.engine.work import Outcome
+from dataaudit.engine.units import Outcome
 
 
 @dataclass(frozen=True)

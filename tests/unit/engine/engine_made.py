@@ -17,7 +17,7 @@ from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.index import FileStat
 from dataaudit.engine.plan import plan_shard
-from dataaudit.engine.work import READING, Probe
+from dataaudit.engine.units import READING, Probe
 from dataaudit.link.keyed import write_keyed
 from dataaudit.stages import STAGES
 from dataaudit.stages.base import merge

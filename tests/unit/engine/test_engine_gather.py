@@ -21,7 +21,7 @@ from dataaudit.engine.gather import (
 )
 from dataaudit.engine.partials import DamagedEntryError
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.work import READING
+from dataaudit.engine.units import READING
 from dataaudit.stages.base import merge
 from dataaudit.stages.volume import Volume
 

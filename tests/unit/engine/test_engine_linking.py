@@ -14,7 +14,7 @@ from dataaudit.engine.gather import gather_partials, gather_readings
 from dataaudit.engine.linking import add_duplicates, clusters_table, link_exact_duplicates, rows_digests
 from dataaudit.engine.partials import DamagedEntryError
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.work import READING, Outcome
+from dataaudit.engine.units import READING, Outcome
 from dataaudit.errors import ClusterError
 from dataaudit.link.exact import COUNTS, MEMBERS
 from dataaudit.manifest.tables import TABLES

@@ -8,7 +8,7 @@ from engine_made import STAGE_LIST, config, plan, probe, shard, stat, write_part
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.plan import missing_units
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.work import READING
+from dataaudit.engine.units import READING
 
 NAMES = {stage.name for stage in STAGE_LIST}
 DOCUMENTS = [("one", "web"), ("two", "web")]

@@ -14,7 +14,7 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.engine import runner as module
 from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.runner import MAX_TASK_BYTES, MAX_TASK_UNITS, MAX_TASKS, Runner
-from dataaudit.engine.work import Outcome
+from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
 
 

@@ -17,16 +17,8 @@ from dataaudit.corpus.tokens import Risks, resolve_tokenizer
 from dataaudit.engine import work
 from dataaudit.engine.plan import missing_units, plan_shard
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.work import (
-    READING,
-    ProbeUnit,
-    RowsUnit,
-    ScanSettings,
-    digest_rows,
-    hash_file,
-    probe_file,
-    scan_part,
-)
+from dataaudit.engine.units import READING, ProbeUnit, RowsUnit, ScanSettings
+from dataaudit.engine.work import digest_rows, hash_file, probe_file, scan_part
 
 LINES = "".join(json.dumps({"text": f"document {number}"}) + "\n" for number in range(20)).encode()
 

@@ -1,0 +1,121 @@
+"""Units of work: what is sent to a worker, and the small outcome that comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.readers import Part, ReadRequest
+from dataaudit.corpus.shards import Compression, Format, Shard
+from dataaudit.corpus.tokens import Risks, TokenizerFile
+from dataaudit.engine.index import FileStat
+from dataaudit.stages.base import Stage
+
+READING = "reading"
+"""Kind of the entries that hold what reading a part showed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeUnit:
+    """A file to hash and to cut into parts."""
+
+    path: str
+    format: Format
+    compression: Compression
+    part_bytes: int
+    size: int
+    """Stored bytes, to size tasks by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What a file is."""
+
+    stat: FileStat
+    sha256: str
+    hashed_ns: int
+    parts: tuple[Part, ...]
+    reason: Reason | None = None
+    """Why it cannot be read, when it cannot."""
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanUnit:
+    """One part to read, and the stages whose partials of it are missing."""
+
+    request: ReadRequest
+    stat: FileStat
+    """What the file was when it was hashed."""
+    sha256: str
+    """Its digest then."""
+    reading_key: str
+    stage_keys: tuple[tuple[str, str], ...]
+    """(stage name, key) of the missing partials."""
+    size: int
+    """Stored bytes of the part, to size tasks by."""
+    twins: tuple[tuple[str, FileStat], ...] = ()
+    """Other files with the same bytes, to read when this one cannot be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanSettings:
+    """What all units of a scan share."""
+
+    state: Path
+    stages: tuple[Stage, ...]
+    tokenizer: TokenizerFile
+    risks: Risks
+    force_reference: bool
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a unit; small enough for the scheduler."""
+
+    reason: Reason | None = None
+    """Why it could not be read, when it could not."""
+    place: str = ""
+    fault: tuple[str, str] | None = None
+    """What is wrong with the machine and what to do, when it is no shard's fault; ends the build."""
+    damaged: tuple[str, ...] = ()
+    """Keys of stored rows that are absent or damaged."""
+    probe: Probe | None = None
+    """For a probe."""
+    columns: tuple[tuple[str, bool], ...] | None = None
+    """For a peek: column names, and whether each holds strings."""
+    digest: str = ""
+    """For a digest of rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeekUnit:
+    """A shard whose columns are to be seen."""
+
+    shard: Shard
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsUnit:
+    """A shard whose decoded rows are to be digested: the row digests of its parts, in order."""
+
+    state: Path
+    keys: tuple[str, ...]
+    """Reading keys of the parts."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUnit:
+    """A partition of the key space, and where its result goes."""
+
+    files: Path
+    start: int
+    stop: int
+    state: Path
+    kind: str
+    key: str
+    size: int
