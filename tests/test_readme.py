@@ -128,3 +128,16 @@ def test_lock_files_agree_and_are_complete():
     for requirement in project["dependencies"]:
         name = re.match(r"[A-Za-z0-9._-]+", requirement).group().lower().replace(".", "-")
         assert name in locked, name
+
+
+def test_the_demos_manifest_is_sound_and_is_the_one_shown():
+    """The manifest in `manifests/demo` verifies, and the README shows its id and its totals."""
+    from dataaudit.manifest.load import load_manifest
+    from dataaudit.manifest.verify import verify
+
+    manifest = load_manifest(ROOT / "manifests" / "demo")
+    assert verify(manifest) == []
+    assert manifest.id in README
+    for number in (manifest.core.totals.documents, manifest.core.totals.tokens):
+        assert f"{number:,}" in README
+    assert not re.search(r"/(home|root|tmp|work|Users)/", (ROOT / "manifests" / "demo" / "manifest.json").read_text())

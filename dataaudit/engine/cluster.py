@@ -211,7 +211,7 @@ def _signals_held() -> Iterator[None]:
 
 def _join(distributed: Any, address: str) -> Any:
     try:
-        client = distributed.Client(address, timeout=20, set_as_default=False)
+        client = distributed.Client(address, timeout=10, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"--scheduler {address}: no scheduler answers ({type(error).__name__})",
