@@ -8,6 +8,7 @@
     +-- ManifestError              a manifest is absent, damaged or of an unknown schema
     |   +-- ManifestMismatch       contents and digests disagree                        (1)
     +-- ClusterError               the Dask cluster cannot do the work                   (3)
+    +-- NothingEvaluated           no document was read; an older manifest was kept      (4)
     +-- BuildInterrupted           Ctrl-C or SIGTERM; the state left behind is resumable (130)
 
 A shard that cannot be read is not an exception but a value (:class:`dataaudit.corpus.loss.Loss`): it
@@ -72,6 +73,12 @@ class ClusterError(DataAuditError):
     """The Dask cluster cannot do the work: unreachable, without workers, or without the files."""
 
     exit_code = ExitCode.NOT_EVALUATED
+
+
+class NothingEvaluated(DataAuditError):
+    """No document entered the numbers, and a good manifest was not replaced by an empty one."""
+
+    exit_code = ExitCode.NOTHING_EVALUATED
 
 
 class BuildInterrupted(DataAuditError):

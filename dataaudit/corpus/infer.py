@@ -64,6 +64,11 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
     }
 
 
+def is_held_out_name(split: str) -> bool:
+    """Tell whether a split's name says that it is held out."""
+    return _SPLIT_WORDS.get(split.lower(), "train") != "train"
+
+
 def _as_text(path: str) -> str:
     """Return a path in a form that is Unicode: a config cannot hold a name that is none, but its address."""
     try:

@@ -42,7 +42,10 @@ class Lister:
 
     def pattern(self, start: str, pattern: str) -> list[str]:
         """Return the files that a pattern matches below the folder ``start``, sorted, each once."""
-        return sorted(set(self._match(start, [part for part in pattern.split("/") if part])))
+        found = set(self._match(start, [part for part in pattern.split("/") if part]))
+        manifests = {folder for folder in map(os.path.dirname, found) if _is_manifest(folder)}
+        self.left_out += sorted(f"{folder}/" for folder in manifests)
+        return sorted(path for path in found if os.path.dirname(path) not in manifests)  # noqa: PTH120
 
     def _match(self, folder: str, parts: list[str]) -> Iterator[str]:
         head, rest = parts[0], parts[1:]
@@ -112,7 +115,13 @@ class Lister:
                 yield entry.path
 
     def _enters(self, entry: os.DirEntry[str], above: tuple[tuple[int, int], ...]) -> bool:
-        """Tell whether to go down into a folder: not into a link, unless asked to, and never in a circle."""
+        """Tell whether to go down into a folder: not into a link, unless asked to, and never in a circle.
+
+        A manifest that was published among the data is no data either.
+        """
+        if _is_manifest(entry.path):
+            self.left_out.append(entry.path + "/")
+            return False
         if not entry.is_symlink() or (self.follow_symlinks and _identity(entry.path) not in above):
             return True
         self.left_out.append(entry.path + "/")
@@ -126,6 +135,11 @@ def _entries(folder: str) -> list[os.DirEntry[str]] | None:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
         return None
+
+
+def _is_manifest(folder: str) -> bool:
+    """Tell whether a folder is a published manifest: built twice, a corpus must not hold its own audit."""
+    return all(os.path.isfile(os.path.join(folder, name)) for name in ("manifest.json", "shards.parquet"))  # noqa: PTH113, PTH118
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -129,7 +129,8 @@ def expand(pattern: str, base: Path, *, where: str, follow_symlinks: bool = Fals
         files, wanted = lister.pattern(top, rest), "the pattern {} matches no file"
     else:
         raise ConfigError(
-            f"{where}: no such file or folder: {encode_path(full)}", "Paths are relative to the config file."
+            f"{where}: no such file or folder: {encode_path(full)}",
+            f"Relative paths start from {encode_path(os.fspath(base))}.",
         )
     if not files:
         message = f"{where}: {wanted.format(ascii(pattern))} (in {encode_path(start)})"

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -191,20 +192,23 @@ async def _replace_dead(local: Any) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """While workers start: SIGINT is ignored (they inherit that: Ctrl-C is the driver's), SIGTERM waits."""
+    """While workers start, SIGINT and SIGTERM wait.
+
+    SIGINT is blocked, not ignored: the workers inherit the block (Ctrl-C is the driver's), and what arrives
+    meanwhile is delivered when the block is lifted.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    resource_tracker.ensure_running()  # it lifts the block in the thread that starts it
     asked: list[int] = []
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, _: asked.append(number)),
-    }
+    before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTERM, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         if asked:
             raise KeyboardInterrupt
 

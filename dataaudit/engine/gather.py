@@ -106,7 +106,8 @@ def _gather_reading(
     gathered.losses = [loss for reason, found in sorted(bad.items()) for loss in _losses(Reason(reason), *found)]
     if gathered.bad_records and gathered.bad_records / gathered.records > max_bad:
         kept = gathered.losses
-        _unread(gathered, "quarantined", Reason.TOO_MANY_BAD, "")
+        place = f"{gathered.bad_records} of {gathered.records} records, limit {max_bad:.12g} of them"
+        _unread(gathered, "quarantined", Reason.TOO_MANY_BAD, place)
         gathered.losses += kept
     elif gathered.bad_records:
         gathered.status = "partial"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,11 +108,13 @@ def prepare_tokenizer(spec: str | None, base: Path, state: Path, progress: Progr
         TokenizerError: It cannot be found or read.
     """
     tokenizer = resolve_tokenizer(spec, base_dir=base, cache_dir=state / "tokenizers")
-    begun = time.monotonic()
-    risks = inspect_risks(tokenizer, cache_dir=user_cache() or state / "tokenizers")
-    if time.monotonic() - begun > 1:
-        seconds = f"{time.monotonic() - begun:.1f} s"
-        progress.note(f"tokenizer: {tokenizer.name} compared with its reference in {seconds}, once for this vocabulary")
+    text = f"tokenizer: comparing the encoders of {tokenizer.name}, once for this vocabulary; some seconds"
+    patience = threading.Timer(0.5, progress.note, [text])
+    patience.start()
+    try:
+        risks = inspect_risks(tokenizer, cache_dir=user_cache() or state / "tokenizers")
+    finally:
+        patience.cancel()
     return tokenizer, risks
 
 

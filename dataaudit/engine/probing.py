@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dataaudit.config import AuditConfig
-from dataaudit.corpus.infer import infer_source, infer_text
+from dataaudit.config import AuditConfig, Split, nearest
+from dataaudit.corpus.infer import infer_source, infer_text, is_held_out_name
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import READER_VERSION, Part
 from dataaudit.corpus.shards import Shard
@@ -97,20 +97,40 @@ def resolve_columns(config: AuditConfig, shards: Sequence[Shard], runner: Runner
     """
     splits = dict(config.splits)
     for name, split in splits.items():
+        own = [shard for shard in shards if shard.split == name and shard.skip is None]
+        seen = _columns(own, runner)
+        for warning in _warnings(name, split, seen):
+            runner.notes.append(warning)
+            progress.note(f"warning: {warning}", important=True)
         if split.text is not None and split.source is not None:
             continue
-        own = [shard for shard in shards if shard.split == name and shard.skip is None]
-        columns = _columns(own, runner)
+        columns = seen[0] if seen else {}
         text = split.text or infer_text(name, columns)
         source = split.source or infer_source(own, columns)
         splits[name] = split.model_copy(update={"text": text, "source": source})
         (kind, value) = next(iter(source.model_dump(exclude_none=True).items()))
-        progress.note(f"inferred: split {name}: text column `{text}`, source from {kind} `{value}`")
+        how = "given" if split.text else "inferred"
+        progress.note(f"inferred: split {name}: text column `{text}` ({how}), source from {kind} `{value}`")
     return config.model_copy(update={"splits": splits})
 
 
-def _columns(shards: Sequence[Shard], runner: Runner) -> dict[str, bool]:
-    """Return the columns of the first shard, in order, that has any."""
+def _warnings(name: str, split: Split, seen: list[dict[str, bool]]) -> Iterator[str]:
+    """Say what in a split's rules looks like a slip; the build goes on, and the ledger has the outcome."""
+    if is_held_out_name(name) and not split.held_out:
+        yield f"split {name} is not marked `held_out: true`, so it counts as training data"
+    known = sorted({column for columns in seen for column in columns})
+    source = split.source.column if split.source is not None else None
+    for role, column in (("text", split.text), ("source", source)):
+        if column is None or not known or column in known or column.split(".")[0] in known:
+            continue
+        yield (
+            f"none of the first {len(seen)} shard(s) of split {name} has the {role} column `{column}`"
+            f"{nearest(column, known)}"
+        )
+
+
+def _columns(shards: Sequence[Shard], runner: Runner) -> list[dict[str, bool]]:
+    """Return the columns of each of the first shards that has any, in order."""
     found: dict[int, dict[str, bool]] = {}
     units = [PeekUnit(shard=shard) for shard in shards[:_PEEKS]]
 
@@ -120,4 +140,4 @@ def _columns(shards: Sequence[Shard], runner: Runner) -> dict[str, bool]:
         return True
 
     runner.run("peek", peek_shard, units, done)
-    return found[min(found)] if found else {}
+    return [found[position] for position in sorted(found)]

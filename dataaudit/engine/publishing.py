@@ -24,10 +24,10 @@ from dataaudit.engine.tables import (
     source_tables,
     totals,
 )
-from dataaudit.errors import ExitCode
+from dataaudit.errors import ExitCode, NothingEvaluated
 from dataaudit.manifest.core import Core, CountedBy, Named, Run, StageRecord, TokenizerRecord, UpstreamFilterRecord
 from dataaudit.manifest.load import metrics_table
-from dataaudit.manifest.publish import prepare_tables, publish, table_records
+from dataaudit.manifest.publish import POINTER, prepare_tables, publish, table_records
 from dataaudit.stages.base import parameters
 
 
@@ -86,6 +86,12 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         parts_scanned=job.scanned,
         notes=tuple(job.runner.notes[:100]),
     )
+    if whole.documents == 0 and (job.options.target / POINTER).is_file():
+        raise NothingEvaluated(
+            f"no shard entered the numbers; the manifest at {job.options.target} was kept as it was",
+            f"All {len(shards)} shard(s) are unread, the first for {shards[0].reason or 'holding no document'};"
+            " build into a new folder to look at the ledger.",
+        )
     identity = publish(job.options.target, core, run, tables)
     unread = tuple(
         (f"{shard.planned.shard.split}/{shard.planned.shard.uri}", str(shard.reason))

@@ -37,7 +37,7 @@ def identity(view: Overview, width: int) -> list[str]:
         ("tokenizer", f"{name}, {tokenizer['vocab_size']:,} ids, sha256 {tokenizer['sha256'][:12]}..."),
         ("counted by", encoder_text(tokenizer["encoder_reason"]) + _counted(tokenizer["counted_by"])),
     ]  # fmt: skip
-    pairs += [("compared with", parent) for parent in view.parents]
+    pairs += [("parent", parent) for parent in view.parents]
     return facts(pairs, width)
 
 

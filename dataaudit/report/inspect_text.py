@@ -52,7 +52,7 @@ def render_row(value: dict[str, Any]) -> str:
             [f"{one['shard']}:{one['row']}", t.clean(one["name"]), "kept" if one == kept else ""]
             for one in group["others"]
         ]
-        lines = prose(f"{t.plural(group['documents'], 'document')}; the one to keep is {own}", width)
+        lines = prose(f"{t.plural(group['documents'], 'document')}; the first in the manifest's order is {own}", width)
         lines += table(columns, cells, width)
         if group["others_not_listed"]:
             lines += prose(f"and {t.count(group['others_not_listed'])} more", width)

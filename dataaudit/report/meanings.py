@@ -62,7 +62,7 @@ EXIT_CODES: dict[int, str] = {
     ExitCode.BUDGET_EXCEEDED: "a budget is exceeded",
     ExitCode.WRONG_USE: "wrong use or config",
     ExitCode.NOT_EVALUATED: "could not evaluate: published, but not every shard is in the numbers",
-    ExitCode.NOTHING_EVALUATED: "nothing was evaluated: no document could be read",
+    ExitCode.NOTHING_EVALUATED: "nothing was evaluated: no shard entered the numbers",
     ExitCode.INTERRUPTED: "interrupted",
 }
 

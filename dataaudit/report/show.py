@@ -26,6 +26,7 @@ from dataaudit.report.layout import (
     terminal_width,
     word_column,
 )
+from dataaudit.report.leaks import leak_lines, leaks
 from dataaudit.report.outliers import (
     LEAST_SHARDS,
     LIMIT_SD,
@@ -63,6 +64,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
             {
                 **asdict(view),
                 "sources_by_split": {name: [_source(one) for one in rows] for name, (rows, _) in by_split.items()},
+                "leaks": [asdict(one) for one in leaks(manifest)],
                 "outliers": [asdict(one) for one in outliers],
                 "most_duplicated": [asdict(one) for one in duplicated],
                 "metrics": names,
@@ -79,6 +81,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
             blocks.volumes(t.clean(name, blocks.NAME_LIMIT), rows, number, tokens[name], width)
             for name, (rows, number) in by_split.items()
         ),
+        leak_lines(leaks(manifest), width),
         blocks.coverage(view, width),
         blocks.lost(view.unread, "Not read", width),
         blocks.lost(view.partial, "Read without their bad records", width),

@@ -12,6 +12,7 @@ from dataaudit.manifest.load import load_manifest
 from dataaudit.report import blocks
 from dataaudit.report import text as t
 from dataaudit.report.layout import facts, page, section, terminal_width
+from dataaudit.report.leaks import leak_lines, leaks
 from dataaudit.report.meanings import exit_text
 from dataaudit.report.view import Overview, overview
 
@@ -43,13 +44,15 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
             "parts_planned": result.planned,
             "parts_scanned": result.scanned,
         }
-        return t.as_json({**asdict(view), "notes": manifest.run.notes, **run})
+        found = [asdict(leak) for leak in leaks(manifest)]
+        return t.as_json({**asdict(view), "leaks": found, "notes": manifest.run.notes, **run})
     width = terminal_width()
     return page(
         blocks.title(view),
         blocks.identity(view, width),
         blocks.splits(view, width),
         blocks.mixture(view.sources, width, _SOURCES),
+        leak_lines(leaks(manifest), width),
         blocks.coverage(view, width),
         blocks.lost(view.unread, "Not read", width),
         blocks.lost(view.partial, "Read without their bad records", width),

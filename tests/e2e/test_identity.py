@@ -135,6 +135,29 @@ def test_a_damaged_partial_is_computed_again(corpus, expected, tmp_path):
     assert any("damaged" in note for note in manifest.run.notes)
 
 
+def test_a_manifest_among_the_data_is_no_data(tmp_path):
+    """Publishing into the folder of the corpus, by folder and by glob, gives the same manifest the second time."""
+    write_jsonl(tmp_path / "data" / "a.jsonl", rows(["one", "two"], "s"))
+    write_parquet(tmp_path / "data" / "b.parquet", rows(["three"], "s"))
+    for paths in (["data"], ["data/**/*"]):
+        target = tmp_path / "data" / "manifest"
+        first, second = (
+            build(*paths, "--workers", 1, "--state", tmp_path / "state", manifest=target, cwd=tmp_path)[0]["id"]
+            for _ in range(2)
+        )
+        assert first == second
+
+
+def test_a_good_manifest_is_not_replaced_by_an_empty_one(tmp_path):
+    """A slip in the text column is warned of, ends with code 4, and leaves the older manifest as it was."""
+    write_jsonl(tmp_path / "a.jsonl", rows(["one", "two"], "s"))
+    _, good = build("a.jsonl", "--workers", 1, manifest=tmp_path / "m", cwd=tmp_path)
+    _, err = run("build", "a.jsonl", "--text", "txt", "--workers", 1, "--manifest", "m", cwd=tmp_path, expect=4)
+    assert "did you mean `text`" in err
+    assert "was kept as it was" in err
+    assert load_manifest(tmp_path / "m").id == good.id
+
+
 def test_wrong_use_is_said_before_any_work(tmp_path):
     """Mistakes on the command line end with code 2 and a way out."""
     (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')

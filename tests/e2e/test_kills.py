@@ -159,3 +159,22 @@ def test_no_worker_outlives_its_build(slow_corpus):
     assert workers
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert not alive
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("delay", [0.0, 0.3, 0.6, 0.9, 1.2])
+def test_ctrl_c_while_workers_start_is_heard(slow_corpus, delay, tmp_path):
+    """Ctrl-C between the listing and the first worker ends the build, and no worker prints a traceback."""
+    root, _ = slow_corpus
+    process = start(
+        "build", root / "config.yaml", "--state", tmp_path / "s", "--manifest", tmp_path / "m", "--workers", 2
+    )
+    assert process.stderr is not None
+    assert any(line.startswith("found:") for line in process.stderr)
+    time.sleep(delay)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err, err
+    assert not (tmp_path / "m").exists()

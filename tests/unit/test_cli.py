@@ -239,7 +239,7 @@ def test_every_reading_command_works_on_a_real_manifest(built):
         assert (text.exit_code, value.exit_code) == (0, 0), text.output
         json.loads(value.stdout)
         assert "canary" not in text.output + value.output
-    assert "the one to keep is 0:1" in invoke("inspect", target, "0:41").stdout
+    assert "the first in the manifest's order is 0:1" in invoke("inspect", target, "0:41").stdout
 
 
 def test_a_changed_shard_makes_verify_exit_1(built, corpus):

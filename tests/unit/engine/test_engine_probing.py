@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from engine_made import HereRunner, Notes, config, shard, write_file
 
-from dataaudit.config import AuditConfig
+from dataaudit.config import AuditConfig, SourceRule
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import Part
 from dataaudit.engine.index import StatIndex
@@ -85,11 +85,19 @@ def test_a_file_whose_name_is_not_unicode(tmp_path):
 
 
 def test_what_the_config_names_is_not_inferred(tmp_path, files):
-    """Nothing is peeked at when text and source are given."""
+    """Text and source that are given stay as they are; a column that no first shard has is warned of."""
     runner = HereRunner()
     settings = config()
     assert resolve_columns(settings, [shard(path=files[0])], runner, Notes()) == settings
-    assert runner.ran == []
+    assert runner.notes == ["split val is not marked `held_out: true`, so it counts as training data"]
+    split = settings.splits["train"].model_copy(update={"text": "txt", "source": SourceRule(column="sorce")})
+    slip = settings.model_copy(update={"splits": {"train": split, "val": split}})
+    write_file(files[0], b'{"text": "x", "source": "y"}\n')
+    shards = [shard(path=files[0]), shard(1, path=files[0], split="val")]
+    assert resolve_columns(slip, shards, runner, Notes()) == slip
+    assert "split val is not marked `held_out: true`" in "".join(runner.notes)
+    for words in ("text column `txt` (did you mean `text`?)", "source column `sorce` (did you mean `source`?)"):
+        assert sum(words in note for note in runner.notes) == 2
 
 
 def test_the_first_shard_with_columns_decides(tmp_path, files):

@@ -121,7 +121,7 @@ def test_a_duplicate_names_the_one_that_is_kept_and_ten_others(folder):
     assert (group["documents"], len(group["others"]), group["others_not_listed"]) == (16, 10, 5)
     (kept,) = facts(folder, "0:1")["row"]["groups"]
     assert kept["this_one_is_kept"]
-    assert "the one to keep is 0:1" in inspect_place(folder, "6:14", as_json=False)
+    assert "the first in the manifest's order is 0:1" in inspect_place(folder, "6:14", as_json=False)
 
 
 @pytest.mark.parametrize(
