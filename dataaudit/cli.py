@@ -203,12 +203,12 @@ def build(
     sources are inferred, and what was inferred is printed. A build that was stopped goes on where it was when
     the same command is run again. Progress goes to stderr, the summary to stdout.
     """
-    from dataaudit.engine.build import build as run  # noqa: PLC0415
-    from dataaudit.engine.cluster import ClusterChoice  # noqa: PLC0415
-    from dataaudit.engine.job import BuildOptions  # noqa: PLC0415
-    from dataaudit.engine.progress import Progress  # noqa: PLC0415
-    from dataaudit.engine.setup import prepare  # noqa: PLC0415
-    from dataaudit.report.summary import build_summary  # noqa: PLC0415
+    from dataaudit.engine.build import build as run
+    from dataaudit.engine.cluster import ClusterChoice
+    from dataaudit.engine.job import BuildOptions
+    from dataaudit.engine.progress import Progress
+    from dataaudit.engine.setup import prepare
+    from dataaudit.report.summary import build_summary
 
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
@@ -253,7 +253,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 @click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
 def show(folder: Path, metric: str | None, *, as_json: bool) -> None:
     """Print a manifest as tables: totals, splits, sources, coverage, shards that stand out."""
-    from dataaudit.report.show import show_manifest  # noqa: PLC0415
+    from dataaudit.report.show import show_manifest
 
     _print(show_manifest(folder, metric, as_json=as_json))
 
@@ -275,7 +275,7 @@ def inspect(folder: Path, place: str, *, as_json: bool) -> None:
 
     SHARD is an ordinal, a URI or split/uri; ROW counts the records of the shard from 0, bad ones included.
     """
-    from dataaudit.report.inspect import inspect_place  # noqa: PLC0415
+    from dataaudit.report.inspect import inspect_place
 
     _print(inspect_place(folder, place, as_json=as_json))
 
@@ -296,7 +296,7 @@ def inspect(folder: Path, place: str, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def verify(folder: Path, root: Path | None, *, data: bool, quiet: bool, as_json: bool) -> None:
     """Check schema, digests and ledger of a manifest; exit 1 when anything disagrees, 2 when there is none."""
-    from dataaudit.engine.verifying import verify_folder  # noqa: PLC0415
+    from dataaudit.engine.verifying import verify_folder
 
     text, code = verify_folder(folder, data=data, root=root, as_json=as_json, quiet=quiet)
     _print(text)
@@ -319,7 +319,7 @@ def doctor(state: Path, *, as_json: bool) -> None:
 
     The check of the tokenizer takes some seconds where no build has run before.
     """
-    from dataaudit.engine.doctor import diagnose  # noqa: PLC0415
+    from dataaudit.engine.doctor import diagnose
 
     text, code = diagnose(state=state, as_json=as_json)
     _print(text)
@@ -340,7 +340,7 @@ def doctor(state: Path, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON; a schema is JSON anyway.")
 def schema(name: str | None, out: Path | None, *, as_json: bool) -> None:
     """Print a JSON Schema: config, manifest, metric, or the columns of all tables; without NAME, list them."""
-    from dataaudit.engine.schemas import export_schemas  # noqa: PLC0415
+    from dataaudit.engine.schemas import export_schemas
 
     _print(export_schemas(name, out, as_json=as_json))
 

@@ -54,10 +54,10 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
         files += listed
         if left_out is not None:
             left_out += ignored
-    top = os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in files]) if files else ""  # noqa: PTH120
+    top = os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in files]) if files else ""
     found: dict[str, list[str]] = {}
     for path in files:
-        found.setdefault(_split_of(path, os.path.abspath(cwd), top), []).append(path)  # noqa: PTH100
+        found.setdefault(_split_of(path, os.path.abspath(cwd), top), []).append(path)
     return {
         name: Split(paths=tuple(map(_as_text, listed)), held_out=name != "train")
         for name, listed in sorted(found.items())
@@ -82,7 +82,7 @@ def _split_of(path: str, cwd: str, top: str) -> str:
     if path.startswith(cwd.rstrip("/") + "/"):
         top, words = cwd, []
     else:
-        words = [os.path.basename(top).lower()]  # noqa: PTH119
+        words = [os.path.basename(top).lower()]
     words += re.split(r"[^A-Za-z]+", os.path.relpath(path, top).lower())
     return next((_SPLIT_WORDS[word] for word in reversed(words) if word in _SPLIT_WORDS), "train")
 

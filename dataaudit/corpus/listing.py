@@ -45,7 +45,7 @@ class Lister:
         found = set(self._match(start, [part for part in pattern.split("/") if part]))
         manifests = {folder for folder in map(os.path.dirname, found) if _is_manifest(folder)}
         self.left_out += sorted(f"{folder}/" for folder in manifests)
-        return sorted(path for path in found if os.path.dirname(path) not in manifests)  # noqa: PTH120
+        return sorted(path for path in found if os.path.dirname(path) not in manifests)
 
     def _match(self, folder: str, parts: list[str]) -> Iterator[str]:
         head, rest = parts[0], parts[1:]
@@ -53,7 +53,7 @@ class Lister:
             yield from self._match_below(folder, rest, above=())
             return
         for path in self._named(folder, head):
-            is_folder = os.path.isdir(path)  # noqa: PTH112 - names may be no Unicode
+            is_folder = os.path.isdir(path)
             if path.endswith("/"):
                 yield path
             elif rest and is_folder:
@@ -81,7 +81,7 @@ class Lister:
                 yield from self._match_below(entry.path, rest, above)
 
     def _named(self, folder: str, name: str) -> Iterator[str]:
-        literal = os.path.join(folder, name)  # noqa: PTH118
+        literal = os.path.join(folder, name)
         if os.path.lexists(literal):
             yield literal
             return
@@ -109,7 +109,7 @@ class Lister:
             elif is_folder:
                 if self._enters(entry, above):
                     yield from self._data_files(entry.path, above)
-            elif os.path.splitext(entry.name)[1].lower() in _NOT_DATA:  # noqa: PTH122
+            elif os.path.splitext(entry.name)[1].lower() in _NOT_DATA:
                 self.left_out.append(entry.path)
             else:
                 yield entry.path
@@ -139,7 +139,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]] | None:
 
 def _is_manifest(folder: str) -> bool:
     """Tell whether a folder is a published manifest: built twice, a corpus must not hold its own audit."""
-    return all(os.path.isfile(os.path.join(folder, name)) for name in ("manifest.json", "shards.parquet"))  # noqa: PTH113, PTH118
+    return all(os.path.isfile(os.path.join(folder, name)) for name in ("manifest.json", "shards.parquet"))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -152,7 +152,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def _identity(folder: str) -> tuple[int, int]:
     """Return what names a folder whatever path leads to it; a folder that is gone has (0, 0)."""
     try:
-        found = os.stat(folder)  # noqa: PTH116
+        found = os.stat(folder)
     except OSError:
         return (0, 0)
     return (found.st_dev, found.st_ino)

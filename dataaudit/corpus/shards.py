@@ -82,7 +82,7 @@ def discover(splits: Mapping[str, Split], base: Path, *, root_at_base: bool, fol
             files, ignored = expand(pattern, base, where=f"splits.{name}.paths", follow_symlinks=follow_symlinks)
             found += [(name, path) for path in files]
             left_out.update(ignored)
-    root = _root([path for _, path in found], os.path.abspath(base) if root_at_base else None)  # noqa: PTH100
+    root = _root([path for _, path in found], os.path.abspath(base) if root_at_base else None)
     real_root = None if follow_symlinks else os.path.realpath(root)
     named: list[tuple[str, str, str]] = []
     for (split_name, path), listings in Counter(found).items():
@@ -98,10 +98,10 @@ def discover(splits: Mapping[str, Split], base: Path, *, root_at_base: bool, fol
 
 def format_of(path: str) -> tuple[Format, Compression]:
     """Return format and compression by the suffixes of a file's name."""
-    stem, suffix = os.path.splitext(os.path.basename(path).lower())  # noqa: PTH119, PTH122 - bytes-safe names
+    stem, suffix = os.path.splitext(os.path.basename(path).lower())
     compression = _COMPRESSIONS.get(suffix, "none")
     if compression != "none":
-        suffix = os.path.splitext(stem)[1]  # noqa: PTH122
+        suffix = os.path.splitext(stem)[1]
     format_ = _FORMATS.get(suffix, "unknown")
     if format_ == "parquet" and compression != "none":
         return "unknown", compression
@@ -116,11 +116,11 @@ def expand(pattern: str, base: Path, *, where: str, follow_symlinks: bool = Fals
     Raises:
         ConfigError: Nothing matches, or the pattern has a scheme that is not read.
     """
-    given = os.path.expanduser(_local(pattern, where))  # noqa: PTH111 - Path's raises for an unknown user
-    start = os.path.abspath(base)  # noqa: PTH100
-    full = _normal(os.path.join(start, given))  # noqa: PTH118
+    given = os.path.expanduser(_local(pattern, where))
+    start = os.path.abspath(base)
+    full = _normal(os.path.join(start, given))
     lister = Lister(follow_symlinks=follow_symlinks, is_dataset=_is_dataset)
-    if os.path.isdir(full):  # noqa: PTH112 - a pattern may also be a folder's literal name
+    if os.path.isdir(full):
         files, wanted = lister.folder(full), "the folder {} holds no data files"
     elif os.path.lexists(full):
         return [full], []
@@ -161,7 +161,7 @@ def _split_start(start: str, given: str) -> tuple[str, str]:
         return "/", _normal(given)
     parts = os.path.normpath(given).split("/")
     while parts[0] == "..":
-        start = os.path.dirname(start)  # noqa: PTH120
+        start = os.path.dirname(start)
         del parts[0]
     return start, "/".join(parts)
 
@@ -178,10 +178,10 @@ def _is_dataset(path: str) -> bool:
 
 def _suggest(full: str) -> str:
     parent = full
-    while not os.path.isdir(parent):  # noqa: PTH112
-        parent = os.path.dirname(parent)  # noqa: PTH120
+    while not os.path.isdir(parent):
+        parent = os.path.dirname(parent)
     try:
-        held = sorted(os.listdir(parent))[:5]  # noqa: PTH208
+        held = sorted(os.listdir(parent))[:5]
     except OSError:
         return f"The folder {encode_path(parent)} cannot be listed."
     return f"{encode_path(parent)} holds: {', '.join(map(encode_path, held)) or 'nothing'}"
@@ -191,7 +191,7 @@ def _root(paths: list[str], base: str | None) -> str:
     """Return ``base`` when it holds every file, else the deepest folder that does."""
     if base is not None and all(path.startswith(base.rstrip("/") + "/") for path in paths):
         return base
-    return os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in paths])  # noqa: PTH120
+    return os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in paths])
 
 
 def _relative(path: str, root: str) -> str:
@@ -204,7 +204,7 @@ def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None)
     size = 0
     skip = Reason.PERMISSION if path.endswith("/") else None
     try:
-        found = os.stat(path)  # noqa: PTH116 - names may be no Unicode
+        found = os.stat(path)
     except OSError:
         pass  # the probe finds out why and says so
     else:

@@ -109,8 +109,8 @@ def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
     Raises:
         ClusterError: No such scheduler, no workers, other versions, or a folder that workers cannot see.
     """
-    import dask  # noqa: PLC0415 - half a second that `--help` must not pay
-    import distributed  # noqa: PLC0415
+    import dask
+    import distributed
 
     for name in ("distributed", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -188,8 +188,8 @@ def _in_use(extra: str) -> bool:
 
 
 def _machine() -> Iterator[Check]:
-    from dask.system import CPU_COUNT  # noqa: PLC0415 - half a second
-    from distributed.system import MEMORY_LIMIT  # noqa: PLC0415
+    from dask.system import CPU_COUNT
+    from distributed.system import MEMORY_LIMIT
 
     cores = os.cpu_count() or 1
     usable = f", {CPU_COUNT} usable by this process" if cores != CPU_COUNT else ""

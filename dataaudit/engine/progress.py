@@ -31,9 +31,9 @@ class Progress:
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
-            from rich.console import Console  # noqa: PLC0415 - only for a terminal
-            from rich.progress import BarColumn, TextColumn  # noqa: PLC0415
-            from rich.progress import Progress as Live  # noqa: PLC0415
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn
+            from rich.progress import Progress as Live
 
             columns = (
                 TextColumn("{task.description}"),

@@ -237,7 +237,7 @@ class Runner:
 
 def wait_for_any(futures: list[Any]) -> None:
     """Wait until a future has ended in whatever way, a second at most."""
-    import distributed  # noqa: PLC0415
+    import distributed
 
     with contextlib.suppress(TimeoutError, CancelledError):  # a cancelled future has ended too
         distributed.wait(futures, timeout=1.0, return_when="FIRST_COMPLETED")
@@ -258,7 +258,7 @@ def run_batch_alone(
 
 
 def _tell_start(key: str) -> None:
-    from distributed import get_worker  # noqa: PLC0415
+    from distributed import get_worker
 
     worker = get_worker()
     worker.log_event(_TOPIC, {"key": key, "worker": worker.address})

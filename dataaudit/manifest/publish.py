@@ -126,7 +126,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def _plain(target: Path) -> Path:
-    return Path(os.path.abspath(target))  # noqa: PTH100 - `..` is taken out, links are not followed
+    return Path(os.path.abspath(target))
 
 
 def _fill(staging: Path, target: Path, pointer: bytes, tables: dict[str, pa.Table]) -> None:

@@ -107,7 +107,7 @@ def cells(text: str) -> int:
     """Return how many terminal cells a text takes."""
     if text.isascii():
         return len(text)
-    from rich.cells import cell_len  # noqa: PLC0415 - only for what is not ASCII
+    from rich.cells import cell_len
 
     return cell_len(text)
 

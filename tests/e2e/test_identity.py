@@ -70,7 +70,7 @@ def test_cut_into_sub_shards_changes_nothing(corpus, expected, tmp_path):
 
 def test_order_of_listing_changes_nothing(corpus, expected, tmp_path):
     """Patterns in another order, and splits in another order, are the same corpus."""
-    names = sorted(os.listdir(corpus / "data" / "train"), reverse=True)  # noqa: PTH208
+    names = sorted(os.listdir(corpus / "data" / "train"), reverse=True)
     listed = json.dumps([f"data/train/{name}" for name in names])
     config = (
         "splits:\n"

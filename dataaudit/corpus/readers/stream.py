@@ -39,7 +39,7 @@ class ByteStream:
 
     def __init__(self, path: str, compression: Compression) -> None:
         buffering = 0 if compression == "none" else _STORED_BLOCK_BYTES
-        self._plain: Any = open(path, "rb", buffering=buffering)  # noqa: PTH123, SIM115 - closed by __exit__
+        self._plain: Any = open(path, "rb", buffering=buffering)  # noqa: SIM115 - closed by __exit__
         self._compression = compression
         self._stored = os.fstat(self._plain.fileno()).st_size
         self._decoded = 0

@@ -65,7 +65,7 @@ class FastEncoder:
 
     def _encode_slice(self, offsets: Offsets, data: npt.NDArray[np.uint8]) -> tuple[Offsets, Ids]:
         """Encode a few megabytes and keep an eye on the memory that stays behind."""
-        import awkward as ak  # noqa: PLC0415 - heavy
+        import awkward as ak
 
         if self._grown_bytes > self._growth_limit_bytes:
             self._build()
@@ -85,7 +85,7 @@ class FastEncoder:
 
     def _build(self) -> None:
         """Load the model; the old tokenizer and its caches are freed first."""
-        import gigatoken  # noqa: PLC0415 - heavy
+        import gigatoken
 
         self._tokenizer = None
         kind = gigatoken.Tokenizer

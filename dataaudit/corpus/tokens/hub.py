@@ -20,9 +20,9 @@ def download_tokenizer_json(spec: str) -> bytes:
     Raises:
         TokenizerError: The hub cannot be reached, or has no such file for this user.
     """
-    import huggingface_hub  # noqa: PLC0415 - heavy, and only hub ids need it
-    from huggingface_hub import errors  # noqa: PLC0415
-    from huggingface_hub.utils.tqdm import disable_progress_bars  # noqa: PLC0415
+    import huggingface_hub
+    from huggingface_hub import errors
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     repo, _, revision = spec.partition("@")
     endpoint = os.environ.get("HF_ENDPOINT") or huggingface_hub.constants.ENDPOINT
@@ -56,7 +56,7 @@ def download_tokenizer_json(spec: str) -> bytes:
 
 def _answers(endpoint: str) -> bool:
     """Tell within seconds whether the hub can be reached; its client would retry for half a minute."""
-    import huggingface_hub  # noqa: PLC0415 - heavy, and only hub ids need it
+    import huggingface_hub
 
     try:
         huggingface_hub.get_session().head(endpoint, timeout=_PATIENCE_SECONDS)

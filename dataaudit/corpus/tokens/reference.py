@@ -37,7 +37,7 @@ class TokenizersReference:
 
     def __init__(self, content: bytes, *, long_chars: int = _LONG_CHARS, window_chars: int = _WINDOW_CHARS) -> None:
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        import tokenizers  # noqa: PLC0415 - heavy, and reads the variable above
+        import tokenizers
 
         self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
         self._tokenizer.no_padding()
@@ -103,7 +103,7 @@ class SentencePieceReference:
     """`sentencepiece`, on the calling thread."""
 
     def __init__(self, content: bytes) -> None:
-        import sentencepiece  # noqa: PLC0415 - heavy
+        import sentencepiece
 
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
 

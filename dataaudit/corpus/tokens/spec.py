@@ -137,7 +137,7 @@ def _store(data: bytes, *, name: str, form: Format, cache_dir: Path) -> Tokenize
 
 def _inspect_json(content: bytes, name: str) -> tuple[int, tuple[int, ...]]:
     """Read vocabulary size and special ids, and prove that `tokenizers` loads the file."""
-    import tokenizers  # noqa: PLC0415 - heavy
+    import tokenizers
 
     try:
         tokenizer = tokenizers.Tokenizer.from_buffer(content)
@@ -157,7 +157,7 @@ def _inspect_json(content: bytes, name: str) -> tuple[int, tuple[int, ...]]:
 
 def _inspect_sentencepiece(data: bytes, name: str) -> tuple[int, tuple[int, ...]]:
     """Read vocabulary size and control ids, and prove that `sentencepiece` loads the file."""
-    import sentencepiece  # noqa: PLC0415 - heavy
+    import sentencepiece
 
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=data)

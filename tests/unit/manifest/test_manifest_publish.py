@@ -354,7 +354,7 @@ class TestTarget:
         (tmp_path / "empty").mkdir()
         monkeypatch.chdir(tmp_path)
         identity = publish(Path(name), *golden_parts)
-        assert load_manifest(Path(os.path.abspath(name))).id == identity  # noqa: PTH100
+        assert load_manifest(Path(os.path.abspath(name))).id == identity
         assert hidden(tmp_path) == []
 
     def test_the_mode_of_the_old_folder_stays(self, tmp_path, golden_parts):
