@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 
@@ -70,7 +70,8 @@ class Stage(Protocol):
 
 def parameters(stage: Stage) -> dict[str, Any]:
     """Return a stage's parameters as plain JSON values."""
-    return dataclasses.asdict(stage)  # type: ignore[call-overload, no-any-return]
+    names = (item.name for item in dataclasses.fields(cast("Any", stage)))
+    return {name: getattr(stage, name) for name in names}
 
 
 def merge(stage: Stage, partials: Sequence[Partial]) -> Partial:

@@ -39,7 +39,7 @@ class TestTree:
     @pytest.mark.parametrize("kind", ERRORS)
     def test_it_survives_pickling(self, kind):
         """An error that a worker raises arrives with its class, message, hint and exit code."""
-        again = pickle.loads(pickle.dumps(kind("what happened", "what to do")))  # noqa: S301
+        again = pickle.loads(pickle.dumps(kind("what happened", "what to do")))
         assert type(again) is kind
         assert (again.message, again.hint) == ("what happened", "what to do")
         assert again.exit_code == kind.exit_code != ExitCode.PASS

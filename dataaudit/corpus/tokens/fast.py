@@ -99,8 +99,13 @@ class FastEncoder:
 
 
 def _only_if_panic(error: BaseException) -> BaseException:
-    """Pass on what is not the library's: Rust panics derive from BaseException, as Ctrl-C does."""
-    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+    """Pass on what is not the library's: Rust panics derive from BaseException, as Ctrl-C does.
+
+    A lack of memory says nothing about the model: taken for a failure it would move a whole build to the
+    reference encoder on a small machine only, and be remembered.
+    """
+    library_failed = isinstance(error, Exception) and not isinstance(error, MemoryError)
+    if library_failed or type(error).__name__ == "PanicException":
         return error
     raise error
 

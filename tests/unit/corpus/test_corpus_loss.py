@@ -25,7 +25,7 @@ def test_every_loss_is_counted_and_the_first_are_placed(found):
 def test_an_unreadable_shard_crosses_processes_with_its_reason_and_place():
     """The exception survives pickling, as what a worker raises has to."""
     sent = pickle.dumps(ShardUnreadable(Reason.TRUNCATED, "after 3 records"))
-    error = pickle.loads(sent)  # noqa: S301 - the bytes of the line above
+    error = pickle.loads(sent)
     assert (error.reason, error.place) == (Reason.TRUNCATED, "after 3 records")
 
 

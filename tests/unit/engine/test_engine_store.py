@@ -129,7 +129,7 @@ def test_a_write_that_fails_leaves_the_old_entry(store, monkeypatch):
 
 def test_the_error_survives_pickling():
     """It crosses from a worker to the driver with message and hint."""
-    error = pickle.loads(pickle.dumps(StateFolderError("m", "h")))  # noqa: S301 - our own bytes
+    error = pickle.loads(pickle.dumps(StateFolderError("m", "h")))
     assert (error.message, error.hint, error.exit_code) == ("m", "h", 3)
 
 

@@ -60,7 +60,7 @@ def test_a_scan_leaves_everything_that_a_rerun_looks_for(settings, tmp_path):
     store = PartialStore(settings.state)
     assert all(store.read(name, key) is not None for name, key in unit.stage_keys)
     assert store.read(READING, unit.reading_key).meta["records"] == 20
-    assert scan_part(pickle.loads(pickle.dumps(unit)), settings) == work.Outcome()  # noqa: S301 - our own bytes
+    assert scan_part(pickle.loads(pickle.dumps(unit)), settings) == work.Outcome()
     assert {path: path.read_bytes() for path in settings.state.rglob("*") if path.is_file()} == files
 
 

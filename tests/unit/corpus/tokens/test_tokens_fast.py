@@ -70,3 +70,32 @@ def test_unloadable_model_is_one_error(tmp_path):
     file = TokenizerFile(name="bad", format="tokenizer.json", sha256="0", path=path, vocab_size=1, special_ids=())
     with pytest.raises(UnsupportedModelError):
         FastEncoder(file)
+
+
+@pytest.mark.parametrize("lack", [MemoryError, KeyboardInterrupt])
+def test_a_lack_of_memory_is_not_the_encoders_failure(default_file, monkeypatch, lack):
+    """Memory and Ctrl-C pass through: neither may move a build to the reference, or mark a model unsupported."""
+
+    def fail(*_, **__):
+        raise lack
+
+    encoder = FastEncoder(default_file)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(encoder._tokenizer), "encode_batch", fail)
+        with pytest.raises(lack):
+            encoder.encode(pa.array(["a"], pa.large_string()))
+    monkeypatch.setattr("gigatoken.Tokenizer.from_json", fail)
+    with pytest.raises(lack):
+        FastEncoder(default_file)
+
+
+def test_an_encoder_that_fails_otherwise_is_named(default_file, monkeypatch):
+    """Any other error of the library is the encoder's failure, which the caller routes around."""
+
+    def fail(*_, **__):
+        raise ValueError
+
+    encoder = FastEncoder(default_file)
+    monkeypatch.setattr(type(encoder._tokenizer), "encode_batch", fail)
+    with pytest.raises(fast.FastEncoderFailed, match="ValueError"):
+        encoder.encode(pa.array(["a"], pa.large_string()))

@@ -9,7 +9,7 @@ from dataaudit.corpus.tokens import Risks, guard, inspect_risks
 
 def test_risks_survive_json_and_pickle(default_risks):
     """What is stored or sent to a worker comes back equal, with the same digest."""
-    for copy in (Risks.from_json(default_risks.to_json()), pickle.loads(pickle.dumps(default_risks))):  # noqa: S301
+    for copy in (Risks.from_json(default_risks.to_json()), pickle.loads(pickle.dumps(default_risks))):
         assert copy == default_risks
         assert copy.digest == default_risks.digest
 

@@ -43,7 +43,7 @@ def test_file_is_copied_under_its_digest(bpe_trainer, tmp_path):
     assert file.path.read_bytes() == data
     assert file.special_ids == (0, 1)
     assert file.vocab_size == max(json.loads(data)["model"]["vocab"].values()) + 1
-    assert pickle.loads(pickle.dumps(file)) == file  # noqa: S301
+    assert pickle.loads(pickle.dumps(file)) == file
 
 
 def test_added_tokens_count_in_the_vocabulary(bpe_trainer, tmp_path):
