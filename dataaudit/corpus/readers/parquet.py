@@ -8,7 +8,6 @@ does not grow with the size of a row group or of a file.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.files import arrow_source
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.columns import Rows, cut_rows, documents, flat_column, join_rows, locate
 from dataaudit.corpus.readers.part import Part, PartStats
@@ -69,17 +69,8 @@ def open_file(path: str) -> pq.ParquetFile:
     """
     with _damage(Reason.NOT_PARQUET, ""):
         return pq.ParquetFile(
-            _source(path), page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES
+            arrow_source(path), page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES
         )
-
-
-def _source(path: str) -> str | pa.NativeFile:
-    """Return what Arrow opens: a path, or for a name that is no UTF-8 (Arrow takes none) an open file."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return pa.OSFile(os.fsencode(path))
-    return path
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import zlib
 from types import TracebackType
 from typing import Any, Self
 
+from dataaudit.corpus.files import open_binary
 from dataaudit.corpus.loss import Reason, ShardUnreadable
 from dataaudit.corpus.shards import Compression
 
@@ -39,7 +40,7 @@ class ByteStream:
 
     def __init__(self, path: str, compression: Compression) -> None:
         buffering = 0 if compression == "none" else _STORED_BLOCK_BYTES
-        self._plain: Any = open(path, "rb", buffering=buffering)  # noqa: SIM115 - closed by __exit__
+        self._plain: Any = open_binary(path, buffer_bytes=buffering)
         self._compression = compression
         self._stored = os.fstat(self._plain.fileno()).st_size
         self._decoded = 0
