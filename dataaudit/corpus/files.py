@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ def open_binary(path: str, *, buffer_bytes: int = 0) -> BinaryIO:
     Raises:
         OSError: It cannot be opened.
     """
-    return cast("BinaryIO", open(path, "rb", buffering=buffer_bytes))
+    return open(path, "rb", buffering=buffer_bytes)
 
 
 def arrow_source(path: str) -> str | pa.NativeFile:
