@@ -89,7 +89,7 @@ class Kernel(Generic[P, R]):
         function = self.load()
         if function is self.function:  # plain Python: NumPy would warn of what is meant
             with np.errstate(over="ignore"):
-                return self.function(*args, **kwargs)
+                return cast("R", self.function(*args, **kwargs))
         return cast("R", function(*args, **kwargs))
 
 
