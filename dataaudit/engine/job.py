@@ -107,7 +107,7 @@ def prepare_tokenizer(spec: str | None, base: Path, state: Path, progress: Progr
     Raises:
         TokenizerError: It cannot be found or read.
     """
-    tokenizer = resolve_tokenizer(spec, base_dir=base, cache_dir=state / "tokenizers")
+    tokenizer = resolve_tokenizer(spec, base_dir=base, cache_dir=state / "tokenizers", facts_dir=user_cache())
     text = f"tokenizer: comparing the encoders of {tokenizer.name}, once for this vocabulary; some seconds"
     patience = threading.Timer(0.5, progress.note, [text])
     patience.start()
