@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from dataaudit.engine.alone import end_child
+
 
 def dask_setup(worker: Any) -> None:
     """Called by Dask in the worker's process; the name is Dask's."""
@@ -25,4 +27,5 @@ def dask_teardown(worker: Any) -> None:
     command from ending.
     """
     del worker
+    end_child()
     atexit.register(os._exit, 0)  # registered last, so it runs first

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.readers import Part, ReadRequest
+from dataaudit.corpus.readers import NATIVE_FORMATS, Part, ReadRequest
 from dataaudit.corpus.shards import Compression, Format, Shard
 from dataaudit.corpus.tokens import Risks, TokenizerFile
 from dataaudit.engine.index import FileStat
@@ -26,6 +26,11 @@ class ProbeUnit:
     part_bytes: int
     size: int
     """Stored bytes, to size tasks by."""
+
+    @property
+    def isolated(self) -> bool:
+        """Whether hostile bytes of this format can crash its reader."""
+        return self.format in NATIVE_FORMATS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +62,11 @@ class ScanUnit:
     """Stored bytes of the part, to size tasks by."""
     twins: tuple[tuple[str, FileStat], ...] = ()
     """Other files with the same bytes, to read when this one cannot be."""
+
+    @property
+    def isolated(self) -> bool:
+        """Whether hostile bytes of this format can crash its reader."""
+        return self.request.format in NATIVE_FORMATS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +107,11 @@ class PeekUnit:
     shard: Shard
     size: int = 0
 
+    @property
+    def isolated(self) -> bool:
+        """Whether hostile bytes of this format can crash its reader."""
+        return self.shard.format in NATIVE_FORMATS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsUnit:
@@ -106,6 +121,11 @@ class RowsUnit:
     keys: tuple[str, ...]
     """Reading keys of the parts."""
     size: int
+
+    @property
+    def isolated(self) -> bool:
+        """Only files of our own are read."""
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +139,8 @@ class LinkUnit:
     kind: str
     key: str
     size: int
+
+    @property
+    def isolated(self) -> bool:
+        """Only files of our own are read."""
+        return False

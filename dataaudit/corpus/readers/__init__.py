@@ -18,7 +18,9 @@ from dataaudit.corpus.readers.part import Part, PartStats
 from dataaudit.corpus.shards import Compression, Format
 
 READER_VERSION = "1"
-__all__ = ["READER_VERSION", "Part", "PartStats", "ReadRequest", "plan_parts", "read_part"]
+NATIVE_FORMATS: frozenset[Format] = frozenset({"parquet"})
+"""Formats whose parsers are native code with pointers into the bytes: hostile ones can crash them."""
+__all__ = ["NATIVE_FORMATS", "READER_VERSION", "Part", "PartStats", "ReadRequest", "plan_parts", "read_part"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

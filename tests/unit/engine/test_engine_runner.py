@@ -25,6 +25,7 @@ class Unit:
     name: str
     behaviours: tuple[str, ...] = ("well",)
     size: int = 10
+    isolated: bool = False
     runs: int = 0
 
 
@@ -60,8 +61,7 @@ class FakeClient:
         """Run a batch by the behaviour of its units."""
         assert key not in self.keys, "Dask would give an older task's result"
         self.keys.append(key)
-        alone = not hasattr(call, "__name__")
-        if alone:
+        if call.keywords["alone"]:
             self.alone += [unit.name for unit in units]
         kinds = []
         for unit in units:
