@@ -126,9 +126,13 @@ class _Child:
         code = self._process.wait()
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
+    def kill(self) -> None:
+        """Kill the process; who waits for its answer is told of its death."""
+        self._process.kill()
+
     def end(self) -> None:
         """Kill the process and close the pipes."""
-        self._process.kill()
+        self.kill()
         self._process.wait()
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -154,10 +158,16 @@ def _drop() -> None:
 
 
 def end_child() -> None:
-    """End the child of this process, if there is one."""
-    with _LOCK:
+    """End the child of this process, if there is one, also while another thread waits for its answer."""
+    if not _LOCK.acquire(blocking=False):
+        for child in _held:
+            child.kill()
+        return
+    try:
         if _held:
             _drop()
+    finally:
+        _LOCK.release()
 
 
 def _resident_bytes(pid: int) -> int:

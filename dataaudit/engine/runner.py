@@ -133,7 +133,7 @@ class Runner:
         """Cut the units into batches of total / (8 x workers) bytes.
 
         A batch holds at most 1 GiB and 2,000 units, unless one unit is larger or there would be over 50,000
-        batches.
+        batches. The largest units go first, so that no worker begins one when the others have nothing left to do.
         """
         total, shares = sum(unit.size for unit in units), 8 * max(1, self.cluster.num_workers)
         target = max(min(MAX_TASK_BYTES, total // shares + 1), 4 * total // MAX_TASKS + 1)
@@ -141,7 +141,8 @@ class Runner:
         limit = max(MAX_TASK_BYTES, target)
         batches: list[list[int]] = []
         held = target
-        for index, unit in enumerate(units):
+        for index in sorted(range(len(units)), key=lambda index: -units[index].size):
+            unit = units[index]
             if held >= target or held + unit.size > limit or len(batches[-1]) >= most:
                 batches.append([])
                 held = 0
@@ -212,7 +213,7 @@ class Runner:
         task.future = None
         # The worker may be gone already, or have no nanny; the task is repeated in any case.
         with contextlib.suppress(ValueError, KeyError, TimeoutError, OSError):
-            self.cluster.client.restart_workers([worker], timeout=60, raise_for_error=False)
+            self.cluster.client.restart_workers([worker], timeout=20, raise_for_error=False)
 
     def _outcomes(self, task: _Task) -> list[Outcome] | None:
         """Return the outcomes of a finished task, or None when it has to be repeated in pieces."""
