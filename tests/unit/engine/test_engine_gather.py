@@ -213,10 +213,10 @@ def test_sources_beyond_the_limit_are_folded_into_other():
     assert volumes(shards, "val") == {"big": (1, 10), "other": (1, 1)}
     assert sum(value[0] for value in volumes(shards).values()) == sum(value[0] for value in before.values())
     for one in shards:
-        for partial in one.partials.values():
-            for table in partial.values():
+        for stage in STAGE_LIST:
+            for name, table in one.partials[stage.name].items():
                 if "source" in table.column_names:
-                    keys = table.select([name for name in ("source", "low", "high") if name in table.column_names])
+                    keys = table.select(list(stage.shapes()[name].keys))
                     assert keys.num_rows == keys.group_by(keys.column_names).aggregate([]).num_rows
 
 
