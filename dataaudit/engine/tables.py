@@ -86,10 +86,12 @@ def _shard_row(
         return row
     row["sources"] = shard.partials["volume"]["volume"].drop_columns(["empty"]).to_pylist()
     for stage in stages:
-        partial = shard.partials[stage.name]
-        columns = stage.shard_columns(partial)
-        if setting.reference is not None and isinstance(stage, Comparing):
-            columns |= stage.compare_shard(partial, setting.context(stage, plan.split))
+        if isinstance(stage, Comparing):
+            if setting.reference is None:
+                continue  # its partials are large, and not read for nothing
+            columns = stage.compare_shard(shard.partials[stage.name], setting.context(stage, plan.split))
+        else:
+            columns = stage.shard_columns(shard.partials[stage.name])
         row |= {name: rounded(value) if isinstance(value, float) else value for name, value in columns.items()}
     return row
 

@@ -14,12 +14,15 @@ _IDS_PER_PLACE = 2
 _ROWS_PER_RUN = 64
 
 
-def count_ids(ids: np.ndarray, marks: np.ndarray, size: int, num_groups: int) -> tuple[np.ndarray, ...]:
-    """Count ids per group, all of them and those that are marked.
+def count_ids(
+    ids: np.ndarray, lengths: np.ndarray, marks: np.ndarray, size: int, num_groups: int
+) -> tuple[np.ndarray, ...]:
+    """Count ids per group, all of them and those of marked documents.
 
     Args:
-        ids: uint32[n] below ``size``.
-        marks: int64[n], twice the group of each id, plus 1 where it is marked.
+        ids: uint32[n] below ``size``, document after document.
+        lengths: int64[d] ids of each document.
+        marks: int64[d], twice the group of each document, plus 1 where it is marked.
         size: Values that an id may have.
         num_groups: Groups; above the largest one.
 
@@ -27,21 +30,25 @@ def count_ids(ids: np.ndarray, marks: np.ndarray, size: int, num_groups: int) ->
         groups, ids, counts, marked: int64[k] each, sorted by (group, id); only what occurs.
     """
     narrow = np.uint32 if 2 * num_groups * size < 2**32 else np.int64  # half the bytes to move and to sort
-    marks = marks.astype(narrow, copy=False)
     if _IDS_PER_PLACE * num_groups * size <= len(ids):
-        keys = marks * narrow(size) + ids
+        keys = np.repeat((marks * size).astype(narrow), lengths)
+        keys += ids
         table = np.bincount(keys.astype(np.int64), minlength=2 * num_groups * size).reshape(num_groups, 2, size)
         totals, marked = (table[:, 0] + table[:, 1]).reshape(-1), table[:, 1].reshape(-1)
         places = np.flatnonzero(totals != 0)
         return places // size, places % size, totals[places], marked[places]
-    keys = ((marks >> narrow(1)) * narrow(size) + ids) << narrow(1) | (marks & narrow(1))
+    keys = np.repeat(((marks >> 1) * 2 * size + (marks & 1)).astype(narrow), lengths)
+    keys += ids << np.uint32(1) if 2 * size < 2**32 else ids.astype(np.int64) << 1
     keys.sort()
-    firsts = _firsts(keys >> narrow(1))
-    counts = np.diff(firsts, append=len(keys))
-    odd = (keys & narrow(1)).astype(np.int64)
-    marked = np.add.reduceat(odd, firsts) if len(firsts) else odd
-    places = (keys[firsts] >> narrow(1)).astype(np.int64)
-    return places // size, places % size, counts, marked
+    firsts = _firsts(keys)
+    numbers = np.diff(firsts, append=len(keys))
+    keys = keys[firsts].astype(np.int64)
+    places, odd = keys >> 1, keys & 1
+    firsts = _firsts(places)
+    if len(firsts) == 0:
+        return places, places, numbers, numbers
+    counts, marked = np.add.reduceat(numbers, firsts), np.add.reduceat(numbers * odd, firsts)
+    return places[firsts] // size, places[firsts] % size, counts, marked
 
 
 def add_up(

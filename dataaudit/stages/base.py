@@ -77,7 +77,7 @@ class Stage(Protocol):
 
 @runtime_checkable
 class Comparing(Protocol):
-    """A stage that also compares every shard with the reference."""
+    """A stage whose per-shard columns compare the shard with the reference; without one they are null."""
 
     def compare_shard(self, partial: Partial, context: Context) -> dict[str, float | int | None]:
         """Return per-shard columns of the manifest; the context's scope is the shard's split."""

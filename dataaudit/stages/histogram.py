@@ -59,7 +59,7 @@ class Histogram:
         marks = 2 * ranks[batch.source_codes] + (batch.digests[:, _HALF_BYTE] & 1)
         ids = batch.tokens.ids
         size = int(ids.max(initial=0)) + 1
-        groups, tokens, counts, half = count_ids(ids, np.repeat(marks, batch.num_tokens()), size, max(1, len(names)))
+        groups, tokens, counts, half = count_ids(ids, batch.num_tokens(), marks, size, max(1, len(names)))
         return {"histogram": token_table(names, groups, tokens, [counts, half])}
 
     def emit(self, batch: DocBatch) -> pa.Table | None:

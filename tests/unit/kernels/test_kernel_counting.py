@@ -22,12 +22,11 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(0, 
 def test_ids_are_counted_as_a_loop_counts_them(ids_per_place, documents):
     """Counts and marked counts by group, whether by sorting or by an array of places."""
     ids = np.array([token for *_, tokens in documents for token in tokens], dtype=np.uint32)
-    marks = np.array(
-        [2 * "abc".index(source) + marked for source, marked, tokens in documents for _ in tokens], dtype=np.int64
-    )
+    marks = np.array([2 * "abc".index(source) + marked for source, marked, _ in documents], dtype=np.int64)
+    lengths = np.array([len(tokens) for *_, tokens in documents], dtype=np.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counting, "_IDS_PER_PLACE", ids_per_place)
-        groups, tokens, counts, marked = count_ids(ids, marks, 31, 3)
+        groups, tokens, counts, marked = count_ids(ids, lengths, marks, 31, 3)
     found = list(zip(groups.tolist(), tokens.tolist(), counts.tolist(), marked.tolist(), strict=True))
     expected = slow.count_ids(documents)
     assert found == sorted(("abc".index(source), token, *both) for (source, token), both in expected.items())
@@ -37,7 +36,7 @@ def test_keys_that_need_more_than_32_bits_are_counted():
     """Many groups of a large vocabulary use wider keys."""
     ids = np.array([7, 7, 2**20 - 1], dtype=np.uint32)
     marks = np.array([2 * 9_999 + 1, 2 * 9_999, 0], dtype=np.int64)
-    groups, tokens, counts, marked = count_ids(ids, marks, 2**20, 10_000)
+    groups, tokens, counts, marked = count_ids(ids, np.ones(3, dtype=np.int64), marks, 2**20, 10_000)
     assert (groups.tolist(), tokens.tolist()) == ([0, 9_999], [2**20 - 1, 7])
     assert (counts.tolist(), marked.tolist()) == ([1, 2], [0, 1])
 
