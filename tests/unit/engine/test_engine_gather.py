@@ -252,3 +252,22 @@ def test_large_partials_are_read_when_asked_for_and_folded_then(store):
     store.remove("lengths", made.parts[0].stage_keys["lengths"])
     with pytest.raises(DamagedEntryError):
         shards[0].partials["lengths"]
+
+
+def test_one_stage_can_keep_fewer_sources_than_the_others(store):
+    """Folding a stage leaves the others as they are, in what is held and in what is read later."""
+    documents = [("a b c", "web"), ("d", "code"), ("e f", "rare")]
+    made = plan(shard(0), probe())
+    for part in made.parts:
+        write_reading(store, part, records=len(documents))
+        write_partials(store, part, documents)
+    shards = gather_readings([made], {}, store, max_bad=0.0)
+    gather_partials(shards, STAGE_LIST, store)
+    histogram = next(stage for stage in STAGE_LIST if stage.name == "histogram")
+    before = shards[0].partials["histogram"]["histogram"]
+    fold_sources(shards, [histogram], pa.array(["web"]))
+    after = shards[0].partials["histogram"]["histogram"]
+    assert after["source"].unique().to_pylist() == ["other", "web"]
+    assert sum(after["count"].to_pylist()) == sum(before["count"].to_pylist())
+    for stage, table in (("lengths", "totals"), ("volume", "volume")):
+        assert shards[0].partials[stage][table]["source"].to_pylist() == ["code", "rare", "web"]
