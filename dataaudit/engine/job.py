@@ -18,6 +18,7 @@ from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.stages.base import Stage
+from dataaudit.stages.reference import Reference
 
 STATE_FOLDER = ".dataaudit"
 
@@ -66,6 +67,7 @@ class Job:
     tokenizer: TokenizerFile
     risks: Risks
     parents: tuple[str, ...]
+    reference: Reference | None
     store: PartialStore
     runner: Runner
     scanned: int = 0
@@ -80,6 +82,8 @@ class Gathered:
     shards: list[GatheredShard]
     linked: Linked
     digests: dict[int, str]
+    folded: frozenset[str] = frozenset()
+    """Stages in whose partials the source `other` stands for several."""
 
 
 def state_folder(options: BuildOptions) -> Path:

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit import __version__
+from dataaudit.engine.drifting import drift_table
 from dataaudit.engine.job import BuildResult, Gathered, Job
 from dataaudit.engine.keys import library_versions
 from dataaudit.engine.linking import clusters_table
 from dataaudit.engine.tables import (
+    Setting,
     headline,
     ledger_record,
     ledger_table,
@@ -38,8 +40,9 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         ManifestError: The target cannot be written.
     """
     shards = gathered.shards
-    table = shards_table(shards, job.stages, gathered.digests)
-    metrics, merged = metric_records(shards, job.stages, job.config)
+    setting = Setting(reference=job.reference, vocab_size=job.tokenizer.vocab_size, folded=gathered.folded)
+    table = shards_table(shards, job.stages, gathered.digests, setting)
+    metrics, merged = metric_records(shards, job.stages, job.config, setting)
     tables = prepare_tables(
         {
             "shards": table,
@@ -47,6 +50,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
             "ledger": ledger_table(shards),
             "clusters": clusters_table(gathered.linked.members),
             **source_tables(merged),
+            "drift": drift_table(merged, job.stages, setting, job.tokenizer, job.progress),
         }
     )
     whole, splits = totals(table, job.config)

@@ -41,10 +41,9 @@ from dataaudit.engine.units import (
 )
 from dataaudit.link.exact import link_exact
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
-from dataaudit.stages.base import Stage, merge
-from dataaudit.stages.partial import Partial
+from dataaudit.stages.accumulate import Accumulator
+from dataaudit.stages.base import Stage, nothing
 
-_MERGE_EVERY = 64
 _HASH_BLOCK = 1 << 20
 _HASHINGS = 2
 _OF_THE_PATH = (Reason.NOT_FOUND, Reason.PERMISSION, Reason.CHANGED)
@@ -168,7 +167,7 @@ class _Collected:
     """What a scan has collected of its part so far."""
 
     stages: list[Stage]
-    partials: dict[str, list[Partial]] = field(default_factory=dict)
+    partials: dict[str, Accumulator] = field(default_factory=dict)
     emitted: dict[str, list[pa.Table]] = field(default_factory=dict)
     rows: list[bytes] = field(default_factory=list)
 
@@ -176,10 +175,9 @@ class _Collected:
         assert batch.digests is not None
         self.rows.append(row_digests(batch.digests, batch.source_codes, batch.source_names).tobytes())
         for stage in self.stages:
-            held = self.partials.setdefault(stage.name, [])
-            held.append(stage.map(batch))
-            if len(held) >= _MERGE_EVERY:
-                self.partials[stage.name] = [merge(stage, held)]
+            if stage.name not in self.partials:
+                self.partials[stage.name] = Accumulator(stage)
+            self.partials[stage.name].add(stage.map(batch))
             keyed = stage.emit(batch)
             if keyed is not None:
                 self.emitted.setdefault(stage.name, []).append(keyed)
@@ -192,7 +190,8 @@ class _Collected:
             if stage.emits is not None:
                 with store.writing():
                     write_keyed(store.side_path(stage.name, key), self.emitted.get(stage.name, []), stage.emits)
-            store.write(stage.name, key, {}, merge(stage, self.partials.get(stage.name, [])))
+            collected = self.partials.get(stage.name)
+            store.write(stage.name, key, {}, nothing(stage) if collected is None else collected.result())
         store.write_rows(READING, unit.reading_key, b"".join(self.rows))
 
 

@@ -79,6 +79,9 @@ SHARDS = TableSpec(
             _f("seq_len_p95", _RATIO, "95th percentile of tokens", null=True),
             _f("seq_len_max", _COUNT, "longest document, tokens", null=True),
             _f("exact_dup_rate", _RATIO, "documents seen before in the manifest's order / all", null=True),
+            _f("token_kl_drift", _RATIO, "KL(tokens || tokens of its split in the reference), nats", null=True),
+            _f("token_js_drift", _RATIO, "their Jensen-Shannon divergence, nats", null=True),
+            _f("token_kl_bias", _RATIO, "KL that chance alone gives a shard of this size, nats", null=True),
         ]
     ),
 )
@@ -180,6 +183,29 @@ HISTOGRAM = TableSpec(
             _f("source", _STRING, "source"),
             _f("token", pa.int32(), "token id"),
             _f("count", _COUNT, "occurrences"),
+        ]
+    ),
+)
+
+DRIFT = TableSpec(
+    name="drift",
+    about="The tokens that make up most of the divergence from the reference, per split and source.",
+    key=("split", "source", "token"),
+    schema=pa.schema(
+        [
+            _f("split", _STRING, "split; null for the whole dataset", null=True),
+            _f("source", _STRING, "source; null for all of the split", null=True),
+            _f("token", pa.int32(), "token id"),
+            _f(
+                "piece",
+                _STRING,
+                "its entry in the vocabulary, escaped where it is not printable; empty when it has none",
+            ),
+            _f("count", _COUNT, "occurrences"),
+            _f("reference_count", _COUNT, "occurrences in the reference"),
+            _f("kl", _RATIO, "what it adds to KL, nats; negative where it became rarer"),
+            _f("js", _RATIO, "what it adds to the Jensen-Shannon divergence, nats"),
+            _f("rank", _COUNT, "from 1, by js"),
         ]
     ),
 )
@@ -291,7 +317,7 @@ LEDGER = TableSpec(
 TABLES: dict[str, TableSpec] = {
     spec.name: spec
     for spec in (
-        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, CLUSTERS, PAIRS, OVERLAP, HOTSPOTS,
+        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, OVERLAP, HOTSPOTS,
         HOTSPOT_MEMBERS, FINDINGS, LEDGER,
     )
 }  # fmt: skip

@@ -27,7 +27,7 @@ def make_batch(documents, first_row=0):
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     tokens = TokenBatch(
         offsets=offsets,
-        ids=np.arange(offsets[-1], dtype=np.uint32) % 97,
+        ids=(np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)).astype(np.uint32) % 97,
         by_reference=np.array([not text.isascii() for text, _ in documents], dtype=bool),
         sampled=len(documents) // 2,
         differing=0,

@@ -72,8 +72,8 @@ def batch(documents):
     counts = np.array([-(-len(text) // 3) for text, _ in documents], dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     tokens = TokenBatch(
-        offsets=offsets, ids=np.arange(offsets[-1], dtype=np.uint32), sampled=0, differing=0,
-        by_reference=np.zeros(len(documents), dtype=bool),
+        offsets=offsets, ids=(np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)).astype(np.uint32),
+        sampled=0, differing=0, by_reference=np.zeros(len(documents), dtype=bool),
     )  # fmt: skip
     return DocBatch(
         texts=texts, rows=np.arange(len(documents), dtype=np.int64), digests=text_digests(texts), tokens=tokens,

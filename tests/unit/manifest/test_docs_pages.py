@@ -250,10 +250,11 @@ def built(tmp_path_factory):
         (folder / name).write_text("\n".join(lines), encoding="utf-8")
     (folder / "c.yaml").write_text(BUILD_CONFIG, encoding="utf-8")
     program = "from dataaudit.cli import main; main()"
-    options = ["build", "c.yaml", "--manifest", "m", "--workers", "1", "--quiet"]
-    command = [sys.executable, "-c", program, *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    for target, more in (("older", []), ("m", ["--reference", "older"])):
+        options = ["build", "c.yaml", "--manifest", target, "--workers", "1", "--quiet", *more]
+        command = [sys.executable, "-c", program, *options]
+        done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
     return load_manifest(folder / "m")
 
 
