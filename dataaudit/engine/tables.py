@@ -126,8 +126,12 @@ def headline(metrics: Sequence[Metric]) -> tuple[HeadlineMetric, ...]:
 
 
 def source_tables(merged: Mapping[str, Mapping[str, Partial]]) -> dict[str, pa.Table]:
-    """Return the tables of sources and of lengths."""
-    tables = {"sources": ("volume", "volume"), "lengths": ("lengths", "lengths")}
+    """Return the tables of sources, of languages and of lengths."""
+    tables = {
+        "sources": ("volume", "volume"),
+        "languages": ("language", "languages"),
+        "lengths": ("lengths", "lengths"),
+    }
     filled = {}
     for table, (stage, part) in tables.items():
         schema = TABLES[table].schema

@@ -148,7 +148,7 @@ def _tag_end(values: np.ndarray, place: int, stop: int) -> int:
     if values[place] != _LESS or place + 1 >= stop:
         return 0
     byte = values[place + 1]
-    if not (_is_letter(byte) or byte == _SLASH or byte == _BANG or byte == _QUESTION):
+    if not (_is_letter(byte) or byte in (_SLASH, _BANG, _QUESTION)):
         return 0
     for ahead in range(place + 2, min(stop, place + TAG_BYTES)):
         if values[ahead] == _GREATER:
