@@ -32,8 +32,7 @@ _PROBES = (
     "Bonke abantu bazalwa bekhululekile belingana ngesithunzi.",
     "Tutti gli esseri umani nascono liberi ed eguali in diritti.",
     "Wszyscy ludzie rodz\u0105 si\u0119 wolni i r\u00f3wni pod wzgl\u0119dem swej godno\u015bci.",
-    "\u0412\u0441\u0435 \u043b\u044e\u0434\u0438 \u0440\u043e\u0436\u0434\u0430\u044e\u0442\u0441\u044f"
-    " \u0441\u0432\u043e\u0431\u043e\u0434\u043d\u044b\u043c\u0438.",
+    "\u0412\u0441\u0435 \u043b\u044e\u0434\u0438 \u0440\u043e\u0436\u0434\u0430\u044e\u0442\u0441\u044f.",
     "\u4eba\u4eba\u751f\u800c\u81ea\u7531\u5728\u5c0a\u4e25\u548c\u6743\u5229\u4e0a\u4e00\u5f8b\u5e73\u7b49",
 )
 _REFUSED = dict.fromkeys(
@@ -76,13 +75,15 @@ def best_language(text: str) -> tuple[str, int, float]:
     """
     import pycld2
 
-    for given in (text, text.translate(_REFUSED)):
+    try:
+        found = pycld2.detect(text, isPlainText=True, bestEffort=True)[2][0]
+    except pycld2.error:
         try:
-            _, _, found = pycld2.detect(given, isPlainText=True, bestEffort=True)
+            found = pycld2.detect(text.translate(_REFUSED), isPlainText=True, bestEffort=True)[2][0]
         except pycld2.error:
-            continue
-        return found[0][1], found[0][2], found[0][3]
-    return "un", 0, 0.0
+            return "un", 0, 0.0
+    _, code, percent, score = found
+    return code, percent, score
 
 
 @cache

@@ -20,7 +20,7 @@ class Looks:
 
     first: tuple[int, int] = (6, 64)
     """Windows of a document, and bytes of each."""
-    second: tuple[int, int] = (16, 128)
+    second: tuple[int, int] = (12, 128)
     """The same, of documents that the first look did not settle."""
     sure: float
     """Confidence at which the first look settles a document that it has not seen as a whole."""
