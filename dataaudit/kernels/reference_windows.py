@@ -18,7 +18,7 @@ def window_words(text: str, windows: int, kept: int) -> tuple[str, bool]:
     """Return the words that are looked at, one space after each, and whether the document was one window."""
     data = text.encode()
     if len(data) <= windows * kept:
-        return _words(data, len(data)), True
+        return _words(data, len(data), final=True), True
     step = (len(data) - kept) // (windows - 1)
     found = ""
     for number in range(windows):
@@ -30,7 +30,7 @@ def window_words(text: str, windows: int, kept: int) -> tuple[str, bool]:
             if not re.match(rb"[\x00-\x20\x7f]", data[begin - 1 : begin]):
                 space = re.search(rb"[\x00-\x20\x7f]", data[begin : min(end, begin + 32)])
                 begin += space.start() if space else 0
-        found += _words(data[begin:end], kept)
+        found += _words(data[begin:end], kept, final=end == len(data))
     return found, False
 
 
@@ -40,7 +40,7 @@ def _next_character(data: bytes, place: int) -> int:
     return place
 
 
-def _words(data: bytes, kept: int) -> str:
+def _words(data: bytes, kept: int, *, final: bool) -> str:
     """Return words of some bytes, up to ``kept`` bytes with their spaces (the last space on top)."""
     words: list[bytes] = [b""]
     place = 0
@@ -50,6 +50,8 @@ def _words(data: bytes, kept: int) -> str:
             words[-1] += match[0]
         else:
             words.append(b"")
+    if words[-1].isascii() and not final:
+        words.pop()
     copied = b""
     for word in words:
         if not _LETTER.search(word) or (word.isascii() and len(word) > 40):

@@ -33,7 +33,7 @@ def gather_windows(
     meets the next. A word is a run of bytes above 0x20, without 0x7F; not copied are
 
     * words without a letter (an ASCII letter or any byte of a character beyond ASCII),
-    * words of ASCII alone that are longer than ``WORD_BYTES``,
+    * words of ASCII alone that are longer than ``WORD_BYTES``, or that the end of what is looked at cuts,
     * from the scheme of a URL (``letters://``) to the end of its ASCII bytes,
     * tags: ``<``, then a letter, ``/``, ``!`` or ``?``, up to ``>``, at most ``TAG_BYTES``.
 
@@ -71,14 +71,15 @@ def _gather(
         size = stop - start
         if size <= windows * kept:
             whole[index] = True
-            done = _copy_words(values, start, stop, size, words, done)
+            done = _copy_words(values, start, stop, True, size, words, done)
         else:
             step = (size - kept) // (windows - 1)
             for window in range(windows):
                 first = start + window * step
                 last = stop if window == windows - 1 else first + step
                 last = _character_start(values, min(last, first + SCAN * kept), stop)
-                done = _copy_words(values, _word_start(values, first, start, last), last, kept, words, done)
+                begin = _word_start(values, first, start, last)
+                done = _copy_words(values, begin, last, last == stop, kept, words, done)
         bounds[index + 1] = done
 
 
@@ -115,8 +116,11 @@ def _is_letter(byte: int) -> bool:
 
 
 @compiled
-def _copy_words(values: np.ndarray, start: int, stop: int, kept: int, words: np.ndarray, done: int) -> int:
-    """Copy words of ``values[start:stop]`` until ``kept`` bytes are copied; return where the next goes."""
+def _copy_words(values: np.ndarray, start: int, stop: int, final: bool, kept: int, words: np.ndarray, done: int) -> int:
+    """Copy words of ``values[start:stop]`` until ``kept`` bytes are copied; return where the next goes.
+
+    ``final``: the document ends at ``stop``.
+    """
     used = 0
     place = start
     while place < stop and used < kept:
@@ -127,7 +131,7 @@ def _copy_words(values: np.ndarray, start: int, stop: int, kept: int, words: np.
         if tag:
             place = tag
             continue
-        end, after, wanted = _word(values, place, stop)
+        end, after, wanted = _word(values, place, stop, final)
         if wanted:
             end = min(end, place + kept - used)
             while end > place and end < stop and values[end] & 0xC0 == 0x80:
@@ -157,7 +161,7 @@ def _tag_end(values: np.ndarray, place: int, stop: int) -> int:
 
 
 @compiled
-def _word(values: np.ndarray, place: int, stop: int) -> tuple[int, int, bool]:
+def _word(values: np.ndarray, place: int, stop: int, final: bool) -> tuple[int, int, bool]:
     """Return the end of the word at ``place``, where to go on after it, and whether it is copied."""
     letters, ascii_only, end = 0, True, place
     while end < stop and not _is_space(values[end]):
@@ -180,4 +184,5 @@ def _word(values: np.ndarray, place: int, stop: int) -> tuple[int, int, bool]:
         elif _is_letter(byte):
             letters += 1
         end += 1
-    return end, end, letters > 0 and (not ascii_only or end - place <= WORD_BYTES)
+    plain = end - place <= WORD_BYTES and (final or end < stop)
+    return end, end, letters > 0 and (not ascii_only or plain)
