@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.config import Language
+from dataaudit.config import LanguageConfig
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
@@ -35,7 +35,7 @@ LABELS = {"nb": "no"}
 """File names whose language both detectors know by another code."""
 EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
 FIELDS = FieldRule(text="text", source_column=None, source_constant="all", max_record_bytes=1 << 30)
-MIN_CONFIDENCE = Language().min_confidence
+MIN_CONFIDENCE = LanguageConfig().min_confidence
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--per-language", action="store_true", help="a row a language")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
-        found = resolve_languages(Language(), base_dir=Path(), cache_dir=Path(cache))
+        found = resolve_languages(LanguageConfig(), base_dir=Path(), cache_dir=Path(cache))
         models: dict[str, DetectorModel] = {"pycld2": found.chosen, "fasttext, lid.176.ftz": found.second}
         assert (found.chosen.name, found.second.name) == (cld2.NAME, lid176.NAME)
         if options.model is not None:

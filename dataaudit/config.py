@@ -25,7 +25,7 @@ from dataaudit.yamlfile import NAME_PATTERN, explain, in_words, load_yaml, neare
 
 MIB = 1024 * 1024
 __all__ = [
-    "AuditConfig", "Dataset", "Language", "MixtureEntry", "Reader", "SourceRule", "Split", "UpstreamFilter",
+    "AuditConfig", "Dataset", "LanguageConfig", "MixtureEntry", "Reader", "SourceRule", "Split", "UpstreamFilter",
     "load_config", "nearest", "parse_config",
 ]  # fmt: skip
 
@@ -122,7 +122,7 @@ class Reader(_Strict):
     follow_symlinks: bool = Field(default=False, description="Read links that leave the root folder.")
 
 
-class Language(_Strict):
+class LanguageConfig(_Strict):
     """How the language of a document is found."""
 
     detector: Literal["pycld2", "fasttext"] = Field(
@@ -162,7 +162,7 @@ class AuditConfig(_Strict):
     reference: str | None = Field(
         default=None, min_length=1, description="Folder of an older manifest to compare with."
     )
-    language: Language = Language()
+    language: LanguageConfig = LanguageConfig()
     stages: dict[str, StageParameters] = Field(default_factory=dict, description="Stages by name.")
     upstream_filters: tuple[UpstreamFilter, ...] = Field(
         default=(), strict=False, description="Filters that ran before."

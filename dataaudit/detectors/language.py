@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.config import Language
+from dataaudit.config import LanguageConfig
 from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.tokens.encoder import sample_mask
 from dataaudit.detectors import cld2, lid176
@@ -41,7 +41,7 @@ class LanguageModels:
         return {**models, "min_confidence": self.min_confidence, "sample_one_in": SAMPLE_ONE_IN, "seed": seed}
 
 
-def resolve_languages(settings: Language, *, base_dir: Path, cache_dir: Path) -> LanguageModels:
+def resolve_languages(settings: LanguageConfig, *, base_dir: Path, cache_dir: Path) -> LanguageModels:
     """Find both detectors and check that they work here.
 
     Args:

