@@ -21,8 +21,8 @@ from dataaudit.manifest.canonical import canonical_json
 NAME = "pycld2"
 LOOKS = Looks(sure=0.7)
 FULL_SCORE = 500
-"""CLD2's score (log-probability per 1,024 bytes, above chance) from which on it is not doubted. Measured on
-sentences: 95 % are right above it, 60 to 70 % at half of it."""
+"""CLD2's score (log-probability per 1,024 bytes, above chance) from which on it is not doubted. Of labelled
+sentences 97 % are right above it, 75 % between half of it and it, 47 % below half of it."""
 _PROBES = (
     "All human beings are born free and equal in dignity and rights.",
     "Alle Menschen sind frei und mit gleichen Rechten geboren.",
