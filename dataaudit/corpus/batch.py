@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.tokens import TokenBatch
 
 
@@ -26,6 +27,8 @@ class DocBatch:
     """uint8[n, 16] of :func:`dataaudit.corpus.normal.text_digests`, once the scan has computed them."""
     tokens: TokenBatch | None = None
     """Token ids of every document, when a stage needs them."""
+    languages: LanguageBatch | None = None
+    """Language of every document, when a stage needs it."""
 
     def __len__(self) -> int:
         return len(self.texts)

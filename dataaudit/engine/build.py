@@ -27,6 +27,7 @@ from dataaudit.engine.job import (
     BuildResult,
     Gathered,
     Job,
+    prepare_languages,
     prepare_tokenizer,
     state_folder,
     tell_discovery,
@@ -82,6 +83,7 @@ def build(
     state = state_folder(options)
     tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress)
     parents, reference = load_reference(config.reference, base, stages, tokenizer, progress)
+    languages = prepare_languages(config, base, state, stages)
     with open_cluster(options.cluster, state) as cluster:
         plural = "s" if cluster.num_workers != 1 else ""
         dashboard = f", dashboard {cluster.dashboard}" if cluster.dashboard else ""
@@ -92,7 +94,8 @@ def build(
             config = resolve_columns(config, discovery.shards, runner, progress)
             job = Job(
                 config=config, options=options, progress=progress, stages=stages, discovery=discovery,
-                tokenizer=tokenizer, risks=risks, parents=parents, reference=reference, store=PartialStore(state),
+                tokenizer=tokenizer, risks=risks, languages=languages, parents=parents, reference=reference,
+                store=PartialStore(state),
                 runner=runner,
             )  # fmt: skip
             gathered = _scan_and_link(job, probes, failures)
@@ -162,8 +165,9 @@ def _plan(
     force_reference: bool,
 ) -> list[PlannedShard]:
     value = tokenizer_value(job.tokenizer, job.risks, force_reference=force_reference, seed=job.config.seed)
+    languages = None if job.languages is None else job.languages.key_value(seed=job.config.seed)
     return [
-        plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, value)
+        plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, value, languages)
         for shard in job.discovery.shards
     ]
 
@@ -176,7 +180,7 @@ def _scan(
     job.planned_parts = len({part.reading_key for item in planned for part in item.parts})
     settings = ScanSettings(
         state=job.store.root, stages=job.stages, tokenizer=job.tokenizer, risks=job.risks,
-        force_reference=force_reference, seed=job.config.seed,
+        force_reference=force_reference, seed=job.config.seed, languages=job.languages,
     )  # fmt: skip
     lost: dict[str, tuple[Reason, str]] = {}
     if len(units) < job.planned_parts:

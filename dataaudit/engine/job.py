@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.shards import Discovery, Shard
 from dataaudit.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
+from dataaudit.detectors import LanguageModels, resolve_languages
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.linking import Linked
@@ -66,6 +68,7 @@ class Job:
     discovery: Discovery
     tokenizer: TokenizerFile
     risks: Risks
+    languages: LanguageModels | None
     parents: tuple[str, ...]
     reference: Reference | None
     store: PartialStore
@@ -120,6 +123,17 @@ def prepare_tokenizer(spec: str | None, base: Path, state: Path, progress: Progr
     finally:
         patience.cancel()
     return tokenizer, risks
+
+
+def prepare_languages(config: AuditConfig, base: Path, state: Path, stages: Sequence[Stage]) -> LanguageModels | None:
+    """Find the language detectors, when a stage needs them.
+
+    Raises:
+        DetectorError: One cannot be found or read.
+    """
+    if not any(stage.needs_languages for stage in stages):
+        return None
+    return resolve_languages(config.language, base_dir=base, cache_dir=state / "detectors")
 
 
 def user_cache() -> Path | None:

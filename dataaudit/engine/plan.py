@@ -45,6 +45,7 @@ def plan_shard(
     config: AuditConfig,
     stages: Sequence[Stage],
     tokenizer: Mapping[str, object],
+    languages: Mapping[str, object] | None = None,
 ) -> PlannedShard:
     """Plan one shard.
 
@@ -55,6 +56,7 @@ def plan_shard(
         config: With text and source resolved for every split.
         stages: Stages to run.
         tokenizer: Of :func:`dataaudit.engine.keys.tokenizer_value`.
+        languages: Of :meth:`dataaudit.detectors.LanguageModels.key_value`, when a stage needs languages.
     """
     if shard.skip is not None:
         return PlannedShard(shard=shard, probe=None, parts=(), reason=shard.skip)
@@ -78,7 +80,7 @@ def plan_shard(
             fields=fields,
             batch_bytes=config.reader.batch_bytes,
         )
-        keys = {stage.name: stage_key(reading, stage, dict(tokenizer)) for stage in stages}
+        keys = {stage.name: stage_key(reading, stage, tokenizer, languages) for stage in stages}
         parts.append(PlannedPart(request=request, reading_key=reading, stage_keys=keys))
     return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None)
 

@@ -27,7 +27,16 @@ from dataaudit.engine.tables import (
     totals,
 )
 from dataaudit.errors import ExitCode, NothingEvaluated
-from dataaudit.manifest.core import Core, CountedBy, Named, Run, StageRecord, TokenizerRecord, UpstreamFilterRecord
+from dataaudit.manifest.core import (
+    Core,
+    CountedBy,
+    DetectorRecord,
+    Named,
+    Run,
+    StageRecord,
+    TokenizerRecord,
+    UpstreamFilterRecord,
+)
 from dataaudit.manifest.load import metrics_table
 from dataaudit.manifest.publish import POINTER, prepare_tables, publish, table_records
 from dataaudit.stages.base import parameters
@@ -64,6 +73,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         ),
         libraries=library_versions(),
         tokenizer=_tokenizer_record(job, merged[""]["volume"]["encoding"]),
+        detectors=_detector_records(job),
         upstream_filters=tuple(
             UpstreamFilterRecord.model_validate(entry.model_dump(by_alias=True))
             for entry in job.config.upstream_filters
@@ -122,6 +132,15 @@ def _tokenizer_record(job: Job, encoding: pa.Table) -> TokenizerRecord:
         encoder_reason=job.encoder_reason,
         counted_by=counted,
         sampled=int(pc.sum(encoding["sampled"]).as_py() or 0),
+    )
+
+
+def _detector_records(job: Job) -> tuple[DetectorRecord, ...]:
+    """Return what looked at documents, sorted by name; the config says which one's answer counts."""
+    models = () if job.languages is None else (job.languages.chosen, job.languages.second)
+    return tuple(
+        DetectorRecord(name=model.name, version=model.version, sha256=model.sha256, languages=model.languages)
+        for model in sorted(models, key=lambda model: model.name)
     )
 
 

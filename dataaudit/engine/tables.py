@@ -89,7 +89,9 @@ def _shard_row(
         if isinstance(stage, Comparing):
             if setting.reference is None:
                 continue  # its partials are large, and not read for nothing
-            columns = stage.compare_shard(shard.partials[stage.name], setting.context(stage, plan.split))
+            columns: Mapping[str, Any] = stage.compare_shard(
+                shard.partials[stage.name], setting.context(stage, plan.split)
+            )
         else:
             columns = stage.shard_columns(shard.partials[stage.name])
         row |= {name: rounded(value) if isinstance(value, float) else value for name, value in columns.items()}
@@ -163,10 +165,13 @@ def headline(metrics: Sequence[Metric]) -> tuple[HeadlineMetric, ...]:
 
 
 def source_tables(merged: Mapping[str, Mapping[str, Partial]]) -> dict[str, pa.Table]:
-    """Return the tables of sources, of lengths and of tokens."""
+    """Return the tables of sources, of languages, of lengths and of tokens."""
     tables = {
-        "sources": ("volume", "volume"), "lengths": ("lengths", "lengths"), "histogram": ("histogram", "histogram"),
-    }  # fmt: skip
+        "sources": ("volume", "volume"),
+        "languages": ("language", "languages"),
+        "lengths": ("lengths", "lengths"),
+        "histogram": ("histogram", "histogram"),
+    }
     filled = {}
     for table, (stage, part) in tables.items():
         schema = TABLES[table].schema

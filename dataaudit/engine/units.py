@@ -9,6 +9,7 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import NATIVE_FORMATS, Part, ReadRequest
 from dataaudit.corpus.shards import Compression, Format, Shard
 from dataaudit.corpus.tokens import Risks, TokenizerFile
+from dataaudit.detectors import LanguageModels
 from dataaudit.engine.index import FileStat
 from dataaudit.stages.base import Stage
 
@@ -79,6 +80,8 @@ class ScanSettings:
     risks: Risks
     force_reference: bool
     seed: int
+    languages: LanguageModels | None = None
+    """What decides languages, when a stage needs them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.normal import row_digests, text_digests
 from dataaudit.corpus.readers import PartStats, plan_parts, read_part
 from dataaudit.corpus.tokens import Encoder, Risks, TokenizerFile, load_encoder
+from dataaudit.detectors import LanguageIdentifier, LanguageModels, load_languages
 from dataaudit.engine.index import FileStat, stat_file
 from dataaudit.engine.keys import SAMPLE_ONE_IN
 from dataaudit.engine.store import PartialStore, StateFolderError
@@ -39,6 +40,7 @@ from dataaudit.engine.units import (
     ScanSettings,
     ScanUnit,
 )
+from dataaudit.errors import DetectorError
 from dataaudit.link.exact import link_exact
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
 from dataaudit.stages.accumulate import Accumulator
@@ -199,11 +201,12 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     wanted = {name for name, _ in unit.stage_keys}
     stages = [stage for stage in settings.stages if stage.name in wanted]
     encoder = _encoder(settings) if any(stage.needs_tokens for stage in stages) else None
+    identifier = _identifier(settings) if any(stage.needs_languages for stage in stages) else None
     losses, stats, collected = LossLog(), PartStats(), _Collected(stages)
     unreadable: ShardUnreadable | None = None
     try:
         for raw in read_part(unit.request, losses, stats):
-            collected.add(_complete(raw, encoder))
+            collected.add(_complete(raw, encoder, identifier))
     except ShardUnreadable as error:
         unreadable = error
     if stat_file(unit.request.path) != unit.stat and hash_file(Path(unit.request.path)) != unit.sha256:
@@ -231,13 +234,12 @@ def _reading(losses: LossLog, stats: PartStats, unreadable: ShardUnreadable | No
     }
 
 
-def _complete(batch: DocBatch, encoder: Encoder | None) -> DocBatch:
+def _complete(batch: DocBatch, encoder: Encoder | None, identifier: LanguageIdentifier | None) -> DocBatch:
     digests = text_digests(batch.texts)
-    tokens = None
-    if encoder is not None:
-        identity = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
-        tokens = encoder.encode(batch.texts, identity)
-    return replace(batch, digests=digests, tokens=tokens)
+    identity = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
+    tokens = None if encoder is None else encoder.encode(batch.texts, identity)
+    languages = None if identifier is None else identifier.identify(batch.texts, identity)
+    return replace(batch, digests=digests, tokens=tokens, languages=languages)
 
 
 def _encoder(settings: ScanSettings) -> Encoder:
@@ -255,6 +257,24 @@ def _encoder(settings: ScanSettings) -> Encoder:
             f"a worker cannot load the tokenizer {settings.tokenizer.name} ({_origin(error)})",
             f"Expected it in {settings.state}; check that every worker can read that folder, then run again.",
         ) from None
+
+
+def _identifier(settings: ScanSettings) -> LanguageIdentifier:
+    """Load the language detectors once a process.
+
+    Raises:
+        StateFolderError: They cannot be loaded, which is no shard's fault.
+    """
+    assert settings.languages is not None, "the detectors are prepared when a stage needs languages"
+    try:
+        return _load_languages_once(settings.languages, settings.seed)
+    except DetectorError as error:
+        raise StateFolderError(f"a worker cannot load a language detector: {error.message}", error.hint) from None
+
+
+@lru_cache(maxsize=1)
+def _load_languages_once(models: LanguageModels, seed: int) -> LanguageIdentifier:
+    return load_languages(models, seed=seed)
 
 
 @lru_cache(maxsize=1)

@@ -73,6 +73,21 @@ SHARDS = TableSpec(
                 ),
                 "counts per source, sorted by source",
             ),
+            _f(
+                "languages",
+                pa.list_(
+                    pa.struct(
+                        [
+                            _f("language", _STRING, "language code, `und` when unsure"),
+                            _f("documents", _COUNT, "documents"),
+                            _f("bytes", _COUNT, "bytes"),
+                            _f("tokens", _COUNT, "tokens"),
+                        ]
+                    )
+                ),
+                "counts per language, sorted by language; null when languages were not looked for",
+                null=True,
+            ),
             _f("bytes_per_token", _RATIO, "bytes / tokens", null=True),
             _f("bytes_per_token_p50", _RATIO, "median over documents", null=True),
             _f("seq_len_p50", _RATIO, "median tokens of a document", null=True),

@@ -51,6 +51,8 @@ class Stage(Protocol):
     """Changes whenever the same input may give other partials or metrics."""
     needs_tokens: ClassVar[bool]
     """Whether ``map`` or ``emit`` looks at token ids."""
+    needs_languages: ClassVar[bool]
+    """Whether ``map`` or ``emit`` looks at languages."""
     emits: ClassVar[pa.Schema | None]
     """Schema of the keyed table for what must meet other shards; its first column is the key."""
 
@@ -70,7 +72,7 @@ class Stage(Protocol):
         """Return the metrics of a scope and of each source in it."""
         ...
 
-    def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
+    def shard_columns(self, partial: Partial) -> Mapping[str, Any]:
         """Return the per-shard columns of the manifest that this stage fills."""
         ...
 

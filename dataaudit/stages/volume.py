@@ -33,6 +33,7 @@ class Volume:
     name: ClassVar[str] = "volume"
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = True
+    needs_languages: ClassVar[bool] = False
     emits: ClassVar[pa.Schema | None] = None
 
     def shapes(self) -> Mapping[str, TableShape]:

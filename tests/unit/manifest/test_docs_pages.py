@@ -271,6 +271,8 @@ class TestMetricsPage:
         """Every record of a real manifest stands on the page as it is, and the page tells of no other."""
         shown = {
             "": "all", "split": "split", "source": "source", "split source": "split and source", "rule": "rule",
+            "language": "language", "split language": "split and language", "source language": "source and language",
+            "split source language": "split and source and language",
         }  # fmt: skip
         made: dict[tuple[str, str], tuple[set[str], set[str], set[str]]] = {}
         for record in built.metrics():
