@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -118,6 +118,9 @@ class Reader(_Strict):
     max_line_bytes: int = Field(default=64 * MIB, ge=1024, description="Longest line that is read.")
     max_bad_records: float = Field(
         default=0.001, ge=0, le=1, description="Share of bad records above which a shard is quarantined."
+    )
+    text_document: Literal["file", "paragraph", "line"] = Field(
+        default="file", description="What is a document in a file of plain text (.txt)."
     )
     follow_symlinks: bool = Field(default=False, description="Read links that leave the root folder.")
 

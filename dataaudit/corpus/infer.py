@@ -14,6 +14,8 @@ from urllib.parse import quote
 
 from dataaudit.config import SourceRule, Split
 from dataaudit.corpus.loss import ShardUnreadable
+from dataaudit.corpus.readers import text
+from dataaudit.corpus.readers.arrow import read_schema
 from dataaudit.corpus.readers.columns import is_text
 from dataaudit.corpus.readers.jsonl import peek_records
 from dataaudit.corpus.readers.parquet import open_file
@@ -99,6 +101,10 @@ def peek_columns(path: str, format_: Format, compression: Compression) -> dict[s
     if format_ == "parquet":
         with open_file(path) as file:
             return {field.name: is_text(field.type) for field in file.schema_arrow}
+    if format_ == "arrow":
+        return {field.name: is_text(field.type) for field in read_schema(path)}
+    if format_ == "text":
+        return {text.COLUMN: True}
     kinds: dict[str, set[type]] = {}
     for record in peek_records(path, compression):
         for name, value in record.items():

@@ -46,7 +46,7 @@ SHARDS = TableSpec(
             _f("shard", pa.int32(), "ordinal: shards are ordered by (split, uri)"),
             _f("uri", _STRING, "URI relative to the root; `#copy=2` marks a second listing of one file"),
             _f("split", _STRING, "split"),
-            _f("format", _STRING, "parquet, jsonl or unknown"),
+            _f("format", _STRING, "parquet, arrow, jsonl, text or unknown"),
             _f("compression", _STRING, "none, gzip or zstd"),
             _f("size", _COUNT, "stored bytes"),
             _f("sha256", _STRING, "of the stored bytes, hex; empty when they could not be read"),

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from dataaudit.corpus.readers import jsonl, stream
+from dataaudit.corpus.readers import lines, stream
 from dataaudit.corpus.readers.stream import zstd
 
 LINES = b'{"text":"one"}\n{"text":"two"}\n{"text":"thr\xc3\xa9e"}\n'
@@ -70,7 +70,7 @@ DAMAGED = {
 
 @pytest.fixture(params=[1 << 20, 4], ids=["large blocks", "tiny blocks"], autouse=True)
 def _block_bytes(request, monkeypatch):
-    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", request.param)
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", request.param)
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -111,7 +111,7 @@ def test_a_bomb_is_stopped(read, tmp_path, monkeypatch):
     """A file that holds far more than its size is refused before it is read to its end."""
     monkeypatch.setattr(stream, "FREE_EXPANSION_BYTES", 1_000)
     monkeypatch.setattr(stream, "MAX_EXPANSION", 10)
-    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", 1_000)
     file = tmp_path / "shard"
     file.write_bytes(_zstd(b'{"text":"a"}\n' * 100_000))
     reading = read(file, compression="zstd")
