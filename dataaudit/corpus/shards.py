@@ -15,6 +15,7 @@ from urllib.parse import unquote_to_bytes
 from dataaudit.config import Split
 from dataaudit.corpus.listing import Lister, has_glob
 from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.saved import check_one_split
 from dataaudit.corpus.uri import encode_path, with_copy
 from dataaudit.errors import ConfigError
 
@@ -86,6 +87,7 @@ def discover(splits: Mapping[str, Split], base: Path, *, root_at_base: bool, fol
     for name, split in splits.items():
         for pattern in split.paths:
             files, ignored = expand(pattern, base, where=f"splits.{name}.paths", follow_symlinks=follow_symlinks)
+            check_one_split(files, where=f"splits.{name}.paths")
             found += [(name, path) for path in files]
             left_out.update(ignored)
     root = _root([path for _, path in found], os.path.abspath(base) if root_at_base else None)

@@ -40,7 +40,7 @@ _COPY_BYTES = 1 << 20
 def plan_parts(path: str, size: int, part_bytes: int) -> list[Part]:
     """Cut at record batches so that a part holds about ``part_bytes`` stored ones; no batches are one part."""
     with open_binary(path) as file:
-        if _is_file(file, size):
+        if _is_file(file):
             sizes = [length for _, length in file_blocks(file, size)[1]]
         else:
             sizes = [message.stop - message.start for message in messages(file, size) if message.kind == BATCH]
@@ -63,10 +63,10 @@ def read_schema(path: str) -> pa.Schema:
     with open_binary(path) as file:
         size = _size(file)
         with damage(Reason.NOT_ARROW, "schema"):
-            if _is_file(file, size):
+            if _is_file(file):
                 return pa.ipc.open_file(arrow_source(path)).schema
             first = next(messages(file, size), None)
-            return pa.ipc.open_stream(pa.PythonFile(_Pieces(file, [] if first is None else [first]))).schema
+            return pa.ipc.open_stream(pa.PythonFile(_Pieces(file, [] if first is None else [first]), mode="r")).schema
 
 
 def read_part(
@@ -84,7 +84,7 @@ def read_part(
     options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=included)
     with open_binary(path) as file:
         size = _size(file)
-        is_file = _is_file(file, size)
+        is_file = _is_file(file)
         batches = (_file_batches if is_file else _stream_batches)(path, file, size, part, options)
         for rows in joined(_rows(batches, part, wanted, batch_bytes), batch_bytes):
             batch = documents(rows, fields, stats.records, losses)
@@ -141,7 +141,7 @@ def _stream_batches(
         number += message.kind == BATCH
         if number >= part.stop:
             break
-    yield from pa.ipc.open_stream(pa.PythonFile(_Pieces(file, needed)), options=options)
+    yield from pa.ipc.open_stream(pa.PythonFile(_Pieces(file, needed), mode="r"), options=options)
 
 
 class _Pieces:
@@ -186,7 +186,7 @@ def _size(file: BinaryIO) -> int:
     return file.seek(0, 2)
 
 
-def _is_file(file: BinaryIO, size: int) -> bool:
+def _is_file(file: BinaryIO) -> bool:
     """Tell a file from a stream by its first bytes, and go back to them.
 
     Raises:

@@ -1,10 +1,10 @@
-"""Keys that an object of JSON names twice: the parser keeps the last value and says nothing.
+r"""Keys that an object of JSON names twice: the parser keeps the last value and says nothing.
 
 Every key is followed by a quote, white space or none, and a colon. When a line holds as many of these as the
 parsed record has keys, no key occurs twice. Only where it holds more, because a text contains them too or a key does
 occur twice, the line is walked token by token. The text's value, most of the line, is left out of the count: it
 takes at least as many bytes as it has characters. (So a text whose key is written twice, once with escapes in
-its name and behind the other, may be taken for one: ``{"text": "a", "te\\u0078t": "..."}``.)
+its name and behind the other, may be taken for one: ``{"text": "a", "te\u0078t": "..."}``.)
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def twin_look_up(record, path):
     return record
 
 
-def twin_document(line: bytes, text: str, source: str | None):
+def twin_document(line: bytes, text: str, source: str | None):  # noqa: PLR0911 - one for each reason
     """Returns (text, source) of a line, or the reason why there is none."""
     try:
         record, repeated = twin_parse(line)
