@@ -29,9 +29,10 @@ from dataaudit.corpus.readers import END, Part, PartStats, ReadRequest, read_par
 def resident(name):
     return int(re.search(name + r":\\s+(\\d+) kB", open("/proc/self/status").read())[1]) * 1024
 
-def read(path, format, compression, max_record_bytes=1 << 26):
+def read(path, format, compression, max_record_bytes=1 << 26, text_document="file"):
     losses, stats = LossLog(), PartStats()
-    fields = FieldRule(text="text", source_column=None, source_constant="s", max_record_bytes=max_record_bytes)
+    fields = FieldRule(text="text", source_column=None, source_constant="s", max_record_bytes=max_record_bytes,
+                       text_document=text_document)
     part = Part(0, 1 if format in ("parquet", "arrow") else END)
     request = ReadRequest(path=path, format=format, compression=compression, part=part, fields=fields,
                           batch_bytes=4 << 20)
