@@ -47,7 +47,7 @@ SHARDS = TableSpec(
             _f("uri", _STRING, "URI relative to the root; `#copy=2` marks a second listing of one file"),
             _f("split", _STRING, "split"),
             _f("format", _STRING, "parquet, arrow, jsonl, text or unknown"),
-            _f("compression", _STRING, "none, gzip or zstd"),
+            _f("compression", _STRING, "none, gzip, zstd, bzip2 or xz"),
             _f("size", _COUNT, "stored bytes"),
             _f("sha256", _STRING, "of the stored bytes, hex; empty when they could not be read"),
             _f("rows_digest", _STRING, "sha256 over the documents' texts and sources in order", null=True),
