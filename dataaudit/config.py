@@ -119,6 +119,9 @@ class Reader(_Strict):
     max_bad_records: float = Field(
         default=0.001, ge=0, le=1, description="Share of bad records above which a shard is quarantined."
     )
+    text_document: Literal["file", "paragraph", "line"] = Field(
+        default="file", description="What is a document in a file of plain text (.txt)."
+    )
     follow_symlinks: bool = Field(default=False, description="Read links that leave the root folder.")
 
 

@@ -39,6 +39,12 @@ class DocBatch:
             return np.zeros(1, dtype=np.int64)
         return np.frombuffer(self.texts.buffers()[1], dtype=np.int64, count=len(self.texts) + 1)
 
+    def byte_values(self) -> np.ndarray:
+        """uint8[bytes] of all documents, one after another; not a copy."""
+        values = self.texts.buffers()[2] if len(self.texts) else None
+        size = int(self.byte_offsets()[-1])
+        return np.zeros(0, dtype=np.uint8) if values is None else np.frombuffer(values, dtype=np.uint8, count=size)
+
     def num_bytes(self) -> np.ndarray:
         """int64[n] UTF-8 bytes of each document."""
         return np.diff(self.byte_offsets())

@@ -14,9 +14,12 @@ from urllib.parse import quote
 
 from dataaudit.config import SourceRule, Split
 from dataaudit.corpus.loss import ShardUnreadable
+from dataaudit.corpus.readers import text
+from dataaudit.corpus.readers.arrow import read_schema
 from dataaudit.corpus.readers.columns import is_text
 from dataaudit.corpus.readers.jsonl import peek_records
 from dataaudit.corpus.readers.parquet import open_file
+from dataaudit.corpus.saved import saved_split
 from dataaudit.corpus.shards import Compression, Format, Shard, expand
 from dataaudit.corpus.uri import encode_path
 from dataaudit.errors import ConfigError
@@ -56,10 +59,13 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
             left_out += ignored
     top = os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in files]) if files else ""
     found: dict[str, list[str]] = {}
+    known: dict[str, tuple[str, ...]] = {}
     for path in files:
-        found.setdefault(_split_of(path, os.path.abspath(cwd), top), []).append(path)
+        saved = saved_split(path, known)
+        split = _split_of(path, os.path.abspath(cwd), top) if saved is None else saved[1]
+        found.setdefault(split, []).append(path)
     return {
-        name: Split(paths=tuple(map(_as_text, listed)), held_out=name != "train")
+        name: Split(paths=tuple(map(_as_text, listed)), held_out=_last_word(_words(name)) != "train")
         for name, listed in sorted(found.items())
     }
 
@@ -67,6 +73,15 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
 def is_held_out_name(split: str) -> bool:
     """Tell whether a split's name says that it is held out."""
     return _SPLIT_WORDS.get(split.lower(), "train") != "train"
+
+
+def _last_word(words: Sequence[str]) -> str:
+    """Return the split that the last word names that names one; without any, ``train``."""
+    return next((_SPLIT_WORDS[word] for word in reversed(words) if word in _SPLIT_WORDS), "train")
+
+
+def _words(text: str) -> list[str]:
+    return re.split(r"[^A-Za-z]+", text.lower())
 
 
 def _as_text(path: str) -> str:
@@ -83,8 +98,7 @@ def _split_of(path: str, cwd: str, top: str) -> str:
         top, words = cwd, []
     else:
         words = [os.path.basename(top).lower()]
-    words += re.split(r"[^A-Za-z]+", os.path.relpath(path, top).lower())
-    return next((_SPLIT_WORDS[word] for word in reversed(words) if word in _SPLIT_WORDS), "train")
+    return _last_word([*words, *_words(os.path.relpath(path, top))])
 
 
 def peek_columns(path: str, format_: Format, compression: Compression) -> dict[str, bool]:
@@ -99,6 +113,10 @@ def peek_columns(path: str, format_: Format, compression: Compression) -> dict[s
     if format_ == "parquet":
         with open_file(path) as file:
             return {field.name: is_text(field.type) for field in file.schema_arrow}
+    if format_ == "arrow":
+        return {field.name: is_text(field.type) for field in read_schema(path)}
+    if format_ == "text":
+        return {text.COLUMN: True}
     kinds: dict[str, set[type]] = {}
     for record in peek_records(path, compression):
         for name, value in record.items():

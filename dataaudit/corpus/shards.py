@@ -15,15 +15,22 @@ from urllib.parse import unquote_to_bytes
 from dataaudit.config import Split
 from dataaudit.corpus.listing import Lister, has_glob
 from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.saved import check_one_split
 from dataaudit.corpus.uri import encode_path, with_copy
 from dataaudit.errors import ConfigError
 
-Format = Literal["parquet", "jsonl", "unknown"]
-Compression = Literal["none", "gzip", "zstd"]
+Format = Literal["parquet", "arrow", "jsonl", "text", "unknown"]
+Compression = Literal["none", "gzip", "zstd", "bzip2", "xz"]
 _FORMATS: dict[str, Format] = {
-    ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+    ".parquet": "parquet", ".pq": "parquet",
+    ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".txt": "text",
 }  # fmt: skip
-_COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+_LINES = ("jsonl", "text")
+"""Formats that may be compressed as a whole."""
+_COMPRESSIONS: dict[str, Compression] = {
+    ".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bzip2", ".xz": "xz",
+}  # fmt: skip
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
 
 
@@ -80,6 +87,7 @@ def discover(splits: Mapping[str, Split], base: Path, *, root_at_base: bool, fol
     for name, split in splits.items():
         for pattern in split.paths:
             files, ignored = expand(pattern, base, where=f"splits.{name}.paths", follow_symlinks=follow_symlinks)
+            check_one_split(files, where=f"splits.{name}.paths")
             found += [(name, path) for path in files]
             left_out.update(ignored)
     root = _root([path for _, path in found], os.path.abspath(base) if root_at_base else None)
@@ -103,7 +111,7 @@ def format_of(path: str) -> tuple[Format, Compression]:
     if compression != "none":
         suffix = os.path.splitext(stem)[1]
     format_ = _FORMATS.get(suffix, "unknown")
-    if format_ == "parquet" and compression != "none":
+    if compression != "none" and format_ not in _LINES:
         return "unknown", compression
     return format_, compression
 

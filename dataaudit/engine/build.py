@@ -151,7 +151,8 @@ def _probe(
     try:
         return probe_shards(
             discovery.shards, index, runner, progress,
-            part_bytes=config.reader.part_bytes, rehash=options.rehash or options.fresh,
+            part_bytes=config.reader.part_bytes, text_document=config.reader.text_document,
+            rehash=options.rehash or options.fresh,
         )  # fmt: skip
     finally:
         index.close()

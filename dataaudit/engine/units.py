@@ -27,6 +27,8 @@ class ProbeUnit:
     part_bytes: int
     size: int
     """Stored bytes, to size tasks by."""
+    text_document: str = "file"
+    """What is a document in a file of plain text."""
 
     @property
     def isolated(self) -> bool:

@@ -23,7 +23,7 @@ from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.infer import peek
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.normal import row_digests, text_digests
-from dataaudit.corpus.readers import PartStats, plan_parts, read_part
+from dataaudit.corpus.readers import Part, PartStats, is_cut_by_decoding, plan_compressed, plan_parts, read_part
 from dataaudit.corpus.tokens import Encoder, Risks, TokenizerFile, load_encoder
 from dataaudit.detectors import LanguageIdentifier, LanguageModels, load_languages
 from dataaudit.engine.index import FileStat, stat_file
@@ -149,7 +149,7 @@ def _probe(unit: ProbeUnit) -> Outcome:
     stat = stat_file(unit.path)
     for _ in range(_HASHINGS):
         hashed_ns = time.time_ns()
-        sha256 = hash_file(Path(unit.path))
+        sha256, parts = _hash_and_cut(unit, stat.size)
         before, stat = stat, stat_file(unit.path)
         if stat == before:
             break
@@ -157,11 +157,21 @@ def _probe(unit: ProbeUnit) -> Outcome:
         raise ShardUnreadable(Reason.CHANGED)
     probe = Probe(stat=stat, sha256=sha256, hashed_ns=hashed_ns, parts=())
     try:
-        parts = plan_parts(unit.path, unit.format, unit.compression, stat.size, unit.part_bytes)
+        if parts is None:
+            parts = plan_parts(unit.path, unit.format, unit.compression, stat.size, unit.part_bytes, unit.text_document)
         probe = replace(probe, parts=tuple(parts))
     except ShardUnreadable as error:
         probe = replace(probe, reason=error.reason, place=error.place)
     return Outcome(probe=probe)
+
+
+def _hash_and_cut(unit: ProbeUnit, size: int) -> tuple[str, list[Part] | None]:
+    """Return a file's sha256; and where it has to be decoded to be cut, its parts, of the same pass."""
+    if not is_cut_by_decoding(unit.format, unit.compression, size, unit.part_bytes, unit.text_document):
+        return hash_file(Path(unit.path)), None
+    state = hashlib.sha256()
+    parts = plan_compressed(unit.path, unit.compression, size, unit.part_bytes, state.update)
+    return state.hexdigest(), parts
 
 
 @dataclass(slots=True)
