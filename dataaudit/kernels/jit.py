@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -86,11 +86,11 @@ class Kernel(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it; sums and products of unsigned integers wrap, as they do in machine code."""
-        function = self.load()
+        function: Callable[P, R] = self.load()
         if function is self.function:  # plain Python: NumPy would warn of what is meant
             with np.errstate(over="ignore"):
-                return self.function(*args, **kwargs)
-        return cast("R", function(*args, **kwargs))
+                return function(*args, **kwargs)
+        return function(*args, **kwargs)
 
 
 def compiled(signature: str) -> Callable[[Callable[P, R]], Kernel[P, R]]:
