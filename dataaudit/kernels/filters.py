@@ -45,7 +45,7 @@ from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, compiled, helper
 
 _SIGNATURE = (
     f"void({READ_BYTES}, {READ_OFFSETS}, Array(uint16, 1, 'C', readonly=True), {READ_OFFSETS}, uint64[::1],"
-    " int32[::1], int32[::1], int32[::1], uint64[::1], int64[:, ::1])"
+    " int32[::1], int32[::1], int32[::1], int64[::1], uint64[::1], int64[:, ::1])"
 )
 LIMIT = 2**31 - 16
 """Bytes that a document may have: positions within it are kept in 32 bits."""
@@ -59,7 +59,7 @@ def count_for_filters(
     Args:
         data: uint8[m] valid UTF-8.
         offsets: int64[n + 1] of the documents in it.
-        short_line_chars: A line of fewer characters is short.
+        short_line_chars: A line of at most so many characters is short.
         least_words: C4 drops lines of fewer words.
         most_word_chars: C4 drops lines with a longer word.
 
@@ -73,20 +73,22 @@ def count_for_filters(
     counts = np.zeros((len(offsets) - 1, NUM_COUNTS), dtype=np.int64)
     limits = np.array([short_line_chars, least_words, most_word_chars], dtype=np.int64)
     scratch = (np.empty(room, dtype=np.uint64), *(np.empty(room, dtype=np.int32) for _ in range(3)))
-    _count_documents(data, offsets, character_classes(), limits, *scratch, table_for(room), counts)
+    state = np.empty(NUM_STATE, dtype=np.int64)
+    _count_documents(data, offsets, character_classes(), limits, *scratch, state, table_for(room), counts)
     return counts
 
 
 @compiled(_SIGNATURE)
 def _count_documents(
     data: np.ndarray, offsets: np.ndarray, classes: np.ndarray, limits: np.ndarray, words: np.ndarray,
-    ends: np.ndarray, numbers: np.ndarray, times: np.ndarray, slots: np.ndarray, counts: np.ndarray,
+    ends: np.ndarray, numbers: np.ndarray, times: np.ndarray, state: np.ndarray, slots: np.ndarray,
+    counts: np.ndarray,
 ) -> None:  # fmt: skip
     """Fill ``counts``; the rest is scratch."""
-    state = np.zeros(NUM_STATE, dtype=np.int64)
     fresh = np.uint64(1)
     for document in range(len(offsets) - 1):
-        state[:] = 0
+        for index in range(NUM_STATE):
+            state[index] = 0
         ends[0] = 0
         _scan(data, offsets[document], offsets[document + 1], classes, limits, words, ends, state)
         fresh = count_repeats(words, ends, state, slots, fresh)
@@ -95,7 +97,8 @@ def _count_documents(
         while bits:
             state[STOP_WORDS] += bits & 1
             bits >>= 1
-        counts[document, :] = state[:NUM_COUNTS]
+        for index in range(NUM_COUNTS):
+            counts[document, index] = state[index]
 
 
 @helper
@@ -109,7 +112,7 @@ def _scan(
     pos = start
     while pos < end:
         digest, chars, pieces, longest, found = SEED, 0, 0, 0, 0
-        first, last, gap = -1, -1, 0
+        first, last, stop, gap = -1, -1, end, 0
         while pos < end and gap == 0:
             kind, width = class_and_width(data, pos, classes)
             if not kind & SPACE:
@@ -124,7 +127,7 @@ def _scan(
                 last = pos
                 found |= _phrases(data, start, begin, pos, end, state)
             elif kind & BREAK:
-                gap = 1
+                gap, stop = 1, pos
                 if data[pos] == 13 and pos + 1 < end and data[pos + 1] == 10:
                     gap, width = 2, 2
                 pos += width
@@ -140,8 +143,8 @@ def _scan(
             state[BREAK_CHARS] += gap
         if pieces:
             paragraph = end_content_line(
-                data, first, last, chars, digest, pieces, longest, found, classes, limits, words, ends, state,
-                paragraph,
+                data, first, last, stop, chars, digest, pieces, longest, found, classes, limits, words, ends,
+                state, paragraph,
             )  # fmt: skip
         else:
             end_paragraph(words, ends, state, paragraph)
@@ -159,12 +162,18 @@ def _read_piece(
     head, head_digest, head_either, head_both = -1, SEED, 0, -1
     pos = begin
     while pos < end:
-        kind, width = class_and_width(data, pos, classes)
-        if kind & SPACE:
-            break
-        if kind & SPECIAL and head < 0:
-            head, head_digest, head_either, head_both = pos, digest, either, both
-        for byte in range(pos, pos + width):
+        lead = np.int64(data[pos])
+        if lead < 128:
+            kind, width = np.int64(classes[lead]), 1
+        else:
+            kind, width = class_and_width(data, pos, classes)
+        if kind & (SPACE | SPECIAL):
+            if kind & SPACE:
+                break
+            if head < 0:
+                head, head_digest, head_either, head_both = pos, digest, either, both
+        digest = (digest ^ np.uint64(lead)) * PRIME
+        for byte in range(pos + 1, pos + width):
             digest = (digest ^ np.uint64(data[byte])) * PRIME
         either |= kind
         both &= kind

@@ -60,7 +60,7 @@ class Kernel(Generic[P, R]):
             import numba
 
             if self.signature is None:
-                self._compiled = numba.njit(error_model="numpy")(self.function)
+                self._compiled = numba.njit(error_model="numpy", forceinline=True, _nrt=False)(self.function)
             else:
                 self._compiled = self._load_from(cache_folder()) or self._load_from(None)
         return self._compiled
@@ -70,11 +70,11 @@ class Kernel(Generic[P, R]):
         import numba
 
         if folder is None:
-            return numba.njit(self.signature, error_model="numpy")(self.function)
+            return numba.njit(self.signature, error_model="numpy", forceinline=True, _nrt=False)(self.function)
         try:
             with _cache_at(folder):
-                return numba.njit(self.signature, error_model="numpy", cache=True)(self.function)
-        except (OSError, EOFError, pickle.UnpicklingError):
+                return numba.njit(self.signature, error_model="numpy", _nrt=False, cache=True)(self.function)
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
             return None
 
     @property
