@@ -129,9 +129,7 @@ def _keep_repeated_pairs(
 
 
 @helper
-def _keep_repeated(
-    listed: np.ndarray, length: int, numbers: np.ndarray, times: np.ndarray
-) -> tuple[int, int, int]:
+def _keep_repeated(listed: np.ndarray, length: int, numbers: np.ndarray, times: np.ndarray) -> tuple[int, int, int]:
     """Shrink the list to the repeated n-grams; as :func:`_keep_repeated_pairs`."""
     kept, best, where = 0, 1, 0
     for index in range(length):

@@ -183,9 +183,7 @@ def _read_piece(
         add_word(data, begin, pos, digest, chars, either, both, words, ends, state)
         return pos, chars, digest
     _count_marks(data, head, pos, state)
-    if begin < head == pos - 1 and (
-        data[head] == 44 or (data[head] == 46 and stop_is_cut(data, begin, head, classes))
-    ):
+    if begin < head == pos - 1 and (data[head] == 44 or (data[head] == 46 and stop_is_cut(data, begin, head, classes))):
         add_word(data, begin, head, head_digest, chars - 1, head_either, head_both, words, ends, state)
         kind = np.int64(classes[data[head]])
         mark = (SEED ^ np.uint64(data[head])) * PRIME

@@ -79,6 +79,13 @@ SHARDS = TableSpec(
             _f("seq_len_p95", _RATIO, "95th percentile of tokens", null=True),
             _f("seq_len_max", _COUNT, "longest document, tokens", null=True),
             _f("exact_dup_rate", _RATIO, "documents seen before in the manifest's order / all", null=True),
+            _f("filter_reject_rate", _RATIO, "documents that some quality rule would reject / all", null=True),
+            _f(
+                "filters",
+                pa.list_(pa.struct([_f("rule", _STRING, "rule"), _f("documents", _COUNT, "documents rejected")])),
+                "documents that each quality rule would reject, sorted by rule",
+                null=True,
+            ),
         ]
     ),
 )

@@ -12,10 +12,11 @@ from dataaudit.config import nearest
 from dataaudit.errors import ConfigError
 from dataaudit.stages.base import Stage
 from dataaudit.stages.exact_dup import ExactDup
+from dataaudit.stages.filters import Filters
 from dataaudit.stages.lengths import Lengths
 from dataaudit.stages.volume import Volume
 
-STAGES: tuple[type[Any], ...] = (Volume, Lengths, ExactDup)
+STAGES: tuple[type[Any], ...] = (Volume, Lengths, ExactDup, Filters)
 """Every stage, in the order in which they run and report."""
 REQUIRED = ("volume",)
 """Stages that cannot be switched off: the manifest's own columns rest on them."""

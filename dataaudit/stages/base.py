@@ -63,7 +63,7 @@ class Stage(Protocol):
         """Return the metrics of a scope and of each source in it."""
         ...
 
-    def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
+    def shard_columns(self, partial: Partial) -> Mapping[str, object]:
         """Return the per-shard columns of the manifest that this stage fills."""
         ...
 
