@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 
-from dataaudit.kernels.jit import helper
+from dataaudit.kernels.jit import Integer, helper
 
 SPACE = 1
 """``str.isspace``."""
@@ -30,18 +30,21 @@ BACK = 64
 """Cut from the back of a piece."""
 ICON = 128
 """A word of its own anywhere: symbols of category So, and the ellipsis."""
-SYMBOL = 256
-"""Punctuation, symbol or control character (categories P, S, Cc)."""
+PLAIN = 256
+"""No punctuation, symbol or control character (categories P, S, Cc)."""
 TERMINAL = 512
 """Ends a sentence."""
 QUOTE = 1024
 """Quotation mark; a comma and a back quote count as one, as they do in spaCy's classes."""
 BREAK = 2048
 """Ends a line, as in ``str.splitlines``."""
-PUNCTUATION = 4096
-"""Category P."""
+WORDY = 4096
+"""Any category but P."""
 SPECIAL = 8192
 """A piece with such a character is looked at in detail; without one it is a word."""
+
+MARK = 16384
+"""The hash sign, the curly bracket, the full stop and the ellipsis, which are counted."""
 
 NUM_CLASSIFIED = 0x34000
 """Code points from here on have no class in any version of Unicode so far (private use, tags, unassigned)."""
@@ -86,8 +89,9 @@ def character_classes() -> np.ndarray:
     classes[letters & _flags(str.isupper, everything)] |= UPPER
     classes[letters & _flags(str.islower, everything)] |= LOWER
     classes[ord("0") : ord("9") + 1] |= DIGIT
-    classes[_in(categories, "P") | _in(categories, "S") | (categories == "Cc")] |= SYMBOL
-    classes[_in(categories, "P")] |= PUNCTUATION
+    punctuation = _in(categories, "P")
+    classes[~punctuation & ~_in(categories, "S") & (categories != "Cc")] |= PLAIN
+    classes[~punctuation] |= WORDY
     wide = np.arange(NUM_CLASSIFIED) >= 128
     back = wide & np.isin(categories, sorted(_BACK_CATEGORIES))
     classes[back] |= FRONT | BACK
@@ -103,6 +107,7 @@ def character_classes() -> np.ndarray:
         (_LOW_QUOTES | frozenset("\"'`,"), QUOTE),
         (_BREAKS, BREAK),
         (_ASCII_INNER, SPECIAL),
+        ("#{.\u2026", MARK),
     ):
         for character in characters:
             classes[ord(character)] |= bits
@@ -123,22 +128,31 @@ def _in(categories: np.ndarray, major: str) -> np.ndarray:
 
 
 @helper
-def class_and_width(data: np.ndarray, pos: int, classes: np.ndarray) -> tuple[int, int]:
-    """Return (class, bytes) of the character that starts at ``pos`` of valid UTF-8."""
+def read_character(data: np.ndarray, pos: Integer, classes: np.ndarray) -> tuple[Integer, Integer, Integer]:
+    """Return (class, bytes, code point) of the character that starts at ``pos`` of valid UTF-8."""
     lead = np.int64(data[pos])
     if lead < 0x80:
-        return np.int64(classes[lead]), 1
+        return np.int64(classes[lead]), 1, lead
     if lead < 0xE0:
-        return np.int64(classes[(lead & 0x1F) << 6 | np.int64(data[pos + 1]) & 0x3F]), 2
-    point = (np.int64(data[pos + 1]) & 0x3F) << 6 | np.int64(data[pos + 2]) & 0x3F
+        point = (lead & 0x1F) << 6 | np.int64(data[pos + 1]) & 0x3F
+        return np.int64(classes[point]), 2, point
+    tail = (np.int64(data[pos + 1]) & 0x3F) << 6 | np.int64(data[pos + 2]) & 0x3F
     if lead < 0xF0:
-        return np.int64(classes[(lead & 0x0F) << 12 | point]), 3
-    point = (lead & 0x07) << 18 | point << 6 | np.int64(data[pos + 3]) & 0x3F
-    return (np.int64(classes[point]) if point < NUM_CLASSIFIED else np.int64(0)), 4
+        point = (lead & 0x0F) << 12 | tail
+        return np.int64(classes[point]), 3, point
+    point = (lead & 0x07) << 18 | tail << 6 | np.int64(data[pos + 3]) & 0x3F
+    return (np.int64(classes[point]) if point < NUM_CLASSIFIED else np.int64(PLAIN | WORDY)), 4, point
 
 
 @helper
-def start_before(data: np.ndarray, pos: int) -> int:
+def class_and_width(data: np.ndarray, pos: Integer, classes: np.ndarray) -> tuple[Integer, Integer]:
+    """Return (class, bytes) of the character that starts at ``pos`` of valid UTF-8."""
+    kind, width, _ = read_character(data, pos, classes)
+    return kind, width
+
+
+@helper
+def start_before(data: np.ndarray, pos: Integer) -> Integer:
     """Return where the character that ends at ``pos`` starts."""
     start = pos - 1
     while np.int64(data[start]) & 0xC0 == 0x80:

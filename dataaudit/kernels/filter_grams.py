@@ -11,7 +11,7 @@ import numpy as np
 
 from dataaudit.kernels.filter_counts import DUPLICATE_5_GRAM_CHARS, TOP_2_GRAM_CHARS, WORDS
 from dataaudit.kernels.filter_table import MAX_KEYS, find_or_add, shift_for
-from dataaudit.kernels.jit import helper
+from dataaudit.kernels.jit import Integer, helper
 
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -58,8 +58,8 @@ def count_grams(
 
 @helper
 def _number_pairs(
-    words: np.ndarray, num_pairs: int, numbers: np.ndarray, times: np.ndarray, slots: np.ndarray, fresh: np.uint64
-) -> tuple[int, np.uint64]:
+    words: np.ndarray, num_pairs: Integer, numbers: np.ndarray, times: np.ndarray, slots: np.ndarray, fresh: np.uint64
+) -> tuple[Integer, np.uint64]:
     """Number the pairs of neighbours; return how many kinds there are, and the next unused number."""
     parts = 1 + max(num_pairs, 0) // MAX_KEYS
     shift = shift_for(min(num_pairs, MAX_KEYS), len(slots))
@@ -72,19 +72,17 @@ def _number_pairs(
                 continue
             number = find_or_add(slots, shift, base, key, fresh)
             local = np.int64(number - first)
-            if number == fresh:
-                fresh += _ONE
-                times[local] = 1
-            else:
-                times[local] += 1
+            new = number == fresh
+            fresh += np.uint64(new)
+            times[local] = times[local] * (1 - np.int64(new)) + 1
             numbers[index] = local
     return np.int64(fresh - first), fresh
 
 
 @helper
 def _number_longer(
-    listed: np.ndarray, length: int, numbers: np.ndarray, times: np.ndarray, slots: np.ndarray, fresh: np.uint64
-) -> tuple[int, np.uint64]:
+    listed: np.ndarray, length: Integer, numbers: np.ndarray, times: np.ndarray, slots: np.ndarray, fresh: np.uint64
+) -> tuple[Integer, np.uint64]:
     """Number the n-grams where two listed neighbours meet; -1 where they do not."""
     parts = 1 + length // MAX_KEYS
     shift = shift_for(min(length, MAX_KEYS), len(slots))
@@ -102,52 +100,48 @@ def _number_longer(
                 continue
             number = find_or_add(slots, shift, base, key, fresh)
             local = np.int64(number - first)
-            if number == fresh:
-                fresh += _ONE
-                times[local] = 1
-            else:
-                times[local] += 1
+            new = number == fresh
+            fresh += np.uint64(new)
+            times[local] = times[local] * (1 - np.int64(new)) + 1
             numbers[index] = local
     return np.int64(fresh - first), fresh
 
 
 @helper
 def _keep_repeated_pairs(
-    words: np.ndarray, num_pairs: int, numbers: np.ndarray, times: np.ndarray
-) -> tuple[int, int, int]:
+    words: np.ndarray, num_pairs: Integer, numbers: np.ndarray, times: np.ndarray
+) -> tuple[Integer, Integer, Integer]:
     """Turn the words into the list of repeated pairs; return its length, the most occurrences and where they begin."""
     kept, best, where = 0, 1, 0
     for index in range(num_pairs):
         number = numbers[index]
-        count = times[number]
-        if count > 1:
-            words[kept] = np.uint64(index) << _HALF | np.uint64(number)
-            kept += 1
-            if count > best:
-                best, where = np.int64(count), index
+        count = np.int64(times[number])
+        words[kept] = np.uint64(index) << _HALF | np.uint64(number)
+        kept += np.int64(count > 1)
+        if count > best:
+            best, where = count, index
     return kept, best, where
 
 
 @helper
-def _keep_repeated(listed: np.ndarray, length: int, numbers: np.ndarray, times: np.ndarray) -> tuple[int, int, int]:
+def _keep_repeated(listed: np.ndarray, length: Integer, numbers: np.ndarray, times: np.ndarray) -> tuple[Integer, Integer, Integer]:
     """Shrink the list to the repeated n-grams; as :func:`_keep_repeated_pairs`."""
     kept, best, where = 0, 1, 0
     for index in range(length):
-        number = numbers[index]
-        if number >= 0 and times[number] > 1:
-            count = times[number]
-            position = listed[index] >> _HALF
-            listed[kept] = position << _HALF | np.uint64(number)
-            kept += 1
-            if count > best:
-                best, where = np.int64(count), np.int64(position)
+        number = max(np.int64(numbers[index]), 0)
+        count = np.int64(times[number]) * np.int64(numbers[index] >= 0)
+        position = listed[index] >> _HALF
+        listed[kept] = position << _HALF | np.uint64(number)
+        kept += np.int64(count > 1)
+        if count > best:
+            best, where = count, np.int64(position)
     return kept, best, where
 
 
 @helper
 def _duplicate_chars(
-    listed: np.ndarray, length: int, ends: np.ndarray, times: np.ndarray, kinds: int, size: int
-) -> int:
+    listed: np.ndarray, length: Integer, ends: np.ndarray, times: np.ndarray, kinds: Integer, size: Integer
+) -> Integer:
     """Return the characters of n-grams that came before, no character twice: after one, its words are skipped."""
     for number in range(kinds):
         times[number] = 0

@@ -30,8 +30,8 @@ from dataaudit.kernels.filter_counts import (
     TERMINAL_LINES,
 )
 from dataaudit.kernels.filter_table import find_or_add, shift_for
-from dataaudit.kernels.filter_words import PRIME, SEED
-from dataaudit.kernels.jit import helper
+from dataaudit.kernels.filter_words import PRIME
+from dataaudit.kernels.jit import Integer, helper
 
 JAVASCRIPT = 1
 """Bit of a line that holds this word."""
@@ -43,8 +43,8 @@ _CITATIONS = (b"[edit]", b"[citation needed]")
 
 @helper
 def end_content_line(
-    data: np.ndarray, first: int, last: int, stop: int, chars: int, digest: np.uint64, pieces: int, longest: int,
-    found: int, classes: np.ndarray, limits: np.ndarray, words: np.ndarray, ends: np.ndarray, state: np.ndarray,
+    data: np.ndarray, first: Integer, last: Integer, stop: Integer, chars: Integer, digest: np.uint64, pieces: Integer, longest: Integer,
+    found: Integer, classes: np.ndarray, limits: np.ndarray, words: np.ndarray, ends: np.ndarray, state: np.ndarray,
     paragraph: np.uint64,
 ) -> np.uint64:  # fmt: skip
     """Count a line that has a piece of text; return the digest of its paragraph so far.
@@ -67,16 +67,19 @@ def end_content_line(
         paragraph: Digest of the paragraph before this line.
     """
     state[CONTENT_LINES] += 1
-    if chars <= limits[0]:
-        state[SHORT_LINES] += 1
-    if data[first] == 45 or (data[first] == 0xE2 and data[first + 1] == 0x80 and data[first + 2] == 0xA2):
-        state[BULLET_LINES] += 1
-    dots = last - first >= 3 and data[last - 1] == 46 and data[last - 2] == 46 and data[last - 3] == 46
-    if dots or (last - first >= 3 and data[last - 1] == 0xA6 and data[last - 2] == 0x80 and data[last - 3] == 0xE2):
-        state[ELLIPSIS_LINES] += 1
-    if last == stop and class_and_width(data, start_before(data, last), classes)[0] & TERMINAL:
-        state[TERMINAL_LINES] += 1
-    _count_sentences(data, first, last, pieces, longest, found, limits, state)
+    state[SHORT_LINES] += np.int64(chars <= limits[0])
+    end, before, third = _last_three(data, first, last)
+    state[BULLET_LINES] += np.int64(_is_bullet(data, first, last))
+    dots = (end == 46) & (before == 46) & (third == 46)
+    state[ELLIPSIS_LINES] += np.int64(dots | ((end == 0xA6) & (before == 0x80) & (third == 0xE2)))
+    kind = np.int64(classes[end])
+    if end >= 128:
+        kind, _ = class_and_width(data, start_before(data, last), classes)
+    state[TERMINAL_LINES] += np.int64(last == stop) * (kind // TERMINAL & 1)
+    ended = (end == 46) & (before != 46 or third != 46) | (end == 63) | (end == 33) | (end == 34) | (end == 39)
+    if end == 93:
+        ended = _ends_before_citation(data, first, last)
+    _count_sentences(ended, pieces, longest, found, limits, state)
     _keep(words, ends, state, digest, chars)
     if state[PARAGRAPH_CHARS] < 0:
         state[PARAGRAPH_CHARS] = chars
@@ -95,7 +98,7 @@ def end_paragraph(words: np.ndarray, ends: np.ndarray, state: np.ndarray, paragr
 
 
 @helper
-def _keep(words: np.ndarray, ends: np.ndarray, state: np.ndarray, digest: np.uint64, chars: int) -> None:
+def _keep(words: np.ndarray, ends: np.ndarray, state: np.ndarray, digest: np.uint64, chars: Integer) -> None:
     state[ENTRIES] += 1
     place = len(words) - state[ENTRIES]
     words[place] = digest
@@ -103,34 +106,44 @@ def _keep(words: np.ndarray, ends: np.ndarray, state: np.ndarray, digest: np.uin
 
 
 @helper
+def _is_bullet(data: np.ndarray, first: Integer, last: Integer) -> bool:
+    if data[first] == 45:
+        return True
+    return last - first >= 3 and data[first] == 0xE2 and data[first + 1] == 0x80 and data[first + 2] == 0xA2
+
+
+@helper
+def _last_three(data: np.ndarray, first: Integer, last: Integer) -> tuple[Integer, Integer, Integer]:
+    """Return the last bytes, the very last first; 0 for what is not there."""
+    size = last - first
+    end = np.int64(data[last - 1])
+    before = np.int64(data[max(last - 2, first)]) * np.int64(size > 1)
+    return end, before, np.int64(data[max(last - 3, first)]) * np.int64(size > 2)
+
+
+@helper
 def _count_sentences(
-    data: np.ndarray, first: int, last: int, pieces: int, longest: int, found: int, limits: np.ndarray,
-    state: np.ndarray,
-) -> None:  # fmt: skip
+    ended: bool, pieces: Integer, longest: Integer, found: Integer, limits: np.ndarray, state: np.ndarray
+) -> None:
     """Add the line's sentences to what each of C4's rules on lines leaves."""
     sentences = state[LINE_SENTENCES] + 1
     state[LINE_SENTENCES] = 0
     state[SENTENCE_OPEN] = 0
+    marked, long_enough = np.int64(ended), np.int64(pieces >= limits[1])
+    short_words = np.int64(longest <= limits[2])
+    script, policy = np.int64(found & JAVASCRIPT == 0), np.int64(found & POLICY == 0)
     state[SENTENCES] += sentences
-    ended = _ends_sentence(data, first, last)
-    long_enough, short_words = pieces >= limits[1], longest <= limits[2]
-    if ended:
-        state[SENTENCES_TERMINAL] += sentences
-    if long_enough:
-        state[SENTENCES_LONG_ENOUGH] += sentences
-    if short_words:
-        state[SENTENCES_SHORT_WORDS] += sentences
-    if not found & JAVASCRIPT:
-        state[SENTENCES_NO_JAVASCRIPT] += sentences
-    if not found & POLICY:
-        state[SENTENCES_NO_POLICY] += sentences
-    if ended and long_enough and short_words and found == 0:
-        state[SENTENCES_LEFT] += sentences
+    state[SENTENCES_TERMINAL] += sentences * marked
+    state[SENTENCES_LONG_ENOUGH] += sentences * long_enough
+    state[SENTENCES_SHORT_WORDS] += sentences * short_words
+    state[SENTENCES_NO_JAVASCRIPT] += sentences * script
+    state[SENTENCES_NO_POLICY] += sentences * policy
+    state[SENTENCES_LEFT] += sentences * marked * long_enough * short_words * script * policy
 
 
 @helper
-def _ends_sentence(data: np.ndarray, first: int, last: int) -> bool:
-    """Tell whether C4 keeps the line: its end, citations taken off, is a terminal mark and no ellipsis."""
+def _ends_before_citation(data: np.ndarray, first: Integer, last: Integer) -> bool:
+    """Tell whether C4 keeps a line that ends with ``]``: its end without citations is a mark and no ellipsis."""
     while last > first and data[last - 1] == 93:
         size = citation_before(data, first, last)
         if size == 0:
@@ -138,14 +151,12 @@ def _ends_sentence(data: np.ndarray, first: int, last: int) -> bool:
         last -= size
     if last == first:
         return False
-    byte = data[last - 1]
-    if byte == 46:
-        return not (last - first >= 3 and data[last - 2] == 46 and data[last - 3] == 46)
-    return byte in (33, 34, 39, 63)
+    end, before, third = _last_three(data, first, last)
+    return end in (33, 34, 39, 63) or (end == 46 and not (before == 46 and third == 46))
 
 
 @helper
-def citation_before(data: np.ndarray, first: int, last: int) -> int:
+def citation_before(data: np.ndarray, first: Integer, last: Integer) -> Integer:
     """Return the bytes of ``[12]``, ``[]``, ``[edit]`` or ``[citation needed]`` that ends at ``last``, else 0."""
     pos = last - 2
     while pos >= first and 48 <= data[pos] <= 57:
@@ -183,6 +194,3 @@ def count_repeats(
             state[DUPLICATE_PARAGRAPHS] += 1
             state[DUPLICATE_PARAGRAPH_CHARS] -= ends[place]
     return fresh
-
-
-__all__ = ["JAVASCRIPT", "POLICY", "SEED", "citation_before", "count_repeats", "end_content_line", "end_paragraph"]

@@ -26,13 +26,14 @@ from dataaudit.kernels.characters import (
     ICON,
     LETTER,
     LOWER,
-    PUNCTUATION,
+    PLAIN,
     QUOTE,
     SPECIAL,
-    SYMBOL,
     TERMINAL,
     UPPER,
+    WORDY,
     class_and_width,
+    read_character,
     start_before,
 )
 from dataaudit.kernels.filter_counts import (
@@ -44,15 +45,33 @@ from dataaudit.kernels.filter_counts import (
     STOP_BITS,
     WORDS,
 )
-from dataaudit.kernels.jit import helper
+from dataaudit.kernels.jit import Integer, helper
 
 SEED = np.uint64(0xCBF29CE484222325)
 PRIME = np.uint64(0x100000001B3)
 """Offset and prime of FNV-1a, 64 bits."""
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 """Of Rae et al. 2021, appendix A.1.1; compared as written, in lower case."""
-_PACKED = tuple(int.from_bytes(word.encode(), "little") for word in STOP_WORDS)
-_ALL_STOPS = (1 << len(STOP_WORDS)) - 1
+
+
+def _stop_table() -> tuple[int, np.ndarray]:
+    """Return a shift that tells the stop words' digests apart by five bits, and the digests by these bits."""
+    digests = []
+    for word in STOP_WORDS:
+        digest = int(SEED)
+        for point in word.encode():
+            digest = (digest ^ point) * int(PRIME) % 2**64
+        digests.append(digest)
+    shift = next(s for s in range(61) if len({digest >> s & _STOP_MASK for digest in digests}) == len(digests))
+    table = np.zeros(_STOP_MASK + 1, dtype=np.uint64)
+    for digest in digests:
+        table[digest >> shift & _STOP_MASK] = digest
+    return shift, table
+
+
+_STOP_MASK = 31
+_SHIFT, _STOP_TABLE = _stop_table()
+_STOP_SHIFT = np.uint64(_SHIFT)
 _DOT, _PLUS, _MINUS, _APOSTROPHE, _SLASH, _COLON, _AT = 46, 43, 45, 39, 47, 58, 64
 _SMALL_N, _SMALL_T = 110, 116
 _NOT_UPPER = LETTER | UPPER
@@ -61,54 +80,46 @@ _NOT_LOWER = LETTER | LOWER
 
 @helper
 def add_word(
-    data: np.ndarray, start: int, stop: int, digest: np.uint64, chars: int, either: int, both: int,
-    words: np.ndarray, ends: np.ndarray, state: np.ndarray,
-) -> None:  # fmt: skip
-    """Count the word of these bytes; ``either`` and ``both`` are the classes of any, and of all characters."""
+    digest: np.uint64, chars: Integer, either: Integer, words: np.ndarray, ends: np.ndarray, state: np.ndarray
+) -> None:
+    """Count a word; ``either`` holds the classes of all its characters. Without branches where a guess would fail."""
     index = state[WORDS]
     words[index] = digest
     ends[index + 1] = ends[index] + chars
     state[WORDS] = index + 1
-    if either & LETTER:
-        state[LETTER_WORDS] += 1
-        if stop - start <= 4 and state[STOP_BITS] != _ALL_STOPS:
-            packed = 0
-            for pos in range(stop - 1, start - 1, -1):
-                packed = packed << 8 | np.int64(data[pos])
-            for number in range(len(_PACKED)):
-                if packed == _PACKED[number]:
-                    state[STOP_BITS] |= 1 << number
-    if not both & SYMBOL:
-        state[PLAIN_WORDS] += 1
-        state[PLAIN_CHARS] += chars
-    if chars == 1 and both & TERMINAL:
-        state[SENTENCE_OPEN] = 1
-    elif state[SENTENCE_OPEN] and not both & PUNCTUATION:
-        state[LINE_SENTENCES] += 1
-        state[SENTENCE_OPEN] = 0
+    plain = either // PLAIN & 1
+    state[LETTER_WORDS] += either // LETTER & 1
+    state[PLAIN_WORDS] += plain
+    state[PLAIN_CHARS] += plain * chars
+    slot = np.int64(digest >> _STOP_SHIFT) & _STOP_MASK
+    state[STOP_BITS] |= np.int64(_STOP_TABLE[slot] == digest) << slot
+    if state[SENTENCE_OPEN] | either & TERMINAL:
+        if chars == 1 and either & TERMINAL:
+            state[SENTENCE_OPEN] = 1
+        elif state[SENTENCE_OPEN] and either & WORDY:
+            state[LINE_SENTENCES] += 1
+            state[SENTENCE_OPEN] = 0
 
 
 @helper
 def _add_bytes(
-    data: np.ndarray, start: int, stop: int, classes: np.ndarray,
+    data: np.ndarray, start: Integer, stop: Integer, classes: np.ndarray,
     words: np.ndarray, ends: np.ndarray, state: np.ndarray,
 ) -> None:  # fmt: skip
     """Count the word from ``start`` to ``stop``."""
-    digest, chars, either, both = SEED, 0, 0, -1
+    digest, chars, either = SEED, 0, 0
     pos = start
     while pos < stop:
-        kind, width = class_and_width(data, pos, classes)
-        for byte in range(pos, pos + width):
-            digest = (digest ^ np.uint64(data[byte])) * PRIME
+        kind, width, point = read_character(data, pos, classes)
+        digest = (digest ^ np.uint64(point)) * PRIME
         either |= kind
-        both &= kind
         chars += 1
         pos += width
-    add_word(data, start, stop, digest, chars, either, both, words, ends, state)
+    add_word(digest, chars, either, words, ends, state)
 
 
 @helper
-def stop_is_cut(data: np.ndarray, low: int, dot: int, classes: np.ndarray) -> bool:
+def stop_is_cut(data: np.ndarray, low: Integer, dot: Integer, classes: np.ndarray) -> bool:
     """Tell whether a single full stop at ``dot``, the end of a piece from ``low``, is a word of its own."""
     if dot == low:
         return False
@@ -129,7 +140,7 @@ def stop_is_cut(data: np.ndarray, low: int, dot: int, classes: np.ndarray) -> bo
 
 @helper
 def split_piece(
-    data: np.ndarray, start: int, stop: int, classes: np.ndarray,
+    data: np.ndarray, start: Integer, stop: Integer, classes: np.ndarray,
     words: np.ndarray, ends: np.ndarray, state: np.ndarray,
 ) -> None:  # fmt: skip
     """Count the words of a piece with special characters."""
@@ -173,7 +184,7 @@ def split_piece(
 
 
 @helper
-def _dots_from(data: np.ndarray, pos: int, stop: int) -> int:
+def _dots_from(data: np.ndarray, pos: Integer, stop: Integer) -> Integer:
     last = pos
     while last < stop and data[last] == _DOT:
         last += 1
@@ -181,7 +192,7 @@ def _dots_from(data: np.ndarray, pos: int, stop: int) -> int:
 
 
 @helper
-def _apostrophe_width(data: np.ndarray, pos: int, stop: int) -> int:
+def _apostrophe_width(data: np.ndarray, pos: Integer, stop: Integer) -> Integer:
     """Return the bytes of an apostrophe at ``pos``, 0 when there is none."""
     if pos < stop and data[pos] == _APOSTROPHE:
         return 1
@@ -191,7 +202,7 @@ def _apostrophe_width(data: np.ndarray, pos: int, stop: int) -> int:
 
 
 @helper
-def _cut_behind(data: np.ndarray, low: int, high: int, classes: np.ndarray) -> int:
+def _cut_behind(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> Integer:
     """Return how many bytes the next word at the back has, 0 when nothing is cut."""
     last = start_before(data, high)
     byte = np.int64(data[last])
@@ -213,7 +224,7 @@ def _cut_behind(data: np.ndarray, low: int, high: int, classes: np.ndarray) -> i
 
 
 @helper
-def _contraction(data: np.ndarray, low: int, high: int, classes: np.ndarray) -> int:
+def _contraction(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> Integer:
     """Return the bytes of ``'s``, ``'ll``, ``n't`` and the like at the end of ``low`` to ``high``, else 0."""
     for letters in range(1, 3):
         mark = 0
@@ -241,7 +252,7 @@ def _contraction(data: np.ndarray, low: int, high: int, classes: np.ndarray) -> 
 
 @helper
 def _split_inside(
-    data: np.ndarray, low: int, high: int, classes: np.ndarray,
+    data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray,
     words: np.ndarray, ends: np.ndarray, state: np.ndarray,
 ) -> None:  # fmt: skip
     """Cut what is between the front and the back of a piece."""
@@ -265,7 +276,7 @@ def _split_inside(
 
 
 @helper
-def _cut_inside(data: np.ndarray, pos: int, high: int, left: int, kind: int, classes: np.ndarray) -> int:
+def _cut_inside(data: np.ndarray, pos: Integer, high: Integer, left: Integer, kind: Integer, classes: np.ndarray) -> Integer:
     """Return the bytes of the word that begins at a special character, 0 when the character belongs to one.
 
     ``left`` is the class of the character before, 0 for none.
@@ -299,7 +310,7 @@ def _cut_inside(data: np.ndarray, pos: int, high: int, left: int, kind: int, cla
 
 
 @helper
-def _is_address(data: np.ndarray, low: int, high: int, classes: np.ndarray) -> bool:
+def _is_address(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> bool:
     """Tell whether the bytes are a web or mail address.
 
     ``[scheme://][user@]host[:port][/path|?query|#fragment]``: the host is two or more labels of letters, digits, ``-``
@@ -321,7 +332,7 @@ def _is_address(data: np.ndarray, low: int, high: int, classes: np.ndarray) -> b
 
 
 @helper
-def _is_host(data: np.ndarray, low: int, high: int, classes: np.ndarray) -> bool:
+def _is_host(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> bool:
     """Tell whether ``host[:port][/path]`` fills the bytes."""
     pos, label, dots, letters = low, 0, 0, True
     while pos < high:

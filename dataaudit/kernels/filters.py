@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dataaudit.kernels.characters import BREAK, SPACE, SPECIAL, character_classes, class_and_width
+from dataaudit.kernels.characters import BREAK, MARK, SPACE, SPECIAL, character_classes, read_character
 from dataaudit.kernels.filter_counts import (
     BREAK_CHARS,
     BREAKS,
     CHARS,
     CURLY_BRACKETS,
     ELLIPSES,
-    ENTRIES,
     GAP_CHARS,
     HASHES,
     LINES,
@@ -28,7 +27,6 @@ from dataaudit.kernels.filter_counts import (
     SENTENCE_OPEN,
     STOP_BITS,
     STOP_WORDS,
-    WORDS,
 )
 from dataaudit.kernels.filter_grams import count_grams
 from dataaudit.kernels.filter_lines import (
@@ -41,7 +39,7 @@ from dataaudit.kernels.filter_lines import (
 )
 from dataaudit.kernels.filter_table import table_for
 from dataaudit.kernels.filter_words import PRIME, SEED, add_word, split_piece, stop_is_cut
-from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, compiled, helper
+from dataaudit.kernels.jit import Integer, READ_BYTES, READ_OFFSETS, compiled, helper
 
 _SIGNATURE = (
     f"void({READ_BYTES}, {READ_OFFSETS}, Array(uint16, 1, 'C', readonly=True), {READ_OFFSETS}, uint64[::1],"
@@ -103,7 +101,7 @@ def _count_documents(
 
 @helper
 def _scan(
-    data: np.ndarray, start: int, end: int, classes: np.ndarray, limits: np.ndarray, words: np.ndarray,
+    data: np.ndarray, start: Integer, end: Integer, classes: np.ndarray, limits: np.ndarray, words: np.ndarray,
     ends: np.ndarray, state: np.ndarray,
 ) -> None:  # fmt: skip
     """Walk over one document: pieces between white space, lines, paragraphs."""
@@ -114,7 +112,7 @@ def _scan(
         digest, chars, pieces, longest, found = SEED, 0, 0, 0, 0
         first, last, stop, gap = -1, -1, end, 0
         while pos < end and gap == 0:
-            kind, width = class_and_width(data, pos, classes)
+            kind, width, point = read_character(data, pos, classes)
             if not kind & SPACE:
                 begin = pos
                 pos, size, piece = _read_piece(data, begin, end, classes, words, ends, state)
@@ -132,8 +130,7 @@ def _scan(
                     gap, width = 2, 2
                 pos += width
             else:
-                for byte in range(pos, pos + width):
-                    digest = (digest ^ np.uint64(data[byte])) * PRIME
+                digest = (digest ^ np.uint64(point)) * PRIME
                 chars += 1
                 pos += width
         state[LINES] += 1
@@ -154,48 +151,43 @@ def _scan(
 
 @helper
 def _read_piece(
-    data: np.ndarray, begin: int, end: int, classes: np.ndarray, words: np.ndarray, ends: np.ndarray,
+    data: np.ndarray, begin: Integer, end: Integer, classes: np.ndarray, words: np.ndarray, ends: np.ndarray,
     state: np.ndarray,
-) -> tuple[int, int, np.uint64]:  # fmt: skip
+) -> tuple[Integer, Integer, np.uint64]:  # fmt: skip
     """Count the words of the piece that begins here; return its end, its characters and its digest."""
-    digest, chars, either, both = SEED, 0, 0, -1
-    head, head_digest, head_either, head_both = -1, SEED, 0, -1
+    digest, chars, either = SEED, 0, 0
+    head, head_digest, head_either = -1, SEED, 0
     pos = begin
     while pos < end:
-        lead = np.int64(data[pos])
-        if lead < 128:
-            kind, width = np.int64(classes[lead]), 1
-        else:
-            kind, width = class_and_width(data, pos, classes)
+        kind, width, point = read_character(data, pos, classes)
         if kind & (SPACE | SPECIAL):
             if kind & SPACE:
                 break
             if head < 0:
-                head, head_digest, head_either, head_both = pos, digest, either, both
-        digest = (digest ^ np.uint64(lead)) * PRIME
-        for byte in range(pos + 1, pos + width):
-            digest = (digest ^ np.uint64(data[byte])) * PRIME
+                head, head_digest, head_either = pos, digest, either
+        digest = (digest ^ np.uint64(point)) * PRIME
         either |= kind
-        both &= kind
         chars += 1
         pos += width
     if head < 0:
-        add_word(data, begin, pos, digest, chars, either, both, words, ends, state)
-        return pos, chars, digest
-    _count_marks(data, head, pos, state)
-    if begin < head == pos - 1 and (data[head] == 44 or (data[head] == 46 and stop_is_cut(data, begin, head, classes))):
-        add_word(data, begin, head, head_digest, chars - 1, head_either, head_both, words, ends, state)
-        kind = np.int64(classes[data[head]])
-        mark = (SEED ^ np.uint64(data[head])) * PRIME
-        add_word(data, head, pos, mark, 1, kind, kind, words, ends, state)
+        add_word(digest, chars, either, words, ends, state)
+    elif begin < head == pos - 1 and (
+        data[head] == 44 or (data[head] == 46 and stop_is_cut(data, begin, head, classes))
+    ):
+        add_word(head_digest, chars - 1, head_either, words, ends, state)
+        mark = np.int64(data[head])
+        add_word((SEED ^ np.uint64(mark)) * PRIME, 1, np.int64(classes[mark]), words, ends, state)
     else:
+        if either & MARK:
+            _count_marks(data, head, pos, state)
         split_piece(data, begin, pos, classes, words, ends, state)
-        _close_before_citation(data, begin, head, pos, state)
+        if data[pos - 1] == 93:
+            _close_before_citation(data, begin, head, pos, state)
     return pos, chars, digest
 
 
 @helper
-def _count_marks(data: np.ndarray, start: int, stop: int, state: np.ndarray) -> None:
+def _count_marks(data: np.ndarray, start: Integer, stop: Integer, state: np.ndarray) -> None:
     """Count hash signs, curly brackets and ellipses (three full stops, or the character)."""
     dots = 0
     for pos in range(start, stop):
@@ -216,7 +208,7 @@ def _count_marks(data: np.ndarray, start: int, stop: int, state: np.ndarray) -> 
 
 
 @helper
-def _close_before_citation(data: np.ndarray, begin: int, head: int, stop: int, state: np.ndarray) -> None:
+def _close_before_citation(data: np.ndarray, begin: Integer, head: Integer, stop: Integer, state: np.ndarray) -> None:
     """C4 takes citations out before it looks for sentences: a mark right before one ends a sentence."""
     last = stop
     while last > head and data[last - 1] == 93:
@@ -229,7 +221,7 @@ def _close_before_citation(data: np.ndarray, begin: int, head: int, stop: int, s
 
 
 @helper
-def _phrases(data: np.ndarray, start: int, begin: int, stop: int, end: int, state: np.ndarray) -> int:
+def _phrases(data: np.ndarray, start: Integer, begin: Integer, stop: Integer, end: Integer, state: np.ndarray) -> Integer:
     """Look for C4's phrases around a piece, in ASCII without regard to case; return ``JAVASCRIPT`` and ``POLICY``."""
     found = 0
     if stop - begin >= 10 and _holds_javascript(data, begin, stop):
@@ -256,7 +248,7 @@ def _phrases(data: np.ndarray, start: int, begin: int, stop: int, end: int, stat
 
 
 @helper
-def _holds_javascript(data: np.ndarray, begin: int, stop: int) -> bool:
+def _holds_javascript(data: np.ndarray, begin: Integer, stop: Integer) -> bool:
     for pos in range(begin + 2, stop - 7):
         if data[pos] | 32 == 118 and _matches(data, pos - 2, begin, stop, b"javascript"):
             return True
@@ -264,7 +256,7 @@ def _holds_javascript(data: np.ndarray, begin: int, stop: int) -> bool:
 
 
 @helper
-def _matches(data: np.ndarray, pos: int, low: int, high: int, phrase: bytes) -> bool:
+def _matches(data: np.ndarray, pos: Integer, low: Integer, high: Integer, phrase: bytes) -> bool:
     """Tell whether the lower-case phrase stands at ``pos`` in either case."""
     if pos < low or pos + len(phrase) > high:
         return False
@@ -275,6 +267,3 @@ def _matches(data: np.ndarray, pos: int, low: int, high: int, phrase: bytes) -> 
         if byte != phrase[index]:
             return False
     return True
-
-
-__all__ = ["ENTRIES", "WORDS", "count_for_filters"]

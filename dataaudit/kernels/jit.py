@@ -27,6 +27,8 @@ import numpy as np
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Integer = Any
+"""In kernels: int64, or a Python int where the kernel runs as plain Python."""
 READ_BYTES = "Array(uint8, 1, 'C', readonly=True)"
 """uint8[n], may be read-only: Arrow's buffers are."""
 READ_OFFSETS = "Array(int64, 1, 'C', readonly=True)"
