@@ -20,13 +20,15 @@ from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Integer = Any
+"""In kernels: int64, or a Python int where the kernel runs as plain Python."""
 READ_BYTES = "Array(uint8, 1, 'C', readonly=True)"
 """uint8[n], may be read-only: Arrow's buffers are."""
 READ_OFFSETS = "Array(int64, 1, 'C', readonly=True)"
@@ -60,7 +62,7 @@ class Kernel(Generic[P, R]):
             import numba
 
             if self.signature is None:
-                self._compiled = numba.njit(error_model="numpy")(self.function)
+                self._compiled = numba.njit(error_model="numpy", forceinline=True, _nrt=False)(self.function)
             else:
                 self._compiled = self._load_from(cache_folder()) or self._load_from(None)
         return self._compiled
@@ -70,11 +72,11 @@ class Kernel(Generic[P, R]):
         import numba
 
         if folder is None:
-            return numba.njit(self.signature, error_model="numpy")(self.function)
+            return numba.njit(self.signature, error_model="numpy", forceinline=True, _nrt=False)(self.function)
         try:
             with _cache_at(folder):
-                return numba.njit(self.signature, error_model="numpy", cache=True)(self.function)
-        except (OSError, EOFError, pickle.UnpicklingError):
+                return numba.njit(self.signature, error_model="numpy", _nrt=False, cache=True)(self.function)
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
             return None
 
     @property
@@ -86,11 +88,11 @@ class Kernel(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it; sums and products of unsigned integers wrap, as they do in machine code."""
-        function = self.load()
+        function: Callable[P, R] = self.load()
         if function is self.function:  # plain Python: NumPy would warn of what is meant
             with np.errstate(over="ignore"):
-                return cast("R", self.function(*args, **kwargs))
-        return cast("R", function(*args, **kwargs))
+                return function(*args, **kwargs)
+        return function(*args, **kwargs)
 
 
 def compiled(signature: str) -> Callable[[Callable[P, R]], Kernel[P, R]]:

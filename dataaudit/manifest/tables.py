@@ -97,6 +97,13 @@ SHARDS = TableSpec(
             _f("token_kl_drift", _RATIO, "KL(tokens || tokens of its split in the reference), nats", null=True),
             _f("token_js_drift", _RATIO, "their Jensen-Shannon divergence, nats", null=True),
             _f("token_kl_bias", _RATIO, "KL that chance alone gives a shard of this size, nats", null=True),
+            _f("filter_reject_rate", _RATIO, "documents that some quality rule would reject / all", null=True),
+            _f(
+                "filters",
+                pa.list_(pa.struct([_f("rule", _STRING, "rule"), _f("documents", _COUNT, "documents rejected")])),
+                "documents that each quality rule would reject, sorted by rule",
+                null=True,
+            ),
         ]
     ),
 )
