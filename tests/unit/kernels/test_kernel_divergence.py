@@ -69,7 +69,7 @@ def test_chance_is_the_mean_over_every_deal(counts, clump):
     assert found == pytest.approx(max(0.0, float(slow.chance(now, reference, clump))), rel=1e-9, abs=1e-14)
 
 
-@pytest.mark.parametrize("sizes", [(3000, 3000), (40, 9000), (9000, 40)])
+@pytest.mark.parametrize("sizes", [(2000, 2000), (40, 2500), (2500, 40)])
 @pytest.mark.parametrize("clump", [1.0, 6.0])
 def test_chance_between_nodes_and_of_large_counts_is_close(sizes, clump):
     """Interpolation and series are within 1 % of the exact mean."""
