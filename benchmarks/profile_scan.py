@@ -14,14 +14,14 @@ from dataaudit.config import AuditConfig, Split
 from dataaudit.corpus.shards import discover
 from dataaudit.engine import work as worker
 from dataaudit.engine.job import prepare_languages, prepare_tokenizer
-from dataaudit.engine.keys import language_value, tokenizer_value
+from dataaudit.engine.keys import tokenizer_value
 from dataaudit.engine.plan import missing_units, plan_shard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ProbeUnit, ScanSettings
-from dataaudit.stages import make_stages
+from dataaudit.stages import accumulate, make_stages
 
-STEPS = ("text_digests", "row_digests", "merge", "write_keyed")
+STEPS = ("text_digests", "row_digests", "write_keyed")
 
 
 class Clock:
@@ -103,7 +103,7 @@ def profile(folder: Path, work: Path) -> dict[str, Any]:
         )  # fmt: skip
         with clock.step("hash of the file"):
             probe = worker.probe_file(unit).probe
-        planned.append(plan_shard(shard, probe, None, config, stages, value, language_value(languages, seed=0)))
+        planned.append(plan_shard(shard, probe, None, config, stages, value, languages.key_value(seed=0)))
     timed = tuple(TimedStage(stage, clock) for stage in stages)
     settings = ScanSettings(
         state=work, stages=timed, tokenizer=tokenizer, risks=risks, force_reference=False, seed=0, languages=languages
@@ -115,6 +115,7 @@ def profile(folder: Path, work: Path) -> dict[str, Any]:
     with ExitStack() as stack:
         for name in STEPS:
             stack.enter_context(patch.object(worker, name, clock.timed(name, getattr(worker, name))))
+        stack.enter_context(patch.object(accumulate, "merge", clock.timed("merging partials", accumulate.merge)))
         stack.enter_context(patch.object(worker, "read_part", clock.stream("read", worker.read_part)))
         stack.enter_context(patch.object(encoder, "encode", clock.timed("encode", encoder.encode)))
         stack.enter_context(patch.object(identifier, "identify", clock.timed("languages", identifier.identify)))

@@ -135,7 +135,8 @@ def _copy_words(values: np.ndarray, start: int, stop: int, final: bool, kept: in
                 end -= 1
             if end == place:
                 return done
-            words[done : done + end - place] = values[place:end]
+            for step in range(end - place):
+                words[done + step] = values[place + step]
             words[done + end - place] = _SPACE
             done += end - place + 1
             used += end - place + 1

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dataaudit.config import nearest
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.tokens.fast import text_buffers
+from dataaudit.corpus.buffers import text_buffers
 from dataaudit.kernels.filter_counts import COUNTS
 from dataaudit.kernels.filters import count_for_filters
 from dataaudit.kernels.runs import has_periodic_run
@@ -56,6 +56,7 @@ class Filters:
     name: ClassVar[str] = "filters"
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = True
+    needs_languages: ClassVar[bool] = False
     emits: ClassVar[pa.Schema | None] = None
 
     def __post_init__(self) -> None:

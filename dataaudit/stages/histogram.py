@@ -35,6 +35,7 @@ class Histogram:
     name: ClassVar[str] = "histogram"
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = True
+    needs_languages: ClassVar[bool] = False
     emits: ClassVar[pa.Schema | None] = None
 
     def __post_init__(self) -> None:

@@ -44,6 +44,7 @@ class Padding:
     name: ClassVar[str] = "padding"
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = True
+    needs_languages: ClassVar[bool] = False
     emits: ClassVar[pa.Schema | None] = None
 
     def __post_init__(self) -> None:
