@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.report import text as t
+from dataaudit.report.drift import drifts
 from dataaudit.report.layout import name_column, number_column, prose, section, table
 from dataaudit.report.text import plural
 
@@ -73,7 +76,7 @@ def languages(manifest: Manifest) -> Languages | None:
     agreement = manifest.metrics("language_share", "detector_agreement", Scope())
     return Languages(
         parts=tuple(parts),
-        detectors=tuple(f"{one.name} {one.version}" for one in core.detectors),
+        detectors=tuple(f"{one.name} {one.version}" for one in sorted(core.detectors, key=_decides(core.config))),
         agreement=agreement[0] if agreement and agreement[0].status == "ok" else None,
     )
 
@@ -85,6 +88,28 @@ def rules(manifest: Manifest) -> list[Rule]:
         if record.scope.source is None:
             rates.setdefault(record.scope.rule or "", {})[record.scope.split or ""] = record.value
     return [Rule(rule=name, rates=found) for name, found in sorted(rates.items())]
+
+
+def composition(manifest: Manifest) -> dict[str, Any]:
+    """Return languages, rules, padding and drift as plain values for JSON."""
+    found = languages(manifest)
+    spoken = None
+    if found is not None:
+        agreement = found.agreement
+        spoken = {
+            "detectors": found.detectors,
+            "training": [asdict(part) for part in found.parts],
+            "detector_agreement": None
+            if agreement is None
+            else {"value": agreement.value, "low": agreement.low, "high": agreement.high, "documents": agreement.n},
+        }
+    padding = {record.stat: record.value for record in manifest.metrics("pad_fraction", None, _training(manifest))}
+    return {
+        "languages": spoken,
+        "rules": [asdict(rule) for rule in rules(manifest)],
+        "padding": padding,
+        "drift": [asdict(one) for one in drifts(manifest)],
+    }
 
 
 def language_lines(found: Languages | None, width: int, limit: int) -> list[str]:
@@ -141,8 +166,7 @@ def rule_lines(found: Sequence[Rule], splits: Sequence[str], width: int, *, ever
 
 def padding_lines(manifest: Manifest, width: int) -> list[str]:
     """Return the block of padding of the training data: a row a context length, a column a way to batch."""
-    training = [split.name for split in manifest.core.splits if not split.held_out]
-    scope = Scope(split=training[0]) if len(training) == 1 else Scope()
+    scope = _training(manifest)
     found: dict[int, dict[str, float | None]] = {}
     for record in manifest.metrics("pad_fraction", None, scope):
         way, _, context = record.stat.rpartition("_")
@@ -153,5 +177,17 @@ def padding_lines(manifest: Manifest, width: int) -> list[str]:
     rows = [
         [t.count(context), *(t.ratio(values.get(way)) for way in ways)] for context, values in sorted(found.items())
     ]
-    of = f" of {t.clean(training[0])}" if len(training) == 1 else ""
+    of = f" of {t.clean(scope.split)}" if scope.split else ""
     return section(f"Padding{of}, as a share of what would be fed", table(columns, rows, width))
+
+
+def _decides(config: Mapping[str, Any]) -> Callable[[DetectorRecord], bool]:
+    """Return a key that puts the detector first whose answer counts."""
+    decider = config.get("language", {}).get("detector")
+    return lambda record: record.name != decider
+
+
+def _training(manifest: Manifest) -> Scope:
+    """Return the scope of the training split; everything when there are several, or none."""
+    names = [split.name for split in manifest.core.splits if not split.held_out]
+    return Scope(split=names[0]) if len(names) == 1 else Scope()

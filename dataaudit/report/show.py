@@ -16,6 +16,7 @@ from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.report import blocks
 from dataaudit.report import text as t
+from dataaudit.report.drift import drift_lines, drifts
 from dataaudit.report.layout import (
     name_column,
     number_column,
@@ -35,9 +36,12 @@ from dataaudit.report.outliers import (
     density_outliers,
     most_duplicated,
 )
+from dataaudit.report.quality import composition, language_lines, languages, padding_lines, rule_lines, rules
 from dataaudit.report.view import Volume, overview, source_volumes
 
 _SOURCES = 20
+_LANGUAGES = 30
+_DRIFTS = 20
 _EVERY = 2**31
 _MAY_BE_SAID_ONCE = (3, 4, 5, 6, 8, 9)
 """Columns of the table of records (unit, bounds, method, status) that are left out when all rows agree."""
@@ -63,6 +67,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
         return t.as_json(
             {
                 **asdict(view),
+                **composition(manifest),
                 "sources_by_split": {name: [_source(one) for one in rows] for name, (rows, _) in by_split.items()},
                 "leaks": [asdict(one) for one in leaks(manifest)],
                 "outliers": [asdict(one) for one in outliers],
@@ -81,6 +86,10 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
             blocks.volumes(t.clean(name, blocks.NAME_LIMIT), rows, number, tokens[name], width)
             for name, (rows, number) in by_split.items()
         ),
+        language_lines(languages(manifest), width, _LANGUAGES),
+        rule_lines(rules(manifest), [split.name for split in view.splits], width, every=True),
+        padding_lines(manifest, width),
+        drift_lines(manifest, drifts(manifest), width, _DRIFTS),
         leak_lines(leaks(manifest), width),
         blocks.coverage(view, width),
         blocks.lost(view.unread, "Not read", width),
