@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,17 +20,22 @@ _FLOOR = 0.005
 """Least robust sd, as a part of the median: shards that agree to the last digit still differ by chance."""
 
 
+COLUMNS = {"bytes_per_token": 0.0, "filter_reject_rate": 0.02}
+"""Columns that are looked at, with the least robust sd of each: a rate of a small shard moves by chance alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
-    """A shard whose bytes per token are far from those of its split."""
+    """A shard with a value that is far from those of its split."""
 
     shard: int
     split: str
     uri: str
-    bytes_per_token: float
+    column: str
+    value: float
     median: float
     robust_sd: float
-    """1.4826 times the median absolute deviation, at least 0.5 % of the median."""
+    """1.4826 times the median absolute deviation, at least 0.5 % of the median and the floor of the column."""
     deviations: float
     """Distance from the median in robust sd."""
 
@@ -46,24 +51,29 @@ class Duplicated:
     exact_dup_rate: float
 
 
-def density_outliers(manifest: Manifest) -> list[Outlier]:
-    """Return shards outside median +- 6 robust sd of bytes per token within their split, farthest first."""
-    table = manifest.table("shards", ["shard", "split", "uri", "bytes_per_token"])
-    table = table.filter(pc.is_valid(table["bytes_per_token"]))
-    found: list[Outlier] = []
+def outliers(manifest: Manifest) -> list[Outlier]:
+    """Return shards outside median +- 6 robust sd of a column within their split, farthest first."""
+    table = manifest.table("shards", ["shard", "split", "uri", *COLUMNS])
+    found = [one for column in COLUMNS for one in _outliers(table, column)]
+    return sorted(found, key=lambda one: (-abs(one.deviations), one.shard, one.column))
+
+
+def _outliers(table: pa.Table, column: str) -> Iterator[Outlier]:
+    table = table.filter(pc.is_valid(table[column]))
     for split in pc.unique(table["split"]).to_pylist():
         own = table.filter(pc.equal(table["split"], split))
-        values = own["bytes_per_token"].to_pylist()
+        values = own[column].to_pylist()
         if len(values) < LEAST_SHARDS:
             continue
         median, spread = robust(values)
+        spread = max(spread, COLUMNS[column])
         for index, value in enumerate(values):
             if abs(value - median) > LIMIT_SD * spread:
-                row = own.slice(index, 1).to_pylist()[0]
-                found.append(
-                    Outlier(**row, median=median, robust_sd=spread, deviations=round((value - median) / spread, 3))
-                )
-    return sorted(found, key=lambda one: (-abs(one.deviations), one.shard))
+                row = own.select(["shard", "split", "uri"]).slice(index, 1).to_pylist()[0]
+                yield Outlier(
+                    **row, column=column, value=value, median=median, robust_sd=spread,
+                    deviations=round((value - median) / spread, 3),
+                )  # fmt: skip
 
 
 def most_duplicated(manifest: Manifest) -> list[Duplicated]:

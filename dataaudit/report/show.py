@@ -33,8 +33,8 @@ from dataaudit.report.outliers import (
     LIMIT_SD,
     Duplicated,
     Outlier,
-    density_outliers,
     most_duplicated,
+    outliers,
 )
 from dataaudit.report.quality import composition, language_lines, languages, padding_lines, rule_lines, rules
 from dataaudit.report.view import Volume, overview, source_volumes
@@ -61,7 +61,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
     by_split = {
         split.name: source_volumes(manifest, split.name, _EVERY if as_json else _SOURCES) for split in view.splits
     }
-    outliers, duplicated = density_outliers(manifest), most_duplicated(manifest)
+    far, duplicated = outliers(manifest), most_duplicated(manifest)
     names = sorted(pc.unique(manifest.table("metrics", ["metric"])["metric"]).to_pylist())
     if as_json:
         return t.as_json(
@@ -70,7 +70,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
                 **composition(manifest),
                 "sources_by_split": {name: [_source(one) for one in rows] for name, (rows, _) in by_split.items()},
                 "leaks": [asdict(one) for one in leaks(manifest)],
-                "outliers": [asdict(one) for one in outliers],
+                "outliers": [asdict(one) for one in far],
                 "most_duplicated": [asdict(one) for one in duplicated],
                 "metrics": names,
             }
@@ -94,7 +94,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
         blocks.coverage(view, width),
         blocks.lost(view.unread, "Not read", width),
         blocks.lost(view.partial, "Read without their bad records", width),
-        _outliers(outliers, width),
+        _outliers(far, width),
         _duplicated(duplicated, width),
         section("Metrics (`--metric NAME` shows every record of one)", prose(t.clean(", ".join(names)), width)),
     )
@@ -158,12 +158,12 @@ def _source(volume: Volume) -> dict[str, Any]:
 
 def _outliers(found: Sequence[Outlier], width: int) -> list[str]:
     columns = [
-        number_column("shard"), name_column("split/uri"), number_column("bytes/\ntoken"),
+        number_column("shard"), name_column("split/uri"), name_column("column"), number_column("value"),
         number_column("median of\nthe split"), number_column("robust sd\naway"),
     ]  # fmt: skip
     rows = [
         [
-            str(one.shard), t.clean(f"{one.split}/{one.uri}"), t.decimal(one.bytes_per_token),
+            str(one.shard), t.clean(f"{one.split}/{one.uri}"), one.column, t.decimal(one.value),
             t.decimal(one.median), f"{one.deviations:+,.1f}",
         ]
         for one in found[:_SOURCES]
