@@ -6,7 +6,7 @@ since readers disagree on which value counts (RFC 7493, section 2.3, forbids it)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -14,7 +14,7 @@ import orjson
 from dataaudit.corpus.batch import BatchBuilder, DocBatch
 from dataaudit.corpus.fields import NO_SOURCE, FieldRule, look_up
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers.keys import KeyCheck
+from dataaudit.corpus.readers.keys import key_check
 from dataaudit.corpus.readers.lines import BLANK, lines
 from dataaudit.corpus.readers.part import END, Part, PartStats
 from dataaudit.corpus.readers.stream import ByteStream
@@ -34,7 +34,7 @@ def read_part(
     stats: PartStats,
 ) -> Iterator[DocBatch]:
     """Stream the documents of one part."""
-    builder, keys = BatchBuilder(batch_bytes), KeyCheck(fields.text)
+    builder, repeats = BatchBuilder(batch_bytes), key_check(fields.text)
     row = -1
     try:
         with ByteStream(path, compression, restart=part.restart) as stream:
@@ -46,7 +46,7 @@ def read_part(
                 if line is None:
                     losses.add(Reason.OVERSIZE, row, length)
                     continue
-                parsed = _parse(line, fields, stats, keys)
+                parsed = _parse(line, fields, stats, repeats)
                 if isinstance(parsed, Reason):
                     losses.add(parsed, row, length)
                 elif builder.add(parsed[0], row, parsed[1], length):
@@ -74,7 +74,9 @@ def peek_records(path: str, compression: Compression) -> Iterator[dict[str, Any]
                 yield record
 
 
-def _parse(line: bytes, fields: FieldRule, stats: PartStats, keys: KeyCheck) -> tuple[str, str] | Reason:
+def _parse(
+    line: bytes, fields: FieldRule, stats: PartStats, repeats: Callable[[bytes, dict[str, Any], Any], bool]
+) -> tuple[str, str] | Reason:
     """Return (text, source) of a line, or why there is none."""
     try:
         record = orjson.loads(line)
@@ -84,7 +86,7 @@ def _parse(line: bytes, fields: FieldRule, stats: PartStats, keys: KeyCheck) -> 
         return Reason.NOT_AN_OBJECT
     stats.see_layout(tuple(record))
     text = look_up(record, fields.text)
-    if keys.repeats(line, record, text):
+    if repeats(line, record, text):
         return Reason.DUPLICATE_KEY
     return _values(record, text, fields)
 

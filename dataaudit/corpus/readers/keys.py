@@ -9,7 +9,9 @@ its name and behind the other, may be taken for one: ``{"text": "a", "te\u0078t"
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -17,37 +19,44 @@ import orjson
 _KEY_END = re.compile(rb'"[ \t\r\n]*:').findall
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}:]', re.DOTALL).finditer
 _NESTED = (dict, list)
+_BLANK = b" \t\r\n"
 
 
-class KeyCheck:
-    """Tells whether a line of JSON names a key twice in one object.
+def key_check(text: str) -> Callable[[bytes, dict[str, Any], Any], bool]:
+    """Return a function that tells whether a line names a key twice in one object.
+
+    Its arguments are the line (valid JSON, an object), what the parser made of it, and the text in that. It is
+    called once a record and takes about a microsecond, a twentieth of reading the record.
 
     Args:
-        text: Column or dotted path of the text, whose value is left out of the count.
+        text: Column or dotted path of the text.
     """
+    name = orjson.dumps(text.rpartition(".")[2])
+    size, key_end = len(name), _KEY_END
 
-    def __init__(self, text: str) -> None:
-        self._names = tuple(orjson.dumps(name) for name in dict.fromkeys((text, text.rpartition(".")[2])))
+    def repeats(line: bytes, record: dict[str, Any], value: Any) -> bool:
+        start = -1
+        if type(value) is str:
+            length = len(value)
+            start = line.rfind(name, 0, len(line) - length)
+            if start >= 0 and line.find(name, 0, start) < 0:
+                begin = line.find(b":", start + size) + 1
+                if len(key_end(line, 0, begin)) + len(key_end(line, begin + 1 + length)) == len(record):
+                    return False
+            else:
+                start = -1
+        number = _num_keys(record)
+        if start >= 0:  # the value may hold what looks like a key behind as many bytes as it has characters
+            while line[begin] in _BLANK:
+                begin += 1
+            for written in (orjson.dumps(value), json.dumps(value).encode()):
+                if line.startswith(written, begin):
+                    return number != len(key_end(line, 0, begin)) + len(key_end(line, begin + len(written))) and _walk(
+                        line
+                    )
+        return number != len(key_end(line)) and _walk(line)
 
-    def repeats(self, line: bytes, record: dict[str, Any], text: Any) -> bool:
-        """Tell it of one line.
-
-        Args:
-            line: Valid JSON, an object.
-            record: What the parser made of it.
-            text: The value of the text in it.
-        """
-        found = -1
-        if type(text) is str:
-            for name in self._names:
-                start = line.rfind(name, 0, len(line) - len(text))
-                if start >= 0 and line.find(name, 0, start) < 0:
-                    colon = line.find(b":", start + len(name))
-                    found = len(_KEY_END(line, 0, colon + 1)) + len(_KEY_END(line, colon + 2 + len(text)))
-                    break
-        if found < 0:
-            found = len(_KEY_END(line))
-        return found != _num_keys(record) and _repeats(line)
+    return repeats
 
 
 def _num_keys(record: dict[str, Any]) -> int:
@@ -63,8 +72,8 @@ def _num_keys(record: dict[str, Any]) -> int:
     return number
 
 
-def _repeats(line: bytes) -> bool:
-    """Walk a valid line token by token."""
+def _walk(line: bytes) -> bool:
+    """Tell it by walking a valid line token by token."""
     objects: list[set[str]] = []
     string = b""
     for match in _TOKEN(line):
