@@ -138,7 +138,8 @@ def _copy_words(values: np.ndarray, start: int, stop: int, final: bool, kept: in
                 end -= 1
             if end == place:
                 return done
-            words[done : done + end - place] = values[place:end]
+            for index in range(end - place):  # a slice's assignment takes seconds to compile
+                words[done + index] = values[place + index]
             words[done + end - place] = _SPACE
             done += end - place + 1
             used += end - place + 1
