@@ -158,7 +158,7 @@ def _source(volume: Volume) -> dict[str, Any]:
 
 def _outliers(found: Sequence[Outlier], width: int) -> list[str]:
     columns = [
-        number_column("shard"), name_column("split/uri"), name_column("column"), number_column("value"),
+        number_column("shard"), name_column("split/uri"), name_column("what"), number_column("value"),
         number_column("median of\nthe split"), number_column("robust sd\naway"),
     ]  # fmt: skip
     rows = [
