@@ -11,7 +11,7 @@ import numpy as np
 
 from dataaudit.kernels.filter_counts import DUPLICATE_5_GRAM_CHARS, TOP_2_GRAM_CHARS, WORDS
 from dataaudit.kernels.filter_table import MAX_KEYS, find_or_add, shift_for
-from dataaudit.kernels.jit import Integer, helper
+from dataaudit.kernels.jit import Integer, cold, helper
 
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -19,7 +19,7 @@ _HALF = np.uint64(32)
 _ONE = np.uint64(1)
 
 
-@helper
+@cold
 def count_grams(
     words: np.ndarray, ends: np.ndarray, numbers: np.ndarray, times: np.ndarray, state: np.ndarray,
     slots: np.ndarray, fresh: np.uint64,

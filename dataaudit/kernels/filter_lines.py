@@ -31,7 +31,7 @@ from dataaudit.kernels.filter_counts import (
 )
 from dataaudit.kernels.filter_table import find_or_add, shift_for
 from dataaudit.kernels.filter_words import PRIME
-from dataaudit.kernels.jit import Integer, helper
+from dataaudit.kernels.jit import Integer, cold, helper
 
 JAVASCRIPT = 1
 """Bit of a line that holds this word."""
@@ -141,7 +141,7 @@ def _count_sentences(
     state[SENTENCES_LEFT] += sentences * marked * long_enough * short_words * script * policy
 
 
-@helper
+@cold
 def _ends_before_citation(data: np.ndarray, first: Integer, last: Integer) -> bool:
     """Tell whether C4 keeps a line that ends with ``]``: its end without citations is a mark and no ellipsis."""
     while last > first and data[last - 1] == 93:
@@ -155,7 +155,7 @@ def _ends_before_citation(data: np.ndarray, first: Integer, last: Integer) -> bo
     return end in (33, 34, 39, 63) or (end == 46 and not (before == 46 and third == 46))
 
 
-@helper
+@cold
 def citation_before(data: np.ndarray, first: Integer, last: Integer) -> Integer:
     """Return the bytes of ``[12]``, ``[]``, ``[edit]`` or ``[citation needed]`` that ends at ``last``, else 0."""
     pos = last - 2
@@ -175,7 +175,7 @@ def citation_before(data: np.ndarray, first: Integer, last: Integer) -> Integer:
     return 0
 
 
-@helper
+@cold
 def count_repeats(
     words: np.ndarray, ends: np.ndarray, state: np.ndarray, slots: np.ndarray, fresh: np.uint64
 ) -> np.uint64:

@@ -45,7 +45,7 @@ from dataaudit.kernels.filter_counts import (
     STOP_BITS,
     WORDS,
 )
-from dataaudit.kernels.jit import Integer, helper
+from dataaudit.kernels.jit import Integer, cold, helper
 
 SEED = np.uint64(0xCBF29CE484222325)
 PRIME = np.uint64(0x100000001B3)
@@ -138,7 +138,7 @@ def stop_is_cut(data: np.ndarray, low: Integer, dot: Integer, classes: np.ndarra
     return kind & _NOT_LOWER == LETTER
 
 
-@helper
+@cold
 def split_piece(
     data: np.ndarray, start: Integer, stop: Integer, classes: np.ndarray,
     words: np.ndarray, ends: np.ndarray, state: np.ndarray,
@@ -309,7 +309,7 @@ def _cut_inside(data: np.ndarray, pos: Integer, high: Integer, left: Integer, ki
     return 0
 
 
-@helper
+@cold
 def _is_address(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> bool:
     """Tell whether the bytes are a web or mail address.
 

@@ -39,7 +39,7 @@ from dataaudit.kernels.filter_lines import (
 )
 from dataaudit.kernels.filter_table import table_for
 from dataaudit.kernels.filter_words import PRIME, SEED, add_word, split_piece, stop_is_cut
-from dataaudit.kernels.jit import Integer, READ_BYTES, READ_OFFSETS, compiled, helper
+from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
 
 _SIGNATURE = (
     f"void({READ_BYTES}, {READ_OFFSETS}, Array(uint16, 1, 'C', readonly=True), {READ_OFFSETS}, uint64[::1],"
@@ -186,7 +186,7 @@ def _read_piece(
     return pos, chars, digest
 
 
-@helper
+@cold
 def _count_marks(data: np.ndarray, start: Integer, stop: Integer, state: np.ndarray) -> None:
     """Count hash signs, curly brackets and ellipses (three full stops, or the character)."""
     dots = 0
@@ -207,7 +207,7 @@ def _count_marks(data: np.ndarray, start: Integer, stop: Integer, state: np.ndar
             state[ELLIPSES] += 1
 
 
-@helper
+@cold
 def _close_before_citation(data: np.ndarray, begin: Integer, head: Integer, stop: Integer, state: np.ndarray) -> None:
     """C4 takes citations out before it looks for sentences: a mark right before one ends a sentence."""
     last = stop
@@ -247,7 +247,7 @@ def _phrases(data: np.ndarray, start: Integer, begin: Integer, stop: Integer, en
     return found
 
 
-@helper
+@cold
 def _holds_javascript(data: np.ndarray, begin: Integer, stop: Integer) -> bool:
     for pos in range(begin + 2, stop - 7):
         if data[pos] | 32 == 118 and _matches(data, pos - 2, begin, stop, b"javascript"):
