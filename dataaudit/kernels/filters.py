@@ -28,6 +28,7 @@ from dataaudit.kernels.filter_counts import (
     STOP_BITS,
     STOP_WORDS,
 )
+from dataaudit.kernels.filter_digests import PRIME, SEED, add_word
 from dataaudit.kernels.filter_grams import count_grams
 from dataaudit.kernels.filter_lines import (
     JAVASCRIPT,
@@ -38,7 +39,7 @@ from dataaudit.kernels.filter_lines import (
     end_paragraph,
 )
 from dataaudit.kernels.filter_table import table_for
-from dataaudit.kernels.filter_words import PRIME, SEED, add_word, split_piece, stop_is_cut
+from dataaudit.kernels.filter_words import split_piece, stop_is_cut
 from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
 
 _SIGNATURE = (
@@ -70,9 +71,11 @@ def count_for_filters(
     room = longest + 8
     counts = np.zeros((len(offsets) - 1, NUM_COUNTS), dtype=np.int64)
     limits = np.array([short_line_chars, least_words, most_word_chars], dtype=np.int64)
-    scratch = (np.empty(room, dtype=np.uint64), *(np.empty(room, dtype=np.int32) for _ in range(3)))
+    words = np.empty(room, dtype=np.uint64)
+    ends, numbers, times = (np.empty(room, dtype=np.int32) for _ in range(3))
     state = np.empty(NUM_STATE, dtype=np.int64)
-    _count_documents(data, offsets, character_classes(), limits, *scratch, state, table_for(room), counts)
+    classes, slots = character_classes(), table_for(room)
+    _count_documents(data, offsets, classes, limits, words, ends, numbers, times, state, slots, counts)
     return counts
 
 
@@ -221,7 +224,9 @@ def _close_before_citation(data: np.ndarray, begin: Integer, head: Integer, stop
 
 
 @helper
-def _phrases(data: np.ndarray, start: Integer, begin: Integer, stop: Integer, end: Integer, state: np.ndarray) -> Integer:
+def _phrases(
+    data: np.ndarray, start: Integer, begin: Integer, stop: Integer, end: Integer, state: np.ndarray
+) -> Integer:
     """Look for C4's phrases around a piece, in ASCII without regard to case; return ``JAVASCRIPT`` and ``POLICY``."""
     found = 0
     if stop - begin >= 10 and _holds_javascript(data, begin, stop):
