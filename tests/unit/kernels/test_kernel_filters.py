@@ -32,8 +32,10 @@ PIECES = [
     "\xdf", "\u01c5", "\u2167", "\u0300", "\ufeff", "\U000e0001", "\U0010fffd", "\xb4", "`x`", "''", "'\u2019s",
     "a\u2019s.", ")).", "a).", "a%.", "-.", '"Hi".', "(a", "<b>", "_x_", "a_b", "*", "a*b", "1*2", "1*-2",
 ]  # fmt: skip
-SPACES = [" ", " ", " ", " ", "  ", "\n", "\n", "\n\n", "\n \n", "\r\n", "\r\n\r\n", "\r", "\t", "\u00a0", "\u3000", "\u2028", "\u2029",
-          "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x1f", "", ""]  # fmt: skip
+SPACES = [
+    *[" "] * 4, "  ", "\n", "\n", "\n\n", "\n \n", "\r\n", "\r\n\r\n", "\r", "\t", "\u00a0", "\u3000", "\u2028",
+    "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x1f", "", "",
+]  # fmt: skip
 LINES = st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(SPACES)), max_size=12).map(
     lambda pairs: "".join(piece + space for piece, space in pairs)
 )

@@ -132,7 +132,7 @@ class TestConfigPage:
             for row in rows(page("docs/config.md").partition("## Stages")[2])
         ]
         known = [
-            (kind.name, field.name, str(getattr(kind(), field.name)))
+            (kind.name, field.name, str(getattr(kind(), field.name)).translate({40: "[", 41: "]", 39: None}))
             for kind in STAGES
             for field in dataclasses.fields(kind)
         ]
@@ -270,6 +270,8 @@ class TestMetricsPage:
         """Every record of a real manifest stands on the page as it is, and the page tells of no other."""
         shown = {
             "": "all", "split": "split", "source": "source", "split source": "split and source", "rule": "rule",
+            "split rule": "split and rule", "source rule": "source and rule",
+            "split source rule": "split and source and rule",
         }  # fmt: skip
         made: dict[tuple[str, str], tuple[set[str], set[str], set[str]]] = {}
         for record in built.metrics():
