@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dataaudit.kernels.characters import BREAK, MARK, SPACE, SPECIAL, character_classes, read_character
+from dataaudit.kernels.characters import BACK, BREAK, MARK, SPACE, SPECIAL, character_classes, read_character
 from dataaudit.kernels.filter_counts import (
     BREAK_CHARS,
     BREAKS,
@@ -174,9 +174,7 @@ def _read_piece(
         pos += width
     if head < 0:
         add_word(digest, chars, either, words, ends, state)
-    elif begin < head == pos - 1 and (
-        data[head] == 44 or (data[head] == 46 and stop_is_cut(data, begin, head, classes))
-    ):
+    elif begin < head == pos - 1 and _ends_with_one_sign(data, begin, head, either, classes):
         add_word(head_digest, chars - 1, head_either, words, ends, state)
         mark = np.int64(data[head])
         add_word((SEED ^ np.uint64(mark)) * PRIME, 1, np.int64(classes[mark]), words, ends, state)
@@ -187,6 +185,16 @@ def _read_piece(
         if data[pos - 1] == 93:
             _close_before_citation(data, begin, head, pos, state)
     return pos, chars, digest
+
+
+@helper
+def _ends_with_one_sign(
+    data: np.ndarray, begin: Integer, head: Integer, either: Integer, classes: np.ndarray
+) -> bool:
+    """Tell whether the last byte of a piece without other signs is a word of its own, and not one that is counted."""
+    if data[head] == 46:
+        return stop_is_cut(data, begin, head, classes)
+    return bool(classes[data[head]] & BACK and not either & MARK)
 
 
 @cold
