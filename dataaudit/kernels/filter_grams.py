@@ -11,7 +11,7 @@ import numpy as np
 
 from dataaudit.kernels.filter_counts import DUPLICATE_5_GRAM_CHARS, TOP_2_GRAM_CHARS, WORDS
 from dataaudit.kernels.filter_table import MAX_KEYS, find_or_add, shift_for
-from dataaudit.kernels.jit import Integer, helper
+from dataaudit.kernels.jit import Integer, cold, helper
 
 _MIX = np.uint64(0xD6E8FEB86659FD93)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -19,7 +19,7 @@ _HALF = np.uint64(32)
 _ONE = np.uint64(1)
 
 
-@helper
+@cold
 def count_grams(
     words: np.ndarray, ends: np.ndarray, numbers: np.ndarray, times: np.ndarray, state: np.ndarray,
     slots: np.ndarray, fresh: np.uint64,
@@ -112,7 +112,9 @@ def _keep_repeated_pairs(
     words: np.ndarray, num_pairs: Integer, numbers: np.ndarray, times: np.ndarray
 ) -> tuple[Integer, Integer, Integer]:
     """Turn the words into the list of repeated pairs; return its length, the most occurrences and where they begin."""
-    kept, best, where = 0, 1, 0
+    kept: Integer = 0
+    best: Integer = 1
+    where: Integer = 0
     for index in range(num_pairs):
         number = numbers[index]
         count = np.int64(times[number])
@@ -128,9 +130,11 @@ def _keep_repeated(
     listed: np.ndarray, length: Integer, numbers: np.ndarray, times: np.ndarray
 ) -> tuple[Integer, Integer, Integer]:
     """Shrink the list to the repeated n-grams; as :func:`_keep_repeated_pairs`."""
-    kept, best, where = 0, 1, 0
+    kept: Integer = 0
+    best: Integer = 1
+    where: Integer = 0
     for index in range(length):
-        number = max(np.int64(numbers[index]), 0)
+        number: Integer = max(np.int64(numbers[index]), 0)
         count = np.int64(times[number]) * np.int64(numbers[index] >= 0)
         position = listed[index] >> _HALF
         listed[kept] = position << _HALF | np.uint64(number)
@@ -145,9 +149,10 @@ def _duplicate_chars(
     listed: np.ndarray, length: Integer, ends: np.ndarray, times: np.ndarray, kinds: Integer, size: Integer
 ) -> Integer:
     """Return the characters of n-grams that came before, no character twice: after one, its words are skipped."""
-    for number in range(kinds):
-        times[number] = 0
-    chars, free_from = np.int64(0), np.int64(0)
+    for kind in range(kinds):
+        times[kind] = 0
+    chars: Integer = 0
+    free_from: Integer = 0
     for index in range(length):
         position = np.int64(listed[index] >> _HALF)
         if position < free_from:

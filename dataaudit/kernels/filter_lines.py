@@ -29,9 +29,9 @@ from dataaudit.kernels.filter_counts import (
     SHORT_LINES,
     TERMINAL_LINES,
 )
+from dataaudit.kernels.filter_digests import PRIME
 from dataaudit.kernels.filter_table import find_or_add, shift_for
-from dataaudit.kernels.filter_words import PRIME
-from dataaudit.kernels.jit import Integer, helper
+from dataaudit.kernels.jit import Integer, cold, helper
 
 JAVASCRIPT = 1
 """Bit of a line that holds this word."""
@@ -43,9 +43,9 @@ _CITATIONS = (b"[edit]", b"[citation needed]")
 
 @helper
 def end_content_line(
-    data: np.ndarray, first: Integer, last: Integer, stop: Integer, chars: Integer, digest: np.uint64, pieces: Integer, longest: Integer,
-    found: Integer, classes: np.ndarray, limits: np.ndarray, words: np.ndarray, ends: np.ndarray, state: np.ndarray,
-    paragraph: np.uint64,
+    data: np.ndarray, first: Integer, last: Integer, stop: Integer, chars: Integer, digest: np.uint64,
+    pieces: Integer, longest: Integer, found: Integer, classes: np.ndarray, limits: np.ndarray, words: np.ndarray,
+    ends: np.ndarray, state: np.ndarray, paragraph: np.uint64,
 ) -> np.uint64:  # fmt: skip
     """Count a line that has a piece of text; return the digest of its paragraph so far.
 
@@ -76,7 +76,8 @@ def end_content_line(
     if end >= 128:
         kind, _ = class_and_width(data, start_before(data, last), classes)
     state[TERMINAL_LINES] += np.int64(last == stop) * (kind // TERMINAL & 1)
-    ended = (end == 46) & (before != 46 or third != 46) | (end == 63) | (end == 33) | (end == 34) | (end == 39)
+    ended = (end == 46) & ((before != 46) | (third != 46))
+    ended = ended | (end == 63) | (end == 33) | (end == 34) | (end == 39)
     if end == 93:
         ended = _ends_before_citation(data, first, last)
     _count_sentences(ended, pieces, longest, found, limits, state)
@@ -109,7 +110,7 @@ def _keep(words: np.ndarray, ends: np.ndarray, state: np.ndarray, digest: np.uin
 def _is_bullet(data: np.ndarray, first: Integer, last: Integer) -> bool:
     if data[first] == 45:
         return True
-    return last - first >= 3 and data[first] == 0xE2 and data[first + 1] == 0x80 and data[first + 2] == 0xA2
+    return bool(last - first >= 3 and data[first] == 0xE2 and data[first + 1] == 0x80 and data[first + 2] == 0xA2)
 
 
 @helper
@@ -141,7 +142,7 @@ def _count_sentences(
     state[SENTENCES_LEFT] += sentences * marked * long_enough * short_words * script * policy
 
 
-@helper
+@cold
 def _ends_before_citation(data: np.ndarray, first: Integer, last: Integer) -> bool:
     """Tell whether C4 keeps a line that ends with ``]``: its end without citations is a mark and no ellipsis."""
     while last > first and data[last - 1] == 93:
@@ -152,10 +153,10 @@ def _ends_before_citation(data: np.ndarray, first: Integer, last: Integer) -> bo
     if last == first:
         return False
     end, before, third = _last_three(data, first, last)
-    return end in (33, 34, 39, 63) or (end == 46 and not (before == 46 and third == 46))
+    return bool(end in (33, 34, 39, 63) or (end == 46 and not (before == 46 and third == 46)))
 
 
-@helper
+@cold
 def citation_before(data: np.ndarray, first: Integer, last: Integer) -> Integer:
     """Return the bytes of ``[12]``, ``[]``, ``[edit]`` or ``[citation needed]`` that ends at ``last``, else 0."""
     pos = last - 2
@@ -175,7 +176,7 @@ def citation_before(data: np.ndarray, first: Integer, last: Integer) -> Integer:
     return 0
 
 
-@helper
+@cold
 def count_repeats(
     words: np.ndarray, ends: np.ndarray, state: np.ndarray, slots: np.ndarray, fresh: np.uint64
 ) -> np.uint64:

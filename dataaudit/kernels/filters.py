@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dataaudit.kernels.characters import BREAK, MARK, SPACE, SPECIAL, character_classes, read_character
+from dataaudit.kernels.characters import BACK, BREAK, MARK, SPACE, SPECIAL, character_classes, read_character
 from dataaudit.kernels.filter_counts import (
     BREAK_CHARS,
     BREAKS,
@@ -28,6 +28,7 @@ from dataaudit.kernels.filter_counts import (
     STOP_BITS,
     STOP_WORDS,
 )
+from dataaudit.kernels.filter_digests import PRIME, SEED, add_word
 from dataaudit.kernels.filter_grams import count_grams
 from dataaudit.kernels.filter_lines import (
     JAVASCRIPT,
@@ -38,8 +39,8 @@ from dataaudit.kernels.filter_lines import (
     end_paragraph,
 )
 from dataaudit.kernels.filter_table import table_for
-from dataaudit.kernels.filter_words import PRIME, SEED, add_word, split_piece, stop_is_cut
-from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, compiled, helper
+from dataaudit.kernels.filter_words import split_piece, stop_is_cut
+from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
 
 _SIGNATURE = (
     f"void({READ_BYTES}, {READ_OFFSETS}, Array(uint16, 1, 'C', readonly=True), {READ_OFFSETS}, uint64[::1],"
@@ -70,9 +71,11 @@ def count_for_filters(
     room = longest + 8
     counts = np.zeros((len(offsets) - 1, NUM_COUNTS), dtype=np.int64)
     limits = np.array([short_line_chars, least_words, most_word_chars], dtype=np.int64)
-    scratch = (np.empty(room, dtype=np.uint64), *(np.empty(room, dtype=np.int32) for _ in range(3)))
+    words = np.empty(room, dtype=np.uint64)
+    ends, numbers, times = (np.empty(room, dtype=np.int32) for _ in range(3))
     state = np.empty(NUM_STATE, dtype=np.int64)
-    _count_documents(data, offsets, character_classes(), limits, *scratch, state, table_for(room), counts)
+    classes, slots = character_classes(), table_for(room)
+    _count_documents(data, offsets, classes, limits, words, ends, numbers, times, state, slots, counts)
     return counts
 
 
@@ -171,9 +174,7 @@ def _read_piece(
         pos += width
     if head < 0:
         add_word(digest, chars, either, words, ends, state)
-    elif begin < head == pos - 1 and (
-        data[head] == 44 or (data[head] == 46 and stop_is_cut(data, begin, head, classes))
-    ):
+    elif begin < head == pos - 1 and _ends_with_one_sign(data, begin, head, either, classes):
         add_word(head_digest, chars - 1, head_either, words, ends, state)
         mark = np.int64(data[head])
         add_word((SEED ^ np.uint64(mark)) * PRIME, 1, np.int64(classes[mark]), words, ends, state)
@@ -187,6 +188,14 @@ def _read_piece(
 
 
 @helper
+def _ends_with_one_sign(data: np.ndarray, begin: Integer, head: Integer, either: Integer, classes: np.ndarray) -> bool:
+    """Tell whether the last byte of a piece without other signs is a word of its own, and not one that is counted."""
+    if data[head] == 46:
+        return stop_is_cut(data, begin, head, classes)
+    return bool(classes[data[head]] & BACK and not either & MARK)
+
+
+@cold
 def _count_marks(data: np.ndarray, start: Integer, stop: Integer, state: np.ndarray) -> None:
     """Count hash signs, curly brackets and ellipses (three full stops, or the character)."""
     dots = 0
@@ -207,7 +216,7 @@ def _count_marks(data: np.ndarray, start: Integer, stop: Integer, state: np.ndar
             state[ELLIPSES] += 1
 
 
-@helper
+@cold
 def _close_before_citation(data: np.ndarray, begin: Integer, head: Integer, stop: Integer, state: np.ndarray) -> None:
     """C4 takes citations out before it looks for sentences: a mark right before one ends a sentence."""
     last = stop
@@ -249,7 +258,7 @@ def _phrases(
     return found
 
 
-@helper
+@cold
 def _holds_javascript(data: np.ndarray, begin: Integer, stop: Integer) -> bool:
     for pos in range(begin + 2, stop - 7):
         if data[pos] | 32 == 118 and _matches(data, pos - 2, begin, stop, b"javascript"):

@@ -47,11 +47,13 @@ class Kernel(Generic[P, R]):
         function: What is compiled; Python and NumPy as far as numba knows it.
         signature: Numba's, as text, for example ``int64(uint8[::1], int64)``. None marks a helper, which is
             compiled into every kernel that calls it.
+        inline: Whether a helper's code is copied to where it is called.
     """
 
-    def __init__(self, function: Callable[P, R], signature: str | None) -> None:
+    def __init__(self, function: Callable[P, R], signature: str | None, *, inline: bool = True) -> None:
         self.function = function
         self.signature = signature
+        self.inline = inline
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self._compiled: Any = None
@@ -62,7 +64,7 @@ class Kernel(Generic[P, R]):
             import numba
 
             if self.signature is None:
-                self._compiled = numba.njit(error_model="numpy", forceinline=True, _nrt=False)(self.function)
+                self._compiled = numba.njit(error_model="numpy", forceinline=self.inline, _nrt=False)(self.function)
             else:
                 self._compiled = self._load_from(cache_folder()) or self._load_from(None)
         return self._compiled
@@ -72,7 +74,7 @@ class Kernel(Generic[P, R]):
         import numba
 
         if folder is None:
-            return numba.njit(self.signature, error_model="numpy", forceinline=True, _nrt=False)(self.function)
+            return numba.njit(self.signature, error_model="numpy", _nrt=False)(self.function)
         try:
             with _cache_at(folder):
                 return numba.njit(self.signature, error_model="numpy", _nrt=False, cache=True)(self.function)
@@ -105,8 +107,13 @@ def compiled(signature: str) -> Callable[[Callable[P, R]], Kernel[P, R]]:
 
 
 def helper(function: Callable[P, R]) -> Kernel[P, R]:
-    """Decorate a function that only kernels call."""
+    """Decorate a function that only kernels call; its code is copied into each of them."""
     return Kernel(function, None)
+
+
+def cold(function: Callable[P, R]) -> Kernel[P, R]:
+    """Decorate a helper that is large or seldom called: it stays a function, so that loops around it stay small."""
+    return Kernel(function, None, inline=False)
 
 
 @cache

@@ -15,165 +15,18 @@ _FRONT = "!\"#$%&'()*+,:;<=>?[]_`{}\u2013\u2014\u00b4"
 _BACK = "!\"#&'()*,:;<>?[]_`{}\u2013\u2014\u00b4"
 _QUOTES = "\"'`,\u00b4\u201a\u201e"
 _TERMINALS = frozenset(
-    chr(int(point, 16))
-    for point in [
-        "21",
-        "2e",
-        "3f",
-        "589",
-        "61d",
-        "61e",
-        "61f",
-        "6d4",
-        "700",
-        "701",
-        "702",
-        "7f9",
-        "837",
-        "839",
-        "83d",
-        "83e",
-        "964",
-        "965",
-        "104a",
-        "104b",
-        "1362",
-        "1367",
-        "1368",
-        "166e",
-        "1735",
-        "1736",
-        "17d4",
-        "17d5",
-        "1803",
-        "1809",
-        "1944",
-        "1945",
-        "1aa8",
-        "1aa9",
-        "1aaa",
-        "1aab",
-        "1b5a",
-        "1b5b",
-        "1b5e",
-        "1b5f",
-        "1b7d",
-        "1b7e",
-        "1c3b",
-        "1c3c",
-        "1c7e",
-        "1c7f",
-        "203c",
-        "203d",
-        "2047",
-        "2048",
-        "2049",
-        "2e2e",
-        "2e3c",
-        "2e53",
-        "2e54",
-        "3002",
-        "a4ff",
-        "a60e",
-        "a60f",
-        "a6f3",
-        "a6f7",
-        "a876",
-        "a877",
-        "a8ce",
-        "a8cf",
-        "a92f",
-        "a9c8",
-        "a9c9",
-        "aa5d",
-        "aa5e",
-        "aa5f",
-        "aaf0",
-        "aaf1",
-        "abeb",
-        "fe52",
-        "fe56",
-        "fe57",
-        "ff01",
-        "ff0e",
-        "ff1f",
-        "ff61",
-        "10a56",
-        "10a57",
-        "10f55",
-        "10f56",
-        "10f57",
-        "10f58",
-        "10f59",
-        "10f86",
-        "10f87",
-        "10f88",
-        "10f89",
-        "11047",
-        "11048",
-        "110be",
-        "110bf",
-        "110c0",
-        "110c1",
-        "11141",
-        "11142",
-        "11143",
-        "111c5",
-        "111c6",
-        "111cd",
-        "111de",
-        "111df",
-        "11238",
-        "11239",
-        "1123b",
-        "1123c",
-        "112a9",
-        "1144b",
-        "1144c",
-        "115c2",
-        "115c3",
-        "115c9",
-        "115ca",
-        "115cb",
-        "115cc",
-        "115cd",
-        "115ce",
-        "115cf",
-        "115d0",
-        "115d1",
-        "115d2",
-        "115d3",
-        "115d4",
-        "115d5",
-        "115d6",
-        "115d7",
-        "11641",
-        "11642",
-        "1173c",
-        "1173d",
-        "1173e",
-        "11944",
-        "11946",
-        "11a42",
-        "11a43",
-        "11a9b",
-        "11a9c",
-        "11c41",
-        "11c42",
-        "11ef7",
-        "11ef8",
-        "11f43",
-        "11f44",
-        "16a6e",
-        "16a6f",
-        "16af5",
-        "16b37",
-        "16b38",
-        "16b44",
-        "16e98",
-        "1bc9f",
-        "1da88",
-    ]
+    "!.?\u0589\u061d\u061e\u061f\u06d4\u0700\u0701\u0702\u07f9\u0837\u0839\u083d\u083e\u0964\u0965\u104a\u104b"
+    "\u1362\u1367\u1368\u166e\u1735\u1736\u17d4\u17d5\u1803\u1809\u1944\u1945\u1aa8\u1aa9\u1aaa\u1aab\u1b5a\u1b5b"
+    "\u1b5e\u1b5f\u1b7d\u1b7e\u1c3b\u1c3c\u1c7e\u1c7f\u203c\u203d\u2047\u2048\u2049\u2e2e\u2e3c\u2e53\u2e54\u3002"
+    "\ua4ff\ua60e\ua60f\ua6f3\ua6f7\ua876\ua877\ua8ce\ua8cf\ua92f\ua9c8\ua9c9\uaa5d\uaa5e\uaa5f\uaaf0\uaaf1\uabeb"
+    "\ufe52\ufe56\ufe57\uff01\uff0e\uff1f\uff61\U00010a56\U00010a57\U00010f55\U00010f56\U00010f57\U00010f58"
+    "\U00010f59\U00010f86\U00010f87\U00010f88\U00010f89\U00011047\U00011048\U000110be\U000110bf\U000110c0"
+    "\U000110c1\U00011141\U00011142\U00011143\U000111c5\U000111c6\U000111cd\U000111de\U000111df\U00011238"
+    "\U00011239\U0001123b\U0001123c\U000112a9\U0001144b\U0001144c\U000115c2\U000115c3\U000115c9\U000115ca"
+    "\U000115cb\U000115cc\U000115cd\U000115ce\U000115cf\U000115d0\U000115d1\U000115d2\U000115d3\U000115d4"
+    "\U000115d5\U000115d6\U000115d7\U00011641\U00011642\U0001173c\U0001173d\U0001173e\U00011944\U00011946"
+    "\U00011a42\U00011a43\U00011a9b\U00011a9c\U00011c41\U00011c42\U00011ef7\U00011ef8\U00011f43\U00011f44"
+    "\U00016a6e\U00016a6f\U00016af5\U00016b37\U00016b38\U00016b44\U00016e98\U0001bc9f\U0001da88"
 )
 _STOPS = ("the", "be", "to", "of", "and", "that", "have", "with")
 _SUFFIX = re.compile(r"['\u2019](?:[sS])\Z|(?<=.)['\u2019](?:ll|re|ve|d|m)\Z", re.DOTALL)
@@ -239,19 +92,15 @@ def _words_of_piece(piece: str) -> list[str]:
 
 def _size_at_back(piece: str) -> int:
     dots = len(piece) - len(piece.rstrip("."))
-    if dots > 1:
-        return dots
-    if dots == 1:
-        return int(_stop_is_cut(piece[:-1]))
+    if dots:
+        return dots if dots > 1 else int(_stop_is_cut(piece[:-1]))
     if _back(piece[-1]):
         return 1
     if len(piece) > 1 and piece[-1] in "$%+":
         return int(_digit(piece[-2]))
-    if found := _SUFFIX.search(piece):
-        return len(found.group())
-    if _NEGATION.search(piece) and len(piece) > 3 and piece[-4].isalpha():
-        return 3
-    return 0
+    found = _SUFFIX.search(piece)
+    negated = _NEGATION.search(piece) and len(piece) > 3 and piece[-4].isalpha()
+    return len(found.group()) if found else 3 * int(bool(negated))
 
 
 def _stop_is_cut(before: str) -> bool:
@@ -269,7 +118,7 @@ def is_address(piece: str) -> bool:
     """Tell whether a piece is a web or mail address."""
     rest = piece.split("://", 1)[1] if "://" in piece else piece
     candidates = [rest]
-    if ("@" in rest and not rest.startswith("@")) or rest.count("@") > 1:
+    if "@" in rest[1:]:
         candidates.append(rest.rsplit("@", 1)[1])
     return any(_is_host(candidate) for candidate in candidates)
 
@@ -311,16 +160,18 @@ def _size_inside(piece: str, place: int) -> int:
     left, right = piece[place - 1 : place], rest[size : size + 1]
     if not left or not right:
         return 0
-    letters = left.isalpha() and right.isalpha()
+    return size * int(_parts(mark, size, left, right))
+
+
+def _parts(mark: str, size: int, left: str, right: str) -> bool:
+    """Tell whether a sign stands between two words."""
     if mark in "+-*^" and size == 1 and _digit(left) and (_digit(right) or right == "-"):
-        return 1
+        return True
     if mark == ".":
-        return int((_not_upper(left) or _quote(left)) and (_not_lower(right) or _quote(right)))
+        return (_not_upper(left) or _quote(left)) and (_not_lower(right) or _quote(right))
     if mark == ",":
-        return int(letters)
-    if mark in "-\u2013\u2014~:<>=/":
-        return size * int((left.isalpha() or _digit(left)) and right.isalpha())
-    return 0
+        return left.isalpha() and right.isalpha()
+    return mark in "-\u2013\u2014~:<>=/" and (left.isalpha() or _digit(left)) and right.isalpha()
 
 
 def sentences_of(line: str) -> int:

@@ -101,7 +101,7 @@ SHARDS = TableSpec(
             _f(
                 "filters",
                 pa.list_(pa.struct([_f("rule", _STRING, "rule"), _f("documents", _COUNT, "documents rejected")])),
-                "documents that each quality rule would reject, sorted by rule",
+                "documents that each quality rule, and any rule of each set, would reject; sorted by rule",
                 null=True,
             ),
         ]

@@ -170,9 +170,10 @@ class Filters:
         ]  # fmt: skip
 
     def shard_columns(self, partial: Partial) -> dict[str, object]:
-        """Fill filter_reject_rate, of any rule, and filters: the documents that each rule rejects."""
+        """Fill filter_reject_rate, of any rule, and filters: the documents that each rule and each set rejects."""
         documents = sum(partial["totals"]["documents"].to_pylist())
-        counts: dict[str, int] = {rule.name: 0 for rule in self.rules()} | {_ANY: 0}
+        rules = self.rules()
+        counts: dict[str, int] = {rule.name: 0 for rule in rules} | dict.fromkeys(self.sets, 0) | {_ANY: 0}
         for row in partial["filters"].to_pylist():
             if row["rule"] in counts:
                 counts[row["rule"]] += row["documents"]

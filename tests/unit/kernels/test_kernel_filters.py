@@ -19,19 +19,23 @@ from dataaudit.kernels.filter_counts import COUNTS
 LIMITS = {"short_line_chars": 30, "least_words": 5, "most_word_chars": 1000}
 SMALL = {"short_line_chars": 3, "least_words": 2, "most_word_chars": 4}
 PIECES = [
-    "the", "of", "and", "be", "word", "Word", "WORD", "don't", "don\u2019t", "it's", "IT'S", "we'll", "cat's", "n't", "xn't", "'s",
-    "s'", "'tis", "rock'n't", "e.g.", "i.e", "U.S.", "U.S", "USA.", "a.b", "a.B", "3.14", "3.", "10%", "10$", "$10", "+1",
-    "1+1", "1-2", "2--", "well-known", "a--b", "a---b", "a----b", "a\u2014b", "a\u2014\u2014b", "a\u2013b", "x/y", "x=y",
-    "1:a", "a,b", "1,2", "...", "..", ".", "a...", "...a", "a...b", "\u2026", "a\u2026b", "http://a.bc/d-e", "a@b.cd", "@b.cd",
-    "a@@b.cd", "www.x.org:80", "www.x.org:8", "x.Org", "a.bc?d", "a..bc", "foo.[1]", "foo![2][]", "foo?[edit]", "foo.[citation", "needed]",
-    "[citation", "[1]", "[]", "]", "\u4e2d\u6587", "\u4e2d\u6587\u3002", "\u4e2d.", "\u0416\u0416.", "\u00e9t\u00e9.", "e\u0301",
-    "\U0001f600", "a\U0001f600b", "\u20ac5", "5\u20ac", "m\u00b2.", "\u00ab", "\u00bb.", "\u2022", "-", "--", "#", "##", "{", "}", "\x00", "a\x00b", "\x7f",
-    "lorem", "ipsum", "Lorem", "IPSUM.", "JavaScript", "xjavascripty", "javascrip", "terms", "of", "use", "uses", "cookies", "cookie",
-    "policy", "privacy", "Privacy", "Policy!", "cookies'", "\u212aookie", "\u0130", "\u00df", "\u01c5", "\u2167", "\u0300", "\ufeff",
-    "\U000e0001", "\U0010fffd", "\u00b4", "`x`", "''", "'\u2019s", "a\u2019s.", ")).", "a).", "a%.", "-.", '"Hi".', "(a", "<b>", "_x_", "a_b", "*", "a*b", "1*2", "1*-2",
+    "the", "of", "and", "be", "word", "Word", "WORD", "don't", "don\u2019t", "it's", "IT'S", "we'll", "cat's", "n't",
+    "xn't", "'s", "s'", "'tis", "rock'n't", "e.g.", "i.e", "U.S.", "U.S", "USA.", "a.b", "a.B", "3.14", "3.", "10%",
+    "10$", "$10", "+1", "1+1", "1-2", "2--", "well-known", "a--b", "a---b", "a----b", "a\u2014b", "a\u2014\u2014b",
+    "a\u2013b", "x/y", "x=y", "1:a", "a,b", "1,2", "...", "..", ".", "a...", "...a", "a...b", "\u2026", "a\u2026b",
+    "http://a.bc/d-e", "a@b.cd", "@b.cd", "a@@b.cd", "www.x.org:80", "www.x.org:8", "x.Org", "a.bc?d", "a..bc",
+    "foo.[1]", "foo![2][]", "foo?[edit]", "foo.[citation", "needed]", "[citation", "[1]", "[]", "]", "\u4e2d\u6587",
+    "\u4e2d\u6587\u3002", "\u4e2d.", "\u0416\u0416.", "\xe9t\xe9.", "e\u0301", "\U0001f600", "a\U0001f600b",
+    "\u20ac5", "5\u20ac", "m\xb2.", "\xab", "\xbb.", "\u2022", "-", "--", "#", "##", "{", "}", "\x00", "a\x00b",
+    "\x7f", "lorem", "ipsum", "Lorem", "IPSUM.", "JavaScript", "xjavascripty", "javascrip", "terms", "of", "use",
+    "uses", "cookies", "cookie", "policy", "privacy", "Privacy", "Policy!", "cookies'", "\u212aookie", "\u0130",
+    "\xdf", "\u01c5", "\u2167", "\u0300", "\ufeff", "\U000e0001", "\U0010fffd", "\xb4", "`x`", "''", "'\u2019s",
+    "a\u2019s.", ")).", "a).", "a%.", "-.", '"Hi".', "(a", "<b>", "_x_", "a_b", "*", "a*b", "1*2", "1*-2",
 ]  # fmt: skip
-SPACES = [" ", " ", " ", " ", "  ", "\n", "\n", "\n\n", "\n \n", "\r\n", "\r\n\r\n", "\r", "\t", "\u00a0", "\u3000", "\u2028", "\u2029",
-          "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x1f", "", ""]  # fmt: skip
+SPACES = [
+    *[" "] * 4, "  ", "\n", "\n", "\n\n", "\n \n", "\r\n", "\r\n\r\n", "\r", "\t", "\u00a0", "\u3000", "\u2028",
+    "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x1f", "", "",
+]  # fmt: skip
 LINES = st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(SPACES)), max_size=12).map(
     lambda pairs: "".join(piece + space for piece, space in pairs)
 )

@@ -132,7 +132,7 @@ class TestConfigPage:
             for row in rows(page("docs/config.md").partition("## Stages")[2])
         ]
         known = [
-            (kind.name, field.name, str(getattr(kind(), field.name)))
+            (kind.name, field.name, str(getattr(kind(), field.name)).translate({40: "[", 41: "]", 39: None}))
             for kind in STAGES
             for field in dataclasses.fields(kind)
         ]
@@ -273,6 +273,8 @@ class TestMetricsPage:
             "": "all", "split": "split", "source": "source", "split source": "split and source", "rule": "rule",
             "language": "language", "split language": "split and language", "source language": "source and language",
             "split source language": "split and source and language",
+            "split rule": "split and rule", "source rule": "source and rule",
+            "split source rule": "split and source and rule",
         }  # fmt: skip
         made: dict[tuple[str, str], tuple[set[str], set[str], set[str]]] = {}
         for record in built.metrics():
