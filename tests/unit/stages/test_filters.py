@@ -98,7 +98,7 @@ def test_rates_are_rejected_documents_over_all_documents():
     assert not any(rule and rule.startswith("fineweb") for _, rule in rate)
     columns = stage.shard_columns(partial)
     assert {"rule": "c4.curly_bracket", "documents": 1} in columns["filters"]
-    assert {"rule": "c4", "documents": 1} in columns["filters"]
+    assert {"rule": "c4", "documents": 3} in columns["filters"]
     assert [row["rule"] for row in columns["filters"]] == sorted([*stage.sets, *(rule.name for rule in stage.rules())])
 
 
