@@ -45,6 +45,8 @@ SPECIAL = 8192
 
 MARK = 16384
 """The hash sign, the curly bracket, the full stop and the ellipsis, which are counted."""
+JAY = 32768
+"""The letter j: rare, and in every word that holds ``javascript``."""
 
 NUM_CLASSIFIED = 0x34000
 """Code points from here on have no class in any version of Unicode so far (private use, tags, unassigned)."""
@@ -108,6 +110,7 @@ def character_classes() -> np.ndarray:
         (_BREAKS, BREAK),
         (_ASCII_INNER, SPECIAL),
         ("#{.\u2026", MARK),
+        ("jJ", JAY),
     ):
         for character in characters:
             classes[ord(character)] |= bits

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dataaudit.kernels.characters import BACK, BREAK, MARK, SPACE, SPECIAL, character_classes, read_character
+from dataaudit.kernels.characters import BACK, BREAK, JAY, MARK, SPACE, SPECIAL, character_classes, read_character
 from dataaudit.kernels.filter_counts import (
     BREAK_CHARS,
     BREAKS,
@@ -46,6 +46,7 @@ _SIGNATURE = (
     f"void({READ_BYTES}, {READ_OFFSETS}, Array(uint16, 1, 'C', readonly=True), {READ_OFFSETS}, uint64[::1],"
     " int32[::1], int32[::1], int32[::1], int64[::1], uint64[::1], int64[:, ::1])"
 )
+_OF, _PO, _CO, _IP = (int.from_bytes(pair, "big") for pair in (b"of", b"po", b"co", b"ip"))
 LIMIT = 2**31 - 16
 """Bytes that a document may have: positions within it are kept in 32 bits."""
 
@@ -118,7 +119,7 @@ def _scan(
             kind, width, point = read_character(data, pos, classes)
             if not kind & SPACE:
                 begin = pos
-                pos, size, piece = _read_piece(data, begin, end, classes, words, ends, state)
+                pos, size, piece, either = _read_piece(data, begin, end, classes, words, ends, state)
                 digest = (digest ^ piece) * PRIME
                 chars += size
                 longest = max(longest, size)
@@ -126,7 +127,7 @@ def _scan(
                 if first < 0:
                     first = begin
                 last = pos
-                found |= _phrases(data, start, begin, pos, end, state)
+                found |= _phrases(data, start, begin, pos, end, either, state)
             elif kind & BREAK:
                 gap, stop = 1, pos
                 if data[pos] == 13 and pos + 1 < end and data[pos + 1] == 10:
@@ -156,8 +157,8 @@ def _scan(
 def _read_piece(
     data: np.ndarray, begin: Integer, end: Integer, classes: np.ndarray, words: np.ndarray, ends: np.ndarray,
     state: np.ndarray,
-) -> tuple[Integer, Integer, np.uint64]:  # fmt: skip
-    """Count the words of the piece that begins here; return its end, its characters and its digest."""
+) -> tuple[Integer, Integer, np.uint64, Integer]:  # fmt: skip
+    """Count the words of the piece that begins here; return its end, characters, digest and classes."""
     digest, chars, either = SEED, 0, 0
     head, head_digest, head_either = -1, SEED, 0
     pos = begin
@@ -184,7 +185,7 @@ def _read_piece(
         split_piece(data, begin, pos, classes, words, ends, state)
         if data[pos - 1] == 93:
             _close_before_citation(data, begin, head, pos, state)
-    return pos, chars, digest
+    return pos, chars, digest, either
 
 
 @helper
@@ -231,31 +232,42 @@ def _close_before_citation(data: np.ndarray, begin: Integer, head: Integer, stop
 
 @helper
 def _phrases(
+    data: np.ndarray, start: Integer, begin: Integer, stop: Integer, end: Integer, either: Integer, state: np.ndarray
+) -> Integer:
+    """Look for C4's phrases around a piece, in ASCII without regard to case; return ``JAVASCRIPT`` and ``POLICY``.
+
+    Each phrase of several words is looked for from one of its words, and only where the first two letters fit: one
+    test that nearly always fails.
+    """
+    found = 0
+    if either & JAY and stop - begin >= 10 and _holds_javascript(data, begin, stop):
+        found = JAVASCRIPT
+    if stop - begin > 1:
+        pair = (np.int64(data[begin]) | 32) << 8 | np.int64(data[begin + 1]) | 32
+        if (pair == _OF) | (pair == _PO) | (pair == _CO) | (pair == _IP):
+            found |= _long_phrases(data, start, begin, stop, end, state)
+    return found
+
+
+@cold
+def _long_phrases(
     data: np.ndarray, start: Integer, begin: Integer, stop: Integer, end: Integer, state: np.ndarray
 ) -> Integer:
-    """Look for C4's phrases around a piece, in ASCII without regard to case; return ``JAVASCRIPT`` and ``POLICY``."""
-    found = 0
-    if stop - begin >= 10 and _holds_javascript(data, begin, stop):
-        found = JAVASCRIPT
-    first = data[begin] | 32
-    if first == 111:
-        if stop - begin == 2 and _matches(data, begin - 6, start, end, b"terms of use"):
-            found |= POLICY
-    elif first == 112:
-        if _matches(data, begin - 8, start, end, b"privacy policy") or _matches(
-            data, begin - 7, start, end, b"cookie policy"
-        ):
-            found |= POLICY
-    elif first == 99:
-        if (
-            _matches(data, begin - 5, start, end, b"uses cookies")
-            or _matches(data, begin - 7, start, end, b"use of cookies")
-            or _matches(data, begin - 4, start, end, b"use cookies")
-        ):
-            found |= POLICY
-    elif first == 105 and _matches(data, begin - 6, start, end, b"lorem ipsum"):
+    """Compare what stands around ``of``, ``policy``, ``cookies`` and ``ipsum``."""
+    if _matches(data, begin - 6, start, end, b"lorem ipsum"):
         state[LOREM_IPSUM] += 1
-    return found
+        return 0
+    if (stop - begin == 2 and _matches(data, begin - 6, start, end, b"terms of use")) or (
+        _matches(data, begin - 8, start, end, b"privacy policy")
+        or _matches(data, begin - 7, start, end, b"cookie policy")
+    ):
+        return POLICY
+    cookies = (
+        _matches(data, begin - 5, start, end, b"uses cookies")
+        or _matches(data, begin - 7, start, end, b"use of cookies")
+        or _matches(data, begin - 4, start, end, b"use cookies")
+    )
+    return POLICY if cookies else 0
 
 
 @cold
