@@ -27,6 +27,7 @@ from dataaudit.engine.job import (
     BuildResult,
     Gathered,
     Job,
+    prepare_kernels,
     prepare_languages,
     prepare_tokenizer,
     state_folder,
@@ -84,6 +85,7 @@ def build(
     tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress)
     parents, reference = load_reference(config.reference, base, stages, tokenizer, progress)
     languages = prepare_languages(config, base, state, stages)
+    prepare_kernels(progress)
     with open_cluster(options.cluster, state) as cluster:
         plural = "s" if cluster.num_workers != 1 else ""
         dashboard = f", dashboard {cluster.dashboard}" if cluster.dashboard else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.errors import ConfigError, ExitCode
+from dataaudit.kernels.ready import are_compiled, compile_all
 from dataaudit.stages.base import Stage
 from dataaudit.stages.reference import Reference
 
@@ -134,6 +136,15 @@ def prepare_languages(config: AuditConfig, base: Path, state: Path, stages: Sequ
     if not any(stage.needs_languages for stage in stages):
         return None
     return resolve_languages(config.language, base_dir=base, cache_dir=state / "detectors")
+
+
+def prepare_kernels(progress: Progress) -> None:
+    """Compile the kernels here when this machine has not done so before; workers then load them."""
+    if are_compiled():
+        return
+    progress.note("kernels: compiling, once for this machine and version; some 15 seconds")
+    with contextlib.suppress(OSError):  # a full disk: workers compile for themselves
+        compile_all()
 
 
 def user_cache() -> Path | None:

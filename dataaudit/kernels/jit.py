@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -119,22 +120,20 @@ def cold(function: Callable[P, R]) -> Kernel[P, R]:
 @cache
 def cache_folder() -> Path | None:
     """Return the folder of the machine code, created; None when no place can be written."""
-    version = _version()
+    named = _version()
     user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     places = [
         os.environ.get("NUMBA_CACHE_DIR"),
         os.path.join(user, "dataaudit", "numba"),
         os.path.join(tempfile.gettempdir(), f"dataaudit-numba-{os.getuid()}"),
     ]
-    folders = (Path(os.path.expanduser(place)) / version for place in places if place)
+    folders = (Path(os.path.expanduser(place)) / named for place in places if place)
     return next((folder for folder in folders if _is_ours(folder)), None)
 
 
 def _version() -> str:
     """Name the cache by everything that numba does not look at: the files of this folder, and numba's version."""
-    from numba import __version__ as numba_version
-
-    digest = sha256(f"numba {numba_version}".encode())
+    digest = sha256(f"numba {version('numba')}".encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]

@@ -1,0 +1,38 @@
+"""Kernels compiled before workers need them: once for a machine, so that not each worker does it, unseen."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+from dataaudit.kernels.jit import Kernel, cache_folder
+
+_MARKER = "compiled"
+
+
+def all_kernels() -> tuple[Kernel[Any, Any], ...]:
+    """Return every kernel that a build calls."""
+    from dataaudit.kernels import codepoints, filters, normal, runs, windows
+
+    return (
+        codepoints._search,  # noqa: SLF001 - the kernels of this package
+        filters._count_documents,  # noqa: SLF001
+        normal._collapse,  # noqa: SLF001
+        runs._mark_runs,  # noqa: SLF001
+        windows._gather,  # noqa: SLF001
+    )
+
+
+def are_compiled() -> bool:
+    """Tell, without loading anything, whether their code is kept on this machine; also when it cannot be kept."""
+    folder = cache_folder()
+    return folder is None or (folder / f"{_MARKER}-{platform.node()}").exists()
+
+
+def compile_all() -> None:
+    """Compile every kernel and keep the code; some 15 seconds the first time."""
+    for kernel in all_kernels():
+        kernel.load()
+    folder = cache_folder()
+    if folder is not None:
+        (folder / f"{_MARKER}-{platform.node()}").touch()
