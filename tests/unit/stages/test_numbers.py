@@ -142,5 +142,5 @@ def test_wrong_stage_choices_are_named(chosen, message):
 def test_stages_can_be_left_out_and_parametrised():
     """`false` leaves a stage out, a mapping sets its parameters, the order stays."""
     stages = make_stages({"exact_dup": False, "lengths": {"max_distinct": 500}})
-    assert [stage.name for stage in stages] == ["volume", "lengths"]
+    assert [stage.name for stage in stages] == ["volume", "lengths", "filters"]
     assert stages[1].max_distinct == 500
