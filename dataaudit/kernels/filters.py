@@ -1,9 +1,9 @@
 """Counts what the quality rules look at: one pass over the bytes of each document, then its repeated n-grams.
 
-Scratch memory belongs to a call and is bounded by its longest document of ``n`` bytes: at most 20 bytes for each word,
-line and paragraph (8 for a digest, 4 each for characters, number and times), which together are at most n + 4, and a
-table of at most 32 MiB. Only what is used is touched. A document of 64 MiB of English takes about 0.3 GB, one
-of single characters 1.3 GB.
+Scratch memory belongs to a call and is bounded by its longest document of ``n`` bytes: at most 24 bytes for each word,
+line and paragraph (8 for a digest, 4 each for characters, number, times and place), which together are at most n + 4,
+and tables of at most 34 MiB. Only what is used is touched. A document of 64 MiB of English takes about 0.4 GB, one of
+nothing but signs 1.4 GB.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataaudit.kernels.filter_counts import (
     STOP_WORDS,
 )
 from dataaudit.kernels.filter_digests import PRIME, SEED, add_word
-from dataaudit.kernels.filter_grams import count_grams
+from dataaudit.kernels.filter_grams import MARKS, count_grams
 from dataaudit.kernels.filter_lines import (
     JAVASCRIPT,
     POLICY,
@@ -44,7 +44,7 @@ from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compi
 
 _SIGNATURE = (
     f"void({READ_BYTES}, {READ_OFFSETS}, Array(uint16, 1, 'C', readonly=True), {READ_OFFSETS}, uint64[::1],"
-    " int32[::1], int32[::1], int32[::1], int64[::1], uint64[::1], int64[:, ::1])"
+    " int32[::1], int32[::1], int32[::1], int32[::1], uint64[::1], int64[::1], uint64[::1], int64[:, ::1])"
 )
 _OF, _PO, _CO, _IP = (int.from_bytes(pair, "big") for pair in (b"of", b"po", b"co", b"ip"))
 LIMIT = 2**31 - 16
@@ -73,18 +73,19 @@ def count_for_filters(
     counts = np.zeros((len(offsets) - 1, NUM_COUNTS), dtype=np.int64)
     limits = np.array([short_line_chars, least_words, most_word_chars], dtype=np.int64)
     words = np.empty(room, dtype=np.uint64)
-    ends, numbers, times = (np.empty(room, dtype=np.int32) for _ in range(3))
+    ends, numbers, times, places = (np.empty(room, dtype=np.int32) for _ in range(4))
+    marks = np.empty(MARKS, dtype=np.uint64)
     state = np.empty(NUM_STATE, dtype=np.int64)
     classes, slots = character_classes(), table_for(room)
-    _count_documents(data, offsets, classes, limits, words, ends, numbers, times, state, slots, counts)
+    _count_documents(data, offsets, classes, limits, words, ends, numbers, times, places, marks, state, slots, counts)
     return counts
 
 
 @compiled(_SIGNATURE)
 def _count_documents(
     data: np.ndarray, offsets: np.ndarray, classes: np.ndarray, limits: np.ndarray, words: np.ndarray,
-    ends: np.ndarray, numbers: np.ndarray, times: np.ndarray, state: np.ndarray, slots: np.ndarray,
-    counts: np.ndarray,
+    ends: np.ndarray, numbers: np.ndarray, times: np.ndarray, places: np.ndarray, marks: np.ndarray,
+    state: np.ndarray, slots: np.ndarray, counts: np.ndarray,
 ) -> None:  # fmt: skip
     """Fill ``counts``; the rest is scratch."""
     fresh = np.uint64(1)
@@ -94,7 +95,7 @@ def _count_documents(
         ends[0] = 0
         _scan(data, offsets[document], offsets[document + 1], classes, limits, words, ends, state)
         fresh = count_repeats(words, ends, state, slots, fresh)
-        fresh = count_grams(words, ends, numbers, times, state, slots, fresh)
+        fresh = count_grams(words, ends, numbers, times, places, marks, state, slots, fresh)
         bits = state[STOP_BITS]
         while bits:
             state[STOP_WORDS] += bits & 1
