@@ -120,6 +120,10 @@ class Reader(_Strict):
         default=0.001, ge=0, le=1, description="Share of bad records above which a shard is quarantined."
     )
     follow_symlinks: bool = Field(default=False, description="Read links that leave the root folder.")
+    timeout_seconds: float = Field(
+        default=30.0, gt=0, allow_inf_nan=False, description="Silence of a remote store after which a request failed."
+    )
+    retries: int = Field(default=3, ge=0, le=20, description="Further tries of a failed request to a remote store.")
 
 
 def _stage_choice(value: object) -> object:
@@ -141,6 +145,9 @@ class AuditConfig(_Strict):
     dataset: Dataset = Dataset()
     splits: dict[Annotated[str, Field(pattern=NAME_PATTERN)], Split] = Field(
         min_length=1, description="Splits by name."
+    )
+    root: str | None = Field(
+        default=None, min_length=1, description="Folder or address that the paths of splits start from."
     )
     tokenizer: str | None = Field(
         default=None,
@@ -165,12 +172,12 @@ class AuditConfig(_Strict):
         Splits appear by name only with what was resolved for them; their shards are in the manifest's
         table, so neither globs nor their order can change an identity.
         """
-        dumped = self.model_dump(mode="json", by_alias=True, exclude={"dataset", "tokenizer", "reference"})
+        dumped = self.model_dump(mode="json", by_alias=True, exclude={"dataset", "tokenizer", "reference", "root"})
         for split in dumped["splits"].values():
             del split["paths"]
             if split["source"] is not None:
                 split["source"] = {name: value for name, value in split["source"].items() if value is not None}
-        for key in ("batch_bytes", "part_bytes"):  # how the work is cut, which no number depends on
+        for key in ("batch_bytes", "part_bytes", "timeout_seconds", "retries"):  # no number depends on these
             del dumped["reader"][key]
         for key in ("stages", "upstream_filters", "mixture", "seed"):  # carried by sections of their own
             del dumped[key]

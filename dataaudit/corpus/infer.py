@@ -13,11 +13,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from dataaudit.config import SourceRule, Split
+from dataaudit.corpus.address import Access, RemotePath, name_of
 from dataaudit.corpus.loss import ShardUnreadable
 from dataaudit.corpus.readers.columns import is_text
 from dataaudit.corpus.readers.jsonl import peek_records
 from dataaudit.corpus.readers.parquet import open_file
-from dataaudit.corpus.shards import Compression, Format, Shard, expand
+from dataaudit.corpus.shards import Compression, Format, Shard, expand, remote_lister, scheme_of_path
 from dataaudit.corpus.uri import encode_path
 from dataaudit.errors import ConfigError
 
@@ -49,15 +50,20 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
         ConfigError: A path matches nothing.
     """
     files: list[str] = []
+    remote = remote_lister(Access())
     for given in paths:
-        listed, ignored = expand(given, cwd, where="paths")
+        listed, ignored = expand(given, cwd, where="paths", remote=remote)
         files += listed
         if left_out is not None:
             left_out += ignored
-    top = os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in files]) if files else ""
+    here = os.path.abspath(cwd)
     found: dict[str, list[str]] = {}
-    for path in files:
-        found.setdefault(_split_of(path, os.path.abspath(cwd), top), []).append(path)
+    for kind in dict.fromkeys(map(scheme_of_path, files)):
+        own = {path: f"/{name_of(path)}" if kind else path for path in files if scheme_of_path(path) == kind}
+        top = os.path.commonpath([os.path.dirname(name.rstrip("/")) for name in own.values()])
+        for path in files:
+            if path in own and scheme_of_path(path) == kind:
+                found.setdefault(_split_of(own[path], here, top), []).append(path)
     return {
         name: Split(paths=tuple(map(_as_text, listed)), held_out=name != "train")
         for name, listed in sorted(found.items())
@@ -70,7 +76,12 @@ def is_held_out_name(split: str) -> bool:
 
 
 def _as_text(path: str) -> str:
-    """Return a path in a form that is Unicode: a config cannot hold a name that is none, but its address."""
+    """Return a path in a form that is Unicode: a config cannot hold a name that is none, but its address.
+
+    That of a remote file is the one that opens it.
+    """
+    if isinstance(path, RemotePath):
+        return path.full
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 _GLOB = frozenset("*?[")
-_NOT_DATA = frozenset({".md", ".rst", ".html", ".yaml", ".yml", ".toml", ".crc", ".lock", ".sha256", ".log"})
+NOT_DATA = frozenset({".md", ".rst", ".html", ".yaml", ".yml", ".toml", ".crc", ".lock", ".sha256", ".log"})
 
 
 def has_glob(pattern: str) -> bool:
@@ -109,7 +109,7 @@ class Lister:
             elif is_folder:
                 if self._enters(entry, above):
                     yield from self._data_files(entry.path, above)
-            elif os.path.splitext(entry.name)[1].lower() in _NOT_DATA:
+            elif os.path.splitext(entry.name)[1].lower() in NOT_DATA:
                 self.left_out.append(entry.path)
             else:
                 yield entry.path

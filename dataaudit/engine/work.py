@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.files import open_binary
 from dataaudit.corpus.infer import peek
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.normal import row_digests, text_digests
@@ -39,6 +40,7 @@ from dataaudit.engine.units import (
     ScanSettings,
     ScanUnit,
 )
+from dataaudit.errors import ConfigError
 from dataaudit.link.exact import link_exact
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
 from dataaudit.stages.base import Stage, merge
@@ -109,10 +111,10 @@ def _at(unit: ScanUnit, path: str, stat: FileStat) -> ScanUnit:
     return replace(unit, request=replace(unit.request, path=path), stat=stat, twins=())
 
 
-def hash_file(path: Path) -> str:
+def hash_file(path: str) -> str:
     """Return the sha256 of a file's bytes, hex."""
     state = hashlib.sha256()
-    with path.open("rb", buffering=0) as handle:
+    with open_binary(path) as handle:
         while block := handle.read(_HASH_BLOCK):
             state.update(block)
     return state.hexdigest()
@@ -121,7 +123,7 @@ def hash_file(path: Path) -> str:
 def _as_value(function: Callable[[], Outcome]) -> Outcome:
     try:
         return function()
-    except StateFolderError as error:
+    except (StateFolderError, ConfigError) as error:  # of the second kind: a worker that lacks a library
         return Outcome(fault=(error.message, error.hint))
     except ShardUnreadable as error:
         return Outcome(reason=error.reason, place=error.place)
@@ -148,7 +150,7 @@ def _probe(unit: ProbeUnit) -> Outcome:
     stat = stat_file(unit.path)
     for _ in range(_HASHINGS):
         hashed_ns = time.time_ns()
-        sha256 = hash_file(Path(unit.path))
+        sha256 = hash_file(unit.path)
         before, stat = stat, stat_file(unit.path)
         if stat == before:
             break
@@ -207,7 +209,7 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
             collected.add(_complete(raw, encoder))
     except ShardUnreadable as error:
         unreadable = error
-    if stat_file(unit.request.path) != unit.stat and hash_file(Path(unit.request.path)) != unit.sha256:
+    if stat_file(unit.request.path) != unit.stat and hash_file(unit.request.path) != unit.sha256:
         raise ShardUnreadable(Reason.CHANGED)  # a new time stamp alone is no change
     store = PartialStore(settings.state)
     if unreadable is None:

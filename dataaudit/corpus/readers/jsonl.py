@@ -50,6 +50,8 @@ def read_part(
     row = -1
     try:
         with ByteStream(path, compression) as stream:
+            if compression == "none":
+                stream.read_until(part.stop)
             lines = _lines(stream, part if compression == "none" else None, fields.max_record_bytes)
             for line, length in lines:
                 if line is not None and not line.strip(_BLANK):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.files import arrow_source
+from dataaudit.corpus.files import arrow_buffer_bytes, arrow_source
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.columns import Rows, cut_rows, documents, flat_column, join_rows, locate
 from dataaudit.corpus.readers.part import Part, PartStats
@@ -69,8 +69,9 @@ def open_file(path: str) -> pq.ParquetFile:
     """
     with _damage(Reason.NOT_PARQUET, ""):
         return pq.ParquetFile(
-            arrow_source(path), page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES
-        )
+            arrow_source(path), page_checksum_verification=True, pre_buffer=False,
+            buffer_size=arrow_buffer_bytes(path, _BUFFER_BYTES),
+        )  # fmt: skip
 
 
 @contextmanager

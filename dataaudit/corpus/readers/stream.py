@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import os
 import sys
 import zlib
 from types import TracebackType
 from typing import Any, Self
 
-from dataaudit.corpus.files import open_binary
+from dataaudit.corpus.files import open_binary, read_until, stored_bytes
 from dataaudit.corpus.loss import Reason, ShardUnreadable
 from dataaudit.corpus.shards import Compression
 
@@ -42,7 +41,7 @@ class ByteStream:
         buffering = 0 if compression == "none" else _STORED_BLOCK_BYTES
         self._plain: Any = open_binary(path, buffer_bytes=buffering)
         self._compression = compression
-        self._stored = os.fstat(self._plain.fileno()).st_size
+        self._stored = stored_bytes(self._plain)
         self._decoded = 0
         self._stream: Any = self._plain
         if compression == "gzip":
@@ -63,6 +62,10 @@ class ByteStream:
     def seek(self, position: int) -> None:
         """Go to a byte of a plain file."""
         self._plain.seek(position)
+
+    def read_until(self, stop: int) -> None:
+        """Say that a plain file is read to about this byte."""
+        read_until(self._plain, stop)
 
     def read(self, num_bytes: int) -> bytes:
         """Return up to so many bytes; none at the end."""

@@ -268,8 +268,8 @@ def test_a_folder_that_cannot_be_listed_is_a_loss_with_a_name(tree, monkeypatch)
 
 def test_the_root_of_a_config_is_its_folder_when_that_holds_everything(tree):
     """URIs are relative to the config's folder, or to the deepest folder of all files when one lies outside."""
-    assert found(tree, "data/sub").root == tree
-    assert found(tree / "data" / "sub", "../a.jsonl", "c.jsonl").root == tree / "data"
+    assert found(tree, "data/sub").roots == {"train": str(tree)}
+    assert found(tree / "data" / "sub", "../a.jsonl", "c.jsonl").roots == {"train": str(tree / "data")}
     assert uris(tree / "data" / "sub", "../a.jsonl", "c.jsonl") == ["a.jsonl", "sub/c.jsonl"]
 
 
