@@ -14,8 +14,10 @@ from urllib.parse import quote
 
 from dataaudit.config import SourceRule, Split
 from dataaudit.corpus.address import Access, RemotePath, name_of
+from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.loss import ShardUnreadable
 from dataaudit.corpus.readers.columns import is_text
+from dataaudit.corpus.readers.hub_rows import peek_rows
 from dataaudit.corpus.readers.jsonl import peek_records
 from dataaudit.corpus.readers.parquet import open_file
 from dataaudit.corpus.shards import Compression, Format, Shard, expand, remote_lister, scheme_of_path
@@ -107,6 +109,8 @@ def peek_columns(path: str, format_: Format, compression: Compression) -> dict[s
         ShardUnreadable: The shard cannot be read.
         LookupError: It holds no record.
     """
+    if isinstance(path, RowsPath):
+        return peek_rows(path)
     if format_ == "parquet":
         with open_file(path) as file:
             return {field.name: is_text(field.type) for field in file.schema_arrow}

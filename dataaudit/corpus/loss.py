@@ -44,6 +44,8 @@ class Reason(StrEnum):
     """The file has no readable Parquet footer."""
     CORRUPT_PARQUET = "corrupt_parquet"
     """A page or row group of a Parquet file cannot be decoded."""
+    DATASET = "unreadable_dataset"
+    """Rows of a streamed dataset cannot be decoded."""
     TEXT_COLUMN = "text_column_missing"
     """The shard has no column of the configured name."""
     SOURCE_COLUMN = "source_column_missing"

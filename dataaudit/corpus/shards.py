@@ -23,13 +23,14 @@ from dataaudit.corpus.address import (
     scheme_of,
     shown_folder,
 )
+from dataaudit.corpus.hub_dataset import RowsPath, find_rows, root_of, uri_of
 from dataaudit.corpus.listing import Lister, has_glob
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.remote_listing import RemoteLister
 from dataaudit.corpus.uri import encode_path, with_copy
 from dataaudit.errors import ConfigError
 
-Format = Literal["parquet", "jsonl", "unknown"]
+Format = Literal["parquet", "jsonl", "datasets", "unknown"]
 Compression = Literal["none", "gzip", "zstd"]
 _FORMATS: dict[str, Format] = {
     ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
@@ -106,7 +107,14 @@ def discover(
         base = base / os.path.expanduser(_local(root))
     found: list[tuple[str, str]] = []
     left_out: list[tuple[str, str]] = []
+    roots: dict[str, str] = {}
+    named: list[tuple[str, str, str]] = []
     for name, split in splits.items():
+        if split.dataset is not None:
+            rows = find_rows(split.dataset, os.fspath(base), access or Access(), f"splits.{name}.dataset")
+            roots[name] = root_of(rows[0].source)
+            named += [(name, uri_of(path.source), path) for path in rows]
+            continue
         where = f"splits.{name}.paths"
         for pattern in split.paths:
             given = pattern
@@ -118,14 +126,13 @@ def discover(
     _check_queries(path for _, path in found)
     tops = _tops(found, base if root_at_base else None, far)
     real_root = None if follow_symlinks else os.path.realpath(tops[""]) if "" in tops else None
-    named: list[tuple[str, str, str]] = []
     for (split_name, path), listings in Counter(found).items():
         uri = encode_path(_relative(path, tops, scheme_of_path(path)))
         named += [(split_name, with_copy(uri, copy), path) for copy in range(1, listings + 1)]
     named.sort(key=lambda item: (item[0].encode(), item[1].encode()))
     kinds = {name: scheme_of_path(path) for name, path in found}
     return Discovery(
-        roots={name: shown_folder(tops[kind]) if kind else tops[kind] for name, kind in kinds.items()},
+        roots=roots | {name: shown_folder(tops[kind]) if kind else tops[kind] for name, kind in kinds.items()},
         shards=tuple(_shard(ordinal, *item, real_root) for ordinal, item in enumerate(named)),
         left_out=tuple(sorted({encode_path(_relative(path, tops, kinds[name])) for name, path in left_out})),
     )
@@ -288,6 +295,10 @@ def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None)
     format_, compression = format_of(path)
     size = 0
     skip = Reason.PERMISSION if path.endswith("/") else None
+    if isinstance(path, RowsPath):
+        return Shard(
+            ordinal=ordinal, split=split, uri=uri, path=path, format="datasets", compression="none", skip=None, size=0
+        )
     if isinstance(path, RemotePath):
         size = path.seen.size if path.seen else 0
         skip = skip or (Reason.UNKNOWN_FORMAT if format_ == "unknown" else None)

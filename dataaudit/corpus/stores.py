@@ -168,7 +168,7 @@ async def patiently(try_once: Callable[[], Awaitable[_T]], path: RemotePath, *, 
 
 def as_os_error(error: BaseException, path: str) -> OSError:
     """Return what a library raised as an ``OSError`` with an errno; the message is ours."""
-    kind, status, shown = type(error).__name__, getattr(error, "status", 0), str(path)
+    kind, status, shown = type(error).__name__, _status(error), str(path)
     if isinstance(error, FileNotFoundError) or status in (404, 410):
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown)
     if isinstance(error, PermissionError) or status in (401, 403) or kind in _REFUSED:
@@ -177,6 +177,17 @@ def as_os_error(error: BaseException, path: str) -> OSError:
     if isinstance(error, BodyError):
         detail = str(error)
     return OSError(errno.EIO, f"reading failed ({detail})", shown)
+
+
+def _status(error: BaseException) -> int:
+    """Return the HTTP status that an error of aiohttp, botocore (behind s3fs's own) or httpx carries, else 0."""
+    for one in (error, error.__cause__):
+        answer = getattr(one, "response", None)
+        metadata = answer.get("ResponseMetadata", {}) if isinstance(answer, dict) else {}
+        found = getattr(one, "status", None) or getattr(answer, "status_code", None) or metadata.get("HTTPStatusCode")
+        if isinstance(found, int):
+            return found
+    return 0
 
 
 class BodyError(Exception):

@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from dataaudit.corpus.address import RemotePath, RemoteStat
+from dataaudit.corpus.hub_dataset import RowsPath, stat_rows
 from dataaudit.corpus.objects import stat_remote
 
 LOCAL = "local"
@@ -51,6 +52,8 @@ def stat_file(path: str) -> FileStat:
     """Return the stat of a file, links followed."""
     if isinstance(path, RemotePath):
         return _of_remote(stat_remote(path))
+    if isinstance(path, RowsPath):
+        return _of_remote(stat_rows(path))
     found = Path(path).stat()
     return FileStat(
         size=found.st_size, mtime_ns=found.st_mtime_ns, ctime_ns=found.st_ctime_ns, inode=found.st_ino,

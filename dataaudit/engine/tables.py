@@ -32,6 +32,7 @@ def shards_table(shards: Sequence[GatheredShard], stages: Sequence[Stage], diges
 def _shard_row(shard: GatheredShard, stages: Sequence[Stage], rows_digest: str | None) -> dict[str, Any]:
     plan, probe = shard.planned.shard, shard.planned.probe
     unread = shard.status in UNREAD
+    streamed = plan.format == "datasets"
     row: dict[str, Any] = dict.fromkeys(TABLES["shards"].schema.names)
     row |= {
         "shard": plan.ordinal,
@@ -40,7 +41,7 @@ def _shard_row(shard: GatheredShard, stages: Sequence[Stage], rows_digest: str |
         "format": plan.format,
         "compression": plan.compression,
         "size": shard.size,
-        "sha256": probe.sha256 if probe else "",
+        "sha256": (rows_digest or "") if streamed else probe.sha256 if probe else "",
         "rows_digest": rows_digest,
         "schema_fingerprint": shard.fingerprint,
         "status": shard.status,

@@ -79,7 +79,7 @@ def _check_data(manifest: Manifest, root: str | Path | None, *, quiet: bool) -> 
     given = None if root is None else os.fspath(root)
     roots = {split.name: given or manifest.run.roots.get(split.name, "") for split in manifest.core.splits}
     for split, folder in roots.items():
-        if not scheme_of(folder) and not os.path.isdir(folder):
+        if not scheme_of(folder) and not folder.startswith("datasets:") and not os.path.isdir(folder):
             raise ConfigError(
                 f"expected the shards of split {split} below {folder}, but there is no such folder",
                 "Name the folder that holds them now with --root.",
@@ -167,4 +167,4 @@ def _not_checkable(data: DataCheck | None, width: int) -> list[str]:
     lines = [line for name in names[:_LISTED] for line in prose(t.clean(name), width)]
     if len(names) > _LISTED:
         lines += prose(f"and {len(names) - _LISTED:,} more; --json lists all", width)
-    return section("Not checkable: the build could not read them, so there is no digest", lines)
+    return section("Not checkable: unread, or streamed from a dataset, so there is no digest of their bytes", lines)

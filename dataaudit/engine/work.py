@@ -21,10 +21,12 @@ import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.files import open_binary
+from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.infer import peek
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.normal import row_digests, text_digests
 from dataaudit.corpus.readers import PartStats, plan_parts, read_part
+from dataaudit.corpus.readers.hub_rows import key_of_rows
 from dataaudit.corpus.tokens import Encoder, Risks, TokenizerFile, load_encoder
 from dataaudit.engine.index import FileStat, stat_file
 from dataaudit.engine.keys import SAMPLE_ONE_IN
@@ -112,7 +114,9 @@ def _at(unit: ScanUnit, path: str, stat: FileStat) -> ScanUnit:
 
 
 def hash_file(path: str) -> str:
-    """Return the sha256 of a file's bytes, hex."""
+    """Return the sha256 of a file's bytes, hex; of a streamed dataset's shard what stands for it."""
+    if isinstance(path, RowsPath):
+        return key_of_rows(path)
     state = hashlib.sha256()
     with open_binary(path) as handle:
         while block := handle.read(_HASH_BLOCK):

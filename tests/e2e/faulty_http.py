@@ -101,7 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._reset()
             return
         if fault.startswith("error"):
-            self._answer(int(fault.split()[1]), {}, b"<Error><Code>InternalError</Code></Error>")
+            status = int(fault.split()[1])
+            self._answer(status, {}, f"<Error><Code>{_CODES[status]}</Code></Error>".encode())
             return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         upstream = http.client.HTTPConnection(*self.owner.upstream, timeout=30)
@@ -123,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "stall":
             self.owner.stop.wait(STALL_SECONDS)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - names that the base class looks for
 
     def _answer(self, status, headers, data, *, length=None):
         lines = [f"HTTP/1.1 {status} {http.client.responses.get(status, 'x')}"]
@@ -139,4 +140,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.close()
 
 
+_CODES = {403: "AccessDenied", 404: "NoSuchKey", 500: "InternalError", 503: "SlowDown"}
 _OURS = frozenset({"content-length", "connection", "transfer-encoding", "keep-alive"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import warnings
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 import boto3
 from faulty_http import Proxy
 
-SECRET = "canary-Secret-Key-7731"
+SECRET = "canary-Secret-Key-7731"  # noqa: S105 - opens nothing
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "canary-Access-Key-7731",
     "AWS_SECRET_ACCESS_KEY": SECRET,
@@ -52,6 +53,7 @@ class Store:
 @contextlib.contextmanager
 def running_store():
     """Start a moto server and the proxy; the environment names the proxy as the endpoint."""
+    logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from moto.server import ThreadedMotoServer

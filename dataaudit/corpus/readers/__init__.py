@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import jsonl, parquet
+from dataaudit.corpus.readers.hub_rows import read_rows
 from dataaudit.corpus.readers.part import Part, PartStats
 from dataaudit.corpus.shards import Compression, Format
 
@@ -47,6 +49,8 @@ def plan_parts(path: str, format_: Format, compression: Compression, size: int, 
     """
     if format_ == "parquet":
         return parquet.plan_parts(path, part_bytes)
+    if format_ == "datasets":
+        return [Part(0, 1)]
     return jsonl.plan_parts(compression, size, part_bytes)
 
 
@@ -56,6 +60,8 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
     Raises:
         ShardUnreadable: The file cannot be trusted.
     """
+    if isinstance(request.path, RowsPath):
+        return read_rows(request.path, request.fields, request.batch_bytes, losses, stats)
     if request.format == "parquet":
         return parquet.read_part(request.path, request.part, request.fields, request.batch_bytes, losses, stats)
     return jsonl.read_part(
