@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from dataaudit.config import DatasetSource
 from dataaudit.corpus.address import Access, RemoteStat
+from dataaudit.corpus.stores import silence_libraries
 from dataaudit.errors import ConfigError, StoreError
 
 _LOCAL_PREFIXES = ("/", "./", "../", "~")
@@ -121,6 +122,7 @@ def _library(access: Access, where: str) -> Any:
         ) from None
     import huggingface_hub.constants as hub
 
+    silence_libraries()
     datasets.logging.set_verbosity_error()
     datasets.disable_progress_bars()
     for name in ("READ", "OPEN"):

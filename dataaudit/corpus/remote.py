@@ -14,6 +14,8 @@ from dataaudit.corpus.stores import run, submit
 
 _FIRST_BLOCK_BYTES = 1 << 18
 _LARGEST_BLOCK_BYTES = 8 << 20
+_REST_BYTES = 1 << 16
+"""First block behind the end of a part: mostly the rest of one line."""
 _BLOCKS_AHEAD = 2
 """Blocks that are asked for before they are wanted: memory is bounded by one more than these."""
 
@@ -78,28 +80,28 @@ class RemoteFile(io.RawIOBase):
         return len(data)
 
     def read(self, num_bytes: int | None = -1) -> bytes:
-        """Return so many bytes; fewer at the end of the file alone."""
+        """Return so many bytes, fewer at the end of the file; read ahead, as many as are there, at least one."""
         left = max(0, self.size - self._position)
         wanted = left if num_bytes is None or num_bytes < 0 else min(num_bytes, left)
         if wanted == 0:
             return b""
-        start, self._position = self._position, self._position + wanted
+        start = self._position
         if self._copy is not None:
             self._copy.seek(start)
-            return self._copy.read(wanted)
-        if not self._ahead:
-            return run(self._object.fetch(start, start + wanted))
-        pieces: list[bytes] = []
-        while wanted:
-            offset = start - self._block_start
-            if not 0 <= offset < len(self._block):
-                self._turn_to(start)
-                offset = 0
-            piece = self._block[offset : offset + wanted]
-            pieces.append(piece)
-            start += len(piece)
-            wanted -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            found = self._copy.read(wanted)
+        elif self._ahead:
+            found = self._from_block(start, wanted)
+        else:
+            found = run(self._object.fetch(start, start + wanted))
+        self._position += len(found)
+        return found
+
+    def _from_block(self, start: int, wanted: int) -> bytes:
+        offset = start - self._block_start
+        if not 0 <= offset < len(self._block):
+            self._turn_to(start)
+            offset = 0
+        return self._block[offset : offset + wanted]
 
     def _turn_to(self, start: int) -> None:
         """Make the block that begins with this byte the current one, and ask for those after it."""
@@ -118,7 +120,7 @@ class RemoteFile(io.RawIOBase):
     def _ask(self, start: int) -> None:
         """Ask for a block that begins with this byte."""
         if start == self._limit:
-            self._next_bytes = _FIRST_BLOCK_BYTES
+            self._next_bytes = _REST_BYTES
         self._end = min(start + self._next_bytes, self._limit if start < self._limit else self.size)
         self._coming.append((start, submit(self._object.fetch(start, self._end))))
         self._next_bytes = min(2 * self._next_bytes, _LARGEST_BLOCK_BYTES)

@@ -52,10 +52,9 @@ def filesystem(path: RemotePath) -> Any:
 
 @functools.lru_cache(maxsize=32)
 def _filesystem(_pid: int, scheme: str, authority: str, access: Access) -> Any:
-    for name in _LOGGERS:  # what they log may hold an address with its signature
-        logging.getLogger(name).setLevel(logging.CRITICAL)
     import fsspec
 
+    silence_libraries()
     loop()
     try:
         kind = fsspec.get_filesystem_class(scheme)
@@ -77,6 +76,12 @@ def _filesystem(_pid: int, scheme: str, authority: str, access: Access) -> Any:
     if scheme in {"s3", "s3a"}:
         made.retries = 1
     return made
+
+
+def silence_libraries() -> None:
+    """Keep the libraries from logging: what they log may hold an address with its signature."""
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _advice(scheme: str) -> str:

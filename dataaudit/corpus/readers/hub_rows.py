@@ -61,9 +61,17 @@ class _Explaining:
             causes.append(current)
             current = current.__cause__ or current.__context__
         for cause in causes:
-            if isinstance(cause, OSError) or type(cause).__module__.partition(".")[0] in _NETWORK:
+            if _may_pass(cause):
                 raise as_os_error(cause, self._path) from None
         raise ShardUnreadable(Reason.DATASET, f"after {self.records} records") from None
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Tell what a network or a disk does from damage: for that Arrow raises an ``OSError`` without a number."""
+    if isinstance(error, OSError):
+        known = isinstance(error, ConnectionError | TimeoutError | FileNotFoundError | PermissionError)
+        return known or error.errno is not None
+    return type(error).__module__.partition(".")[0] in _NETWORK
 
 
 def _tables(path: RowsPath, stream: Any) -> Iterator[pa.Table]:
