@@ -16,7 +16,7 @@ from typing import Any
 from dataaudit.corpus.address import Access, Address, RemotePath, RemoteStat, name_of, parse_address
 from dataaudit.corpus.listing import NOT_DATA, has_glob
 from dataaudit.corpus.objects import stat_of, stat_remote
-from dataaudit.corpus.stores import BodyError, ask, filesystem, patiently, run
+from dataaudit.corpus.stores import BodyError, NoCredentialsError, ask, filesystem, patiently, run
 from dataaudit.corpus.uri import encode_path
 from dataaudit.errors import ConfigError, StoreError
 
@@ -77,7 +77,7 @@ class RemoteLister:
         address = parse_address(given, where)
         if address.is_web:
             return [self._of_a_server(address, where)], []
-        kind, seen = self._kind(address)
+        kind, seen = self._kind(address, where)
         if kind == "file":
             return [address.remote_path(self.access, seen)], []
         if kind == "refused" and not has_glob(address.path):
@@ -118,8 +118,12 @@ class RemoteLister:
         except OSError:
             return path  # the probe finds out why and says so
 
-    def _kind(self, address: Address) -> tuple[str, RemoteStat | None]:
-        """Tell what an address names: ``file``, ``folder``, ``nothing``, or ``refused`` when it is not said."""
+    def _kind(self, address: Address, where: str) -> tuple[str, RemoteStat | None]:
+        """Tell what an address names: ``file``, ``folder``, ``nothing``, or ``refused`` when it is not said.
+
+        Raises:
+            ConfigError: There are no credentials at all.
+        """
         folder, _, name = address.public.rpartition("/")
         known = self._known.get(folder)
         if known is None and not has_glob(address.path):
@@ -134,6 +138,8 @@ class RemoteLister:
             info = run(patiently(lambda: ask(store, "info", store._strip_protocol(path.full)), path))  # noqa: SLF001
         except FileNotFoundError:
             return "nothing", None
+        except NoCredentialsError:
+            raise ConfigError(f"{where}: there are no credentials for {address.scheme}://", _CREDENTIALS) from None
         except OSError:  # the probe, or the listing, finds out why and says so
             return "refused", None
         if info.get("type") == "directory":

@@ -31,7 +31,7 @@ _LOGGERS = (
     "urllib3",
 )  # fmt: skip
 _EXTRAS = {"s3": "s3", "s3a": "s3", "http": "http", "https": "http"}
-_REFUSED = frozenset(
+_NO_CREDENTIALS = frozenset(
     {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError",
      "UnauthorizedSSOTokenError", "ProfileNotFound", "DefaultCredentialsError", "RefreshError"}
 )  # fmt: skip
@@ -176,7 +176,9 @@ def as_os_error(error: BaseException, path: str) -> OSError:
     kind, status, shown = type(error).__name__, _status(error), str(path)
     if isinstance(error, FileNotFoundError) or status in (404, 410):
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown)
-    if isinstance(error, PermissionError) or status in (401, 403) or kind in _REFUSED:
+    if kind in _NO_CREDENTIALS:
+        return NoCredentialsError(errno.EACCES, f"access refused ({kind})", shown)
+    if isinstance(error, PermissionError) or status in (401, 403):
         return PermissionError(errno.EACCES, f"access refused ({kind})", shown)
     detail = f"{kind} {status}" if status else kind
     if isinstance(error, BodyError):
@@ -193,6 +195,10 @@ def _status(error: BaseException) -> int:
         if isinstance(found, int):
             return found
     return 0
+
+
+class NoCredentialsError(PermissionError):
+    """Neither the environment nor a config file has credentials for a store."""
 
 
 class BodyError(Exception):

@@ -18,7 +18,7 @@ from dataaudit.corpus.readers.part import PartStats
 from dataaudit.corpus.stores import as_os_error
 from dataaudit.errors import ConfigError
 
-_ROWS_AT_ONCE = 1_000
+_ROWS_AT_ONCE = 256
 _NETWORK = ("aiohttp", "fsspec", "httpcore", "httpx", "huggingface_hub", "requests", "urllib3")
 
 
@@ -108,7 +108,9 @@ def read_rows(
         for batch in table.to_batches():
             try:
                 flat = [flat_column(batch, one) for one in names]
-            except pa.ArrowInvalid:
+            except pa.ArrowMemoryError:
+                raise  # damaged sizes and a full machine look the same; a trial alone tells them apart
+            except pa.ArrowException:
                 raise ShardUnreadable(Reason.DATASET, f"after {stats.records} records") from None
             whole = Rows(texts=flat[0], sources=flat[1] if len(flat) > 1 else None)
             for rows in cut_rows(whole, batch_bytes):
