@@ -29,6 +29,8 @@ _SIGNING = re.compile(
     re.IGNORECASE,
 )
 """Parameters of a query that say who asks, not what for."""
+_PINNED = re.compile(r"@[0-9a-f]{40}/")
+"""In the name of a file on a hub: a commit, below which nothing changes."""
 _COPY_BYTES = 1 << 20
 
 
@@ -116,6 +118,8 @@ class _StoreObject:
         return await patiently(self._stat, self._path)
 
     async def _stat(self) -> RemoteStat:
+        if not _PINNED.search(self._name):
+            self._store.invalidate_cache()  # what a listing said before is no news of the file
         return stat_of(await ask(self._store, "info", self._name))
 
     async def fetch(self, start: int, stop: int) -> bytes:

@@ -24,6 +24,7 @@ REASONS: dict[str, str] = {
     "corrupt_stream": "the compressed file is damaged, or bytes follow its end",
     "not_parquet": "the file has no readable Parquet footer",
     "corrupt_parquet": "a page or row group of the Parquet file cannot be decoded",
+    "unreadable_dataset": "rows of the streamed dataset cannot be decoded",
     "text_column_missing": "no column has the name of the text column",
     "source_column_missing": "no column has the name of the source column",
     "ambiguous_column": "two columns have the name that is asked for",

@@ -13,6 +13,8 @@ from corpus import CONFIG, documents, rows, write_corpus, write_jsonl
 from running import build, run
 from stores import SECRET, running_store
 
+from dataaudit.config import Split
+from dataaudit.corpus.shards import discover
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
 
@@ -130,6 +132,31 @@ def test_local_and_remote_splits_live_together(store, copied, tmp_path):
     (tmp_path / "d.yaml").write_text(SPLIT.format('"s3://corpus/deep/data/train", val'))
     _, err = run("build", tmp_path / "d.yaml", "--manifest", tmp_path / "n", expect=2)
     assert "found local files and s3:// in one split" in err
+
+
+def test_keys_of_a_store_need_not_look_like_paths(store, copied, tmp_path):
+    """Markers of folders are no files; empty names, a file that is a folder too and glob signs lose nothing."""
+    client = store.client()
+    client.create_bucket(Bucket="odd")
+    keys = [
+        "d/", "d/a.jsonl", "d//b.jsonl", "d/a.jsonl/c.jsonl", "d/[x].jsonl", "d/100% #1?.jsonl", "d/sub/", "d-2/e.jsonl",
+        "d/\u00fc \u4e2d.jsonl", "d/_tmp/f.jsonl", "top.jsonl",
+    ]  # fmt: skip
+    for key in keys:
+        client.put_object(Bucket="odd", Key=key, Body=b"" if key.endswith("/") else b'{"text": "x"}\n')
+
+    def uris(*patterns):
+        found = discover({"t": Split(paths=patterns)}, tmp_path, root_at_base=False, follow_symlinks=False)
+        assert all(shard.size for shard in found.shards)
+        return [shard.uri for shard in found.shards]
+
+    below = ["/b.jsonl", "100%25 %231%3F.jsonl", "[x].jsonl", "a.jsonl", "a.jsonl/c.jsonl", "\u00fc \u4e2d.jsonl"]
+    assert uris("s3://odd/d") == below
+    assert uris("s3://odd/d*/e.jsonl", "s3://odd/top.jsonl") == ["d-2/e.jsonl", "top.jsonl"]
+    assert uris("s3://odd/d/[x].jsonl") == ["[x].jsonl"]
+    assert uris("s3://odd/d/*.jsonl") == [uri for uri in below if "/" not in uri]
+    assert len(uris("s3://odd")) == len(uris("s3://odd/**")) - 1 == 8
+    assert uris("s3://odd/top.jsonl", "s3://corpus/deep/data/val/*.zst")[1:] == ["odd/top.jsonl"]
 
 
 def test_what_is_wrong_with_an_address_is_said(store, copied, tmp_path):

@@ -174,6 +174,9 @@ class Flaky:
     def _strip_protocol(self, path):
         return path
 
+    def invalidate_cache(self):
+        pass
+
     async def _info(self, path):
         self._fail()
         return {"size": len(DATA), "ETag": "x", "type": "file"}
