@@ -151,7 +151,10 @@ def _explained(error: Exception, where: str, name: str) -> ConfigError | StoreEr
     """Return what went wrong with a dataset as an error of ours, without the library's words."""
     kind = type(error).__name__
     if kind in {"OfflineModeIsEnabled", "ConnectionError", "ConnectError"} or "Timeout" in kind:
-        return StoreError(f"{where}: the hub does not answer ({kind})", "HF_HUB_OFFLINE=1 keeps it from being asked.")
+        return StoreError(
+            f"{where}: the hub does not answer ({kind})",
+            "Check the network; where HF_HUB_OFFLINE=1 is set, it is not asked at all.",
+        )
     return ConfigError(
         f"{where}: the dataset {name} cannot be opened ({kind})",
         "Check id, config and revision; HF_TOKEN opens datasets that are not public.",

@@ -20,7 +20,8 @@ from dataaudit.corpus.readers.columns import is_text
 from dataaudit.corpus.readers.hub_rows import peek_rows
 from dataaudit.corpus.readers.jsonl import peek_records
 from dataaudit.corpus.readers.parquet import open_file
-from dataaudit.corpus.shards import Compression, Format, Shard, expand, remote_lister, scheme_of_path
+from dataaudit.corpus.roots import scheme_of_path
+from dataaudit.corpus.shards import Compression, Format, Shard, expand, remote_lister
 from dataaudit.corpus.uri import encode_path
 from dataaudit.errors import ConfigError
 

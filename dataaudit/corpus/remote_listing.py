@@ -6,50 +6,22 @@ answer. A store that cannot be asked, or refuses, is an error: how much of the c
 
 from __future__ import annotations
 
-import fnmatch
-import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from dataaudit.corpus.address import Access, Address, RemotePath, RemoteStat, name_of, parse_address
-from dataaudit.corpus.listing import NOT_DATA, has_glob
+from dataaudit.corpus.listing import has_glob
 from dataaudit.corpus.objects import stat_of, stat_remote
+from dataaudit.corpus.remote_tree import Folder, TreeLister
 from dataaudit.corpus.stores import BodyError, NoCredentialsError, ask, filesystem, patiently, run
 from dataaudit.corpus.uri import encode_path
 from dataaudit.errors import ConfigError, StoreError
 
 _ALONE = 2
 """Files of one folder that are asked for by name; for more, the folder is listed once."""
-_MANIFEST = ("manifest.json", "shards.parquet")
 _CREDENTIALS = "Credentials are taken from the environment or its config files; see docs/remote.md."
-
-
-@dataclass(slots=True)
-class _Folder:
-    """What a store lists below a folder. A name may be a file and a folder at once."""
-
-    files: dict[str, RemoteStat | None] = field(default_factory=dict)
-    folders: dict[str, _Folder] = field(default_factory=dict)
-    listed: bool = True
-    """False when the store refuses to list it."""
-
-    def add(self, parts: list[str], stat: RemoteStat | None) -> None:
-        """Add a file by the parts of its name."""
-        self.at(parts[:-1]).files[parts[-1]] = stat
-
-    def at(self, parts: list[str]) -> _Folder:
-        """Return the folder of that name, made if need be."""
-        folder = self
-        for part in parts:
-            folder = folder.folders.setdefault(part, _Folder())
-        return folder
-
-    @property
-    def is_manifest(self) -> bool:
-        """Whether it is a published manifest: built twice, a corpus must not hold its own audit."""
-        return all(name in self.files for name in _MANIFEST)
 
 
 @dataclass(slots=True)
@@ -84,23 +56,23 @@ class RemoteLister:
             if self.is_dataset(address.path):
                 return [address.remote_path(self.access)], []
             kind = "folder"
-        left_out: list[str] = []
+        tree = TreeLister(is_dataset=self.is_dataset)
         shown = encode_path(address.public)
         if kind == "folder":
             top, start = self._list(address, "", where), address
-            found = sorted(self._data_files(top, "", left_out))
+            found = tree.folder(top)
             wanted = f"{where}: the folder {shown} holds no data files"
         elif has_glob(address.path):
             start, rest = _split(address)
             top = self._list(start, re.split(r"[*?\[]", rest[0])[0], where)
-            found = self._pattern(top, rest, left_out)
+            found = tree.pattern(top, rest)
             wanted = f"{where}: the pattern {shown} matches no file"
         else:
             raise ConfigError(f"{where}: no such file or folder: {shown}", "Names in a store are case-sensitive.")
         if not found:
             raise ConfigError(wanted, f"{encode_path(start.public)} holds: {_held(top)}")
         files = [start.below(name).remote_path(self.access, seen) for name, seen in found]
-        return files, sorted(start.below(name).public for name in left_out)
+        return files, sorted(start.below(name).public for name in tree.left_out)
 
     def _of_a_server(self, address: Address, where: str) -> RemotePath:
         """Return the one file of a web address, which no server lists."""
@@ -158,7 +130,7 @@ class RemoteLister:
             return {}
         return {info["name"].rpartition("/")[2]: _stat(info) for info in entries if info.get("type") != "directory"}
 
-    def _list(self, folder: Address, prefix: str, where: str) -> _Folder:
+    def _list(self, folder: Address, prefix: str, where: str) -> Folder:
         """Return everything below a folder; of its own names only those that begin with ``prefix``.
 
         Raises:
@@ -167,7 +139,7 @@ class RemoteLister:
         """
         path = folder.remote_path(self.access)
         shown = encode_path(folder.public)
-        top = _Folder()
+        top = Folder()
         try:
             for parts, stat in _walk(path, prefix):
                 if stat is None and not parts[-1]:
@@ -184,66 +156,6 @@ class RemoteLister:
                 "Nothing was published. Run the same command again; `reader.retries` says how often it tries.",
             ) from None
         return top
-
-    def _pattern(self, top: _Folder, parts: list[str], left_out: list[str]) -> list[tuple[str, RemoteStat | None]]:
-        found = dict(self._match(top, "", parts, left_out))
-        folders = {name: top.at(name.split("/")[:-1]) for name in found if not name.endswith("/")}
-        manifests = {name.rpartition("/")[0] for name, folder in folders.items() if folder.is_manifest}
-        left_out += sorted(f"{name}/" for name in manifests)
-        return sorted((name, seen) for name, seen in found.items() if name.rpartition("/")[0] not in manifests)
-
-    def _match(
-        self, folder: _Folder, at: str, parts: list[str], left_out: list[str]
-    ) -> Iterator[tuple[str, RemoteStat | None]]:
-        """Yield (name, stat) of what a pattern matches below a folder whose name is ``at`` (with its ``/``)."""
-        head, rest = parts[0], parts[1:]
-        if not folder.listed:
-            yield at, None
-        elif head == "**":
-            if rest:
-                yield from self._match(folder, at, rest, left_out)
-            else:
-                yield from ((at + name, seen) for name, seen in folder.files.items() if not name.startswith("."))
-            for name, below in folder.folders.items():
-                if not name.startswith(".") and self._enters(below, at + name, left_out):
-                    yield from self._match(below, f"{at}{name}/", parts, left_out)
-        elif rest:
-            for name in _named(folder.folders, head):
-                yield from self._match(folder.folders[name], f"{at}{name}/", rest, left_out)
-        else:
-            yield from ((at + name, folder.files[name]) for name in _named(folder.files, head))
-            for name in _named(folder.folders, head):
-                if self.is_dataset(name):
-                    yield from self._data_files(folder.folders[name], f"{at}{name}/", left_out)
-
-    def _data_files(self, folder: _Folder, at: str, left_out: list[str]) -> Iterator[tuple[str, RemoteStat | None]]:
-        if not folder.listed:
-            yield at, None
-        for name, seen in folder.files.items():
-            if name.startswith((".", "_")) or os.path.splitext(name)[1].lower() in NOT_DATA:
-                left_out.append(at + name)
-            else:
-                yield at + name, seen
-        for name, below in folder.folders.items():
-            if name.startswith((".", "_")):
-                left_out.append(f"{at}{name}/")
-            elif self._enters(below, at + name, left_out):
-                yield from self._data_files(below, f"{at}{name}/", left_out)
-
-    def _enters(self, folder: _Folder, name: str, left_out: list[str]) -> bool:
-        if folder.is_manifest:
-            left_out.append(f"{name}/")
-        return not folder.is_manifest
-
-
-def _named(names: dict[str, Any], pattern: str) -> list[str]:
-    """Return the names that a component of a pattern means: that very one, else those it matches."""
-    if pattern in names:
-        return [pattern]
-    if not has_glob(pattern):
-        return []
-    matches = re.compile(fnmatch.translate(pattern)).match
-    return [name for name in names if matches(name) and (pattern.startswith(".") or not name.startswith("."))]
 
 
 def _split(address: Address) -> tuple[Address, list[str]]:
@@ -319,6 +231,6 @@ def _stat(info: dict[str, Any]) -> RemoteStat | None:
         return None
 
 
-def _held(folder: _Folder) -> str:
+def _held(folder: Folder) -> str:
     names = [*(f"{name}/" for name in sorted(folder.folders)), *sorted(folder.files)]
     return ", ".join(map(encode_path, names[:5])) or "nothing"

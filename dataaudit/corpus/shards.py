@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,9 +17,7 @@ from dataaudit.corpus.address import (
     Access,
     Address,
     RemotePath,
-    common_folder,
     parse_address,
-    relative_name,
     scheme_of,
     shown_folder,
 )
@@ -27,6 +25,7 @@ from dataaudit.corpus.hub_dataset import RowsPath, find_rows, root_of, uri_of
 from dataaudit.corpus.listing import Lister, has_glob
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.remote_listing import RemoteLister
+from dataaudit.corpus.roots import check_queries, find_tops, relative_to_top, scheme_of_path
 from dataaudit.corpus.uri import encode_path, with_copy
 from dataaudit.errors import ConfigError
 
@@ -123,67 +122,24 @@ def discover(
             files, ignored = expand(given, base, where=where, follow_symlinks=follow_symlinks, remote=remote)
             found += [(name, path) for path in files]
             left_out += [(name, path) for path in ignored]
-    _check_queries(path for _, path in found)
-    tops = _tops(found, base if root_at_base else None, far)
+    check_queries(path for _, path in found)
+    tops = find_tops(found, base if root_at_base else None, far)
     real_root = None if follow_symlinks else os.path.realpath(tops[""]) if "" in tops else None
     for (split_name, path), listings in Counter(found).items():
-        uri = encode_path(_relative(path, tops, scheme_of_path(path)))
+        uri = encode_path(relative_to_top(path, tops, scheme_of_path(path)))
         named += [(split_name, with_copy(uri, copy), path) for copy in range(1, listings + 1)]
     named.sort(key=lambda item: (item[0].encode(), item[1].encode()))
     kinds = {name: scheme_of_path(path) for name, path in found}
     return Discovery(
         roots=roots | {name: shown_folder(tops[kind]) if kind else tops[kind] for name, kind in kinds.items()},
         shards=tuple(_shard(ordinal, *item, real_root) for ordinal, item in enumerate(named)),
-        left_out=tuple(sorted({encode_path(_relative(path, tops, kinds[name])) for name, path in left_out})),
+        left_out=tuple(sorted({encode_path(relative_to_top(path, tops, kinds[name])) for name, path in left_out})),
     )
 
 
 def remote_lister(access: Access) -> RemoteLister:
     """Return what resolves the remote patterns of one build."""
     return RemoteLister(access=access, is_dataset=_is_dataset)
-
-
-def scheme_of_path(path: str) -> str:
-    """Return the scheme of a file that was found; empty for a local one."""
-    return scheme_of(path) if isinstance(path, RemotePath) else ""
-
-
-def _check_queries(paths: Iterable[str]) -> None:
-    """Refuse two addresses that differ in their secrets alone: their URIs would be the same.
-
-    Raises:
-        ConfigError: There are such.
-    """
-    full: dict[str, str] = {}
-    for path in paths:
-        if isinstance(path, RemotePath) and full.setdefault(path, path.full) != path.full:
-            raise ConfigError(
-                f"two addresses of {encode_path(path)} differ in their query or user alone",
-                "A shard is named by its path; list each file once, or under paths of their own.",
-            )
-
-
-def _tops(found: list[tuple[str, str]], base: Path | None, far: Address | None) -> dict[str, str]:
-    """Return the root of the local files and that of each kind of store, by scheme.
-
-    Raises:
-        ConfigError: A split has files of two kinds, so that its URIs have no common root.
-    """
-    by_kind: dict[str, list[str]] = {}
-    kind_of: dict[str, str] = {}
-    for name, path in found:
-        kind = scheme_of_path(path)
-        if kind_of.setdefault(name, kind) != kind:
-            both = " and ".join(sorted(f"{one}://" if one else "local files" for one in (kind_of[name], kind)))
-            raise ConfigError(f"splits.{name}.paths: found {both} in one split", "Give each a split of its own.")
-        by_kind.setdefault(kind, []).append(path)
-    tops = {}
-    for kind, paths in by_kind.items():
-        if kind:
-            tops[kind] = common_folder(paths, far if far is not None and far.scheme == kind else None)
-        else:
-            tops[kind] = _root(paths, None if base is None else os.path.abspath(base))
-    return tops
 
 
 def format_of(path: str) -> tuple[Format, Compression]:
@@ -275,20 +231,6 @@ def _suggest(full: str) -> str:
     except OSError:
         return f"The folder {encode_path(parent)} cannot be listed."
     return f"{encode_path(parent)} holds: {', '.join(map(encode_path, held)) or 'nothing'}"
-
-
-def _root(paths: list[str], base: str | None) -> str:
-    """Return ``base`` when it holds every file, else the deepest folder that does."""
-    if base is not None and all(path.startswith(base.rstrip("/") + "/") for path in paths):
-        return base
-    return os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in paths])
-
-
-def _relative(path: str, tops: Mapping[str, str], kind: str) -> str:
-    """Return a path relative to the root of its kind; ``/`` at its end stays."""
-    if kind:
-        return relative_name(path, tops[kind])
-    return os.path.relpath(path, tops[kind]) + ("/" if path.endswith("/") else "")
 
 
 def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None) -> Shard:

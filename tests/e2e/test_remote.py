@@ -139,8 +139,8 @@ def test_keys_of_a_store_need_not_look_like_paths(store, copied, tmp_path):
     client = store.client()
     client.create_bucket(Bucket="odd")
     keys = [
-        "d/", "d/a.jsonl", "d//b.jsonl", "d/a.jsonl/c.jsonl", "d/[x].jsonl", "d/100% #1?.jsonl", "d/sub/", "d-2/e.jsonl",
-        "d/\u00fc \u4e2d.jsonl", "d/_tmp/f.jsonl", "top.jsonl",
+        "d/", "d/a.jsonl", "d//b.jsonl", "d/a.jsonl/c.jsonl", "d/[x].jsonl", "d/100% #1?.jsonl", "d/sub/",
+        "d-2/e.jsonl", "d/\u00fc \u4e2d.jsonl", "d/_tmp/f.jsonl", "top.jsonl",
     ]  # fmt: skip
     for key in keys:
         client.put_object(Bucket="odd", Key=key, Body=b"" if key.endswith("/") else b'{"text": "x"}\n')
@@ -154,7 +154,7 @@ def test_keys_of_a_store_need_not_look_like_paths(store, copied, tmp_path):
     assert uris("s3://odd/d") == below
     assert uris("s3://odd/d*/e.jsonl", "s3://odd/top.jsonl") == ["d-2/e.jsonl", "top.jsonl"]
     assert uris("s3://odd/d/[x].jsonl") == ["[x].jsonl"]
-    assert uris("s3://odd/d/*.jsonl") == [uri for uri in below if "/" not in uri]
+    assert uris("s3://odd/d/*.jsonl") == below[1:]
     assert len(uris("s3://odd")) == len(uris("s3://odd/**")) - 1 == 8
     assert uris("s3://odd/top.jsonl", "s3://corpus/deep/data/val/*.zst")[1:] == ["odd/top.jsonl"]
 
