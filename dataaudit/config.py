@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -25,7 +25,7 @@ from dataaudit.yamlfile import NAME_PATTERN, explain, in_words, load_yaml, neare
 
 MIB = 1024 * 1024
 __all__ = [
-    "AuditConfig", "Dataset", "MixtureEntry", "Reader", "SourceRule", "Split", "UpstreamFilter",
+    "AuditConfig", "Dataset", "LanguageConfig", "MixtureEntry", "Reader", "SourceRule", "Split", "UpstreamFilter",
     "load_config", "nearest", "parse_config",
 ]  # fmt: skip
 
@@ -138,11 +138,26 @@ class Reader(_Strict):
     max_bad_records: float = Field(
         default=0.001, ge=0, le=1, description="Share of bad records above which a shard is quarantined."
     )
+    text_document: Literal["file", "paragraph", "line"] = Field(
+        default="file", description="What is a document in a file of plain text (.txt)."
+    )
     follow_symlinks: bool = Field(default=False, description="Read links that leave the root folder.")
     timeout_seconds: float = Field(
         default=30.0, gt=0, allow_inf_nan=False, description="Silence of a remote store after which a request failed."
     )
     retries: int = Field(default=3, ge=0, le=20, description="Further tries of a failed request to a remote store.")
+
+
+class LanguageConfig(_Strict):
+    """How the language of a document is found."""
+
+    detector: Literal["pycld2", "fasttext"] = Field(
+        default="pycld2", description="Whose answer counts; the other one looks at a sample."
+    )
+    model: str | None = Field(
+        default=None, min_length=1, description="lid.176.bin or another fastText model; lid.176.ftz when left out."
+    )
+    min_confidence: float = Field(default=0.5, ge=0, le=1, description="Confidence below which a language is `und`.")
 
 
 def _stage_choice(value: object) -> object:
@@ -176,6 +191,7 @@ class AuditConfig(_Strict):
     reference: str | None = Field(
         default=None, min_length=1, description="Folder of an older manifest to compare with."
     )
+    language: LanguageConfig = LanguageConfig()
     stages: dict[str, StageParameters] = Field(default_factory=dict, description="Stages by name.")
     upstream_filters: tuple[UpstreamFilter, ...] = Field(
         default=(), strict=False, description="Filters that ran before."
@@ -196,6 +212,7 @@ class AuditConfig(_Strict):
             del split["paths"], split["dataset"]
             if split["source"] is not None:
                 split["source"] = {name: value for name, value in split["source"].items() if value is not None}
+        del dumped["language"]["model"]  # its digest is among the detectors
         for key in ("batch_bytes", "part_bytes", "timeout_seconds", "retries"):  # no number depends on these
             del dumped["reader"][key]
         for key in ("stages", "upstream_filters", "mixture", "seed"):  # carried by sections of their own

@@ -5,6 +5,7 @@
     DataAuditError                 exit code 2 unless a class says otherwise
     +-- ConfigError                wrong use: a bad option, config file or path pattern
     +-- TokenizerError             a tokenizer cannot be found, read or trusted
+    +-- DetectorError              a detector or its model cannot be found or read
     +-- ManifestError              a manifest is absent, damaged or of an unknown schema
     |   +-- ManifestMismatch       contents and digests disagree                        (1)
     +-- ClusterError               the Dask cluster cannot do the work                   (3)
@@ -58,6 +59,10 @@ class ConfigError(DataAuditError):
 
 class TokenizerError(DataAuditError):
     """A tokenizer cannot be found, read or trusted."""
+
+
+class DetectorError(DataAuditError):
+    """A detector or its model cannot be found, read or trusted."""
 
 
 class ManifestError(DataAuditError):

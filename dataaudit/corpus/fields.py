@@ -29,9 +29,11 @@ class FieldRule:
     """The source when there is no column for it."""
     max_record_bytes: int
     """Longest record that is read."""
+    text_document: str = ""
+    """What is a document in a file of plain text; empty for other formats."""
 
 
-def field_rule(text: str, source: SourceRule, uri: str, *, max_record_bytes: int) -> FieldRule:
+def field_rule(text: str, source: SourceRule, uri: str, *, max_record_bytes: int, text_document: str = "") -> FieldRule:
     """Resolve a split's rules for one shard.
 
     Raises:
@@ -44,8 +46,9 @@ def field_rule(text: str, source: SourceRule, uri: str, *, max_record_bytes: int
             raise ShardUnreadable(Reason.PATTERN_MISMATCH)
         constant = match.group("source")
     return FieldRule(
-        text=text, source_column=source.column, source_constant=constant, max_record_bytes=max_record_bytes
-    )
+        text=text, source_column=source.column, source_constant=constant, max_record_bytes=max_record_bytes,
+        text_document=text_document,
+    )  # fmt: skip
 
 
 def look_up(record: dict[str, Any], path: str) -> Any:

@@ -33,6 +33,19 @@ def stored_bytes(file: BinaryIO) -> int:
     return size if isinstance(size, int) else os.fstat(file.fileno()).st_size
 
 
+def read_fully(file: BinaryIO, num_bytes: int) -> bytes:
+    """Return the next bytes of a file, fewer only at its end: one ``read`` may give less of what is there."""
+    found = file.read(num_bytes)
+    if len(found) == num_bytes or not found:
+        return found
+    pieces = [found]
+    missing = num_bytes - len(found)
+    while missing and (piece := file.read(missing)):
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)
+
+
 def read_until(file: BinaryIO, stop: int) -> None:
     """Say that a file is read to about this byte: a remote one is read ahead no further."""
     limit = getattr(file, "read_until", None)

@@ -16,11 +16,14 @@ from dataaudit.config import SourceRule, Split
 from dataaudit.corpus.address import Access, RemotePath, name_of
 from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.loss import ShardUnreadable
+from dataaudit.corpus.readers import text
+from dataaudit.corpus.readers.arrow import read_schema
 from dataaudit.corpus.readers.columns import is_text
 from dataaudit.corpus.readers.hub_rows import peek_rows
 from dataaudit.corpus.readers.jsonl import peek_records
 from dataaudit.corpus.readers.parquet import open_file
 from dataaudit.corpus.roots import scheme_of_path
+from dataaudit.corpus.saved import saved_split
 from dataaudit.corpus.shards import Compression, Format, Shard, expand, remote_lister
 from dataaudit.corpus.uri import encode_path
 from dataaudit.errors import ConfigError
@@ -61,14 +64,17 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
             left_out += ignored
     here = os.path.abspath(cwd)
     found: dict[str, list[str]] = {}
+    known: dict[str, tuple[str, ...]] = {}
     for kind in dict.fromkeys(map(scheme_of_path, files)):
         own = {path: f"/{name_of(path)}" if kind else path for path in files if scheme_of_path(path) == kind}
         top = os.path.commonpath([os.path.dirname(name.rstrip("/")) for name in own.values()])
         for path in files:
             if path in own and scheme_of_path(path) == kind:
-                found.setdefault(_split_of(own[path], here, top), []).append(path)
+                saved = saved_split(path, known)
+                split = _split_of(own[path], here, top) if saved is None else saved[1]
+                found.setdefault(split, []).append(path)
     return {
-        name: Split(paths=tuple(map(_as_text, listed)), held_out=name != "train")
+        name: Split(paths=tuple(map(_as_text, listed)), held_out=_last_word(_words(name)) != "train")
         for name, listed in sorted(found.items())
     }
 
@@ -76,6 +82,15 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
 def is_held_out_name(split: str) -> bool:
     """Tell whether a split's name says that it is held out."""
     return _SPLIT_WORDS.get(split.lower(), "train") != "train"
+
+
+def _last_word(words: Sequence[str]) -> str:
+    """Return the split that the last word names that names one; without any, ``train``."""
+    return next((_SPLIT_WORDS[word] for word in reversed(words) if word in _SPLIT_WORDS), "train")
+
+
+def _words(text: str) -> list[str]:
+    return re.split(r"[^A-Za-z]+", text.lower())
 
 
 def _as_text(path: str) -> str:
@@ -97,8 +112,7 @@ def _split_of(path: str, cwd: str, top: str) -> str:
         top, words = cwd, []
     else:
         words = [os.path.basename(top).lower()]
-    words += re.split(r"[^A-Za-z]+", os.path.relpath(path, top).lower())
-    return next((_SPLIT_WORDS[word] for word in reversed(words) if word in _SPLIT_WORDS), "train")
+    return _last_word([*words, *_words(os.path.relpath(path, top))])
 
 
 def peek_columns(path: str, format_: Format, compression: Compression) -> dict[str, bool]:
@@ -115,6 +129,10 @@ def peek_columns(path: str, format_: Format, compression: Compression) -> dict[s
     if format_ == "parquet":
         with open_file(path) as file:
             return {field.name: is_text(field.type) for field in file.schema_arrow}
+    if format_ == "arrow":
+        return {field.name: is_text(field.type) for field in read_schema(path)}
+    if format_ == "text":
+        return {text.COLUMN: True}
     kinds: dict[str, set[type]] = {}
     for record in peek_records(path, compression):
         for name, value in record.items():

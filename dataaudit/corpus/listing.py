@@ -3,8 +3,9 @@
 A component of a pattern that exists by that very name is taken as it is, so that a file named
 ``a[1].jsonl`` can be listed. ``*`` matches no hidden name; ``**`` matches any depth of folders, none
 included. A listed folder gives all its files but hidden ones, those whose name starts with ``_`` and those
-that are no data by their suffix; their names are returned beside the files. A folder that cannot be listed
-is returned as its path with ``/`` at the end, so that it becomes a loss with a name.
+that are no data by their name (:func:`is_no_data`); their names are returned beside the files. Of a folder that
+``datasets`` saved only its data files are taken, by a pattern too. A folder that cannot be listed is returned
+as its path with ``/`` at the end, so that it becomes a loss with a name.
 """
 
 from __future__ import annotations
@@ -15,8 +16,29 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from dataaudit.corpus.saved import STATE, saved_files
+
 _GLOB = frozenset("*?[")
-NOT_DATA = frozenset({".md", ".rst", ".html", ".yaml", ".yml", ".toml", ".crc", ".lock", ".sha256", ".log"})
+_NOT_DATA = frozenset({
+    ".md", ".rst", ".html", ".yaml", ".yml", ".toml", ".cff", ".bib", ".crc", ".lock", ".md5", ".sha256", ".log",
+    ".py", ".sh", ".ipynb", ".png", ".jpg", ".jpeg", ".gif", ".svg",
+})  # fmt: skip
+_NO_SHARDS = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json"})
+_ABOUT_DATA = re.compile(
+    "readme|licen[cs]es?([-_].*)?|copying|notice|authors|contributors|contributing|changelog|citation|requirements"
+    "|codeowners|dockerfile|makefile|(md5|sha1|sha256|sha512|check)sums?",
+    re.IGNORECASE,
+)
+"""Names, without a suffix or with ``.txt``, of files about data."""
+
+
+def is_no_data(name: str) -> bool:
+    """Tell by its name whether a file lies beside data and is none itself."""
+    stem, suffix = os.path.splitext(name)
+    suffix = suffix.lower()
+    if suffix in _NOT_DATA or name in _NO_SHARDS:
+        return True
+    return suffix in ("", ".txt") and _ABOUT_DATA.fullmatch(stem) is not None
 
 
 def has_glob(pattern: str) -> bool:
@@ -43,9 +65,16 @@ class Lister:
     def pattern(self, start: str, pattern: str) -> list[str]:
         """Return the files that a pattern matches below the folder ``start``, sorted, each once."""
         found = set(self._match(start, [part for part in pattern.split("/") if part]))
-        manifests = {folder for folder in map(os.path.dirname, found) if _is_manifest(folder)}
+        folders = set(map(os.path.dirname, found))
+        manifests = {folder for folder in folders if _is_manifest(folder)}
         self.left_out += sorted(f"{folder}/" for folder in manifests)
-        return sorted(path for path in found if os.path.dirname(path) not in manifests)
+        found = {path for path in found if os.path.dirname(path) not in manifests}
+        for folder in folders:
+            saved = _saved_files(folder)
+            others = set() if saved is None else {path for path in found if os.path.dirname(path) == folder} - saved
+            self.left_out += sorted(others)
+            found -= others
+        return sorted(found)
 
     def _match(self, folder: str, parts: list[str]) -> Iterator[str]:
         head, rest = parts[0], parts[1:]
@@ -102,14 +131,20 @@ class Lister:
             yield folder + "/"
             return
         above = (*above, _identity(folder))
+        saved = saved_files(folder, {entry.name for entry in entries})
+        if saved is not None:  # listed and absent is a loss with a name
+            yield from (os.path.join(folder, name) for name in saved)
         for entry in entries:
             is_folder = _is_folder(entry)
-            if entry.name.startswith((".", "_")):
+            if saved is not None and not is_folder:
+                if entry.name not in saved:
+                    self.left_out.append(entry.path)
+            elif entry.name.startswith((".", "_")):
                 self.left_out.append(entry.path + "/" * is_folder)
             elif is_folder:
                 if self._enters(entry, above):
                     yield from self._data_files(entry.path, above)
-            elif os.path.splitext(entry.name)[1].lower() in NOT_DATA:
+            elif is_no_data(entry.name):
                 self.left_out.append(entry.path)
             else:
                 yield entry.path
@@ -135,6 +170,14 @@ def _entries(folder: str) -> list[os.DirEntry[str]] | None:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
         return None
+
+
+def _saved_files(folder: str) -> set[str] | None:
+    """Return the paths of a saved data set's files, None for another folder."""
+    if not os.path.isfile(os.path.join(folder, STATE)):
+        return None
+    saved = saved_files(folder, [entry.name for entry in _entries(folder) or []])
+    return None if saved is None else {os.path.join(folder, name) for name in saved}
 
 
 def _is_manifest(folder: str) -> bool:

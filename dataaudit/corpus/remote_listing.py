@@ -15,6 +15,7 @@ from dataaudit.corpus.address import Access, Address, RemotePath, RemoteStat, na
 from dataaudit.corpus.listing import has_glob
 from dataaudit.corpus.objects import stat_of, stat_remote
 from dataaudit.corpus.remote_tree import Folder, TreeLister
+from dataaudit.corpus.saved import saved_files
 from dataaudit.corpus.stores import BodyError, NoCredentialsError, ask, filesystem, patiently, run
 from dataaudit.corpus.uri import encode_path
 from dataaudit.errors import ConfigError, StoreError
@@ -56,14 +57,17 @@ class RemoteLister:
             if self.is_dataset(address.path):
                 return [address.remote_path(self.access)], []
             kind = "folder"
-        tree = TreeLister(is_dataset=self.is_dataset)
         shown = encode_path(address.public)
+        start, rest = (address, []) if kind == "folder" else _split(address)
+        tree = TreeLister(
+            is_dataset=self.is_dataset,
+            saved_files=lambda at, names: saved_files(start.below(at).remote_path(self.access), names),
+        )
         if kind == "folder":
-            top, start = self._list(address, "", where), address
+            top = self._list(start, "", where)
             found = tree.folder(top)
             wanted = f"{where}: the folder {shown} holds no data files"
         elif has_glob(address.path):
-            start, rest = _split(address)
             top = self._list(start, re.split(r"[*?\[]", rest[0])[0], where)
             found = tree.pattern(top, rest)
             wanted = f"{where}: the pattern {shown} matches no file"
@@ -161,7 +165,7 @@ class RemoteLister:
 def _split(address: Address) -> tuple[Address, list[str]]:
     """Return the folder that a pattern starts from, and the components of what is matched below it."""
     parts = address.path.split("/")
-    first = next(number for number, part in enumerate(parts) if has_glob(part))
+    first = next((number for number, part in enumerate(parts) if has_glob(part)), len(parts))
     start = Address(
         scheme=address.scheme, userinfo=address.userinfo, host=address.host, query="", path="/".join(parts[:first])
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from dataaudit.corpus.address import RemoteStat
-from dataaudit.corpus.listing import NOT_DATA, has_glob
+from dataaudit.corpus.listing import has_glob, is_no_data
 
 Found = tuple[str, RemoteStat | None]
 """The name of a file, relative to the top of its tree, and what the store said of it."""
@@ -49,6 +48,9 @@ class TreeLister:
 
     is_dataset: Callable[[str], bool]
     """Whether a folder that a pattern's last component matches is a shard in pieces (``name.parquet/``)."""
+    saved_files: Callable[[str, Collection[str]], list[str] | None] = lambda _name, _files: None
+    """Names of a saved data set's files, by the folder's name (relative to the top) and what it holds; None for
+    another folder."""
     left_out: list[str] = field(default_factory=list)
     """What was seen and not taken; folders with ``/`` at the end."""
 
@@ -62,7 +64,15 @@ class TreeLister:
         folders = {name: top.at(name.split("/")[:-1]) for name in found if not name.endswith("/")}
         manifests = {name.rpartition("/")[0] for name, folder in folders.items() if folder.is_manifest}
         self.left_out += sorted(f"{name}/" for name in manifests)
-        return sorted((name, seen) for name, seen in found.items() if name.rpartition("/")[0] not in manifests)
+        kept = {name: seen for name, seen in found.items() if name.rpartition("/")[0] not in manifests}
+        for at in {name[: name.rfind("/") + 1] for name in kept if not name.endswith("/")}:
+            saved = self.saved_files(at, top.at(at.split("/")[:-1]).files)
+            if saved is not None:
+                own = {at + name for name in saved}
+                others = {name for name in kept if name[: name.rfind("/") + 1] == at} - own
+                self.left_out += sorted(others)
+                kept = {name: seen for name, seen in kept.items() if name not in others}
+        return sorted(kept.items())
 
     def _match(self, folder: Folder, at: str, parts: list[str]) -> Iterator[Found]:
         """Yield (name, stat) of what a pattern matches below a folder whose name is ``at`` (with its ``/``)."""
@@ -89,8 +99,13 @@ class TreeLister:
     def _data_files(self, folder: Folder, at: str) -> Iterator[Found]:
         if not folder.listed:
             yield at, None
+        saved = self.saved_files(at, folder.files)
+        if saved is not None:  # listed and absent is a loss with a name
+            yield from ((at + name, folder.files.get(name)) for name in saved)
         for name, seen in folder.files.items():
-            if name.startswith((".", "_")) or os.path.splitext(name)[1].lower() in NOT_DATA:
+            if saved is not None:
+                self.left_out += [at + name] * (name not in saved)
+            elif name.startswith((".", "_")) or is_no_data(name):
                 self.left_out.append(at + name)
             else:
                 yield at + name, seen

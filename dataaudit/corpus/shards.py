@@ -26,15 +26,22 @@ from dataaudit.corpus.listing import Lister, has_glob
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.remote_listing import RemoteLister
 from dataaudit.corpus.roots import check_queries, find_tops, relative_to_top, scheme_of_path
+from dataaudit.corpus.saved import check_one_split
 from dataaudit.corpus.uri import encode_path, with_copy
 from dataaudit.errors import ConfigError
 
-Format = Literal["parquet", "jsonl", "datasets", "unknown"]
-Compression = Literal["none", "gzip", "zstd"]
+Format = Literal["parquet", "arrow", "jsonl", "text", "datasets", "unknown"]
+Compression = Literal["none", "gzip", "zstd", "bzip2", "xz"]
 _FORMATS: dict[str, Format] = {
-    ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+    ".parquet": "parquet", ".pq": "parquet",
+    ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".txt": "text",
 }  # fmt: skip
-_COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+_LINES = ("jsonl", "text")
+"""Formats that may be compressed as a whole."""
+_COMPRESSIONS: dict[str, Compression] = {
+    ".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bzip2", ".xz": "xz",
+}  # fmt: skip
 _FILE = re.compile(r"(?:file|local)://(?:localhost)?(?P<path>/.*)", re.DOTALL | re.IGNORECASE)
 
 
@@ -120,6 +127,7 @@ def discover(
             if far is not None and not scheme_of(pattern) and not _is_absolute(pattern):
                 given = far.below(pattern).full
             files, ignored = expand(given, base, where=where, follow_symlinks=follow_symlinks, remote=remote)
+            check_one_split(files, where=where)
             found += [(name, path) for path in files]
             left_out += [(name, path) for path in ignored]
     check_queries(path for _, path in found)
@@ -149,7 +157,7 @@ def format_of(path: str) -> tuple[Format, Compression]:
     if compression != "none":
         suffix = os.path.splitext(stem)[1]
     format_ = _FORMATS.get(suffix, "unknown")
-    if format_ == "parquet" and compression != "none":
+    if compression != "none" and format_ not in _LINES:
         return "unknown", compression
     return format_, compression
 

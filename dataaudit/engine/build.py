@@ -28,6 +28,7 @@ from dataaudit.engine.job import (
     BuildResult,
     Gathered,
     Job,
+    prepare_languages,
     prepare_tokenizer,
     state_folder,
     tell_discovery,
@@ -44,15 +45,16 @@ from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
 from dataaudit.engine.probing import probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.publishing import now, publish_build
+from dataaudit.engine.reference import load_reference
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome, Probe, ScanSettings
 from dataaudit.engine.work import scan_part
 from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.link.exact import COUNTS, MEMBERS
-from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.publish import check_target
 from dataaudit.stages import make_stages
+from dataaudit.stages.base import Limited
 from dataaudit.stages.exact_dup import ExactDup
 
 _SCANS = 8
@@ -85,7 +87,8 @@ def build(
     tell_discovery(discovery, progress)
     state = state_folder(options)
     tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress)
-    parents = () if config.reference is None else (load_manifest(base / config.reference).id,)
+    parents, reference = load_reference(config.reference, base, stages, tokenizer, progress)
+    languages = prepare_languages(config, base, state, stages)
     with open_cluster(options.cluster, state) as cluster:
         plural = "s" if cluster.num_workers != 1 else ""
         dashboard = f", dashboard {cluster.dashboard}" if cluster.dashboard else ""
@@ -96,7 +99,9 @@ def build(
             config = resolve_columns(config, discovery.shards, runner, progress)
             job = Job(
                 config=config, options=options, progress=progress, stages=stages, discovery=discovery,
-                tokenizer=tokenizer, risks=risks, parents=parents, store=PartialStore(state), runner=runner,
+                tokenizer=tokenizer, risks=risks, languages=languages, parents=parents, reference=reference,
+                store=PartialStore(state),
+                runner=runner,
             )  # fmt: skip
             gathered = _scan_and_link(job, probes, failures)
         except KeyboardInterrupt:
@@ -151,7 +156,8 @@ def _probe(
     try:
         return probe_shards(
             discovery.shards, index, runner, progress,
-            part_bytes=config.reader.part_bytes, rehash=options.rehash or options.fresh,
+            part_bytes=config.reader.part_bytes, text_document=config.reader.text_document,
+            rehash=options.rehash or options.fresh,
         )  # fmt: skip
     finally:
         index.close()
@@ -165,8 +171,9 @@ def _plan(
     force_reference: bool,
 ) -> list[PlannedShard]:
     value = tokenizer_value(job.tokenizer, job.risks, force_reference=force_reference, seed=job.config.seed)
+    languages = None if job.languages is None else job.languages.key_value(seed=job.config.seed)
     return [
-        plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, value)
+        plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, value, languages)
         for shard in job.discovery.shards
     ]
 
@@ -179,7 +186,7 @@ def _scan(
     job.planned_parts = len({part.reading_key for item in planned for part in item.parts})
     settings = ScanSettings(
         state=job.store.root, stages=job.stages, tokenizer=job.tokenizer, risks=job.risks,
-        force_reference=force_reference, seed=job.config.seed,
+        force_reference=force_reference, seed=job.config.seed, languages=job.languages,
     )  # fmt: skip
     lost: dict[str, tuple[Reason, str]] = {}
     if len(units) < job.planned_parts:
@@ -208,7 +215,12 @@ def _link(job: Job, shards: list[GatheredShard], *, fresh: bool) -> Gathered:
     if kept is not None:
         fold_sources(shards, job.stages, kept)
     add_duplicates(shards, linked.counts, kept)
-    return Gathered(shards=shards, linked=linked, digests=digests)
+    folded = set() if kept is None else {stage.name for stage in job.stages}
+    for stage in job.stages:
+        if isinstance(stage, Limited) and (fewer := kept_sources(shards, stage.max_sources)) is not None:
+            fold_sources(shards, [stage], fewer)
+            folded.add(stage.name)
+    return Gathered(shards=shards, linked=linked, digests=digests, folded=frozenset(folded))
 
 
 def _differing(shards: Sequence[GatheredShard]) -> int:

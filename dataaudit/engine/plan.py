@@ -45,6 +45,7 @@ def plan_shard(
     config: AuditConfig,
     stages: Sequence[Stage],
     tokenizer: Mapping[str, object],
+    languages: Mapping[str, object] | None = None,
 ) -> PlannedShard:
     """Plan one shard.
 
@@ -55,6 +56,7 @@ def plan_shard(
         config: With text and source resolved for every split.
         stages: Stages to run.
         tokenizer: Of :func:`dataaudit.engine.keys.tokenizer_value`.
+        languages: Of :meth:`dataaudit.detectors.LanguageModels.key_value`, when a stage needs languages.
     """
     if shard.skip is not None:
         return PlannedShard(shard=shard, probe=None, parts=(), reason=shard.skip)
@@ -78,7 +80,7 @@ def plan_shard(
             fields=fields,
             batch_bytes=config.reader.batch_bytes,
         )
-        keys = {stage.name: stage_key(reading, stage, dict(tokenizer)) for stage in stages}
+        keys = {stage.name: stage_key(reading, stage, tokenizer, languages) for stage in stages}
         parts.append(PlannedPart(request=request, reading_key=reading, stage_keys=keys))
     return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None)
 
@@ -106,7 +108,7 @@ def missing_units(planned: Sequence[PlannedShard], store: PartialStore, *, fresh
                     sha256=item.probe.sha256,
                     reading_key=part.reading_key,
                     stage_keys=missing,
-                    size=_stored_bytes(item, part),
+                    size=_stored_bytes(item),
                 )
     return list(units.values())
 
@@ -115,7 +117,10 @@ def _fields(shard: Shard, config: AuditConfig) -> FieldRule:
     split = config.splits[shard.split]
     assert split.text is not None, "text and source are resolved before planning"
     assert split.source is not None, "text and source are resolved before planning"
-    return field_rule(split.text, split.source, shard.uri, max_record_bytes=config.reader.max_line_bytes)
+    return field_rule(
+        split.text, split.source, shard.uri, max_record_bytes=config.reader.max_line_bytes,
+        text_document=config.reader.text_document if shard.format == "text" else "",
+    )  # fmt: skip
 
 
 def _known_unreadable(store: PartialStore, key: str) -> bool:
@@ -124,8 +129,7 @@ def _known_unreadable(store: PartialStore, key: str) -> bool:
     return entry is not None and bool(entry.meta["reason"])
 
 
-def _stored_bytes(item: PlannedShard, part: PlannedPart) -> int:
+def _stored_bytes(item: PlannedShard) -> int:
+    """Return a part's share of the file: parts are of about the same size, whatever they are counted in."""
     assert item.probe is not None
-    if item.shard.format == "parquet":
-        return item.probe.stat.size // max(1, len(item.parts))
-    return part.request.part.stop - part.request.part.start
+    return item.probe.stat.size // max(1, len(item.parts))

@@ -26,13 +26,14 @@ def probe_shards(
     progress: Progress,
     *,
     part_bytes: int,
+    text_document: str,
     rehash: bool,
 ) -> tuple[dict[str, Probe], dict[str, tuple[Reason, str]]]:
     """Return the probe of every file by path, and why some have none."""
     probes: dict[str, Probe] = {}
     failures: dict[str, tuple[Reason, str]] = {}
     units: dict[str, ProbeUnit] = {}
-    recipe = f"{READER_VERSION}/{part_bytes}"
+    recipe = f"{READER_VERSION}/{part_bytes}/{text_document}"
     for shard in shards:
         if shard.skip is not None or shard.path in probes or shard.path in units:
             continue
@@ -42,7 +43,7 @@ def probe_shards(
         else:
             units[shard.path] = ProbeUnit(
                 path=shard.path, format=shard.format, compression=shard.compression, part_bytes=part_bytes,
-                size=shard.size,
+                size=shard.size, text_document=text_document,
             )  # fmt: skip
     todo = list(units.values())
     if probes:
@@ -81,7 +82,7 @@ def _known(path: str, index: StatIndex, recipe: str) -> Probe | None:
     value = index.find(path, stat)
     if value is None or value["recipe"] != recipe:
         return None
-    parts = tuple(Part(start, stop) for start, stop in value["parts"])
+    parts = tuple(Part(start, stop, (stored, decoded)) for start, stop, stored, decoded in value["parts"])
     return Probe(stat=stat, sha256=value["sha256"], hashed_ns=value["hashed_ns"], parts=parts)
 
 
@@ -90,7 +91,7 @@ def _pack(probe: Probe, recipe: str) -> dict[str, Any]:
         "recipe": recipe,
         "sha256": probe.sha256,
         "hashed_ns": probe.hashed_ns,
-        "parts": [[part.start, part.stop] for part in probe.parts],
+        "parts": [[part.start, part.stop, *part.restart] for part in probe.parts],
     }
 
 

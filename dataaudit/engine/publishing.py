@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit import __version__
+from dataaudit.engine.drifting import drift_table
 from dataaudit.engine.job import BuildResult, Gathered, Job
 from dataaudit.engine.keys import library_versions
 from dataaudit.engine.linking import clusters_table
 from dataaudit.engine.tables import (
+    Setting,
     headline,
     ledger_record,
     ledger_table,
@@ -24,7 +26,16 @@ from dataaudit.engine.tables import (
     totals,
 )
 from dataaudit.errors import ExitCode, NothingEvaluated
-from dataaudit.manifest.core import Core, CountedBy, Named, Run, StageRecord, TokenizerRecord, UpstreamFilterRecord
+from dataaudit.manifest.core import (
+    Core,
+    CountedBy,
+    DetectorRecord,
+    Named,
+    Run,
+    StageRecord,
+    TokenizerRecord,
+    UpstreamFilterRecord,
+)
 from dataaudit.manifest.load import metrics_table
 from dataaudit.manifest.publish import POINTER, prepare_tables, publish, table_records
 from dataaudit.stages.base import parameters
@@ -37,8 +48,9 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         ManifestError: The target cannot be written.
     """
     shards = gathered.shards
-    table = shards_table(shards, job.stages, gathered.digests)
-    metrics, merged = metric_records(shards, job.stages, job.config)
+    setting = Setting(reference=job.reference, vocab_size=job.tokenizer.vocab_size, folded=gathered.folded)
+    table = shards_table(shards, job.stages, gathered.digests, setting)
+    metrics, merged = metric_records(shards, job.stages, job.config, setting)
     tables = prepare_tables(
         {
             "shards": table,
@@ -46,6 +58,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
             "ledger": ledger_table(shards),
             "clusters": clusters_table(gathered.linked.members),
             **source_tables(merged),
+            "drift": drift_table(merged, job.stages, setting, job.tokenizer, job.progress),
         }
     )
     whole, splits = totals(table, job.config)
@@ -59,6 +72,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         ),
         libraries=library_versions(),
         tokenizer=_tokenizer_record(job, merged[""]["volume"]["encoding"]),
+        detectors=_detector_records(job),
         upstream_filters=tuple(
             UpstreamFilterRecord.model_validate(entry.model_dump(by_alias=True))
             for entry in job.config.upstream_filters
@@ -117,6 +131,15 @@ def _tokenizer_record(job: Job, encoding: pa.Table) -> TokenizerRecord:
         encoder_reason=job.encoder_reason,
         counted_by=counted,
         sampled=int(pc.sum(encoding["sampled"]).as_py() or 0),
+    )
+
+
+def _detector_records(job: Job) -> tuple[DetectorRecord, ...]:
+    """Return what looked at documents, sorted by name; the config says which one's answer counts."""
+    models = () if job.languages is None else (job.languages.chosen, job.languages.second)
+    return tuple(
+        DetectorRecord(name=model.name, version=model.version, sha256=model.sha256, languages=model.languages)
+        for model in sorted(models, key=lambda model: model.name)
     )
 
 

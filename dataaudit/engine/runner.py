@@ -3,11 +3,12 @@
 1. Units are batched by bytes. A batch that returns, returns an outcome for every unit.
 2. A batch that does not return (its worker died twice, it ran out of time or memory, its input kept failing)
    is split, and its units run as tasks of their own.
-3. A unit that does not return then either runs alone in a child process (:mod:`dataaudit.engine.child`), which
+3. A unit that does not return then either runs alone in a child process (:mod:`dataaudit.engine.alone`), which
    tells a shard that kills from a worker that somebody killed: the child's death is the unit's fault, the
    worker's is not.
 
-So a worker that is killed, out of memory or stuck costs time, never a number.
+Units whose bytes go through a native parser that hostile ones can crash (``isolated``) run in the worker's warm
+child from the first round on. So a worker that is killed, out of memory or stuck costs time, never a number.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from dataaudit.engine.child import run_alone
+from dataaudit.engine.alone import run_alone
 from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
@@ -34,6 +35,8 @@ MAX_TASK_UNITS = 2_000
 _TOPIC = "dataaudit-start"
 _WINDOW = 4
 _ALONE_TRIES = 20
+_ATTEMPTS = 2
+"""A unit that ran out of time in a warm child has its full time again in a fresh one."""
 _MIN_BYTES_PER_SECOND = 500_000
 _DESERTED_SECONDS = 600.0
 
@@ -44,6 +47,11 @@ class Sized(Protocol):
     @property
     def size(self) -> int:
         """Stored bytes."""
+        ...
+
+    @property
+    def isolated(self) -> bool:
+        """Whether it only ever runs in a child process."""
         ...
 
 
@@ -125,7 +133,7 @@ class Runner:
         """Cut the units into batches of total / (8 x workers) bytes.
 
         A batch holds at most 1 GiB and 2,000 units, unless one unit is larger or there would be over 50,000
-        batches.
+        batches. The largest units go first, so that no worker begins one when the others have nothing left to do.
         """
         total, shares = sum(unit.size for unit in units), 8 * max(1, self.cluster.num_workers)
         target = max(min(MAX_TASK_BYTES, total // shares + 1), 4 * total // MAX_TASKS + 1)
@@ -133,7 +141,8 @@ class Runner:
         limit = max(MAX_TASK_BYTES, target)
         batches: list[list[int]] = []
         held = target
-        for index, unit in enumerate(units):
+        for index in sorted(range(len(units)), key=lambda index: -units[index].size):
+            unit = units[index]
             if held >= target or held + unit.size > limit or len(batches[-1]) >= most:
                 batches.append([])
                 held = 0
@@ -146,15 +155,18 @@ class Runner:
 
     def _submit(self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized], task: _Task) -> None:
         chosen = [units[index] for index in task.units]
-        size = sum(unit.size for unit in chosen)
         task.tries += 1
-        task.seconds = self.unit_seconds + size / _MIN_BYTES_PER_SECOND
         task.key = f"{name}-{self._token}-{task.units[0]}-{task.units[-1]}-{task.round}.{task.tries}"
-        call: Callable[..., list[Outcome]] = run_batch
-        if task.round == 3:
-            limit = int(self.cluster.memory_limit * 0.95)
-            call = partial(run_batch_alone, memory_limit=limit, seconds=task.seconds)
-            task.seconds += task.seconds + 60
+        task.seconds = self.unit_seconds + sum(unit.size for unit in chosen) / _MIN_BYTES_PER_SECOND
+        alone = task.round == 3
+        if alone or any(unit.isolated for unit in chosen):  # the children's own limits come first
+            task.seconds = 60 + _ATTEMPTS * sum(unit_limit(unit, self.unit_seconds) for unit in chosen)
+        call = partial(
+            run_batch,
+            alone=alone,
+            memory_limit=int(self.cluster.memory_limit * 0.95),
+            unit_seconds=self.unit_seconds,
+        )
         task.future = self.cluster.client.submit(call, function, chosen, task.key, key=task.key, pure=False, retries=2)
 
     def _finished(self, running: dict[str, _Task]) -> list[_Task]:
@@ -201,7 +213,7 @@ class Runner:
         task.future = None
         # The worker may be gone already, or have no nanny; the task is repeated in any case.
         with contextlib.suppress(ValueError, KeyError, TimeoutError, OSError):
-            self.cluster.client.restart_workers([worker], timeout=60, raise_for_error=False)
+            self.cluster.client.restart_workers([worker], timeout=20, raise_for_error=False)
 
     def _outcomes(self, task: _Task) -> list[Outcome] | None:
         """Return the outcomes of a finished task, or None when it has to be repeated in pieces."""
@@ -243,18 +255,37 @@ def wait_for_any(futures: list[Any]) -> None:
         distributed.wait(futures, timeout=1.0, return_when="FIRST_COMPLETED")
 
 
-def run_batch(function: Callable[[Any], Outcome], units: list[Any], key: str) -> list[Outcome]:
-    """Run units one after another on this worker; an error of one fails the batch, which is then split."""
-    _tell_start(key)
-    return [function(unit) for unit in units]
+def unit_limit(unit: Sized, unit_seconds: float) -> float:
+    """Return the seconds that a unit may take."""
+    return unit_seconds + unit.size / _MIN_BYTES_PER_SECOND
 
 
-def run_batch_alone(
-    function: Callable[[Any], Outcome], units: list[Any], key: str, *, memory_limit: int, seconds: float
+def run_batch(
+    function: Callable[[Any], Outcome],
+    units: list[Any],
+    key: str,
+    *,
+    alone: bool,
+    memory_limit: int,
+    unit_seconds: float,
 ) -> list[Outcome]:
-    """Run each unit in a child process of this worker."""
+    """Run units one after another on this worker; an error of one fails the batch, which is then split.
+
+    Args:
+        function: Applied to each.
+        units: What to do.
+        key: Of the task.
+        alone: Run each in the child process of this worker, not only the isolated ones.
+        memory_limit: Resident bytes that the worker and its child may use; 0 for no limit.
+        unit_seconds: Seconds that each may take in the child, beside those for its size.
+    """
     _tell_start(key)
-    return [run_alone(function, unit, memory_limit=memory_limit, seconds=seconds) for unit in units]
+    return [
+        run_alone(function, unit, memory_limit=memory_limit, seconds=unit_limit(unit, unit_seconds))
+        if alone or unit.isolated
+        else function(unit)
+        for unit in units
+    ]
 
 
 def _tell_start(key: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -12,9 +13,31 @@ from dataaudit.engine.gather import GatheredShard, merge_scope
 from dataaudit.manifest.core import Coverage, HeadlineMetric, LedgerRecord, SplitRecord, Totals
 from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
 from dataaudit.manifest.tables import TABLES
-from dataaudit.stages.base import Context, Stage, merge
+from dataaudit.stages.base import Comparing, Context, Stage, merge
 from dataaudit.stages.partial import Partial
+from dataaudit.stages.reference import Reference
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What stages are told beside the documents."""
+
+    reference: Reference | None = None
+    """Token counts of the reference manifest."""
+    vocab_size: int = 0
+    """Of the tokenizer."""
+    folded: frozenset[str] = frozenset()
+    """Stages in whose partials the source `other` stands for several."""
+
+    def context(self, stage: Stage, split: str | None, mixture: Mapping[str, float] | None = None) -> Context:
+        """Return the context of a stage in one split, or in all."""
+        return Context(
+            scope=Scope(split=split), mixture=mixture or {}, reference=self.reference, vocab_size=self.vocab_size,
+            folded=stage.name in self.folded,
+        )  # fmt: skip
+
+
+NOTHING_BESIDE = Setting()
 HEADLINE = (
     ("documents", "count"), ("bytes", "count"), ("tokens", "count"), ("bytes_per_token", "ratio"),
     ("seq_len_p50_p95", "p50"), ("seq_len_p50_p95", "p95"), ("exact_dup_rate", "rate"),
@@ -23,13 +46,20 @@ HEADLINE = (
 UNREAD = ("quarantined", "skipped")
 
 
-def shards_table(shards: Sequence[GatheredShard], stages: Sequence[Stage], digests: Mapping[int, str]) -> pa.Table:
+def shards_table(
+    shards: Sequence[GatheredShard],
+    stages: Sequence[Stage],
+    digests: Mapping[int, str],
+    setting: Setting = NOTHING_BESIDE,
+) -> pa.Table:
     """Return the table of shards."""
-    rows = [_shard_row(shard, stages, digests.get(shard.planned.shard.ordinal)) for shard in shards]
+    rows = [_shard_row(shard, stages, digests.get(shard.planned.shard.ordinal), setting) for shard in shards]
     return pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)
 
 
-def _shard_row(shard: GatheredShard, stages: Sequence[Stage], rows_digest: str | None) -> dict[str, Any]:
+def _shard_row(
+    shard: GatheredShard, stages: Sequence[Stage], rows_digest: str | None, setting: Setting
+) -> dict[str, Any]:
     plan, probe = shard.planned.shard, shard.planned.probe
     unread = shard.status in UNREAD
     streamed = plan.format == "datasets"
@@ -57,13 +87,23 @@ def _shard_row(shard: GatheredShard, stages: Sequence[Stage], rows_digest: str |
         return row
     row["sources"] = shard.partials["volume"]["volume"].drop_columns(["empty"]).to_pylist()
     for stage in stages:
-        columns = stage.shard_columns(shard.partials[stage.name])
+        if isinstance(stage, Comparing):
+            if setting.reference is None:
+                continue  # its partials are large, and not read for nothing
+            columns: Mapping[str, Any] = stage.compare_shard(
+                shard.partials[stage.name], setting.context(stage, plan.split)
+            )
+        else:
+            columns = stage.shard_columns(shard.partials[stage.name])
         row |= {name: rounded(value) if isinstance(value, float) else value for name, value in columns.items()}
     return row
 
 
 def metric_records(
-    shards: Sequence[GatheredShard], stages: Sequence[Stage], config: AuditConfig
+    shards: Sequence[GatheredShard],
+    stages: Sequence[Stage],
+    config: AuditConfig,
+    setting: Setting = NOTHING_BESIDE,
 ) -> tuple[list[Metric], dict[str, dict[str, Partial]]]:
     """Finalise every stage for the dataset and each split.
 
@@ -74,14 +114,13 @@ def metric_records(
     metrics: list[Metric] = []
     merged: dict[str, dict[str, Partial]] = {}
     for split in sorted(config.splits):
-        context = Context(scope=Scope(split=split), mixture={} if config.splits[split].held_out else mixture)
         merged[split] = {stage.name: merge_scope(shards, stage, split) for stage in stages}
         for stage in stages:
-            metrics += stage.finalize(merged[split][stage.name], context)
-    context = Context(scope=Scope(), mixture={})
+            declared = {} if config.splits[split].held_out else mixture
+            metrics += stage.finalize(merged[split][stage.name], setting.context(stage, split, declared))
     merged[""] = {stage.name: merge(stage, [merged[split][stage.name] for split in config.splits]) for stage in stages}
     for stage in stages:
-        metrics += stage.finalize(merged[""][stage.name], context)
+        metrics += stage.finalize(merged[""][stage.name], setting.context(stage, None))
     metrics += _upstream(config)
     metrics += _coverage(shards)
     return metrics, merged
@@ -127,8 +166,13 @@ def headline(metrics: Sequence[Metric]) -> tuple[HeadlineMetric, ...]:
 
 
 def source_tables(merged: Mapping[str, Mapping[str, Partial]]) -> dict[str, pa.Table]:
-    """Return the tables of sources and of lengths."""
-    tables = {"sources": ("volume", "volume"), "lengths": ("lengths", "lengths")}
+    """Return the tables of sources, of languages, of lengths and of tokens."""
+    tables = {
+        "sources": ("volume", "volume"),
+        "languages": ("language", "languages"),
+        "lengths": ("lengths", "lengths"),
+        "histogram": ("histogram", "histogram"),
+    }
     filled = {}
     for table, (stage, part) in tables.items():
         schema = TABLES[table].schema

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.readers import Part, ReadRequest
+from dataaudit.corpus.readers import NATIVE_FORMATS, Part, ReadRequest
 from dataaudit.corpus.shards import Compression, Format, Shard
 from dataaudit.corpus.tokens import Risks, TokenizerFile
+from dataaudit.detectors import LanguageModels
 from dataaudit.engine.index import FileStat
 from dataaudit.stages.base import Stage
 
@@ -26,6 +27,13 @@ class ProbeUnit:
     part_bytes: int
     size: int
     """Stored bytes, to size tasks by."""
+    text_document: str = "file"
+    """What is a document in a file of plain text."""
+
+    @property
+    def isolated(self) -> bool:
+        """Whether hostile bytes of this format can crash its reader."""
+        return self.format in NATIVE_FORMATS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +66,11 @@ class ScanUnit:
     twins: tuple[tuple[str, FileStat], ...] = ()
     """Other files with the same bytes, to read when this one cannot be."""
 
+    @property
+    def isolated(self) -> bool:
+        """Whether hostile bytes of this format can crash its reader."""
+        return self.request.format in NATIVE_FORMATS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSettings:
@@ -69,6 +82,8 @@ class ScanSettings:
     risks: Risks
     force_reference: bool
     seed: int
+    languages: LanguageModels | None = None
+    """What decides languages, when a stage needs them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +112,11 @@ class PeekUnit:
     shard: Shard
     size: int = 0
 
+    @property
+    def isolated(self) -> bool:
+        """Whether hostile bytes of this format can crash its reader."""
+        return self.shard.format in NATIVE_FORMATS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsUnit:
@@ -106,6 +126,11 @@ class RowsUnit:
     keys: tuple[str, ...]
     """Reading keys of the parts."""
     size: int
+
+    @property
+    def isolated(self) -> bool:
+        """Only files of our own are read."""
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +144,8 @@ class LinkUnit:
     kind: str
     key: str
     size: int
+
+    @property
+    def isolated(self) -> bool:
+        """Only files of our own are read."""
+        return False

@@ -25,9 +25,10 @@ from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.infer import peek
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.normal import row_digests, text_digests
-from dataaudit.corpus.readers import PartStats, plan_parts, read_part
+from dataaudit.corpus.readers import Part, PartStats, is_cut_by_decoding, plan_compressed, plan_parts, read_part
 from dataaudit.corpus.readers.hub_rows import key_of_rows
 from dataaudit.corpus.tokens import Encoder, Risks, TokenizerFile, load_encoder
+from dataaudit.detectors import LanguageIdentifier, LanguageModels, load_languages
 from dataaudit.engine.index import FileStat, stat_file
 from dataaudit.engine.keys import SAMPLE_ONE_IN
 from dataaudit.engine.store import PartialStore, StateFolderError
@@ -42,13 +43,12 @@ from dataaudit.engine.units import (
     ScanSettings,
     ScanUnit,
 )
-from dataaudit.errors import ConfigError
+from dataaudit.errors import ConfigError, DetectorError
 from dataaudit.link.exact import link_exact
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
-from dataaudit.stages.base import Stage, merge
-from dataaudit.stages.partial import Partial
+from dataaudit.stages.accumulate import Accumulator
+from dataaudit.stages.base import Stage, nothing
 
-_MERGE_EVERY = 64
 _HASH_BLOCK = 1 << 20
 _HASHINGS = 2
 _OF_THE_PATH = (Reason.NOT_FOUND, Reason.PERMISSION, Reason.CHANGED)
@@ -154,7 +154,7 @@ def _probe(unit: ProbeUnit) -> Outcome:
     stat = stat_file(unit.path)
     for _ in range(_HASHINGS):
         hashed_ns = time.time_ns()
-        sha256 = hash_file(unit.path)
+        sha256, parts = _hash_and_cut(unit, stat.size)
         before, stat = stat, stat_file(unit.path)
         if stat == before:
             break
@@ -162,11 +162,21 @@ def _probe(unit: ProbeUnit) -> Outcome:
         raise ShardUnreadable(Reason.CHANGED)
     probe = Probe(stat=stat, sha256=sha256, hashed_ns=hashed_ns, parts=())
     try:
-        parts = plan_parts(unit.path, unit.format, unit.compression, stat.size, unit.part_bytes)
+        if parts is None:
+            parts = plan_parts(unit.path, unit.format, unit.compression, stat.size, unit.part_bytes, unit.text_document)
         probe = replace(probe, parts=tuple(parts))
     except ShardUnreadable as error:
         probe = replace(probe, reason=error.reason, place=error.place)
     return Outcome(probe=probe)
+
+
+def _hash_and_cut(unit: ProbeUnit, size: int) -> tuple[str, list[Part] | None]:
+    """Return a file's sha256; and where it has to be decoded to be cut, its parts, of the same pass."""
+    if not is_cut_by_decoding(unit.format, unit.compression, size, unit.part_bytes, unit.text_document):
+        return hash_file(unit.path), None
+    state = hashlib.sha256()
+    parts = plan_compressed(unit.path, unit.compression, size, unit.part_bytes, state.update)
+    return state.hexdigest(), parts
 
 
 @dataclass(slots=True)
@@ -174,7 +184,7 @@ class _Collected:
     """What a scan has collected of its part so far."""
 
     stages: list[Stage]
-    partials: dict[str, list[Partial]] = field(default_factory=dict)
+    partials: dict[str, Accumulator] = field(default_factory=dict)
     emitted: dict[str, list[pa.Table]] = field(default_factory=dict)
     rows: list[bytes] = field(default_factory=list)
 
@@ -182,10 +192,9 @@ class _Collected:
         assert batch.digests is not None
         self.rows.append(row_digests(batch.digests, batch.source_codes, batch.source_names).tobytes())
         for stage in self.stages:
-            held = self.partials.setdefault(stage.name, [])
-            held.append(stage.map(batch))
-            if len(held) >= _MERGE_EVERY:
-                self.partials[stage.name] = [merge(stage, held)]
+            if stage.name not in self.partials:
+                self.partials[stage.name] = Accumulator(stage)
+            self.partials[stage.name].add(stage.map(batch))
             keyed = stage.emit(batch)
             if keyed is not None:
                 self.emitted.setdefault(stage.name, []).append(keyed)
@@ -198,7 +207,8 @@ class _Collected:
             if stage.emits is not None:
                 with store.writing():
                     write_keyed(store.side_path(stage.name, key), self.emitted.get(stage.name, []), stage.emits)
-            store.write(stage.name, key, {}, merge(stage, self.partials.get(stage.name, [])))
+            collected = self.partials.get(stage.name)
+            store.write(stage.name, key, {}, nothing(stage) if collected is None else collected.result())
         store.write_rows(READING, unit.reading_key, b"".join(self.rows))
 
 
@@ -206,11 +216,12 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     wanted = {name for name, _ in unit.stage_keys}
     stages = [stage for stage in settings.stages if stage.name in wanted]
     encoder = _encoder(settings) if any(stage.needs_tokens for stage in stages) else None
+    identifier = _identifier(settings) if any(stage.needs_languages for stage in stages) else None
     losses, stats, collected = LossLog(), PartStats(), _Collected(stages)
     unreadable: ShardUnreadable | None = None
     try:
         for raw in read_part(unit.request, losses, stats):
-            collected.add(_complete(raw, encoder))
+            collected.add(_complete(raw, encoder, identifier))
     except ShardUnreadable as error:
         unreadable = error
     if stat_file(unit.request.path) != unit.stat and hash_file(unit.request.path) != unit.sha256:
@@ -238,13 +249,12 @@ def _reading(losses: LossLog, stats: PartStats, unreadable: ShardUnreadable | No
     }
 
 
-def _complete(batch: DocBatch, encoder: Encoder | None) -> DocBatch:
+def _complete(batch: DocBatch, encoder: Encoder | None, identifier: LanguageIdentifier | None) -> DocBatch:
     digests = text_digests(batch.texts)
-    tokens = None
-    if encoder is not None:
-        identity = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
-        tokens = encoder.encode(batch.texts, identity)
-    return replace(batch, digests=digests, tokens=tokens)
+    identity = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
+    tokens = None if encoder is None else encoder.encode(batch.texts, identity)
+    languages = None if identifier is None else identifier.identify(batch.texts, identity)
+    return replace(batch, digests=digests, tokens=tokens, languages=languages)
 
 
 def _encoder(settings: ScanSettings) -> Encoder:
@@ -262,6 +272,24 @@ def _encoder(settings: ScanSettings) -> Encoder:
             f"a worker cannot load the tokenizer {settings.tokenizer.name} ({_origin(error)})",
             f"Expected it in {settings.state}; check that every worker can read that folder, then run again.",
         ) from None
+
+
+def _identifier(settings: ScanSettings) -> LanguageIdentifier:
+    """Load the language detectors once a process.
+
+    Raises:
+        StateFolderError: They cannot be loaded, which is no shard's fault.
+    """
+    assert settings.languages is not None, "the detectors are prepared when a stage needs languages"
+    try:
+        return _load_languages_once(settings.languages, settings.seed)
+    except DetectorError as error:
+        raise StateFolderError(f"a worker cannot load a language detector: {error.message}", error.hint) from None
+
+
+@lru_cache(maxsize=1)
+def _load_languages_once(models: LanguageModels, seed: int) -> LanguageIdentifier:
+    return load_languages(models, seed=seed)
 
 
 @lru_cache(maxsize=1)

@@ -65,6 +65,9 @@ class DetectorRecord(_Model):
     name: str
     version: str
     sha256: str
+    languages: tuple[str, ...] = Field(
+        default=(), description="Of a language detector: the codes it can give. It knows no other language."
+    )
 
 
 class StageRecord(_Model):

@@ -46,8 +46,8 @@ SHARDS = TableSpec(
             _f("shard", pa.int32(), "ordinal: shards are ordered by (split, uri)"),
             _f("uri", _STRING, "URI relative to the root; `#copy=2` marks a second listing of one file"),
             _f("split", _STRING, "split"),
-            _f("format", _STRING, "parquet, jsonl, datasets or unknown"),
-            _f("compression", _STRING, "none, gzip or zstd"),
+            _f("format", _STRING, "parquet, arrow, jsonl, text, datasets or unknown"),
+            _f("compression", _STRING, "none, gzip, zstd, bzip2 or xz"),
             _f("size", _COUNT, "stored bytes; of a streamed dataset the bytes of its texts"),
             _f("sha256", _STRING, "of the stored bytes, hex; of a streamed dataset its rows_digest; empty: unread"),
             _f("rows_digest", _STRING, "sha256 over the documents' texts and sources in order", null=True),
@@ -73,12 +73,37 @@ SHARDS = TableSpec(
                 ),
                 "counts per source, sorted by source",
             ),
+            _f(
+                "languages",
+                pa.list_(
+                    pa.struct(
+                        [
+                            _f("language", _STRING, "language code, `und` when unsure"),
+                            _f("documents", _COUNT, "documents"),
+                            _f("bytes", _COUNT, "bytes"),
+                            _f("tokens", _COUNT, "tokens"),
+                        ]
+                    )
+                ),
+                "counts per language, sorted by language; null when languages were not looked for",
+                null=True,
+            ),
             _f("bytes_per_token", _RATIO, "bytes / tokens", null=True),
             _f("bytes_per_token_p50", _RATIO, "median over documents", null=True),
             _f("seq_len_p50", _RATIO, "median tokens of a document", null=True),
             _f("seq_len_p95", _RATIO, "95th percentile of tokens", null=True),
             _f("seq_len_max", _COUNT, "longest document, tokens", null=True),
             _f("exact_dup_rate", _RATIO, "documents seen before in the manifest's order / all", null=True),
+            _f("token_kl_drift", _RATIO, "KL(tokens || tokens of its split in the reference), nats", null=True),
+            _f("token_js_drift", _RATIO, "their Jensen-Shannon divergence, nats", null=True),
+            _f("token_kl_bias", _RATIO, "KL that chance alone gives a shard of this size, nats", null=True),
+            _f("filter_reject_rate", _RATIO, "documents that some quality rule would reject / all", null=True),
+            _f(
+                "filters",
+                pa.list_(pa.struct([_f("rule", _STRING, "rule"), _f("documents", _COUNT, "documents rejected")])),
+                "documents that each quality rule would reject, sorted by rule",
+                null=True,
+            ),
         ]
     ),
 )
@@ -180,6 +205,29 @@ HISTOGRAM = TableSpec(
             _f("source", _STRING, "source"),
             _f("token", pa.int32(), "token id"),
             _f("count", _COUNT, "occurrences"),
+        ]
+    ),
+)
+
+DRIFT = TableSpec(
+    name="drift",
+    about="The tokens that make up most of the divergence from the reference, per split and source.",
+    key=("split", "source", "token"),
+    schema=pa.schema(
+        [
+            _f("split", _STRING, "split; null for the whole dataset", null=True),
+            _f("source", _STRING, "source; null for all of the split", null=True),
+            _f("token", pa.int32(), "token id"),
+            _f(
+                "piece",
+                _STRING,
+                "its entry in the vocabulary, escaped where it is not printable; empty when it has none",
+            ),
+            _f("count", _COUNT, "occurrences"),
+            _f("reference_count", _COUNT, "occurrences in the reference"),
+            _f("kl", _RATIO, "what it adds to KL, nats; negative where it became rarer"),
+            _f("js", _RATIO, "what it adds to the Jensen-Shannon divergence, nats"),
+            _f("rank", _COUNT, "from 1, by js"),
         ]
     ),
 )
@@ -291,7 +339,7 @@ LEDGER = TableSpec(
 TABLES: dict[str, TableSpec] = {
     spec.name: spec
     for spec in (
-        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, CLUSTERS, PAIRS, OVERLAP, HOTSPOTS,
+        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, OVERLAP, HOTSPOTS,
         HOTSPOT_MEMBERS, FINDINGS, LEDGER,
     )
 }  # fmt: skip

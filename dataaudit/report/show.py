@@ -16,6 +16,7 @@ from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.report import blocks
 from dataaudit.report import text as t
+from dataaudit.report.drift import drift_lines, drifts
 from dataaudit.report.layout import (
     name_column,
     number_column,
@@ -32,12 +33,15 @@ from dataaudit.report.outliers import (
     LIMIT_SD,
     Duplicated,
     Outlier,
-    density_outliers,
     most_duplicated,
+    outliers,
 )
+from dataaudit.report.quality import composition, language_lines, languages, padding_lines, rule_lines, rules
 from dataaudit.report.view import Volume, overview, source_volumes
 
 _SOURCES = 20
+_LANGUAGES = 30
+_DRIFTS = 20
 _EVERY = 2**31
 _MAY_BE_SAID_ONCE = (3, 4, 5, 6, 8, 9)
 """Columns of the table of records (unit, bounds, method, status) that are left out when all rows agree."""
@@ -57,15 +61,16 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
     by_split = {
         split.name: source_volumes(manifest, split.name, _EVERY if as_json else _SOURCES) for split in view.splits
     }
-    outliers, duplicated = density_outliers(manifest), most_duplicated(manifest)
+    far, duplicated = outliers(manifest), most_duplicated(manifest)
     names = sorted(pc.unique(manifest.table("metrics", ["metric"])["metric"]).to_pylist())
     if as_json:
         return t.as_json(
             {
                 **asdict(view),
+                **composition(manifest),
                 "sources_by_split": {name: [_source(one) for one in rows] for name, (rows, _) in by_split.items()},
                 "leaks": [asdict(one) for one in leaks(manifest)],
-                "outliers": [asdict(one) for one in outliers],
+                "outliers": [asdict(one) for one in far],
                 "most_duplicated": [asdict(one) for one in duplicated],
                 "metrics": names,
             }
@@ -81,11 +86,15 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
             blocks.volumes(t.clean(name, blocks.NAME_LIMIT), rows, number, tokens[name], width)
             for name, (rows, number) in by_split.items()
         ),
+        language_lines(languages(manifest), width, _LANGUAGES),
+        rule_lines(rules(manifest), [split.name for split in view.splits], width, every=True),
+        padding_lines(manifest, width),
+        drift_lines(manifest, drifts(manifest), width, _DRIFTS),
         leak_lines(leaks(manifest), width),
         blocks.coverage(view, width),
         blocks.lost(view.unread, "Not read", width),
         blocks.lost(view.partial, "Read without their bad records", width),
-        _outliers(outliers, width),
+        _outliers(far, width),
         _duplicated(duplicated, width),
         section("Metrics (`--metric NAME` shows every record of one)", prose(t.clean(", ".join(names)), width)),
     )
@@ -149,12 +158,12 @@ def _source(volume: Volume) -> dict[str, Any]:
 
 def _outliers(found: Sequence[Outlier], width: int) -> list[str]:
     columns = [
-        number_column("shard"), name_column("split/uri"), number_column("bytes/\ntoken"),
+        number_column("shard"), name_column("split/uri"), name_column("what"), number_column("value"),
         number_column("median of\nthe split"), number_column("robust sd\naway"),
     ]  # fmt: skip
     rows = [
         [
-            str(one.shard), t.clean(f"{one.split}/{one.uri}"), t.decimal(one.bytes_per_token),
+            str(one.shard), t.clean(f"{one.split}/{one.uri}"), one.column, t.decimal(one.value),
             t.decimal(one.median), f"{one.deviations:+,.1f}",
         ]
         for one in found[:_SOURCES]

@@ -11,12 +11,16 @@ from dataaudit.errors import ManifestMismatch
 from dataaudit.manifest.load import load_manifest
 from dataaudit.report import blocks
 from dataaudit.report import text as t
+from dataaudit.report.drift import drift_lines, drifts
 from dataaudit.report.layout import facts, page, section, terminal_width
 from dataaudit.report.leaks import leak_lines, leaks
 from dataaudit.report.meanings import exit_text
+from dataaudit.report.quality import composition, language_lines, languages, padding_lines, rule_lines, rules
 from dataaudit.report.view import Overview, overview
 
 _SOURCES = 10
+_LANGUAGES = 10
+_DRIFTS = 5
 
 
 def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
@@ -45,13 +49,17 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
             "parts_scanned": result.scanned,
         }
         found = [asdict(leak) for leak in leaks(manifest)]
-        return t.as_json({**asdict(view), "leaks": found, "notes": manifest.run.notes, **run})
+        return t.as_json({**asdict(view), **composition(manifest), "leaks": found, "notes": manifest.run.notes, **run})
     width = terminal_width()
     return page(
         blocks.title(view),
         blocks.identity(view, width),
         blocks.splits(view, width),
         blocks.mixture(view.sources, width, _SOURCES),
+        language_lines(languages(manifest), width, _LANGUAGES),
+        rule_lines(rules(manifest), [split.name for split in view.splits], width, every=False),
+        padding_lines(manifest, width),
+        drift_lines(manifest, drifts(manifest), width, _DRIFTS),
         leak_lines(leaks(manifest), width),
         blocks.coverage(view, width),
         blocks.lost(view.unread, "Not read", width),

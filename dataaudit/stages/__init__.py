@@ -12,10 +12,14 @@ from dataaudit.config import nearest
 from dataaudit.errors import ConfigError
 from dataaudit.stages.base import Stage
 from dataaudit.stages.exact_dup import ExactDup
+from dataaudit.stages.filters import Filters
+from dataaudit.stages.histogram import Histogram
+from dataaudit.stages.language import Language
 from dataaudit.stages.lengths import Lengths
+from dataaudit.stages.padding import Padding
 from dataaudit.stages.volume import Volume
 
-STAGES: tuple[type[Any], ...] = (Volume, Lengths, ExactDup)
+STAGES: tuple[type[Any], ...] = (Volume, Lengths, ExactDup, Language, Filters, Histogram, Padding)
 """Every stage, in the order in which they run and report."""
 REQUIRED = ("volume",)
 """Stages that cannot be switched off: the manifest's own columns rest on them."""

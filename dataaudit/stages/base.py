@@ -22,6 +22,7 @@ import pyarrow as pa
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.stages.partial import Partial, TableShape, empty, merge_all
+from dataaudit.stages.reference import Reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,12 @@ class Context:
     """Whole dataset (empty) or one split."""
     mixture: Mapping[str, float]
     """Declared weights by source; empty but for training splits of a config that declares them."""
+    reference: Reference | None = None
+    """Token counts to compare with; None without a reference."""
+    vocab_size: int = 0
+    """Largest token id + 1 of the tokenizer."""
+    folded: bool = False
+    """Whether the source `other` of this stage's partials stands for several."""
 
 
 @runtime_checkable
@@ -44,6 +51,8 @@ class Stage(Protocol):
     """Changes whenever the same input may give other partials or metrics."""
     needs_tokens: ClassVar[bool]
     """Whether ``map`` or ``emit`` looks at token ids."""
+    needs_languages: ClassVar[bool]
+    """Whether ``map`` or ``emit`` looks at languages."""
     emits: ClassVar[pa.Schema | None]
     """Schema of the keyed table for what must meet other shards; its first column is the key."""
 
@@ -63,8 +72,27 @@ class Stage(Protocol):
         """Return the metrics of a scope and of each source in it."""
         ...
 
-    def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
+    def shard_columns(self, partial: Partial) -> Mapping[str, Any]:
         """Return the per-shard columns of the manifest that this stage fills."""
+        ...
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """A stage whose per-shard columns compare the shard with the reference; without one they are null."""
+
+    def compare_shard(self, partial: Partial, context: Context) -> dict[str, float | int | None]:
+        """Return per-shard columns of the manifest; the context's scope is the shard's split."""
+        ...
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A stage with a large table per source: the engine folds all but the largest sources into `other`."""
+
+    @property
+    def max_sources(self) -> int:
+        """Sources that are kept apart."""
         ...
 
 

@@ -32,6 +32,7 @@ class ExactDup:
     name: ClassVar[str] = "exact_dup"
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = False
+    needs_languages: ClassVar[bool] = False
     emits: ClassVar[pa.Schema | None] = pa.schema(
         [("key", pa.binary(DIGEST_BYTES)), ("row", pa.int64()), ("source", pa.string())]
     )

@@ -39,6 +39,7 @@ class Lengths:
     name: ClassVar[str] = "lengths"
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = True
+    needs_languages: ClassVar[bool] = False
     emits: ClassVar[pa.Schema | None] = None
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.stages.base import Context
 from dataaudit.stages.partial import Partial, TableShape, group
 
-_COUNTS = ("documents", "bytes", "tokens", "empty")
+_COUNTS = ("documents", "bytes", "tokens", "empty", "with_nul")
 _ENCODED = ("documents", "bytes", "sampled", "differing")
 _SHAPES = {
     "volume": TableShape(keys={"source": pa.string()}, sums=_COUNTS),
@@ -27,12 +27,14 @@ _SHAPES = {
 class Volume:
     """Counts documents, UTF-8 bytes and tokens (without special ones) per source.
 
-    Also kept: documents without any text, and which encoder counted how many documents and bytes.
+    Also kept: documents without any text, those that hold a NUL character, and which encoder counted how many
+    documents and bytes.
     """
 
     name: ClassVar[str] = "volume"
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = True
+    needs_languages: ClassVar[bool] = False
     emits: ClassVar[pa.Schema | None] = None
 
     def shapes(self) -> Mapping[str, TableShape]:
@@ -43,7 +45,8 @@ class Volume:
         """Count one batch."""
         assert batch.tokens is not None
         num_bytes = batch.num_bytes()
-        columns = (np.ones(len(batch), dtype=np.int64), num_bytes, batch.num_tokens(), num_bytes == 0)
+        ones, with_nul = np.ones(len(batch), dtype=np.int64), _with_nul(batch)
+        columns = (ones, num_bytes, batch.num_tokens(), num_bytes == 0, with_nul)
         numbers = {name: pa.array(column.astype(np.int64)) for name, column in zip(_COUNTS, columns, strict=True)}
         table = pa.table({"source": batch.sources().cast(pa.string()), **numbers})
         return {
@@ -74,6 +77,7 @@ class Volume:
         return [
             one("documents", "count", row["documents"]),
             one("documents", "empty", row["empty"]),
+            one("documents", "with_nul", row["with_nul"]),
             one("bytes", "count", row["bytes"]),
             one("tokens", "count", row["tokens"]),
         ]
@@ -110,6 +114,15 @@ class Volume:
         """Fill documents, bytes and tokens."""
         table = partial["volume"]
         return {name: sum(table[name].to_pylist()) for name in ("documents", "bytes", "tokens")}
+
+
+def _with_nul(batch: DocBatch) -> np.ndarray:
+    """bool[n]: documents that hold U+0000, which many programs take for the end of a text."""
+    found = np.zeros(len(batch), dtype=bool)
+    places = np.flatnonzero(batch.byte_values() == 0)
+    if len(places):
+        found[np.searchsorted(batch.byte_offsets(), places, side="right") - 1] = True
+    return found
 
 
 def _encoding(tokens: TokenBatch, num_bytes: np.ndarray) -> pa.Table:

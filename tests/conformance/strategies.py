@@ -7,6 +7,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.normal import text_digests
 from dataaudit.corpus.tokens import TokenBatch
 
@@ -19,6 +20,22 @@ SOURCES = st.sampled_from(["web", "code", "(none)", "\u00fc", "books"])
 DOCUMENTS = st.lists(st.tuples(TEXTS, SOURCES), max_size=12)
 
 
+LANGUAGES = ("und", "de", "en", "zh")
+
+
+def make_languages(documents):
+    """Return a language for each document, by its text alone; a sample of them is looked at twice."""
+    sizes = np.array([len(text) for text, _ in documents], dtype=np.int64)
+    sampled = sizes % 3 == 0
+    return LanguageBatch(
+        names=LANGUAGES,
+        codes=(sizes % len(LANGUAGES)).astype(np.int32),
+        confidence=np.full(len(sizes), 0.5, dtype=np.float32),
+        sampled=sampled,
+        agreeing=sampled & (sizes % 2 == 0),
+    )
+
+
 def make_batch(documents, first_row=0):
     """Return a batch of (text, source) pairs; a token is a run of up to three characters."""
     texts = pa.array([text for text, _ in documents], pa.large_string())
@@ -27,7 +44,7 @@ def make_batch(documents, first_row=0):
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     tokens = TokenBatch(
         offsets=offsets,
-        ids=np.arange(offsets[-1], dtype=np.uint32) % 97,
+        ids=(np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)).astype(np.uint32) % 97,
         by_reference=np.array([not text.isascii() for text, _ in documents], dtype=bool),
         sampled=len(documents) // 2,
         differing=0,
@@ -39,4 +56,5 @@ def make_batch(documents, first_row=0):
         source_names=names,
         digests=text_digests(texts),
         tokens=tokens,
+        languages=make_languages(documents),
     )

@@ -18,8 +18,9 @@ from dataaudit.manifest.tables import TABLES
 from dataaudit.stages import STAGES, make_stages, stage_schema
 from dataaudit.stages.base import Context, Stage, merge, nothing, parameters
 from dataaudit.stages.lengths import Lengths
+from dataaudit.stages.padding import Padding
 
-INSTANCES = [*make_stages({}), Lengths(max_distinct=256)]
+INSTANCES = [*make_stages({}), Lengths(max_distinct=256), Padding(contexts=(16, 300), batch=3)]
 EVERY = pytest.mark.parametrize("stage", INSTANCES, ids=lambda stage: f"{stage.name}{parameters(stage) or ''}")
 CONTEXT = Context(scope=Scope(split="train"), mixture={"web": 2.0, "absent": 1.0})
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from dataaudit.engine.units import Outcome
 
+HELD = []
+
 
 @dataclass(frozen=True)
 class HostileUnit:
@@ -20,9 +22,10 @@ class HostileUnit:
     name: str
     size: int = 1000
     folder: str = ""
+    isolated: bool = False
 
 
-def behave(unit):
+def behave(unit):  # noqa: PLR0912 - a branch a behaviour
     """Do as the unit says; well-behaved ones say that they are done."""
     if unit.behaviour == "segfault":
         ctypes.string_at(0)
@@ -49,4 +52,12 @@ def behave(unit):
         if not flag.exists():
             flag.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+    elif unit.behaviour == "pid":
+        return Outcome(place=str(os.getpid()))
+    elif unit.behaviour == "long":
+        return Outcome(place="x" * 5_000_000)
+    elif unit.behaviour == "hold":
+        HELD.append(b"x" * 1_500_000_000)
+    elif unit.behaviour == "nap":
+        time.sleep(0.3)
     return Outcome(place=f"done {unit.name}")

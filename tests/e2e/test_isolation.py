@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 from hostile import HostileUnit, behave
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine.child import run_alone
+from dataaudit.engine.alone import end_child, run_alone
 from dataaudit.engine.cluster import ClusterChoice, open_cluster
 from dataaudit.engine.runner import Runner
 
@@ -97,6 +99,33 @@ def test_ending_a_run_early_leaves_the_cluster_usable(cluster):
 
 
 @pytest.mark.parametrize(
+    ("behaviour", "reason", "place"),
+    [
+        ("segfault", Reason.WORKER_DIED, "SIGSEGV"),
+        ("hang", Reason.TIMED_OUT, ""),
+        ("eat", Reason.OUT_OF_MEMORY, ""),
+    ],
+)
+def test_an_isolated_unit_costs_no_worker(cluster, behaviour, reason, place):
+    """What reads hostile bytes runs in the warm child: the bad unit is named, no worker dies, nothing is repeated."""
+    units = [HostileUnit("well" if number != 7 else behaviour, str(number), isolated=True) for number in range(20)]
+    outcomes, notes = run_units(cluster, units, seconds=3.0 if behaviour == "hang" else 120.0)
+    assert outcomes[7].reason == reason
+    assert place in outcomes[7].place
+    assert [outcome.reason for outcome in outcomes].count(None) == 19
+    assert not notes
+
+
+@pytest.fixture
+def no_child(monkeypatch):
+    """No child left from another test; a new one finds this folder."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    end_child()
+    yield
+    end_child()
+
+
+@pytest.mark.parametrize(
     ("behaviour", "reason"),
     [
         ("segfault", Reason.WORKER_DIED),
@@ -105,8 +134,39 @@ def test_ending_a_run_early_leaves_the_cluster_usable(cluster):
         ("well", None),
     ],
 )
-def test_a_child_process_turns_anything_into_a_value(behaviour, reason, monkeypatch):
+@pytest.mark.usefixtures("no_child")
+def test_a_child_process_turns_anything_into_a_value(behaviour, reason):
     """Alone in a child process, a crash, a hang and a greedy allocation are outcomes."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    outcome = run_alone(behave, HostileUnit(behaviour, "u"), memory_limit=400 * MB, seconds=5)
+    seconds = 5 if behaviour == "hang" else 120
+    outcome = run_alone(behave, HostileUnit(behaviour, "u"), memory_limit=1000 * MB, seconds=seconds)
     assert outcome.reason == reason
+
+
+def pid_of_child():
+    return int(run_alone(behave, HostileUnit("pid", "u"), memory_limit=0, seconds=60).place)
+
+
+@pytest.mark.usefixtures("no_child")
+def test_the_child_is_kept_warm_and_replaced_when_it_dies():
+    """Calls share a process; after a crash, or a kill while it waited, the next call has a new one."""
+    first = pid_of_child()
+    assert pid_of_child() == first != os.getpid()
+    run_alone(behave, HostileUnit("segfault", "u"), memory_limit=0, seconds=60)
+    second = pid_of_child()
+    assert second != first
+    os.kill(second, signal.SIGKILL)
+    assert pid_of_child() not in {first, second}
+
+
+@pytest.mark.usefixtures("no_child")
+def test_a_unit_is_not_blamed_for_what_others_left_in_the_child():
+    """Memory that an earlier unit has left behind ends the child, not the unit that comes next."""
+    limit = 900 * MB
+    assert run_alone(behave, HostileUnit("hold", "u"), memory_limit=0, seconds=60).reason is None
+    assert run_alone(behave, HostileUnit("nap", "u"), memory_limit=limit, seconds=60).reason is None
+
+
+@pytest.mark.usefixtures("no_child")
+def test_an_outcome_of_any_size_comes_back():
+    """Answers larger than a pipe's buffer are whole."""
+    assert len(run_alone(behave, HostileUnit("long", "u"), memory_limit=0, seconds=60).place) == 5_000_000

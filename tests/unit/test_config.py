@@ -356,7 +356,7 @@ class TestSemantic:
         "change",
         [
             {"dataset": {"name": "other"}}, {"tokenizer": "other.json"}, {"reference": "other"},
-            {"reader": {"batch_bytes": 2048}}, {"reader": {"part_bytes": 2048}},
+            {"reader": {"batch_bytes": 2048}}, {"reader": {"part_bytes": 2048}}, {"language": {"model": "a.bin"}},
             {"splits": {"train": {"paths": ["b", "c"]}}},
         ],
     )  # fmt: skip
@@ -371,6 +371,7 @@ class TestSemantic:
             {"reader": {"follow_symlinks": True}}, {"splits": {"train": {"paths": ["a"], "text": "body"}}},
             {"splits": {"train": {"paths": ["a"], "held_out": True}}}, {"splits": {"other": {"paths": ["a"]}}},
             {"splits": {"train": {"paths": ["a"], "source": {"constant": "x"}}}},
+            {"language": {"detector": "fasttext"}}, {"language": {"min_confidence": 0.4}},
         ],
     )  # fmt: skip
     def test_differs_for_what_decides_numbers(self, change):

@@ -7,20 +7,31 @@ the file as a whole cannot be trusted. Transient input errors are left to the ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.loss import LossLog
-from dataaudit.corpus.readers import jsonl, parquet
+from dataaudit.corpus.readers import arrow, jsonl, parquet, text
+from dataaudit.corpus.readers.cut import WHOLE, plan_compressed
 from dataaudit.corpus.readers.hub_rows import read_rows
-from dataaudit.corpus.readers.part import Part, PartStats
+from dataaudit.corpus.readers.lines import plan_lines
+from dataaudit.corpus.readers.part import END, Part, PartStats
 from dataaudit.corpus.shards import Compression, Format
 
-READER_VERSION = "1"
-__all__ = ["READER_VERSION", "Part", "PartStats", "ReadRequest", "plan_parts", "read_part"]
+READER_VERSION = "2"
+NATIVE_FORMATS: frozenset[Format] = frozenset({"parquet", "arrow", "datasets"})
+"""Formats whose parsers are native code with pointers into the bytes: hostile ones can crash them. A streamed
+dataset is files of such formats."""
+__all__ = [
+    "END", "NATIVE_FORMATS", "READER_VERSION", "Part", "PartStats", "ReadRequest", "is_cut_by_decoding",
+    "plan_compressed", "plan_parts", "read_part",
+]  # fmt: skip
+
+
+_COLUMNAR: dict[Format, Callable[..., Iterator[DocBatch]]] = {"parquet": parquet.read_part, "arrow": arrow.read_part}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +52,33 @@ class ReadRequest:
     """Text bytes of a batch."""
 
 
-def plan_parts(path: str, format_: Format, compression: Compression, size: int, part_bytes: int) -> list[Part]:
-    """Cut a file into parts; depends on its bytes and ``part_bytes`` only.
+def plan_parts(
+    path: str, format_: Format, compression: Compression, size: int, part_bytes: int, text_document: str = "file"
+) -> list[Part]:
+    """Cut a file into parts; depends on its bytes and the arguments only.
+
+    A compressed file is one part here; :func:`plan_compressed` cuts a large one.
 
     Raises:
         ShardUnreadable: Its structure cannot be read.
     """
     if format_ == "parquet":
         return parquet.plan_parts(path, part_bytes)
+    if format_ == "arrow":
+        return arrow.plan_parts(path, size, part_bytes)
     if format_ == "datasets":
         return [Part(0, 1)]
-    return jsonl.plan_parts(compression, size, part_bytes)
+    if compression != "none" or (format_ == "text" and text_document == "file"):
+        return [WHOLE]
+    return plan_lines(size, part_bytes)
+
+
+def is_cut_by_decoding(
+    format_: Format, compression: Compression, size: int, part_bytes: int, text_document: str
+) -> bool:
+    """Tell whether a file is large, compressed, and made of lines that parts can share."""
+    shared = format_ == "jsonl" or (format_ == "text" and text_document != "file")
+    return shared and compression != "none" and size > part_bytes
 
 
 def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
@@ -62,8 +89,8 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
     """
     if isinstance(request.path, RowsPath):
         return read_rows(request.path, request.fields, request.batch_bytes, losses, stats)
-    if request.format == "parquet":
-        return parquet.read_part(request.path, request.part, request.fields, request.batch_bytes, losses, stats)
-    return jsonl.read_part(
-        request.path, request.compression, request.part, request.fields, request.batch_bytes, losses, stats
-    )
+    if request.format in _COLUMNAR:
+        columnar = _COLUMNAR[request.format]
+        return columnar(request.path, request.part, request.fields, request.batch_bytes, losses, stats)
+    by_line = text.read_part if request.format == "text" else jsonl.read_part
+    return by_line(request.path, request.compression, request.part, request.fields, request.batch_bytes, losses, stats)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 _GOOD = len(Reason)
 _REASONS = tuple(Reason)
 _SHOWN_TYPE = 80
+_MAX_ROWS = 65_536
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +71,76 @@ def flat_column(batch: pa.RecordBatch, names: Sequence[str]) -> pa.LargeStringAr
     Raises:
         pa.ArrowException: The batch is damaged.
     """
+    return flat(checked_column(batch, names))
+
+
+def checked_column(batch: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
+    """Return a column whose every offset and index has been checked, before any value is touched.
+
+    The values are large strings, views, or a dictionary of large strings; that they are UTF-8 is not checked.
+
+    Raises:
+        pa.ArrowException: The batch is damaged.
+    """
     array = batch.column(batch.schema.get_field_index(names[0]))
+    array.validate()  # sizes of buffers, in every child
     for name in names[1:]:
         array = pc.struct_field(array, name)
     if pa.types.is_dictionary(array.type):
         _check_indices(array)
-        array = array.dictionary_decode()
+        values = flat(_checked(array.dictionary))
+        return pa.DictionaryArray.from_arrays(array.indices, values, safe=False)
+    return _checked(array)
+
+
+def _checked(array: pa.Array) -> pa.Array:
     if pa.types.is_null(array.type):
         return array.cast(pa.large_string())
-    array = array.cast(pa.large_binary())
-    array.validate(full=True)
-    return array.cast(pa.large_string(), safe=False)
+    view = pa.types.is_string_view(array.type)
+    large = pa.types.is_large_string(array.type)
+    # As bytes: a value that is no UTF-8 costs one record, an offset that leads astray the whole file.
+    binary = array.view(pa.binary_view() if view else pa.large_binary() if large else pa.binary())
+    binary.validate(full=True)
+    return binary if view else flat(binary)
+
+
+def flat(array: pa.Array) -> pa.LargeStringArray:
+    """Return a checked column as large strings."""
+    if pa.types.is_dictionary(array.type):
+        return array.dictionary.take(array.indices)
+    if pa.types.is_large_string(array.type):
+        return array
+    return array.cast(pa.large_binary()).cast(pa.large_string(), safe=False)
+
+
+def cut_column(columns: Sequence[pa.Array], batch_bytes: int) -> Iterator[Rows]:
+    """Cut checked columns, text first, so that each piece has about ``batch_bytes``, and only then unfold it.
+
+    A dictionary or views may hold a long value once for thousands of rows.
+    """
+    num_rows = len(columns[0])
+    ends = np.cumsum(sum(_unfolded_sizes(column) for column in columns))
+    start = 0
+    while start < num_rows:
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + batch_bytes, side="right")))
+        pieces = [flat(column.slice(start, stop - start)) for column in columns]
+        yield Rows(texts=pieces[0], sources=pieces[1] if len(pieces) > 1 else None)
+        start = stop
+
+
+def _unfolded_sizes(column: pa.Array) -> np.ndarray:
+    """int64[n] bytes of each value, 0 for a null."""
+    if pa.types.is_binary_view(column.type):  # 16 bytes each, of which the first four are the length
+        views = np.frombuffer(column.buffers()[1], dtype="<i4").reshape(-1, 4)
+        lengths = views[column.offset : column.offset + len(column), 0].astype(np.int64)
+        lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
+        return lengths
+    if not pa.types.is_dictionary(column.type):
+        return _sizes(column).astype(np.int64)
+    lengths = pc.fill_null(pc.binary_length(column.dictionary), 0).take(column.indices)
+    sizes: np.ndarray = pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return sizes
 
 
 def _check_indices(array: pa.DictionaryArray) -> None:
@@ -87,6 +149,36 @@ def _check_indices(array: pa.DictionaryArray) -> None:
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     if low is not None and not 0 <= low <= high < len(array.dictionary):
         raise pa.ArrowInvalid("an index is outside of its dictionary")
+
+
+@contextmanager
+def damage(reason: Reason, place: str) -> Iterator[None]:
+    """Turn what Arrow raises on damaged bytes into a reason; what the file system raises stays as it is."""
+    try:
+        yield
+    except pa.ArrowMemoryError:
+        raise  # damaged sizes and a full machine look the same; a trial alone tells them apart
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ShardUnreadable(reason, place) from None
+
+
+def joined(pieces: Iterator[Rows], batch_bytes: int) -> Iterator[Rows]:
+    """Join small pieces and cut large ones, so that each has about ``batch_bytes`` of text."""
+    held: list[Rows] = []
+    num_rows = num_bytes = 0
+    for piece in pieces:
+        for rows in cut_rows(piece, batch_bytes):
+            size = rows.texts.nbytes
+            if held and (num_bytes + size > batch_bytes or num_rows + len(rows) > _MAX_ROWS):
+                yield join_rows(held)
+                held, num_rows, num_bytes = [], 0, 0
+            held.append(rows)
+            num_rows += len(rows)
+            num_bytes += size
+    if held:
+        yield join_rows(held)
 
 
 def cut_rows(rows: Rows, batch_bytes: int) -> Iterator[Rows]:

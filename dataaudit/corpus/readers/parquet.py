@@ -9,27 +9,23 @@ does not grow with the size of a row group or of a file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.files import arrow_buffer_bytes, arrow_source
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers.columns import Rows, cut_rows, documents, flat_column, join_rows, locate
+from dataaudit.corpus.readers.columns import Rows, damage, documents, flat_column, joined, locate
 from dataaudit.corpus.readers.part import Part, PartStats
 
-_MAX_ROWS = 65_536
 _ROWS_AT_ONCE = 256
 _BUFFER_BYTES = 1 << 18
-_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 def plan_parts(path: str, part_bytes: int) -> list[Part]:
     """Cut at row groups so that a part holds about ``part_bytes`` (uncompressed); no rows are one part."""
-    with open_file(path) as file, _damage(Reason.NOT_PARQUET, ""):
+    with open_file(path) as file, damage(Reason.NOT_PARQUET, ""):
         groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
         sizes = [max(0, group.total_byte_size) for group in groups]
     parts: list[Part] = []
@@ -47,14 +43,14 @@ def read_part(
 ) -> Iterator[DocBatch]:
     """Stream the documents of the part's row groups."""
     with open_file(path) as file:
-        with _damage(Reason.NOT_PARQUET, "schema"):
+        with damage(Reason.NOT_PARQUET, "schema"):
             schema = file.schema_arrow
             stats.see_layout(tuple(f"{column.name}: {column.type}" for column in schema))
         wanted = [locate(schema, fields.text, Reason.TEXT_COLUMN)]
         if fields.source_column is not None:
             wanted.append(locate(schema, fields.source_column, Reason.SOURCE_COLUMN))
         for group in range(part.start, part.stop):
-            for rows in _joined(_group_rows(file, group, wanted, batch_bytes), batch_bytes):
+            for rows in joined(_group_rows(file, group, wanted, batch_bytes), batch_bytes):
                 batch = documents(rows, fields, stats.records, losses)
                 stats.records += len(rows)
                 if len(batch):
@@ -67,31 +63,18 @@ def open_file(path: str) -> pq.ParquetFile:
     Raises:
         ShardUnreadable: It has no readable footer.
     """
-    with _damage(Reason.NOT_PARQUET, ""):
+    with damage(Reason.NOT_PARQUET, ""):
         return pq.ParquetFile(
             arrow_source(path), page_checksum_verification=True, pre_buffer=False,
             buffer_size=arrow_buffer_bytes(path, _BUFFER_BYTES),
         )  # fmt: skip
 
 
-@contextmanager
-def _damage(reason: Reason, place: str) -> Iterator[None]:
-    """Turn what Arrow raises on damaged bytes into a reason; what the file system raises stays as it is."""
-    try:
-        yield
-    except pa.ArrowMemoryError:
-        raise  # damaged sizes and a full machine look the same; a trial alone tells them apart
-    except _DAMAGE as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise ShardUnreadable(reason, place) from None
-
-
 def _group_rows(file: pq.ParquetFile, group: int, wanted: list[tuple[str, ...]], batch_bytes: int) -> Iterator[Rows]:
     """Yield the text and source columns of a row group, a few rows at a time."""
     columns = [".".join(names) for names in wanted]
     seen = 0
-    with _damage(Reason.CORRUPT_PARQUET, f"row group {group}"):
+    with damage(Reason.CORRUPT_PARQUET, f"row group {group}"):
         metadata = file.metadata.row_group(group)
         if metadata.num_rows == 0:
             return
@@ -102,7 +85,7 @@ def _group_rows(file: pq.ParquetFile, group: int, wanted: list[tuple[str, ...]],
             use_threads=False,
         )
     while True:
-        with _damage(Reason.CORRUPT_PARQUET, f"row group {group}"):
+        with damage(Reason.CORRUPT_PARQUET, f"row group {group}"):
             batch = next(batches, None)
             if batch is None:
                 break
@@ -122,20 +105,3 @@ def _rows_at_once(metadata: pq.RowGroupMetaData, batch_bytes: int) -> int:
     """
     mean = max(1, metadata.total_byte_size // max(1, metadata.num_rows))
     return int(min(_ROWS_AT_ONCE, max(1, batch_bytes // mean)))
-
-
-def _joined(pieces: Iterator[Rows], batch_bytes: int) -> Iterator[Rows]:
-    """Join small pieces and cut large ones, so that each has about ``batch_bytes`` of text."""
-    held: list[Rows] = []
-    num_rows = num_bytes = 0
-    for piece in pieces:
-        for rows in cut_rows(piece, batch_bytes):
-            size = rows.texts.nbytes
-            if held and (num_bytes + size > batch_bytes or num_rows + len(rows) > _MAX_ROWS):
-                yield join_rows(held)
-                held, num_rows, num_bytes = [], 0, 0
-            held.append(rows)
-            num_rows += len(rows)
-            num_bytes += size
-    if held:
-        yield join_rows(held)

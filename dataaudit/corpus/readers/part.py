@@ -10,14 +10,22 @@ MAX_LAYOUTS = 1_000
 _LAYOUT_CHARACTERS = 1 << 22
 
 
+END = 2**53 - 1
+"""A part that stops here goes on to the end of the file, wherever that is."""
+Restart = tuple[int, int]
+"""(stored, decoded) offset of a member of a compressed file."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
-    """A range of a file: bytes of a plain text file, row groups of a Parquet file, or all of it."""
+    """A range of a file: of bytes of lines (decoded ones, if it is compressed), or of batches of rows."""
 
     start: int
-    """First byte or row group."""
+    """First byte, row group or record batch."""
     stop: int
-    """Byte or row group after the last."""
+    """The one after the last, or :data:`END`."""
+    restart: Restart = (0, 0)
+    """Where decoding begins that reaches the part; decides how long reading takes, and nothing else."""
 
 
 @dataclass(slots=True)

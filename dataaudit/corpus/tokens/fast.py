@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataaudit.corpus.buffers import text_buffers
 from dataaudit.corpus.tokens.spec import TokenizerFile
 
 Ids = npt.NDArray[np.uint32]
@@ -127,13 +128,3 @@ def slices(offsets: Offsets, max_bytes: int) -> list[tuple[int, int]]:
         runs.append((low, high))
         low = high
     return runs
-
-
-def text_buffers(texts: pa.LargeStringArray) -> tuple[Offsets, npt.NDArray[np.uint8]]:
-    """View the offsets[n + 1] (from 0) and the bytes of an Arrow array, slices included."""
-    if len(texts) == 0:
-        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
-    _, offset_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64, count=len(texts) + 1, offset=8 * texts.offset)
-    data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer else np.zeros(0, dtype=np.uint8)
-    return offsets - offsets[0], data[offsets[0] : offsets[-1]]

@@ -24,11 +24,12 @@ import pyarrow as pa
 
 from dataaudit.corpus.tokens import probes
 from dataaudit.corpus.tokens.fast import FastEncoder, UnsupportedModelError
+from dataaudit.corpus.tokens.files import write_atomically
 from dataaudit.corpus.tokens.literals import added_literals, has_normalizer
 from dataaudit.corpus.tokens.reference import ReferenceEncoder, load_reference
 from dataaudit.corpus.tokens.risks import Risks
 from dataaudit.corpus.tokens.routing import risky_documents
-from dataaudit.corpus.tokens.spec import TokenizerFile, write_atomically
+from dataaudit.corpus.tokens.spec import TokenizerFile
 
 _VERSION = 1
 """Of this check; part of the cache key."""

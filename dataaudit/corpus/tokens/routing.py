@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
 from typing import Literal, cast
 
 import numpy as np
@@ -10,7 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.corpus.buffers import text_buffers
 from dataaudit.corpus.tokens.risks import Risks
+from dataaudit.kernels.codepoints import code_point_bits, documents_with
 
 _Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
@@ -20,23 +23,19 @@ def risky_documents(texts: pa.LargeStringArray, risks: Risks) -> npt.NDArray[np.
     risky = np.zeros(len(texts), dtype=np.bool_)
     if len(texts) == 0:
         return risky
-    ascii_only = pc.string_is_ascii(texts).to_numpy(zero_copy_only=False)
     if risks.patterns:
-        risky |= _matches(texts, "|".join(risks.patterns))
-    if risks.code_points and not (ascii_only.all() and risks.code_points[0][0] >= 0x80):
-        risky |= _matches(texts, character_class(risks))
+        matches = pc.match_substring_regex(texts, "|".join(risks.patterns))
+        risky |= np.asarray(matches.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    if risks.code_points:
+        risky |= documents_with(*text_buffers(texts), _bits(risks.code_points))
     if risks.normal_forms:
+        ascii_only = pc.string_is_ascii(texts).to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(~risky & ~ascii_only).tolist():
             text = texts[row].as_py()
             risky[row] = not all(unicodedata.is_normalized(cast(_Form, f), text) for f in risks.normal_forms)
     return risky
 
 
-def character_class(risks: Risks) -> str:
-    """Write the risky code points as one RE2 character class."""
-    return "[" + "".join(f"\\x{{{low:X}}}-\\x{{{high:X}}}" for low, high in risks.code_points) + "]"
-
-
-def _matches(texts: pa.LargeStringArray, pattern: str) -> npt.NDArray[np.bool_]:
-    """Search an expression in every text."""
-    return np.asarray(pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False), dtype=np.bool_)
+@lru_cache(maxsize=4)
+def _bits(ranges: tuple[tuple[int, int], ...]) -> npt.NDArray[np.uint8]:
+    return code_point_bits(ranges)

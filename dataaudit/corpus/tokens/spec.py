@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
-import tempfile
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+from dataaudit.corpus.tokens.facts import Facts, facts_of
+from dataaudit.corpus.tokens.files import write_atomically
 from dataaudit.corpus.tokens.hub import download_tokenizer_json
 from dataaudit.corpus.tokens.tiktoken_ranks import CONVERSION_VERSION, encoding_for, to_tokenizer_json
 from dataaudit.errors import TokenizerError
@@ -51,19 +51,24 @@ class TokenizerFile:
     """Ids of special (control) tokens, ascending."""
 
 
-def resolve_tokenizer(spec: str | None, *, base_dir: Path, cache_dir: Path) -> TokenizerFile:
+def resolve_tokenizer(
+    spec: str | None, *, base_dir: Path, cache_dir: Path, facts_dir: Path | None = None
+) -> TokenizerFile:
     """Find, check and copy the tokenizer that `spec` names.
 
     Args:
         spec: A path (relative to `base_dir`), a hub id, or None or ``default`` for the embedded vocabulary.
         base_dir: Where relative paths start, the folder of the config file.
         cache_dir: Where the content-named copy goes; created if absent.
+        facts_dir: Where the vocabulary's size and special ids are remembered; None looks anew.
 
     Raises:
         TokenizerError: Nothing usable is behind `spec`; the message says what was expected and what to do.
     """
     if spec in (None, "default", DEFAULT_NAME):
-        return _store(_default_bytes(), name=DEFAULT_NAME, form="tokenizer.json", cache_dir=cache_dir)
+        return _store(
+            _default_bytes(), name=DEFAULT_NAME, form="tokenizer.json", cache_dir=cache_dir, facts_dir=facts_dir
+        )
     path = base_dir / Path(spec).expanduser()
     if path.is_dir():
         path /= "tokenizer.json"
@@ -78,10 +83,10 @@ def resolve_tokenizer(spec: str | None, *, base_dir: Path, cache_dir: Path) -> T
             raise TokenizerError(
                 f"tokenizer {spec}: cannot be read ({error.strerror})", "Check the file's permissions."
             ) from None
-        return _store(data, name=path.name, form=_form(path, spec), cache_dir=cache_dir)
+        return _store(data, name=path.name, form=_form(path, spec), cache_dir=cache_dir, facts_dir=facts_dir)
     if _HUB_ID.fullmatch(spec) and not spec.endswith((".json", ".model", ".tiktoken")):
         data = download_tokenizer_json(spec)
-        return _store(data, name=spec, form="tokenizer.json", cache_dir=cache_dir)
+        return _store(data, name=spec, form="tokenizer.json", cache_dir=cache_dir, facts_dir=facts_dir)
     raise TokenizerError(f"tokenizer {spec}: no such file, and not of the form of a hub id", f"Give {_ACCEPTED}.")
 
 
@@ -113,11 +118,11 @@ def _default_bytes() -> bytes:
     )
 
 
-def _store(data: bytes, *, name: str, form: Format, cache_dir: Path) -> TokenizerFile:
+def _store(data: bytes, *, name: str, form: Format, cache_dir: Path, facts_dir: Path | None) -> TokenizerFile:
     """Convert, check and copy the bytes to a file named by their digest."""
     digest = sha256(data).hexdigest()
     if form == "sentencepiece":
-        vocab_size, special_ids = _inspect_sentencepiece(data, name)
+        vocab_size, special_ids = facts_of(digest, form, facts_dir, lambda: _inspect_sentencepiece(data, name))
         path = cache_dir / f"{digest}.model"
         write_atomically(path, data)
     elif form == "tiktoken":
@@ -125,9 +130,11 @@ def _store(data: bytes, *, name: str, form: Format, cache_dir: Path) -> Tokenize
         path = cache_dir / f"{digest}.{name.removesuffix('.tiktoken')}-{CONVERSION_VERSION}.json"
         if not path.is_file():
             write_atomically(path, to_tokenizer_json(data, name=name))
-        vocab_size, special_ids = _inspect_json(path.read_bytes(), name)
+        converted = path.read_bytes()
+        content = sha256(converted).hexdigest()
+        vocab_size, special_ids = facts_of(content, form, facts_dir, lambda: _inspect_json(converted, name))
     else:
-        vocab_size, special_ids = _inspect_json(data, name)
+        vocab_size, special_ids = facts_of(digest, form, facts_dir, lambda: _inspect_json(data, name))
         path = cache_dir / f"{digest}.json"
         write_atomically(path, data)
     return TokenizerFile(
@@ -135,7 +142,7 @@ def _store(data: bytes, *, name: str, form: Format, cache_dir: Path) -> Tokenize
     )
 
 
-def _inspect_json(content: bytes, name: str) -> tuple[int, tuple[int, ...]]:
+def _inspect_json(content: bytes, name: str) -> Facts:
     """Read vocabulary size and special ids, and prove that `tokenizers` loads the file."""
     import tokenizers
 
@@ -155,7 +162,7 @@ def _inspect_json(content: bytes, name: str) -> tuple[int, tuple[int, ...]]:
     return size, special
 
 
-def _inspect_sentencepiece(data: bytes, name: str) -> tuple[int, tuple[int, ...]]:
+def _inspect_sentencepiece(data: bytes, name: str) -> Facts:
     """Read vocabulary size and control ids, and prove that `sentencepiece` loads the file."""
     import sentencepiece
 
@@ -173,18 +180,3 @@ def _inspect_sentencepiece(data: bytes, name: str) -> tuple[int, tuple[int, ...]
             f"tokenizer {name}: expected a SentencePiece model, found no pieces", "Fetch the .model file again."
         )
     return size, special
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that other processes see all of it or nothing; an equal file is left alone."""
-    if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

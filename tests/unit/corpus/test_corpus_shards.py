@@ -181,19 +181,22 @@ def test_a_folder_named_like_a_shard_is_read_as_its_files(tmp_path):
         ("a.parquet", ("parquet", "none")), ("a.PQ", ("parquet", "none")), ("a.json", ("jsonl", "none")),
         ("a.JSONL.GZ", ("jsonl", "gzip")), ("a.json.gz", ("jsonl", "gzip")), ("a.ndjson.zstd", ("jsonl", "zstd")),
         ("a.jsonl.zst", ("jsonl", "zstd")), ("a.parquet.gz", ("unknown", "gzip")), ("a.gz", ("unknown", "gzip")),
-        ("a.txt", ("unknown", "none")), ("a", ("unknown", "none")), ("jsonl", ("unknown", "none")),
+        ("a.txt", ("text", "none")), ("a.txt.xz", ("text", "xz")), ("a.json.bz2", ("jsonl", "bzip2")),
+        ("a.arrow", ("arrow", "none")), ("a.Feather", ("arrow", "none")), ("a.arrows", ("arrow", "none")),
+        ("a.ipc", ("arrow", "none")), ("a.arrow.zst", ("unknown", "zstd")),
+        ("a.csv", ("unknown", "none")), ("a", ("unknown", "none")), ("jsonl", ("unknown", "none")),
         ("x.parquet/a.jsonl", ("jsonl", "none")),
     ],
 )  # fmt: skip
 def test_format_and_compression_follow_the_suffixes(name, expected):
-    """Suffixes decide, in any case; compressed Parquet is no format."""
+    """Suffixes decide, in any case; a columnar file that is compressed once more is no format."""
     assert format_of(name) == expected
 
 
 def test_unknown_formats_are_skipped_by_name(tmp_path):
     """A file of an unknown suffix is a skipped shard with a reason."""
-    make(tmp_path, "a.jsonl", "b.txt")
-    assert skips(tmp_path, ".") == {"a.jsonl": None, "b.txt": Reason.UNKNOWN_FORMAT}
+    make(tmp_path, "a.jsonl", "b.csv")
+    assert skips(tmp_path, ".") == {"a.jsonl": None, "b.csv": Reason.UNKNOWN_FORMAT}
 
 
 def test_pipes_sockets_and_devices_are_skipped_without_opening_them(tmp_path):

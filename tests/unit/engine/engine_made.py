@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.normal import text_digests
 from dataaudit.corpus.readers import Part
 from dataaudit.corpus.shards import Shard
@@ -24,6 +25,7 @@ from dataaudit.stages.base import merge
 
 STAGE_LIST = tuple(kind() for kind in STAGES)
 TOKENIZER = {"sha256": "t", "force_reference": False}
+LANGUAGES = {"chosen": "d"}
 
 
 def config(*, max_bad=0.001, splits=("train", "val"), **more):
@@ -55,7 +57,7 @@ def probe(content="x", *, parts=((0, 100),), reason=None, size=100):
 
 def plan(one, found, *, failure=None, settings=None, stages=STAGE_LIST):
     """Plan one shard."""
-    return plan_shard(one, found, failure, settings or config(), stages, TOKENIZER)
+    return plan_shard(one, found, failure, settings or config(), stages, TOKENIZER, LANGUAGES)
 
 
 def write_reading(store, planned_part, *, records, bad=None, columns=("c" * 16,), reason="", rows=b""):
@@ -72,11 +74,17 @@ def batch(documents):
     counts = np.array([-(-len(text) // 3) for text, _ in documents], dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     tokens = TokenBatch(
-        offsets=offsets, ids=np.arange(offsets[-1], dtype=np.uint32), sampled=0, differing=0,
-        by_reference=np.zeros(len(documents), dtype=bool),
+        offsets=offsets, ids=(np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)).astype(np.uint32),
+        sampled=0, differing=0, by_reference=np.zeros(len(documents), dtype=bool),
+    )  # fmt: skip
+    none = np.zeros(len(documents), dtype=bool)
+    languages = LanguageBatch(
+        names=("und", "en"), codes=np.ones(len(documents), dtype=np.int32), sampled=none, agreeing=none,
+        confidence=np.ones(len(documents), dtype=np.float32),
     )  # fmt: skip
     return DocBatch(
         texts=texts, rows=np.arange(len(documents), dtype=np.int64), digests=text_digests(texts), tokens=tokens,
+        languages=languages,
         source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32), source_names=names,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 from dataaudit.corpus.tokens import Risks
 from dataaudit.engine import doctor
 from dataaudit.engine.keys import NUMERIC_LIBRARIES
-from dataaudit.errors import ExitCode, TokenizerError
+from dataaudit.errors import DetectorError, ExitCode, TokenizerError
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,8 @@ def test_this_installation_is_sound(tmp_path, sound):
     assert checks["default"]["state"] == "ok"
     assert "deepseek-v4" in checks["default"]["found"]
     assert "default" in checks["names"]["found"].split(", ")
+    assert checks["cld2"]["state"] == checks["lid.176"]["state"] == "ok"
+    assert "176 languages" in checks["lid.176"]["found"]
     assert checks["publishing"]["state"] in ("ok", "note")
     assert list(tmp_path.iterdir()) == []
 
@@ -117,6 +119,18 @@ def test_a_default_tokenizer_that_does_not_load_is_broken(tmp_path, sound, monke
     assert checks["default"] | {"group": ""} == {
         "group": "", "name": "default", "state": "broken", "found": "no vocabulary", "advice": "Install it.",
     }  # fmt: skip
+
+
+def test_a_language_detector_that_does_not_load_is_broken(tmp_path, sound, loaded, monkeypatch):
+    """Both are needed: one decides, the other looks at a sample."""
+
+    def absent(path, cache_dir):
+        raise DetectorError("no model", "Install it.")
+
+    monkeypatch.setattr(doctor.lid176, "find_model", absent)
+    checks, code = look(tmp_path)
+    assert code == ExitCode.WRONG_USE
+    assert (checks["lid.176"]["state"], checks["lid.176"]["advice"]) == ("broken", "Install it.")
 
 
 def test_an_encoder_that_is_not_trusted_is_said_and_is_no_fault(tmp_path, loaded, monkeypatch):

@@ -213,10 +213,10 @@ def test_sources_beyond_the_limit_are_folded_into_other():
     assert volumes(shards, "val") == {"big": (1, 10), "other": (1, 1)}
     assert sum(value[0] for value in volumes(shards).values()) == sum(value[0] for value in before.values())
     for one in shards:
-        for partial in one.partials.values():
-            for table in partial.values():
+        for stage in STAGE_LIST:
+            for name, table in one.partials[stage.name].items():
                 if "source" in table.column_names:
-                    keys = table.select([name for name in ("source", "low", "high") if name in table.column_names])
+                    keys = table.select(list(stage.shapes()[name].keys))
                     assert keys.num_rows == keys.group_by(keys.column_names).aggregate([]).num_rows
 
 
@@ -252,3 +252,22 @@ def test_large_partials_are_read_when_asked_for_and_folded_then(store):
     store.remove("lengths", made.parts[0].stage_keys["lengths"])
     with pytest.raises(DamagedEntryError):
         shards[0].partials["lengths"]
+
+
+def test_one_stage_can_keep_fewer_sources_than_the_others(store):
+    """Folding a stage leaves the others as they are, in what is held and in what is read later."""
+    documents = [("a b c", "web"), ("d", "code"), ("e f", "rare")]
+    made = plan(shard(0), probe())
+    for part in made.parts:
+        write_reading(store, part, records=len(documents))
+        write_partials(store, part, documents)
+    shards = gather_readings([made], {}, store, max_bad=0.0)
+    gather_partials(shards, STAGE_LIST, store)
+    histogram = next(stage for stage in STAGE_LIST if stage.name == "histogram")
+    before = shards[0].partials["histogram"]["histogram"]
+    fold_sources(shards, [histogram], pa.array(["web"]))
+    after = shards[0].partials["histogram"]["histogram"]
+    assert after["source"].unique().to_pylist() == ["other", "web"]
+    assert sum(after["count"].to_pylist()) == sum(before["count"].to_pylist())
+    for stage, table in (("lengths", "totals"), ("volume", "volume")):
+        assert shards[0].partials[stage][table]["source"].to_pylist() == ["code", "rare", "web"]

@@ -10,13 +10,16 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from engine_made import STAGE_LIST, TOKENIZER, config, plan, probe, shard
+from engine_made import LANGUAGES, STAGE_LIST, TOKENIZER, config, plan, probe, shard
 
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.readers import Part, ReadRequest
 from dataaudit.corpus.tokens import Risks, TokenizerFile
+from dataaudit.detectors import LanguageModels
+from dataaudit.detectors.base import DetectorModel
 from dataaudit.engine import keys
 from dataaudit.stages.exact_dup import ExactDup
+from dataaudit.stages.language import Language
 from dataaudit.stages.lengths import Lengths
 from dataaudit.stages.volume import Volume
 
@@ -27,6 +30,7 @@ READING = {
 FILE = TokenizerFile(
     name="t", format="tokenizer.json", sha256="bb", path=Path("/t"), vocab_size=5, special_ids=(1,)
 )  # fmt: skip
+DECIDES_NOTHING = {"restart"}
 RISKS = Risks(supported=True, reason="ok", key="k")
 
 
@@ -47,7 +51,8 @@ def other(value):
 
 def variants(value):
     """Return the dataclass with each of its fields changed, by name."""
-    return {field.name: replace(value, **{field.name: other(getattr(value, field.name))}) for field in fields(value)}
+    names = [field.name for field in fields(value) if field.name not in DECIDES_NOTHING]
+    return {name: replace(value, **{name: other(getattr(value, name))}) for name in names}
 
 
 def test_the_example_covers_every_argument_of_a_reading_key():
@@ -67,7 +72,13 @@ def test_every_field_of_part_and_rule_changes_the_reading_key(value):
     name = "part" if isinstance(value, Part) else "fields"
     made = {keys.reading_key(**READING | {name: changed}) for changed in variants(value).values()}
     assert keys.reading_key(**READING) not in made
-    assert len(made) == len(fields(value))
+    assert len(made) == len(variants(value))
+
+
+def test_where_decoding_begins_changes_no_key():
+    """It decides how long a part takes, and nothing that is found in it."""
+    part = replace(READING["part"], restart=(5, 9))
+    assert keys.reading_key(**READING | {"part": part}) == keys.reading_key(**READING)
 
 
 def test_the_read_request_has_no_field_that_no_key_knows():
@@ -110,7 +121,7 @@ def test_asking_for_versions_is_cheap_and_gives_a_dict_of_ones_own():
 
 def test_stage_name_version_and_parameters_change_its_key(monkeypatch):
     """Two stages, two versions of one and two settings of one never share a partial."""
-    made = [keys.stage_key("r", stage, TOKENIZER) for stage in (*STAGE_LIST, Lengths(max_distinct=999))]
+    made = [keys.stage_key("r", stage, TOKENIZER, LANGUAGES) for stage in (*STAGE_LIST, Lengths(max_distinct=999))]
     made.append(keys.stage_key("another reading", Volume(), TOKENIZER))
     monkeypatch.setattr(Volume, "version", "another")
     made.append(keys.stage_key("r", Volume(), TOKENIZER))
@@ -120,8 +131,31 @@ def test_stage_name_version_and_parameters_change_its_key(monkeypatch):
 def test_the_tokenizer_decides_only_where_tokens_are_counted():
     """Another tokenizer leaves the partials of stages that never look at tokens."""
     for stage in STAGE_LIST:
-        same = keys.stage_key("r", stage, TOKENIZER) == keys.stage_key("r", stage, {"sha256": "u"})
-        assert same != stage.needs_tokens
+        first, other_one = (keys.stage_key("r", stage, one, LANGUAGES) for one in (TOKENIZER, {"sha256": "u"}))
+        assert (first == other_one) != stage.needs_tokens
+
+
+def test_the_detectors_decide_only_where_languages_are_looked_at():
+    """Another detector leaves the partials of stages that never look at languages; theirs cannot do without one."""
+    for stage in STAGE_LIST:
+        first, other_one = (keys.stage_key("r", stage, TOKENIZER, one) for one in (LANGUAGES, {"chosen": "e"}))
+        assert (first == other_one) != stage.needs_languages
+    with pytest.raises(AssertionError, match="detectors"):
+        keys.stage_key("r", Language(), TOKENIZER)
+
+
+def test_what_of_a_detector_decides_languages_is_in_its_value():
+    """Name, versions, content, languages, the least confidence, the sample and who is asked; a path is not."""
+    model = DetectorModel(name="n", version="1", sha256="aa", languages=("und",), path=Path("/m"))
+    models = LanguageModels(chosen=model, second=replace(model, name="o"), min_confidence=0.5)
+    plain = models.key_value(seed=0)
+    for name, changed in variants(replace(model, languages=())).items():
+        value = replace(models, chosen=changed).key_value(seed=0)
+        assert (value != replace(models, chosen=replace(model, languages=())).key_value(seed=0)) == (name != "path")
+    assert replace(models, chosen=models.second, second=models.chosen).key_value(seed=0) != plain
+    assert replace(models, min_confidence=0.6).key_value(seed=0) != plain
+    assert models.key_value(seed=1) != plain
+    assert plain["sample_one_in"] == 64
 
 
 def test_what_of_a_tokenizer_decides_token_ids_is_in_its_value():

@@ -33,7 +33,7 @@ def test_everything_is_missing_at_first(store):
     units = missing_units([planned], store, fresh=False)
     assert [unit.reading_key for unit in units] == [part.reading_key for part in planned.parts]
     assert all({name for name, _ in unit.stage_keys} == NAMES for unit in units)
-    assert [unit.size for unit in units] == [60, 40]
+    assert [unit.size for unit in units] == [50, 50]
     assert {(unit.sha256, unit.stat) for unit in units} == {(planned.probe.sha256, planned.probe.stat)}
 
 

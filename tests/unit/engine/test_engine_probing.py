@@ -33,7 +33,7 @@ def look(tmp_path, shards, *, rehash=False, part_bytes=1 << 20):
     """Probe shards with the index of a state folder; return probes, failures and what was hashed."""
     index, runner = StatIndex(tmp_path / "files.sqlite"), HereRunner()
     try:
-        found = probe_shards(shards, index, runner, Notes(), part_bytes=part_bytes, rehash=rehash)
+        found = probe_shards(shards, index, runner, Notes(), part_bytes=part_bytes, text_document="file", rehash=rehash)
     finally:
         index.close()
     return *found, len(runner.ran), runner.notes

@@ -25,6 +25,7 @@ class Unit:
     name: str
     behaviours: tuple[str, ...] = ("well",)
     size: int = 10
+    isolated: bool = False
     runs: int = 0
 
 
@@ -60,8 +61,7 @@ class FakeClient:
         """Run a batch by the behaviour of its units."""
         assert key not in self.keys, "Dask would give an older task's result"
         self.keys.append(key)
-        alone = not hasattr(call, "__name__")
-        if alone:
+        if call.keywords["alone"]:
             self.alone += [unit.name for unit in units]
         kinds = []
         for unit in units:
@@ -249,10 +249,11 @@ SIZES = st.lists(st.one_of(st.just(0), st.integers(0, 1000), st.integers(0, 3 * 
 
 
 @given(sizes=SIZES, workers=st.integers(1, 64))
-def test_batches_hold_every_unit_once_in_order_and_within_bounds(sizes, workers):
-    """Whatever the sizes, zero included: all units, in order; 1 GiB unless one is larger; enough for all."""
+def test_batches_hold_every_unit_once_largest_first_and_within_bounds(sizes, workers):
+    """Whatever the sizes, zero included: all units, largest first; 1 GiB unless one is larger; enough for all."""
     batches = make(FakeClient(), workers=workers)._batches([Unit("u", size=size) for size in sizes])
-    assert [index for batch in batches for index in batch] == list(range(len(sizes)))
+    listed = [index for batch in batches for index in batch]
+    assert listed == sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
     assert all(batches)
     share = sum(sizes) // (8 * workers)
     for batch in batches:

@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_made import STAGE_LIST, config, shard, write_file
+from engine_made import LANGUAGES, STAGE_LIST, config, shard, write_file
 
+from dataaudit.config import LanguageConfig
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.tokens import Risks, resolve_tokenizer
+from dataaudit.detectors import resolve_languages
 from dataaudit.engine import work
 from dataaudit.engine.plan import missing_units, plan_shard
 from dataaudit.engine.store import PartialStore
@@ -31,12 +33,19 @@ def tokenizer(tmp_path_factory):
     return file, Risks(supported=False, reason="unsupported_model")
 
 
+@pytest.fixture(scope="module")
+def languages(tmp_path_factory):
+    """The detectors of a build without any setting."""
+    folder = tmp_path_factory.mktemp("detectors")
+    return resolve_languages(LanguageConfig(), base_dir=folder, cache_dir=folder)
+
+
 @pytest.fixture
-def settings(tokenizer, tmp_path):
+def settings(tokenizer, languages, tmp_path):
     """Settings of a scan whose state folder is empty."""
     return ScanSettings(
         state=tmp_path / "state", stages=STAGE_LIST, tokenizer=tokenizer[0], risks=tokenizer[1],
-        force_reference=True, seed=0,
+        force_reference=True, seed=0, languages=languages,
     )  # fmt: skip
 
 
@@ -47,7 +56,7 @@ def scan_unit(settings, *paths, part_bytes=1 << 20):
         unit = ProbeUnit(path=path, format="jsonl", compression="none", part_bytes=part_bytes, size=len(LINES))
         found = probe_file(unit).probe
         one = shard(number, uri=f"{number}.jsonl", path=path)
-        planned.append(plan_shard(one, found, None, config(), STAGE_LIST, {}))
+        planned.append(plan_shard(one, found, None, config(), STAGE_LIST, {}, LANGUAGES))
     (unit,) = missing_units(planned, PartialStore(settings.state), fresh=False)
     return unit
 
@@ -141,6 +150,16 @@ def test_a_tokenizer_that_a_worker_cannot_load_is_no_shards_fault(settings, tmp_
     outcome = scan_part(unit, replace(settings, tokenizer=gone))
     assert outcome.reason is None
     assert settings.tokenizer.name in outcome.fault[0]
+
+
+@pytest.mark.parametrize("role", ["chosen", "second"])
+def test_a_detector_that_a_worker_cannot_load_is_no_shards_fault(settings, tmp_path, role):
+    """A model that is gone from the state folder, or another one than was planned with, ends the build."""
+    unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
+    wrong = replace(getattr(settings.languages, role), sha256="0" * 64)
+    outcome = scan_part(unit, replace(settings, languages=replace(settings.languages, **{role: wrong})))
+    assert outcome.reason is None
+    assert "language detector" in outcome.fault[0]
 
 
 def test_input_errors_that_may_pass_are_raised(settings, tmp_path, monkeypatch):

@@ -250,10 +250,11 @@ def built(tmp_path_factory):
         (folder / name).write_text("\n".join(lines), encoding="utf-8")
     (folder / "c.yaml").write_text(BUILD_CONFIG, encoding="utf-8")
     program = "from dataaudit.cli import main; main()"
-    options = ["build", "c.yaml", "--manifest", "m", "--workers", "1", "--quiet"]
-    command = [sys.executable, "-c", program, *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
+    for target, more in (("older", []), ("m", ["--reference", "older"])):
+        options = ["build", "c.yaml", "--manifest", target, "--workers", "1", "--quiet", *more]
+        command = [sys.executable, "-c", program, *options]
+        done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
     return load_manifest(folder / "m")
 
 
@@ -270,6 +271,8 @@ class TestMetricsPage:
         """Every record of a real manifest stands on the page as it is, and the page tells of no other."""
         shown = {
             "": "all", "split": "split", "source": "source", "split source": "split and source", "rule": "rule",
+            "language": "language", "split language": "split and language", "source language": "source and language",
+            "split source language": "split and source and language",
         }  # fmt: skip
         made: dict[tuple[str, str], tuple[set[str], set[str], set[str]]] = {}
         for record in built.metrics():

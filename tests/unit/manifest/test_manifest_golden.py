@@ -15,7 +15,7 @@ from dataaudit.manifest.verify import verify
 TESTS = Path(__file__).parents[2]
 GOLDEN = TESTS / "golden" / "manifest"
 RELEASED = sorted(path for path in (TESTS / "compat").iterdir() if path.is_dir())
-GOLDEN_ID = "sha256:c2cfd1b75320180058b102060d4b9cd1c0b76790918ab0e06bcf568f84edbd43"
+GOLDEN_ID = "sha256:bd6e1f2285696c4283132c7c71e4abcd1d804a54ed749bcb59c68ce65bb5aba5"
 MAX_BYTES = 100_000
 
 

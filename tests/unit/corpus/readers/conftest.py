@@ -10,21 +10,31 @@ import pytest
 
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.loss import LossLog, ShardUnreadable
-from dataaudit.corpus.readers import Part, PartStats, ReadRequest, plan_parts, read_part
+from dataaudit.corpus.readers import (
+    Part,
+    PartStats,
+    ReadRequest,
+    is_cut_by_decoding,
+    plan_compressed,
+    plan_parts,
+    read_part,
+)
 
 _PREAMBLE = """
 import re, sys
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.loss import LossLog
-from dataaudit.corpus.readers import Part, PartStats, ReadRequest, read_part
+from dataaudit.corpus.readers import END, Part, PartStats, ReadRequest, read_part
 
 def resident(name):
     return int(re.search(name + r":\\s+(\\d+) kB", open("/proc/self/status").read())[1]) * 1024
 
-def read(path, format, compression, max_record_bytes=1 << 26):
+def read(path, format, compression, max_record_bytes=1 << 26, text_document="file"):
     losses, stats = LossLog(), PartStats()
-    fields = FieldRule(text="text", source_column=None, source_constant="s", max_record_bytes=max_record_bytes)
-    request = ReadRequest(path=path, format=format, compression=compression, part=Part(0, 1), fields=fields,
+    fields = FieldRule(text="text", source_column=None, source_constant="s", max_record_bytes=max_record_bytes,
+                       text_document=text_document)
+    part = Part(0, 1 if format in ("parquet", "arrow") else END)
+    request = ReadRequest(path=path, format=format, compression=compression, part=part, fields=fields,
                           batch_bytes=4 << 20)
     return sum(int(batch.num_bytes().sum()) for batch in read_part(request, losses, stats)), losses
 
@@ -53,6 +63,12 @@ class Reading:
 def read() -> Callable[..., Reading]:
     """Reads a file as the engine does: part after part, rows numbered on."""
 
+    def plan(path, format_, compression, part_bytes, text_document):
+        size = path.stat().st_size
+        if is_cut_by_decoding(format_, compression, size, part_bytes, text_document):
+            return plan_compressed(str(path), compression, size, part_bytes, lambda block: None)
+        return plan_parts(str(path), format_, compression, size, part_bytes, text_document)
+
     def read_all(
         path: Path,
         format_: str = "jsonl",
@@ -63,14 +79,16 @@ def read() -> Callable[..., Reading]:
         part_bytes: int = 1 << 40,
         batch_bytes: int = 1 << 20,
         max_record_bytes: int = 1 << 26,
+        text_document: str = "file",
         parts: Sequence[Part] | None = None,
     ) -> Reading:
         reading = Reading()
         fields = FieldRule(
-            text=text, source_column=source, source_constant="constant", max_record_bytes=max_record_bytes
-        )
+            text=text, source_column=source, source_constant="constant", max_record_bytes=max_record_bytes,
+            text_document=text_document,
+        )  # fmt: skip
         try:
-            for part in parts or plan_parts(str(path), format_, compression, path.stat().st_size, part_bytes):
+            for part in parts or plan(path, format_, compression, part_bytes, text_document):
                 losses, stats = LossLog(), PartStats()
                 request = ReadRequest(
                     path=str(path), format=format_, compression=compression, part=part, fields=fields,

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dataaudit.corpus.readers import Part, jsonl, plan_parts
+from dataaudit.corpus.readers import END, Part, plan_parts
+from dataaudit.corpus.readers import lines as lines_module
+from dataaudit.corpus.readers.stream import ByteStream
 
 BOM = b"\xef\xbb\xbf"
 
@@ -19,6 +21,7 @@ def twin_parse(line: bytes):
     """A JSON value by the standard library, made as strict as JSON is; ValueError when it is none."""
 
     def pairs(items):
+        repeated.append(len({name for name, _ in items}) < len(items))
         for name, value in items:
             name.encode()
             if isinstance(value, str):
@@ -34,11 +37,12 @@ def twin_parse(line: bytes):
     def refuse(name):
         raise ValueError(name)
 
+    repeated = []
     value = json.loads(
         line.decode(), object_pairs_hook=pairs, parse_float=number, parse_int=number, parse_constant=refuse
     )
     json.dumps(value, ensure_ascii=False).encode()
-    return value
+    return value, any(repeated)
 
 
 def twin_look_up(record, path):
@@ -51,14 +55,16 @@ def twin_look_up(record, path):
     return record
 
 
-def twin_document(line: bytes, text: str, source: str | None):
+def twin_document(line: bytes, text: str, source: str | None):  # noqa: PLR0911 - one for each reason
     """Returns (text, source) of a line, or the reason why there is none."""
     try:
-        record = twin_parse(line)
+        record, repeated = twin_parse(line)
     except ValueError as error:
         return "invalid_utf8" if isinstance(error, UnicodeDecodeError) else "invalid_json"
     if not isinstance(record, dict):
         return "not_an_object"
+    if repeated:
+        return "duplicate_key"
     found = twin_look_up(record, text)
     if not isinstance(found, str):
         return "text_missing" if found is None else "type_mismatch"
@@ -106,6 +112,10 @@ ODD_LINES = [
     b'{"text": NaN}', b'{"text": "a", "n": Infinity}', b'{"text": "\\ud800"}', b'{"text": "\\ud83d\\ude00"}',
     b'{"\\udc00": 1, "text": "a"}', b'{"text": "\xed\xa0\x80"}', b'{"text": "\xff"}', b'{"text": "\xc3',
     b'{"text": "a", "text": "b"}', b'{"text": "\\ud800", "text": "b"}', b'{"text": "a"} {"text": "b"}',
+    b'{"text": "a", "other": 1, "other": 1}', b'{"other": {"a": 1, "b": [{"c": 1, "c": 2}]}, "text": "a"}',
+    b'{"text": "he said \\": and \\" : too"}', b'{"a": "text", "text": "b"}', b'{"text" : "a", "text"\t:"b"}',
+    b'{"te\\u0078t": "a", "text": "bb"}', b'{"\\u0074ext": "a"}', b'{"text": "a", "meta": {"text": "a", "n": {}}}',
+    b'{"text": "aaaaaaaaaaaaaaa", "text": "b"}', b'{"text": "b", "text": "aaaaaaaaaaaaaaa"}', b'{"": 1, "": 2}',
     b'{"text": 12}', b'{"text": "a", "source": 3}', b'{"text": "a\x01b"}', b'{"text": "a", "n": 1e999}',
     b'{"text": "a", "n": ' + b"9" * 400 + b"}", b'{"text": "' + b"x" * 300 + b'"}', b"x" * 90, BOM + b"{}",
     b'{"text": "a", "n": 018446744073709551616}', b'{"text": "a", "n": 18446744073709551616}', b'{"text": "a",}',
@@ -154,7 +164,7 @@ def test_any_cut_gives_the_documents_of_the_slow_twin(
 ):
     """Whatever the size of parts, blocks and batches, all parts together give what the twin gives."""
     file.write_bytes(data)
-    with mock.patch.object(jsonl, "_BLOCK_BYTES", block_bytes):
+    with mock.patch.object(lines_module, "_BLOCK_BYTES", block_bytes):
         reading = read(
             file, text=text, source=source, part_bytes=part_bytes, batch_bytes=batch_bytes,
             max_record_bytes=max_record_bytes,
@@ -176,17 +186,17 @@ def test_parts_cover_a_plain_file_without_overlap(size, part_bytes):
     assert all(0 < part.stop - part.start <= part_bytes for part in parts) or size == 0
 
 
-@pytest.mark.parametrize("compression", ["gzip", "zstd"])
-def test_a_compressed_file_is_one_part(compression):
-    """A compressed stream can only be read from its start, so it is never cut."""
-    assert plan_parts("unused", "jsonl", compression, 1000, 10) == [Part(0, 1000)]
+@pytest.mark.parametrize("compression", ["gzip", "zstd", "bzip2", "xz"])
+def test_a_compressed_file_is_one_part_until_it_is_decoded(compression):
+    """Where the lines of a compressed stream are is not known before."""
+    assert plan_parts("unused", "jsonl", compression, 1000, 10) == [Part(0, END)]
 
 
 @pytest.mark.parametrize("block_bytes", [1 << 20, 5])
 @pytest.mark.parametrize("cut", range(1, 27))
 def test_a_cut_before_at_or_after_a_newline_loses_and_repeats_nothing(read, file, monkeypatch, block_bytes, cut):
     """Two parts that meet at any byte around a line's end read each line once."""
-    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(lines_module, "_BLOCK_BYTES", block_bytes)
     data = b'{"text":"a"}\n{"text":"b"}\n'
     file.write_bytes(data)
     reading = read(file, parts=[Part(0, cut), Part(cut, len(data))])
@@ -196,7 +206,7 @@ def test_a_cut_before_at_or_after_a_newline_loses_and_repeats_nothing(read, file
 def test_many_parts_inside_one_long_line_read_no_more_than_their_own_bytes(read, file, monkeypatch):
     """A part in which no line begins does not read the rest of a long line, so the work stays linear."""
     read_bytes = 0
-    plain_read = jsonl.ByteStream.read
+    plain_read = ByteStream.read
 
     def counted(stream, num_bytes):
         nonlocal read_bytes
@@ -204,8 +214,8 @@ def test_many_parts_inside_one_long_line_read_no_more_than_their_own_bytes(read,
         read_bytes += len(block)
         return block
 
-    monkeypatch.setattr(jsonl.ByteStream, "read", counted)
-    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(ByteStream, "read", counted)
+    monkeypatch.setattr(lines_module, "_BLOCK_BYTES", 1_000)
     file.write_bytes(b"x" * 1_000_000 + b'\n{"text":"after"}\n')
     reading = read(file, part_bytes=10_000, max_record_bytes=5_000)
     assert reading.bad == {"oversize_record": [(0, 1_000_000)]}

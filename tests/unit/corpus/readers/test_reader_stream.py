@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import struct
 
 import pytest
 
-from dataaudit.corpus.readers import jsonl, stream
+from dataaudit.corpus.readers import lines, stream
 from dataaudit.corpus.readers.stream import zstd
 
 LINES = b'{"text":"one"}\n{"text":"two"}\n{"text":"thr\xc3\xa9e"}\n'
@@ -26,7 +28,13 @@ def _flipped(data: bytes, index: int) -> bytes:
     return data[:index] + bytes([data[index] ^ 0x40]) + data[index + 1 :]
 
 
+def _xz_dictionary(num_bytes: int) -> bytes:
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": num_bytes}]
+    return lzma.compress(LINES, format=lzma.FORMAT_XZ, filters=filters)
+
+
 GZIP, ZSTD = gzip.compress(LINES, mtime=0), _zstd(LINES)
+BZIP2, XZ = bz2.compress(LINES), lzma.compress(LINES)
 HALVES = (LINES[:20], LINES[20:])
 
 WHOLE = {
@@ -39,6 +47,13 @@ WHOLE = {
     "zstd, an empty frame": ("zstd", _zstd(b"") + ZSTD),
     "zstd, skippable frames around": ("zstd", SKIPPABLE + ZSTD + SKIPPABLE),
     "zstd, byte order mark": ("zstd", _zstd(b"\xef\xbb\xbf" + LINES)),
+    "bzip2": ("bzip2", BZIP2),
+    "bzip2, two streams that meet inside a line": ("bzip2", b"".join(map(bz2.compress, HALVES))),
+    "bzip2, an empty stream": ("bzip2", bz2.compress(b"") + BZIP2),
+    "xz": ("xz", XZ),
+    "xz, two streams that meet inside a line": ("xz", b"".join(map(lzma.compress, HALVES))),
+    "xz, padding between and behind": ("xz", lzma.compress(HALVES[0]) + bytes(4) + lzma.compress(HALVES[1]) + bytes(8)),
+    "xz, a dictionary of 64 MiB": ("xz", _xz_dictionary(1 << 26)),
 }
 DAMAGED = {
     "gzip, no bytes": ("gzip", b"", "truncated_stream"),
@@ -65,12 +80,28 @@ DAMAGED = {
     "zstd, no zstd": ("zstd", LINES, "corrupt_stream"),
     "zstd, is gzip": ("zstd", GZIP, "corrupt_stream"),
     "zstd, window of 256 MiB": ("zstd", _long_window(), "window_too_large"),
+    "bzip2, no bytes": ("bzip2", b"", "truncated_stream"),
+    "bzip2, ends in its data": ("bzip2", BZIP2[:-9], "truncated_stream"),
+    "bzip2, second stream truncated": ("bzip2", BZIP2 + BZIP2[:-5], "truncated_stream"),
+    "bzip2, junk behind": ("bzip2", BZIP2 + b"junk", "corrupt_stream"),
+    "bzip2, zeros behind": ("bzip2", BZIP2 + bytes(8), "corrupt_stream"),
+    "bzip2, wrong checksum": ("bzip2", _flipped(BZIP2, 12), "corrupt_stream"),
+    "bzip2, no bzip2": ("bzip2", LINES, "corrupt_stream"),
+    "xz, no bytes": ("xz", b"", "truncated_stream"),
+    "xz, ends in its data": ("xz", XZ[:-20], "truncated_stream"),
+    "xz, second stream truncated": ("xz", XZ + XZ[:-5], "truncated_stream"),
+    "xz, junk behind": ("xz", XZ + b"junk" * 5, "corrupt_stream"),
+    "xz, padding of three bytes": ("xz", XZ + bytes(3), "corrupt_stream"),
+    "xz, wrong checksum": ("xz", _flipped(XZ, len(XZ) - 36), "corrupt_stream"),
+    "xz, no xz": ("xz", LINES, "corrupt_stream"),
+    "xz, is lzma": ("xz", lzma.compress(LINES, format=lzma.FORMAT_ALONE), "corrupt_stream"),
+    "xz, a dictionary of 256 MiB": ("xz", _xz_dictionary(1 << 28), "window_too_large"),
 }
 
 
 @pytest.fixture(params=[1 << 20, 4], ids=["large blocks", "tiny blocks"], autouse=True)
 def _block_bytes(request, monkeypatch):
-    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", request.param)
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", request.param)
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -96,7 +127,11 @@ def test_damage_makes_the_shard_unreadable_with_its_reason(read, tmp_path, name)
     assert reading.failure[1].startswith("after ")
 
 
-@pytest.mark.parametrize(("compression", "data"), [("gzip", GZIP), ("zstd", ZSTD)], ids=["gzip", "zstd"])
+@pytest.mark.parametrize(
+    ("compression", "data"),
+    [("gzip", GZIP), ("zstd", ZSTD), ("bzip2", BZIP2), ("xz", XZ)],
+    ids=["gzip", "zstd", "bzip2", "xz"],
+)
 def test_no_truncation_goes_unseen(read, tmp_path, compression, data):
     """A stream that is cut at any byte is reported, whatever was read before the cut."""
     file = tmp_path / "shard"
@@ -107,17 +142,22 @@ def test_no_truncation_goes_unseen(read, tmp_path, compression, data):
         assert reading.failure[0] in {"truncated_stream", "corrupt_stream"}, stop
 
 
-def test_a_bomb_is_stopped(read, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("compression", "compress"),
+    [("gzip", gzip.compress), ("zstd", _zstd), ("bzip2", bz2.compress), ("xz", lzma.compress)],
+    ids=["gzip", "zstd", "bzip2", "xz"],
+)
+def test_a_bomb_is_stopped(read, tmp_path, monkeypatch, compression, compress):
     """A file that holds far more than its size is refused before it is read to its end."""
     monkeypatch.setattr(stream, "FREE_EXPANSION_BYTES", 1_000)
     monkeypatch.setattr(stream, "MAX_EXPANSION", 10)
-    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", 1_000)
     file = tmp_path / "shard"
-    file.write_bytes(_zstd(b'{"text":"a"}\n' * 100_000))
-    reading = read(file, compression="zstd")
+    file.write_bytes(compress(b'{"text":"a"}\n' * 1_000_000))
+    reading = read(file, compression=compression)
     assert reading.failure is not None
     assert reading.failure[0] == "expansion_too_large"
-    assert reading.records < 1_000
+    assert reading.records < 30_000
 
 
 def test_a_plain_file_is_never_a_bomb(read, tmp_path, monkeypatch):

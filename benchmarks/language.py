@@ -1,0 +1,202 @@
+"""Both language detectors on labelled text: accuracy, what they leave undetermined, confidence, speed.
+
+    python benchmarks/language.py FOLDER [--model lid.176.bin] [--corpus SHARDS] [--per-language]
+
+FOLDER holds a file a language, `de.txt`, one sentence a line. Three sets are drawn from it with a fixed seed: single
+sentences, three sentences joined, and documents of at least 1 KB. `--corpus` measures the CPU time a MB of text on
+shards with a column `text`, and how often the windows that are looked at give another answer than the whole text.
+Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.config import LanguageConfig
+from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.loss import LossLog
+from dataaudit.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
+from dataaudit.corpus.shards import format_of
+from dataaudit.detectors import cld2, lid176, looks, resolve_languages
+from dataaudit.detectors.base import DetectorModel, LanguageDetector
+from dataaudit.detectors.language import load_detector
+
+LABELS = {"nb": "no"}
+"""File names whose language both detectors know by another code."""
+EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
+FIELDS = FieldRule(text="text", source_column=None, source_constant="all", max_record_bytes=1 << 30)
+MIN_CONFIDENCE = LanguageConfig().min_confidence
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a detector said of a labelled set."""
+
+    truth: np.ndarray
+    guess: np.ndarray
+    confidence: np.ndarray
+    seconds: float
+    num_bytes: int
+
+    def line(self, known: np.ndarray) -> list[str]:
+        """Return the cells of a table's row."""
+        right, said = self.guess == self.truth, self.confidence >= MIN_CONFIDENCE
+        return [
+            f"{right.mean():.3f}",
+            f"{right[known].mean():.3f}",
+            f"{(right & said).mean():.3f}",
+            f"{(~right & said).mean():.3f}",
+            f"{(~said).mean():.3f}",
+            f"{len(right) / self.seconds:,.0f}",
+            f"{self.num_bytes / self.seconds / 1e6:.1f}",
+        ]
+
+
+def draw(folder: Path, kind: str, each: int, seed: int = 0) -> tuple[list[str], list[str]]:
+    """Return (labels, texts) of one set: ``sentence``, ``3 sentences`` or ``1 KB``."""
+    rng = random.Random(seed)
+    labels, texts = [], []
+    for path in sorted(folder.glob("*.txt")):
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        for line in rng.sample(lines, min(each, len(lines))):
+            text = line if kind == "sentence" else " ".join(rng.sample(lines, 3))
+            while kind == "1 KB" and len(text.encode()) < 1024:
+                text += " " + rng.choice(lines)
+            labels.append(LABELS.get(path.stem, path.stem))
+            texts.append(text)
+    return labels, texts
+
+
+def ask(detector: LanguageDetector, labels: list[str], texts: list[str]) -> Answers:
+    """Have a set identified."""
+    array = pa.array(texts, pa.large_string())
+    detector.detect(array[:10])
+    begun = time.process_time()
+    codes, confidence = detector.detect(array)
+    seconds = time.process_time() - begun
+    names = np.array(detector.model.languages, dtype=object)
+    size = sum(len(text.encode()) for text in texts)
+    return Answers(np.array(labels, dtype=object), names[codes], confidence, seconds, size)
+
+
+def corpus_texts(folder: Path, one_in: int = 8) -> pa.LargeStringArray:
+    """Return every ``one_in``-th document of all shards."""
+    texts: list[str] = []
+    for path in sorted(path for path in folder.rglob("*") if format_of(str(path))[0] != "unknown"):
+        format_, compression = format_of(str(path))
+        for part in plan_parts(str(path), format_, compression, path.stat().st_size, 1 << 60):
+            request = ReadRequest(
+                path=str(path), format=format_, compression=compression, part=part, fields=FIELDS, batch_bytes=1 << 22
+            )
+            for batch in read_part(request, LossLog(), PartStats()):
+                texts += batch.texts.to_pylist()[::one_in]
+    return pa.array(texts, pa.large_string())
+
+
+def on_corpus(detector: LanguageDetector, texts: pa.LargeStringArray) -> list[str]:
+    """Return CPU time a MB, and how the answer by windows compares with that by the whole text."""
+    times = []
+    for _ in range(3):
+        begun = time.process_time()
+        codes, confidence = detector.detect(texts)
+        times.append(time.process_time() - begun)
+    sizes = np.diff(np.frombuffer(texts.buffers()[1], dtype=np.int64, count=len(texts) + 1))
+    everything = looks.Looks(first=(2, 1 << 18), second=(2, 1 << 18), sure=0.0)
+    whole, sure = looks.identify(texts, everything, detector._classify)  # type: ignore[attr-defined] # noqa: SLF001
+    said, truth = (np.where(c >= MIN_CONFIDENCE, k, 0) for k, c in ((codes, confidence), (whole, sure)))
+    other = (said != truth) & (said != 0) & (truth != 0)
+    return [
+        f"{min(times) / sizes.sum() * 1e9:.2f}",
+        f"{min(times) / len(texts) * 1e6:.0f}",
+        f"{(said == truth).mean():.4f}",
+        f"{other.mean():.4f}",
+        f"{(truth == 0).mean():.4f}",
+    ]
+
+
+def table(head: list[str], rows: Iterator[list[str]] | list[list[str]]) -> None:
+    """Print a Markdown table."""
+    print("| " + " | ".join(head) + " |")
+    print("|" + "---|" * len(head))
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+    print()
+
+
+def main() -> None:
+    """Run everything that is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--model", type=Path, help="another fastText model, lid.176.bin for one")
+    parser.add_argument("--corpus", type=Path, help="shards with a column text")
+    parser.add_argument("--per-language", action="store_true", help="a row a language")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as cache:
+        found = resolve_languages(LanguageConfig(), base_dir=Path(), cache_dir=Path(cache))
+        models: dict[str, DetectorModel] = {"pycld2": found.chosen, "fasttext, lid.176.ftz": found.second}
+        assert (found.chosen.name, found.second.name) == (cld2.NAME, lid176.NAME)
+        if options.model is not None:
+            models[f"fasttext, {options.model.name}"] = lid176.find_model(options.model, cache_dir=Path(cache))
+        detectors = {name: load_detector(model) for name, model in models.items()}
+    sets = {
+        kind: draw(options.folder, kind, each) for kind, each in (("sentence", 500), ("3 sentences", 100), ("1 KB", 40))
+    }
+    answers = {(kind, name): ask(one, *sets[kind]) for kind in sets for name, one in detectors.items()}
+    labels = sorted(set(sets["sentence"][0]))
+    known = {name: set(model.languages) for name, model in models.items()}
+    print(f"{len(labels)} languages. Not known, so never right:\n")
+    for name in models:
+        print(f"- {name}: {' '.join(label for label in labels if label not in known[name]) or 'none'}")
+    print()
+    both = set.intersection(*known.values())
+    table(
+        ["text", "detector", "right", f"right, {len(both & set(labels))} known to all", "said and right",
+         "said and wrong", "`und`", "texts/s", "MB/s"],
+        [
+            [kind, name, *one.line(np.isin(one.truth.astype(str), sorted(both)))]
+            for (kind, name), one in answers.items()
+        ],
+    )  # fmt: skip
+    bins = list(pairwise(EDGES))
+    table(
+        ["confidence", *(f"{name}: {kind}" for kind, name in answers)],
+        [
+            [f"{low:.1f} to {min(high, 1):.1f}", *(_bin(one, low, high) for one in answers.values())]
+            for low, high in bins
+        ],
+    )
+    if options.per_language:
+        head = [f"{name}: {kind}" for kind, name in answers]
+        table(["language", *head], [[label, *(_of(one, label) for one in answers.values())] for label in labels])
+    if options.corpus is not None:
+        texts = corpus_texts(options.corpus)
+        table(
+            ["detector", "ms/MB", "us/document", "as by the whole text", "another language", "`und` by the whole text"],
+            [[name, *on_corpus(one, texts)] for name, one in detectors.items()],
+        )
+
+
+def _bin(one: Answers, low: float, high: float) -> str:
+    chosen = (one.confidence >= low) & (one.confidence < high)
+    if not chosen.any():
+        return "-"
+    return f"{(one.guess == one.truth)[chosen].mean():.2f} of {chosen.sum():,}"
+
+
+def _of(one: Answers, label: str) -> str:
+    chosen = one.truth == label
+    return f"{(one.guess == one.truth)[chosen].mean():.2f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Where the time of a scan goes: the worker's own code in this process, CPU time by step."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from dataaudit.config import AuditConfig, Split
+from dataaudit.corpus.shards import discover
+from dataaudit.engine import work as worker
+from dataaudit.engine.job import prepare_languages, prepare_tokenizer
+from dataaudit.engine.keys import tokenizer_value
+from dataaudit.engine.plan import missing_units, plan_shard
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.units import ProbeUnit, ScanSettings
+from dataaudit.stages import accumulate, make_stages
+
+STEPS = ("text_digests", "row_digests", "write_keyed")
+
+
+class Clock:
+    """CPU seconds by step; a step inside another is taken from it."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._inner = [0.0]
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time what is done inside."""
+        self._inner.append(0.0)
+        begun = time.process_time()
+        try:
+            yield
+        finally:
+            taken = time.process_time() - begun
+            self.seconds[name] += taken - self._inner.pop()
+            self._inner[-1] += taken
+
+    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that is timed."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self.step(name):
+                return function(*args, **kwargs)
+
+        return call
+
+    def stream(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function whose iterator is timed item by item."""
+
+        def call(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            items = function(*args, **kwargs)
+            while True:
+                with self.step(name):
+                    item = next(items, None)
+                if item is None:
+                    return
+                yield item
+
+        return call
+
+
+class TimedStage:
+    """A stage whose map and emit are timed."""
+
+    def __init__(self, stage: Any, clock: Clock) -> None:
+        self._stage = stage
+        self.map = clock.timed(f"stage {stage.name}", stage.map)
+        self.emit = clock.timed(f"stage {stage.name}", stage.emit)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stage, name)
+
+
+def profile(folder: Path, work: Path) -> dict[str, Any]:
+    """Scan a corpus in this process; return CPU milliseconds for each megabyte of text, by step.
+
+    Args:
+        folder: With shards that have a column `text`.
+        work: An empty folder.
+    """
+    config = AuditConfig(splits={"all": Split(paths=(str(folder),), text="text", source={"column": "source"})})
+    stages = make_stages(config.stages)
+    progress = Progress(quiet=True)
+    tokenizer, risks = prepare_tokenizer(None, folder, work, progress)
+    languages = prepare_languages(config, folder, work, stages)
+    shards = discover(config.splits, folder, root_at_base=True, follow_symlinks=False).shards
+    clock = Clock()
+    store = PartialStore(work)
+    value = tokenizer_value(tokenizer, risks, force_reference=False, seed=0)
+    planned = []
+    for shard in shards:
+        unit = ProbeUnit(
+            path=shard.path, format=shard.format, compression=shard.compression,
+            part_bytes=config.reader.part_bytes, size=shard.size,
+        )  # fmt: skip
+        with clock.step("hash of the file"):
+            probe = worker.probe_file(unit).probe
+        planned.append(plan_shard(shard, probe, None, config, stages, value, languages.key_value(seed=0)))
+    timed = tuple(TimedStage(stage, clock) for stage in stages)
+    settings = ScanSettings(
+        state=work, stages=timed, tokenizer=tokenizer, risks=risks, force_reference=False, seed=0, languages=languages
+    )
+    begun = time.process_time()
+    with clock.step("start: encoders, detectors, kernels"):
+        encoder = worker._encoder(settings)  # noqa: SLF001 - the profile looks inside
+        identifier = worker._identifier(settings)  # noqa: SLF001
+    with ExitStack() as stack:
+        for name in STEPS:
+            stack.enter_context(patch.object(worker, name, clock.timed(name, getattr(worker, name))))
+        stack.enter_context(patch.object(accumulate, "merge", clock.timed("merging partials", accumulate.merge)))
+        stack.enter_context(patch.object(worker, "read_part", clock.stream("read", worker.read_part)))
+        stack.enter_context(patch.object(encoder, "encode", clock.timed("encode", encoder.encode)))
+        stack.enter_context(patch.object(identifier, "identify", clock.timed("languages", identifier.identify)))
+        for unit in missing_units(planned, store, fresh=True):
+            with clock.step("rest"):
+                worker.scan_part(unit, settings)
+    total = time.process_time() - begun
+    entries = [store.read("volume", part.stage_keys["volume"]) for item in planned for part in item.parts]
+    size = sum(sum(entry.tables["volume"]["bytes"].to_pylist()) for entry in entries if entry) / 1e6
+    steps = sorted(clock.seconds.items(), key=lambda item: -item[1])
+    return {
+        "text_mb": round(size, 1),
+        "cpu_s": round(total, 2),
+        "ms_per_mb": {name: round(1000 * seconds / size, 2) for name, seconds in steps},
+    }

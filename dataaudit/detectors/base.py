@@ -1,0 +1,49 @@
+"""What a language detector is, and what names one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Codes = npt.NDArray[np.int32]
+Confidence = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectorModel:
+    """A detector and its model, named so that every worker loads the same; small enough to be sent."""
+
+    name: str
+    """Name in the config and the manifest."""
+    version: str
+    """Versions of the library and of the way documents are looked at."""
+    sha256: str
+    """Of the model: of its file, or of its answers where it is part of a library."""
+    languages: tuple[str, ...]
+    """Codes that it can give, ``und`` first, the others sorted."""
+    path: Path | None = None
+    """The model's file under its content's name; None where it is part of a library."""
+
+
+class LanguageDetector(Protocol):
+    """Texts in, a language each out."""
+
+    model: DetectorModel
+    """What it is."""
+
+    def detect(self, texts: pa.LargeStringArray) -> tuple[Codes, Confidence]:
+        """Identify the language of each text by itself.
+
+        Args:
+            texts: large_string[n], without nulls.
+
+        Returns:
+            ``codes`` int32[n] into ``model.languages`` (the best guess, however unsure), ``confidence`` float32[n]
+            from 0 to 1. A text without a letter is ``und`` with confidence 0.
+        """
+        ...

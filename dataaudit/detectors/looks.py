@@ -1,0 +1,69 @@
+"""How much of a document is looked at: a few short windows first, more of it only when they leave a doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.detectors.base import Codes, Confidence
+
+LOOKS_VERSION = "1"
+"""Changes whenever the same document may be shown to a detector in another way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """Windows of a first look, and of the second one that a doubt asks for."""
+
+    first: tuple[int, int] = (6, 64)
+    """Windows of a document, and bytes of each."""
+    second: tuple[int, int] = (12, 128)
+    """The same, of documents that the first look did not settle."""
+    sure: float
+    """Confidence at which the first look settles a document that it has not seen as a whole."""
+
+
+def identify(
+    texts: pa.LargeStringArray, looks: Looks, classify: Callable[[str], tuple[int, float]]
+) -> tuple[Codes, Confidence]:
+    """Look at each text by itself; see :func:`dataaudit.kernels.windows.gather_windows` for what is seen of it.
+
+    Args:
+        texts: large_string[n], without nulls.
+        looks: How much to look at.
+        classify: From words, some letter among them, to (code, confidence).
+
+    Returns:
+        ``codes`` int32[n] and ``confidence`` float32[n]; (0, 0) where no letter was seen.
+    """
+    codes, confidence = np.zeros(len(texts), dtype=np.int32), np.zeros(len(texts), dtype=np.float32)
+    rows = np.arange(len(texts), dtype=np.int64)
+    for look in (looks.first, looks.second):
+        found, sure, whole = _look(texts, rows, look, classify)
+        codes[rows], confidence[rows] = found, sure
+        rows = rows[~whole & (sure < looks.sure)]
+    return codes, confidence
+
+
+def _look(
+    texts: pa.LargeStringArray, rows: np.ndarray, look: tuple[int, int], classify: Callable[[str], tuple[int, float]]
+) -> tuple[Codes, Confidence, np.ndarray]:
+    """Look at some of the texts once; return codes, confidence, and which were seen as a whole."""
+    from dataaudit.kernels.windows import gather_windows
+
+    codes, confidence = np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.float32)
+    if len(rows) == 0:
+        return codes, confidence, np.zeros(0, dtype=np.bool_)
+    _, bounds, content = texts.buffers()
+    offsets = np.frombuffer(bounds, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    values: np.ndarray = np.frombuffer(content if content is not None else b"", dtype=np.uint8)
+    words, ends, whole = gather_windows(values, offsets, rows, windows=look[0], kept=look[1])
+    data, places = words.tobytes(), ends.tolist()
+    for index in range(len(rows)):
+        text = data[places[index] : places[index + 1]].decode()
+        if any(map(str.isalpha, text)):
+            codes[index], confidence[index] = classify(text)
+    return codes, confidence, whole

@@ -1,0 +1,178 @@
+"""A unit alone in a child process: a crash, a hang or a greedy allocation costs that unit and no other.
+
+The child is kept warm for the next unit, and replaced after anything went wrong. The parent watches its memory and
+its time, and turns whatever happens into a value. A child that has read other units before may have been harmed by
+them, so nothing is blamed on a unit that has not failed in a fresh one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.engine.child import INPUT_ERROR, LENGTH_BYTES, frame
+from dataaudit.engine.units import Outcome
+
+_POLL_SECONDS = 0.05
+_DEATHS = 2
+_INPUT_ERRORS = 3
+_BLOCK_BYTES = 1 << 16
+
+
+def run_alone(function: Callable[[Any], Outcome], unit: Any, *, memory_limit: int, seconds: float) -> Outcome:
+    """Run ``function(unit)`` in the child process of this process; never raises for what the unit does.
+
+    Args:
+        function: Picklable.
+        unit: Picklable.
+        memory_limit: Resident bytes that this process and the child may use together; 0 for no limit.
+        seconds: Time it may take.
+
+    Raises:
+        OSError: No child can be started here: the machine's fault.
+    """
+    call = frame((function, unit))
+    with _LOCK:
+        return _run(call, memory_limit, seconds)
+
+
+def _run(call: bytes, memory_limit: int, seconds: float) -> Outcome:
+    deaths: list[str] = []
+    input_errors = 0
+    while len(deaths) < _DEATHS and input_errors < _INPUT_ERRORS:
+        child = _warm_child()
+        fresh = child.calls == 0
+        answer = child.ask(call, memory_limit, seconds)
+        if isinstance(answer, Outcome):
+            if answer.reason in (Reason.OUT_OF_MEMORY, Reason.TIMED_OUT):
+                _drop()
+                if not fresh:
+                    continue
+            return answer
+        if answer == INPUT_ERROR:
+            input_errors += 1
+            time.sleep(0.2 * input_errors)
+        else:
+            _drop()
+            deaths.append(answer)
+    if input_errors:
+        return Outcome(reason=Reason.IO_ERROR)
+    return Outcome(reason=Reason.WORKER_DIED, place=deaths[-1])
+
+
+class _Child:
+    """One child process and the pipes to it."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        """Calls that were sent."""
+        self._answers, theirs = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "dataaudit.engine.child", str(theirs), str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs,),
+            )
+        except BaseException:
+            os.close(self._answers)
+            raise
+        finally:
+            os.close(theirs)
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, call: bytes, memory_limit: int, seconds: float) -> Outcome | str:
+        """Return the outcome of a call, or how the child died."""
+        self.calls += 1
+        deadline = time.monotonic() + seconds
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(call)
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            return self._death()
+        held = bytearray()
+        while True:
+            if select.select([self._answers], [], [], _POLL_SECONDS)[0]:
+                block = os.read(self._answers, _BLOCK_BYTES)
+                if not block:
+                    return self._death()
+                held += block
+                if len(held) >= LENGTH_BYTES and len(held) == LENGTH_BYTES + int.from_bytes(
+                    held[:LENGTH_BYTES], "little"
+                ):
+                    outcome: Outcome | str = pickle.loads(held[LENGTH_BYTES:])  # noqa: S301 - from our own child
+                    return outcome
+            elif memory_limit and _resident_bytes(self._process.pid) + _resident_bytes(os.getpid()) > memory_limit:
+                return Outcome(reason=Reason.OUT_OF_MEMORY)
+            elif time.monotonic() > deadline:
+                return Outcome(reason=Reason.TIMED_OUT)
+
+    def _death(self) -> str:
+        code = self._process.wait()
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def kill(self) -> None:
+        """Kill the process; who waits for its answer is told of its death."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """Kill the process and close the pipes."""
+        self.kill()
+        self._process.wait()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        os.close(self._answers)
+
+
+_LOCK = threading.Lock()
+_held: list[_Child] = []
+
+
+def _warm_child() -> _Child:
+    """Return the child of this process; one that has died since its last answer is replaced."""
+    if _held and not _held[0].alive():
+        _drop()
+    if not _held:
+        _held.append(_Child())
+    return _held[0]
+
+
+def _drop() -> None:
+    _held.pop().end()
+
+
+def end_child() -> None:
+    """End the child of this process, if there is one, also while another thread waits for its answer."""
+    if not _LOCK.acquire(blocking=False):
+        for child in _held:
+            child.kill()
+        return
+    try:
+        if _held:
+            _drop()
+    finally:
+        _LOCK.release()
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,93 @@
+"""The reference: an older manifest, loaded once before anything is scanned. Its corpus is never needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from dataaudit.corpus.tokens import TokenizerFile
+from dataaudit.engine.progress import Progress
+from dataaudit.errors import ManifestError
+from dataaudit.manifest.canonical import digest_table, sorted_table
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.tables import TABLES
+from dataaudit.stages.base import Stage
+from dataaudit.stages.histogram import Histogram
+from dataaudit.stages.reference import NO_HISTOGRAM, OTHER_TOKENIZER, Reference
+from dataaudit.stages.token_counts import OTHER
+
+
+def load_reference(
+    given: str | None, base: Path, stages: Sequence[Stage], tokenizer: TokenizerFile, progress: Progress
+) -> tuple[tuple[str, ...], Reference | None]:
+    """Load the reference manifest, if there is one, and check what is used of it.
+
+    Args:
+        given: Folder of the manifest, relative to ``base``.
+        base: Where relative paths start.
+        stages: Stages of this build.
+        tokenizer: Of this build.
+        progress: Where to say that nothing can be compared.
+
+    Returns:
+        Ids of the manifests that this one is compared with, and the token counts.
+
+    Raises:
+        ManifestError: There is no manifest, it is damaged, or of an unknown schema.
+    """
+    if given is None:
+        return (), None
+    try:
+        manifest = load_manifest(base / given)
+        if not any(stage.name == Histogram.name for stage in stages):
+            return (manifest.id,), None
+        return (manifest.id,), _reference(manifest, tokenizer, progress)
+    except ManifestError as error:
+        hint = f"{error.hint}\n  It is the reference of this build: `reference` in the config, or --reference."
+        raise ManifestError(f"reference {given}: {error.message}", hint.strip()) from None
+
+
+def _reference(manifest: Manifest, tokenizer: TokenizerFile, progress: Progress) -> Reference:
+    nothing = TABLES["histogram"].schema.empty_table()
+    told = manifest.core.tokenizer
+    if (told.sha256, told.format, told.vocab_size) != (tokenizer.sha256, tokenizer.format, tokenizer.vocab_size):
+        progress.note(
+            f"reference: counted with another tokenizer ({told.name}, this build uses {tokenizer.name}), so its tokens"
+            " cannot be compared: token_kl_drift is not_applicable",
+            important=True,
+        )
+        return Reference(nothing, problem=OTHER_TOKENIZER)
+    table = _checked(manifest, "histogram")
+    if table.num_rows == 0:
+        progress.note(
+            "reference: it holds no token counts (its stage `histogram` was off): token_kl_drift is not_applicable",
+            important=True,
+        )
+        return Reference(table, problem=NO_HISTOGRAM)
+    rows = _checked(manifest, "sources").select(["split", "source", "tokens"]).to_pylist()
+    sources = [(row["split"], row["source"]) for row in rows if row["tokens"]]
+    kept = set(table["source"].unique().to_pylist())
+    named = {source for _, source in sources}
+    limit = manifest.core.config.get("max_sources", len(named) + 1)
+    folded = bool(named - kept) or (OTHER in named and len(named) >= limit)
+    return Reference(table, sources=sources, folded=folded)
+
+
+def _checked(manifest: Manifest, name: str) -> pa.Table:
+    """Return a table in canonical order whose digest is the one in the core.
+
+    Raises:
+        ManifestError: It is damaged or another one.
+    """
+    try:
+        table = sorted_table(manifest.table(name), TABLES[name])
+    except ValueError as error:
+        raise ManifestError(f"table {name} of {manifest.folder}: {error}", "Restore the file or build again.") from None
+    if digest_table(table) != manifest.core.tables[name].digest:
+        raise ManifestError(
+            f"table {name} of {manifest.folder}: its rows are not those that the manifest was published with",
+            "Restore the file or build again; `dataaudit verify` says more.",
+        )
+    return table

@@ -1,0 +1,271 @@
+"""Counts what the quality rules look at: one pass over the bytes of each document, then its repeated n-grams.
+
+Scratch memory belongs to a call and is bounded by its longest document of ``n`` bytes: at most 20 bytes for each word,
+line and paragraph (8 for a digest, 4 each for characters, number and times), which together are at most n + 4, and a
+table of at most 32 MiB. Only what is used is touched. A document of 64 MiB of English takes about 0.3 GB, one
+of single characters 1.3 GB.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dataaudit.kernels.characters import BREAK, MARK, SPACE, SPECIAL, character_classes, read_character
+from dataaudit.kernels.filter_counts import (
+    BREAK_CHARS,
+    BREAKS,
+    CHARS,
+    CURLY_BRACKETS,
+    ELLIPSES,
+    GAP_CHARS,
+    HASHES,
+    LINES,
+    LOREM_IPSUM,
+    NUM_COUNTS,
+    NUM_STATE,
+    PARAGRAPH_CHARS,
+    SENTENCE_OPEN,
+    STOP_BITS,
+    STOP_WORDS,
+)
+from dataaudit.kernels.filter_grams import count_grams
+from dataaudit.kernels.filter_lines import (
+    JAVASCRIPT,
+    POLICY,
+    citation_before,
+    count_repeats,
+    end_content_line,
+    end_paragraph,
+)
+from dataaudit.kernels.filter_table import table_for
+from dataaudit.kernels.filter_words import PRIME, SEED, add_word, split_piece, stop_is_cut
+from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, compiled, helper
+
+_SIGNATURE = (
+    f"void({READ_BYTES}, {READ_OFFSETS}, Array(uint16, 1, 'C', readonly=True), {READ_OFFSETS}, uint64[::1],"
+    " int32[::1], int32[::1], int32[::1], int64[::1], uint64[::1], int64[:, ::1])"
+)
+LIMIT = 2**31 - 16
+"""Bytes that a document may have: positions within it are kept in 32 bits."""
+
+
+def count_for_filters(
+    data: np.ndarray, offsets: np.ndarray, *, short_line_chars: int, least_words: int, most_word_chars: int
+) -> np.ndarray:
+    """Return int64[n, NUM_COUNTS]: the counts of each document, columns as in ``filter_counts.COUNTS``.
+
+    Args:
+        data: uint8[m] valid UTF-8.
+        offsets: int64[n + 1] of the documents in it.
+        short_line_chars: A line of at most so many characters is short.
+        least_words: C4 drops lines of fewer words.
+        most_word_chars: C4 drops lines with a longer word.
+
+    Raises:
+        ValueError: A document has 2 GiB or more.
+    """
+    longest = int(np.diff(offsets).max(initial=0))
+    if longest > LIMIT:
+        raise ValueError(f"a document of {longest} bytes is too long for the quality rules, at most {LIMIT}")
+    room = longest + 8
+    counts = np.zeros((len(offsets) - 1, NUM_COUNTS), dtype=np.int64)
+    limits = np.array([short_line_chars, least_words, most_word_chars], dtype=np.int64)
+    scratch = (np.empty(room, dtype=np.uint64), *(np.empty(room, dtype=np.int32) for _ in range(3)))
+    state = np.empty(NUM_STATE, dtype=np.int64)
+    _count_documents(data, offsets, character_classes(), limits, *scratch, state, table_for(room), counts)
+    return counts
+
+
+@compiled(_SIGNATURE)
+def _count_documents(
+    data: np.ndarray, offsets: np.ndarray, classes: np.ndarray, limits: np.ndarray, words: np.ndarray,
+    ends: np.ndarray, numbers: np.ndarray, times: np.ndarray, state: np.ndarray, slots: np.ndarray,
+    counts: np.ndarray,
+) -> None:  # fmt: skip
+    """Fill ``counts``; the rest is scratch."""
+    fresh = np.uint64(1)
+    for document in range(len(offsets) - 1):
+        for index in range(NUM_STATE):
+            state[index] = 0
+        ends[0] = 0
+        _scan(data, offsets[document], offsets[document + 1], classes, limits, words, ends, state)
+        fresh = count_repeats(words, ends, state, slots, fresh)
+        fresh = count_grams(words, ends, numbers, times, state, slots, fresh)
+        bits = state[STOP_BITS]
+        while bits:
+            state[STOP_WORDS] += bits & 1
+            bits >>= 1
+        for index in range(NUM_COUNTS):
+            counts[document, index] = state[index]
+
+
+@helper
+def _scan(
+    data: np.ndarray, start: Integer, end: Integer, classes: np.ndarray, limits: np.ndarray, words: np.ndarray,
+    ends: np.ndarray, state: np.ndarray,
+) -> None:  # fmt: skip
+    """Walk over one document: pieces between white space, lines, paragraphs."""
+    state[PARAGRAPH_CHARS] = -1
+    paragraph = SEED
+    pos = start
+    while pos < end:
+        digest, chars, pieces, longest, found = SEED, 0, 0, 0, 0
+        first, last, stop, gap = -1, -1, end, 0
+        while pos < end and gap == 0:
+            kind, width, point = read_character(data, pos, classes)
+            if not kind & SPACE:
+                begin = pos
+                pos, size, piece = _read_piece(data, begin, end, classes, words, ends, state)
+                digest = (digest ^ piece) * PRIME
+                chars += size
+                longest = max(longest, size)
+                pieces += 1
+                if first < 0:
+                    first = begin
+                last = pos
+                found |= _phrases(data, start, begin, pos, end, state)
+            elif kind & BREAK:
+                gap, stop = 1, pos
+                if data[pos] == 13 and pos + 1 < end and data[pos + 1] == 10:
+                    gap, width = 2, 2
+                pos += width
+            else:
+                digest = (digest ^ np.uint64(point)) * PRIME
+                chars += 1
+                pos += width
+        state[LINES] += 1
+        state[CHARS] += chars + gap
+        if gap:
+            state[BREAKS] += 1
+            state[BREAK_CHARS] += gap
+        if pieces:
+            paragraph = end_content_line(
+                data, first, last, stop, chars, digest, pieces, longest, found, classes, limits, words, ends,
+                state, paragraph,
+            )  # fmt: skip
+        else:
+            end_paragraph(words, ends, state, paragraph)
+        state[GAP_CHARS] = gap
+    end_paragraph(words, ends, state, paragraph)
+
+
+@helper
+def _read_piece(
+    data: np.ndarray, begin: Integer, end: Integer, classes: np.ndarray, words: np.ndarray, ends: np.ndarray,
+    state: np.ndarray,
+) -> tuple[Integer, Integer, np.uint64]:  # fmt: skip
+    """Count the words of the piece that begins here; return its end, its characters and its digest."""
+    digest, chars, either = SEED, 0, 0
+    head, head_digest, head_either = -1, SEED, 0
+    pos = begin
+    while pos < end:
+        kind, width, point = read_character(data, pos, classes)
+        if kind & (SPACE | SPECIAL):
+            if kind & SPACE:
+                break
+            if head < 0:
+                head, head_digest, head_either = pos, digest, either
+        digest = (digest ^ np.uint64(point)) * PRIME
+        either |= kind
+        chars += 1
+        pos += width
+    if head < 0:
+        add_word(digest, chars, either, words, ends, state)
+    elif begin < head == pos - 1 and (
+        data[head] == 44 or (data[head] == 46 and stop_is_cut(data, begin, head, classes))
+    ):
+        add_word(head_digest, chars - 1, head_either, words, ends, state)
+        mark = np.int64(data[head])
+        add_word((SEED ^ np.uint64(mark)) * PRIME, 1, np.int64(classes[mark]), words, ends, state)
+    else:
+        if either & MARK:
+            _count_marks(data, head, pos, state)
+        split_piece(data, begin, pos, classes, words, ends, state)
+        if data[pos - 1] == 93:
+            _close_before_citation(data, begin, head, pos, state)
+    return pos, chars, digest
+
+
+@helper
+def _count_marks(data: np.ndarray, start: Integer, stop: Integer, state: np.ndarray) -> None:
+    """Count hash signs, curly brackets and ellipses (three full stops, or the character)."""
+    dots = 0
+    for pos in range(start, stop):
+        byte = data[pos]
+        if byte == 46:
+            dots += 1
+            if dots == 3:
+                state[ELLIPSES] += 1
+                dots = 0
+            continue
+        dots = 0
+        if byte == 35:
+            state[HASHES] += 1
+        elif byte == 123:
+            state[CURLY_BRACKETS] += 1
+        elif byte == 0xA6 and pos >= 2 and data[pos - 1] == 0x80 and data[pos - 2] == 0xE2:
+            state[ELLIPSES] += 1
+
+
+@helper
+def _close_before_citation(data: np.ndarray, begin: Integer, head: Integer, stop: Integer, state: np.ndarray) -> None:
+    """C4 takes citations out before it looks for sentences: a mark right before one ends a sentence."""
+    last = stop
+    while last > head and data[last - 1] == 93:
+        size = citation_before(data, begin, last)
+        if size == 0:
+            break
+        last -= size
+    if begin < last < stop and data[last - 1] in (33, 46, 63):
+        state[SENTENCE_OPEN] = 1
+
+
+@helper
+def _phrases(
+    data: np.ndarray, start: Integer, begin: Integer, stop: Integer, end: Integer, state: np.ndarray
+) -> Integer:
+    """Look for C4's phrases around a piece, in ASCII without regard to case; return ``JAVASCRIPT`` and ``POLICY``."""
+    found = 0
+    if stop - begin >= 10 and _holds_javascript(data, begin, stop):
+        found = JAVASCRIPT
+    first = data[begin] | 32
+    if first == 111:
+        if stop - begin == 2 and _matches(data, begin - 6, start, end, b"terms of use"):
+            found |= POLICY
+    elif first == 112:
+        if _matches(data, begin - 8, start, end, b"privacy policy") or _matches(
+            data, begin - 7, start, end, b"cookie policy"
+        ):
+            found |= POLICY
+    elif first == 99:
+        if (
+            _matches(data, begin - 5, start, end, b"uses cookies")
+            or _matches(data, begin - 7, start, end, b"use of cookies")
+            or _matches(data, begin - 4, start, end, b"use cookies")
+        ):
+            found |= POLICY
+    elif first == 105 and _matches(data, begin - 6, start, end, b"lorem ipsum"):
+        state[LOREM_IPSUM] += 1
+    return found
+
+
+@helper
+def _holds_javascript(data: np.ndarray, begin: Integer, stop: Integer) -> bool:
+    for pos in range(begin + 2, stop - 7):
+        if data[pos] | 32 == 118 and _matches(data, pos - 2, begin, stop, b"javascript"):
+            return True
+    return False
+
+
+@helper
+def _matches(data: np.ndarray, pos: Integer, low: Integer, high: Integer, phrase: bytes) -> bool:
+    """Tell whether the lower-case phrase stands at ``pos`` in either case."""
+    if pos < low or pos + len(phrase) > high:
+        return False
+    for index in range(len(phrase) - 1, -1, -1):
+        byte = np.int64(data[pos + index])
+        if 65 <= byte <= 90:
+            byte += 32
+        if byte != phrase[index]:
+            return False
+    return True

@@ -1,0 +1,157 @@
+"""The one place that knows numba: kernels that are compiled on first use and kept on disk.
+
+``compiled`` costs nothing at import. The first call of a kernel imports numba and loads the machine code from the
+cache, or compiles it there; every type is stated, so no later call compiles anything.
+
+The cache is a folder of its own for each content of this package's folder and each version of numba, because numba
+itself sees only the file of the outermost function: a changed helper in another file would go unnoticed. It lies in
+``NUMBA_CACHE_DIR``, else in the user's cache folder, else in the temporary folder, whichever can be written first;
+the installed package is never written to. Machine code is also kept apart by processor. Without any writable place
+kernels are compiled in every process.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import numpy as np
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Integer = Any
+"""In kernels: int64, or a Python int where the kernel runs as plain Python."""
+READ_BYTES = "Array(uint8, 1, 'C', readonly=True)"
+"""uint8[n], may be read-only: Arrow's buffers are."""
+READ_OFFSETS = "Array(int64, 1, 'C', readonly=True)"
+"""int64[n], may be read-only."""
+READ_IDS = "Array(uint32, 1, 'C', readonly=True)"
+"""uint32[n], may be read-only."""
+
+
+class Kernel(Generic[P, R]):
+    """A function of arrays and numbers, compiled when it is first called.
+
+    Kernels call each other by their global names; numba sees the compiled one through ``_numba_type_``.
+    ``NUMBA_DISABLE_JIT=1`` runs plain Python: same results, a thousand times slower.
+
+    Args:
+        function: What is compiled; Python and NumPy as far as numba knows it.
+        signature: Numba's, as text, for example ``int64(uint8[::1], int64)``. None marks a helper, which is
+            compiled into every kernel that calls it.
+    """
+
+    def __init__(self, function: Callable[P, R], signature: str | None) -> None:
+        self.function = function
+        self.signature = signature
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self._compiled: Any = None
+
+    def load(self) -> Any:
+        """Return numba's dispatcher, compiled or from the cache."""
+        if self._compiled is None:
+            import numba
+
+            if self.signature is None:
+                self._compiled = numba.njit(error_model="numpy", forceinline=True, _nrt=False)(self.function)
+            else:
+                self._compiled = self._load_from(cache_folder()) or self._load_from(None)
+        return self._compiled
+
+    def _load_from(self, folder: Path | None) -> Any:
+        """Compile, with or without the cache; None when the cache fails: a full disk, a file cut short."""
+        import numba
+
+        if folder is None:
+            return numba.njit(self.signature, error_model="numpy", forceinline=True, _nrt=False)(self.function)
+        try:
+            with _cache_at(folder):
+                return numba.njit(self.signature, error_model="numpy", _nrt=False, cache=True)(self.function)
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
+            return None
+
+    @property
+    def _numba_type_(self) -> Any:
+        """Numba's type of a kernel that another one calls."""
+        from numba.core.types import Dispatcher
+
+        return Dispatcher(self.load())
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it; sums and products of unsigned integers wrap, as they do in machine code."""
+        function: Callable[P, R] = self.load()
+        if function is self.function:  # plain Python: NumPy would warn of what is meant
+            with np.errstate(over="ignore"):
+                return function(*args, **kwargs)
+        return function(*args, **kwargs)
+
+
+def compiled(signature: str) -> Callable[[Callable[P, R]], Kernel[P, R]]:
+    """Decorate a kernel that Python calls; ``signature`` is numba's, as text."""
+
+    def decorate(function: Callable[P, R]) -> Kernel[P, R]:
+        return Kernel(function, signature)
+
+    return decorate
+
+
+def helper(function: Callable[P, R]) -> Kernel[P, R]:
+    """Decorate a function that only kernels call."""
+    return Kernel(function, None)
+
+
+@cache
+def cache_folder() -> Path | None:
+    """Return the folder of the machine code, created; None when no place can be written."""
+    version = _version()
+    user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    places = [
+        os.environ.get("NUMBA_CACHE_DIR"),
+        os.path.join(user, "dataaudit", "numba"),
+        os.path.join(tempfile.gettempdir(), f"dataaudit-numba-{os.getuid()}"),
+    ]
+    folders = (Path(os.path.expanduser(place)) / version for place in places if place)
+    return next((folder for folder in folders if _is_ours(folder)), None)
+
+
+def _version() -> str:
+    """Name the cache by everything that numba does not look at: the files of this folder, and numba's version."""
+    from numba import __version__ as numba_version
+
+    digest = sha256(f"numba {numba_version}".encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _is_ours(folder: Path) -> bool:
+    """Create a folder that only we can write; code that another user could have put there is never loaded."""
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return all(place.stat().st_uid == os.getuid() for place in (folder, folder.parent))
+    except OSError:
+        return False
+
+
+@contextmanager
+def _cache_at(folder: Path) -> Iterator[None]:
+    """Point numba to our folder while it decides where a function's code is kept."""
+    from numba.core import config
+
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(folder)
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before

@@ -1,0 +1,126 @@
+"""``language_share``: which languages there are, and how much of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.languages import UND
+from dataaudit.kernels.intervals import wilson
+from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.stages.base import Context
+from dataaudit.stages.partial import Partial, TableShape, group
+
+_COUNTS = ("documents", "bytes", "tokens")
+_SHAPES = {
+    "languages": TableShape(
+        keys={"source": pa.string(), "language": pa.string()}, sums=(*_COUNTS, "sampled", "agreeing")
+    )
+}
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Language:
+    """Counts documents, bytes and tokens per source and language, and how often two detectors agree.
+
+    A document has one language: that of most of what was seen of it. ``und`` is one that no detector was sure
+    enough of, or without a letter.
+    """
+
+    name: ClassVar[str] = "language"
+    version: ClassVar[str] = "1"
+    needs_tokens: ClassVar[bool] = True
+    needs_languages: ClassVar[bool] = True
+    emits: ClassVar[pa.Schema | None] = None
+
+    def shapes(self) -> Mapping[str, TableShape]:
+        """Counts by source and language."""
+        return _SHAPES
+
+    def map(self, batch: DocBatch) -> Partial:
+        """Count one batch."""
+        found = batch.languages
+        assert found is not None
+        ones = np.ones(len(batch), dtype=np.int64)
+        columns = (ones, batch.num_bytes(), batch.num_tokens(), found.sampled, found.agreeing)
+        numbers = {
+            name: pa.array(column.astype(np.int64))
+            for name, column in zip(_SHAPES["languages"].sums, columns, strict=True)
+        }
+        keys = {"source": batch.sources().cast(pa.string()), "language": found.languages().cast(pa.string())}
+        return {"languages": group(_SHAPES["languages"], pa.table({**keys, **numbers}))}
+
+    def emit(self, batch: DocBatch) -> pa.Table | None:
+        """Nothing has to meet other shards."""
+        del batch
+        return None
+
+    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+        """Return counts and shares of each language in the scope, its shares in each source, and the agreement."""
+        rows = partial["languages"].to_pylist()
+        whole = _by_language(rows)
+        metrics: list[Metric] = []
+        for language, counts in whole.items():
+            metrics += self._counts(counts, replace(context.scope, language=language))
+        metrics += self._shares({UND: dict.fromkeys(_COUNTS, 0), **whole}, context.scope)
+        for source in dict.fromkeys(row["source"] for row in rows):
+            own = _by_language([row for row in rows if row["source"] == source])
+            metrics += self._shares(own, replace(context.scope, source=source))
+        sampled, agreeing = (sum(row[name] for row in rows) for name in ("sampled", "agreeing"))
+        return [*metrics, self._agreement(agreeing, sampled, context.scope)]
+
+    def _counts(self, counts: Mapping[str, int], scope: Scope) -> list[Metric]:
+        documents = counts["documents"]
+        metrics = [
+            count(name, "count", counts[name], scope=scope, unit=name, n=documents, version=self.version)
+            for name in _COUNTS
+        ]
+        density = ratio(
+            "bytes_per_token", "ratio", counts["bytes"], counts["tokens"], scope=scope, unit="bytes/token",
+            version=self.version,
+        )  # fmt: skip
+        return [*metrics, density]
+
+    def _shares(self, languages: Mapping[str, Mapping[str, int]], scope: Scope) -> list[Metric]:
+        total = sum(counts["tokens"] for counts in languages.values())
+        return [
+            ratio(
+                "language_share", "share", counts["tokens"], total, scope=replace(scope, language=language),
+                unit="ratio", version=self.version,
+            )
+            for language, counts in languages.items()
+        ]  # fmt: skip
+
+    def _agreement(self, agreeing: int, sampled: int, scope: Scope) -> Metric:
+        if sampled == 0:
+            return Metric(
+                metric="language_share", stat="detector_agreement", scope=scope, unit="ratio", value=None,
+                method="sampled", status="not_evaluated", reason="empty_denominator", version=self.version,
+            )  # fmt: skip
+        low, high = wilson(agreeing, sampled, _CONFIDENCE)
+        return Metric(
+            metric="language_share", stat="detector_agreement", scope=scope, unit="ratio", value=agreeing / sampled,
+            low=low, high=high, confidence=_CONFIDENCE, n=sampled, denominator=sampled, method="sampled",
+            version=self.version,
+        )  # fmt: skip
+
+    def shard_columns(self, partial: Partial) -> dict[str, Any]:
+        """Fill languages."""
+        whole = _by_language(partial["languages"].to_pylist())
+        return {"languages": [{"language": language, **counts} for language, counts in whole.items()]}
+
+
+def _by_language(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Return the counts of each language over all sources, sorted by language."""
+    totals: dict[str, dict[str, int]] = {}
+    for row in sorted(rows, key=lambda row: str(row["language"])):
+        counts = totals.setdefault(row["language"], dict.fromkeys(_COUNTS, 0))
+        for name in _COUNTS:
+            counts[name] += row[name]
+    return totals

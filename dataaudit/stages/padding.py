@@ -1,0 +1,157 @@
+"""``pad_fraction``: how much of what a model is fed would be padding, for some context lengths and ways to batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.kernels.packing import batched_positions, packed_bins
+from dataaudit.manifest.metric import Metric, Scope, ratio, rounded
+from dataaudit.stages.base import Context
+from dataaudit.stages.partial import Partial, TableShape, group
+
+_METRIC = "pad_fraction"
+_SHAPES = {
+    "pieces": TableShape(keys={"context": pa.int64(), "length": pa.int64()}, sums=("pieces",)),
+    "totals": TableShape(keys={"source": pa.string(), "context": pa.int64()}, sums=("documents", "tokens", "pieces")),
+}
+_MAX_CONTEXT = 131_072
+_MAX_CONTEXTS = 8
+_MAX_BATCH = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Padding:
+    """Counts the pieces that documents are cut into at each context length: whole ones and a rest.
+
+    Four ways to fill sequences of a context length, none of which drops a token: ``padded``, ``padded_batch``,
+    ``packed`` and ``concatenated``; see docs/metrics.md.
+    """
+
+    contexts: tuple[int, ...] = (2048, 4096, 8192)
+    """Context lengths in tokens, ascending; at most 8, each from 16 to 131072."""
+    batch: int = 8
+    """Sequences of a batch that is padded to its longest."""
+    separator: int = 1
+    """Tokens put between documents where they are concatenated."""
+
+    name: ClassVar[str] = "padding"
+    version: ClassVar[str] = "1"
+    needs_tokens: ClassVar[bool] = True
+    needs_languages: ClassVar[bool] = False
+    emits: ClassVar[pa.Schema | None] = None
+
+    def __post_init__(self) -> None:
+        """Check the parameters.
+
+        Raises:
+            ValueError: One is out of its range, or the contexts are not ascending.
+        """
+        if not 1 <= len(self.contexts) <= _MAX_CONTEXTS or list(self.contexts) != sorted(set(self.contexts)):
+            raise ValueError(f"contexts: expected 1 to {_MAX_CONTEXTS} ascending lengths, found {list(self.contexts)}")
+        if not all(16 <= context <= _MAX_CONTEXT for context in self.contexts):
+            raise ValueError(f"contexts: expected lengths from 16 to {_MAX_CONTEXT}, found {list(self.contexts)}")
+        if not 1 <= self.batch <= _MAX_BATCH:
+            raise ValueError(f"batch: expected 1 to {_MAX_BATCH}, found {self.batch}")
+        if not 0 <= self.separator <= 16:
+            raise ValueError(f"separator: expected 0 to 16, found {self.separator}")
+
+    def shapes(self) -> Mapping[str, TableShape]:
+        """Pieces by context and length over all sources, and totals by source and context."""
+        return _SHAPES
+
+    def map(self, batch: DocBatch) -> Partial:
+        """Cut the documents of one batch at every context length."""
+        tokens = batch.num_tokens()
+        num_groups = len(batch.source_names)
+        documents = np.bincount(batch.source_codes, minlength=num_groups)
+        sums = _add(batch.source_codes, tokens, num_groups)
+        pieces, totals = [], []
+        for context in self.contexts:
+            whole, rest = tokens // context, tokens % context
+            lengths, counts = np.unique(rest[rest > 0], return_counts=True)
+            full = int(whole.sum())
+            if full:
+                lengths, counts = np.append(lengths, context), np.append(counts, full)
+            pieces.append(pa.table({"context": np.full(len(lengths), context), "length": lengths, "pieces": counts}))
+            number = _add(batch.source_codes, whole + (rest > 0), num_groups)
+            totals.append(
+                pa.table(
+                    {
+                        "source": pa.array(batch.source_names, pa.string()),
+                        "context": np.full(num_groups, context, dtype=np.int64),
+                        "documents": documents,
+                        "tokens": sums,
+                        "pieces": number,
+                    }
+                )
+            )
+        tables = {"pieces": pa.concat_tables(pieces), "totals": pa.concat_tables(totals)}
+        return {name: group(_SHAPES[name], table.cast(_SHAPES[name].schema())) for name, table in tables.items()}
+
+    def emit(self, batch: DocBatch) -> pa.Table | None:
+        """Nothing has to meet other shards."""
+        del batch
+        return None
+
+    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+        """Return the fractions of the scope, and of each source those that need no other documents."""
+        metrics: list[Metric] = []
+        for length in self.contexts:
+            rows = partial["totals"].filter(pc.equal(partial["totals"]["context"], length)).to_pylist()
+            sums = {name: sum(row[name] for row in rows) for name in ("documents", "tokens", "pieces")}
+            metrics += self._alone(sums, length, context.scope)
+            metrics += self._together(partial["pieces"], sums, length, context.scope)
+            for row in rows:
+                metrics += self._alone(row, length, replace(context.scope, source=row["source"]))
+        return metrics
+
+    def _alone(self, sums: Mapping[str, int], length: int, scope: Scope) -> list[Metric]:
+        """Return what the totals alone decide."""
+        tokens = sums["tokens"]
+        filled = tokens + self.separator * sums["documents"] if tokens else 0
+        joined = -(-filled // length) * length
+        return [
+            self._fraction(f"padded_{length}", sums["pieces"] * length - tokens, sums["pieces"] * length, scope),
+            self._fraction(f"concatenated_{length}", joined - filled, joined, scope),
+        ]
+
+    def _together(self, pieces: pa.Table, sums: Mapping[str, int], length: int, scope: Scope) -> list[Metric]:
+        """Return what depends on which pieces meet."""
+        chosen = pieces.filter(pc.equal(pieces["context"], length)).sort_by("length")
+        lengths, counts = chosen["length"].to_numpy(), chosen["pieces"].to_numpy()
+        bins = packed_bins(lengths, counts, length)
+        packed = self._fraction(f"packed_{length}", bins * length - sums["tokens"], bins * length, scope)
+        stat = f"padded_batch_{length}"
+        if not sums["pieces"]:
+            return [packed, self._fraction(stat, 0, 0, scope)]
+        positions = batched_positions(lengths, counts, self.batch)
+        value = rounded(max(0.0, 1 - sums["tokens"] / positions))
+        return [
+            packed,
+            Metric(
+                metric=_METRIC, stat=stat, scope=scope, unit="ratio", value=value, n=sums["pieces"],
+                denominator=round(positions), version=self.version,
+            ),
+        ]  # fmt: skip
+
+    def _fraction(self, stat: str, padding: int, positions: int, scope: Scope) -> Metric:
+        return ratio(_METRIC, stat, padding, positions, scope=scope, unit="ratio", version=self.version)
+
+    def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
+        """Nothing: a shard is no training set."""
+        del partial
+        return {}
+
+
+def _add(groups: np.ndarray, values: np.ndarray, num_groups: int) -> np.ndarray:
+    """Return int64[num_groups] sums, in integers."""
+    sums = np.zeros(num_groups, dtype=np.int64)
+    np.add.at(sums, groups, values)
+    return sums

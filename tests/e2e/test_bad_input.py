@@ -1,0 +1,181 @@
+"""The table of bad input, row by row: what each broken file gets, and that nothing else is lost or shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from bad_input import CANARY, GOOD, HOSTILE_NAME, JSONL, MILD, SEVERE, arrow, parquet, table
+from running import metric, run
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.uri import encode_path
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.verify import verify
+
+PAGE = Path(__file__).parents[2] / "docs" / "bad-input.md"
+CONFIG = """
+splits:
+  plain: {paths: [data/plain], text: text, source: {constant: s}}
+  nested: {paths: [data/nested], text: body.text, source: {constant: s}}
+  column: {paths: [data/column], text: text, source: {column: source}}
+  pattern: {paths: [data/pattern], text: text, source: {pattern: 'pattern/(?P<source>[a-z]+)'}}
+"""
+NEIGHBOURS = {
+    "plain/good.jsonl": JSONL, "plain/good.parquet": parquet(table()), "plain/good.arrow": arrow(table()),
+    "plain/good.arrows": arrow(table(), stream=True), "nested/good.jsonl": JSONL.replace(b'"text"', b'"body.text"'),
+    "column/good.jsonl": JSONL, "pattern/good.jsonl": JSONL,
+}  # fmt: skip
+
+
+class Built:
+    """What a build of good and broken files published and printed."""
+
+    def __init__(self, root, cases, code):
+        self.root, self.cases = root, cases
+        for name, data in NEIGHBOURS.items():
+            (root / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / "data" / name).write_bytes(data)
+        for case in cases:
+            case.make(root / "data" / case.path)
+        (root / "config.yaml").write_text(CONFIG, encoding="utf-8")
+        target = root / "m"
+        out, err = run("build", root / "config.yaml", "--workers", 2, "--manifest", target, expect=code)
+        self.manifest = load_manifest(target)
+        self.shards = {row["uri"]: row for row in self.manifest.table("shards").to_pylist()}
+        self.ledger = self.manifest.table("ledger").to_pylist()
+        self.printed = {"build": out + err}
+
+    def row(self, case):
+        """Return the row of a case's shard."""
+        return self.shards[encode_path("data/" + case.path)]
+
+    def print_all(self):
+        """Print the manifest in every way."""
+        target = self.root / "m"
+        self.printed["build again"] = "".join(
+            run("build", self.root / "config.yaml", "--manifest", target, "--json", expect=self.code())
+        )
+        self.printed["show"] = "".join(run("show", target))
+        for name in ("documents", "coverage_unread_bytes"):
+            self.printed[f"show {name}"] = "".join(run("show", target, "--metric", name))
+        worst = next((self.row(case)["shard"] for case in self.cases if HOSTILE_NAME in case.path), 0)
+        self.printed["inspect"] = "".join(run("inspect", target, str(worst)))
+        self.printed["inspect of a document"] = "".join(run("inspect", target, f"{self.good()}:3"))
+
+    def code(self):
+        """Return the exit code of the build."""
+        return max(case.exit_code for case in self.cases)
+
+    def good(self):
+        """Return the number of a shard that is good."""
+        return self.shards["data/plain/good.jsonl"]["shard"]
+
+
+@pytest.fixture(scope="module")
+def mild(tmp_path_factory):
+    """A build in which everything is read, but for some records."""
+    return Built(tmp_path_factory.mktemp("mild") / "corpus", MILD, 0)
+
+
+@pytest.fixture(scope="module")
+def severe(tmp_path_factory):
+    """A build in which shards are not read."""
+    return Built(tmp_path_factory.mktemp("severe") / "corpus", SEVERE, 3)
+
+
+@pytest.fixture(scope="module")
+def built(mild, severe):
+    """Both builds, by case."""
+    return {case.title: one for one in (mild, severe) for case in one.cases}
+
+
+@pytest.mark.parametrize("case", MILD + SEVERE, ids=lambda case: case.title)
+def test_status_reason_and_place_are_those_of_the_table(built, case):
+    """The shard has its status and code, and the ledger a row with the code and the place."""
+    one = built[case.title]
+    row = one.row(case)
+    assert (row["status"], row["reason"]) == (case.status, case.code)
+    losses = [loss for loss in one.ledger if loss["shard"] == row["shard"]]
+    found = [(loss["reason"], loss["records"]) for loss in losses]
+    if case.status in ("quarantined", "skipped"):
+        assert row["documents"] == 0
+        assert (case.code, -1) in found
+    else:
+        assert row["documents"] == case.documents
+        assert found == ([(case.code, 1)] if case.code else [])
+    if case.place is not None:
+        assert case.place in [loss["place"] for loss in losses]
+
+
+def test_the_good_neighbours_are_audited_in_full(mild, severe):
+    """Whatever lies beside them, no document of a good shard is lost."""
+    for one in (mild, severe):
+        good = [one.shards[f"data/{name}"] for name in NEIGHBOURS]
+        assert {(row["status"], row["documents"]) for row in good} == {("ok", GOOD)}
+        read = sum(case.documents for case in one.cases)
+        assert one.manifest.core.totals.documents == read + GOOD * len(NEIGHBOURS)
+        assert len(one.shards) == len(NEIGHBOURS) + len(one.cases)
+        assert verify(one.manifest) == []
+        by_status = Counter(row["status"] for row in one.shards.values())
+        assert one.manifest.core.ledger.shards.read == by_status["ok"] + by_status["partial"]
+
+
+def test_documents_with_nul_are_kept_and_counted(mild):
+    """A NUL byte changes nothing but a count."""
+    assert metric(mild.manifest, "documents", "with_nul") == 1
+    assert metric(mild.manifest, "documents", "with_nul", split="plain") == 1
+
+
+def test_a_pickle_is_never_opened(severe):
+    """Its code would have made a folder."""
+    assert not list(severe.root.rglob("the-pickle-ran"))
+    assert not list(severe.root.parent.glob("the-pickle-ran"))
+
+
+def test_what_is_printed_holds_no_text_and_steers_nothing(mild, severe):
+    """No document, no traceback, no escape sequence, no command of a CI runner: in no output of any command."""
+    for one in (mild, severe):
+        one.print_all()
+        for command, text in one.printed.items():
+            assert CANARY not in text, command
+            assert "Traceback" not in text, command
+            assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]", text), command
+            assert not re.search(r"^\s*::|##\[", text, re.MULTILINE), command
+        published = b"".join(path.read_bytes() for path in (one.root / "m").iterdir())
+        assert CANARY.encode() not in published
+
+
+def test_a_rerun_reads_nothing_again(severe):
+    """Damage is remembered by content."""
+    out, _ = run("build", severe.root / "config.yaml", "--manifest", severe.root / "m", "--json", expect=3)
+    summary = json.loads(out)
+    assert summary["parts_scanned"] == 0
+    assert summary["id"] == severe.manifest.id
+
+
+def test_a_password_in_an_address_is_not_repeated(tmp_path):
+    """An address that cannot be read is wrong use, and its secret is in no output."""
+    config = tmp_path / "c.yaml"
+    config.write_text("splits: {train: {paths: ['gopher://user:hunter2@host/a.jsonl?token=hunter3'], text: text}}")
+    for given in (config, "gopher://user:hunter2@host/a.jsonl?token=hunter3"):
+        out, err = run("build", given, "--manifest", tmp_path / "m", expect=2, cwd=tmp_path)
+        assert "hunter" not in out + err
+
+
+def test_the_page_says_what_the_cases_are():
+    """Every row of the page is a case with that status, code and exit code, and every case has its row."""
+    rows = re.findall(r"^\| (.+?) \| (\w+) \| (`\w+`|) ?\| (\d) \| (.+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    found = {title: (status, code.strip("`"), int(exit_code)) for title, status, code, exit_code, _ in rows}
+    assert found == {case.title: (case.status, case.code, case.exit_code) for case in MILD + SEVERE}
+    assert len(rows) == len(found)
+
+
+def test_the_cases_cover_the_codes_that_a_file_can_have():
+    """A new reason code needs a broken file, unless only a machine can bring it about."""
+    of_machines = {"permission_denied", "io_error", "changed_while_read", "worker_died", "out_of_memory", "timed_out",
+                   "internal_error"}  # fmt: skip
+    assert {case.code for case in MILD + SEVERE if case.code} == set(Reason) - of_machines

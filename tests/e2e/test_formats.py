@@ -1,0 +1,149 @@
+"""One corpus in every format: the same numbers, the same rows; and cut or not, the same manifest."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import sys
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from corpus import documents, rows
+from running import build, run
+
+from dataaudit.manifest.load import load_manifest
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+COMPRESS = {".gz": gzip.compress, ".zst": zstd.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+def lines(records):
+    """Return records as JSON lines."""
+    return b"".join(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
+
+
+def write_ipc(path, table, *, stream, compression=None):
+    """Write an Arrow file or stream with batches of 50 rows."""
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.OSFile(str(path), "wb") as sink:
+        writer = (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, table.schema, options=options)
+        writer.write_table(table, max_chunksize=50)
+        writer.close()
+
+
+def in_members(data, compress, number):
+    """Return data as so many members that meet anywhere."""
+    size = -(-len(data) // number)
+    return b"".join(compress(data[start : start + size]) for start in range(0, len(data), size))
+
+
+@pytest.fixture(scope="module")
+def every_format(tmp_path_factory):
+    """The same 400 documents in every format, each a split of its own."""
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    root = tmp_path_factory.mktemp("formats")
+    data = root / "data"
+    data.mkdir()
+    texts = [f"{number} {text}\x00" if number % 50 == 0 else text for number, text in enumerate(documents(400, seed=9))]
+    records = rows(texts, "s")
+    table = pa.Table.from_pylist(records)
+    (data / "a.jsonl").write_bytes(lines(records))
+    for suffix, compress in COMPRESS.items():
+        (data / f"a.jsonl{suffix}").write_bytes(compress(lines(records)))
+        (data / f"members.jsonl{suffix}").write_bytes(in_members(lines(records), compress, 7))
+    pq.write_table(table, data / "a.parquet", row_group_size=70)
+    write_ipc(data / "a.arrow", table, stream=False)
+    write_ipc(data / "zstd.ipc", table, stream=False, compression="zstd")
+    write_ipc(data / "a.arrows", table, stream=True)
+    write_ipc(data / "lz4.arrows", table, stream=True, compression="lz4")
+    pyarrow.feather.write_feather(table, data / "a.feather")
+    coded = table.set_column(0, "text", table["text"].dictionary_encode())
+    write_ipc(data / "coded.arrow", coded.set_column(1, "source", coded["source"].dictionary_encode()), stream=False)
+    datasets.Dataset.from_list(records).save_to_disk(str(data / "saved"))
+    paths = {path.name.replace(".", "-"): f"data/{path.name}" for path in sorted(data.iterdir())}
+    splits = {name: {"paths": [path], "text": "text", "source": {"column": "source"}} for name, path in paths.items()}
+    (root / "config.yaml").write_text(json.dumps({"splits": splits}), encoding="utf-8")
+    cut = {"splits": splits, "reader": {"part_bytes": 20_000, "batch_bytes": 5_000}}
+    (root / "cut.yaml").write_text(json.dumps(cut), encoding="utf-8")
+    return root
+
+
+def test_every_format_gives_the_same_numbers_and_the_same_rows(every_format, tmp_path):
+    """Documents, bytes, tokens, lengths, sources and duplicates of each split, and the digest of its decoded rows."""
+    _, manifest = build(every_format / "config.yaml", "--workers", 2, manifest=tmp_path / "m")
+    shards = manifest.table("shards").to_pylist()
+    assert len(shards) == 17
+    assert len({shard["rows_digest"] for shard in shards}) == 1
+    assert {(shard["status"], shard["documents"]) for shard in shards} == {("ok", 400)}
+    by_split = {}
+    for record in manifest.metrics():
+        scope = record.scope.as_dict()
+        split = scope.pop("split", None)
+        if split is None or record.stat == "rate" or (record.metric, record.stat) == ("exact_dup_rate", "documents"):
+            continue  # copies in other splits are found, too
+        key = (record.metric, record.stat, tuple(sorted(scope.items())))
+        by_split.setdefault(split, {})[key] = (record.value, record.n, record.denominator, record.low, record.high)
+    first, *others = by_split.values()
+    assert len(others) == 16
+    assert len(first) > 40
+    assert all(other == first for other in others)
+    assert first["documents", "with_nul", ()][0] == 8
+
+
+def test_parts_of_every_format_change_nothing(every_format, tmp_path):
+    """Whole files and parts of a few kilobytes give the same id, compressed files among them."""
+    whole, _ = build(every_format / "config.yaml", "--workers", 1, manifest=tmp_path / "m")
+    cut, _ = build(every_format / "cut.yaml", "--workers", 2, manifest=tmp_path / "n")
+    assert (whole["id"], whole["parts_planned"]) == (cut["id"], 17)
+    assert cut["parts_planned"] > 4 * 17
+    again, _ = build(every_format / "cut.yaml", "--workers", 1, manifest=tmp_path / "n")
+    assert (again["id"], again["parts_scanned"]) == (whole["id"], 0)
+
+
+@pytest.mark.parametrize("unit", ["file", "paragraph", "line"])
+def test_plain_text_is_cut_into_what_counts_as_a_document(tmp_path, unit):
+    """The same text by file, paragraph and line, plain and compressed, in one part or many."""
+    found = set()
+    text = "".join(f"one {number}\ntwo\n\n" for number in range(3_000)).encode()
+    for name, data in {"a.txt": text, "b.txt.gz": gzip.compress(text), "LICENSE.txt": b"no data"}.items():
+        (tmp_path / "web" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "web" / name).write_bytes(data)
+    for part_bytes in (2_000, 1 << 20):
+        config = {
+            "splits": {"train": {"paths": ["web"], "source": {"pattern": "(?P<source>[a-z]+)/"}}},
+            "reader": {"text_document": unit, "part_bytes": part_bytes},
+        }
+        (tmp_path / "c.yaml").write_text(json.dumps(config))
+        summary, manifest = build(tmp_path / "c.yaml", "--workers", 2, manifest=tmp_path / "m")
+        found.add(summary["id"])
+    assert len(found) == 1
+    assert {row["documents"] for row in manifest.table("shards").to_pylist()} == {
+        {"file": 1, "paragraph": 3_000, "line": 6_000}[unit]
+    }
+    assert [row["source"] for row in manifest.table("sources").to_pylist()] == ["web"]
+
+
+def test_a_dictionary_of_data_sets_is_built_without_a_config(tmp_path):
+    """A folder that `datasets` saved gives its splits, and nothing in it is skipped."""
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    made = datasets.Dataset.from_list(rows(documents(60, seed=1), "s"))
+    splits = {"train": made, "validation": made.select(range(20, 30))}
+    datasets.DatasetDict(splits).save_to_disk(str(tmp_path / "saved"), num_shards={"train": 2, "validation": 1})
+    _, err = run("build", "saved", "--manifest", tmp_path / "m", cwd=tmp_path)
+    assert "saved/dataset_dict.json" in err
+    manifest = load_manifest(tmp_path / "m")
+    assert [(row["split"], row["uri"]) for row in manifest.table("shards").to_pylist()] == [
+        ("train", "train/data-00000-of-00002.arrow"),
+        ("train", "train/data-00001-of-00002.arrow"),
+        ("validation", "validation/data-00000-of-00001.arrow"),
+    ]

