@@ -291,10 +291,10 @@ def inspect(folder: Path, place: str, *, as_json: bool) -> None:
 )
 @click.argument("folder", type=_FOLDER, metavar="DIR")
 @click.option("--data", is_flag=True, help="Hash the shards again too.")
-@click.option("--root", type=_FOLDER, metavar="DIR", help="Where the shards lie now, if they were moved; with --data.")
+@click.option("--root", metavar="DIR", help="Where the shards lie now, a folder or an address; with --data.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def verify(folder: Path, root: Path | None, *, data: bool, quiet: bool, as_json: bool) -> None:
+def verify(folder: Path, root: str | None, *, data: bool, quiet: bool, as_json: bool) -> None:
     """Check schema, digests and ledger of a manifest; exit 1 when anything disagrees, 2 when there is none."""
     from dataaudit.engine.verifying import verify_folder
 

@@ -77,15 +77,34 @@ _Path = Annotated[str, Field(min_length=1)]
 Paths = Annotated[tuple[_Path, ...], BeforeValidator(_listed, json_schema_input_type=_Path | tuple[_Path, ...])]
 
 
-class Split(_Strict):
-    """One split: which files, which column is the text, where the source comes from."""
+class DatasetSource(_Strict):
+    """A Hugging Face dataset that is streamed."""
 
-    paths: Paths = Field(min_length=1, strict=False, description="Files, folders, globs (** allowed) or URIs.")
+    id: str = Field(min_length=1, description="Id on the hub, or a folder that begins with ./, ../, / or ~.")
+    config: str | None = Field(default=None, min_length=1, description="Configuration of the dataset.")
+    split: str = Field(default="train", min_length=1, description="Split of the dataset.")
+    revision: str | None = Field(default=None, min_length=1, description="Branch, tag or commit on the hub.")
+
+
+class Split(_Strict):
+    """One split: which files or which dataset, which column is the text, where the source comes from."""
+
+    paths: Paths = Field(
+        default=(), strict=False, description="Files, folders, globs (** allowed) or addresses; this or `dataset`."
+    )
+    dataset: DatasetSource | None = Field(default=None, description="Rows of a dataset instead of files.")
     text: str | None = Field(
         default=None, min_length=1, description="Text column, dotted path allowed; inferred when left out."
     )
     source: SourceRule | None = Field(default=None, description="Source of a document; inferred when absent.")
     held_out: bool = Field(default=False, description="True for validation and test data.")
+
+    @model_validator(mode="after")
+    def _paths_or_dataset(self) -> Self:
+        if bool(self.paths) == (self.dataset is not None):
+            found = "found both" if self.paths else "found neither"
+            raise ValueError(f"expected exactly one of paths, dataset; {found}")
+        return self
 
 
 class UpstreamFilter(_Strict):
@@ -123,6 +142,10 @@ class Reader(_Strict):
         default="file", description="What is a document in a file of plain text (.txt)."
     )
     follow_symlinks: bool = Field(default=False, description="Read links that leave the root folder.")
+    timeout_seconds: float = Field(
+        default=30.0, gt=0, allow_inf_nan=False, description="Silence of a remote store after which a request failed."
+    )
+    retries: int = Field(default=3, ge=0, le=20, description="Further tries of a failed request to a remote store.")
 
 
 class LanguageConfig(_Strict):
@@ -157,6 +180,9 @@ class AuditConfig(_Strict):
     splits: dict[Annotated[str, Field(pattern=NAME_PATTERN)], Split] = Field(
         min_length=1, description="Splits by name."
     )
+    root: str | None = Field(
+        default=None, min_length=1, description="Folder or address that the paths of splits start from."
+    )
     tokenizer: str | None = Field(
         default=None,
         min_length=1,
@@ -181,13 +207,13 @@ class AuditConfig(_Strict):
         Splits appear by name only with what was resolved for them; their shards are in the manifest's
         table, so neither globs nor their order can change an identity.
         """
-        dumped = self.model_dump(mode="json", by_alias=True, exclude={"dataset", "tokenizer", "reference"})
+        dumped = self.model_dump(mode="json", by_alias=True, exclude={"dataset", "tokenizer", "reference", "root"})
         for split in dumped["splits"].values():
-            del split["paths"]
+            del split["paths"], split["dataset"]
             if split["source"] is not None:
                 split["source"] = {name: value for name, value in split["source"].items() if value is not None}
         del dumped["language"]["model"]  # its digest is among the detectors
-        for key in ("batch_bytes", "part_bytes"):  # how the work is cut, which no number depends on
+        for key in ("batch_bytes", "part_bytes", "timeout_seconds", "retries"):  # no number depends on these
             del dumped["reader"][key]
         for key in ("stages", "upstream_filters", "mixture", "seed"):  # carried by sections of their own
             del dumped[key]

@@ -9,6 +9,7 @@
     +-- ManifestError              a manifest is absent, damaged or of an unknown schema
     |   +-- ManifestMismatch       contents and digests disagree                        (1)
     +-- ClusterError               the Dask cluster cannot do the work                   (3)
+    +-- StoreError                 a remote store does not answer, so the shards are not known (3)
     +-- NothingEvaluated           no document was read; an older manifest was kept      (4)
     +-- BuildInterrupted           Ctrl-C or SIGTERM; the state left behind is resumable (130)
 
@@ -76,6 +77,12 @@ class ManifestMismatch(ManifestError):
 
 class ClusterError(DataAuditError):
     """The Dask cluster cannot do the work: unreachable, without workers, or without the files."""
+
+    exit_code = ExitCode.NOT_EVALUATED
+
+
+class StoreError(DataAuditError):
+    """A remote store does not answer while the shards are listed: what is missing cannot be known."""
 
     exit_code = ExitCode.NOT_EVALUATED
 

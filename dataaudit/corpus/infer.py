@@ -13,14 +13,18 @@ from pathlib import Path
 from urllib.parse import quote
 
 from dataaudit.config import SourceRule, Split
+from dataaudit.corpus.address import Access, RemotePath, name_of
+from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.loss import ShardUnreadable
 from dataaudit.corpus.readers import text
 from dataaudit.corpus.readers.arrow import read_schema
 from dataaudit.corpus.readers.columns import is_text
+from dataaudit.corpus.readers.hub_rows import peek_rows
 from dataaudit.corpus.readers.jsonl import peek_records
 from dataaudit.corpus.readers.parquet import open_file
+from dataaudit.corpus.roots import scheme_of_path
 from dataaudit.corpus.saved import saved_split
-from dataaudit.corpus.shards import Compression, Format, Shard, expand
+from dataaudit.corpus.shards import Compression, Format, Shard, expand, remote_lister
 from dataaudit.corpus.uri import encode_path
 from dataaudit.errors import ConfigError
 
@@ -52,18 +56,23 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
         ConfigError: A path matches nothing.
     """
     files: list[str] = []
+    remote = remote_lister(Access())
     for given in paths:
-        listed, ignored = expand(given, cwd, where="paths")
+        listed, ignored = expand(given, cwd, where="paths", remote=remote)
         files += listed
         if left_out is not None:
             left_out += ignored
-    top = os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in files]) if files else ""
+    here = os.path.abspath(cwd)
     found: dict[str, list[str]] = {}
     known: dict[str, tuple[str, ...]] = {}
-    for path in files:
-        saved = saved_split(path, known)
-        split = _split_of(path, os.path.abspath(cwd), top) if saved is None else saved[1]
-        found.setdefault(split, []).append(path)
+    for kind in dict.fromkeys(map(scheme_of_path, files)):
+        own = {path: f"/{name_of(path)}" if kind else path for path in files if scheme_of_path(path) == kind}
+        top = os.path.commonpath([os.path.dirname(name.rstrip("/")) for name in own.values()])
+        for path in files:
+            if path in own and scheme_of_path(path) == kind:
+                saved = saved_split(path, known)
+                split = _split_of(own[path], here, top) if saved is None else saved[1]
+                found.setdefault(split, []).append(path)
     return {
         name: Split(paths=tuple(map(_as_text, listed)), held_out=_last_word(_words(name)) != "train")
         for name, listed in sorted(found.items())
@@ -85,7 +94,12 @@ def _words(text: str) -> list[str]:
 
 
 def _as_text(path: str) -> str:
-    """Return a path in a form that is Unicode: a config cannot hold a name that is none, but its address."""
+    """Return a path in a form that is Unicode: a config cannot hold a name that is none, but its address.
+
+    That of a remote file is the one that opens it.
+    """
+    if isinstance(path, RemotePath):
+        return path.full
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -110,6 +124,8 @@ def peek_columns(path: str, format_: Format, compression: Compression) -> dict[s
         ShardUnreadable: The shard cannot be read.
         LookupError: It holds no record.
     """
+    if isinstance(path, RowsPath):
+        return peek_rows(path)
     if format_ == "parquet":
         with open_file(path) as file:
             return {field.name: is_text(field.type) for field in file.schema_arrow}

@@ -52,6 +52,8 @@ class Reason(StrEnum):
     """The file is Feather of version 1, which is no Arrow format and is not read."""
     CORRUPT_ARROW = "corrupt_arrow"
     """A record batch of an Arrow file cannot be decoded, or something follows its end."""
+    DATASET = "unreadable_dataset"
+    """Rows of a streamed dataset cannot be decoded."""
     TEXT_COLUMN = "text_column_missing"
     """The shard has no column of the configured name."""
     SOURCE_COLUMN = "source_column_missing"

@@ -1,8 +1,8 @@
 """Folders that ``datasets`` writes with ``save_to_disk``.
 
-A data set is a folder with ``state.json``, ``dataset_info.json`` and the Arrow files that the former lists; whatever
-else lies there (``cache-*.arrow``, above all) is none of its rows. A dictionary of data sets is a folder with
-``dataset_dict.json`` and a folder for each split.
+A data set is a folder, local or in a store, with ``state.json``, ``dataset_info.json`` and the Arrow files that the
+former lists; whatever else lies there (``cache-*.arrow``, above all) is none of its rows. A dictionary of data sets is
+a folder with ``dataset_dict.json`` and a folder for each split.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from collections.abc import Collection, Iterable
 
 import orjson
 
+from dataaudit.corpus.address import RemotePath, folder_of, is_web, join
+from dataaudit.corpus.files import open_binary, read_fully
 from dataaudit.corpus.uri import encode_path
-from dataaudit.errors import ConfigError
+from dataaudit.errors import ConfigError, StoreError
 from dataaudit.yamlfile import NAME_PATTERN
 
 STATE, INFO, SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
+_SUFFIX = ".arrow"
+"""Of the files that ``save_to_disk`` writes."""
 _MAX_BYTES = 64 << 20
 
 
@@ -25,16 +29,17 @@ def saved_files(folder: str, names: Collection[str]) -> list[str] | None:
     """Return the names of a saved data set's files, None for another folder.
 
     Args:
-        folder: Path of the folder.
+        folder: Path or address of the folder.
         names: What it holds.
 
     Raises:
         ConfigError: It was saved as a selection of rows of its files (before version 1.2 of ``datasets``), so
             that to read the files is to read other rows.
+        StoreError: The store does not answer.
     """
     if STATE not in names or INFO not in names:
         return None
-    state = _read(os.path.join(folder, STATE))
+    state = _read(join(folder, STATE))
     listed = state.get("_data_files") if isinstance(state, dict) else None
     if not isinstance(state, dict) or not isinstance(listed, list):
         return None
@@ -55,10 +60,16 @@ def saved_split(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, str]
     Args:
         path: A file.
         known: Splits by folder, filled here: every folder is looked at once.
+
+    Raises:
+        StoreError: The store does not answer.
     """
-    own, name = os.path.split(os.path.dirname(path))
+    if isinstance(path, RemotePath) and (is_web(path) or not path.endswith(_SUFFIX)):
+        return None  # not worth a request, or none can be made
+    folder = folder_of(path)
+    own, name = folder_of(folder), os.path.basename(folder)
     if own not in known:
-        found = _read(os.path.join(own, SPLITS))
+        found = _read(join(own, SPLITS))
         splits = found.get("splits") if isinstance(found, dict) else None
         known[own] = tuple(splits) if isinstance(splits, list) and all(map(_is_name, splits)) else ()
     return (own, name) if name in known[own] else None
@@ -69,6 +80,7 @@ def check_one_split(files: Iterable[str], *, where: str) -> None:
 
     Raises:
         ConfigError: It does: test data would count as training data.
+        StoreError: The store does not answer.
     """
     known: dict[str, tuple[str, ...]] = {}
     joined: dict[str, set[str]] = {}
@@ -90,9 +102,20 @@ def _is_name(name: object) -> bool:
 
 
 def _read(path: str) -> object:
-    """Return the JSON value of a small file, None when there is none."""
+    """Return the JSON value of a small file, None when there is none.
+
+    Raises:
+        StoreError: The store does not answer, so that it is not known whether there is one.
+    """
     try:
-        with open(path, "rb") as file:
-            return orjson.loads(file.read(_MAX_BYTES))
-    except (OSError, orjson.JSONDecodeError):
+        with open_binary(path) as file:
+            return orjson.loads(read_fully(file, _MAX_BYTES))
+    except (FileNotFoundError, PermissionError, orjson.JSONDecodeError):
         return None
+    except OSError as error:
+        if not isinstance(path, RemotePath):
+            return None
+        raise StoreError(
+            f"{encode_path(path)} could not be read: {error.strerror}",
+            "Nothing was published. Run the same command again; `reader.retries` says how often it tries.",
+        ) from None

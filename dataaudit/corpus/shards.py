@@ -13,13 +13,24 @@ from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from dataaudit.config import Split
+from dataaudit.corpus.address import (
+    Access,
+    Address,
+    RemotePath,
+    parse_address,
+    scheme_of,
+    shown_folder,
+)
+from dataaudit.corpus.hub_dataset import RowsPath, find_rows, root_of, uri_of
 from dataaudit.corpus.listing import Lister, has_glob
 from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.remote_listing import RemoteLister
+from dataaudit.corpus.roots import check_queries, find_tops, relative_to_top, scheme_of_path
 from dataaudit.corpus.saved import check_one_split
 from dataaudit.corpus.uri import encode_path, with_copy
 from dataaudit.errors import ConfigError
 
-Format = Literal["parquet", "arrow", "jsonl", "text", "unknown"]
+Format = Literal["parquet", "arrow", "jsonl", "text", "datasets", "unknown"]
 Compression = Literal["none", "gzip", "zstd", "bzip2", "xz"]
 _FORMATS: dict[str, Format] = {
     ".parquet": "parquet", ".pq": "parquet",
@@ -31,7 +42,7 @@ _LINES = ("jsonl", "text")
 _COMPRESSIONS: dict[str, Compression] = {
     ".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bzip2", ".xz": "xz",
 }  # fmt: skip
-_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<host>[^/]*)(?P<path>.*)", re.DOTALL)
+_FILE = re.compile(r"(?:file|local)://(?:localhost)?(?P<path>/.*)", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +56,7 @@ class Shard:
     uri: str
     """Name of its file, relative to the root."""
     path: str
-    """Where the file is on this machine."""
+    """Where the file is: on this machine, or a :class:`dataaudit.corpus.address.RemotePath`."""
     format: Format
     """How its records are stored."""
     compression: Compression
@@ -60,16 +71,25 @@ class Shard:
 class Discovery:
     """All shards of a build."""
 
-    root: Path
-    """Folder that every URI is relative to."""
+    roots: Mapping[str, str]
+    """By split, the folder (or address, without its secrets) that URIs are relative to; one for all splits, unless
+    some are local and some are not."""
     shards: tuple[Shard, ...]
     """By (split, uri)."""
     left_out: tuple[str, ...]
-    """What listed folders hold and was not taken (README.md, hidden files, links to folders), relative to the
+    """What listed folders hold and was not taken (README.md, hidden files, links to folders), relative to its
     root; folders with ``/`` at the end."""
 
 
-def discover(splits: Mapping[str, Split], base: Path, *, root_at_base: bool, follow_symlinks: bool) -> Discovery:
+def discover(
+    splits: Mapping[str, Split],
+    base: Path,
+    *,
+    root_at_base: bool,
+    follow_symlinks: bool,
+    root: str | None = None,
+    access: Access | None = None,
+) -> Discovery:
     """Resolve the patterns of every split.
 
     Args:
@@ -78,30 +98,56 @@ def discover(splits: Mapping[str, Split], base: Path, *, root_at_base: bool, fol
         root_at_base: Take ``base`` as the root when it holds every file (the folder of a config); else the
             root is the deepest folder that holds them all.
         follow_symlinks: Read links that lead out of the root, and go down into links to folders.
+        root: Folder or address that takes the place of ``base``.
+        access: How patiently remote stores are asked.
 
     Raises:
-        ConfigError: A pattern matches nothing, or has a scheme that is not read.
+        ConfigError: A pattern matches nothing, a store cannot be read, or a split is local and remote at once.
+        StoreError: A store does not answer.
     """
+    remote = remote_lister(access or Access())
+    far: Address | None = None
+    if root is not None and scheme_of(root):
+        far = parse_address(root, "root")
+    elif root is not None:
+        base = base / os.path.expanduser(_local(root))
     found: list[tuple[str, str]] = []
-    left_out: set[str] = set()
-    for name, split in splits.items():
-        for pattern in split.paths:
-            files, ignored = expand(pattern, base, where=f"splits.{name}.paths", follow_symlinks=follow_symlinks)
-            check_one_split(files, where=f"splits.{name}.paths")
-            found += [(name, path) for path in files]
-            left_out.update(ignored)
-    root = _root([path for _, path in found], os.path.abspath(base) if root_at_base else None)
-    real_root = None if follow_symlinks else os.path.realpath(root)
+    left_out: list[tuple[str, str]] = []
+    roots: dict[str, str] = {}
     named: list[tuple[str, str, str]] = []
+    for name, split in splits.items():
+        if split.dataset is not None:
+            rows = find_rows(split.dataset, os.fspath(base), access or Access(), f"splits.{name}.dataset")
+            roots[name] = root_of(rows[0].source)
+            named += [(name, uri_of(path.source), path) for path in rows]
+            continue
+        where = f"splits.{name}.paths"
+        for pattern in split.paths:
+            given = pattern
+            if far is not None and not scheme_of(pattern) and not _is_absolute(pattern):
+                given = far.below(pattern).full
+            files, ignored = expand(given, base, where=where, follow_symlinks=follow_symlinks, remote=remote)
+            check_one_split(files, where=where)
+            found += [(name, path) for path in files]
+            left_out += [(name, path) for path in ignored]
+    check_queries(path for _, path in found)
+    tops = find_tops(found, base if root_at_base else None, far)
+    real_root = None if follow_symlinks else os.path.realpath(tops[""]) if "" in tops else None
     for (split_name, path), listings in Counter(found).items():
-        uri = encode_path(_relative(path, root))
+        uri = encode_path(relative_to_top(path, tops, scheme_of_path(path)))
         named += [(split_name, with_copy(uri, copy), path) for copy in range(1, listings + 1)]
     named.sort(key=lambda item: (item[0].encode(), item[1].encode()))
+    kinds = {name: scheme_of_path(path) for name, path in found}
     return Discovery(
-        root=Path(root),
+        roots=roots | {name: shown_folder(tops[kind]) if kind else tops[kind] for name, kind in kinds.items()},
         shards=tuple(_shard(ordinal, *item, real_root) for ordinal, item in enumerate(named)),
-        left_out=tuple(sorted(encode_path(_relative(path, root)) for path in left_out)),
+        left_out=tuple(sorted({encode_path(relative_to_top(path, tops, kinds[name])) for name, path in left_out})),
     )
+
+
+def remote_lister(access: Access) -> RemoteLister:
+    """Return what resolves the remote patterns of one build."""
+    return RemoteLister(access=access, is_dataset=_is_dataset)
 
 
 def format_of(path: str) -> tuple[Format, Compression]:
@@ -116,15 +162,22 @@ def format_of(path: str) -> tuple[Format, Compression]:
     return format_, compression
 
 
-def expand(pattern: str, base: Path, *, where: str, follow_symlinks: bool = False) -> tuple[list[str], list[str]]:
+def expand(
+    pattern: str, base: Path, *, where: str, follow_symlinks: bool = False, remote: RemoteLister | None = None
+) -> tuple[list[str], list[str]]:
     """Return (files, what was seen and left out) of one pattern, both sorted.
 
-    A folder that cannot be listed is among the files, with ``/`` at its end.
+    A folder that cannot be listed is among the files, with ``/`` at its end. Remote files are
+    :class:`dataaudit.corpus.address.RemotePath`.
 
     Raises:
-        ConfigError: Nothing matches, or the pattern has a scheme that is not read.
+        ConfigError: Nothing matches, or a store cannot be read.
+        StoreError: A store does not answer.
     """
-    given = os.path.expanduser(_local(pattern, where))
+    if scheme_of(pattern):
+        far, ignored = (remote or remote_lister(Access())).expand(pattern, where)
+        return [*far], ignored
+    given = os.path.expanduser(_local(pattern))
     start = os.path.abspath(base)
     full = _normal(os.path.join(start, given))
     lister = Lister(follow_symlinks=follow_symlinks, is_dataset=_is_dataset)
@@ -146,21 +199,14 @@ def expand(pattern: str, base: Path, *, where: str, follow_symlinks: bool = Fals
     return files, sorted(lister.left_out)
 
 
-def _local(pattern: str, where: str) -> str:
-    """Return a pattern without ``file://``.
+def _local(pattern: str) -> str:
+    """Return a pattern without ``file://``."""
+    match = _FILE.match(pattern)
+    return os.fsdecode(unquote_to_bytes(match["path"])) if match else pattern
 
-    Raises:
-        ConfigError: It has another scheme. The address is not repeated, since it may hold a password.
-    """
-    match = _SCHEME.match(pattern)
-    if match is None:
-        return pattern
-    if match["scheme"].lower() == "file" and match["host"].lower() in ("", "localhost"):
-        return os.fsdecode(unquote_to_bytes(match["path"]))
-    raise ConfigError(
-        f"{where}: found an address that starts with {match['scheme']}://; this version reads local files",
-        "Mount the store or copy the shards; file:///FOLDER/... and plain paths are read.",
-    )
+
+def _is_absolute(pattern: str) -> bool:
+    return os.path.isabs(os.path.expanduser(_local(pattern)))
 
 
 def _split_start(start: str, given: str) -> tuple[str, str]:
@@ -195,22 +241,21 @@ def _suggest(full: str) -> str:
     return f"{encode_path(parent)} holds: {', '.join(map(encode_path, held)) or 'nothing'}"
 
 
-def _root(paths: list[str], base: str | None) -> str:
-    """Return ``base`` when it holds every file, else the deepest folder that does."""
-    if base is not None and all(path.startswith(base.rstrip("/") + "/") for path in paths):
-        return base
-    return os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in paths])
-
-
-def _relative(path: str, root: str) -> str:
-    """Return a path relative to the root; ``/`` at its end stays."""
-    return os.path.relpath(path, root) + ("/" if path.endswith("/") else "")
-
-
 def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None) -> Shard:
     format_, compression = format_of(path)
     size = 0
     skip = Reason.PERMISSION if path.endswith("/") else None
+    if isinstance(path, RowsPath):
+        return Shard(
+            ordinal=ordinal, split=split, uri=uri, path=path, format="datasets", compression="none", skip=None, size=0
+        )
+    if isinstance(path, RemotePath):
+        size = path.seen.size if path.seen else 0
+        skip = skip or (Reason.UNKNOWN_FORMAT if format_ == "unknown" else None)
+        return Shard(
+            ordinal=ordinal, split=split, uri=uri, path=path, format=format_, compression=compression, skip=skip,
+            size=size,
+        )  # fmt: skip
     try:
         found = os.stat(path)
     except OSError:

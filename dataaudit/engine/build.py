@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from dataaudit.config import AuditConfig
+from dataaudit.corpus.address import Access
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import Discovery, discover
 from dataaudit.engine.cluster import open_cluster
@@ -79,7 +80,11 @@ def build(
     started = now()
     check_target(options.target)
     stages = make_stages(config.stages)
-    discovery = discover(config.splits, base, root_at_base=root_at_base, follow_symlinks=config.reader.follow_symlinks)
+    reader = config.reader
+    discovery = discover(
+        config.splits, base, root_at_base=root_at_base, follow_symlinks=reader.follow_symlinks, root=config.root,
+        access=Access(timeout_seconds=reader.timeout_seconds, retries=reader.retries),
+    )  # fmt: skip
     tell_discovery(discovery, progress)
     state = state_folder(options)
     tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress)

@@ -45,7 +45,8 @@ _EXTRAS = {
     "pii": "personal data",
     "train": "hooks for a training loop",
     "s3": "shards in S3",
-    "hf": "datasets streamed from the Hugging Face hub",
+    "http": "shards behind https://",
+    "hf": "rows of Hugging Face datasets, streamed",
     "dashboard": "the Dask dashboard of a build",
 }
 _DETECTORS = "Language detectors"
@@ -216,9 +217,7 @@ def _in_use(extra: str) -> bool:
     """Tell whether code of this version can use an extra."""
     if extra == "train":
         return importlib.util.find_spec("dataaudit.training") is not None
-    if extra == "s3":
-        return importlib.util.find_spec("dataaudit.corpus.remote") is not None
-    return extra == "dashboard" or any(stage.name == extra for stage in STAGES)
+    return extra in {"s3", "http", "hf", "dashboard"} or any(stage.name == extra for stage in STAGES)
 
 
 def _machine() -> Iterator[Check]:

@@ -43,7 +43,9 @@ class GatheredShard:
 
     @property
     def size(self) -> int:
-        """Stored bytes, as far as the file system knew."""
+        """Stored bytes, as far as the file system knew; of a streamed dataset the bytes of its texts."""
+        if self.planned.shard.format == "datasets":
+            return sum(self.partials["volume"]["volume"]["bytes"].to_pylist()) if self.partials else 0
         return self.planned.probe.stat.size if self.planned.probe else self.planned.shard.size
 
 

@@ -1,8 +1,10 @@
 """The stat index: a file that has not changed since it was hashed is not read to know its sha256.
 
 A row is trusted when size, mtime, ctime (both in ns), inode and device are the same and the file was at least
-two seconds old when it was hashed, so that a change within the clock's granularity cannot hide. The index only
-saves time: one that is damaged, locked or on a full disk is done without.
+two seconds old when it was hashed, so that a change within the clock's granularity cannot hide. For a remote
+file its size and its validator (an ETag, a checksum, a version) have to be the same; a time alone is trusted when
+it was a minute old, and a file whose store gives nothing is not. The index only saves time: one that is damaged,
+locked or on a full disk is done without.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from typing import Any
 
 import orjson
 
+from dataaudit.corpus.address import RemotePath, RemoteStat
+from dataaudit.corpus.hub_dataset import RowsPath, stat_rows
+from dataaudit.corpus.objects import stat_remote
+
+LOCAL = "local"
 _SETTLED_NS = 2_000_000_000
+_SETTLED_REMOTE_NS = 60_000_000_000
 _HELD_ROWS = 256
 _HELD_SECONDS = 1.0
 _SCHEMA = "create table if not exists probes (path blob primary key, stat text, probe blob) without rowid"
@@ -28,7 +36,7 @@ _STORE = "insert or replace into probes values (?, ?, ?)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStat:
-    """What the file system says of a file."""
+    """What the file system, or the store, says of a file."""
 
     size: int
     mtime_ns: int
@@ -36,15 +44,32 @@ class FileStat:
     """Of the last change of the file or of its inode; a program cannot set it back."""
     inode: int
     device: int
+    validator: str = LOCAL
+    """Of a remote file: what changes when its bytes do; empty when its store gives nothing of the kind."""
 
 
 def stat_file(path: str) -> FileStat:
     """Return the stat of a file, links followed."""
+    if isinstance(path, RemotePath):
+        return _of_remote(stat_remote(path))
+    if isinstance(path, RowsPath):
+        return _of_remote(stat_rows(path))
     found = Path(path).stat()
     return FileStat(
         size=found.st_size, mtime_ns=found.st_mtime_ns, ctime_ns=found.st_ctime_ns, inode=found.st_ino,
         device=found.st_dev,
     )  # fmt: skip
+
+
+def listed_stat(path: str) -> FileStat:
+    """Return the stat of a file as its listing gave it, or ask for it when it gave none."""
+    if isinstance(path, RemotePath) and path.seen is not None and path.seen.validator:
+        return _of_remote(path.seen)
+    return stat_file(path)
+
+
+def _of_remote(found: RemoteStat) -> FileStat:
+    return FileStat(size=found.size, mtime_ns=found.mtime_ns, ctime_ns=0, inode=0, device=0, validator=found.validator)
 
 
 class StatIndex:
@@ -89,10 +114,11 @@ class StatIndex:
         except sqlite3.Error as error:
             self._give_up(error)
             return None
-        if row is None or row[0] != _as_text(stat):
+        if row is None or row[0] != _as_text(stat) or not stat.validator:
             return None
         value: dict[str, Any] = orjson.loads(row[1])
-        settled = max(stat.mtime_ns, stat.ctime_ns) + _SETTLED_NS <= value["hashed_ns"]
+        margin = _SETTLED_NS if stat.validator == LOCAL else _SETTLED_REMOTE_NS
+        settled = max(stat.mtime_ns, stat.ctime_ns) + margin <= value["hashed_ns"]
         return value["probe"] if settled else None
 
     def store(self, rows: Iterable[tuple[str, FileStat, int, dict[str, Any]]]) -> None:

@@ -167,7 +167,7 @@ def tell_discovery(discovery: Discovery, progress: Progress) -> None:
         f"{name} {len(shards):,} shards, {sum(shard.size for shard in shards) / 1e6:,.1f} MB"
         for name, shards in by_split.items()
     ]
-    progress.note(f"found: {'; '.join(parts)} (below {discovery.root})")
+    progress.note(f"found: {'; '.join(parts)} (below {', '.join(dict.fromkeys(discovery.roots.values()))})")
     copies = sum("#copy=" in shard.uri for shard in discovery.shards)
     if copies:
         progress.note(f"found: {copies} listings of a file that is listed before; each counts as a shard")

@@ -10,7 +10,7 @@ from dataaudit.corpus.infer import infer_source, infer_text, is_held_out_name
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import READER_VERSION, Part
 from dataaudit.corpus.shards import Shard
-from dataaudit.engine.index import StatIndex, stat_file
+from dataaudit.engine.index import StatIndex, listed_stat
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.units import Outcome, PeekUnit, Probe, ProbeUnit
@@ -64,6 +64,11 @@ def probe_shards(
 
     runner.run("hash", probe_file, todo, done)
     progress.end()
+    unvouched = sum(not probe.stat.validator for probe in probes.values())
+    if unvouched:
+        said = f"{unvouched:,} remote file(s) have no ETag, checksum or time, so they are hashed in every build"
+        progress.note(f"hash: {said}")
+        runner.notes.append(said)
     if index.fault:
         runner.notes.append(f"the index of hashed files was done without: {index.fault}")
     return probes, failures
@@ -71,7 +76,7 @@ def probe_shards(
 
 def _known(path: str, index: StatIndex, recipe: str) -> Probe | None:
     try:
-        stat = stat_file(path)
+        stat = listed_stat(path)
     except OSError:
         return None
     value = index.find(path, stat)

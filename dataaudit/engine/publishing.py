@@ -6,7 +6,6 @@ import datetime as dt
 import os
 import platform
 from importlib.metadata import version
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -87,7 +86,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         tables=table_records(tables),
     )
     run = Run(
-        roots=dict.fromkeys(sorted(job.config.splits), _printable(job.discovery.root)),
+        roots={name: _printable(root) for name, root in sorted(job.discovery.roots.items())},
         started=started,
         finished=now(),
         hosts=hosts,
@@ -144,7 +143,7 @@ def _detector_records(job: Job) -> tuple[DetectorRecord, ...]:
     )
 
 
-def _printable(path: Path) -> str:
+def _printable(path: str) -> str:
     """Return a path as text that JSON can hold, also when its bytes are no UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 

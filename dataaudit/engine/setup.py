@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataaudit.config import AuditConfig, Dataset, load_config, parse_config
+from dataaudit.corpus.address import scheme_of
 from dataaudit.corpus.infer import infer_splits
 from dataaudit.errors import ConfigError
 
@@ -37,6 +38,8 @@ def prepare(
         ConfigError: A config and paths are mixed, or something in them is wrong.
     """
     configs = [given for given in inputs if Path(given).suffix.lower() in {".yaml", ".yml"}]
+    if any(map(scheme_of, configs)):
+        raise ConfigError("found an address of a config; a config is read from a local file", "Copy it here.")
     if configs and len(inputs) > 1:
         raise ConfigError(
             f"expected one config or any number of data paths, found both: {configs[0]} and others",
@@ -52,7 +55,7 @@ def prepare(
         left_out: list[str] = []
         splits = infer_splits(inputs, cwd, left_out)
         if left_out:
-            shown = ", ".join(os.path.relpath(path, cwd) for path in left_out[:3])
+            shown = ", ".join(path if scheme_of(path) else os.path.relpath(path, cwd) for path in left_out[:3])
             more = f" and {len(left_out) - 3:,} more" if len(left_out) > 3 else ""
             note(f"found: {len(left_out):,} files that are no data left out: {shown}{more}")
         for name, split in splits.items():

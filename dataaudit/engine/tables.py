@@ -62,6 +62,7 @@ def _shard_row(
 ) -> dict[str, Any]:
     plan, probe = shard.planned.shard, shard.planned.probe
     unread = shard.status in UNREAD
+    streamed = plan.format == "datasets"
     row: dict[str, Any] = dict.fromkeys(TABLES["shards"].schema.names)
     row |= {
         "shard": plan.ordinal,
@@ -70,7 +71,7 @@ def _shard_row(
         "format": plan.format,
         "compression": plan.compression,
         "size": shard.size,
-        "sha256": probe.sha256 if probe else "",
+        "sha256": (rows_digest or "") if streamed else probe.sha256 if probe else "",
         "rows_digest": rows_digest,
         "schema_fingerprint": shard.fingerprint,
         "status": shard.status,

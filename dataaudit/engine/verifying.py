@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from dataaudit.corpus.address import Access, RemotePath, parse_address, scheme_of
+from dataaudit.corpus.objects import stat_remote
 from dataaudit.corpus.uri import decode_path, path_of
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.work import hash_file
@@ -32,14 +35,14 @@ class _Verdict:
 
 
 def verify_folder(
-    folder: Path, *, data: bool, root: Path | None, as_json: bool, quiet: bool = False
+    folder: Path, *, data: bool, root: str | Path | None, as_json: bool, quiet: bool = False
 ) -> tuple[str, ExitCode]:
     """Check a manifest; return what to print and the exit code.
 
     Args:
         folder: Of the manifest.
         data: Hash the shards again.
-        root: Where they lie now; the recorded root of each split when None.
+        root: Where they lie now, a folder or an address; the recorded root of each split when None.
         as_json: One JSON object instead of text.
         quiet: No progress on stderr.
 
@@ -54,7 +57,7 @@ def verify_folder(
     return (_json if as_json else _text)(verdict, code), code
 
 
-def _check(folder: Path, *, data: bool, root: Path | None, quiet: bool) -> _Verdict:
+def _check(folder: Path, *, data: bool, root: str | Path | None, quiet: bool) -> _Verdict:
     try:
         manifest = load_manifest(folder)
     except ManifestMismatch as error:
@@ -72,10 +75,11 @@ def _check(folder: Path, *, data: bool, root: Path | None, quiet: bool) -> _Verd
     )  # fmt: skip
 
 
-def _check_data(manifest: Manifest, root: Path | None, *, quiet: bool) -> DataCheck:
-    roots = {split.name: root or Path(manifest.run.roots.get(split.name, "")) for split in manifest.core.splits}
+def _check_data(manifest: Manifest, root: str | Path | None, *, quiet: bool) -> DataCheck:
+    given = None if root is None else os.fspath(root)
+    roots = {split.name: given or manifest.run.roots.get(split.name, "") for split in manifest.core.splits}
     for split, folder in roots.items():
-        if not folder.is_dir():
+        if not scheme_of(folder) and not folder.startswith("datasets:") and not os.path.isdir(folder):
             raise ConfigError(
                 f"expected the shards of split {split} below {folder}, but there is no such folder",
                 "Name the folder that holds them now with --root.",
@@ -86,18 +90,28 @@ def _check_data(manifest: Manifest, root: Path | None, *, quiet: bool) -> DataCh
             manifest,
             file_of=lambda split, uri: _file_of(roots[split], uri),
             hash_file=hash_file,
+            size_of=_size_of,
             checked=progress.advance,
         )
         progress.end()
     return found
 
 
-def _file_of(root: Path, uri: str) -> Path | None:
+def _size_of(path: str) -> int | None:
+    if isinstance(path, RemotePath):
+        return stat_remote(path).size
+    found = os.stat(path)
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _file_of(root: str, uri: str) -> str | None:
     """Return the file of a URI; None when it is not below the root, which no build writes."""
     relative = PurePosixPath(decode_path(uri))
     if relative.is_absolute() or ".." in relative.parts or "\0" in os.fspath(relative):
         return None
-    return path_of(root, uri)
+    if scheme_of(root):
+        return parse_address(root, "--root").below(decode_path(uri)).remote_path(Access())
+    return os.fspath(path_of(Path(root), uri))
 
 
 def _json(verdict: _Verdict, code: ExitCode) -> str:
@@ -153,4 +167,4 @@ def _not_checkable(data: DataCheck | None, width: int) -> list[str]:
     lines = [line for name in names[:_LISTED] for line in prose(t.clean(name), width)]
     if len(names) > _LISTED:
         lines += prose(f"and {len(names) - _LISTED:,} more; --json lists all", width)
-    return section("Not checkable: the build could not read them, so there is no digest", lines)
+    return section("Not checkable: unread, or streamed from a dataset, so there is no digest of their bytes", lines)

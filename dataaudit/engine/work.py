@@ -20,10 +20,13 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.files import open_binary
+from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.infer import peek
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.normal import row_digests, text_digests
 from dataaudit.corpus.readers import Part, PartStats, is_cut_by_decoding, plan_compressed, plan_parts, read_part
+from dataaudit.corpus.readers.hub_rows import key_of_rows
 from dataaudit.corpus.tokens import Encoder, Risks, TokenizerFile, load_encoder
 from dataaudit.detectors import LanguageIdentifier, LanguageModels, load_languages
 from dataaudit.engine.index import FileStat, stat_file
@@ -40,7 +43,7 @@ from dataaudit.engine.units import (
     ScanSettings,
     ScanUnit,
 )
-from dataaudit.errors import DetectorError
+from dataaudit.errors import ConfigError, DetectorError
 from dataaudit.link.exact import link_exact
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
 from dataaudit.stages.accumulate import Accumulator
@@ -110,10 +113,12 @@ def _at(unit: ScanUnit, path: str, stat: FileStat) -> ScanUnit:
     return replace(unit, request=replace(unit.request, path=path), stat=stat, twins=())
 
 
-def hash_file(path: Path) -> str:
-    """Return the sha256 of a file's bytes, hex."""
+def hash_file(path: str) -> str:
+    """Return the sha256 of a file's bytes, hex; of a streamed dataset's shard what stands for it."""
+    if isinstance(path, RowsPath):
+        return key_of_rows(path)
     state = hashlib.sha256()
-    with path.open("rb", buffering=0) as handle:
+    with open_binary(path) as handle:
         while block := handle.read(_HASH_BLOCK):
             state.update(block)
     return state.hexdigest()
@@ -122,7 +127,7 @@ def hash_file(path: Path) -> str:
 def _as_value(function: Callable[[], Outcome]) -> Outcome:
     try:
         return function()
-    except StateFolderError as error:
+    except (StateFolderError, ConfigError) as error:  # of the second kind: a worker that lacks a library
         return Outcome(fault=(error.message, error.hint))
     except ShardUnreadable as error:
         return Outcome(reason=error.reason, place=error.place)
@@ -168,7 +173,7 @@ def _probe(unit: ProbeUnit) -> Outcome:
 def _hash_and_cut(unit: ProbeUnit, size: int) -> tuple[str, list[Part] | None]:
     """Return a file's sha256; and where it has to be decoded to be cut, its parts, of the same pass."""
     if not is_cut_by_decoding(unit.format, unit.compression, size, unit.part_bytes, unit.text_document):
-        return hash_file(Path(unit.path)), None
+        return hash_file(unit.path), None
     state = hashlib.sha256()
     parts = plan_compressed(unit.path, unit.compression, size, unit.part_bytes, state.update)
     return state.hexdigest(), parts
@@ -219,7 +224,7 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
             collected.add(_complete(raw, encoder, identifier))
     except ShardUnreadable as error:
         unreadable = error
-    if stat_file(unit.request.path) != unit.stat and hash_file(Path(unit.request.path)) != unit.sha256:
+    if stat_file(unit.request.path) != unit.stat and hash_file(unit.request.path) != unit.sha256:
         raise ShardUnreadable(Reason.CHANGED)  # a new time stamp alone is no change
     store = PartialStore(settings.state)
     if unreadable is None:

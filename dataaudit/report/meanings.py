@@ -28,6 +28,7 @@ REASONS: dict[str, str] = {
     "not_arrow": "the file is no Arrow stream, and no Arrow file with a readable footer",
     "feather_v1": "the file is Feather of version 1, which is not read; write it anew",
     "corrupt_arrow": "a record batch of the Arrow file cannot be decoded, or something follows its end",
+    "unreadable_dataset": "rows of the streamed dataset cannot be decoded",
     "text_column_missing": "no column has the name of the text column",
     "source_column_missing": "no column has the name of the source column",
     "ambiguous_column": "two columns have the name that is asked for",

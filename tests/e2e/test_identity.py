@@ -167,7 +167,6 @@ def test_wrong_use_is_said_before_any_work(tmp_path):
         (["build", "nothing-*.jsonl", "--manifest", "m"], "matches no file"),
         (["build", "a.jsonl", "--manifest", "full"], "not empty"),
         (["build", "a.jsonl", "--manifest", "m", "--tokenizer", "missing.json"], "missing.json"),
-        (["build", "s3://bucket/x.jsonl", "--manifest", "m"], "s3://"),
         (["build", "a.jsonl", "--manifest", "m", "--reference", "nowhere"], "no manifest"),
         (
             ["build", "a.jsonl", "--manifest", "m", "--scheduler", "tcp://127.0.0.1:1", "--workers", "2"],

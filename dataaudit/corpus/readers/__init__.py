@@ -12,16 +12,19 @@ from dataclasses import dataclass
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import arrow, jsonl, parquet, text
 from dataaudit.corpus.readers.cut import WHOLE, plan_compressed
+from dataaudit.corpus.readers.hub_rows import read_rows
 from dataaudit.corpus.readers.lines import plan_lines
 from dataaudit.corpus.readers.part import END, Part, PartStats
 from dataaudit.corpus.shards import Compression, Format
 
 READER_VERSION = "2"
-NATIVE_FORMATS: frozenset[Format] = frozenset({"parquet", "arrow"})
-"""Formats whose parsers are native code with pointers into the bytes: hostile ones can crash them."""
+NATIVE_FORMATS: frozenset[Format] = frozenset({"parquet", "arrow", "datasets"})
+"""Formats whose parsers are native code with pointers into the bytes: hostile ones can crash them. A streamed
+dataset is files of such formats."""
 __all__ = [
     "END", "NATIVE_FORMATS", "READER_VERSION", "Part", "PartStats", "ReadRequest", "is_cut_by_decoding",
     "plan_compressed", "plan_parts", "read_part",
@@ -63,6 +66,8 @@ def plan_parts(
         return parquet.plan_parts(path, part_bytes)
     if format_ == "arrow":
         return arrow.plan_parts(path, size, part_bytes)
+    if format_ == "datasets":
+        return [Part(0, 1)]
     if compression != "none" or (format_ == "text" and text_document == "file"):
         return [WHOLE]
     return plan_lines(size, part_bytes)
@@ -82,6 +87,8 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
     Raises:
         ShardUnreadable: The file cannot be trusted.
     """
+    if isinstance(request.path, RowsPath):
+        return read_rows(request.path, request.fields, request.batch_bytes, losses, stats)
     if request.format in _COLUMNAR:
         columnar = _COLUMNAR[request.format]
         return columnar(request.path, request.part, request.fields, request.batch_bytes, losses, stats)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.files import arrow_source, open_binary
+from dataaudit.corpus.files import arrow_source, open_binary, read_fully
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.columns import Rows, checked_column, cut_column, damage, documents, joined, locate
 from dataaudit.corpus.readers.messages import (
@@ -193,7 +193,7 @@ def _is_file(file: BinaryIO) -> bool:
         ShardUnreadable: It is neither.
     """
     file.seek(0)
-    head = file.read(len(FILE_MAGIC))
+    head = read_fully(file, len(FILE_MAGIC))
     file.seek(0)
     if head == FILE_MAGIC:
         return True

@@ -35,6 +35,7 @@ def lines(stream: ByteStream, part: Part, max_bytes: int, *, beyond: bool = Fals
         max_bytes: Longest line that is kept.
         beyond: Go on with the lines after the part.
     """
+    stream.read_until(part.stop)
     position, block, mark_bytes = _first_line(stream, part)
     if position >= part.stop:
         return

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from dataaudit.corpus.files import read_fully
 from dataaudit.corpus.loss import Reason, ShardUnreadable
 
 SCHEMA, DICTIONARY, BATCH = 1, 2, 3
@@ -127,10 +128,10 @@ def read_message(file: BinaryIO, position: int, place: str) -> Message | None:
         ShardUnreadable: It is cut short, or its metadata are damaged.
     """
     file.seek(position)
-    prefix = file.read(4)
+    prefix = read_fully(file, 4)
     continued = prefix == _CONTINUED.to_bytes(4, "little")
     if continued:  # before version 0.15 there was no such mark
-        prefix = file.read(4)
+        prefix = read_fully(file, 4)
     if len(prefix) < 4:
         raise ShardUnreadable(Reason.TRUNCATED, place)
     length = int.from_bytes(prefix, "little")
@@ -139,7 +140,7 @@ def read_message(file: BinaryIO, position: int, place: str) -> Message | None:
     begin = position + (8 if continued else 4)
     if length > _MAX_METADATA:
         raise ShardUnreadable(Reason.CORRUPT_ARROW, place)
-    metadata = file.read(length)
+    metadata = read_fully(file, length)
     if len(metadata) < length:
         raise ShardUnreadable(Reason.TRUNCATED, place)
     try:
@@ -160,13 +161,13 @@ def file_blocks(file: BinaryIO, size: int) -> tuple[list[int], list[tuple[int, i
         ShardUnreadable: The file has no readable footer.
     """
     file.seek(max(0, size - _TAIL_BYTES))
-    tail = file.read(_TAIL_BYTES)
+    tail = read_fully(file, _TAIL_BYTES)
     length = int.from_bytes(tail[:4], "little", signed=True)
     if tail[4:] != FILE_MAGIC or not 0 < length <= min(_MAX_METADATA, size - _TAIL_BYTES):
         raise ShardUnreadable(Reason.NOT_ARROW)
     file.seek(size - _TAIL_BYTES - length)
     try:
-        footer = _Table.root(file.read(length))
+        footer = _Table.root(read_fully(file, length))
         dictionaries, batches = footer.structs(2, _BLOCK), footer.structs(3, _BLOCK)
     except struct.error:
         raise ShardUnreadable(Reason.NOT_ARROW, "footer") from None
@@ -195,7 +196,7 @@ def check_claims(file: BinaryIO, message: Message, place: str) -> None:
         claim = length
         if compressed and length >= 8:
             file.seek(message.body + offset)
-            claim = int.from_bytes(file.read(8), "little", signed=True)
+            claim = int.from_bytes(read_fully(file, 8), "little", signed=True)
         claimed += max(claim, 0 if claim != -1 else length)
     if claimed > FREE_EXPANSION_BYTES + MAX_EXPANSION * stored:
         raise ShardUnreadable(Reason.EXPANSION, place)

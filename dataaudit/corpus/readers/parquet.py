@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.files import arrow_source
+from dataaudit.corpus.files import arrow_buffer_bytes, arrow_source
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.columns import Rows, damage, documents, flat_column, joined, locate
 from dataaudit.corpus.readers.part import Part, PartStats
@@ -65,8 +65,9 @@ def open_file(path: str) -> pq.ParquetFile:
     """
     with damage(Reason.NOT_PARQUET, ""):
         return pq.ParquetFile(
-            arrow_source(path), page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES
-        )
+            arrow_source(path), page_checksum_verification=True, pre_buffer=False,
+            buffer_size=arrow_buffer_bytes(path, _BUFFER_BYTES),
+        )  # fmt: skip
 
 
 def _group_rows(file: pq.ParquetFile, group: int, wanted: list[tuple[str, ...]], batch_bytes: int) -> Iterator[Rows]:

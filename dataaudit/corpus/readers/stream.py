@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import bz2
 import lzma
-import os
 import sys
 import zlib
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from dataaudit.corpus.files import open_binary
+from dataaudit.corpus.files import open_binary, read_until, stored_bytes
 from dataaudit.corpus.loss import Reason, ShardUnreadable
 from dataaudit.corpus.readers.part import Restart
 from dataaudit.corpus.shards import Compression
@@ -112,7 +111,7 @@ class ByteStream:
     ) -> None:
         self._plain: Any = open_binary(path)
         self._compression = compression
-        self._stored = os.fstat(self._plain.fileno()).st_size
+        self._stored = stored_bytes(self._plain)
         self._on_stored = on_stored
         self._taken, self._decoded = restart
         self._first = restart[1]
@@ -146,6 +145,11 @@ class ByteStream:
         assert position >= self._decoded, "decoding goes forward only"
         while self._decoded < position and self.read(min(1 << 20, position - self._decoded)):
             pass
+
+    def read_until(self, stop: int) -> None:
+        """Say that a plain file is read to about this byte; of a compressed one nobody knows where it is stored."""
+        if self._compression == "none":
+            read_until(self._plain, stop)
 
     def read(self, num_bytes: int) -> bytes:
         """Return up to so many bytes; none at the end."""

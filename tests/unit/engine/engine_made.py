@@ -42,9 +42,9 @@ def shard(ordinal=0, *, uri="a.jsonl", split="train", path=None, skip=None, size
     )  # fmt: skip
 
 
-def stat(size=100, mtime_ns=1, ctime_ns=1, inode=7, device=8):
+def stat(size=100, mtime_ns=1, ctime_ns=1, inode=7, device=8, validator="local"):
     """Return what a file system may say."""
-    return FileStat(size=size, mtime_ns=mtime_ns, ctime_ns=ctime_ns, inode=inode, device=device)
+    return FileStat(size=size, mtime_ns=mtime_ns, ctime_ns=ctime_ns, inode=inode, device=device, validator=validator)
 
 
 def probe(content="x", *, parts=((0, 100),), reason=None, size=100):

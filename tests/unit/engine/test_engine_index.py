@@ -9,7 +9,8 @@ from dataclasses import fields, replace
 import pytest
 from engine_made import stat
 
-from dataaudit.engine.index import FileStat, StatIndex, stat_file
+from dataaudit.corpus.address import Access, RemotePath, RemoteStat
+from dataaudit.engine.index import FileStat, StatIndex, listed_stat, stat_file
 
 SECOND = 1_000_000_000
 NOW = 100 * SECOND
@@ -49,6 +50,40 @@ def test_a_file_hashed_too_soon_after_a_change_is_not_trusted(index, name, tmp_p
     assert again.find("/data/r", recent) is None
     assert again.find("/data/s", settled) == {"ok": 1}
     again.close()
+
+
+def remote(validator, mtime_ns=0):
+    """Return the stat of a remote file."""
+    return stat(mtime_ns=mtime_ns, ctime_ns=0, inode=0, device=0, validator=validator)
+
+
+def test_a_remote_file_is_known_by_its_validator(tmp_path):
+    """An ETag is trusted at once, a time when it was a minute old, nothing never."""
+    rows = {
+        "s3://b/etag": remote("etag x"), "s3://b/old": remote("time x", NOW - 60 * SECOND),
+        "s3://b/new": remote("time x", NOW - 60 * SECOND + 1), "s3://b/none": remote(""),
+    }  # fmt: skip
+    index = StatIndex(tmp_path / "files.sqlite")
+    index.store([(path, found, NOW, {}) for path, found in rows.items()])
+    index.close()
+    again = StatIndex(tmp_path / "files.sqlite")
+    assert {path: again.find(path, found) for path, found in rows.items()} == {
+        "s3://b/etag": {}, "s3://b/old": {}, "s3://b/new": None, "s3://b/none": None,
+    }  # fmt: skip
+    assert again.find("s3://b/etag", remote("etag y")) is None
+    again.close()
+
+
+def test_a_listing_spares_the_request_for_each_file(monkeypatch):
+    """What the listing said counts, unless it said nothing that vouches for the bytes."""
+    monkeypatch.setattr("dataaudit.engine.index.stat_remote", lambda path: RemoteStat(size=2, validator="asked"))
+    listed = {
+        validator: RemotePath("s3://b/k", "s3://b/k", Access(), RemoteStat(size=1, validator=validator))
+        for validator in ("seen", "")
+    }
+    assert listed_stat(listed["seen"]).validator == "seen"
+    assert listed_stat(listed[""]).validator == "asked"
+    assert listed_stat(RemotePath("s3://b/k", "s3://b/k", Access())).size == 2
 
 
 def test_a_file_replaced_by_one_of_equal_size_and_mtime_is_seen(tmp_path):

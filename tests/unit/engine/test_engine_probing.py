@@ -6,10 +6,12 @@ import hashlib
 import os
 from pathlib import Path
 
+import fsspec
 import pytest
 from engine_made import HereRunner, Notes, config, shard, write_file
 
 from dataaudit.config import AuditConfig, SourceRule
+from dataaudit.corpus.address import Access, RemotePath
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import Part
 from dataaudit.engine.index import StatIndex
@@ -73,6 +75,18 @@ def test_an_index_that_fails_is_done_without_and_noted(tmp_path, files):
     probes, _, hashed, notes = look(tmp_path, [shard(path=files[0])])
     assert (len(probes), hashed) == (1, 1)
     assert "index" in notes[0]
+
+
+def test_a_store_without_validators_is_hashed_in_every_build_and_that_is_said(tmp_path, monkeypatch):
+    """The numbers stay right, the time is spent, and the manifest's notes say why."""
+    fsspec.filesystem("memory").pipe("/probing/a.jsonl", LINE)
+    monkeypatch.setattr("dataaudit.corpus.objects._TIMES", ())
+    path = RemotePath("memory://probing/a.jsonl", "memory://probing/a.jsonl", Access())
+    for _ in range(2):
+        probes, _, hashed, notes = look(tmp_path, [shard(path=path)])
+        assert probes[path].sha256 == hashlib.sha256(LINE).hexdigest()
+        assert hashed == 1
+        assert "1 remote file(s) have no ETag" in notes[0]
 
 
 def test_a_file_whose_name_is_not_unicode(tmp_path):

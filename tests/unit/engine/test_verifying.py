@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from made_manifest import make, shard
@@ -77,7 +78,7 @@ def test_a_file_that_is_listed_twice_is_hashed_once(folder, monkeypatch):
     """A second listing costs no second reading."""
     hashed = []
     monkeypatch.setattr(
-        verifying, "hash_file", lambda path: hashed.append(path) or hashlib.sha256(path.read_bytes()).hexdigest()
+        verifying, "hash_file", lambda path: hashed.append(path) or hashlib.sha256(Path(path).read_bytes()).hexdigest()
     )
     verify_folder(folder, data=True, root=None, as_json=True, quiet=True)
     assert len(hashed) == 3

@@ -1,0 +1,209 @@
+"""Addresses of remote files: what is shown of them, and what opens them.
+
+An address may carry secrets: a user and a password before the host, a signature in the query. So two forms are
+kept apart: the public one, which is all that can be printed, stored or put into a manifest, and the full one,
+which only :mod:`dataaudit.corpus.stores` looks at.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote, unquote
+
+from dataaudit.errors import ConfigError
+
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>.*)", re.DOTALL)
+_LOCAL = frozenset({"file", "local"})
+_WEB = frozenset({"http", "https"})
+_KEYS_ELSEWHERE = frozenset({"s3", "s3a", "gs", "gcs"})
+"""Schemes whose credentials never stand in an address."""
+_CONTAINER_FIRST = frozenset({"abfs", "abfss", "az", "adl", "wasb", "wasbs"})
+"""Schemes that write ``container@account``: what stands before the ``@`` is no user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How patiently a store is asked; nothing here changes a number."""
+
+    timeout_seconds: float = 30.0
+    """Silence after which a request counts as failed."""
+    retries: int = 3
+    """Further tries of a request that failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteStat:
+    """What a store says of a file."""
+
+    size: int
+    """Stored bytes."""
+    validator: str
+    """What changes when the bytes do (ETag, checksum, version, time); empty when the store says nothing."""
+    mtime_ns: int = 0
+    """Time of the last change when a time is all that vouches for the bytes, else 0."""
+
+
+class RemotePath(str):
+    """The address of one remote file: a string of its public form that carries what opens it.
+
+    It goes wherever a local path goes. Printed, logged, formatted or stored it is the public form.
+    """
+
+    __slots__ = ("access", "full", "seen")
+
+    full: str
+    """The address with its secrets."""
+    access: Access
+    """How patiently to ask."""
+    seen: RemoteStat | None
+    """What the listing said of it."""
+
+    def __new__(cls, public: str, full: str, access: Access, seen: RemoteStat | None = None) -> Self:
+        """Make one."""
+        made = super().__new__(cls, public)
+        made.full, made.access, made.seen = full, access, seen
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (RemotePath, (str(self), self.full, self.access, self.seen))
+
+
+def folder_of(path: str) -> str:
+    """Return the folder that holds a file or folder; of a remote one with what opens it."""
+    if isinstance(path, RemotePath):
+        return RemotePath(path.rpartition("/")[0], path.full.rpartition("/")[0], path.access)
+    return os.path.dirname(path)
+
+
+def join(folder: str, name: str) -> str:
+    """Return the path of a file in a folder; of a remote one with what opens it, which a query cannot."""
+    if isinstance(folder, RemotePath):
+        slash = "" if folder.endswith("/") else "/"
+        return RemotePath(f"{folder}{slash}{name}", f"{folder.full}{slash}{name}", folder.access)
+    return os.path.join(folder, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A parsed address."""
+
+    scheme: str
+    """In lower case."""
+    userinfo: str
+    """``user:password@`` or empty: never shown."""
+    host: str
+    """Bucket, container or host; with its port."""
+    path: str
+    """From the first ``/`` after the host, as written."""
+    query: str
+    """``?...`` of a web address or empty: never shown."""
+
+    @property
+    def public(self) -> str:
+        """The form that may be shown."""
+        return f"{self.scheme}://{self.host}{self.path}"
+
+    @property
+    def full(self) -> str:
+        """The form that opens it."""
+        return f"{self.scheme}://{self.userinfo}{self.host}{self.path}{self.query}"
+
+    @property
+    def is_web(self) -> bool:
+        """Whether a web server gives it: no listing, and names are percent-encoded."""
+        return self.scheme in _WEB
+
+    def below(self, relative: str) -> Address:
+        """Return the address of a file (or pattern) below this folder."""
+        written = quote(os.fsencode(relative)) if self.is_web else relative
+        if not self.host and self.scheme != "memory":  # the files of several buckets: their names begin with it
+            host, _, written = written.partition("/")
+            return Address(scheme=self.scheme, userinfo="", host=host, path=f"/{written}", query=self.query)
+        return Address(
+            scheme=self.scheme, userinfo=self.userinfo, host=self.host, query=self.query,
+            path=f"{self.path.rstrip('/')}/{written}",
+        )  # fmt: skip
+
+    def remote_path(self, access: Access, seen: RemoteStat | None = None) -> RemotePath:
+        """Return what stands for this file."""
+        return RemotePath(self.public, self.full, access, seen)
+
+
+def scheme_of(given: str) -> str:
+    """Return the scheme of an address in lower case; empty for a path and for ``file://``."""
+    match = _SCHEME.match(given)
+    scheme = match["scheme"].lower() if match else ""
+    return "" if scheme in _LOCAL else scheme
+
+
+def is_web(given: str) -> bool:
+    """Tell whether a web server gives an address."""
+    return scheme_of(given) in _WEB
+
+
+def parse_address(given: str, where: str) -> Address:
+    """Take an address apart.
+
+    Raises:
+        ConfigError: It is chained, has no host, or carries keys that belong into the environment. The address is
+            not repeated, since it may hold a password.
+    """
+    match = _SCHEME.match(given)
+    assert match is not None, "only what has a scheme is an address"
+    scheme, authority, path, query = match["scheme"].lower(), match["authority"], match["path"], ""
+    if "::" in given:
+        raise ConfigError(
+            f"{where}: found a chain of addresses (`::`), which is not read", "Name the files themselves."
+        )
+    if scheme in _WEB:
+        path, mark, rest = path.partition("#")[0].partition("?")
+        query = mark + rest
+    userinfo, at, host = ("", "", authority) if scheme in _CONTAINER_FIRST else authority.rpartition("@")
+    if at and scheme in _KEYS_ELSEWHERE:
+        raise ConfigError(
+            f"{where}: found keys inside an address that starts with {scheme}://",
+            "Credentials are taken from the environment or its config files; see docs/remote.md.",
+        )
+    if not host and scheme != "memory":
+        raise ConfigError(f"{where}: found an address without a {'host' if scheme in _WEB else 'bucket or host'}",
+                          f"Expected {scheme}://NAME/FOLDER/FILE.")  # fmt: skip
+    return Address(scheme=scheme, userinfo=userinfo + at, host=host, path=path, query=query)
+
+
+def name_of(path: str) -> str:
+    """Return the public form of an address as a name is read: percent-encoding of web addresses undone."""
+    scheme, mark, rest = path.partition("://")
+    return f"{scheme}{mark}{unquote(rest, errors='surrogateescape')}" if scheme in _WEB else path
+
+
+def common_folder(paths: Sequence[str], base: Address | None) -> str:
+    """Return the folder that the URIs of remote files are relative to, by name.
+
+    It is ``base`` when that holds every file, else the deepest folder that does.
+    """
+    names = [name_of(path).rstrip("/") for path in paths]
+    if base is not None:
+        folder = name_of(base.public).rstrip("/")
+        if all(name.startswith(folder + "/") for name in names):
+            return folder
+    first, last = (chosen([name.split("/")[:-1] for name in names]) for chosen in (min, max))
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "/".join(part for part, _ in pairs)
+
+
+def relative_name(path: str, folder: str) -> str:
+    """Return a remote file's name relative to a folder of :func:`common_folder`; ``/`` at its end stays."""
+    return name_of(path)[len(folder) + 1 :]
+
+
+def shown_folder(folder: str) -> str:
+    """Return a folder of :func:`common_folder` as an address that can be read again."""
+    if folder.endswith(":/"):  # all that is common is the scheme
+        return folder + "/"
+    scheme, mark, rest = folder.partition("://")
+    return f"{scheme}{mark}{quote(os.fsencode(rest), safe='/:[]@')}" if scheme in _WEB else folder

@@ -1,0 +1,140 @@
+"""RemoteFile: a remote file read like a local one, ahead for whole files and exactly for parts."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import io
+import tempfile
+from collections import deque
+from typing import BinaryIO, cast
+
+from dataaudit.corpus.address import RemotePath
+from dataaudit.corpus.objects import open_object
+from dataaudit.corpus.stores import run, submit
+
+_FIRST_BLOCK_BYTES = 1 << 18
+_LARGEST_BLOCK_BYTES = 8 << 20
+_REST_BYTES = 1 << 16
+"""First block behind the end of a part: mostly the rest of one line."""
+_BLOCKS_AHEAD = 2
+"""Blocks that are asked for before they are wanted: memory is bounded by one more than these."""
+
+
+class RemoteFile(io.RawIOBase):
+    """The bytes of a remote file.
+
+    A file of a server that gives no ranges is copied to an unnamed temporary file first.
+
+    Args:
+        path: Its address.
+        ahead: Read on in growing blocks while a block is worked on; else every read is one request for exactly
+            the bytes it asks for.
+
+    Raises:
+        OSError: From every call, when the store fails; never is a short answer taken for the end.
+    """
+
+    def __init__(self, path: RemotePath, *, ahead: bool) -> None:
+        super().__init__()
+        self._object = open_object(path)
+        self.size = run(self._object.stat()).size
+        """Stored bytes."""
+        self._ahead = ahead
+        self._position = 0
+        self._limit = self.size
+        self._block, self._block_start = b"", 0
+        self._end = 0
+        self._next_bytes, self._in_a_row = _FIRST_BLOCK_BYTES, 0
+        self._coming: deque[tuple[int, concurrent.futures.Future[bytes]]] = deque()
+        self._copy: BinaryIO | None = None
+        if not self._object.ranges and self.size:
+            self._copy = cast("BinaryIO", tempfile.TemporaryFile(prefix="dataaudit-"))  # noqa: SIM115 - closed with self
+            run(self._object.copy(self._copy, self.size))
+
+    def read_until(self, stop: int) -> None:
+        """Read ahead no further than this byte; what lies beyond is asked for when it is wanted."""
+        self._limit = min(stop, self.size)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the number of the next byte."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a byte."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        """Read into a buffer."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def read(self, num_bytes: int | None = -1) -> bytes:
+        """Return so many bytes, fewer at the end of the file; read ahead, as many as are there, at least one."""
+        left = max(0, self.size - self._position)
+        wanted = left if num_bytes is None or num_bytes < 0 else min(num_bytes, left)
+        if wanted == 0:
+            return b""
+        start = self._position
+        if self._copy is not None:
+            self._copy.seek(start)
+            found = self._copy.read(wanted)
+        elif self._ahead:
+            found = self._from_block(start, wanted)
+        else:
+            found = run(self._object.fetch(start, start + wanted))
+        self._position += len(found)
+        return found
+
+    def _from_block(self, start: int, wanted: int) -> bytes:
+        offset = start - self._block_start
+        if not 0 <= offset < len(self._block):
+            self._turn_to(start)
+            offset = 0
+        return self._block[offset : offset + wanted]
+
+    def _turn_to(self, start: int) -> None:
+        """Make the block that begins with this byte the current one, and ask for those after it."""
+        self._block = b""
+        if not self._coming or self._coming[0][0] != start:
+            self._forget()
+            if start != self._end:
+                self._next_bytes, self._in_a_row = _FIRST_BLOCK_BYTES, 0
+            self._ask(start)
+        self._block_start, coming = self._coming.popleft()
+        while len(self._coming) < min(self._in_a_row, _BLOCKS_AHEAD) and self._end < self._limit:
+            self._ask(self._end)
+        self._in_a_row += 1
+        self._block = coming.result()
+
+    def _ask(self, start: int) -> None:
+        """Ask for a block that begins with this byte."""
+        if start == self._limit:
+            self._next_bytes = _REST_BYTES
+        self._end = min(start + self._next_bytes, self._limit if start < self._limit else self.size)
+        self._coming.append((start, submit(self._object.fetch(start, self._end))))
+        self._next_bytes = min(2 * self._next_bytes, _LARGEST_BLOCK_BYTES)
+
+    def _forget(self) -> None:
+        for _, coming in self._coming:
+            coming.cancel()
+        self._coming.clear()
+
+    def close(self) -> None:
+        """Give up what is still on its way."""
+        if not self.closed:
+            self._forget()
+            self._block = b""
+            if self._copy is not None:
+                self._copy.close()
+        super().close()
