@@ -72,8 +72,8 @@ BROKEN_LINES = (
 OFF_MIXTURE = "handbook"
 """Fault 5: the source whose declared weight in ``demo.yaml`` is about four times its share."""
 
-STUCK, STUCK_TIMES = "manual/part-002.jsonl.zst", 40
-"""Fault 6: a shard whose extraction got stuck, so each document ends with its last line so many times over."""
+STUCK, STUCK_TIMES, STUCK_CHARS = "manual/part-002.jsonl.zst", 8, 60
+"""Fault 6: a shard whose extraction got stuck: each document ends with the start of its last line so many times over."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -258,8 +258,8 @@ def plant(train: Path, rows: Mapping[str, int]) -> list[tuple[str, str, str]]:
         ),
         (
             "stuck extraction",
-            f"`train/{STUCK}`, each document ends with its last line {STUCK_TIMES} times over",
-            "the rules for repetition reject nearly all of this shard, and a quarter of the others",
+            f"`train/{STUCK}`, each document ends with its last line, cut short, {STUCK_TIMES} times over",
+            "the rules for repetition reject nearly all of this shard, and about a quarter of the others",
         ),
     ]
 
@@ -279,10 +279,10 @@ def break_lines(path: Path) -> None:
 
 
 def stick(path: Path) -> None:
-    """Repeat the last line of every document of a shard."""
+    """Repeat the start of the last line of every document of a shard."""
     rows = [orjson.loads(line) for line in zstd.decompress(path.read_bytes()).splitlines()]
     for row in rows:
-        row["text"] += STUCK_TIMES * ("\n" + row["text"].rstrip().splitlines()[-1])
+        row["text"] += STUCK_TIMES * ("\n" + row["text"].rstrip().splitlines()[-1][:STUCK_CHARS])
     path.write_bytes(zstd.compress(b"".join(orjson.dumps(row) + b"\n" for row in rows)))
 
 
