@@ -73,7 +73,7 @@ OFF_MIXTURE = "handbook"
 """Fault 5: the source whose declared weight in ``demo.yaml`` is about four times its share."""
 
 STUCK, STUCK_TIMES, STUCK_CHARS = "manual/part-002.jsonl.zst", 8, 60
-"""Fault 6: a shard whose extraction got stuck: each document ends with the start of its last line so many times over."""
+"""Fault 6: a shard whose extraction got stuck: each document ends with the start of its last line so often."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

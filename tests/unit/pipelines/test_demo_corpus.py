@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import orjson
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -104,6 +105,9 @@ def _rows(path):
     """Read a whole, sound shard."""
     if path.suffix == ".parquet":
         return pq.read_table(path).to_pylist()
+    if path.suffix == ".arrow":
+        with pa.ipc.open_file(path) as reader:
+            return reader.read_all().to_pylist()
     data = path.read_bytes()
     data = {".gz": gzip.decompress, ".zst": zstd.decompress}.get(path.suffix, bytes)(data)
     return [orjson.loads(line) for line in data.splitlines()]
@@ -182,7 +186,7 @@ def test_twin_is_a_shard_under_another_name(made):
 
 
 def test_leaked_documents_equal_held_out_ones_but_for_white_space(made):
-    val = {row["text"] for row in _rows(made / "data/val/manual/part-000.jsonl.zst")}
+    val = {row["text"] for row in _rows(made / "data/val/manual/part-000.jsonl.gz")}
     leaks = [row["text"] for row in _rows(made / "data/train" / demo.LEAKED_INTO)[-demo.NUM_LEAKED :]]
     assert not val & set(leaks)
     assert {" ".join(text.split()) for text in leaks} <= {" ".join(text.split()) for text in val}
@@ -223,9 +227,17 @@ def test_other_shards_hold_each_document_once_and_nothing_but_the_leaks_is_added
     assert all(name.startswith("mirror/") for name in added)
 
 
+def test_documents_of_the_stuck_shard_end_with_their_last_line_repeated(corpus, made):
+    texts = {each.id: each.text for each in corpus}
+    for row in _rows(made / "data/train" / demo.STUCK):
+        text = texts[row["id"]]
+        last = text.rstrip().splitlines()[-1][: demo.STUCK_CHARS]
+        assert row["text"] == text + f"\n{last}" * demo.STUCK_TIMES
+
+
 def test_page_names_every_fault(made):
     page = (made / "PLANTED.md").read_text()
-    for place in (demo.TWIN, demo.LEAKED_INTO, demo.CUT, demo.BROKEN, demo.OFF_MIXTURE):
+    for place in (demo.TWIN, demo.LEAKED_INTO, demo.CUT, demo.BROKEN, demo.OFF_MIXTURE, demo.STUCK):
         assert f"{place}`" in page
 
 
