@@ -3,7 +3,7 @@
 Scratch memory belongs to a call and is bounded by its longest document of ``n`` bytes: at most 24 bytes for each word,
 line and paragraph (8 for a digest, 4 each for characters, number, times and place), which together are at most n + 4,
 and tables of at most 34 MiB. Only what is used is touched. A document of 64 MiB of English takes about 0.4 GB, one of
-nothing but signs 1.4 GB.
+nothing but signs 1.5 GB.
 """
 
 from __future__ import annotations
