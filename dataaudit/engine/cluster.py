@@ -195,19 +195,24 @@ def _signals_held() -> Iterator[None]:
     """While workers start, SIGINT and SIGTERM wait.
 
     SIGINT is blocked, not ignored: the workers inherit the block (Ctrl-C is the driver's), and what arrives
-    meanwhile is delivered when the block is lifted.
+    meanwhile is delivered when the block is lifted. A thread of a native library may not have it blocked and
+    take it, so it is noted, too.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     resource_tracker.ensure_running()  # it lifts the block in the thread that starts it
     asked: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    before = {
+        number: signal.signal(number, lambda number, _: asked.append(number))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         if asked:
             raise KeyboardInterrupt
