@@ -195,25 +195,23 @@ def _signals_held() -> Iterator[None]:
     """While workers start, SIGINT and SIGTERM wait.
 
     SIGINT is blocked, not ignored: the workers inherit the block (Ctrl-C is the driver's), and what arrives
-    meanwhile is delivered when the block is lifted. A thread of a native library may not have it blocked and
-    take it, so it is noted, too.
+    meanwhile is delivered when the block is lifted. But a block holds for the calling thread alone: a thread of a
+    library that is running already (OpenBLAS has some) takes the signal all the same, so it is noted, too.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     resource_tracker.ensure_running()  # it lifts the block in the thread that starts it
     asked: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, _: asked.append(number))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    held = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda arrived, _: asked.append(arrived)) for number in held}
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for number, handler in before.items():
             signal.signal(number, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         if asked:
             raise KeyboardInterrupt
 

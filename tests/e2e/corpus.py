@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import random
 import sys
 import sysconfig
@@ -24,6 +26,7 @@ splits:
   train: {paths: ["data/train/*"], text: text, source: {column: source}}
   val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
 """
+COMPRESS = {".gz": gzip.compress, ".zst": zstd.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -57,6 +60,21 @@ def write_jsonl(path, records):
         data = zstd.compress(data)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
+
+
+def write_ipc(path, table, *, stream, compression=None):
+    """Write an Arrow file or stream with batches of 50 rows."""
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.OSFile(str(path), "wb") as sink:
+        writer = (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, table.schema, options=options)
+        writer.write_table(table, max_chunksize=50)
+        writer.close()
+
+
+def in_members(data, compress, number):
+    """Return data as so many members that meet anywhere."""
+    size = -(-len(data) // number)
+    return b"".join(compress(data[start : start + size]) for start in range(0, len(data), size))
 
 
 def write_parquet(path, records, *, row_group_size=100):

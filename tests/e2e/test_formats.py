@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
-import lzma
-import sys
 
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from corpus import documents, rows
+from corpus import COMPRESS, documents, in_members, rows, write_ipc
 from running import build, run
 
 from dataaudit.manifest.load import load_manifest
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
-COMPRESS = {".gz": gzip.compress, ".zst": zstd.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
 def lines(records):
     """Return records as JSON lines."""
     return b"".join(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
-
-
-def write_ipc(path, table, *, stream, compression=None):
-    """Write an Arrow file or stream with batches of 50 rows."""
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.OSFile(str(path), "wb") as sink:
-        writer = (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, table.schema, options=options)
-        writer.write_table(table, max_chunksize=50)
-        writer.close()
-
-
-def in_members(data, compress, number):
-    """Return data as so many members that meet anywhere."""
-    size = -(-len(data) // number)
-    return b"".join(compress(data[start : start + size]) for start in range(0, len(data), size))
 
 
 @pytest.fixture(scope="module")

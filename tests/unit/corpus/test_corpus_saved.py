@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
+import fsspec
 import pytest
 
 from dataaudit.config import Split
@@ -12,7 +13,7 @@ from dataaudit.corpus.infer import infer_splits
 from dataaudit.corpus.listing import is_no_data
 from dataaudit.corpus.readers.arrow import plan_parts
 from dataaudit.corpus.shards import discover
-from dataaudit.errors import ConfigError
+from dataaudit.errors import ConfigError, StoreError
 
 ROWS = {"text": [f"document {number}" for number in range(30)], "source": ["a", "b", "c"] * 10}
 
@@ -32,9 +33,9 @@ def saved(tmp_path_factory):
     return folder
 
 
-def found(folder, *paths):
+def found(folder, *paths, root=None):
     """Return (uris, what was left out) of one split."""
-    discovery = discover({"train": Split(paths=paths)}, folder, root_at_base=True, follow_symlinks=False)
+    discovery = discover({"train": Split(paths=paths)}, folder, root_at_base=True, follow_symlinks=False, root=root)
     return [shard.uri for shard in discovery.shards], list(discovery.left_out)
 
 
@@ -74,6 +75,54 @@ def test_a_dictionary_is_no_single_split(saved):
         with pytest.raises(ConfigError, match=r"holds several splits: train, train_more, validation"):
             found(saved, pattern)
     assert len(found(saved, "dict/train", "dict/train_more")[0]) == 2
+
+
+@pytest.fixture(scope="module")
+def far(saved):
+    """The same files in a store that lists keys."""
+    memory = fsspec.filesystem("memory")
+    for path in saved.rglob("*"):
+        if path.is_file():
+            memory.pipe(f"/saved/{path.relative_to(saved)}", path.read_bytes())
+    yield "memory://saved"
+    memory.rm("/saved", recursive=True)
+
+
+@pytest.mark.parametrize("pattern", ["one", "one/*", "o*/*", "o**/*.arrow", "one/**", "dict/train", "dict/t*n/*"])
+def test_a_data_set_in_a_store_has_the_same_shards(saved, far, pattern):
+    """Its state is read from there; what is left out is left out there, too."""
+    (uris, left_out), (far_uris, far_left_out) = found(saved, pattern), found(saved, pattern, root=far)
+    assert uris
+    assert (far_uris, far_left_out) == (uris, left_out)
+
+
+def test_a_dictionary_in_a_store_is_no_single_split_either(saved, far):
+    """From paths each split gets its name; joined, they are refused."""
+    splits = infer_splits([f"{far}/dict"], saved)
+    assert set(splits) == {"train", "train_more", "validation"}
+    for pattern in ("dict", "dict/*/*.arrow"):
+        with pytest.raises(ConfigError, match=r"memory://saved/dict holds several splits: train, train_more, val"):
+            found(saved, pattern, root=far)
+
+
+def test_a_file_that_a_state_in_a_store_lists_is_a_shard_when_gone(saved, far):
+    """A loss with a name, as on a disk."""
+    memory = fsspec.filesystem("memory")
+    for name in ("state.json", "dataset_info.json"):
+        memory.pipe(f"/saved/gone/{name}", (saved / "one" / name).read_bytes())
+    assert found(saved, "gone", root=far)[0] == [uri.replace("one", "gone") for uri in DATA]
+    memory.rm("/saved/gone", recursive=True)
+
+
+def test_a_store_that_does_not_answer_is_no_folder_of_another_kind(saved, far, monkeypatch):
+    """Without its state, the caches beside a data set would count as data."""
+
+    def fail(*args, **kwargs):
+        raise ConnectionResetError(104, "connection reset")
+
+    monkeypatch.setattr("dataaudit.corpus.saved.open_binary", fail)
+    with pytest.raises(StoreError, match=r"memory://saved/one/state.json could not be read: connection reset"):
+        found(saved, "one", root=far)
 
 
 def test_the_files_are_read_as_streams(saved):

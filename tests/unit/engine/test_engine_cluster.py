@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import dask
 import pytest
@@ -43,7 +44,7 @@ def test_signals_wait_while_workers_start():
 
     def start():
         with module._signals_held():
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGTERM)
             reached.append(True)
 
@@ -51,6 +52,45 @@ def test_signals_wait_while_workers_start():
         start()
     assert reached
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_thread_that_takes_the_signal_ends_nothing_early(number):
+    """Threads of libraries, which run already, do not block SIGINT: what one of them takes waits like the rest."""
+    done, reached = threading.Event(), []
+    other = threading.Thread(target=done.wait)
+    other.start()
+    arrived, told = os.pipe()
+    os.set_blocking(told, False)
+    before = signal.set_wakeup_fd(told)
+
+    def start():
+        with module._signals_held():
+            signal.pthread_kill(other.ident, number)
+            reached.append(os.read(arrived, 1))
+            reached.append(b"still here")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+    finally:
+        signal.set_wakeup_fd(before)
+        done.set()
+        other.join()
+        os.close(arrived)
+        os.close(told)
+    assert reached == [bytes([number]), b"still here"]
+
+
+def test_an_ignored_signal_stays_ignored():
+    """A build in the background of a shell, say, that ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with module._signals_held():
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class OneWorker:
