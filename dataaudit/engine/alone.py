@@ -8,6 +8,7 @@ them, so nothing is blamed on a unit that has not failed in a fresh one.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pickle
 import select
@@ -21,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine.child import INPUT_ERROR, LENGTH_BYTES, frame
+from dataaudit.engine.child import INPUT_ERROR, LENGTH_BYTES, READY, frame
 from dataaudit.engine.units import Outcome
 
 _POLL_SECONDS = 0.05
 _DEATHS = 2
 _INPUT_ERRORS = 3
 _BLOCK_BYTES = 1 << 16
+_START_SECONDS = 120.0
 
 
 def run_alone(function: Callable[[Any], Outcome], unit: Any, *, memory_limit: int, seconds: float) -> Outcome:
@@ -66,9 +68,9 @@ def _run(call: bytes, memory_limit: int, seconds: float) -> Outcome:
         else:
             _drop()
             deaths.append(answer)
-    if input_errors:
-        return Outcome(reason=Reason.IO_ERROR)
-    return Outcome(reason=Reason.WORKER_DIED, place=deaths[-1])
+    if len(deaths) == _DEATHS:
+        return Outcome(reason=Reason.WORKER_DIED, place=deaths[-1])
+    return Outcome(reason=Reason.IO_ERROR)
 
 
 class _Child:
@@ -77,10 +79,18 @@ class _Child:
     def __init__(self) -> None:
         self.calls = 0
         """Calls that were sent."""
+        self._ready = False
         self._answers, theirs = os.pipe()
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "dataaudit.engine.child", str(theirs), str(os.getpid())],
+            self._process = subprocess.Popen(  # -P: nothing is imported from the folder that a build runs in
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "dataaudit.engine.child",
+                    str(theirs),
+                    str(os.getpid()),
+                ],  # -P: not from here
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -97,14 +107,32 @@ class _Child:
 
     def ask(self, call: bytes, memory_limit: int, seconds: float) -> Outcome | str:
         """Return the outcome of a call, or how the child died."""
+        self._await_start()
         self.calls += 1
-        deadline = time.monotonic() + seconds
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(call)
             self._process.stdin.flush()
         except BrokenPipeError:
             return self._death()
+        return self._answer(memory_limit, time.monotonic() + seconds)
+
+    def _await_start(self) -> None:
+        """Wait until the child takes calls.
+
+        Raises:
+            OSError: It does not start, which is no unit's fault.
+        """
+        if self._ready:
+            return
+        answer = self._answer(0, time.monotonic() + _START_SECONDS)
+        if answer != READY:
+            _drop()
+            raise OSError(errno.EAGAIN, f"a child process does not start: {answer}")
+        self._ready = True
+
+    def _answer(self, memory_limit: int, deadline: float) -> Outcome | str:
+        """Return the child's next answer, or how it died."""
         held = bytearray()
         while True:
             if select.select([self._answers], [], [], _POLL_SECONDS)[0]:

@@ -28,6 +28,7 @@ from dataaudit.engine.job import (
     BuildResult,
     Gathered,
     Job,
+    left_out_notes,
     prepare_kernels,
     prepare_languages,
     prepare_tokenizer,
@@ -95,7 +96,7 @@ def build(
         plural = "s" if cluster.num_workers != 1 else ""
         dashboard = f", dashboard {cluster.dashboard}" if cluster.dashboard else ""
         progress.note(f"workers: {cluster.num_workers} worker{plural} on {', '.join(cluster.hosts)}{dashboard}")
-        runner = Runner(cluster=cluster, unit_seconds=options.unit_seconds)
+        runner = Runner(cluster=cluster, unit_seconds=options.unit_seconds, notes=left_out_notes(discovery))
         try:
             probes, failures = _probe(config, options, discovery, state, runner, progress)
             config = resolve_columns(config, discovery.shards, runner, progress)

@@ -18,6 +18,8 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.engine.units import Outcome
 
 LENGTH_BYTES = 8
+READY = "ready"
+"""First answer of all: the child takes calls."""
 INPUT_ERROR = "input error"
 """Answer of a call that raised OSError: it may pass, so the parent decides."""
 _PR_SET_PDEATHSIG = 1
@@ -60,6 +62,7 @@ def main() -> None:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     with os.fdopen(answers, "wb", buffering=0) as sink:
+        sink.write(frame(READY))
         while (body := read_frame(sys.stdin.buffer)) is not None:
             function, unit = pickle.loads(body)  # noqa: S301 - sent by our own parent
             answer = memoryview(frame(_call(function, unit)))

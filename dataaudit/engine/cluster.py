@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit import __version__
+from dataaudit.engine.alone import end_child
 from dataaudit.engine.keys import library_versions
 from dataaudit.errors import ClusterError, ConfigError
 
@@ -122,6 +123,8 @@ def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
                 _check_workers(client, shared)
                 yield _connected(client)
             finally:
+                with contextlib.suppress(Exception):  # workers may be gone, or busy for long
+                    client.run(end_child, wait=False)
                 client.close(timeout=5)
             return
         with contextlib.ExitStack() as stack:

@@ -45,7 +45,7 @@ _EXTRAS = {
     "pii": "personal data",
     "train": "hooks for a training loop",
     "s3": "shards in S3",
-    "http": "shards behind https://",
+    "http": "shards on web servers",
     "hf": "rows of Hugging Face datasets, streamed",
     "dashboard": "the Dask dashboard of a build",
 }

@@ -171,7 +171,15 @@ def tell_discovery(discovery: Discovery, progress: Progress) -> None:
     copies = sum("#copy=" in shard.uri for shard in discovery.shards)
     if copies:
         progress.note(f"found: {copies} listings of a file that is listed before; each counts as a shard")
-    if discovery.left_out:
-        shown = ", ".join(discovery.left_out[:3])
-        more = f" and {len(discovery.left_out) - 3:,} more" if len(discovery.left_out) > 3 else ""
-        progress.note(f"found: {len(discovery.left_out):,} files that are no data left out: {shown}{more}")
+    for note in left_out_notes(discovery):
+        progress.note(f"found: {note}")
+
+
+def left_out_notes(discovery: Discovery) -> list[str]:
+    """Return what listed folders hold and the build does not read, in a line, when there is any."""
+    if not discovery.left_out:
+        return []
+    shown = ", ".join(discovery.left_out[:3])
+    more = f" and {len(discovery.left_out) - 3:,} more" if len(discovery.left_out) > 3 else ""
+    plural = "y" if len(discovery.left_out) == 1 else "ies"
+    return [f"{len(discovery.left_out):,} entr{plural} of listed folders left out by name: {shown}{more}"]

@@ -42,6 +42,7 @@ def load_reference(
     try:
         manifest = load_manifest(base / given)
         if not any(stage.name == Histogram.name for stage in stages):
+            progress.note("reference: nothing is compared, because the stage `histogram` is off", important=True)
             return (manifest.id,), None
         return (manifest.id,), _reference(manifest, tokenizer, progress)
     except ManifestError as error:

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.corpus.address import RemotePath
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.files import open_binary
 from dataaudit.corpus.hub_dataset import RowsPath
@@ -224,8 +225,8 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
             collected.add(_complete(raw, encoder, identifier))
     except ShardUnreadable as error:
         unreadable = error
-    if stat_file(unit.request.path) != unit.stat and hash_file(unit.request.path) != unit.sha256:
-        raise ShardUnreadable(Reason.CHANGED)  # a new time stamp alone is no change
+    if _may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
+        raise ShardUnreadable(Reason.CHANGED)
     store = PartialStore(settings.state)
     if unreadable is None:
         collected.write(store, unit)
@@ -233,6 +234,16 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     if unreadable is not None:
         return Outcome(reason=unreadable.reason, place=unreadable.place)
     return Outcome()
+
+
+def _may_have_changed(unit: ScanUnit) -> bool:
+    """Tell whether a file is to be hashed again: a new time stamp alone is no change, and none proves nothing.
+
+    A store that gives no validator shows a change only in the bytes; what is stored by their digest must be of them.
+    """
+    if isinstance(unit.request.path, RemotePath) and not unit.stat.validator:
+        return True
+    return stat_file(unit.request.path) != unit.stat
 
 
 def _reading(losses: LossLog, stats: PartStats, unreadable: ShardUnreadable | None) -> dict[str, object]:

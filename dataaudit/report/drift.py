@@ -17,7 +17,8 @@ _ALARM_NATS = 0.05
 _TOKENS = 8
 _WHY = {
     "other_tokenizer": "the reference was built with another tokenizer, so token counts cannot be compared",
-    "no_reference_histogram": "the reference holds no token counts",
+    "no_histogram_in_reference": "the reference holds no token counts: its stage `histogram` was off",
+    "empty_denominator": "there are no tokens to compare",
 }
 
 
@@ -66,7 +67,7 @@ def drift_lines(manifest: Manifest, found: Sequence[Drift], width: int, limit: i
     reasons = {one.reason for one in found}
     if len(reasons) == 1 and reasons != {""}:
         (reason,) = reasons
-        return section("Drift from the reference", prose(_WHY.get(reason, f"not applicable: {reason}"), width))
+        return section("Drift from the reference", prose(_WHY.get(reason, f"no number: {reason}"), width))
     splits = [one for one in found if not one.source]
     sources = sorted((one for one in found if one.source), key=lambda one: (-(one.kl or -1.0), one.split, one.source))
     shown = [*splits, *sources[:limit]]
@@ -86,7 +87,13 @@ def drift_lines(manifest: Manifest, found: Sequence[Drift], width: int, limit: i
         lines += prose(f"and {t.plural(len(sources) - limit, 'more source')}", width)
     if any(_mark(one) == "<--" for one in shown):
         lines += prose(f"<-- KL above {_ALARM_NATS} nats, and surely beyond chance", width)
-    moved = [one for one in found if _mark(one) == "<--"]
+    if any(_mark(one) == "<-?" for one in shown):
+        lines += prose(
+            f"<-? KL above {_ALARM_NATS} nats; documents repeat each other so much that chance alone could give it:"
+            " look at the tokens, and at the duplicates",
+            width,
+        )
+    moved = [one for one in found if _mark(one) in {"<--", "<-?"}]
     for one in sorted(moved, key=lambda one: -(one.kl or 0.0))[:1]:
         lines += prose(_tokens(manifest, one), width)
     return section("Drift from the reference", lines)
@@ -95,8 +102,10 @@ def drift_lines(manifest: Manifest, found: Sequence[Drift], width: int, limit: i
 def _mark(one: Drift) -> str:
     if one.reason:
         return one.reason
+    if one.kl is None or one.kl <= _ALARM_NATS:
+        return ""
     beyond = one.excess_low is None or one.excess_low > 0
-    return "<--" if one.kl is not None and one.kl > _ALARM_NATS and beyond else ""
+    return "<--" if beyond else "<-?"
 
 
 def _tokens(manifest: Manifest, one: Drift) -> str:

@@ -177,7 +177,7 @@ def padding_lines(manifest: Manifest, width: int) -> list[str]:
     rows = [
         [t.count(context), *(t.ratio(values.get(way)) for way in ways)] for context, values in sorted(found.items())
     ]
-    of = f" of {t.clean(scope.split)}" if scope.split else ""
+    of = f" of {t.clean(scope.split)}" if scope.split else " of all splits together"
     return section(f"Padding{of}, as a share of what would be fed", table(columns, rows, width))
 
 

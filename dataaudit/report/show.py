@@ -163,8 +163,8 @@ def _outliers(found: Sequence[Outlier], width: int) -> list[str]:
     ]  # fmt: skip
     rows = [
         [
-            str(one.shard), t.clean(f"{one.split}/{one.uri}"), one.column, t.decimal(one.value),
-            t.decimal(one.median), f"{one.deviations:+,.1f}",
+            str(one.shard), t.clean(f"{one.split}/{one.uri}"), t.clean(one.column), t.ratio(one.value),
+            t.ratio(one.median), f"{one.deviations:+,.1f}",
         ]
         for one in found[:_SOURCES]
     ]  # fmt: skip

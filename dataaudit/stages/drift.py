@@ -78,7 +78,7 @@ def comparison(counts: Counts, scope: Scope, context: Context) -> Comparison | s
 def drift_metrics(counts: Counts, scope: Scope, context: Context, version: str) -> list[Metric]:
     """Return the records of one scope."""
     tokens = int(counts.all.sum())
-    if tokens == 0:
+    if tokens == 0 and context.reference is not None:
         return without_numbers(scope, "not_evaluated", _EMPTY, version)
     found = comparison(counts, scope, context)
     if isinstance(found, str):

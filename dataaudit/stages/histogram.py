@@ -56,7 +56,8 @@ class Histogram:
         assert batch.tokens is not None
         assert batch.digests is not None
         names = sorted(batch.source_names, key=str.encode)
-        ranks = np.array([names.index(name) for name in batch.source_names], dtype=np.int64)
+        rank = {name: number for number, name in enumerate(names)}
+        ranks = np.array([rank[name] for name in batch.source_names], dtype=np.int64)
         marks = 2 * ranks[batch.source_codes] + (batch.digests[:, _HALF_BYTE] & 1)
         ids = batch.tokens.ids
         size = int(ids.max(initial=0)) + 1

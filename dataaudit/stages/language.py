@@ -69,9 +69,11 @@ class Language:
         for language, counts in whole.items():
             metrics += self._counts(counts, replace(context.scope, language=language))
         metrics += self._shares({UND: dict.fromkeys(_COUNTS, 0), **whole}, context.scope)
-        for source in dict.fromkeys(row["source"] for row in rows):
-            own = _by_language([row for row in rows if row["source"] == source])
-            metrics += self._shares(own, replace(context.scope, source=source))
+        by_source: dict[str, list[dict[str, Any]]] = {}
+        for row in rows:
+            by_source.setdefault(row["source"], []).append(row)
+        for source, own in by_source.items():
+            metrics += self._shares(_by_language(own), replace(context.scope, source=source))
         sampled, agreeing = (sum(row[name] for row in rows) for name in ("sampled", "agreeing"))
         return [*metrics, self._agreement(agreeing, sampled, context.scope)]
 

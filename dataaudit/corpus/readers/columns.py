@@ -282,5 +282,6 @@ def _encode_sources(
 
 
 def _named(path: str, kind: pa.DataType) -> str:
-    shown = str(kind)
-    return f"{path}: {shown if len(shown) <= _SHOWN_TYPE else shown[:_SHOWN_TYPE] + '...'}"
+    """Return a column with its type; of a nested one the outermost kind, since names of fields may hold text."""
+    shown = str(kind).partition("<")[0].partition("[")[0]
+    return f"{path}: {shown[:_SHOWN_TYPE]}"

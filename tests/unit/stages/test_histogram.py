@@ -181,10 +181,13 @@ def test_what_the_reference_lacks_is_named():
 
 
 def test_nothing_counted_is_not_evaluated():
-    """An empty split has no distribution, with or without a reference."""
-    for against in (None, reference(THEN)):
+    """An empty split has no distribution; without a reference it is that which is missing."""
+    for against, expected in (
+        (None, ("not_applicable", "no_reference")),
+        (reference(THEN), ("not_evaluated", "empty_denominator")),
+    ):
         found = records({}, context(against))
-        assert {(record.status, record.reason) for record in found.values()} == {("not_evaluated", "empty_denominator")}
+        assert {(record.status, record.reason) for record in found.values()} == {expected}
 
 
 def test_shards_are_compared_with_their_split():
