@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.report import text as t
 from dataaudit.report.inspect_text import render_row, render_shard
 from dataaudit.report.meanings import STATUSES, reason_text
+from dataaudit.report.outliers import outliers
 from dataaudit.report.place import find_place
 
 OTHERS = 10
@@ -49,9 +51,15 @@ def inspect_place(folder: Path, place: str, *, as_json: bool) -> str:
     found = find_place(place, names.shards)
     facts = _shard(manifest, found.shard, names)
     if found.row is not None:
-        value = {"id": manifest.id, "shard": facts, "row": _row(manifest, facts, found.row, names)}
+        value: dict[str, Any] = {"id": manifest.id, "shard": facts, "row": _row(manifest, facts, found.row, names)}
         return t.as_json(value) if as_json else render_row(value)
-    value = {"id": manifest.id, "shard": facts, "duplicates": _duplicates(manifest, found.shard, names)}
+    value = {
+        "id": manifest.id,
+        "shard": facts,
+        "outliers": [asdict(one) for one in outliers(manifest) if one.shard == found.shard],
+        "rules": _rules(manifest, facts),
+        "duplicates": _duplicates(manifest, found.shard, names),
+    }
     return t.as_json(value) if as_json else render_shard(value, manifest.folder)
 
 
@@ -77,6 +85,27 @@ def _shard(manifest: Manifest, ordinal: int, names: _Names) -> dict[str, Any]:
             for loss in losses
         ],
     }
+
+
+def _rules(manifest: Manifest, shard: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the quality rules, highest share of the documents first; None when there is nothing to speak of."""
+    if shard["filters"] is None or not shard["documents"]:
+        return None
+    table = manifest.table("shards", ["shard", "split", "documents", "filters"])
+    other = pc.and_(pc.equal(table["split"], shard["split"]), pc.not_equal(table["shard"], shard["shard"]))
+    rates: dict[str, list[float]] = {}
+    for row in table.filter(pc.and_(other, pc.greater(table["documents"], 0))).to_pylist():
+        for one in row["filters"] or ():
+            rates.setdefault(one["rule"], []).append(one["documents"] / row["documents"])
+    return [
+        {
+            "rule": one["rule"],
+            "documents": one["documents"],
+            "rate": one["documents"] / shard["documents"],
+            "median_of_others": statistics.median(rates[one["rule"]]) if one["rule"] in rates else None,
+        }
+        for one in sorted(shard["filters"], key=lambda one: (-one["documents"], one["rule"]))
+    ]
 
 
 def _duplicates(manifest: Manifest, ordinal: int, names: _Names) -> dict[str, Any]:

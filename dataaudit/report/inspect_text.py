@@ -19,18 +19,25 @@ from dataaudit.report.layout import (
     terminal_width,
     word_column,
 )
+from dataaudit.report.outliers import LIMIT_SD
 
-_SOURCES = 10
+_PARTS = 10
+_RULES = 10
 _PLACES = 10
+_BYTE_RATIO = "bytes_per_token"
 
 
 def render_shard(value: dict[str, Any], folder: Path) -> str:
-    """Return a shard's facts, losses and duplicates."""
+    """Return a shard's facts, what is unusual about it, its losses and duplicates."""
     shard, width = value["shard"], terminal_width()
     blocks = [
         facts(_identity(shard), width),
         section("Contents", facts(_contents(shard), width)) if shard["documents"] else [],
-        _sources(shard["sources"], shard["tokens"], width),
+        _outliers(value["outliers"], width),
+        _parts("source", shard["sources"], shard["tokens"], width),
+        _parts("language", shard["languages"] or [], shard["tokens"], width),
+        _rules(value["rules"], width),
+        section("Drift from the reference", facts(_drift(shard), width)),
         _losses(shard["losses"], width),
     ]
     if shard["documents"]:
@@ -119,22 +126,66 @@ def _contents(shard: dict[str, Any]) -> list[tuple[str, str]]:
     return [pair for pair in pairs if pair[1] != t.NOTHING]
 
 
-def _sources(sources: list[dict[str, Any]], tokens: int, width: int) -> list[str]:
-    ranked = sorted(sources, key=lambda row: (-row["tokens"], row["source"]))
-    columns = [
-        name_column("source"), number_column("documents"), number_column("tokens"), number_column("share"),
-    ]  # fmt: skip
+def _parts(kind: str, parts: list[dict[str, Any]], tokens: int, width: int) -> list[str]:
+    """Return the sources or languages with the most tokens."""
+    ranked = sorted(parts, key=lambda row: (-row["tokens"], row[kind]))
+    columns = [name_column(kind), number_column("documents"), number_column("tokens"), number_column("share")]
     rows = [
         [
-            t.clean(row["source"], NAME_LIMIT), t.count(row["documents"]), t.count(row["tokens"]),
+            t.clean(row[kind], NAME_LIMIT), t.count(row["documents"]), t.count(row["tokens"]),
             t.ratio(row["tokens"] / tokens if tokens else None),
         ]
-        for row in ranked[:_SOURCES]
+        for row in ranked[:_PARTS]
     ]  # fmt: skip
     lines = table(columns, rows, width)
-    if len(ranked) > _SOURCES:
-        lines += prose(f"and {t.plural(len(ranked) - _SOURCES, 'more source')}; --json lists all", width)
-    return section("Sources", lines)
+    if len(ranked) > _PARTS:
+        lines += prose(f"and {t.plural(len(ranked) - _PARTS, f'more {kind}')}; --json lists all", width)
+    return section(f"{kind.capitalize()}s", lines)
+
+
+def _outliers(found: list[dict[str, Any]], width: int) -> list[str]:
+    columns = [
+        name_column("what"), number_column("value"), number_column("median of\nthe split"),
+        number_column("robust sd\naway"),
+    ]  # fmt: skip
+    rows = []
+    for one in found:
+        show = t.decimal if one["column"] == _BYTE_RATIO else t.ratio
+        name = t.clean(one["column"], NAME_LIMIT)
+        rows.append([name, show(one["value"]), show(one["median"]), f"{one['deviations']:+,.1f}"])
+    lines = table(columns, rows, width)
+    if any(one["column"] != _BYTE_RATIO for one in found):
+        lines += prose("a set of quality rules stands for the share of documents that it would reject", width)
+    return section(f"Over {LIMIT_SD:g} robust sd from its split's median", lines)
+
+
+def _rules(rules: list[dict[str, Any]] | None, width: int) -> list[str]:
+    """Return the rules that would reject documents; nothing when none was looked at."""
+    if not rules:
+        return []
+    hit = [one for one in rules if one["documents"]]
+    if not hit:
+        return section("Quality rules", prose("none would reject a document", width))
+    columns = [
+        name_column("rule"), number_column("documents"), number_column("share"), number_column("median of\nthe others"),
+    ]  # fmt: skip
+    rows = [
+        [t.clean(one["rule"], NAME_LIMIT), t.count(one["documents"]), t.ratio(one["rate"]),
+         t.ratio(one["median_of_others"])]
+        for one in hit[:_RULES]
+    ]  # fmt: skip
+    lines = table(columns, rows, width)
+    if len(hit) > _RULES:
+        lines += prose(f"and {t.plural(len(hit) - _RULES, 'more rule')}; --json lists all", width)
+    note = "share of documents that each rule would reject, here and in the split's other shards; nothing was removed"
+    return section("Quality rules", [*lines, *prose(note, width)])
+
+
+def _drift(shard: dict[str, Any]) -> list[tuple[str, str]]:
+    if shard["token_kl_drift"] is None:
+        return []
+    named = (("KL", "token_kl_drift"), ("JS", "token_js_drift"), ("KL by chance", "token_kl_bias"))
+    return [(name, f"{t.ratio(shard[key])} nats") for name, key in named if shard[key] is not None]
 
 
 def _losses(losses: list[dict[str, Any]], width: int) -> list[str]:

@@ -9,6 +9,7 @@ from made_manifest import make, shard
 
 from dataaudit.errors import ConfigError
 from dataaudit.report.inspect import inspect_place
+from dataaudit.report.show import show_manifest
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +144,124 @@ def test_a_row_says_whether_it_exists_and_is_in_the_numbers(folder, place, exist
     row = facts(folder, place)["row"]
     assert (row["exists"], row["in_metrics"]) == (exists, in_metrics)
     assert says in " ".join(inspect_place(folder, place, as_json=False).split())
+
+
+def counts(**documents):
+    """Return the column `filters` of one set of rules and its rules; `_` stands for the dot."""
+    return [{"rule": rule.replace("_", "."), "documents": number} for rule, number in documents.items()]
+
+
+def language(name, tokens):
+    """Return one entry of the column `languages`."""
+    return {"language": name, "documents": 1, "bytes": 4 * tokens, "tokens": tokens}
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """Six usual shards of a split and what is unusual: all flags, no rule that hits, over ten of each, no stage."""
+    many = {f"c4_r{index:02d}": index for index in range(13)}
+    shards = [
+        *(shard(f"{index}.jsonl", documents=10, filters=counts(c4=index, c4_a=0)) for index in range(6)),
+        shard("odd.jsonl", documents=20, bytes_per_token=1.5, filters=counts(c4=20, c4_a=5, c4_b=0, c4_new=1),
+              languages=[language("en", 10), language("fr", 70), language("und", 20)],
+              token_kl_drift=0.25, token_js_drift=0.0625, token_kl_bias=0.001),
+        shard("clean.jsonl", split="val", documents=10, filters=counts(c4=0, c4_a=0)),
+        shard("off.jsonl", split="val"),
+        shard("wide.jsonl", split="wide", documents=12, filters=counts(**many),
+              languages=[language(f"l{index:02d}", index) for index in range(13)]),
+        shard("gone.jsonl", split="wide", status="quarantined", reason="truncated_stream"),
+        shard("empty.jsonl", split="wide", documents=0, tokens=0, filters=[], languages=[]),
+    ]  # fmt: skip
+    made = tmp_path_factory.mktemp("judged") / "m"
+    make(made, shards)
+    return made
+
+
+def block(folder, place, heading):
+    """Return the lines of one block of a shard's text, without its heading; None when there is no such block."""
+    parts = inspect_place(folder, place, as_json=False).split("\n\n")
+    found = [part.splitlines()[1:] for part in parts if part.startswith(heading)]
+    assert len(found) < 2
+    return [line.split() for line in found[0]] if found else None
+
+
+def test_a_shard_shows_its_quality_rules_beside_the_other_shards(judged):
+    """Shares are of its documents, highest first; the median is that of the others of its split, itself left out."""
+    ordinal = ordinal_of(judged, "odd.jsonl")
+    assert facts(judged, ordinal)["rules"] == [
+        {"rule": "c4", "documents": 20, "rate": 1.0, "median_of_others": 0.25},
+        {"rule": "c4.a", "documents": 5, "rate": 0.25, "median_of_others": 0.0},
+        {"rule": "c4.new", "documents": 1, "rate": 0.05, "median_of_others": None},
+        {"rule": "c4.b", "documents": 0, "rate": 0.0, "median_of_others": None},
+    ]
+    lines = block(judged, ordinal, "Quality rules")
+    assert lines[3:6] == [
+        ["c4", "20", "1.0000", "0.2500"], ["c4.a", "5", "0.2500", "0"], ["c4.new", "1", "0.0500", "-"],
+    ]  # fmt: skip
+    assert not any("c4.b" in line for line in lines)
+
+
+def test_rules_that_reject_nothing_are_said_to(judged):
+    """Rules that were looked at and rejected nothing are told from rules that were not looked at."""
+    assert block(judged, "clean.jsonl", "Quality rules") == [["none", "would", "reject", "a", "document"]]
+
+
+def test_a_shard_shows_its_largest_languages_first(judged):
+    """The share is that of the tokens."""
+    assert block(judged, "odd.jsonl", "Languages")[2:] == [
+        ["fr", "1", "70", "0.7000"], ["und", "1", "20", "0.2000"], ["en", "1", "10", "0.1000"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("heading", "first", "last", "more"),
+    [("Quality rules", "c4.r12", "c4.r03", "and 2 more rules;"), ("Languages", "l12", "l03", "and 3 more languages;")],
+)
+def test_ten_rules_and_ten_languages_are_listed_and_the_rest_counted(judged, heading, first, last, more):
+    """The rule that rejects nothing is not among those left out."""
+    lines = block(judged, "wide.jsonl", heading)
+    start = next(index for index, line in enumerate(lines) if line[0].startswith("--")) + 1
+    assert (lines[start][0], lines[start + 9][0]) == (first, last)
+    assert " ".join(lines[start + 10]).startswith(more)
+
+
+def test_a_shard_shows_its_drift_beside_what_chance_gives(judged):
+    """The three numbers are in nats."""
+    assert block(judged, "odd.jsonl", "Drift") == [
+        ["KL", "0.2500", "nats"], ["JS", "0.0625", "nats"], ["KL", "by", "chance", "0.0010", "nats"],
+    ]  # fmt: skip
+
+
+def test_a_shard_shows_the_flags_that_show_gives_it(judged):
+    """Text and JSON hold its own outliers alone, the values those of `dataaudit show`."""
+    ordinal = ordinal_of(judged, "odd.jsonl")
+    shown = json.loads(show_manifest(judged, None, as_json=True))["outliers"]
+    assert {one["shard"] for one in shown} == {int(ordinal)}
+    assert facts(judged, ordinal)["outliers"] == shown
+    assert [one["column"] for one in shown] == ["bytes_per_token"]
+    assert block(judged, ordinal, "Over 6 robust sd")[3:] == [["bytes_per_token", "1.500", "4", "-125.0"]]
+    assert facts(judged, "0.jsonl")["outliers"] == []
+    assert block(judged, "0.jsonl", "Over 6 robust sd") is None
+
+
+def test_a_flagged_set_of_rules_is_a_share_of_documents(tmp_path):
+    """A shard that a set rejects far more often than its split is explained in the same block."""
+    rows = [shard(f"{index}.jsonl", documents=100, filters=counts(c4=10)) for index in range(6)]
+    make(tmp_path / "m", [*rows, shard("odd.jsonl", documents=100, filters=counts(c4=60))])
+    lines = block(tmp_path / "m", "odd.jsonl", "Over 6 robust sd")
+    assert lines[3] == ["c4", "0.6000", "0.1000", "+25.0"]
+    assert " ".join(lines[4]).startswith("a set of quality rules stands for the share of documents")
+
+
+@pytest.mark.parametrize("place", ["off.jsonl", "gone.jsonl", "empty.jsonl"])
+def test_a_stage_that_was_off_and_a_shard_without_documents_give_no_block(judged, place):
+    """Null columns, an unread shard and an empty one have no rules, languages, drift or flags."""
+    shown = facts(judged, place)
+    assert (shown["rules"], shown["outliers"]) == (None, [])
+    for heading in ("Quality rules", "Languages", "Drift", "Over 6 robust sd"):
+        assert block(judged, place, heading) is None
+
+
+def ordinal_of(folder, uri):
+    """Return a shard's ordinal as a place."""
+    return str(facts(folder, uri)["shard"]["shard"])
