@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import subprocess
 import sys
@@ -77,6 +78,24 @@ def test_what_is_written_is_read_for_any_cut(
         row for row, text in enumerate(texts) if text is None
     ]
     assert reading.records == len(texts)
+
+
+class Sparing(io.FileIO):
+    """A file that gives three bytes at a time at most, as a remote one may."""
+
+    def read(self, num_bytes=-1):
+        """Return some of the bytes."""
+        return super().read(min(3, num_bytes) if num_bytes >= 0 else 3)
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_reads_that_give_less_than_was_asked_for_lose_nothing(read, tmp_path, monkeypatch, stream, compression):
+    """A short answer is not taken for the end of the file."""
+    texts = [f"text {number}" for number in range(500)]
+    path = write(tmp_path / "a.arrow", made(texts, "large dictionary"), stream=stream, compression=compression)
+    monkeypatch.setattr("dataaudit.corpus.readers.arrow.open_binary", Sparing)
+    assert [text for _, text, _ in read(path, "arrow", part_bytes=1).documents] == texts
 
 
 @pytest.mark.parametrize("stream", [False, True])
