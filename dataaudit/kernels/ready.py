@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from dataaudit.kernels.jit import Kernel, cache_folder
@@ -23,10 +26,16 @@ def all_kernels() -> tuple[Kernel[Any, Any], ...]:
     )
 
 
+def _marker(folder: Path) -> Path:
+    """Return the file that says so; numba keeps code by the path of its source, and by processor."""
+    here = sha256(os.fsencode(Path(__file__).parent)).hexdigest()[:16]
+    return folder / f"{_MARKER}-{platform.node()}-{here}"
+
+
 def are_compiled() -> bool:
     """Tell, without loading anything, whether their code is kept on this machine; also when it cannot be kept."""
     folder = cache_folder()
-    return folder is None or (folder / f"{_MARKER}-{platform.node()}").exists()
+    return folder is None or _marker(folder).exists()
 
 
 def compile_all() -> None:
@@ -35,4 +44,4 @@ def compile_all() -> None:
         kernel.load()
     folder = cache_folder()
     if folder is not None:
-        (folder / f"{_MARKER}-{platform.node()}").touch()
+        _marker(folder).touch()
