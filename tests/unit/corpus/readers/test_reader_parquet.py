@@ -128,9 +128,9 @@ COLUMNS = {
     "numbers as dictionary": (
         {"text": pa.array([1, 2]).dictionary_encode()}, "text", None, "type_mismatch", "text: int64",
     ),
-    "list of strings": ({"text": [["a"], ["b"]]}, "text", None, "type_mismatch", "text: list<"),
-    "struct itself": ({"a": STRUCT}, "a", None, "type_mismatch", "a: struct<b: string>"),
-    "path through a list": ({"a": [[{"b": "x"}], []]}, "a.b", None, "type_mismatch", "a: list<"),
+    "list of strings": ({"text": [["a"], ["b"]]}, "text", None, "type_mismatch", "text: list"),
+    "struct itself": ({"a": STRUCT}, "a", None, "type_mismatch", "a: struct"),
+    "path through a list": ({"a": [[{"b": "x"}], []]}, "a.b", None, "type_mismatch", "a: list"),
     "path through a string": ({"a": ["x", "y"]}, "a.b", None, "type_mismatch", "a: string"),
     "path to an absent field": ({"a": STRUCT}, "a.c", None, "text_column_missing", "a.c"),
     "source is a number": ({"text": ["a", "b"], "s": [1, 2]}, "text", "s", "source_type_mismatch", "s: int64"),
