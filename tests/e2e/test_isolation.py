@@ -170,3 +170,20 @@ def test_a_unit_is_not_blamed_for_what_others_left_in_the_child():
 def test_an_outcome_of_any_size_comes_back():
     """Answers larger than a pipe's buffer are whole."""
     assert len(run_alone(behave, HostileUnit("long", "u"), memory_limit=0, seconds=60).place) == 5_000_000
+
+
+@pytest.mark.usefixtures("no_child")
+def test_a_child_imports_nothing_from_the_folder_that_a_build_runs_in(monkeypatch, tmp_path):
+    """A file named like a module of ours or of a library is data there, not code."""
+    for name in ("random", "numpy", "pyarrow", "tokenizers"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(1)\n")
+    monkeypatch.chdir(tmp_path)
+    assert run_alone(behave, HostileUnit("well", "u"), memory_limit=0, seconds=120).reason is None
+
+
+@pytest.mark.usefixtures("no_child")
+def test_a_child_that_does_not_start_is_no_units_fault(monkeypatch):
+    """Python itself failing to start is the machine's fault: an error that the build repeats, not a named shard."""
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    with pytest.raises(OSError, match="does not start"):
+        run_alone(behave, HostileUnit("well", "u"), memory_limit=0, seconds=120)
