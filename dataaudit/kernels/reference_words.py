@@ -9,7 +9,8 @@ _WORD = 64
 _MASK = (1 << _WORD) - 1
 _SCRIPTS_WITHOUT_SPACES = (
     "CJK ", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "HENTAIGANA", "IDEOGRAPHIC", "BOPOMOFO", "THAI ", "LAO ",
-    "KHMER ", "MYANMAR ", "TIBETAN ", "YI ", "TAI ", "NEW TAI ", "JAVANESE ", "BALINESE ", "TANGUT ", "NUSHU ", "KHITAN ",
+    "KHMER ", "MYANMAR ", "TIBETAN ", "YI ", "TAI ", "NEW TAI ", "JAVANESE ", "BALINESE ", "TANGUT ", "NUSHU ",
+    "KHITAN ",
 )  # fmt: skip
 _NOT_THERE = {
     *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810), 0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5,
@@ -125,7 +126,10 @@ def _is_digit(char: str) -> bool:
 
 
 def _is_alone(char: str) -> bool:
-    return category(char)[0] in "LN" and name(char, "").startswith(_SCRIPTS_WITHOUT_SPACES)
+    if category(char)[0] not in "LN":
+        return False
+    nameless = 0x17000 <= ord(char) < 0x18D00  # Tangut and Khitan have no names in every Python
+    return nameless or name(char, "").startswith(_SCRIPTS_WITHOUT_SPACES)
 
 
 def _folds_to_digits(char: str) -> bool:

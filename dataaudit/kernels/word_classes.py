@@ -42,7 +42,8 @@ _IGNORED = ((0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180
 """Default-ignorable code points that are not of category Cf."""
 _WITHOUT_SPACES = (
     "CJK ", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "HENTAIGANA", "IDEOGRAPHIC", "BOPOMOFO", "THAI ", "LAO ",
-    "KHMER ", "MYANMAR ", "TIBETAN ", "YI ", "TAI ", "NEW TAI ", "JAVANESE ", "BALINESE ", "TANGUT ", "NUSHU ", "KHITAN ",
+    "KHMER ", "MYANMAR ", "TIBETAN ", "YI ", "TAI ", "NEW TAI ", "JAVANESE ", "BALINESE ", "TANGUT ", "NUSHU ",
+    "KHITAN ",
 )  # fmt: skip
 """Scripts that are written without spaces between words, by the beginning of their characters' names."""
 _IDEOGRAPHS = (

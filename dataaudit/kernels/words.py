@@ -126,7 +126,7 @@ def _split(
                 while folded != 0:
                     chunk |= np.uint64(folded) << shift
                     shift += eight
-                    wordy = wordy or folded > 57
+                    wordy = bool(wordy or folded > 57)
                     if shift == full:
                         value = _absorb(value, chunk)
                         chunk, shift = zero, zero
