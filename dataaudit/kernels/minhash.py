@@ -17,6 +17,7 @@ from functools import cache
 import numpy as np
 
 from dataaudit.kernels.jit import READ_OFFSETS, compiled, helper
+from dataaudit.kernels.ngrams import BASE, mix64
 
 SEED = 1
 """Of the permutations, datasketch's default."""
@@ -29,7 +30,6 @@ _BLOCK = 1024
 _AT_ONCE = 8
 _U32, _U64 = np.uint32, np.uint64
 _NOTHING = np.uint32(0xFFFFFFFF)
-_STEP = np.uint64(0x9E3779B97F4A7C15)
 _LANES = (np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F))
 
 
@@ -90,16 +90,6 @@ def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
 
 
 @helper
-def mix64(value: int) -> int:
-    """Return a 64-bit value with every bit depending on every other (Stafford's variant 13; Steele et al. 2014)."""
-    value ^= value >> _U64(30)
-    value *= _U64(0xBF58476D1CE4E5B9)
-    value ^= value >> _U64(27)
-    value *= _U64(0x94D049BB133111EB)
-    return value ^ (value >> _U64(31))
-
-
-@helper
 def _mix32(value: int) -> int:
     """Return MurmurHash3's 32-bit finaliser, which affine32 applies to its input."""
     value = _U32(value ^ (value >> _U32(16)))
@@ -110,15 +100,19 @@ def _mix32(value: int) -> int:
 
 
 @helper
-def _hash_block(hashes: np.ndarray, base: int, ngram: int, size: int, wide: np.ndarray, at: int) -> None:
-    """Write the hashes of ``size`` shingles, the first of which begins at word ``base``, to ``wide[at:]``."""
-    for index in range(size):
-        wide[at + index] = hashes[base + index]
+def _hash_block(words: np.ndarray, ngram: int, wide: np.ndarray) -> None:
+    """Write the hashes of the shingles that begin at each of the first ``len(wide)`` words.
+
+    Views from index 0 on: an index that might be negative, and so count from the end, makes no vector code.
+    """
+    for index in range(len(wide)):
+        wide[index] = words[index]
     for word in range(1, ngram):
-        for index in range(size):
-            wide[at + index] = wide[at + index] * _STEP + hashes[base + word + index]
-    for index in range(size):
-        wide[at + index] = mix64(wide[at + index])
+        later = words[word:]
+        for index in range(len(wide)):
+            wide[index] = wide[index] * BASE + later[index]
+    for index in range(len(wide)):
+        wide[index] = mix64(wide[index])
 
 
 @compiled(
@@ -139,7 +133,7 @@ def _sketch(
         length = min(ngram, stop - start)
         for base in range(start, stop - length + 1 if length else start, _BLOCK):
             size = min(_BLOCK, stop - length + 1 - base)
-            _hash_block(hashes, base, length, size, wide, 0)
+            _hash_block(hashes[base:stop], length, wide[:size])
             for index in range(size):
                 narrow[index] = _mix32(_U32(wide[index] ^ (wide[index] >> _U64(32))))
             padded = (size + _AT_ONCE - 1) // _AT_ONCE * _AT_ONCE
@@ -180,16 +174,17 @@ def _write_class(hashes: np.ndarray, start: int, stop: int, into: np.ndarray) ->
 def _shingles(hashes: np.ndarray, offsets: np.ndarray, ngram: int, bounds: np.ndarray, shingles: np.ndarray) -> None:
     for document in range(len(offsets) - 1):
         length = min(ngram, offsets[document + 1] - offsets[document])
-        size = bounds[document + 1] - bounds[document]
-        for done in range(0, size, _BLOCK):
-            _hash_block(hashes, offsets[document] + done, length, min(_BLOCK, size - done), shingles, bounds[document] + done)
+        first, last = bounds[document], bounds[document + 1]
+        for base in range(first, last, _BLOCK):
+            words = hashes[offsets[document] + base - first : offsets[document + 1]]
+            _hash_block(words, length, shingles[base : min(base + _BLOCK, last)])
 
 
 @compiled("void(uint32[:, ::1], int64, uint64[:, ::1])")
 def _bands(signatures: np.ndarray, rows: int, keys: np.ndarray) -> None:
     for document in range(len(keys)):
         for band in range(keys.shape[1]):
-            value = _U64(band + 1) * _STEP
+            value = _U64(band + 1) * BASE
             for row in range(band * rows, (band + 1) * rows):
-                value = mix64(value ^ _U64(signatures[document, row])) * _STEP
+                value = mix64(value ^ _U64(signatures[document, row])) * BASE
             keys[document, band] = mix64(value)

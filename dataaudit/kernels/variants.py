@@ -11,13 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from dataaudit.kernels.jit import READ_OFFSETS, compiled, helper
-from dataaudit.kernels.minhash import READ_HASHES, mix64
+from dataaudit.kernels.minhash import READ_HASHES
+from dataaudit.kernels.ngrams import BASE, mix64
 
 LEAST, MOST = 0.6, 0.95
 NUM_EDITS = 5
 
 _U64 = np.uint64
-_STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def make_variants(
@@ -49,11 +49,11 @@ def _make(
 ) -> None:
     for document in range(len(seeds)):
         start, stop = offsets[document], offsets[document + 1]
-        state = mix64(seeds[document] + _STEP)
+        state = mix64(seeds[document] + BASE)
         jaccard = LEAST + (MOST - LEAST) * _uniform(state)
-        state += _STEP
+        state += BASE
         edit = np.int64(_uniform(state) * NUM_EDITS)
-        state += _STEP
+        state += BASE
         shingles = np.float64(stop - start - ngram + 1)
         lost = shingles * (1 - jaccard) / (1 + jaccard)  # where as many are lost as are new
         if edit == 0 and lost < ngram:
@@ -72,7 +72,7 @@ def _make(
         else:
             block = max(1, np.int64(shingles * (1 / jaccard - 1)))
             before = np.int64(block * _uniform(state))
-            done = _fresh(before, state + _STEP, made, done)
+            done = _fresh(before, state + BASE, made, done)
             done = _replace(hashes, start, stop, 0, 0, state, made, done)
             done = _fresh(block - before, ~state, made, done)
         bounds[document + 1] = done
@@ -83,7 +83,7 @@ def _fresh(count: int, state: int, made: np.ndarray, done: int) -> int:
     """Append words that occur nowhere else."""
     for _ in range(count):
         made[done] = mix64(state)
-        state += _STEP
+        state += BASE
         done += 1
     return done
 
@@ -97,7 +97,7 @@ def _replace(
     for index in range(start, first):
         made[done] = hashes[index]
         done += 1
-    done = _fresh(put_in, state + _STEP, made, done)
+    done = _fresh(put_in, state + BASE, made, done)
     for index in range(first + left_out, stop):
         made[done] = hashes[index]
         done += 1
@@ -110,7 +110,7 @@ def _scatter(
 ) -> int:
     """Append the words, a share of them each replaced, left out, or with a new one before it."""
     for index in range(start, stop):
-        state += _STEP
+        state += BASE
         chance = _uniform(state)
         if chance >= share:
             made[done] = hashes[index]
