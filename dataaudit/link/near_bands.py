@@ -13,17 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.kernels.pairing import form_pairs, form_probe_pairs
-from dataaudit.link.places import Placed, key_array, keys_of, read_placed, spread
+from dataaudit.link.joined import Joined
+from dataaudit.link.places import Placed, key_array, keys_of, named, read_placed, spread
+from dataaudit.stages.near_tables import BANDS, PROBES
 
-BANDS = pa.schema([("key", pa.binary(8)), ("row", pa.int64()), ("same", pa.uint32())])
-"""What the scan emits for each document and band: the band's key, and the first four bytes of its class."""
-PROBES = pa.schema(
-    [
-        ("key", pa.binary(8)), ("row", pa.int64()), ("same", pa.uint32()), ("band", pa.int16()),
-        ("intersection", pa.int64()), ("union", pa.int64()),
-    ]
-)  # fmt: skip
-"""What the scan emits for each band of a probe; row and class are those of the document that it was made of."""
 PAIRS = pa.schema(
     [("key", pa.binary(8)), ("left", pa.int64()), ("right", pa.int64()), ("bands", pa.int16()), ("asks", pa.bool_())]
 )
@@ -39,26 +32,8 @@ each probe, whatever it meets."""
 NOBODY = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairingRules:
-    """How large buckets are bounded."""
-
-    small: int = 32
-    """Documents of a bucket up to which every two are paired."""
-    leaders: int = 8
-    """First documents of each split that all others of a larger bucket are paired with."""
-
-
-@dataclass(frozen=True, slots=True)
-class BandLink:
-    """The pairs of one partition."""
-
-    pairs: pa.Table
-    """Of schema :data:`PAIRS`."""
-    probed: pa.Table
-    """Of schema :data:`PROBED`."""
-    missed: int
-    """Pairs that share a bucket and were not formed in it."""
+MISSED = pa.schema([("missed", pa.int64())])
+"""Pairs that share a bucket and were not formed in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,35 +58,68 @@ class _Rows:
         return np.asarray(firsts[np.lexsort((self.places[firsts], self.keys[firsts]))])
 
 
-def link_bands(
-    files: pa.Table, probe_files: pa.Table, start: int, stop: int, *, held_out: np.ndarray, rules: PairingRules
-) -> BandLink:
-    """Pair the documents of all buckets whose key's first byte is in [start, stop).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandJoin:
+    """Pairs the documents of all buckets of a partition; how large ones are bounded."""
 
-    Args:
-        files: Of schema :data:`dataaudit.link.exact.LINK_FILES`: the bands of every part of every shard.
-        probe_files: Ditto, the probes.
-        start: First value of the first byte.
-        stop: Value after the last.
-        held_out: bool[s] whether each split is held out.
-        rules: What bounds the work.
+    small: int
+    """Documents of a bucket up to which every two are paired."""
+    leaders: int
+    """First documents of each split that all others of a larger bucket are paired with."""
+    held_out: tuple[bool, ...]
+    """Whether each split is held out."""
 
-    Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
-    """
-    rows = _rows(read_placed(files, BANDS, start, stop))
-    placed_probes = read_placed(probe_files, PROBES, start, stop)
-    probes = _rows(placed_probes)
-    rows = rows.take(_shared(rows.keys, probes.keys))
-    rows = rows.take(rows.first_of_same())
-    heads = np.flatnonzero(np.append(True, rows.keys[1:] != rows.keys[:-1])[: len(rows.keys)])
-    bounds = np.append(heads, len(rows.keys)).astype(np.int64)
-    pairs = form_pairs(bounds, rows.splits, held_out, small=rules.small, leaders=rules.leaders)
-    return BandLink(
-        _pairs(rows.places[pairs.lefts], rows.places[pairs.rights], pairs.asks),
-        _probed(rows, bounds, probes, placed_probes.table, len(held_out), rules),
-        pairs.missed,
-    )
+    def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
+        """Return ``missed``, of schema :data:`MISSED`, and the keyed rows ``pairs`` and ``probed``.
+
+        Args:
+            files: Of schema :data:`dataaudit.link.joined.LINK_FILES`; bands and probes of every part of every shard.
+            start: First value of the key's first byte.
+            stop: Value after the last.
+
+        Raises:
+            DamagedRowsError: Files are absent or damaged; it names all of them.
+        """
+        rows = _rows(read_placed(named(files, "bands"), BANDS, start, stop))
+        placed_probes = read_placed(named(files, "probes"), PROBES, start, stop)
+        probes = _rows(placed_probes)
+        rows = rows.take(_shared(rows.keys, probes.keys))
+        rows = rows.take(rows.first_of_same())
+        heads = np.flatnonzero(np.append(True, rows.keys[1:] != rows.keys[:-1])[: len(rows.keys)])
+        bounds = np.append(heads, len(rows.keys)).astype(np.int64)
+        pairs = form_pairs(bounds, rows.splits, np.array(self.held_out), small=self.small, leaders=self.leaders)
+        return Joined(
+            tables={"missed": pa.table([[pairs.missed]], schema=MISSED)},
+            keyed={
+                "pairs": _pairs(rows.places[pairs.lefts], rows.places[pairs.rights], pairs.asks),
+                "probed": self._probed(rows, bounds, probes, placed_probes.table),
+            },
+        )
+
+    def _probed(self, rows: _Rows, bounds: np.ndarray, probes: _Rows, table: pa.Table) -> pa.Table:
+        """Pair probes with documents; see :data:`PROBED`."""
+        chosen = probes.first_of_same()  # equal documents have equal probes: each counts once
+        probes, table = probes.take(chosen), table.take(pa.array(chosen))
+        heads = rows.keys[bounds[:-1]]
+        buckets = np.searchsorted(heads, probes.keys)
+        met = np.flatnonzero(np.append(heads, 0)[buckets] == probes.keys) if len(heads) else np.zeros(0, dtype=np.int64)
+        documents, by = form_probe_pairs(
+            bounds, rows.splits, len(self.held_out), buckets[met].astype(np.int64), small=self.small, leaders=self.leaders
+        )
+        asked = met[by]
+        present = np.flatnonzero(table["band"].to_numpy() == 0)
+        whose = np.concatenate([asked, present])
+        originals = np.concatenate([rows.same[documents] == probes.same[asked], np.zeros(len(present), dtype=bool)])
+        rights = probes.places[whose]
+        columns = {
+            "key": key_array(spread(rights)),
+            "left": np.concatenate([rows.places[documents], np.full(len(present), NOBODY)]),
+            "right": rights,
+            "original": originals,
+            "intersection": table["intersection"].to_numpy()[whose],
+            "union": table["union"].to_numpy()[whose],
+        }
+        return pa.table(columns, schema=PROBED)
 
 
 def _rows(placed: Placed) -> _Rows:
@@ -139,30 +147,3 @@ def _pairs(lefts: np.ndarray, rights: np.ndarray, asks: np.ndarray) -> pa.Table:
     rights = rights[heads]
     columns = [key_array(spread(rights)), lefts[heads], rights, bands.astype(np.int16), asked]
     return pa.table(columns, schema=PAIRS)
-
-
-def _probed(
-    rows: _Rows, bounds: np.ndarray, probes: _Rows, table: pa.Table, num_splits: int, rules: PairingRules
-) -> pa.Table:
-    chosen = probes.first_of_same()  # equal documents have equal probes: each counts once
-    probes, table = probes.take(chosen), table.take(pa.array(chosen))
-    heads = rows.keys[bounds[:-1]]
-    buckets = np.searchsorted(heads, probes.keys)
-    met = np.flatnonzero(np.append(heads, 0)[buckets] == probes.keys) if len(heads) else np.zeros(0, dtype=np.int64)
-    documents, by = form_probe_pairs(
-        bounds, rows.splits, num_splits, buckets[met].astype(np.int64), small=rules.small, leaders=rules.leaders
-    )
-    asked = met[by]
-    present = np.flatnonzero(table["band"].to_numpy() == 0)
-    whose = np.concatenate([asked, present])
-    originals = np.concatenate([rows.same[documents] == probes.same[asked], np.zeros(len(present), dtype=bool)])
-    rights = probes.places[whose]
-    columns = {
-        "key": key_array(spread(rights)),
-        "left": np.concatenate([rows.places[documents], np.full(len(present), NOBODY)]),
-        "right": rights,
-        "original": originals,
-        "intersection": table["intersection"].to_numpy()[whose],
-        "union": table["union"].to_numpy()[whose],
-    }
-    return pa.table(columns, schema=PROBED)

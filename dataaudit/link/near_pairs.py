@@ -8,10 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.link.near_bands import NOBODY, PAIRS, PROBED
-from dataaudit.link.places import read_all
+from dataaudit.link.joined import Joined
+from dataaudit.link.places import key_array, named, read_all, spread
 
 CANDIDATES = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("bands", pa.int16())])
 """Pairs to verify: places of the earlier and the later document, and how many buckets they share."""
+KEYED_CANDIDATES = pa.schema([("key", pa.binary(8)), *CANDIDATES])
+"""The same, by the later document."""
 RECALL = pa.schema([("similarity", pa.int16()), ("tested", pa.int64()), ("found", pa.int64())])
 """Probes by Jaccard similarity, in steps of :data:`STEPS`; :data:`AT_THRESHOLD` stands for all at or above the
 threshold."""
@@ -20,36 +23,41 @@ STEPS = 20
 AT_THRESHOLD = -1
 
 
-@dataclass(frozen=True, slots=True)
-class PairLink:
-    """The candidates of one partition."""
-
-    candidates: pa.Table
-    """Of schema :data:`CANDIDATES`, by later, then earlier document."""
-    recall: pa.Table
-    """Of schema :data:`RECALL`."""
-    dropped: int
-    """Pairs left out because their later document had more than the most it may have."""
+DROPPED = pa.schema([("dropped", pa.int64())])
+"""Pairs left out because their later document had more than the most it may have."""
 
 
-def link_pairs(
-    pair_files: list[bytes], probed_files: list[bytes], start: int, stop: int, *, most: int, threshold: float
-) -> PairLink:
-    """Put together the pairs of all documents in [start, stop), and what became of probes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairJoin:
+    """Puts together the pairs of all documents of a partition, and what became of probes."""
 
-    Args:
-        pair_files: Keyed files of :data:`dataaudit.link.near_bands.PAIRS`.
-        probed_files: Keyed files of :data:`dataaudit.link.near_bands.PROBED`.
-        start: First value of the key's first byte.
-        stop: Value after the last.
-        most: Earlier documents that one is compared with: those with most buckets in common, of these the first.
-        threshold: Jaccard similarity of a near-duplicate.
+    most: int
+    """Earlier documents that one is compared with: those with most buckets in common, of these the first."""
+    threshold: float
+    """Jaccard similarity of a near-duplicate."""
 
-    Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
-    """
-    candidates, dropped = _candidates(read_all(pair_files, PAIRS, start, stop), most)
-    return PairLink(candidates, _recall(read_all(probed_files, PROBED, start, stop), most, threshold), dropped)
+    def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
+        """Return ``candidates``, ``recall`` and ``dropped``; the keyed rows ``candidates`` are those of the table.
+
+        Args:
+            files: With the rows ``pairs`` and ``probed`` of :class:`dataaudit.link.near_bands.BandJoin`.
+            start: First value of the key's first byte.
+            stop: Value after the last.
+
+        Raises:
+            DamagedRowsError: Files are absent or damaged; it names all of them.
+        """
+        pairs = read_all(named(files, "pairs")["path"].to_pylist(), PAIRS, start, stop)
+        probed = read_all(named(files, "probed")["path"].to_pylist(), PROBED, start, stop)
+        candidates, dropped = _candidates(pairs, self.most)
+        keys = key_array(spread(candidates["right"].to_numpy()))
+        return Joined(
+            tables={
+                "candidates": candidates, "recall": _recall(probed, self.most, self.threshold),
+                "dropped": pa.table([[dropped]], schema=DROPPED),
+            },
+            keyed={"candidates": pa.table([keys, *candidates.columns], schema=KEYED_CANDIDATES)},
+        )  # fmt: skip
 
 
 def _candidates(pairs: pa.Table, most: int) -> tuple[pa.Table, int]:

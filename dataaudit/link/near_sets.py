@@ -1,8 +1,11 @@
-"""Verification: the shingle sets of candidates, made in the second reading, intersected pair by pair."""
+"""Verification: the shingle sets of candidates, made in the second reading, intersected pair by pair.
+
+The set of a document goes to each partition in which a pair of it is verified: those of the pair's later documents.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,17 +17,45 @@ from dataaudit.kernels.jaccard import distinct_sets, intersections
 from dataaudit.kernels.minhash import shingle_hashes
 from dataaudit.kernels.reference_minhash import text_shingles
 from dataaudit.kernels.reference_words import words_of
-from dataaudit.link.near_pairs import CANDIDATES
-from dataaudit.link.places import places_of
+from dataaudit.link.joined import Joined
+from dataaudit.link.near_pairs import CANDIDATES, KEYED_CANDIDATES
+from dataaudit.link.places import named, places_of, read_all, read_placed, rows_of, shards_of, spread
+from dataaudit.link.visitor import Encode
 
-SETS = pa.schema([("row", pa.int64()), ("source", pa.string()), ("shingles", pa.large_list(pa.uint64()))])
-"""Ascending distinct hashes of a document's shingles."""
+WANTED = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("partition", pa.int16()), ("check", pa.bool_())])
+"""Documents, each once for every first byte of the keys of its pairs; ``check`` asks for its text's shingles too, and
+partition -1 for nothing else."""
+SETS = pa.schema([("key", pa.binary(8)), ("row", pa.int64()), ("shingles", pa.large_list(pa.uint64()))])
+"""Ascending distinct hashes of a document's shingles; the key's first byte is the partition."""
+SEEN = pa.schema([("row", pa.int64()), ("source", pa.string()), ("shingles", pa.int64())])
+"""Source and number of distinct shingles of each document."""
 CHECKS = pa.schema([("row", pa.int64()), ("digests", pa.large_list(pa.binary(16)))])
 """Ascending digests of a document's shingles as text, made without any kernel."""
 VERIFIED = pa.schema([*CANDIDATES, ("intersection", pa.int64()), ("union", pa.int64())])
 """Candidates with the exact sizes of the intersection and union of their shingle sets."""
-MOST_SHINGLES = 1 << 24
-"""Shingles of the pairs that are intersected at once: 128 MB."""
+CHECK_BYTES = 1 << 20
+"""Longer documents are not checked, as plain Python would take seconds for each."""
+_MOST_SHINGLES = 1 << 24
+"""Shingles of pairs that are gathered at once: 128 MB."""
+
+
+def wanted_documents(candidates: pa.Table, check: np.ndarray) -> pa.Table:
+    """Return what to visit, of schema :data:`WANTED`.
+
+    Args:
+        candidates: Of schema :data:`dataaudit.link.near_pairs.CANDIDATES`.
+        check: int64[c] places of documents to be checked.
+    """
+    lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
+    first_byte = (spread(rights) >> np.uint64(56)).astype(np.int16)
+    places = np.concatenate([lefts, rights, check])
+    partitions = np.concatenate([first_byte, first_byte, np.full(len(check), -1, dtype=np.int16)])
+    order = np.lexsort((partitions, places))
+    places, partitions = places[order], partitions[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (places[1:] != places[:-1]) | (partitions[1:] != partitions[:-1])
+    places, partitions = places[new], partitions[new]
+    return pa.table([shards_of(places), rows_of(places), partitions, np.isin(places, check)], schema=WANTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,144 +65,115 @@ class NearSets:
     name: ClassVar[str] = "near_sets"
     version: ClassVar[str] = "1"
     needs_words: ClassVar[bool] = True
-    needs_tokens: ClassVar[bool] = False
+    emits: ClassVar[Mapping[str, pa.Schema]] = {"sets": SETS}
     ngram: int
     """Words of a shingle."""
 
-    def visit(self, batch: DocBatch, wanted: pa.Table) -> dict[str, pa.Table]:
-        """Return ``sets`` of the wanted documents, and ``checks`` of those whose ``check`` is true."""
+    def visit(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
+        """Return ``sets`` of the wanted documents, ``seen``, and ``checks`` of those whose ``check`` is true."""
+        del encode
         assert batch.words is not None, "a visitor that needs words has said so"
-        rows, firsts = np.unique(wanted["row"].to_numpy(), return_index=True)
-        check = wanted["check"].to_numpy()[firsts]
-        order = np.searchsorted(batch.rows, rows)
         shingles, bounds = shingle_hashes(batch.words.hashes, batch.words.offsets, ngram=self.ngram)
         values, ends = distinct_sets(shingles, bounds)
-        lists = pa.LargeListArray.from_arrays(pa.array(ends), pa.array(values)).take(pa.array(order))
-        sources = batch.sources().cast(pa.string()).take(pa.array(order))
-        sets = pa.table([pa.array(rows), sources, lists], schema=SETS)
-        digests = [
-            text_shingles([word.text for word in words_of(text)], self.ngram)
-            for text in batch.texts.take(pa.array(order[check])).to_pylist()
-        ]
-        checks = pa.table([pa.array(rows[check]), pa.array(digests, CHECKS.field(1).type)], schema=CHECKS)
-        return {"sets": sets, "checks": checks}
+        sources = batch.sources().cast(pa.string())
+        return {
+            "sets": _sets(batch.rows, values, ends, wanted),
+            "seen": pa.table([batch.rows, sources, np.diff(ends)], schema=SEEN),
+            "checks": self._checks(batch, wanted),
+        }
+
+    def _checks(self, batch: DocBatch, wanted: pa.Table) -> pa.Table:
+        rows = np.unique(wanted["row"].to_numpy()[wanted["check"].to_numpy()])
+        chosen = np.searchsorted(batch.rows, rows)
+        chosen = chosen[batch.num_bytes()[chosen] <= CHECK_BYTES]
+        texts = batch.texts.take(pa.array(chosen)).to_pylist()
+        digests = [text_shingles([word.text for word in words_of(text)], self.ngram) for text in texts]
+        return pa.table([batch.rows[chosen], pa.array(digests, CHECKS.field(1).type)], schema=CHECKS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One part's table as a shard sees it."""
-
-    table: pa.Table
-    places: np.ndarray
-    """int64[n] of its rows, ascending."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """Where some documents' sets lie."""
-
-    places: np.ndarray
-    """int64[n], ascending."""
-    parts: list[_Part]
-    part: np.ndarray
-    """int64[n] index into ``parts``."""
-    index: np.ndarray
-    """int64[n] row of its table."""
-    sizes: np.ndarray
-    """int64[n] shingles."""
-
-    def gather(self, chosen: np.ndarray, column: str) -> pa.LargeListArray:
-        """Return lists of some of them, in their order."""
-        arrays = [pa.array([], self.parts[0].table.schema.field(column).type)] if self.parts else []
-        order = []
-        for part in np.unique(self.part[chosen]).tolist():
-            here = np.flatnonzero(self.part[chosen] == part)
-            taken = self.parts[part].table[column].take(pa.array(self.index[chosen[here]]))
-            arrays.append(taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken)
-            order.append(here)
-        back = np.argsort(np.concatenate(order)) if order else np.zeros(0, dtype=np.int64)
-        return pa.concat_arrays(arrays).take(pa.array(back))
+def _sets(batch_rows: np.ndarray, values: np.ndarray, ends: np.ndarray, wanted: pa.Table) -> pa.Table:
+    """Return the sets, once for every partition that wants them."""
+    partitions = wanted["partition"].to_numpy()
+    rows, partitions = wanted["row"].to_numpy()[partitions >= 0], partitions[partitions >= 0]
+    keys = np.ascontiguousarray(rows.astype(">i8")).view(np.uint8).reshape(-1, 8).copy()
+    keys[:, 0] = partitions
+    lists = pa.LargeListArray.from_arrays(pa.array(ends), pa.array(values))
+    taken = lists.take(pa.array(np.searchsorted(batch_rows, rows)))
+    return pa.table(
+        [pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(keys), [None, pa.py_buffer(keys)]), rows, taken],
+        schema=SETS,
+    )
 
 
-def verify_pairs(
-    candidates: pa.Table, files: pa.Table, read: Callable[[bytes], pa.Table], *, most_shingles: int = MOST_SHINGLES
-) -> pa.Table:
-    """Return the candidates with the sizes of intersection and union, of schema :data:`VERIFIED`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyJoin:
+    """Intersects the sets of all candidates of a partition."""
 
-    Args:
-        candidates: Of schema :data:`dataaudit.link.near_pairs.CANDIDATES`.
-        files: Of schema :data:`dataaudit.link.exact.LINK_FILES`: where the sets of each part are.
-        read: Returns the sets of one path, of schema :data:`SETS`; best memory-mapped.
-        most_shingles: Shingles that are held at once, unless one pair has more.
+    def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
+        """Return ``verified``, of schema :data:`VERIFIED`.
 
-    Raises:
-        LookupError: Sets are missing.
-    """
-    lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
-    found = _find(np.unique(np.concatenate([lefts, rights])), files, read, "shingles")
-    left, right = np.searchsorted(found.places, lefts), np.searchsorted(found.places, rights)
-    shared = np.empty(len(lefts), dtype=np.int64)
-    for start, stop in _slices(found.sizes[left] + found.sizes[right], most_shingles):
-        chosen, dense = np.unique(np.concatenate([left[start:stop], right[start:stop]]), return_inverse=True)
-        lists = found.gather(chosen, "shingles")
-        bounds = np.asarray(lists.offsets)
-        values = np.asarray(lists.values) if len(lists.values) else np.zeros(0, dtype=np.uint64)
-        half = stop - start
-        shared[start:stop] = intersections(values, bounds, dense[:half].copy(), dense[half:].copy())
-    union = found.sizes[left] + found.sizes[right] - shared
-    return pa.table([*candidates.select(CANDIDATES.names).columns, shared, union], schema=VERIFIED)
+        Args:
+            files: With the keyed rows ``candidates`` and the visitor's ``sets``.
+            start: First value of the key's first byte.
+            stop: Value after the last.
 
-
-def check_pairs(
-    lefts: np.ndarray, rights: np.ndarray, files: pa.Table, read: Callable[[bytes], pa.Table]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return int64[p] intersections and int64[p] unions of pairs of checked documents, of their shingles as text.
-
-    Args:
-        lefts: int64[p] places.
-        rights: int64[p] places.
-        files: As for :func:`verify_pairs`.
-        read: Returns the checks of one path, of schema :data:`CHECKS`.
-
-    Raises:
-        LookupError: Checks are missing.
-    """
-    found = _find(np.unique(np.concatenate([lefts, rights])), files, read, "digests")
-    shared, union = np.empty(len(lefts), dtype=np.int64), np.empty(len(lefts), dtype=np.int64)
-    for pair, (left, right) in enumerate(zip(lefts.tolist(), rights.tolist(), strict=True)):
-        chosen = np.searchsorted(found.places, [left, right])
-        first, second = (set(digests) for digests in found.gather(chosen, "digests").to_pylist())
-        shared[pair], union[pair] = len(first & second), len(first | second)
-    return shared, union
+        Raises:
+            DamagedRowsError: Files are absent or damaged; it names all of them.
+        """
+        candidates = read_all(named(files, "candidates")["path"].to_pylist(), KEYED_CANDIDATES, start, stop)
+        placed = read_placed(named(files, "sets"), SETS, start, stop)
+        places, rows = np.unique(placed.places, return_index=True)
+        lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
+        left, right = np.searchsorted(places, lefts), np.searchsorted(places, rights)
+        assert (places[left] == lefts).all(), "every earlier document was visited for this partition"
+        assert (places[right] == rights).all(), "every later document was visited for this partition"
+        sizes = pa.compute.list_value_length(placed.table["shingles"]).to_numpy()[rows]
+        shared = np.empty(len(lefts), dtype=np.int64)
+        for first, last in _slices(sizes[left] + sizes[right]):
+            chosen, dense = np.unique(np.concatenate([left[first:last], right[first:last]]), return_inverse=True)
+            lists = placed.table["shingles"].take(pa.array(rows[chosen])).combine_chunks()
+            bounds = np.asarray(lists.offsets)
+            half = last - first
+            values = np.asarray(lists.values)
+            shared[first:last] = intersections(values, bounds, dense[:half].copy(), dense[half:].copy())
+        unions = sizes[left] + sizes[right] - shared
+        columns = [*candidates.select(CANDIDATES.names).columns, shared, unions]
+        return Joined(tables={"verified": pa.table(columns, schema=VERIFIED)})
 
 
-def _find(places: np.ndarray, files: pa.Table, read: Callable[[bytes], pa.Table], column: str) -> _Found:
-    """Find where each document's list lies."""
-    part, index = np.full(len(places), -1), np.zeros(len(places), dtype=np.int64)
-    sizes, parts = np.zeros(len(places), dtype=np.int64), list[_Part]()
-    for row in files.to_pylist():
-        table = read(row["path"])
-        rows = table["row"].to_numpy()
-        there = places_of(np.full(len(rows), row["shard"]), row["first_row"] + rows)
-        at = np.searchsorted(there, places)
-        here = np.flatnonzero(np.append(there, -1)[np.minimum(at, len(there))] == places)
-        if len(here) == 0:
-            continue
-        lengths = pa.chunked_array([pa.compute.list_value_length(chunk) for chunk in table[column].chunks])
-        part[here], index[here] = len(parts), at[here]
-        sizes[here] = lengths.to_numpy()[at[here]]
-        parts.append(_Part(table, there))
-    if (part < 0).any():
-        raise LookupError(f"{int((part < 0).sum())} of {len(places)} documents have no set")
-    return _Found(places, parts, part, index, sizes)
-
-
-def _slices(weights: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges whose weights add up to at most ``most``, or that are one alone."""
+def _slices(weights: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield ranges whose weights add up to a bounded sum, or that are one alone."""
     ends = np.cumsum(weights)
     start = 0
     while start < len(weights):
         before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
+        stop = max(start + 1, int(np.searchsorted(ends, before + _MOST_SHINGLES, side="right")))
         yield start, stop
         start = stop
+
+
+def check_pairs(
+    lefts: np.ndarray, rights: np.ndarray, shards: np.ndarray, checks: pa.Table
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compare the shingles of pairs as text.
+
+    Args:
+        lefts: int64[p] places.
+        rights: int64[p] places.
+        shards: int32[c] shard of each check.
+        checks: row (of the shard), digests.
+
+    Returns:
+        bool[p] whether both were checked, int64[p] intersections, int64[p] unions.
+    """
+    places = places_of(shards, checks["row"].to_numpy())
+    digests = dict(zip(places.tolist(), map(frozenset, checks["digests"].to_pylist()), strict=True))
+    known = np.array(
+        [left in digests and right in digests for left, right in zip(lefts.tolist(), rights.tolist(), strict=True)],
+        dtype=bool,
+    )
+    shared, union = np.zeros(len(lefts), dtype=np.int64), np.zeros(len(lefts), dtype=np.int64)
+    for pair in np.flatnonzero(known).tolist():
+        first, second = digests[int(lefts[pair])], digests[int(rights[pair])]
+        shared[pair], union[pair] = len(first & second), len(first | second)
+    return known, shared, union

@@ -48,7 +48,7 @@ def read_placed(files: pa.Table, schema: pa.Schema, start: int, stop: int) -> Pl
     """Read the keyed rows whose key's first byte is in [start, stop).
 
     Args:
-        files: Of schema :data:`dataaudit.link.exact.LINK_FILES`.
+        files: Of schema :data:`dataaudit.link.joined.LINK_FILES`.
         schema: Of the rows; the second column is the row within its part.
         start: First value of the first byte.
         stop: Value after the last.
@@ -66,6 +66,12 @@ def read_placed(files: pa.Table, schema: pa.Schema, start: int, stop: int) -> Pl
     )
     rows = first_rows + merged[schema.names[1]].to_numpy()
     return Placed(merged, places_of(shards, rows), splits.astype(np.int32))
+
+
+def named(files: pa.Table, name: str) -> pa.Table:
+    """Return the files of one name, of a join that was given several kinds of rows."""
+    suffix = b"." + name.encode()
+    return files.filter(pa.array([path.endswith(suffix) for path in files["path"].to_pylist()], pa.bool_()))
 
 
 def read_all(paths: list[bytes], schema: pa.Schema, start: int, stop: int) -> pa.Table:
