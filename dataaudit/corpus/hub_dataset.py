@@ -92,7 +92,7 @@ def find_rows(wanted: DatasetSource, base: str, access: Access, where: str) -> l
         revision = _commit(name, wanted.revision, where)
     try:
         found = load_splits(name, wanted.config, revision, access)
-    except Exception as error:  # noqa: BLE001 - the library raises whatever it likes
+    except Exception as error:  # noqa: BLE001 - a bad card or file ends in TypeError, yaml's, Arrow's, the network's ...
         raise _explained(error, where, name) from None
     if wanted.split not in found:
         raise ConfigError(f"{where}.split: {name} has no split {wanted.split}", f"It has: {', '.join(sorted(found))}.")
@@ -140,7 +140,7 @@ def _commit(name: str, revision: str | None, where: str) -> str:
 
     try:
         found = HfApi().dataset_info(name, revision=revision).sha
-    except Exception as error:  # noqa: BLE001 - the library raises whatever it likes
+    except Exception as error:  # noqa: BLE001 - of httpx or httpx2 (by the client's version), or its own: no common root
         raise _explained(error, where, name) from None
     if not found:
         raise ConfigError(f"{where}: the hub names no commit for {name}")

@@ -19,7 +19,10 @@ from dataaudit.corpus.stores import as_os_error
 from dataaudit.errors import ConfigError
 
 _ROWS_AT_ONCE = 256
-_NETWORK = ("aiohttp", "fsspec", "httpcore", "httpx", "huggingface_hub", "requests", "urllib3")
+_NETWORK = (
+    "aiohttp", "fsspec", "httpcore", "httpcore2", "httpx", "httpx2", "huggingface_hub", "requests", "urllib3",
+)  # fmt: skip
+"""Packages whose errors a network causes; the client of the hub brings httpx or httpx2, by its version."""
 
 
 def _stream(path: RowsPath) -> Any:

@@ -154,6 +154,7 @@ def test_libraries_do_not_log():
     filesystem(RemotePath("memory://x", "memory://x", Access()))
     assert not logging.getLogger("s3fs").isEnabledFor(logging.ERROR)
     assert not logging.getLogger("aiobotocore.httpsession").isEnabledFor(logging.ERROR)
+    assert not logging.getLogger("httpx2").isEnabledFor(logging.ERROR)
 
 
 def test_the_users_own_fsspec_configuration_counts(monkeypatch):
