@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol
 from urllib.parse import parse_qsl
 
 from dataaudit.corpus.address import RemotePath, RemoteStat, scheme_of
+from dataaudit.corpus.files import read_fully
 from dataaudit.corpus.stores import BodyError, ask, filesystem, name_in, patiently, run
 
 _CHECKSUMS = (
@@ -140,12 +141,7 @@ class _StoreObject:
                 if self._handle is None:
                     self._handle = self._store.open(self._name, "rb", cache_type="none")
                 self._handle.seek(start)
-                pieces: list[bytes] = []
-                wanted = stop - start
-                while wanted and (piece := self._handle.read(wanted)):
-                    pieces.append(piece)
-                    wanted -= len(piece)
-                return b"".join(pieces)
+                return read_fully(self._handle, stop - start)
             except BaseException:
                 self._handle = None
                 raise

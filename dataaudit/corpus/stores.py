@@ -195,7 +195,7 @@ async def patiently(try_once: Callable[[], Awaitable[_T]], path: RemotePath, *, 
 
 def as_os_error(error: BaseException, path: str) -> OSError:
     """Return what a library raised as an ``OSError`` with an errno; the message is ours."""
-    kind, status, shown = type(error).__name__, _status(error), str(path)
+    kind, status, shown = type(error).__name__, http_status(error), str(path)
     if isinstance(error, FileNotFoundError) or status in (404, 410):
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown)
     if kind in _NO_CREDENTIALS:
@@ -208,7 +208,7 @@ def as_os_error(error: BaseException, path: str) -> OSError:
     return OSError(errno.EIO, f"reading failed ({detail})", shown)
 
 
-def _status(error: BaseException) -> int:
+def http_status(error: BaseException) -> int:
     """Return the HTTP status that an error of aiohttp, botocore (behind s3fs's own) or httpx carries, else 0."""
     for one in (error, error.__cause__):
         answer = getattr(one, "response", None)

@@ -73,8 +73,10 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
     options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=included)
     with open_binary(path) as file:
         size = _size(file)
-        is_file = _is_file(file)
-        batches = (_file_batches if is_file else _stream_batches)(path, file, size, part, options)
+        if _is_file(file):
+            batches = _file_batches(path, file, size, part, options)
+        else:
+            batches = _stream_batches(file, size, part, options)
         for rows in joined(_rows(batches, part, wanted, batch_bytes), batch_bytes):
             batch = documents(rows, request.fields, stats.records, losses)
             stats.records += len(rows)
@@ -115,10 +117,7 @@ def _check_block(file: BinaryIO, start: int, size: int, place: str) -> None:
     check_claims(file, message, place)
 
 
-def _stream_batches(
-    path: str, file: BinaryIO, size: int, part: Part, options: pa.ipc.IpcReadOptions
-) -> Iterator[pa.RecordBatch]:
-    del path
+def _stream_batches(file: BinaryIO, size: int, part: Part, options: pa.ipc.IpcReadOptions) -> Iterator[pa.RecordBatch]:
     needed: list[Message] = []
     number = 0
     file.seek(0)

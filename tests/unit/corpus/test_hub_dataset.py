@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import sys
+import types
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -170,6 +171,32 @@ def test_a_hub_that_may_not_be_asked_is_no_fault_of_the_config():
     """Exit code 3: what is there is not known."""
     with pytest.raises(StoreError, match="does not answer"):
         find("org/name")
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "expected"),
+    [
+        ("ReadTimeout", 0, StoreError),
+        ("RemoteProtocolError", 0, StoreError),
+        ("HfHubHTTPError", 429, StoreError),
+        ("HfHubHTTPError", 503, StoreError),
+        ("RepositoryNotFoundError", 404, ConfigError),
+        ("HfHubHTTPError", 403, ConfigError),
+    ],
+)
+def test_a_hub_that_fails_is_told_from_a_dataset_that_is_not_there(kind, status, expected, tmp_path, monkeypatch):
+    """A server that is down or busy says nothing of the id; its words are not shown."""
+
+    def fail(*_):
+        error = type(kind, (Exception,), {})("secret")
+        error.response = types.SimpleNamespace(status_code=status)
+        raise error
+
+    monkeypatch.setattr(hub_dataset, "load_splits", fail)
+    write(tmp_path / "d", "train.parquet", ["x"])
+    with pytest.raises(expected) as caught:
+        find(tmp_path / "d")
+    assert "secret" not in str(caught.value)
 
 
 def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch):
