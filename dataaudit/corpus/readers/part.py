@@ -1,4 +1,4 @@
-"""Part: a piece of a file that one task reads alone; PartStats: what reading it showed."""
+"""Part: a piece of a file that one task reads alone; ReadRequest: how; PartStats: what reading it showed."""
 
 from __future__ import annotations
 
