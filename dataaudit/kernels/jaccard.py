@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dataaudit.kernels.jit import READ_OFFSETS, compiled, helper
+from dataaudit.kernels.jit import READ_OFFSETS, Integer, compiled, helper
 from dataaudit.kernels.minhash import READ_HASHES
 
 _PER_BUCKET = 4
@@ -62,7 +62,7 @@ def _distinct(
 
 
 @helper
-def _sort_mixed(values: np.ndarray, start: int, size: int, scratch: np.ndarray, counts: np.ndarray) -> None:
+def _sort_mixed(values: np.ndarray, start: Integer, size: Integer, scratch: np.ndarray, counts: np.ndarray) -> None:
     """Sort ``values[start:start + size]`` into ``scratch``: dealt into buckets by their upper half, then inserted."""
     buckets = size // _PER_BUCKET + 1
     for index in range(buckets + 1):

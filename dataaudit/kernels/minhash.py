@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 
-from dataaudit.kernels.jit import READ_OFFSETS, compiled, helper
+from dataaudit.kernels.jit import READ_OFFSETS, Integer, compiled, helper
 from dataaudit.kernels.ngrams import BASE, mix64
 
 SEED = 1
@@ -36,7 +36,7 @@ _LANES = (np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F))
 @cache
 def permutations(num_perm: int) -> tuple[np.ndarray, np.ndarray]:
     """Return uint32[num_perm] factors, all odd, and uint32[num_perm] summands: datasketch's of seed 1."""
-    generator = np.random.RandomState(SEED)  # noqa: NPY002 - its stream is frozen, and what datasketch draws from
+    generator = np.random.RandomState(SEED)
     factors = generator.randint(0, 1 << 31, num_perm, dtype=np.uint32) * _U32(2) + _U32(1)
     return factors, generator.randint(0, 1 << 32, num_perm, dtype=np.uint32)
 
@@ -76,7 +76,7 @@ def shingle_hashes(hashes: np.ndarray, offsets: np.ndarray, *, ngram: int = 5) -
 
 def fold(shingles: np.ndarray) -> np.ndarray:
     """Return the uint32 hashes that MinHash is fed with, of uint64 hashes of shingles."""
-    return (shingles ^ (shingles >> _U64(32))).astype(np.uint32)
+    return np.asarray((shingles ^ (shingles >> _U64(32))).astype(np.uint32))
 
 
 def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
@@ -90,7 +90,7 @@ def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
 
 
 @helper
-def _mix32(value: int) -> int:
+def _mix32(value: np.uint32) -> np.uint32:
     """Return MurmurHash3's 32-bit finaliser, which affine32 applies to its input."""
     value = _U32(value ^ (value >> _U32(16)))
     value = _U32(value * _U32(0x85EBCA6B))
@@ -100,7 +100,7 @@ def _mix32(value: int) -> int:
 
 
 @helper
-def _hash_block(words: np.ndarray, ngram: int, wide: np.ndarray) -> None:
+def _hash_block(words: np.ndarray, ngram: Integer, wide: np.ndarray) -> None:
     """Write the hashes of the shingles that begin at each of the first ``len(wide)`` words.
 
     Views from index 0 on: an index that might be negative, and so count from the end, makes no vector code.
@@ -120,7 +120,7 @@ def _hash_block(words: np.ndarray, ngram: int, wide: np.ndarray) -> None:
     " uint64[:, ::1])"
 )
 def _sketch(
-    hashes: np.ndarray, offsets: np.ndarray, ngram: int, factors: np.ndarray, summands: np.ndarray,
+    hashes: np.ndarray, offsets: np.ndarray, ngram: Integer, factors: np.ndarray, summands: np.ndarray,
     wide: np.ndarray, narrow: np.ndarray, signatures: np.ndarray, classes: np.ndarray,
 ) -> None:  # fmt: skip
     num_perm = len(factors)
@@ -145,7 +145,7 @@ def _sketch(
 
 @helper
 def _take_eight(
-    narrow: np.ndarray, at: int, factors: np.ndarray, summands: np.ndarray, signature: np.ndarray
+    narrow: np.ndarray, at: Integer, factors: np.ndarray, summands: np.ndarray, signature: np.ndarray
 ) -> None:
     """Lower a signature by eight mixed hashes; written out, as that is what becomes vector code."""
     h0, h1, h2, h3 = narrow[at], narrow[at + 1], narrow[at + 2], narrow[at + 3]
@@ -158,7 +158,7 @@ def _take_eight(
 
 
 @helper
-def _write_class(hashes: np.ndarray, start: int, stop: int, into: np.ndarray) -> None:
+def _write_class(hashes: np.ndarray, start: Integer, stop: Integer, into: np.ndarray) -> None:
     """Write two 64-bit digests of a sequence; each step is a bijection of what went before, and not linear."""
     left, right = _LANES
     for index in range(start, stop):
@@ -171,7 +171,9 @@ def _write_class(hashes: np.ndarray, start: int, stop: int, into: np.ndarray) ->
 
 
 @compiled(f"void({READ_HASHES}, {READ_OFFSETS}, int64, int64[::1], uint64[::1])")
-def _shingles(hashes: np.ndarray, offsets: np.ndarray, ngram: int, bounds: np.ndarray, shingles: np.ndarray) -> None:
+def _shingles(
+    hashes: np.ndarray, offsets: np.ndarray, ngram: Integer, bounds: np.ndarray, shingles: np.ndarray
+) -> None:
     for document in range(len(offsets) - 1):
         length = min(ngram, offsets[document + 1] - offsets[document])
         first, last = bounds[document], bounds[document + 1]
@@ -181,7 +183,7 @@ def _shingles(hashes: np.ndarray, offsets: np.ndarray, ngram: int, bounds: np.nd
 
 
 @compiled("void(uint32[:, ::1], int64, uint64[:, ::1])")
-def _bands(signatures: np.ndarray, rows: int, keys: np.ndarray) -> None:
+def _bands(signatures: np.ndarray, rows: Integer, keys: np.ndarray) -> None:
     for document in range(len(keys)):
         for band in range(keys.shape[1]):
             value = _U64(band + 1) * BASE

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.kernels.jit import READ_OFFSETS, compiled, helper
+from dataaudit.kernels.jit import READ_OFFSETS, Integer, compiled, helper
 
 READ_SPLITS = "Array(int32, 1, 'C', readonly=True)"
 READ_FLAGS = "Array(boolean, 1, 'C', readonly=True)"
@@ -27,9 +27,7 @@ class Pairs:
     """Pairs that share a bucket and were not formed in it."""
 
 
-def form_pairs(
-    bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, *, small: int, leaders: int
-) -> Pairs:
+def form_pairs(bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, *, small: int, leaders: int) -> Pairs:
     """Pair the documents of each bucket.
 
     In a bucket of at most ``small`` documents every two are a pair. In a larger one the first ``leaders`` documents of
@@ -81,9 +79,9 @@ def form_probe_pairs(
     " int64[::1], boolean[::1])"
 )
 def _form(
-    bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, small: int, leaders: int, counts: np.ndarray,
+    bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, small: Integer, leaders: Integer, counts: np.ndarray,
     led: np.ndarray, write: bool, lefts: np.ndarray, rights: np.ndarray, asks: np.ndarray,
-) -> int:  # fmt: skip
+) -> Integer:  # fmt: skip
     done = 0
     for bucket in range(len(bounds) - 1):
         start, stop = bounds[bucket], bounds[bucket + 1]
@@ -106,7 +104,9 @@ def _form(
 
 
 @helper
-def _lead(splits: np.ndarray, start: int, stop: int, leaders: int, counts: np.ndarray, led: np.ndarray) -> int:
+def _lead(
+    splits: np.ndarray, start: Integer, stop: Integer, leaders: Integer, counts: np.ndarray, led: np.ndarray
+) -> Integer:
     """Write the leaders of a bucket, in order; return how many there are."""
     for split in range(len(counts)):
         counts[split] = 0
@@ -121,8 +121,15 @@ def _lead(splits: np.ndarray, start: int, stop: int, leaders: int, counts: np.nd
 
 @helper
 def _add(
-    left: int, right: int, asked: bool, write: bool, lefts: np.ndarray, rights: np.ndarray, asks: np.ndarray, done: int
-) -> int:
+    left: Integer,
+    right: Integer,
+    asked: bool,
+    write: bool,
+    lefts: np.ndarray,
+    rights: np.ndarray,
+    asks: np.ndarray,
+    done: Integer,
+) -> Integer:
     if write:
         lefts[done], rights[done], asks[done] = left, right, asked
     return done + 1
@@ -133,9 +140,9 @@ def _add(
     " int64[::1])"
 )
 def _form_probes(
-    bounds: np.ndarray, splits: np.ndarray, buckets: np.ndarray, small: int, leaders: int, counts: np.ndarray,
+    bounds: np.ndarray, splits: np.ndarray, buckets: np.ndarray, small: Integer, leaders: Integer, counts: np.ndarray,
     led: np.ndarray, write: bool, documents: np.ndarray, probes: np.ndarray,
-) -> int:  # fmt: skip
+) -> Integer:  # fmt: skip
     done, num_led = 0, 0
     for probe in range(len(buckets)):
         start, stop = bounds[buckets[probe]], bounds[buckets[probe] + 1]

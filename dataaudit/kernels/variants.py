@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dataaudit.kernels.jit import READ_OFFSETS, compiled, helper
+from dataaudit.kernels.jit import READ_OFFSETS, Integer, compiled, helper
 from dataaudit.kernels.minhash import READ_HASHES
 from dataaudit.kernels.ngrams import BASE, mix64
 
@@ -38,21 +38,21 @@ def make_variants(
 
 
 @helper
-def _uniform(state: int) -> float:
+def _uniform(state: np.uint64) -> float:
     """Return a number in [0, 1) of a state."""
     return np.float64(mix64(state) >> _U64(11)) * 2.0**-53
 
 
 @compiled(f"void({READ_HASHES}, {READ_OFFSETS}, {READ_HASHES}, int64, uint64[::1], int64[::1])")
 def _make(
-    hashes: np.ndarray, offsets: np.ndarray, seeds: np.ndarray, ngram: int, made: np.ndarray, bounds: np.ndarray
+    hashes: np.ndarray, offsets: np.ndarray, seeds: np.ndarray, ngram: Integer, made: np.ndarray, bounds: np.ndarray
 ) -> None:
     for document in range(len(seeds)):
         start, stop = offsets[document], offsets[document + 1]
         state = mix64(seeds[document] + BASE)
         jaccard = LEAST + (MOST - LEAST) * _uniform(state)
         state += BASE
-        edit = np.int64(_uniform(state) * NUM_EDITS)
+        edit: Integer = np.int64(_uniform(state) * NUM_EDITS)
         state += BASE
         shingles = np.float64(stop - start - ngram + 1)
         lost = shingles * (1 - jaccard) / (1 + jaccard)  # where as many are lost as are new
@@ -62,7 +62,7 @@ def _make(
         if edit == 0:
             done = _scatter(hashes, start, stop, lost / ngram / (stop - start), state, made, done)
         elif edit == 1:
-            block = max(1, np.int64(lost) - ngram + 1)
+            block: Integer = max(1, np.int64(lost) - ngram + 1)
             done = _replace(hashes, start, stop, min(block, stop - start), block, state, made, done)
         elif edit == 2:
             block = max(1, np.int64(shingles * (1 - jaccard)))
@@ -79,7 +79,7 @@ def _make(
 
 
 @helper
-def _fresh(count: int, state: int, made: np.ndarray, done: int) -> int:
+def _fresh(count: Integer, state: np.uint64, made: np.ndarray, done: Integer) -> Integer:
     """Append words that occur nowhere else."""
     for _ in range(count):
         made[done] = mix64(state)
@@ -90,8 +90,15 @@ def _fresh(count: int, state: int, made: np.ndarray, done: int) -> int:
 
 @helper
 def _replace(
-    hashes: np.ndarray, start: int, stop: int, left_out: int, put_in: int, state: int, made: np.ndarray, done: int
-) -> int:
+    hashes: np.ndarray,
+    start: Integer,
+    stop: Integer,
+    left_out: Integer,
+    put_in: Integer,
+    state: np.uint64,
+    made: np.ndarray,
+    done: Integer,
+) -> Integer:
     """Append the words with some that are side by side left out and new ones in their place."""
     first = start + np.int64((stop - start - left_out + 1) * _uniform(state))
     for index in range(start, first):
@@ -106,8 +113,8 @@ def _replace(
 
 @helper
 def _scatter(
-    hashes: np.ndarray, start: int, stop: int, share: float, state: int, made: np.ndarray, done: int
-) -> int:
+    hashes: np.ndarray, start: Integer, stop: Integer, share: float, state: np.uint64, made: np.ndarray, done: Integer
+) -> Integer:
     """Append the words, a share of them each replaced, left out, or with a new one before it."""
     for index in range(start, stop):
         state += BASE
@@ -127,7 +134,9 @@ def _scatter(
 
 
 @helper
-def _reorder(hashes: np.ndarray, start: int, stop: int, cuts: int, made: np.ndarray, done: int) -> int:
+def _reorder(
+    hashes: np.ndarray, start: Integer, stop: Integer, cuts: Integer, made: np.ndarray, done: Integer
+) -> Integer:
     """Append the words cut into blocks of about equal size, the last block first."""
     blocks = min(cuts + 1, stop - start)
     for block in range(blocks - 1, -1, -1):

@@ -104,7 +104,12 @@ class BandJoin:
         buckets = np.searchsorted(heads, probes.keys)
         met = np.flatnonzero(np.append(heads, 0)[buckets] == probes.keys) if len(heads) else np.zeros(0, dtype=np.int64)
         documents, by = form_probe_pairs(
-            bounds, rows.splits, len(self.held_out), buckets[met].astype(np.int64), small=self.small, leaders=self.leaders
+            bounds,
+            rows.splits,
+            len(self.held_out),
+            buckets[met].astype(np.int64),
+            small=self.small,
+            leaders=self.leaders,
         )
         asked = met[by]
         present = np.flatnonzero(table["band"].to_numpy() == 0)

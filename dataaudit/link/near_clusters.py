@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.link.near_classes import CLASS_MEMBERS
 from dataaudit.link.places import rows_of, shards_of
 
 NEAR_COUNTS = pa.schema(
@@ -228,5 +227,3 @@ def _weakest(
     )
     last = by_similarity[int(tree.data.max()) - 1]
     return int(shared[last]), int(union[last])
-
-

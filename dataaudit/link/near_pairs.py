@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.link.near_bands import NOBODY, PAIRS, PROBED
 from dataaudit.link.joined import Joined
+from dataaudit.link.near_bands import NOBODY, PAIRS, PROBED
 from dataaudit.link.places import key_array, named, read_all, spread
 
 CANDIDATES = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("bands", pa.int16())])

@@ -19,7 +19,7 @@ _ROW_MASK = (1 << ROW_BITS) - 1
 
 def places_of(shards: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return int64[n]: numbers that are ordered as documents are, by shard, then row."""
-    return (shards.astype(np.int64) << ROW_BITS) | rows
+    return np.asarray((shards.astype(np.int64) << ROW_BITS) | rows
 
 
 def shards_of(places: np.ndarray) -> np.ndarray:
@@ -61,9 +61,7 @@ def read_placed(files: pa.Table, schema: pa.Schema, start: int, stop: int) -> Pl
         tables.append(table)
         sizes.append(table.num_rows)
     merged = pa.concat_tables(tables)
-    shards, splits, first_rows = (
-        np.repeat(files[name].to_numpy(), sizes) for name in ("shard", "split", "first_row")
-    )
+    shards, splits, first_rows = (np.repeat(files[name].to_numpy(), sizes) for name in ("shard", "split", "first_row"))
     rows = first_rows + merged[schema.names[1]].to_numpy()
     return Placed(merged, places_of(shards, rows), splits.astype(np.int32))
 
