@@ -56,24 +56,27 @@ def _make(
         state += BASE
         shingles = np.float64(stop - start - ngram + 1)
         lost = shingles * (1 - jaccard) / (1 + jaccard)  # where as many are lost as are new
-        if edit == 0 and lost < ngram:
-            edit = 2  # one changed word would be too much: leave some out instead
+        place = _uniform(state)
+        if lost < 2 * ngram and edit not in {2, 4}:  # one change would be too much: leave some out, or add some
+            edit = 2 if edit == 0 else 4
+        if lost < 2 * ngram:
+            place = 1.0
         done = bounds[document]
         if edit == 0:
             done = _scatter(hashes, start, stop, lost / ngram / (stop - start), state, made, done)
         elif edit == 1:
             block: Integer = max(1, np.int64(lost) - ngram + 1)
-            done = _replace(hashes, start, stop, min(block, stop - start), block, state, made, done)
+            done = _replace(hashes, start, stop, min(block, stop - start), block, place, state, made, done)
         elif edit == 2:
             block = max(1, np.int64(shingles * (1 - jaccard)))
-            done = _replace(hashes, start, stop, min(block, stop - start), 0, state, made, done)
+            done = _replace(hashes, start, stop, min(block, stop - start), 0, place, state, made, done)
         elif edit == 3:
             done = _reorder(hashes, start, stop, max(1, np.int64(lost / (ngram - 1 if ngram > 1 else 1))), made, done)
         else:
             block = max(1, np.int64(shingles * (1 / jaccard - 1)))
             before = np.int64(block * _uniform(state))
             done = _fresh(before, state + BASE, made, done)
-            done = _replace(hashes, start, stop, 0, 0, state, made, done)
+            done = _replace(hashes, start, stop, 0, 0, place, state, made, done)
             done = _fresh(block - before, ~state, made, done)
         bounds[document + 1] = done
 
@@ -95,12 +98,13 @@ def _replace(
     stop: Integer,
     left_out: Integer,
     put_in: Integer,
+    place: float,
     state: np.uint64,
     made: np.ndarray,
     done: Integer,
 ) -> Integer:
-    """Append the words with some that are side by side left out and new ones in their place."""
-    first = start + np.int64((stop - start - left_out + 1) * _uniform(state))
+    """Append the words with some that are side by side left out and new ones in their place, from 0 to 1 the end."""
+    first = start + np.int64((stop - start - left_out) * place)
     for index in range(start, first):
         made[done] = hashes[index]
         done += 1

@@ -19,7 +19,7 @@ _ROW_MASK = (1 << ROW_BITS) - 1
 
 def places_of(shards: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return int64[n]: numbers that are ordered as documents are, by shard, then row."""
-    return np.asarray((shards.astype(np.int64) << ROW_BITS) | rows
+    return np.asarray((shards.astype(np.int64) << ROW_BITS) | rows)
 
 
 def shards_of(places: np.ndarray) -> np.ndarray:
