@@ -26,9 +26,8 @@ PROBE_WORDS = 12
 """Least words of a document that probes are made of."""
 
 
-def signature_schema(num_perm: int) -> pa.Schema:
-    """Return the schema of signatures by class: little-endian uint32 values."""
-    return pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("signature", pa.binary(4 * num_perm))])
+SIGNATURES = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("signature", pa.binary())])
+"""Every document's class and its signature, little-endian uint32 values."""
 
 
 def emit_tables(
@@ -64,14 +63,16 @@ def emit_tables(
             schema=BANDS,
         ),
         "probes": PROBES.empty_table(),
+        "signatures": SIGNATURES.empty_table(),
     }  # fmt: skip
     if probe_one_in:
         drawn = classes.view("<u8")[:, 1] % np.uint64(probe_one_in) == 0
         chosen = np.flatnonzero(drawn & (words.num_words() >= max(PROBE_WORDS, ngram)))
         tables["probes"] = _probes(words, chosen, classes, batch.rows, ngram, num_perm, bands, rows)
     if signatures:
-        columns = [_binary(classes[has_words]), batch.rows[has_words], _binary(values[has_words].view(np.uint8))]
-        tables["signatures"] = pa.table(columns, schema=signature_schema(num_perm))
+        values = _binary(values[has_words].view(np.uint8)).cast(pa.binary())
+        columns = [_binary(classes[has_words]), batch.rows[has_words], values]
+        tables["signatures"] = pa.table(columns, schema=SIGNATURES)
     return tables
 
 
