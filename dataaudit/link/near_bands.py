@@ -32,8 +32,8 @@ each probe, whatever it meets."""
 NOBODY = -1
 
 
-MISSED = pa.schema([("missed", pa.int64())])
-"""Pairs that share a bucket and were not formed in it."""
+COUNTS = pa.schema([("missed", pa.int64()), ("rows", pa.int64())])
+"""Pairs that share a bucket and were not formed in it; rows that are emitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class BandJoin:
     """Whether each split is held out."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``missed``, of schema :data:`MISSED`, and the keyed rows ``pairs`` and ``probed``.
+        """Return ``counts``, of schema :data:`COUNTS`, and the keyed rows ``pairs`` and ``probed``.
 
         Args:
             files: Of schema :data:`dataaudit.link.joined.LINK_FILES`; bands and probes of every part of every shard.
@@ -88,13 +88,12 @@ class BandJoin:
         heads = np.flatnonzero(np.append(True, rows.keys[1:] != rows.keys[:-1])[: len(rows.keys)])
         bounds = np.append(heads, len(rows.keys)).astype(np.int64)
         pairs = form_pairs(bounds, rows.splits, np.array(self.held_out), small=self.small, leaders=self.leaders)
-        return Joined(
-            tables={"missed": pa.table([[pairs.missed]], schema=MISSED)},
-            keyed={
-                "pairs": _pairs(rows.places[pairs.lefts], rows.places[pairs.rights], pairs.asks),
-                "probed": self._probed(rows, bounds, probes, placed_probes.table),
-            },
-        )
+        keyed = {
+            "pairs": _pairs(rows.places[pairs.lefts], rows.places[pairs.rights], pairs.asks),
+            "probed": self._probed(rows, bounds, probes, placed_probes.table),
+        }
+        emitted = sum(table.num_rows for table in keyed.values())
+        return Joined(tables={"counts": pa.table([[pairs.missed], [emitted]], schema=COUNTS)}, keyed=keyed)
 
     def _probed(self, rows: _Rows, bounds: np.ndarray, probes: _Rows, table: pa.Table) -> pa.Table:
         """Pair probes with documents; see :data:`PROBED`."""

@@ -342,8 +342,8 @@ LEDGER = TableSpec(
 TABLES: dict[str, TableSpec] = {
     spec.name: spec
     for spec in (
-        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, NEAR_SOURCES, OVERLAP, HOTSPOTS,
-        HOTSPOT_MEMBERS, FINDINGS, LEDGER,
+        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, NEAR_SOURCES, OVERLAP,
+        HOTSPOTS, HOTSPOT_MEMBERS, FINDINGS, LEDGER,
     )
 }  # fmt: skip
 """Every table of a manifest; each is written in every manifest, empty where nothing filled it."""
