@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
@@ -11,17 +11,18 @@ import pyarrow.compute as pc
 
 from dataaudit.engine.families import Found, Linking
 from dataaudit.engine.gather import kept_sources
-from dataaudit.engine.joins import Join, JoinedParts
+from dataaudit.engine.joins import Join, JoinedParts, KeyedFile
 from dataaudit.engine.partials import fold_table
 from dataaudit.engine.revisit import Visit, Visited
 from dataaudit.link.joined import JoinFunction
 from dataaudit.link.near_bands import COUNTS, PAIRS, PROBED, BandJoin
+from dataaudit.link.near_checks import CHECKS, NearChecks, count_right, sample_pairs
 from dataaudit.link.near_classes import CLASS_MEMBERS, link_classes
 from dataaudit.link.near_clusters import Corpus, NearClusters, cluster
 from dataaudit.link.near_metrics import NearCounts, near_metrics
 from dataaudit.link.near_pairs import CANDIDATES, DROPPED, KEYED_CANDIDATES, RECALL, PairJoin
-from dataaudit.link.near_sets import CHECKS, SEEN, VERIFIED, NearSets, VerifyJoin, check_pairs, wanted_documents
-from dataaudit.link.places import places_of, spread
+from dataaudit.link.near_sets import SEEN, VERIFIED, NearSets, VerifyJoin, wanted_documents
+from dataaudit.link.places import places_of
 from dataaudit.manifest.tables import TABLES
 from dataaudit.stages.near_dup import TABLE, NearDup
 
@@ -40,31 +41,27 @@ def near_duplicates(linking: Linking) -> Generator[Sequence[Visit], list[Visited
     """
     search = _Search(linking)
     members, pairs, recall = search.find()
-    candidates = pairs.table("candidates", CANDIDATES)
-    sample = _sample(members, candidates, search.stage.checked_pairs)
-    wanted = wanted_documents(candidates, np.unique(np.concatenate([sample.lefts, sample.rights])))
-    (visited,) = yield [Visit(visitor=NearSets(ngram=search.stage.ngram), wanted=wanted)]
-    return search.finish(members, pairs, recall, sample, visited)
+    sets = NearSets(ngram=search.stage.ngram)
+    (visited,) = yield [Visit(visitor=sets, wanted=wanted_documents(pairs.table("candidates", CANDIDATES)))]
+    verified = search.verify(pairs, visited)
+    near = verified["intersection"].to_numpy() / np.maximum(verified["union"].to_numpy(), 1) >= search.stage.threshold
+    edges = verified.filter(pa.array(near))
+    sample = sample_pairs(members, edges, search.stage.checked_pairs)
+    (checks,) = yield [Visit(visitor=NearChecks(ngram=search.stage.ngram), wanted=sample.wanted())]
+    checked = checks.table("checks", pa.schema([*CHECKS, ("shard", pa.int32())]))
+    reported, right = count_right(sample, checked["shard"].to_numpy(), checked, search.stage.threshold)
+    counts = NearCounts(
+        documents=search.documents, candidates=verified.num_rows, verified=edges.num_rows, missed=search.missed,
+        dropped=_sum(pairs.table("dropped", DROPPED), "dropped"), reported=reported, right=right,
+    )  # fmt: skip
+    return search.found(counts, cluster(members, edges, _sources(visited), search.corpus()), recall)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """Pairs that are checked as text: places, and whether each is of equal words, so that it is reported as it is."""
-
-    lefts: np.ndarray
-    rights: np.ndarray
-    equal: np.ndarray
-
-
-def _sample(members: pa.Table, candidates: pa.Table, size: int) -> _Sample:
-    """Draw pairs by hash from all that may be reported: what is reported of them is a sample of all that is."""
-    later = members.filter(pc.not_equal(members["first"], members["place"]))
-    lefts = np.concatenate([later["first"].to_numpy(), candidates["left"].to_numpy()])
-    rights = np.concatenate([later["place"].to_numpy(), candidates["right"].to_numpy()])
-    with np.errstate(over="ignore"):
-        order = np.lexsort((rights, lefts, spread((spread(lefts) * np.uint64(3) + spread(rights)).astype(np.int64))))
-    chosen = np.sort(order[:size])
-    return _Sample(lefts[chosen], rights[chosen], chosen < later.num_rows)
+def _sources(visited: Visited) -> pa.Table:
+    """Return place and source of all documents that were visited."""
+    seen = visited.table("seen", pa.schema([*SEEN, ("shard", pa.int32())]))
+    places = places_of(seen["shard"].to_numpy(), seen["row"].to_numpy())
+    return pa.table({"place": places, "source": seen["source"]})
 
 
 class _Search:
@@ -80,23 +77,23 @@ class _Search:
         self.stage = linking.stage
         self._read = list(linking.read())
         tables = [shard.partials[self.stage.name][TABLE] for shard in self._read]
-        self._documents = sum(sum(table["documents"].to_pylist()) for table in tables)
+        self.documents = sum(sum(table["documents"].to_pylist()) for table in tables)
         self._splits = sorted({shard.planned.shard.split for shard in linking.shards})
         self._held_out = tuple(linking.job.config.splits[name].held_out for name in self._splits)
-        self._missed = 0
+        self.missed = 0
 
     def find(self) -> tuple[pa.Table, JoinedParts, pa.Table]:
         """Return the members of classes, the joined pairs, and what became of the probes."""
         stage, files = self.stage, self._linking.files
-        classes = self._join("classes", link_classes, files("documents"), self._documents, None, {})
+        classes = self._join("classes", link_classes, files("documents"), self.documents, None, {})
         by_bands = BandJoin(small=stage.small_bucket, leaders=stage.leaders, held_out=self._held_out)
-        rows = self._documents * stage.bands()[0]
+        rows = self.documents * stage.bands()[0]
         bands = self._join(
             "bands", by_bands, [*files("bands"), *files("probes")], rows, asdict(by_bands),
             {"pairs": PAIRS, "probed": PROBED},
         )  # fmt: skip
         counts = bands.table("counts", COUNTS)
-        self._missed = _sum(counts, "missed")
+        self.missed = _sum(counts, "missed")
         by_pairs = PairJoin(most=stage.most_candidates, threshold=stage.threshold)
         pairs = self._join(
             "pairs", by_pairs, [*bands.files("pairs"), *bands.files("probed")], _sum(counts, "rows"),
@@ -104,24 +101,14 @@ class _Search:
         )  # fmt: skip
         return classes.table("members", CLASS_MEMBERS), pairs, pairs.table("recall", RECALL)
 
-    def finish(
-        self, members: pa.Table, pairs: JoinedParts, recall: pa.Table, sample: _Sample, visited: Visited
-    ) -> Found:
-        """Verify the candidates and say what was found."""
-        seen = visited.table("seen", pa.schema([*SEEN, ("shard", pa.int32())]))
-        places = places_of(seen["shard"].to_numpy(), seen["row"].to_numpy())
-        verified = self._join(
-            "verify", VerifyJoin(), [*pairs.files("candidates"), *visited.files("sets")],
-            _sum(seen, "shingles") // _SHINGLES_PER_ROW, None, {},
-        ).table("verified", VERIFIED)  # fmt: skip
-        near = self._is_near(verified["intersection"].to_numpy(), verified["union"].to_numpy())
-        edges = verified.filter(pa.array(near))
-        clusters = cluster(members, edges, pa.table({"place": places, "source": seen["source"]}), self._corpus())
-        reported, right = self._checked(sample, edges, visited)
-        counts = NearCounts(
-            documents=self._documents, candidates=verified.num_rows, verified=edges.num_rows, missed=self._missed,
-            dropped=_sum(pairs.table("dropped", DROPPED), "dropped"), reported=reported, right=right,
-        )  # fmt: skip
+    def verify(self, pairs: JoinedParts, visited: Visited) -> pa.Table:
+        """Return the candidates with the sizes of intersection and union."""
+        rows = _sum(visited.table("seen", SEEN), "shingles") // _SHINGLES_PER_ROW
+        files = [*pairs.files("candidates"), *visited.files("sets")]
+        return self._join("verify", VerifyJoin(), files, rows, None, {}).table("verified", VERIFIED)
+
+    def found(self, counts: NearCounts, clusters: NearClusters, recall: pa.Table) -> Found:
+        """Say what was found."""
         return Found(
             tables={
                 "clusters": clusters.clusters.cast(TABLES["clusters"].schema),
@@ -134,34 +121,22 @@ class _Search:
         )
 
     def _join(
-        self, name: str, function: JoinFunction, files: Sequence[object], rows: int, parameters: object,
+        self, name: str, function: JoinFunction, files: Sequence[KeyedFile], rows: int, parameters: object,
         emits: dict[str, pa.Schema],
     ) -> JoinedParts:  # fmt: skip
         join = Join(
             kind=f"link-near-{name}", function=function, identity=[self.stage.version, parameters],
-            files=files, rows=rows, emits=emits,  # type: ignore[arg-type]
+            files=files, rows=rows, emits=emits,
         )  # fmt: skip
         return self._linking.join(join)
 
-    def _is_near(self, intersections: np.ndarray, unions: np.ndarray) -> np.ndarray:
-        return np.asarray(intersections / np.maximum(unions, 1) >= self.stage.threshold)
-
-    def _corpus(self) -> Corpus:
-        split_of = np.zeros(
-            1 + max((shard.planned.shard.ordinal for shard in self._linking.shards), default=0), np.int32
-        )
-        for shard in self._linking.shards:
-            split_of[shard.planned.shard.ordinal] = self._splits.index(shard.planned.shard.split)
+    def corpus(self) -> Corpus:
+        """Return what is known of shards and splits."""
+        shards = [shard.planned.shard for shard in self._linking.shards]
+        split_of = np.zeros(1 + max((shard.ordinal for shard in shards), default=0), dtype=np.int32)
+        for shard in shards:
+            split_of[shard.ordinal] = self._splits.index(shard.split)
         return Corpus(split_of=split_of, held_out=np.array(self._held_out))
-
-    def _checked(self, sample: _Sample, edges: pa.Table, visited: Visited) -> tuple[int, int]:
-        """Return how many checked pairs were reported, and how many of these are right."""
-        checks = visited.table("checks", pa.schema([*CHECKS, ("shard", pa.int32())]))
-        known, shared, union = check_pairs(sample.lefts, sample.rights, checks["shard"].to_numpy(), checks)
-        found = set(zip(edges["left"].to_pylist(), edges["right"].to_pylist(), strict=True)) if known.any() else set()
-        pairs = zip(sample.lefts.tolist(), sample.rights.tolist(), strict=True)
-        reported = known & (sample.equal | np.array([pair in found for pair in pairs], dtype=bool))
-        return int(reported.sum()), int((reported & self._is_near(shared, union)).sum())
 
     def _by_source(self, earlier: pa.Table) -> pa.Table:
         """Return the table of duplicates by source, splits named and small sources folded."""

@@ -15,52 +15,39 @@ import pyarrow as pa
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.kernels.jaccard import distinct_sets, intersections
 from dataaudit.kernels.minhash import shingle_hashes
-from dataaudit.kernels.reference_minhash import text_shingles
-from dataaudit.kernels.reference_words import words_of
 from dataaudit.link.joined import Joined
 from dataaudit.link.near_pairs import CANDIDATES, KEYED_CANDIDATES
-from dataaudit.link.places import named, places_of, read_all, read_placed, rows_of, shards_of, spread
+from dataaudit.link.places import named, read_all, read_placed, rows_of, shards_of, spread
 from dataaudit.link.visitor import Encode
 
-WANTED = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("partition", pa.int16()), ("check", pa.bool_())])
-"""Documents, each once for every first byte of the keys of its pairs; ``check`` asks for its text's shingles too, and
-partition -1 for nothing else."""
+WANTED = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("partition", pa.int16())])
+"""Documents, each once for every first byte of the keys of its pairs."""
 SETS = pa.schema([("key", pa.binary(8)), ("row", pa.int64()), ("shingles", pa.large_list(pa.uint64()))])
 """Ascending distinct hashes of a document's shingles; the key's first byte is the partition."""
 SEEN = pa.schema([("row", pa.int64()), ("source", pa.string()), ("shingles", pa.int64())])
 """Source and number of distinct shingles of each document."""
-CHECKS = pa.schema([("row", pa.int64()), ("digests", pa.large_list(pa.binary(16)))])
-"""Ascending digests of a document's shingles as text, made without any kernel."""
 VERIFIED = pa.schema([*CANDIDATES, ("intersection", pa.int64()), ("union", pa.int64())])
 """Candidates with the exact sizes of the intersection and union of their shingle sets."""
-CHECK_BYTES = 1 << 20
-"""Longer documents are not checked, as plain Python would take seconds for each."""
 _MOST_SHINGLES = 1 << 24
 """Shingles of pairs that are gathered at once: 128 MB."""
 
 
-def wanted_documents(candidates: pa.Table, check: np.ndarray) -> pa.Table:
-    """Return what to visit, of schema :data:`WANTED`.
-
-    Args:
-        candidates: Of schema :data:`dataaudit.link.near_pairs.CANDIDATES`.
-        check: int64[c] places of documents to be checked.
-    """
+def wanted_documents(candidates: pa.Table) -> pa.Table:
+    """Return what to visit, of schema :data:`WANTED`, for candidates of schema :data:`CANDIDATES`."""
     lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
-    first_byte = (spread(rights) >> np.uint64(56)).astype(np.int16)
-    places = np.concatenate([lefts, rights, check])
-    partitions = np.concatenate([first_byte, first_byte, np.full(len(check), -1, dtype=np.int16)])
+    partitions = np.tile((spread(rights) >> np.uint64(56)).astype(np.int16), 2)
+    places = np.concatenate([lefts, rights])
     order = np.lexsort((partitions, places))
     places, partitions = places[order], partitions[order]
     new = np.ones(len(order), dtype=bool)
     new[1:] = (places[1:] != places[:-1]) | (partitions[1:] != partitions[:-1])
     places, partitions = places[new], partitions[new]
-    return pa.table([shards_of(places), rows_of(places), partitions, np.isin(places, check)], schema=WANTED)
+    return pa.table([shards_of(places), rows_of(places), partitions], schema=WANTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearSets:
-    """Visitor: makes the sets of the documents that are in candidate pairs, and of some the slow way too."""
+    """Visitor: makes the sets of the documents that are in candidate pairs."""
 
     name: ClassVar[str] = "near_sets"
     version: ClassVar[str] = "1"
@@ -70,7 +57,7 @@ class NearSets:
     """Words of a shingle."""
 
     def visit(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
-        """Return ``sets`` of the wanted documents, ``seen``, and ``checks`` of those whose ``check`` is true."""
+        """Return ``sets`` of the wanted documents, for each partition that wants them, and ``seen``."""
         del encode
         assert batch.words is not None, "a visitor that needs words has said so"
         shingles, bounds = shingle_hashes(batch.words.hashes, batch.words.offsets, ngram=self.ngram)
@@ -79,24 +66,14 @@ class NearSets:
         return {
             "sets": _sets(batch.rows, values, ends, wanted),
             "seen": pa.table([batch.rows, sources, np.diff(ends)], schema=SEEN),
-            "checks": self._checks(batch, wanted),
         }
-
-    def _checks(self, batch: DocBatch, wanted: pa.Table) -> pa.Table:
-        rows = np.unique(wanted["row"].to_numpy()[wanted["check"].to_numpy()])
-        chosen = np.searchsorted(batch.rows, rows)
-        chosen = chosen[batch.num_bytes()[chosen] <= CHECK_BYTES]
-        texts = batch.texts.take(pa.array(chosen)).to_pylist()
-        digests = [text_shingles([word.text for word in words_of(text)], self.ngram) for text in texts]
-        return pa.table([batch.rows[chosen], pa.array(digests, CHECKS.field(1).type)], schema=CHECKS)
 
 
 def _sets(batch_rows: np.ndarray, values: np.ndarray, ends: np.ndarray, wanted: pa.Table) -> pa.Table:
     """Return the sets, once for every partition that wants them."""
-    partitions = wanted["partition"].to_numpy()
-    rows, partitions = wanted["row"].to_numpy()[partitions >= 0], partitions[partitions >= 0]
+    rows = wanted["row"].to_numpy()
     keys = np.ascontiguousarray(rows.astype(">i8")).view(np.uint8).reshape(-1, 8).copy()
-    keys[:, 0] = partitions
+    keys[:, 0] = wanted["partition"].to_numpy()
     lists = pa.LargeListArray.from_arrays(pa.array(ends), pa.array(values))
     taken = lists.take(pa.array(np.searchsorted(batch_rows, rows)))
     return pa.table(
@@ -150,30 +127,3 @@ def _slices(weights: np.ndarray) -> Iterator[tuple[int, int]]:
         stop = max(start + 1, int(np.searchsorted(ends, before + _MOST_SHINGLES, side="right")))
         yield start, stop
         start = stop
-
-
-def check_pairs(
-    lefts: np.ndarray, rights: np.ndarray, shards: np.ndarray, checks: pa.Table
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compare the shingles of pairs as text.
-
-    Args:
-        lefts: int64[p] places.
-        rights: int64[p] places.
-        shards: int32[c] shard of each check.
-        checks: row (of the shard), digests.
-
-    Returns:
-        bool[p] whether both were checked, int64[p] intersections, int64[p] unions.
-    """
-    places = places_of(shards, checks["row"].to_numpy())
-    digests = dict(zip(places.tolist(), map(frozenset, checks["digests"].to_pylist()), strict=True))
-    known = np.array(
-        [left in digests and right in digests for left, right in zip(lefts.tolist(), rights.tolist(), strict=True)],
-        dtype=bool,
-    )
-    shared, union = np.zeros(len(lefts), dtype=np.int64), np.zeros(len(lefts), dtype=np.int64)
-    for pair in np.flatnonzero(known).tolist():
-        first, second = digests[int(lefts[pair])], digests[int(rights[pair])]
-        shared[pair], union[pair] = len(first & second), len(first | second)
-    return known, shared, union
