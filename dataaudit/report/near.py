@@ -14,6 +14,9 @@ MUCH = 0.5
 """Share of a source from which losing it is warned of."""
 _NAME_LIMIT = 60
 _PAIRS = 12
+_COUNTS = (
+    "candidate_pairs", "verified_pairs", "truncated_pairs", "clusters", "largest_cluster", "bands", "band_rows",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,23 +89,17 @@ def near_duplicates(manifest: Manifest) -> Near | None:
     sources = [record.scope.source for record in records if record.stat == "rate" and _only(record, "source")]
     found = [_scope(manifest, records, Scope(source=name)) for name in sources]
     splits = [Scope(split=split.name) for split in manifest.core.splits]
-    leaks = {record.scope.set: record.value for record in manifest.metrics(OVERLAP, "near_dup") if _only(record, "set")}
+    leaks = {
+        str(record.scope.set): record.value
+        for record in manifest.metrics(OVERLAP, "near_dup") if record.value and _only(record, "set")
+    }  # fmt: skip
     rows = manifest.table("near_sources").to_pylist()
-    names = (
-        "candidate_pairs",
-        "verified_pairs",
-        "truncated_pairs",
-        "clusters",
-        "largest_cluster",
-        "bands",
-        "band_rows",
-    )
     return Near(
         scopes=tuple(_scope(manifest, records, scope) for scope in (*splits, Scope())),
         sources=tuple(sorted((one for one in found if one.documents), key=lambda one: (-one.documents, one.name))),
         losing=tuple(one for one in found if one.rate is not None and one.rate > MUCH),
-        leaking={name: value for name, value in sorted(leaks.items()) if value} if leaks else {},  # type: ignore[type-var]
-        counts={name: int(whole[name].value or 0) for name in names if name in whole},
+        leaking=dict(sorted(leaks.items())),
+        counts={name: int(whole[name].value or 0) for name in _COUNTS if name in whole},
         weakest_link=whole["weakest_link"].value if "weakest_link" in whole else None,
         clusters_by_size={
             str(record.scope.rule).removeprefix("documents="): int(record.value or 0)
@@ -144,8 +141,14 @@ def _measured(record: Metric | None) -> Measured | None:
     return Measured(value=record.value, low=record.low, high=record.high, tried=record.n)
 
 
-def near_lines(near: Near | None, width: int) -> list[str]:
-    """Return the block of near-duplicates; empty when they were not looked for."""
+def near_lines(near: Near | None, width: int, *, details: bool = True) -> list[str]:
+    """Return the block of near-duplicates; empty when they were not looked for.
+
+    Args:
+        near: Of :func:`near_duplicates`.
+        width: Of the terminal.
+        details: Whether to say how clusters are sized, how likely pairs are compared, and who copies whom.
+    """
     if near is None:
         return []
     lines = _rates(near, width)
@@ -156,7 +159,8 @@ def near_lines(near: Near | None, width: int) -> list[str]:
         text = f"warning: source {t.clean(one.name, _NAME_LIMIT)} would lose {t.ratio(one.rate)} of its documents."
         lines += prose(text, width)
     lines += prose(_how(near), width)
-    return section("Near-duplicates of an earlier document", lines) + _flow_lines(near, width)
+    block = section("Near-duplicates of an earlier document", lines)
+    return [*block, *_details(near, width), *_flow_lines(near, width)] if details else block
 
 
 def _rates(near: Near, width: int) -> list[str]:
@@ -178,24 +182,37 @@ def _rates(near: Near, width: int) -> list[str]:
 def _how(near: Near) -> str:
     """Say what was compared, and what is known of misses and mistakes."""
     counts = near.counts
+    pairs, clusters = t.plural(counts.get("candidate_pairs", 0), "pair"), t.plural(counts.get("clusters", 0), "cluster")
+    largest = t.plural(counts.get("largest_cluster", 0), "document")
     parts = [
-        f"{t.plural(counts.get('candidate_pairs', 0), 'pair')} compared exactly,"
-        f" {t.count(counts.get('verified_pairs', 0))} near; {t.plural(counts.get('clusters', 0), 'cluster')}, the"
-        f" largest of {t.plural(counts.get('largest_cluster', 0), 'document')}"
+        f"{pairs} compared exactly, {t.count(counts.get('verified_pairs', 0))} near",
+        f"{clusters}, the largest of {largest}" + ("" if near.weakest_link is None else _weakest(near.weakest_link)),
     ]
-    if near.weakest_link is not None:
-        parts[0] += f", its weakest link {t.ratio(near.weakest_link)}"
-    for name, measured, what in (
-        ("recall", near.recall, "made variants at or above the threshold"), ("precision", near.precision, "reported pairs"),
-    ):  # fmt: skip
-        if measured is not None:
-            parts.append(
-                f"{name} {t.ratio(measured.value)} on {t.count(measured.tried)} {what}"
-                f" ({t.ratio(measured.low)} to {t.ratio(measured.high)})"
-            )
+    if near.recall is not None:
+        parts.append(_share("recall", near.recall, "made variants at or above the threshold"))
+    if near.precision is not None:
+        parts.append(_share("precision", near.precision, "reported pairs"))
     if counts.get("truncated_pairs"):
         parts.append(f"{t.plural(counts['truncated_pairs'], 'pair')} of large buckets not compared there")
     return "; ".join(parts)
+
+
+def _weakest(similarity: float) -> str:
+    return f", its weakest link {t.ratio(similarity)}"
+
+
+def _share(name: str, measured: Measured, what: str) -> str:
+    bounds = f"{t.ratio(measured.low)} to {t.ratio(measured.high)}"
+    return f"{name} {t.ratio(measured.value)} on {t.count(measured.tried)} {what} ({bounds})"
+
+
+def _details(near: Near, width: int) -> list[str]:
+    """Return the sizes of clusters and the chances to be compared."""
+    sizes = ", ".join(f"{number:,} of {label}" for label, number in near.clusters_by_size.items() if number)
+    chances = ", ".join(f"{t.ratio(value)} at {label}" for label, value in near.chance_to_meet.items())
+    bands = f"{near.counts.get('bands', 0)} bands of {near.counts.get('band_rows', 0)} values"
+    lines = prose(f"clusters by documents: {sizes}", width) if sizes else []
+    return lines + prose(f"chance to be compared, by similarity ({bands}): {chances}", width)
 
 
 def _flow_lines(near: Near, width: int) -> list[str]:
