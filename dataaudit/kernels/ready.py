@@ -18,13 +18,17 @@ def all_kernels() -> tuple[Kernel[Any, Any], ...]:
     from dataaudit.kernels import (
         codepoints,
         filters,
+        jaccard,
+        minhash,
         normal,
+        pairing,
         runs,
+        variants,
         windows,
         words,
     )
 
-    modules = (codepoints, filters, normal, runs, windows, words)
+    modules = (codepoints, filters, jaccard, minhash, normal, pairing, runs, variants, windows, words)
     found = (value for module in modules for value in vars(module).values())
     return tuple(dict.fromkeys(one for one in found if isinstance(one, Kernel) and one.signature is not None))
 

@@ -274,7 +274,7 @@ class TestMetricsPage:
             "language": "language", "split language": "split and language", "source language": "source and language",
             "split source language": "split and source and language",
             "split rule": "split and rule", "source rule": "source and rule",
-            "split source rule": "split and source and rule",
+            "split source rule": "split and source and rule", "set": "set", "source set": "source and set",
         }  # fmt: skip
         made: dict[tuple[str, str], tuple[set[str], set[str], set[str]]] = {}
         for record in built.metrics():
