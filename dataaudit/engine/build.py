@@ -38,6 +38,7 @@ from dataaudit.engine.job import (
     tell_discovery,
 )
 from dataaudit.engine.keys import tokenizer_value
+from dataaudit.engine.near import near_duplicates
 from dataaudit.engine.partials import DamagedEntryError
 from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
 from dataaudit.engine.probing import probe_shards, resolve_columns
@@ -53,8 +54,9 @@ from dataaudit.manifest.publish import check_target
 from dataaudit.stages import make_stages
 from dataaudit.stages.base import Limited
 from dataaudit.stages.exact_dup import ExactDup
+from dataaudit.stages.near_dup import NearDup
 
-_FAMILIES = {ExactDup.name: exact_duplicates}
+_FAMILIES = {ExactDup.name: exact_duplicates, NearDup.name: near_duplicates}
 """What joins the documents of different shards, by the stage that emits its rows."""
 _SCANS = 8
 """Scans of one build: damage may come to light at every step after one, and the encoder may change once."""

@@ -81,6 +81,7 @@ SHARDS = TableSpec(
             _f("seq_len_p95", _RATIO, "95th percentile of tokens", null=True),
             _f("seq_len_max", _COUNT, "longest document, tokens", null=True),
             _f("exact_dup_rate", _RATIO, "documents seen before in the manifest's order / all", null=True),
+            _f("near_dup_rate", _RATIO, "documents with an earlier verified near-duplicate / all", null=True),
             _f("token_kl_drift", _RATIO, "KL(tokens || tokens of its split in the reference), nats", null=True),
             _f("token_js_drift", _RATIO, "their Jensen-Shannon divergence, nats", null=True),
             _f("token_kl_bias", _RATIO, "KL that chance alone gives a shard of this size, nats", null=True),
@@ -250,6 +251,21 @@ PAIRS = TableSpec(
     ),
 )
 
+NEAR_SOURCES = TableSpec(
+    name="near_sources",
+    about="Near-duplicates by their split and source, and by those of their earliest near-duplicate.",
+    key=("split", "source", "earlier_split", "earlier_source"),
+    schema=pa.schema(
+        [
+            _f("split", _STRING, "split of the document"),
+            _f("source", _STRING, "source of the document"),
+            _f("earlier_split", _STRING, "split of its earliest near-duplicate"),
+            _f("earlier_source", _STRING, "source of its earliest near-duplicate"),
+            _f("documents", _COUNT, "documents"),
+        ]
+    ),
+)
+
 OVERLAP = TableSpec(
     name="overlap",
     about="Matches between training documents and protected sets.",
@@ -326,8 +342,8 @@ LEDGER = TableSpec(
 TABLES: dict[str, TableSpec] = {
     spec.name: spec
     for spec in (
-        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, OVERLAP, HOTSPOTS,
-        HOTSPOT_MEMBERS, FINDINGS, LEDGER,
+        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, NEAR_SOURCES, OVERLAP,
+        HOTSPOTS, HOTSPOT_MEMBERS, FINDINGS, LEDGER,
     )
 }  # fmt: skip
 """Every table of a manifest; each is written in every manifest, empty where nothing filled it."""

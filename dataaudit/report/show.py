@@ -28,6 +28,7 @@ from dataaudit.report.layout import (
     word_column,
 )
 from dataaudit.report.leaks import leak_lines, leaks
+from dataaudit.report.near import near_duplicates, near_lines
 from dataaudit.report.outliers import (
     LEAST_SHARDS,
     LIMIT_SD,
@@ -62,6 +63,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
         split.name: source_volumes(manifest, split.name, _EVERY if as_json else _SOURCES) for split in view.splits
     }
     far, duplicated = outliers(manifest), most_duplicated(manifest)
+    near = near_duplicates(manifest)
     names = sorted(pc.unique(manifest.table("metrics", ["metric"])["metric"]).to_pylist())
     if as_json:
         return t.as_json(
@@ -69,6 +71,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
                 **asdict(view),
                 **composition(manifest),
                 "sources_by_split": {name: [_source(one) for one in rows] for name, (rows, _) in by_split.items()},
+                "near_duplicates": None if near is None else asdict(near),
                 "leaks": [asdict(one) for one in leaks(manifest)],
                 "outliers": [asdict(one) for one in far],
                 "most_duplicated": [asdict(one) for one in duplicated],
@@ -90,6 +93,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
         rule_lines(rules(manifest), [split.name for split in view.splits], width, every=True),
         padding_lines(manifest, width),
         drift_lines(manifest, drifts(manifest), width, _DRIFTS),
+        near_lines(near, width),
         leak_lines(leaks(manifest), width),
         blocks.coverage(view, width),
         blocks.lost(view.unread, "Not read", width),

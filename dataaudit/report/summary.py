@@ -15,6 +15,7 @@ from dataaudit.report.drift import drift_lines, drifts
 from dataaudit.report.layout import facts, page, section, terminal_width
 from dataaudit.report.leaks import leak_lines, leaks
 from dataaudit.report.meanings import exit_text
+from dataaudit.report.near import near_duplicates, near_lines
 from dataaudit.report.quality import composition, language_lines, languages, padding_lines, rule_lines, rules
 from dataaudit.report.view import Overview, overview
 
@@ -60,6 +61,7 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
         rule_lines(rules(manifest), [split.name for split in view.splits], width, every=False),
         padding_lines(manifest, width),
         drift_lines(manifest, drifts(manifest), width, _DRIFTS),
+        near_lines(near_duplicates(manifest), width, details=False),
         leak_lines(leaks(manifest), width),
         blocks.coverage(view, width),
         blocks.lost(view.unread, "Not read", width),

@@ -7,9 +7,11 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.buffers import text_buffers
 from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.normal import text_digests
 from dataaudit.corpus.tokens import TokenBatch
+from dataaudit.kernels.words import split_words
 
 TEXTS = st.one_of(
     st.sampled_from(["", " ", "a", "a  b", "a b", " a b ", "e\u0301", "\u00e9", "\u4e2d\u6587", "x" * 300]),
@@ -57,4 +59,5 @@ def make_batch(documents, first_row=0):
         digests=text_digests(texts),
         tokens=tokens,
         languages=make_languages(documents),
+        words=split_words(*reversed(text_buffers(texts))),
     )
