@@ -15,7 +15,7 @@ _MARKER = "compiled"
 
 def all_kernels() -> tuple[Kernel[Any, Any], ...]:
     """Return every kernel that a build calls."""
-    from dataaudit.kernels import codepoints, filters, normal, runs, windows
+    from dataaudit.kernels import codepoints, filters, normal, runs, windows, words
 
     return (
         codepoints._search,  # noqa: SLF001 - the kernels of this package
@@ -23,6 +23,7 @@ def all_kernels() -> tuple[Kernel[Any, Any], ...]:
         normal._collapse,  # noqa: SLF001
         runs._mark_runs,  # noqa: SLF001
         windows._gather,  # noqa: SLF001
+        words._split,  # noqa: SLF001
     )
 
 

@@ -1,0 +1,142 @@
+"""Slow twin of :mod:`dataaudit.kernels.words`: plain Python, one character at a time, straight from ``unicodedata``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from unicodedata import category, combining, decimal, name, normalize
+
+_WORD = 64
+_MASK = (1 << _WORD) - 1
+_SCRIPTS_WITHOUT_SPACES = (
+    "CJK ", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "HENTAIGANA", "IDEOGRAPHIC", "BOPOMOFO", "THAI ", "LAO ",
+    "KHMER ", "MYANMAR ", "TIBETAN ", "YI ", "TAI ", "NEW TAI ", "JAVANESE ", "BALINESE ", "TANGUT ", "NUSHU ",
+    "KHITAN ",
+)  # fmt: skip
+_NOT_THERE = {
+    *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810), 0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5,
+    0x3164, 0xFFA0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word."""
+
+    text: str
+    """Folded."""
+    start: int
+    """First byte."""
+    end: int
+    """Byte after its last."""
+
+    @property
+    def number(self) -> bool:
+        """Whether it is of digits alone."""
+        return all("0" <= char <= "9" for char in self.text)
+
+
+def words_of(text: str) -> list[Word]:
+    """Cut a text into words."""
+    words: list[Word] = []
+    folded, start, end, lone, place = "", 0, 0, False, 0
+
+    def close() -> None:
+        nonlocal folded
+        if folded:
+            words.append(Word(folded, start, end))
+        folded = ""
+
+    for index, char in enumerate(text):
+        width = len(char.encode())
+        after = text[index + 1 : index + 2]
+        bases = [part for part in folded if not combining(part)]
+        joined = bool(folded) and not lone
+        if char in "'\u2019\u02bc\uff07":
+            if not (joined and not _is_digit(bases[-1]) and _is_plain_letter(after)):
+                close()
+        elif char in ".,":
+            if not (folded and _is_digit(bases[-1]) and _folds_to_digits(after)):
+                close()
+        elif category(char) in ("Cf", "Me") or ord(char) in _NOT_THERE:
+            pass
+        elif category(char)[0] not in "LMN":
+            close()
+        else:
+            parts = fold(char)
+            if category(char)[0] != "M" and parts.strip() and not all(map(combining, parts)):
+                alone = _is_alone(char)
+                if alone or lone:
+                    close()
+                if not folded:
+                    lone = alone
+            if parts and (folded or not all(map(combining, parts))):
+                if not folded:
+                    start = place
+                    lone = lone and _is_alone(char)
+                folded += parts
+                end = place + width
+        place += width
+    close()
+    return words
+
+
+def fold(char: str) -> str:
+    """Return what a letter, mark or number folds to."""
+    iota = "\u0345"  # below a Greek letter: case folding would make a letter of this mark
+    folded = normalize("NFKD", iota.join(part.casefold() for part in normalize("NFKD", char).split(iota)))
+    return "".join(str(decimal(part, part)) for part in folded if category(part)[0] in "LMN")
+
+
+def word_hash(folded: str) -> int:
+    """Return the 64-bit hash of a folded word."""
+    value, chunk, accents, bases = 0xCBF29CE484222325, b"", 0, 0
+    for char in folded:
+        if combining(char):
+            accents += _mixed((ord(char) | bases << 32) * 0xA0761D6478BD642F & _MASK)
+            continue
+        code = ord(char)
+        token = (
+            bytes([code]) if code < 0x80 else bytes([0x80 | part for part in (code >> 14, code >> 7 & 127, code & 127)])
+        )
+        if len(chunk) + len(token) > 8:
+            value, chunk = _absorbed(value, chunk), b""
+        chunk += token
+        if len(chunk) == 8:
+            value, chunk = _absorbed(value, chunk), b""
+        bases += 1
+    if chunk:
+        value = _absorbed(value, chunk)
+    mixed = _mixed(value + accents & _MASK)
+    return mixed | 1 if all("0" <= char <= "9" for char in folded) else mixed & ~1
+
+
+def _absorbed(value: int, chunk: bytes) -> int:
+    value = (value ^ int.from_bytes(chunk, "little")) * 0xD6E8FEB86659FD93 & _MASK
+    return value ^ value >> 32
+
+
+def _mixed(value: int) -> int:
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        value = (value ^ value >> shift) * factor & _MASK
+    return value ^ value >> 31
+
+
+def _is_digit(char: str) -> bool:
+    return "0" <= char <= "9"
+
+
+def _is_alone(char: str) -> bool:
+    if category(char)[0] not in "LN":
+        return False
+    nameless = 0x17000 <= ord(char) < 0x18D00  # Tangut and Khitan have no names in every Python
+    return nameless or name(char, "").startswith(_SCRIPTS_WITHOUT_SPACES)
+
+
+def _folds_to_digits(char: str) -> bool:
+    return bool(char) and category(char)[0] in "LN" and not _is_alone(char) and all(map(_is_digit, fold(char) or "x"))
+
+
+def _is_plain_letter(char: str) -> bool:
+    if not char or category(char)[0] not in "LN" or _is_alone(char) or char == "\u02bc" or ord(char) in _NOT_THERE:
+        return False
+    return not _folds_to_digits(char) and not all(map(combining, fold(char)))

@@ -1,0 +1,313 @@
+"""Words of a batch of documents, as hashes with their places: one pass that all kernels over words share.
+
+A word is a longest run of letters, marks and numbers (categories L, M, N of Unicode). Case, compatibility variants
+(NFKD) and the order of accents do not matter to it, digits of all scripts are equal, format characters (soft hyphen,
+zero-width space) are not there. Everything else separates, but
+
+* an apostrophe between letters is ignored (``don't`` is one word, the same as ``dont``),
+* a full stop or comma between digits is ignored (``80,000`` is ``80000``), as Unicode Standard Annex 29 keeps both
+  kinds of words whole (rules WB6, WB7, WB11, WB12);
+* in a script without spaces (Han, Kana, Thai, Khmer and others) each letter is a word, its marks with it.
+
+So canonically equal texts have equal words, and re-wrapping, other case or other punctuation change none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
+from dataaudit.kernels.ngrams import NUMBER, mix64
+from dataaudit.kernels.word_classes import (
+    ALONE,
+    APOSTROPHE,
+    DIGITS,
+    IGNORED,
+    IS_MARK,
+    KIND_BITS,
+    LETTER,
+    MARK,
+    POINT,
+    SEPARATOR,
+    SEVERAL,
+    word_classes,
+)
+
+_START = np.uint64(0xCBF29CE484222325)
+_PRIME = np.uint64(0xD6E8FEB86659FD93)
+_MARKS = np.uint64(0xA0761D6478BD642F)
+_HIGH = np.uint64(0x8080808080808080)
+_SPACES = np.uint64(0x2020202020202020)
+_FROM_A, _PAST_Z = np.uint64(0x1F1F1F1F1F1F1F1F), np.uint64(0x0505050505050505)
+_FROM_0, _PAST_9 = np.uint64(0x5050505050505050), np.uint64(0x4646464646464646)
+_COUNT = np.uint64(0x0001020304050607)
+_KIND = np.uint32((1 << KIND_BITS) - 1)
+READ_TABLE = "Array(uint32, 1, 'C', readonly=True)"
+READ_PAGES = "Array(uint16, 1, 'C', readonly=True)"
+
+HASH, CHUNK, SHIFT, ACCENTS, LETTERS, OPEN, LONE, WORDY, LAST_DIGIT = range(9)
+"""Places of the state of an open word, uint64[9]: hash so far, bytes not in it yet, their bits, sum of marks, base
+code points, whether a word is open, whether it is of a script without spaces, whether it has more than digits, and
+whether its last code point is a digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordBatch:
+    """The words of ``n`` documents."""
+
+    hashes: np.ndarray
+    """uint64[w]; equal words have equal hashes, and bit 0 is set exactly when a word is a number."""
+    offsets: np.ndarray
+    """int64[n + 1]: the words of document i are ``hashes[offsets[i]:offsets[i + 1]]``."""
+    starts: np.ndarray
+    """uint32[w] first byte of the word, from the start of its document."""
+    ends: np.ndarray
+    """uint32[w] byte after its last."""
+
+    def num_words(self) -> np.ndarray:
+        """int64[n] words of each document."""
+        return np.diff(self.offsets)
+
+
+def split_words(values: np.ndarray, offsets: np.ndarray) -> WordBatch:
+    """Cut documents into words.
+
+    Args:
+        values: uint8[b] the documents' valid UTF-8, one after another.
+        offsets: int64[n + 1], ascending from 0; no document of 2^32 bytes or more.
+    """
+    most = int(offsets[-1]) // 2 + len(offsets)  # a word and what separates it from the next: two bytes
+    hashes = np.empty(most, dtype=np.uint64)
+    starts, ends = np.empty(most, dtype=np.uint32), np.empty(most, dtype=np.uint32)
+    bounds = np.zeros(len(offsets), dtype=np.int64)
+    table, state = word_classes(), np.zeros(9, dtype=np.uint64)
+    _split(values, offsets, table.ascii, table.pages, table.blocks, table.expansions, state,
+           hashes, bounds, starts, ends)  # fmt: skip
+    size = int(bounds[-1])
+    return WordBatch(hashes[:size], bounds, starts[:size], ends[:size])
+
+
+@compiled(
+    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_BYTES}, {READ_PAGES}, {READ_TABLE}, {READ_TABLE}, uint64[::1],"
+    " uint64[::1], int64[::1], uint32[::1], uint32[::1])"
+)
+def _split(
+    data: np.ndarray, offsets: np.ndarray, ascii_bytes: np.ndarray, pages: np.ndarray, blocks: np.ndarray,
+    expansions: np.ndarray, state: np.ndarray, hashes: np.ndarray, bounds: np.ndarray, starts: np.ndarray,
+    ends: np.ndarray,
+) -> None:  # fmt: skip
+    one, eight, full = np.uintp(1), np.uint64(8), np.uint64(64)  # unsigned: no index wraps around
+    zero, three, eight_bytes, total = np.uint64(0), np.uint64(3), np.uintp(8), np.uintp(len(data))
+    count = np.uintp(0)
+    for document in range(len(offsets) - 1):
+        begun, stop = np.uintp(offsets[document]), np.uintp(offsets[document + 1])
+        place, first, end = begun, begun, begun
+        while place < stop:
+            folded = ascii_bytes[data[place]]
+            if folded == 0 and data[place] < 0x80 and data[place] not in (39, 44, 46):
+                place += one
+                continue
+            # Most words are of ASCII alone, and are hashed here; what is open after that goes on below.
+            first = place
+            value, chunk, shift, wordy = _START, zero, zero, False
+            while place + eight_bytes <= total:
+                value, chunk, shift, letters = _eight(data, place, value)
+                wordy = wordy or letters
+                place += np.uintp(shift >> three)
+                if shift != full:
+                    break
+                value, chunk, shift = _absorb(value, chunk), zero, zero
+            if place > stop:  # the next document's bytes are not ours
+                place, value, chunk, shift, wordy = first, _START, zero, zero, False
+            if place + eight_bytes > total or place == first:
+                folded = ascii_bytes[data[place]] if place < stop else np.uint8(0)
+                while folded != 0:
+                    chunk |= np.uint64(folded) << shift
+                    shift += eight
+                    wordy = bool(wordy or folded > 57)
+                    if shift == full:
+                        value = _absorb(value, chunk)
+                        chunk, shift = zero, zero
+                    place += one
+                    folded = ascii_bytes[data[place]] if place < stop else np.uint8(0)
+            end = place
+            if place == stop or (data[place] < 0x80 and data[place] not in (39, 44, 46)):
+                hashes[count] = _finished(value, chunk, shift, zero, wordy)
+                starts[count], ends[count] = np.uint32(first - begun), np.uint32(end - begun)
+                count += one
+                continue
+            state[HASH], state[CHUNK], state[SHIFT], state[ACCENTS] = value, chunk, shift, zero
+            state[LETTERS] = np.uint64(place - first)
+            state[OPEN] = place > first
+            state[LONE] = zero
+            state[WORDY] = wordy
+            state[LAST_DIGIT] = place > first and data[place - one] <= 57
+            place, count = _go_on(
+                data, place, begun, stop, first, pages, blocks, expansions, state, hashes, starts, ends,
+                count,
+            )  # fmt: skip
+        bounds[document + 1] = np.int64(count)
+
+
+@cold
+def _go_on(
+    data: np.ndarray, place: Integer, begun: Integer, stop: Integer, first: Integer, pages: np.ndarray,
+    blocks: np.ndarray, expansions: np.ndarray, state: np.ndarray, hashes: np.ndarray, starts: np.ndarray,
+    ends: np.ndarray, count: Integer,
+) -> tuple[Integer, Integer]:  # fmt: skip
+    """Go on, code point by code point, until no word is open and ASCII follows; return the place and the count."""
+    one = np.uintp(1)
+    end = place
+    while place < stop:
+        code, size = _code_at(data, place)
+        entry = blocks[(np.uintp(pages[code >> np.uint32(8)]) << np.uintp(8)) + np.uintp(code & np.uint32(255))]
+        kind = entry & _KIND
+        after = place + size
+        if kind == APOSTROPHE:
+            joins = state[OPEN] and not state[LONE] and not state[LAST_DIGIT]
+            kind = np.uint32(IGNORED if joins and _kind_at(data, after, stop, pages, blocks) == LETTER else SEPARATOR)
+        elif kind == POINT:
+            joins = state[OPEN] and state[LAST_DIGIT]
+            kind = np.uint32(IGNORED if joins and _kind_at(data, after, stop, pages, blocks) == DIGITS else SEPARATOR)
+        if state[OPEN] and (kind in (SEPARATOR, ALONE) or (state[LONE] and kind in (LETTER, DIGITS))):
+            hashes[count] = _finished(state[HASH], state[CHUNK], state[SHIFT], state[ACCENTS], state[WORDY] != 0)
+            starts[count], ends[count] = np.uint32(first - begun), np.uint32(end - begun)
+            count += one
+            state[OPEN] = np.uint64(0)
+        if kind == SEPARATOR:
+            place = after
+            if place == stop or data[place] < 0x80:
+                return place, count
+            continue
+        if kind != IGNORED and (state[OPEN] or kind != MARK):
+            if not state[OPEN]:
+                _begin(state, kind == ALONE)
+                first = place
+            _add(state, code, entry >> np.uint32(KIND_BITS), kind == MARK, expansions)
+            end = after
+        place = after
+    if state[OPEN]:
+        hashes[count] = _finished(state[HASH], state[CHUNK], state[SHIFT], state[ACCENTS], state[WORDY] != 0)
+        starts[count], ends[count] = np.uint32(first - begun), np.uint32(end - begun)
+        count += one
+    return place, count
+
+
+@helper
+def _eight(data: np.ndarray, place: Integer, value: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, bool]:
+    """Look at eight bytes at once, at the folded ASCII letters and digits that they begin with.
+
+    Returns:
+        The hash as it is, those bytes as a chunk, their bits, and whether a letter is among them.
+    """
+    block = np.uint64(data[place])
+    for step in range(1, 8):
+        block |= np.uint64(data[place + np.uintp(step)]) << np.uint64(8 * step)
+    seven = block & ~_HIGH
+    lower = seven | _SPACES
+    letters = (lower + _FROM_A) & ~(lower + _PAST_Z)
+    digits = (seven + _FROM_0) & ~(seven + _PAST_9)
+    ends = ~(letters | digits) | block
+    ends &= _HIGH
+    lowest = ends & (np.uint64(0) - ends)
+    bit = lowest >> np.uint64(7)
+    before = bit - np.uint64(1)  # all ones when no byte ends the word
+    size = np.uint64(64) if ends == np.uint64(0) else (bit * _COUNT >> np.uint64(56)) << np.uint64(3)
+    return value, (block | _SPACES) & before, size, letters & _HIGH & before != np.uint64(0)
+
+
+@helper
+def _begin(state: np.ndarray, alone: bool) -> None:
+    state[:] = np.uint64(0)
+    state[HASH] = _START
+    state[OPEN] = np.uint64(1)
+    state[LONE] = np.uint64(alone)
+
+
+@helper
+def _add(state: np.ndarray, code: np.uint32, payload: np.uint32, mark: bool, expansions: np.ndarray) -> None:
+    """Add a code point, or what it folds to, to the open word."""
+    if payload == 0:
+        _push(state, code, mark)
+    elif payload & np.uint32(SEVERAL) == 0:
+        _push(state, payload, mark)
+    else:
+        index = np.uintp(payload & np.uint32(SEVERAL - 1))
+        for step in range(expansions[index]):
+            part = expansions[index + np.uintp(step) + np.uintp(1)]
+            _push(state, part & np.uint32(IS_MARK - 1), part & np.uint32(IS_MARK) != 0)
+
+
+@cold
+def _push(state: np.ndarray, code: np.uint32, mark: bool) -> None:
+    """Add one folded code point: ASCII as a byte, others as three with their high bits set, marks in any order."""
+    wide = np.uint64(code)
+    if mark:
+        state[ACCENTS] += mix64(np.uint64((wide | state[LETTERS] << np.uint64(32)) * _MARKS))
+        state[WORDY] = np.uint64(1)
+        return
+    if code < 0x80:
+        bits, size = wide, np.uint64(8)
+    else:
+        bits = (
+            np.uint64(0x808080) | (wide >> np.uint64(14)) | (wide >> np.uint64(7) & np.uint64(0x7F)) << np.uint64(8)
+            | (wide & np.uint64(0x7F)) << np.uint64(16)
+        )  # fmt: skip
+        size = np.uint64(24)
+    if state[SHIFT] + size > np.uint64(64):
+        state[HASH] = _absorb(state[HASH], state[CHUNK])
+        state[CHUNK], state[SHIFT] = np.uint64(0), np.uint64(0)
+    state[CHUNK] |= bits << state[SHIFT]
+    state[SHIFT] += size
+    if state[SHIFT] == np.uint64(64):
+        state[HASH] = _absorb(state[HASH], state[CHUNK])
+        state[CHUNK], state[SHIFT] = np.uint64(0), np.uint64(0)
+    digit = 48 <= code <= 57
+    state[LAST_DIGIT] = np.uint64(digit)
+    if not digit:
+        state[WORDY] = np.uint64(1)
+    state[LETTERS] += np.uint64(1)
+
+
+@helper
+def _absorb(value: np.uint64, chunk: np.uint64) -> np.uint64:
+    value = np.uint64((value ^ chunk) * _PRIME)
+    return value ^ (value >> np.uint64(32))
+
+
+@helper
+def _finished(value: np.uint64, chunk: np.uint64, shift: np.uint64, accents: np.uint64, wordy: bool) -> np.uint64:
+    if shift != np.uint64(0):
+        value = _absorb(value, chunk)
+    value = mix64(value + accents) | NUMBER
+    return value ^ NUMBER if wordy else value
+
+
+@helper
+def _code_at(data: np.ndarray, place: Integer) -> tuple[np.uint32, Integer]:
+    """Return the code point at a place of valid UTF-8, and its bytes."""
+    first = np.uint32(data[place])
+    if first < 0x80:
+        return first, np.uintp(1)
+    second = np.uint32(data[place + np.uintp(1)] & 0x3F)
+    if first < 0xE0:
+        return (first & np.uint32(0x1F)) << np.uint32(6) | second, np.uintp(2)
+    third = np.uint32(data[place + np.uintp(2)] & 0x3F)
+    if first < 0xF0:
+        return (first & np.uint32(0x0F)) << np.uint32(12) | second << np.uint32(6) | third, np.uintp(3)
+    fourth = np.uint32(data[place + np.uintp(3)] & 0x3F)
+    code = (first & np.uint32(0x07)) << np.uint32(18) | second << np.uint32(12) | third << np.uint32(6) | fourth
+    return code, np.uintp(4)
+
+
+@helper
+def _kind_at(data: np.ndarray, place: Integer, stop: Integer, pages: np.ndarray, blocks: np.ndarray) -> np.uint32:
+    """Return the kind of the code point at a place; a separator at the end."""
+    if place >= stop:
+        return np.uint32(SEPARATOR)
+    code, _ = _code_at(data, place)
+    entry = blocks[(np.uintp(pages[code >> np.uint32(8)]) << np.uintp(8)) + np.uintp(code & np.uint32(255))]
+    kind: np.uint32 = entry & _KIND
+    return kind
