@@ -148,7 +148,6 @@ def _judge(
     """Return uint8[m, 2] what can be done with the texts of every item, and bool[t] which short texts need a seed."""
     judged = np.full(pairs.shape, Judged.ABSENT, dtype=np.uint8)
     anchors = np.zeros(len(long), dtype=bool)
-    counts = np.diff(offsets)
     for item, own in enumerate(pairs.tolist()):
         for part, text in enumerate(own):
             other = own[1 - part]
