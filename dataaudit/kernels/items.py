@@ -194,7 +194,7 @@ def _verify(
     distance, letters = np.int64(0), np.int64(0)
     for place in range(window, window_stop - length + 1):
         if words[place] == text_words[low] and _is_equal(words, place, text_words, low, length):
-            tier, begun, end = np.int64(VERBATIM), place, place + length
+            tier, begun, end = np.int64(VERBATIM), np.int64(place), np.int64(place + length)
             break
     if tier < 0:
         distance, begun, end = nearest(words, window, window_stop, text_words, low, high, rows, False)

@@ -15,9 +15,9 @@ _MARKER = "compiled"
 
 def all_kernels() -> tuple[Kernel[Any, Any], ...]:
     """Return every kernel that a build calls."""
-    from dataaudit.kernels import codepoints, filters, normal, runs, windows, words
+    from dataaudit.kernels import codepoints, filters, gram_table, items, normal, overlap, runs, windows, words
 
-    modules = (codepoints, filters, normal, runs, windows, words)
+    modules = (codepoints, filters, gram_table, items, normal, overlap, runs, windows, words)
     found = (value for module in modules for value in vars(module).values())
     return tuple(dict.fromkeys(one for one in found if isinstance(one, Kernel) and one.signature is not None))
 

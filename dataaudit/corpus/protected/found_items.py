@@ -47,11 +47,11 @@ def resolve(hits: np.ndarray, items: Items, words: WordBatch, values: np.ndarray
         if parts[0] is not None and parts[1] is not None:
             found[document, item, BOTH] = _both(parts[0], parts[1])
     rows = [
-        (document, item, part, tier, rule, words.starts[words.offsets[document] + start],
+        (document, items.sets[item], item, part, tier, rule, words.starts[words.offsets[document] + start],
          words.ends[words.offsets[document] + end - 1], common, of)
         for (document, item, part), (tier, rule, start, end, common, of) in sorted(found.items())
     ]  # fmt: skip
-    return np.array(rows, dtype=np.int64).reshape(-1, 9)
+    return np.array(rows, dtype=np.int64).reshape(-1, 10)
 
 
 def _resolve_hit(

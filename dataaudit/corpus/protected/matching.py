@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dataaudit.corpus.protected.found_items import resolve
 from dataaudit.corpus.protected.held_out import GRAM_WORDS, SPAN_WORDS, Grams, is_short, whole_hashes
 from dataaudit.corpus.protected.index import ProtectedIndex
+from dataaudit.corpus.protected.match_batch import GRAM, SPAN, WHOLE, MatchBatch
 from dataaudit.kernels.items import Finder
 from dataaudit.kernels.overlap import find_grams, find_long_grams
 from dataaudit.kernels.words import WordBatch
 
-GRAM, SPAN, WHOLE = 0, 1, 2
-"""Kinds of entries, and rules by which a held-out document is named."""
 _NAMED_ONE_IN = 10
 """A training document names a held-out one when it holds one in so many of its 13-grams."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatchBatch:
-    """What the documents of a batch hold; a document is named by its place in the batch."""
-
-    entries: np.ndarray
-    """int64[k, 3] (kind, document, entry) of every protected gram, once a document; ascending."""
-    held_out: np.ndarray
-    """int64[h, 8] (rule, document, held-out document, first byte, byte after the last, words or grams in common, of so
-    many, crowded): stretches that held-out documents are named for. ``crowded``: more documents than are named hold
-    it."""
-    items: np.ndarray
-    """int64[i, 9] (document, item, part, tier, rule, first byte, byte after the last, words in common, of so many), a
-    row for each item and part in a document."""
 
 
 class Matcher:
@@ -125,7 +107,8 @@ def _gram_rows(
         np.full(len(starts), GRAM), documents[starts], owners[starts], words.starts[first],
         words.ends[last + GRAM_WORDS - 1], counts, sizes, many,
     )  # fmt: skip
-    return np.column_stack(columns).astype(np.int64)[kept]
+    rows: np.ndarray = np.column_stack(columns).astype(np.int64)[kept]
+    return rows
 
 
 def _span_rows(

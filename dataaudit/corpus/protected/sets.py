@@ -157,7 +157,7 @@ def _item(record: _Record, fields: ItemFields, row: int, names: dict[str, int]) 
     return Item(id=name, question=question, answer=answer)
 
 
-def as_text(value: object) -> str | None | Reason:
+def as_text(value: object) -> str | Reason | None:
     """Return a value as text: numbers as JSON writes them, lists one entry a line; None for null."""
     if value is None or type(value) is str:
         return value
