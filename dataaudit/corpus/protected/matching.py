@@ -119,7 +119,7 @@ def _span_rows(
     num_words: np.ndarray,
     words: WordBatch,
 ) -> np.ndarray:
-    """Return a row for each longest stretch that a document and a held-out one share."""
+    """Return a row for each longest stretch of a document all of whose 50-grams a held-out one holds."""
     owners, index = _owners(entries, spans)
     order = np.lexsort((places[index], owners, documents[index]))
     owners, index = owners[order], index[order]

@@ -12,7 +12,23 @@ from dataaudit.kernels.items import Finder, nearest_stretch
 from dataaudit.kernels.words import split_words
 
 FEW = st.lists(st.sampled_from(["a", "b", "c", "7", "8"]), max_size=9)
-WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omikron".split()
+WORDS = [
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "epsilon",
+    "zeta",
+    "eta",
+    "theta",
+    "iota",
+    "kappa",
+    "lambda",
+    "mu",
+    "nu",
+    "xi",
+    "omikron",
+]
 
 
 def words_of(documents):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,7 +75,7 @@ def test_seen_grams_and_covered_words_are_those_of_sets(held_out, training):
     seen[found] = 1
     covered = count_covered(bounds, entries.astype(np.uint32), seen, 4)
     assert covered.tolist() == [slow.covered_words(words, training, 4) for words in held_out]
-    once = [np.unique(entries[start:stop]) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    once = [np.unique(entries[start:stop]) for start, stop in pairwise(bounds)]
     offsets = np.cumsum([0, *map(len, once)]).astype(np.int64)
     counts = count_seen(offsets, np.concatenate([np.zeros(0), *once]).astype(np.uint32), seen)
     pairs = list(zip(counts.tolist(), np.diff(offsets).tolist(), strict=True))
