@@ -92,6 +92,8 @@ SHARDS = TableSpec(
                 "documents that each quality rule, and any rule of each set, would reject; sorted by rule",
                 null=True,
             ),
+            _f("held_out_copies", _COUNT, "training documents with a copied span of a held-out one", null=True),
+            _f("contaminated", _COUNT, "training documents that hold an item of an evaluation set", null=True),
         ]
     ),
 )
@@ -272,15 +274,15 @@ OVERLAP = TableSpec(
     key=("set", "item", "part", "tier", "rule", "shard", "row", "start", "end"),
     schema=pa.schema(
         [
-            _f("set", _STRING, "protected set"),
-            _f("item", _STRING, "item of the set"),
-            _f("part", _STRING, "question, answer or both"),
+            _f("set", _STRING, "evaluation set, or held-out split"),
+            _f("item", _STRING, "item of the set; shard:row of a held-out document"),
+            _f("part", _STRING, "question, answer or both; document for a held-out split"),
             _f("tier", _STRING, "verbatim or similar"),
-            _f("rule", _STRING, "rule that found it"),
+            _f("rule", _STRING, "verbatim, similar, context, alone; span, ngram, whole for a held-out document"),
             _SHARD,
             _ROW,
             *_SPAN,
-            _f("score", _RATIO, "strength of the match"),
+            _f("score", _RATIO, "words (of ngram: 13-grams) in common / those of the part"),
         ]
     ),
 )
