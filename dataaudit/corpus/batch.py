@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.tokens import TokenBatch
+from dataaudit.kernels.words import WordBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,8 @@ class DocBatch:
     """Token ids of every document, when a stage needs them."""
     languages: LanguageBatch | None = None
     """Language of every document, when a stage needs it."""
+    words: WordBatch | None = None
+    """Words of every document, when a stage needs them."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -53,6 +56,17 @@ class DocBatch:
         """int64[n] tokens of each document."""
         assert self.tokens is not None, "a stage that counts tokens has to say needs_tokens"
         return np.diff(self.tokens.offsets)
+
+    def take(self, places: np.ndarray) -> DocBatch:
+        """Return some of the documents, in this order, as they were read: without digests, tokens, languages, words.
+
+        Args:
+            places: int64[m] indices.
+        """
+        return DocBatch(
+            texts=self.texts.take(pa.array(places, pa.int64())), rows=self.rows[places],
+            source_codes=self.source_codes[places], source_names=self.source_names,
+        )  # fmt: skip
 
     def sources(self) -> pa.DictionaryArray:
         """[n] source of each document."""

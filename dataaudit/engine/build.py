@@ -15,6 +15,9 @@ from dataaudit.corpus.address import Access
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import Discovery, discover
 from dataaudit.engine.cluster import open_cluster
+from dataaudit.engine.digesting import rows_digests
+from dataaudit.engine.exact import exact_duplicates
+from dataaudit.engine.families import Gathered, Linking, add_found, run_families
 from dataaudit.engine.gather import (
     GatheredShard,
     fold_sources,
@@ -26,7 +29,6 @@ from dataaudit.engine.index import StatIndex
 from dataaudit.engine.job import (
     BuildOptions,
     BuildResult,
-    Gathered,
     Job,
     left_out_notes,
     prepare_kernels,
@@ -36,12 +38,6 @@ from dataaudit.engine.job import (
     tell_discovery,
 )
 from dataaudit.engine.keys import tokenizer_value
-from dataaudit.engine.linking import (
-    Linked,
-    add_duplicates,
-    link_exact_duplicates,
-    rows_digests,
-)
 from dataaudit.engine.partials import DamagedEntryError
 from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
 from dataaudit.engine.probing import probe_shards, resolve_columns
@@ -50,15 +46,16 @@ from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.reference import load_reference
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Outcome, Probe, ScanSettings
+from dataaudit.engine.units import Outcome, Probe
 from dataaudit.engine.work import scan_part
 from dataaudit.errors import BuildInterrupted, ClusterError
-from dataaudit.link.exact import COUNTS, MEMBERS
 from dataaudit.manifest.publish import check_target
 from dataaudit.stages import make_stages
 from dataaudit.stages.base import Limited
 from dataaudit.stages.exact_dup import ExactDup
 
+_FAMILIES = {ExactDup.name: exact_duplicates}
+"""What joins the documents of different shards, by the stage that emits its rows."""
 _SCANS = 8
 """Scans of one build: damage may come to light at every step after one, and the encoder may change once."""
 
@@ -127,18 +124,18 @@ def _scan_and_link(job: Job, probes: dict[str, Probe], failures: dict[str, tuple
     Whether the fast encoder differs is decided by the shards that are read, all of them: a decision by what
     came first, or by this run alone, would give a rerun another identity.
     """
-    force_reference = not job.risks.supported
+    job.force_reference = not job.risks.supported
     job.encoder_reason = job.risks.reason
     fresh = job.options.fresh
     for _ in range(_SCANS):
-        planned = _plan(job, probes, failures, force_reference=force_reference)
-        lost = _scan(job, planned, force_reference=force_reference, fresh=fresh)
+        planned = _plan(job, probes, failures)
+        lost = _scan(job, planned, fresh=fresh)
         try:
             shards = gather_readings(planned, lost, job.store, max_bad=job.config.reader.max_bad_records)
             gather_partials(shards, job.stages, job.store)
-            if not force_reference and _differing(shards):
+            if not job.force_reference and _differing(shards):
                 job.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
-                force_reference, job.encoder_reason = True, "sample_difference"
+                job.force_reference, job.encoder_reason = True, "sample_difference"
                 continue
             return _link(job, shards, fresh=fresh)
         except DamagedEntryError as error:
@@ -170,10 +167,8 @@ def _plan(
     job: Job,
     probes: dict[str, Probe],
     failures: dict[str, tuple[Reason, str]],
-    *,
-    force_reference: bool,
 ) -> list[PlannedShard]:
-    value = tokenizer_value(job.tokenizer, job.risks, force_reference=force_reference, seed=job.config.seed)
+    value = tokenizer_value(job.tokenizer, job.risks, force_reference=job.force_reference, seed=job.config.seed)
     languages = None if job.languages is None else job.languages.key_value(seed=job.config.seed)
     return [
         plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, value, languages)
@@ -181,16 +176,11 @@ def _plan(
     ]
 
 
-def _scan(
-    job: Job, planned: Sequence[PlannedShard], *, force_reference: bool, fresh: bool
-) -> dict[str, tuple[Reason, str]]:
+def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str, tuple[Reason, str]]:
     """Scan what is missing; return the parts that could not be read."""
     units = missing_units(planned, job.store, fresh=fresh)
     job.planned_parts = len({part.reading_key for item in planned for part in item.parts})
-    settings = ScanSettings(
-        state=job.store.root, stages=job.stages, tokenizer=job.tokenizer, risks=job.risks,
-        force_reference=force_reference, seed=job.config.seed, languages=job.languages,
-    )  # fmt: skip
+    settings = job.scan_settings()
     lost: dict[str, tuple[Reason, str]] = {}
     if len(units) < job.planned_parts:
         job.progress.note(f"scan: {job.planned_parts - len(units):,} of {job.planned_parts:,} parts are known")
@@ -210,20 +200,21 @@ def _scan(
 
 
 def _link(job: Job, shards: list[GatheredShard], *, fresh: bool) -> Gathered:
-    linked = Linked(COUNTS.empty_table(), MEMBERS.empty_table())
-    if any(stage.name == ExactDup.name for stage in job.stages):
-        linked = link_exact_duplicates(shards, job.store, job.runner, job.progress, fresh=fresh)
+    stages = [stage for stage in job.stages if stage.name in _FAMILIES]
+    linkings = {stage.name: Linking(job=job, stage=stage, shards=shards, fresh=fresh) for stage in stages}
+    found = run_families({name: _FAMILIES[name](linking) for name, linking in linkings.items()}, linkings)
     digests = rows_digests(shards, job.store, job.runner)
     kept = kept_sources(shards, job.config.max_sources)
     if kept is not None:
         fold_sources(shards, job.stages, kept)
-    add_duplicates(shards, linked.counts, kept)
+    for stage in stages:
+        add_found(shards, stage, found[stage.name], kept)
     folded = set() if kept is None else {stage.name for stage in job.stages}
     for stage in job.stages:
         if isinstance(stage, Limited) and (fewer := kept_sources(shards, stage.max_sources)) is not None:
             fold_sources(shards, [stage], fewer)
             folded.add(stage.name)
-    return Gathered(shards=shards, linked=linked, digests=digests, folded=frozenset(folded))
+    return Gathered(shards=shards, found=found, digests=digests, folded=frozenset(folded))
 
 
 def _differing(shards: Sequence[GatheredShard]) -> int:

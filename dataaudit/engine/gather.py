@@ -21,7 +21,7 @@ from dataaudit.stages.accumulate import Accumulator
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial
 
-_HELD = frozenset({"volume", "exact_dup"})
+_HELD = frozenset({"volume", "exact_dup", "near_dup", "overlap", "repeats"})
 """Stages whose partials are held: small ones that the link step changes or that are looked at often."""
 
 
@@ -143,8 +143,9 @@ def gather_partials(shards: Sequence[GatheredShard], stages: Sequence[Stage], st
     for shard in shards:
         if shard.status in ("quarantined", "skipped"):
             continue
-        shard.partials = ShardPartials(shard.planned, stages, store)
-        for stage in stages:
+        looking = [stage for stage in stages if stage.name in shard.planned.stages]
+        shard.partials = ShardPartials(shard.planned, looking, store)
+        for stage in looking:
             entries = [damage.read(stage.name, part.stage_keys[stage.name]) for part in shard.planned.parts]
             if stage.name in _HELD:
                 shard.partials[stage.name] = merge(stage, [entry.tables for entry in entries if entry is not None])

@@ -14,11 +14,10 @@ from dataaudit.corpus.shards import Discovery, Shard
 from dataaudit.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
 from dataaudit.detectors import LanguageModels, resolve_languages
 from dataaudit.engine.cluster import ClusterChoice
-from dataaudit.engine.gather import GatheredShard
-from dataaudit.engine.linking import Linked
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
+from dataaudit.engine.units import ScanSettings
 from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.kernels.ready import are_compiled, compile_all
 from dataaudit.stages.base import Stage
@@ -78,17 +77,15 @@ class Job:
     scanned: int = 0
     planned_parts: int = 0
     encoder_reason: str = "ok"
+    force_reference: bool = False
+    """Whether the reference encoder counts everything."""
 
-
-@dataclass(slots=True, kw_only=True)
-class Gathered:
-    """All that is known once the scan and the link step are done."""
-
-    shards: list[GatheredShard]
-    linked: Linked
-    digests: dict[int, str]
-    folded: frozenset[str] = frozenset()
-    """Stages in whose partials the source `other` stands for several."""
+    def scan_settings(self) -> ScanSettings:
+        """Return what all units of a scan share."""
+        return ScanSettings(
+            state=self.store.root, stages=self.stages, tokenizer=self.tokenizer, risks=self.risks,
+            force_reference=self.force_reference, seed=self.config.seed, languages=self.languages,
+        )  # fmt: skip
 
 
 def state_folder(options: BuildOptions) -> Path:

@@ -102,6 +102,8 @@ class ShardPartials(MutableMapping[str, Partial]):
     def fold(self, kept: pa.Array, stages: Sequence[Stage]) -> None:
         """Fold the sources that are not kept in the partials of some stages, held ones now and others when read."""
         for stage in stages:
+            if stage.name not in self._stages:
+                continue
             self._kept[stage.name] = kept
             if stage.name in self._held:
                 self._held[stage.name] = self._folded(stage.name, self._held[stage.name])

@@ -13,7 +13,7 @@ from dataaudit.corpus.shards import Shard
 from dataaudit.engine.keys import reading_key, stage_key
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, Probe, ScanUnit
-from dataaudit.stages.base import Stage
+from dataaudit.stages.base import Stage, applies
 
 _TWINS = 2
 
@@ -36,6 +36,8 @@ class PlannedShard:
     parts: tuple[PlannedPart, ...]
     reason: Reason | None
     place: str = ""
+    stages: tuple[str, ...] = ()
+    """Names of the stages that look at it."""
 
 
 def plan_shard(
@@ -69,6 +71,7 @@ def plan_shard(
         fields = _fields(shard, config)
     except ShardUnreadable as error:
         return PlannedShard(shard=shard, probe=probe, parts=(), reason=error.reason)
+    chosen = [stage for stage in stages if applies(stage, held_out=config.splits[shard.split].held_out)]
     parts = []
     for part in probe.parts:
         reading = reading_key(probe.sha256, shard.split, shard.format, shard.compression, part, fields)
@@ -80,9 +83,10 @@ def plan_shard(
             fields=fields,
             batch_bytes=config.reader.batch_bytes,
         )
-        keys = {stage.name: stage_key(reading, stage, tokenizer, languages) for stage in stages}
+        keys = {stage.name: stage_key(reading, stage, tokenizer, languages) for stage in chosen}
         parts.append(PlannedPart(request=request, reading_key=reading, stage_keys=keys))
-    return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None)
+    names = tuple(stage.name for stage in chosen)
+    return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None, stages=names)
 
 
 def missing_units(planned: Sequence[PlannedShard], store: PartialStore, *, fresh: bool) -> list[ScanUnit]:

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from dataaudit import __version__
 from dataaudit.engine.drifting import drift_table
-from dataaudit.engine.job import BuildResult, Gathered, Job
+from dataaudit.engine.families import Gathered, found_columns, found_tables
+from dataaudit.engine.job import BuildResult, Job
 from dataaudit.engine.keys import library_versions
-from dataaudit.engine.linking import clusters_table
 from dataaudit.engine.tables import (
     Setting,
     headline,
@@ -49,14 +49,15 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     """
     shards = gathered.shards
     setting = Setting(reference=job.reference, vocab_size=job.tokenizer.vocab_size, folded=gathered.folded)
-    table = shards_table(shards, job.stages, gathered.digests, setting)
+    table = shards_table(shards, job.stages, gathered.digests, setting, found_columns(gathered.found))
     metrics, merged = metric_records(shards, job.stages, job.config, setting)
+    metrics += [record for found in gathered.found.values() for record in found.metrics]
     tables = prepare_tables(
         {
             "shards": table,
             "metrics": metrics_table(metrics),
             "ledger": ledger_table(shards),
-            "clusters": clusters_table(gathered.linked.members),
+            **found_tables(gathered.found),
             **source_tables(merged),
             "drift": drift_table(merged, job.stages, setting, job.tokenizer, job.progress),
         }

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dataaudit.errors import ClusterError
 
-STORE_VERSION = 2
+STORE_VERSION = 3
 """Changes whenever the form of what lies under a key changes; part of every key."""
 _DIGEST_BYTES = 32
 _ALIGN = 64
@@ -53,9 +53,9 @@ class PartialStore:
         """Return where an entry lies."""
         return self.root / "partials" / kind / key[:2] / key
 
-    def side_path(self, kind: str, key: str) -> Path:
-        """Return where an entry's rows lie."""
-        return self.path(kind, f"{key}.rows")
+    def side_path(self, kind: str, key: str, name: str = "rows") -> Path:
+        """Return where an entry's rows of a name lie."""
+        return self.path(kind, f"{key}.{name}")
 
     def has(self, kind: str, key: str) -> bool:
         """Tell whether an entry is there; its content is checked when it is read."""
@@ -90,8 +90,10 @@ class PartialStore:
     def remove(self, kind: str, key: str) -> None:
         """Remove an entry and its rows, so that they are computed again."""
         with self.writing():
-            self.path(kind, key).unlink(missing_ok=True)
-            self.side_path(kind, key).unlink(missing_ok=True)
+            path = self.path(kind, key)
+            path.unlink(missing_ok=True)
+            for side in path.parent.glob(f"{key}.*"):
+                side.unlink(missing_ok=True)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from dataaudit.engine.gather import GatheredShard, merge_scope
 from dataaudit.manifest.core import Coverage, HeadlineMetric, LedgerRecord, SplitRecord, Totals
 from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
 from dataaudit.manifest.tables import TABLES
-from dataaudit.stages.base import Comparing, Context, Stage, merge
+from dataaudit.stages.base import Comparing, Context, Stage, applies, merge
 from dataaudit.stages.partial import Partial
 from dataaudit.stages.reference import Reference
 
@@ -51,9 +52,14 @@ def shards_table(
     stages: Sequence[Stage],
     digests: Mapping[int, str],
     setting: Setting = NOTHING_BESIDE,
+    columns: Mapping[int, Mapping[str, object]] = MappingProxyType({}),
 ) -> pa.Table:
-    """Return the table of shards."""
-    rows = [_shard_row(shard, stages, digests.get(shard.planned.shard.ordinal), setting) for shard in shards]
+    """Return the table of shards; ``columns`` are further ones of some shards, by ordinal."""
+    rows = [
+        _shard_row(shard, stages, digests.get(shard.planned.shard.ordinal), setting)
+        | dict(columns.get(shard.planned.shard.ordinal, {}))
+        for shard in shards
+    ]
     return pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)
 
 
@@ -87,6 +93,8 @@ def _shard_row(
         return row
     row["sources"] = shard.partials["volume"]["volume"].drop_columns(["empty"]).to_pylist()
     for stage in stages:
+        if stage.name not in shard.partials:
+            continue
         if isinstance(stage, Comparing):
             if setting.reference is None:
                 continue  # its partials are large, and not read for nothing
@@ -114,11 +122,15 @@ def metric_records(
     metrics: list[Metric] = []
     merged: dict[str, dict[str, Partial]] = {}
     for split in sorted(config.splits):
-        merged[split] = {stage.name: merge_scope(shards, stage, split) for stage in stages}
-        for stage in stages:
+        looking = [stage for stage in stages if applies(stage, held_out=config.splits[split].held_out)]
+        merged[split] = {stage.name: merge_scope(shards, stage, split) for stage in looking}
+        for stage in looking:
             declared = {} if config.splits[split].held_out else mixture
             metrics += stage.finalize(merged[split][stage.name], setting.context(stage, split, declared))
-    merged[""] = {stage.name: merge(stage, [merged[split][stage.name] for split in config.splits]) for stage in stages}
+    merged[""] = {
+        stage.name: merge(stage, [found[stage.name] for found in merged.values() if stage.name in found])
+        for stage in stages
+    }
     for stage in stages:
         metrics += stage.finalize(merged[""][stage.name], setting.context(stage, None))
     metrics += _upstream(config)

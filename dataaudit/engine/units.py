@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import pyarrow as pa
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import NATIVE_FORMATS, Part, ReadRequest
@@ -11,10 +14,19 @@ from dataaudit.corpus.shards import Compression, Format, Shard
 from dataaudit.corpus.tokens import Risks, TokenizerFile
 from dataaudit.detectors import LanguageModels
 from dataaudit.engine.index import FileStat
+from dataaudit.link.joined import JoinFunction
+from dataaudit.link.visitor import Visitor
 from dataaudit.stages.base import Stage
 
 READING = "reading"
 """Kind of the entries that hold what reading a part showed."""
+WANTED = "wanted"
+"""Kind of the entries that hold what a visitor wants of a part."""
+
+
+def visit_kind(visitor: Visitor) -> str:
+    """Return the kind of the entries that hold what a visitor found."""
+    return f"visit-{visitor.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +85,25 @@ class ScanUnit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VisitUnit:
+    """A part to read again, and what its visitors want of it."""
+
+    request: ReadRequest
+    stat: FileStat
+    sha256: str
+    reading_key: str
+    visits: tuple[tuple[Visitor, str], ...]
+    """Visitors, each with the key of what it wants and of what it finds."""
+    size: int
+    twins: tuple[tuple[str, FileStat], ...] = ()
+
+    @property
+    def isolated(self) -> bool:
+        """Whether hostile bytes of this format can crash its reader."""
+        return self.request.format in NATIVE_FORMATS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSettings:
     """What all units of a scan share."""
 
@@ -96,7 +127,7 @@ class Outcome:
     fault: tuple[str, str] | None = None
     """What is wrong with the machine and what to do, when it is no shard's fault; ends the build."""
     damaged: tuple[str, ...] = ()
-    """Keys of stored rows that are absent or damaged."""
+    """Stored rows that are absent or damaged: their keys, or ``kind/key`` for a partition."""
     probe: Probe | None = None
     """For a probe."""
     columns: tuple[tuple[str, bool], ...] | None = None
@@ -135,8 +166,10 @@ class RowsUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUnit:
-    """A partition of the key space, and where its result goes."""
+    """A partition of the key space, how it is joined, and where its result goes."""
 
+    function: JoinFunction
+    emits: Mapping[str, pa.Schema]
     files: Path
     start: int
     stop: int

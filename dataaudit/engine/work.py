@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from functools import partial as bind
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +29,9 @@ from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.normal import row_digests, text_digests
 from dataaudit.corpus.readers import Part, PartStats, is_cut_by_decoding, plan_compressed, plan_parts, read_part
 from dataaudit.corpus.readers.hub_rows import key_of_rows
-from dataaudit.corpus.tokens import Encoder, Risks, TokenizerFile, load_encoder
+from dataaudit.corpus.tokens import Encoder, Risks, TokenBatch, TokenizerFile, load_encoder
 from dataaudit.detectors import LanguageIdentifier, LanguageModels, load_languages
-from dataaudit.engine.index import FileStat, stat_file
+from dataaudit.engine.index import stat_file
 from dataaudit.engine.keys import SAMPLE_ONE_IN
 from dataaudit.engine.store import PartialStore, StateFolderError
 from dataaudit.engine.units import (
@@ -43,13 +44,15 @@ from dataaudit.engine.units import (
     RowsUnit,
     ScanSettings,
     ScanUnit,
+    VisitUnit,
 )
+from dataaudit.engine.visiting import Visiting, documents_at, wanted_of, with_words
 from dataaudit.errors import ConfigError, DetectorError
-from dataaudit.link.exact import link_exact
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
 from dataaudit.stages.accumulate import Accumulator
 from dataaudit.stages.base import Stage, nothing
 
+Again = TypeVar("Again", ScanUnit, VisitUnit)
 _HASH_BLOCK = 1 << 20
 _HASHINGS = 2
 _OF_THE_PATH = (Reason.NOT_FOUND, Reason.PERMISSION, Reason.CHANGED)
@@ -75,7 +78,7 @@ def digest_rows(unit: RowsUnit) -> Outcome:
 
 
 def link_partition(unit: LinkUnit) -> Outcome:
-    """Join one partition of the exact-duplicate keys and store the result."""
+    """Join one partition of keyed rows and store the result."""
     return _as_value(lambda: _link(unit))
 
 
@@ -83,12 +86,20 @@ def _link(unit: LinkUnit) -> Outcome:
     with pa.memory_map(os.fsencode(unit.files)) as source:
         files = pa.ipc.open_file(source).read_all()
     try:
-        linked = link_exact(files, unit.start, unit.stop)
+        joined = unit.function(files, unit.start, unit.stop)
     except DamagedRowsError as error:
-        return Outcome(damaged=tuple(Path(path).name.removesuffix(".rows") for path in error.paths))
-    tables = {"counts": linked.counts, "members": linked.members}
-    PartialStore(unit.state).write(unit.kind, unit.key, {}, tables)
+        return Outcome(damaged=tuple(map(_entry_of, error.paths)))
+    store = PartialStore(unit.state)
+    for name, schema in unit.emits.items():
+        with store.writing():
+            write_keyed(store.side_path(unit.kind, unit.key, name), [joined.keyed[name]], schema)
+    store.write(unit.kind, unit.key, {}, joined.tables)
     return Outcome()
+
+
+def _entry_of(path: str) -> str:
+    """Return ``kind/key`` of the entry that keyed rows belong to."""
+    return f"{Path(path).parent.parent.name}/{Path(path).name.partition('.')[0]}"
 
 
 def probe_file(unit: ProbeUnit) -> Outcome:
@@ -101,17 +112,25 @@ def scan_part(unit: ScanUnit, settings: ScanSettings) -> Outcome:
 
     When its file is gone, refuses or has changed since it was hashed, another file of the same bytes is read.
     """
-    *others, last = [unit, *(_at(unit, path, stat) for path, stat in unit.twins)]
+    return _try_twins(_scan, unit, settings)
+
+
+def visit_part(unit: VisitUnit, settings: ScanSettings) -> Outcome:
+    """Read a part again and write what each of its visitors finds; twins are read as in :func:`scan_part`."""
+    return _try_twins(_visit, unit, settings)
+
+
+def _try_twins(function: Callable[[Again, ScanSettings], Outcome], unit: Again, settings: ScanSettings) -> Outcome:
+    others: list[Again] = [unit]
+    for path, stat in unit.twins:
+        others.append(replace(unit, request=replace(unit.request, path=path), stat=stat, twins=()))
+    last = others.pop()
     for one in others:
         with contextlib.suppress(OSError):
-            outcome = _as_value(bind(_scan, one, settings))
+            outcome = _as_value(bind(function, one, settings))
             if outcome.reason not in _OF_THE_PATH:
                 return outcome
-    return _as_value(lambda: _scan(last, settings))
-
-
-def _at(unit: ScanUnit, path: str, stat: FileStat) -> ScanUnit:
-    return replace(unit, request=replace(unit.request, path=path), stat=stat, twins=())
+    return _as_value(bind(function, last, settings))
 
 
 def hash_file(path: str) -> str:
@@ -186,7 +205,7 @@ class _Collected:
 
     stages: list[Stage]
     partials: dict[str, Accumulator] = field(default_factory=dict)
-    emitted: dict[str, list[pa.Table]] = field(default_factory=dict)
+    emitted: dict[tuple[str, str], list[pa.Table]] = field(default_factory=dict)
     rows: list[bytes] = field(default_factory=list)
 
     def add(self, batch: DocBatch) -> None:
@@ -196,18 +215,18 @@ class _Collected:
             if stage.name not in self.partials:
                 self.partials[stage.name] = Accumulator(stage)
             self.partials[stage.name].add(stage.map(batch))
-            keyed = stage.emit(batch)
-            if keyed is not None:
-                self.emitted.setdefault(stage.name, []).append(keyed)
+            for name, keyed in stage.emit(batch).items():
+                self.emitted.setdefault((stage.name, name), []).append(keyed)
 
     def write(self, store: PartialStore, unit: ScanUnit) -> None:
         """Write every stage's partial, keyed rows before the partial that vouches for them."""
         keys = dict(unit.stage_keys)
         for stage in self.stages:
             key = keys[stage.name]
-            if stage.emits is not None:
+            for name, schema in stage.emits.items():
                 with store.writing():
-                    write_keyed(store.side_path(stage.name, key), self.emitted.get(stage.name, []), stage.emits)
+                    path = store.side_path(stage.name, key, name)
+                    write_keyed(path, self.emitted.get((stage.name, name), []), schema)
             collected = self.partials.get(stage.name)
             store.write(stage.name, key, {}, nothing(stage) if collected is None else collected.result())
         store.write_rows(READING, unit.reading_key, b"".join(self.rows))
@@ -218,11 +237,12 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     stages = [stage for stage in settings.stages if stage.name in wanted]
     encoder = _encoder(settings) if any(stage.needs_tokens for stage in stages) else None
     identifier = _identifier(settings) if any(stage.needs_languages for stage in stages) else None
+    words = any(stage.needs_words for stage in stages)
     losses, stats, collected = LossLog(), PartStats(), _Collected(stages)
     unreadable: ShardUnreadable | None = None
     try:
         for raw in read_part(unit.request, losses, stats):
-            collected.add(_complete(raw, encoder, identifier))
+            collected.add(_complete(raw, encoder, identifier, words=words))
     except ShardUnreadable as error:
         unreadable = error
     if _may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
@@ -236,7 +256,33 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     return Outcome()
 
 
-def _may_have_changed(unit: ScanUnit) -> bool:
+def _visit(unit: VisitUnit, settings: ScanSettings) -> Outcome:
+    store = PartialStore(settings.state)
+    visiting = [Visiting(visitor, key, wanted_of(store, key)) for visitor, key in unit.visits]
+    rows = np.unique(np.concatenate([one.rows for one in visiting]))
+    seen = 0
+    for raw in read_part(unit.request, LossLog(), PartStats()):
+        chosen = documents_at(raw, rows)
+        if len(chosen):
+            seen += len(chosen)
+            for one in visiting:
+                one.see(chosen, lambda texts: _encode(texts, settings))
+        if len(raw) and raw.rows[-1] >= rows[-1]:
+            break
+    if _may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
+        raise ShardUnreadable(Reason.CHANGED)
+    assert seen == len(rows), "every wanted document was read before"
+    for one in visiting:
+        one.write(store)
+    return Outcome()
+
+
+def _encode(texts: pa.LargeStringArray, settings: ScanSettings) -> TokenBatch:
+    """Encode texts that are parts of documents; their encoder was checked in the scan."""
+    return _encoder(settings).encode(texts, np.zeros(len(texts), dtype=np.uint64))
+
+
+def _may_have_changed(unit: ScanUnit | VisitUnit) -> bool:
     """Tell whether a file is to be hashed again: a new time stamp alone is no change, and none proves nothing.
 
     A store that gives no validator shows a change only in the bytes; what is stored by their digest must be of them.
@@ -260,12 +306,15 @@ def _reading(losses: LossLog, stats: PartStats, unreadable: ShardUnreadable | No
     }
 
 
-def _complete(batch: DocBatch, encoder: Encoder | None, identifier: LanguageIdentifier | None) -> DocBatch:
+def _complete(
+    batch: DocBatch, encoder: Encoder | None, identifier: LanguageIdentifier | None, *, words: bool
+) -> DocBatch:
     digests = text_digests(batch.texts)
     identity = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
     tokens = None if encoder is None else encoder.encode(batch.texts, identity)
     languages = None if identifier is None else identifier.identify(batch.texts, identity)
-    return replace(batch, digests=digests, tokens=tokens, languages=languages)
+    cut = with_words(batch) if words else batch
+    return replace(cut, digests=digests, tokens=tokens, languages=languages)
 
 
 def _encoder(settings: ScanSettings) -> Encoder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.kernels.duplicates import earlier_twins
+from dataaudit.link.joined import Joined
 from dataaudit.link.keyed import DamagedRowsError, key_matrix, read_keyed
 
 COUNTS = pa.schema(
@@ -25,27 +25,19 @@ COUNTS = pa.schema(
 MEMBERS = pa.schema(
     [("first_shard", pa.int32()), ("first_row", pa.int64()), ("shard", pa.int32()), ("row", pa.int64())]
 )
-LINK_FILES = pa.schema([("path", pa.binary()), ("shard", pa.int32()), ("split", pa.int32()), ("first_row", pa.int64())])
 
 
-@dataclass(frozen=True, slots=True)
-class ExactLink:
-    """The duplicates of one partition."""
-
-    counts: pa.Table
-    """Duplicates by shard and source; shards without any are absent."""
-    members: pa.Table
-    """Every document of a group of equal ones, with the group's first document."""
-
-
-def link_exact(files: pa.Table, start: int, stop: int) -> ExactLink:
+def link_exact(files: pa.Table, start: int, stop: int) -> Joined:
     """Join all documents whose key's first byte is in [start, stop).
 
     Args:
-        files: Of schema :data:`LINK_FILES`: a row for every part of every shard, its path as the
-            file system's bytes; a part that two shards share (equal bytes) has a row for each.
+        files: Of schema :data:`dataaudit.link.joined.LINK_FILES`.
         start: First value of the first byte.
         stop: Value after the last.
+
+    Returns:
+        ``counts``: duplicates by shard and source; shards without any are absent. ``members``: every document of a
+        group of equal ones, with the group's first document.
 
     Raises:
         DamagedRowsError: Files are absent or damaged; it names all of them.
@@ -67,7 +59,7 @@ def link_exact(files: pa.Table, start: int, stop: int) -> ExactLink:
     if damaged:
         raise DamagedRowsError(*sorted(damaged))
     if not any(count for count, *_ in places):
-        return ExactLink(COUNTS.empty_table(), MEMBERS.empty_table())
+        return Joined(tables={"counts": COUNTS.empty_table(), "members": MEMBERS.empty_table()})
     merged = pa.concat_tables(tables)
     counts = [count for count, *_ in places]
     shards, splits, first_rows = (
@@ -77,10 +69,8 @@ def link_exact(files: pa.Table, start: int, stop: int) -> ExactLink:
     rows = first_rows + merged["row"].to_numpy()
     keys = _matrix(merged["key"].chunks)
     seen, seen_in_split, first = earlier_twins(keys, shards, rows, splits)
-    return ExactLink(
-        _counts(shards[seen], merged["source"].filter(pa.array(seen)), seen_in_split[seen]),
-        _members(seen, first, shards, rows),
-    )
+    counts = _counts(shards[seen], merged["source"].filter(pa.array(seen)), seen_in_split[seen])
+    return Joined(tables={"counts": counts, "members": _members(seen, first, shards, rows)})
 
 
 def _matrix(chunks: Iterable[pa.Array]) -> np.ndarray:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
@@ -41,6 +42,22 @@ class Context:
     """Whether the source `other` of this stage's partials stands for several."""
 
 
+class StageDefaults:
+    """What a stage is unless it says otherwise: it looks at texts alone, on every split, and emits nothing."""
+
+    __slots__ = ()
+    needs_tokens: ClassVar[bool] = False
+    needs_languages: ClassVar[bool] = False
+    needs_words: ClassVar[bool] = False
+    training_only: ClassVar[bool] = False
+    emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
+
+    def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
+        """Nothing has to meet other shards."""
+        del batch
+        return {}
+
+
 @runtime_checkable
 class Stage(Protocol):
     """One metric family."""
@@ -53,8 +70,13 @@ class Stage(Protocol):
     """Whether ``map`` or ``emit`` looks at token ids."""
     needs_languages: ClassVar[bool]
     """Whether ``map`` or ``emit`` looks at languages."""
-    emits: ClassVar[pa.Schema | None]
-    """Schema of the keyed table for what must meet other shards; its first column is the key."""
+    needs_words: ClassVar[bool]
+    """Whether ``map`` or ``emit`` looks at words."""
+    training_only: ClassVar[bool]
+    """Whether held-out splits are left out."""
+    emits: ClassVar[Mapping[str, pa.Schema]]
+    """Schemas, by name, of the keyed tables for what must meet other shards; the first column is the key, a
+    fixed-size binary, the second ``row``, the record number within the part."""
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Return the tables of its partials; every one has the key column ``source``."""
@@ -64,8 +86,8 @@ class Stage(Protocol):
         """Return the partial of some documents."""
         ...
 
-    def emit(self, batch: DocBatch) -> pa.Table | None:
-        """Return keyed rows for the link step, or None when the stage needs none."""
+    def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
+        """Return keyed rows for the link step: a table for every name of ``emits``."""
         ...
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
@@ -94,6 +116,11 @@ class Limited(Protocol):
     def max_sources(self) -> int:
         """Sources that are kept apart."""
         ...
+
+
+def applies(stage: Stage, *, held_out: bool) -> bool:
+    """Tell whether a stage looks at a split."""
+    return not (stage.training_only and held_out)
 
 
 def parameters(stage: Stage) -> dict[str, Any]:

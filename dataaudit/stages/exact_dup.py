@@ -12,16 +12,18 @@ import pyarrow as pa
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.normal import DIGEST_BYTES, normal_digests
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
-from dataaudit.stages.base import Context
+from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group
 
+KEYS = "keys"
+"""Name of the keyed table."""
 _SHAPES = {
     "exact_dup": TableShape(keys={"source": pa.string()}, sums=("documents", "duplicates", "duplicates_in_split"))
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExactDup:
+class ExactDup(StageDefaults):
     """Emits a 128-bit digest of every document's normal form; the link step finds those that recur.
 
     The order is the manifest's: by (split, uri), then by row. ``rate`` counts a document when an earlier one
@@ -31,11 +33,9 @@ class ExactDup:
 
     name: ClassVar[str] = "exact_dup"
     version: ClassVar[str] = "1"
-    needs_tokens: ClassVar[bool] = False
-    needs_languages: ClassVar[bool] = False
-    emits: ClassVar[pa.Schema | None] = pa.schema(
-        [("key", pa.binary(DIGEST_BYTES)), ("row", pa.int64()), ("source", pa.string())]
-    )
+    emits: ClassVar[Mapping[str, pa.Schema]] = {
+        KEYS: pa.schema([("key", pa.binary(DIGEST_BYTES)), ("row", pa.int64()), ("source", pa.string())])
+    }
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Counts by source; ``map`` counts documents, the link step adds the duplicates."""
@@ -55,13 +55,14 @@ class ExactDup:
         )
         return {"exact_dup": group(_SHAPES["exact_dup"], table)}
 
-    def emit(self, batch: DocBatch) -> pa.Table | None:
+    def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
         """Return the digest of every document's normal form, with its row and source."""
         digests = normal_digests(batch.texts)
         keys = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(DIGEST_BYTES), len(batch), [None, pa.py_buffer(np.ascontiguousarray(digests))]
         )
-        return pa.table({"key": keys, "row": pa.array(batch.rows), "source": batch.sources().cast(pa.string())})
+        rows = {"key": keys, "row": pa.array(batch.rows), "source": batch.sources().cast(pa.string())}
+        return {KEYS: pa.table(rows)}
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return the rates of the scope and of each source."""

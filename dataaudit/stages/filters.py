@@ -16,7 +16,7 @@ from dataaudit.kernels.filter_counts import COUNTS
 from dataaudit.kernels.filters import count_for_filters
 from dataaudit.kernels.runs import has_periodic_run
 from dataaudit.manifest.metric import Metric, Scope, ratio
-from dataaudit.stages.base import Context
+from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.filter_rules import (
     BY_NAME,
     MOST_PERIOD,
@@ -41,7 +41,7 @@ _COUNTED = ("c4.words_per_line", "c4.long_words", "c4.sentences", "repeated_ngra
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class Filters(StageDefaults):
     """Counts, per source, the documents that each rule, any rule of a set, and any rule at all would reject.
 
     Nothing is removed. Each rule is judged alone, as if no other had run. The rules are for English prose: stop words
@@ -56,8 +56,6 @@ class Filters:
     name: ClassVar[str] = "filters"
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = True
-    needs_languages: ClassVar[bool] = False
-    emits: ClassVar[pa.Schema | None] = None
 
     def __post_init__(self) -> None:
         """Check the parameters.
@@ -141,11 +139,6 @@ class Filters:
             "filters": group(_SHAPES["filters"], pa.table(table, schema=_SHAPES["filters"].schema())),
             "totals": group(_SHAPES["totals"], pa.table(totals, schema=_SHAPES["totals"].schema())),
         }
-
-    def emit(self, batch: DocBatch) -> pa.Table | None:
-        """Nothing has to meet other shards."""
-        del batch
-        return None
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return the rates of the scope and of each source: every rule, every set, any rule."""

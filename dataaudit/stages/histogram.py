@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.kernels.counting import count_ids
 from dataaudit.manifest.metric import Metric
-from dataaudit.stages.base import Context
+from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.drift import comparison, drift_metrics, vocabulary
 from dataaudit.stages.partial import Partial, TableShape
 from dataaudit.stages.token_counts import by_source, token_shape, token_table, whole
@@ -22,7 +21,7 @@ _HALF_BYTE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
+class Histogram(StageDefaults):
     """Counts every token id per source, in all documents and in a random half of them.
 
     The half is drawn by the documents' digests: equal documents are in the same one. How far the halves are apart
@@ -35,8 +34,6 @@ class Histogram:
     name: ClassVar[str] = "histogram"
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = True
-    needs_languages: ClassVar[bool] = False
-    emits: ClassVar[pa.Schema | None] = None
 
     def __post_init__(self) -> None:
         """Check the parameters.
@@ -63,11 +60,6 @@ class Histogram:
         size = int(ids.max(initial=0)) + 1
         groups, tokens, counts, half = count_ids(ids, batch.num_tokens(), marks, size, max(1, len(names)))
         return {"histogram": token_table(names, groups, tokens, [counts, half])}
-
-    def emit(self, batch: DocBatch) -> pa.Table | None:
-        """Nothing has to meet other shards."""
-        del batch
-        return None
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return the drift of the scope and of each source against the same in the reference.

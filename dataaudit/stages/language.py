@@ -13,7 +13,7 @@ from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.languages import UND
 from dataaudit.kernels.intervals import wilson
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
-from dataaudit.stages.base import Context
+from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group
 
 _COUNTS = ("documents", "bytes", "tokens")
@@ -26,7 +26,7 @@ _CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Language:
+class Language(StageDefaults):
     """Counts documents, bytes and tokens per source and language, and how often two detectors agree.
 
     A document has one language: that of most of what was seen of it. ``und`` is one that no detector was sure
@@ -37,7 +37,6 @@ class Language:
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = True
     needs_languages: ClassVar[bool] = True
-    emits: ClassVar[pa.Schema | None] = None
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Counts by source and language."""
@@ -55,11 +54,6 @@ class Language:
         }
         keys = {"source": batch.sources().cast(pa.string()), "language": found.languages().cast(pa.string())}
         return {"languages": group(_SHAPES["languages"], pa.table({**keys, **numbers}))}
-
-    def emit(self, batch: DocBatch) -> pa.Table | None:
-        """Nothing has to meet other shards."""
-        del batch
-        return None
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return counts and shares of each language in the scope, its shares in each source, and the agreement."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.kernels.buckets import EXACT_BELOW, bucket_bounds, quantile_bounds
 from dataaudit.manifest.metric import Metric, Scope, ratio
-from dataaudit.stages.base import Context
+from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group
 from dataaudit.stages.settle import settle_lengths
 
@@ -25,7 +25,7 @@ _SCALE_BITS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lengths:
+class Lengths(StageDefaults):
     """Keeps the distribution of tokens per document and of bytes per token, per source.
 
     Lengths are exact value-to-count maps until a source has more than ``max_distinct`` distinct ones, then
@@ -39,8 +39,6 @@ class Lengths:
     name: ClassVar[str] = "lengths"
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = True
-    needs_languages: ClassVar[bool] = False
-    emits: ClassVar[pa.Schema | None] = None
 
     def __post_init__(self) -> None:
         """Check the parameters.
@@ -77,11 +75,6 @@ class Lengths:
             "totals": {"source": sources, "bytes": num_bytes, "tokens": tokens, "longest": tokens},
         }  # fmt: skip
         return {name: group(shapes[name], pa.table(columns)) for name, columns in tables.items()}
-
-    def emit(self, batch: DocBatch) -> pa.Table | None:
-        """Nothing has to meet other shards."""
-        del batch
-        return None
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return percentiles and bytes per token of the scope and of each source."""

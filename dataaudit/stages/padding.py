@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.kernels.packing import batched_positions, packed_bins
 from dataaudit.manifest.metric import Metric, Scope, ratio, rounded
-from dataaudit.stages.base import Context
+from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group
 
 _METRIC = "pad_fraction"
@@ -27,7 +27,7 @@ _MAX_BATCH = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Padding:
+class Padding(StageDefaults):
     """Counts the pieces that documents are cut into at each context length: whole ones and a rest.
 
     Four ways to fill sequences of a context length, none of which drops a token: ``padded``, ``padded_batch``,
@@ -44,8 +44,6 @@ class Padding:
     name: ClassVar[str] = "padding"
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = True
-    needs_languages: ClassVar[bool] = False
-    emits: ClassVar[pa.Schema | None] = None
 
     def __post_init__(self) -> None:
         """Check the parameters.
@@ -94,11 +92,6 @@ class Padding:
             )
         tables = {"pieces": pa.concat_tables(pieces), "totals": pa.concat_tables(totals)}
         return {name: group(_SHAPES[name], table.cast(_SHAPES[name].schema())) for name, table in tables.items()}
-
-    def emit(self, batch: DocBatch) -> pa.Table | None:
-        """Nothing has to meet other shards."""
-        del batch
-        return None
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return the fractions of the scope, and of each source those that need no other documents."""

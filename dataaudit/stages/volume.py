@@ -12,7 +12,7 @@ import pyarrow as pa
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
-from dataaudit.stages.base import Context
+from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group
 
 _COUNTS = ("documents", "bytes", "tokens", "empty", "with_nul")
@@ -24,7 +24,7 @@ _SHAPES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
+class Volume(StageDefaults):
     """Counts documents, UTF-8 bytes and tokens (without special ones) per source.
 
     Also kept: documents without any text, those that hold a NUL character, and which encoder counted how many
@@ -34,8 +34,6 @@ class Volume:
     name: ClassVar[str] = "volume"
     version: ClassVar[str] = "1"
     needs_tokens: ClassVar[bool] = True
-    needs_languages: ClassVar[bool] = False
-    emits: ClassVar[pa.Schema | None] = None
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Counts by source, and counts by encoder."""
@@ -53,11 +51,6 @@ class Volume:
             "volume": group(_SHAPES["volume"], table),
             "encoding": group(_SHAPES["encoding"], _encoding(batch.tokens, num_bytes)),
         }
-
-    def emit(self, batch: DocBatch) -> pa.Table | None:
-        """Nothing has to meet other shards."""
-        del batch
-        return None
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return counts of the scope and its sources, and each source's share of the tokens."""

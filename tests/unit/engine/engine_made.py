@@ -19,6 +19,7 @@ from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.index import FileStat
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.units import READING, Probe
+from dataaudit.engine.visiting import with_words
 from dataaudit.link.keyed import write_keyed
 from dataaudit.stages import STAGES
 from dataaudit.stages.base import merge
@@ -82,20 +83,22 @@ def batch(documents):
         names=("und", "en"), codes=np.ones(len(documents), dtype=np.int32), sampled=none, agreeing=none,
         confidence=np.ones(len(documents), dtype=np.float32),
     )  # fmt: skip
-    return DocBatch(
+    made = DocBatch(
         texts=texts, rows=np.arange(len(documents), dtype=np.int64), digests=text_digests(texts), tokens=tokens,
         languages=languages,
         source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32), source_names=names,
     )  # fmt: skip
+    return with_words(made)
 
 
 def write_partials(store, planned_part, documents, *, stages=STAGE_LIST):
     """Store every stage's partial of these documents, and their keyed rows."""
     made = batch(documents)
-    for stage in stages:
+    for stage in (one for one in stages if one.name in planned_part.stage_keys):
         key = planned_part.stage_keys[stage.name]
-        if stage.emits is not None:
-            write_keyed(store.side_path(stage.name, key), [stage.emit(made)], stage.emits)
+        emitted = stage.emit(made)
+        for name, schema in stage.emits.items():
+            write_keyed(store.side_path(stage.name, key, name), [emitted[name]], schema)
         store.write(stage.name, key, {}, merge(stage, [stage.map(made)]))
 
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataaudit.kernels.reference import earlier_twins
-from dataaudit.link.exact import COUNTS, LINK_FILES, MEMBERS, link_exact
+from dataaudit.link.exact import COUNTS, MEMBERS, link_exact
+from dataaudit.link.joined import LINK_FILES
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
 
 SCHEMA = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("source", pa.string())])
@@ -63,11 +64,11 @@ def test_duplicates_are_those_of_the_slow_twin(parts, listed, cuts, order, tmp_p
     seen_members = []
     for start, stop in zip([0, *sorted(set(cuts))], [*sorted(set(cuts)), 256], strict=True):
         linked = link_exact(files_of(rows), start, stop)
-        assert (linked.counts.schema, linked.members.schema) == (COUNTS, MEMBERS)
-        for row in linked.counts.to_pylist():
+        assert (linked.tables["counts"].schema, linked.tables["members"].schema) == (COUNTS, MEMBERS)
+        for row in linked.tables["counts"].to_pylist():
             found[row["shard"], row["source"], "all"] += row["duplicates"]
             found[row["shard"], row["source"], "split"] += row["duplicates_in_split"]
-        seen_members += [tuple(row.values()) for row in linked.members.to_pylist()]
+        seen_members += [tuple(row.values()) for row in linked.tables["members"].to_pylist()]
     expected = Counter({(*key, "all"): value for key, value in duplicates.items()})
     expected.update({(*key, "split"): value for key, value in in_split.items()})
     assert +found == +expected
@@ -80,8 +81,8 @@ def test_no_files_and_no_rows(tmp_path):
     (path,) = write_parts(tmp_path, [[]])
     for rows in ([], [(os.fsencode(path), 0, 0, 0)]):
         linked = link_exact(files_of(rows), 0, 256)
-        assert (linked.counts.num_rows, linked.members.num_rows) == (0, 0)
-        assert (linked.counts.schema, linked.members.schema) == (COUNTS, MEMBERS)
+        assert (linked.tables["counts"].num_rows, linked.tables["members"].num_rows) == (0, 0)
+        assert (linked.tables["counts"].schema, linked.tables["members"].schema) == (COUNTS, MEMBERS)
 
 
 def test_every_damaged_file_is_named(tmp_path):
@@ -100,4 +101,6 @@ def test_a_folder_whose_name_is_not_unicode(tmp_path):
     folder.mkdir()
     (path,) = write_parts(folder, [[(bytes(16), "s"), (bytes(16), "s")]])
     linked = link_exact(files_of([(os.fsencode(path), 0, 0, 0)]), 0, 256)
-    assert linked.counts.to_pylist() == [{"shard": 0, "source": "s", "duplicates": 1, "duplicates_in_split": 1}]
+    assert linked.tables["counts"].to_pylist() == [
+        {"shard": 0, "source": "s", "duplicates": 1, "duplicates_in_split": 1}
+    ]

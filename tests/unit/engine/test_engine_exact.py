@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 from engine_made import STAGE_LIST, HereRunner, Notes, gathered, plan, probe, shard, write_partials, write_reading
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine import linking
+from dataaudit.engine import joins
+from dataaudit.engine.digesting import rows_digests
+from dataaudit.engine.exact import clusters_table, exact_duplicates
+from dataaudit.engine.families import Found, Linking, add_found, run_families
 from dataaudit.engine.gather import gather_partials, gather_readings
-from dataaudit.engine.linking import add_duplicates, clusters_table, link_exact_duplicates, rows_digests
 from dataaudit.engine.partials import DamagedEntryError
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, Outcome
 from dataaudit.errors import ClusterError
 from dataaudit.link.exact import COUNTS, MEMBERS
 from dataaudit.manifest.tables import TABLES
+from dataaudit.stages.exact_dup import ExactDup
 
 SAME = [(f"document {number % 40}", "ab"[number % 2]) for number in range(60)]
 
@@ -51,40 +55,48 @@ def regather(planned, store):
     return made
 
 
+def link(shards, store, runner, *, fresh=False):
+    """Run the family of exact duplicates alone."""
+    job = SimpleNamespace(store=store, runner=runner, progress=Notes())
+    linking = Linking(job=job, stage=ExactDup(), shards=shards, fresh=fresh)
+    return run_families({"exact_dup": exact_duplicates(linking)}, {"exact_dup": linking})["exact_dup"]
+
+
 def sums(table):
     """Return the counts of a link by shard and source."""
     return {(row["shard"], row["source"]): (row["duplicates"], row["duplicates_in_split"]) for row in table.to_pylist()}
 
 
-def members(table):
-    """Return the rows of a table of members as a set."""
-    return {tuple(row.values()) for row in table.to_pylist()}
-
-
 @pytest.mark.parametrize("rows_per_partition", [10**9, 7, 1])
 def test_any_number_of_partitions_gives_the_same(shards, store, rows_per_partition, monkeypatch):
     """One partition or one for every first byte: counts and groups are equal, and twins are counted as two."""
-    monkeypatch.setattr(linking, "_ROWS_PER_PARTITION", rows_per_partition)
+    monkeypatch.setattr(joins, "ROWS_PER_PARTITION", rows_per_partition)
     runner = HereRunner(reverse=True)
-    linked = link_exact_duplicates(shards, store, runner, Notes())
+    linked = link(shards, store, runner)
     assert len(runner.ran) == {10**9: 1, 7: 18, 1: 122}[rows_per_partition]
     totals = {}
-    for row in linked.counts.to_pylist():
+    for row in linked.extra["exact_dup"].to_pylist():
         held = totals.setdefault((row["shard"], row["source"]), [0, 0])
         held[0] += row["duplicates"]
         held[1] += row["duplicates_in_split"]
     assert totals == {(0, "a"): [10, 10], (0, "b"): [10, 10], (1, "a"): [30, 30], (1, "b"): [30, 30], (2, "c"): [1, 0]}
-    assert len(members(linked.members)) == 121
-    assert {(0, 0, 2, 0), (0, 0, 0, 0), (0, 0, 1, 0), (0, 0, 0, 45)} <= members(linked.members)
+    clusters = linked.tables["clusters"]
+    assert clusters.num_rows == 121
+    assert {
+        ("exact", 0, 0, 0, True),
+        ("exact", 0, 0, 45, False),
+        ("exact", 0, 1, 0, False),
+        ("exact", 0, 2, 0, False),
+    } <= ({tuple(row.values()) for row in clusters.to_pylist()})
 
 
 def test_a_rerun_joins_nothing_again_unless_asked_to(shards, store):
     """Partitions are known by the files they join; --fresh joins them all the same."""
-    first = link_exact_duplicates(shards, store, HereRunner(), Notes())
+    first = link(shards, store, HereRunner())
     again = HereRunner()
-    assert sums(link_exact_duplicates(shards, store, again, Notes()).counts) == sums(first.counts)
+    assert sums(link(shards, store, again).extra["exact_dup"]) == sums(first.extra["exact_dup"])
     fresh = HereRunner()
-    link_exact_duplicates(shards, store, fresh, Notes(), fresh=True)
+    link(shards, store, fresh, fresh=True)
     assert (len(again.ran), len(fresh.ran)) == (0, 1)
 
 
@@ -93,26 +105,26 @@ def test_damaged_keyed_rows_are_made_again(shards, store, harm):
     """Entry and rows of every damaged file are removed together, so that the next scan makes both."""
     keys = [shards[0].planned.parts[1].stage_keys["exact_dup"], shards[2].planned.parts[0].stage_keys["exact_dup"]]
     for key in keys:
-        path = store.side_path("exact_dup", key)
+        path = store.side_path("exact_dup", key, "keys")
         data = path.read_bytes()
         if harm == "gone":
             path.unlink()
         else:
             path.write_bytes(data[:-1] if harm == "cut" else data[:-70] + bytes([data[-70] ^ 1]) + data[-69:])
     with pytest.raises(DamagedEntryError) as caught:
-        link_exact_duplicates(shards, store, HereRunner(), Notes())
+        link(shards, store, HereRunner())
     assert set(caught.value.names) == {f"exact_dup/{key}" for key in keys}
     assert not any(store.has("exact_dup", key) for key in keys)
 
 
 def test_a_damaged_result_is_joined_again(shards, store):
     """A stored partition that does not match its digest is removed, and the next round joins it anew."""
-    first = link_exact_duplicates(shards, store, HereRunner(), Notes())
+    first = link(shards, store, HereRunner())
     (path,) = [path for path in (store.root / "partials" / "link-exact").rglob("*") if len(path.name) == 64]
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DamagedEntryError):
-        link_exact_duplicates(shards, store, HereRunner(), Notes())
-    assert sums(link_exact_duplicates(shards, store, HereRunner(), Notes()).counts) == sums(first.counts)
+        link(shards, store, HereRunner())
+    assert sums(link(shards, store, HereRunner()).extra["exact_dup"]) == sums(first.extra["exact_dup"])
 
 
 def test_a_partition_that_cannot_be_joined_ends_the_build(shards, store):
@@ -124,15 +136,15 @@ def test_a_partition_that_cannot_be_joined_ends_the_build(shards, store):
                 on_outcome(index, Outcome(reason=Reason.OUT_OF_MEMORY))
 
     with pytest.raises(ClusterError, match="out_of_memory"):
-        link_exact_duplicates(shards, store, Failing(), Notes())
+        link(shards, store, Failing())
 
 
 def test_nothing_read_links_to_nothing(store):
     """Without a shard that was read there is nothing to join, and no task."""
     skipped = gather_readings([plan(shard(skip=Reason.NOT_A_FILE), None)], {}, store, max_bad=1.0)
     runner = HereRunner()
-    linked = link_exact_duplicates(skipped, store, runner, Notes())
-    assert (linked.counts.num_rows, linked.members.num_rows, runner.ran) == (0, 0, [])
+    linked = link(skipped, store, runner)
+    assert (linked.extra["exact_dup"].num_rows, linked.tables["clusters"].num_rows, runner.ran) == (0, 0, [])
 
 
 def test_the_digest_of_rows_is_over_the_parts_in_order(shards, store):
@@ -164,7 +176,7 @@ def test_duplicates_are_added_to_their_shards_and_folded_sources():
         ],
         schema=COUNTS,
     )
-    add_duplicates(made, counts, pa.array(["b"]))
+    add_found(made, ExactDup(), Found(extra={"exact_dup": counts}), pa.array(["b"]))
     found = [
         {row["source"]: row["duplicates"] for row in one.partials["exact_dup"]["exact_dup"].to_pylist()} for one in made
     ]

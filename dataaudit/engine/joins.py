@@ -1,0 +1,155 @@
+"""Joins: partitions of the key space run on the cluster, their results come back as entries of the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.engine.partials import Damage
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import Runner
+from dataaudit.engine.store import PartialStore, write_atomic
+from dataaudit.engine.units import LinkUnit, Outcome
+from dataaudit.engine.work import link_partition
+from dataaudit.errors import ClusterError
+from dataaudit.link.joined import LINK_FILES, JoinFunction
+from dataaudit.link.keyed import NUM_BYTES
+from dataaudit.manifest.canonical import digest_json
+
+ROWS_PER_PARTITION = 2_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedFile:
+    """Keyed rows in the store: of a part of a shard, or of an earlier join."""
+
+    kind: str
+    key: str
+    name: str
+    shard: int = -1
+    split: int = -1
+    first_row: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """What is joined, and how."""
+
+    kind: str
+    """Kind of its entries in the store."""
+    function: JoinFunction
+    """Runs on the workers."""
+    identity: object
+    """Plain JSON: version and parameters of the function."""
+    files: Sequence[KeyedFile]
+    """What is joined."""
+    rows: int
+    """About how many rows there are; decides the number of partitions."""
+    emits: Mapping[str, pa.Schema] = field(default_factory=dict)
+    """Schemas of the keyed rows that it makes for a further join."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedParts:
+    """The results of all partitions, in order of their keys."""
+
+    keys: tuple[str, ...]
+    """Keys in the store."""
+    tables: tuple[Mapping[str, pa.Table], ...]
+    """Small tables of each partition."""
+    kind: str
+
+    def table(self, name: str, schema: pa.Schema) -> pa.Table:
+        """Return a table of all partitions, one after the other."""
+        return pa.concat_tables([schema.empty_table(), *(tables[name] for tables in self.tables)])
+
+    def files(self, name: str) -> list[KeyedFile]:
+        """Return the keyed rows of a name for a further join."""
+        return [KeyedFile(kind=self.kind, key=key, name=name) for key in self.keys]
+
+
+def run_join(
+    join: Join, store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool = False
+) -> JoinedParts:
+    """Join on the cluster what is not joined yet.
+
+    Args:
+        join: What.
+        store: Where keyed rows are and results go.
+        runner: Where to run.
+        progress: Where to report.
+        fresh: Join again what was joined before.
+
+    Raises:
+        ClusterError: A partition cannot be joined on these workers.
+        DamagedEntryError: Keyed rows or results are absent or damaged.
+    """
+    if not join.files:
+        return JoinedParts(keys=(), tables=(), kind=join.kind)
+    files, digest = _write_files(join, store)
+    units = _units(join, files, digest, store)
+    failed: list[tuple[Reason, str]] = []
+    todo = [unit for unit in units if fresh or not store.has(join.kind, unit.key)]
+    damage, damaged = Damage(store), set[str]()
+    progress.begin("link", len(todo), 0)
+
+    def done(index: int, outcome: Outcome) -> bool:
+        del index
+        damaged.update(outcome.damaged)
+        if outcome.reason is not None:
+            failed.append((outcome.reason, outcome.place))
+        progress.advance(0, failed=outcome.reason is not None)
+        return True
+
+    runner.run(join.kind, link_partition, todo, done)
+    progress.end()
+    if failed:
+        raise ClusterError(
+            f"{join.kind} failed on {len(failed)} partition(s): {failed[0][0]} {failed[0][1]}".rstrip(),
+            "Give the workers more memory (--memory-limit) or run fewer of them, then run again.",
+        )
+    for name in sorted(damaged):
+        damage.remove(*name.split("/"))
+    damage.tell()
+    entries = [entry.tables for unit in units if (entry := damage.read(join.kind, unit.key)) is not None]
+    damage.tell()
+    return JoinedParts(keys=tuple(unit.key for unit in units), tables=tuple(entries), kind=join.kind)
+
+
+def _write_files(join: Join, store: PartialStore) -> tuple[Path, str]:
+    """Write the list of keyed files for the workers; return its path and a digest of its meaning."""
+    rows = [[file.kind, file.key, file.name, file.shard, file.split, file.first_row] for file in join.files]
+    digest = digest_json(rows).removeprefix("sha256:")
+    table = pa.table(
+        {
+            "path": [os.fsencode(store.side_path(file.kind, file.key, file.name)) for file in join.files],
+            "shard": [file.shard for file in join.files],
+            "split": [file.split for file in join.files],
+            "first_row": [file.first_row for file in join.files],
+        }
+    ).cast(LINK_FILES)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, LINK_FILES) as writer:
+        writer.write_table(table)
+    path = store.path(join.kind, f"{digest}.files")
+    with store.writing():
+        write_atomic(path, sink.getvalue().to_pybytes())
+    return path, digest
+
+
+def _units(join: Join, files: Path, digest: str, store: PartialStore) -> list[LinkUnit]:
+    partitions = min(NUM_BYTES, max(1, -(-join.rows // ROWS_PER_PARTITION)))
+    bounds = [NUM_BYTES * index // partitions for index in range(partitions + 1)]
+    return [
+        LinkUnit(
+            function=join.function, emits=dict(join.emits), files=files, start=start, stop=stop, state=store.root,
+            kind=join.kind, key=digest_json([digest, start, stop, join.identity]).removeprefix("sha256:"), size=1,
+        )
+        for start, stop in pairwise(bounds)
+    ]  # fmt: skip

@@ -1,0 +1,38 @@
+"""Visitor: what looks a second time at documents that the link step asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.tokens import TokenBatch
+
+Encode = Callable[[pa.LargeStringArray], TokenBatch]
+"""Encodes texts with the tokenizer of the build."""
+
+
+@runtime_checkable
+class Visitor(Protocol):
+    """A frozen, picklable dataclass of plain JSON parameters. No I/O, no clock, no unseeded randomness."""
+
+    name: ClassVar[str]
+    """Name in the partial store."""
+    version: ClassVar[str]
+    """Changes whenever the same documents may give another result."""
+    needs_words: ClassVar[bool]
+    """Whether it looks at words."""
+    emits: ClassVar[Mapping[str, pa.Schema]]
+    """Schemas of the results that are keyed rows for a further join; all other results are small tables."""
+
+    def visit(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
+        """Return a table for each name, always the same names; they are joined over the batches of a part.
+
+        Args:
+            batch: Documents of one part that were asked for, in order; ``rows`` counts from the part's first record.
+            wanted: What was asked of them: ``row`` int64, ascending, each at least once, and columns of its own.
+            encode: Encodes texts.
+        """
+        ...
