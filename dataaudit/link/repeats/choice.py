@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -15,31 +16,34 @@ from dataaudit.link.repeats.paths import Open, Round
 def extents(reaches: pa.Table, num_seeds: int, floor: int) -> list[tuple[int, int]]:
     """Return for every seed how many windows to the left and right its span has.
 
-    Right, then left, as far as at least 0.95 of the documents that hold the seed, and ``floor``, go.
+    To the right, then to the left, as far as 0.95 of the documents and of the occurrences of the seed, and ``floor``
+    documents, go.
 
     Args:
         reaches: Of the schema REACH, of the whole corpus, by seed.
         num_seeds: Seeds of the round.
         floor: Documents that hold a hotspot at least.
     """
-    columns = [reaches[name].to_numpy() for name in ("seed", "left", "right", "documents")]
+    columns = [reaches[name].to_numpy() for name in reaches.column_names]
     bounds = np.searchsorted(columns[0], np.arange(num_seeds + 1)).tolist()
+    kept, of = SHARE_KEPT
     found = []
-    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
-        left, right, documents = (column[low:high].tolist() for column in columns[1:])
-        need = max(floor, -(-sum(documents) * SHARE_KEPT[0] // SHARE_KEPT[1]))
-        most_right = _most(right, documents, need)
-        rows = [row for row in range(high - low) if right[row] >= most_right]
-        found.append((_most([left[row] for row in rows], [documents[row] for row in rows], need), most_right))
+    for low, high in pairwise(bounds):
+        left, right, documents, occurrences = (column[low:high].tolist() for column in columns[1:])
+        need = (max(floor, -(-sum(documents) * kept // of)), -(-sum(occurrences) * kept // of))
+        rows = list(zip(right, left, documents, occurrences, strict=True))
+        most_right = _most([(one[0], *one[2:]) for one in rows], need)
+        found.append((_most([one[1:] for one in rows if one[0] >= most_right], need), most_right))
     return found
 
 
-def _most(values: Sequence[int], documents: Sequence[int], need: int) -> int:
-    """Return the largest number that at least ``need`` documents reach."""
-    reached = 0
-    for value, held_by in sorted(zip(values, documents, strict=True), reverse=True):
-        reached += held_by
-        if reached >= need:
+def _most(rows: Sequence[tuple[int, int, int]], need: tuple[int, int]) -> int:
+    """Return the largest number that enough reach, of (number, documents, occurrences)."""
+    held_by = times = 0
+    for value, documents, occurrences in sorted(rows, reverse=True):
+        held_by += documents
+        times += occurrences
+        if held_by >= need[0] and times >= need[1]:
             return value
     raise AssertionError("fewer documents than the floor hold a window that they were counted to hold")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.buffers import text_buffers
 from dataaudit.kernels.winnow import sequence_hashes
-from dataaudit.link.repeats.listing import row_numbers
 from dataaudit.link.repeats.runs import merged
+from dataaudit.link.visitor import Encode
 
 ANY = -1
 """In place of a hotspot: whatever lies in repeated spans, in hotspots and in their variants."""
@@ -30,22 +31,16 @@ TOTALS = pa.schema(
 HASHES = pa.schema([("hotspot", pa.int64()), ("hash", pa.uint64())])
 """Hash of the words of each hotspot."""
 
-CountTokens = Callable[[pa.LargeStringArray], np.ndarray]
-"""int64[n] tokens of each text, as the build counts them."""
-
 
 def spans_of(members: pa.Table, covered: pa.Table) -> pa.Table:
-    """Return what is wanted of one part: of :data:`SPANS`, by row, hotspot, start.
+    """Return what is wanted: ``document``, ``hotspot``, ``start``, ``stop``.
 
     Args:
         members: Of the schema MEMBERS of :mod:`dataaudit.link.repeats.matching`.
         covered: Of the schema COVERAGE of :mod:`dataaudit.link.repeats.runs`.
     """
     tables = [members, covered.append_column("hotspot", pa.array(np.full(covered.num_rows, ANY)))]
-    both = pa.concat_tables([table.select(["document", "hotspot", "start", "stop"]) for table in tables])
-    rows = pa.array(row_numbers(both["document"].to_numpy()))
-    named = both.set_column(0, "row", rows).cast(SPANS)
-    return named.sort_by([(name, "ascending") for name in ("row", "hotspot", "start")])
+    return pa.concat_tables([table.select(["document", "hotspot", "start", "stop"]) for table in tables])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +50,18 @@ class RepeatedSpans:
     name: ClassVar[str] = "repeated_spans"
     version: ClassVar[str] = "1"
     needs_words: ClassVar[bool] = True
-    needs_tokens: ClassVar[bool] = False
+    emits: ClassVar[Mapping[str, pa.Schema]] = {}
 
-    def visit(self, batch: DocBatch, wanted: pa.Table, count_tokens: CountTokens) -> dict[str, pa.Table]:
+    def visit(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
         """Return PLACES, TOTALS and HASHES of the documents of a batch.
 
         Args:
             batch: Documents with their words.
             wanted: Of :data:`SPANS`.
-            count_tokens: The tokenizer.
+            encode: The tokenizer.
         """
         assert batch.words is not None
         columns = [wanted[name].to_numpy() for name in SPANS.names]
-        columns = [column[np.isin(columns[0], batch.rows)] for column in columns]
         order = np.lexsort((columns[2], columns[1], columns[0]))
         row, hotspot, start, stop = (column[order] for column in columns)
         place = np.searchsorted(batch.rows, row)
@@ -77,25 +71,25 @@ class RepeatedSpans:
         table = pa.table({name: column[real] for name, column in zip(PLACES.names, places, strict=True)})
         return {
             "places": table.cast(PLACES),
-            "totals": self._totals(batch, place, hotspot, start, stop, count_tokens),
+            "totals": self._totals(batch, place, hotspot, start, stop, encode),
             "hashes": _hashes(batch.words.hashes, hotspot, first, last + 1),
         }
 
     def _totals(
         self, batch: DocBatch, place: np.ndarray, hotspot: np.ndarray, start: np.ndarray, stop: np.ndarray,
-        count_tokens: CountTokens,
+        encode: Encode,
     ) -> pa.Table:  # fmt: skip
         """Merge what overlaps within a document, count its tokens, and add up by hotspot and source."""
         assert batch.words is not None
         holders, holder = _distinct(place, hotspot)
         joined = merged(holder, start, stop)
         holder_of = joined["document"].to_numpy()
-        words, base = batch.words, batch.byte_offsets()
+        (base, values), words = text_buffers(batch.texts), batch.words
         document = holders[holder_of, 0]
         first = words.offsets[document] + joined["start"].to_numpy()
         last = words.offsets[document] + joined["stop"].to_numpy() - 1
         begin, end = base[document] + words.starts[first], base[document] + words.ends[last]
-        tokens = _tokens_between(batch.byte_values(), begin, end, count_tokens)
+        tokens = _tokens_between(values, begin, end, encode)
         table = pa.table(
             {
                 "hotspot": holders[:, 1],
@@ -123,13 +117,13 @@ def _distinct(place: np.ndarray, hotspot: np.ndarray) -> tuple[np.ndarray, np.nd
     return np.column_stack([place[new], hotspot[new]]), np.cumsum(new) - 1
 
 
-def _tokens_between(values: np.ndarray, begin: np.ndarray, end: np.ndarray, count_tokens: CountTokens) -> np.ndarray:
+def _tokens_between(values: np.ndarray, begin: np.ndarray, end: np.ndarray, encode: Encode) -> np.ndarray:
     """int64[n] tokens of each ``values[begin:end]``; equal ones are counted once."""
     spans, which = np.unique(np.column_stack([begin, end]), axis=0, return_inverse=True)
     offsets = np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])]).astype(np.int64)
     data = b"".join(values[low:high].tobytes() for low, high in spans.tolist())
     texts = pa.LargeStringArray.from_buffers(len(spans), pa.py_buffer(offsets), pa.py_buffer(data))
-    counted: np.ndarray = count_tokens(texts)[which.reshape(-1)]
+    counted: np.ndarray = np.diff(encode(texts).offsets)[which.reshape(-1)]
     return counted
 
 

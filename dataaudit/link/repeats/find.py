@@ -36,10 +36,10 @@ def find_hotspots(runs: pa.Table, floor: int, match: Match) -> Found:
     """Find the hotspots of a corpus.
 
     Seeds are windows, in the order of the documents that hold them, then of occurrences, then of their first place.
-    A seed is extended along the document where it stands first, as far as 0.95 of its documents (and ``floor``) hold
-    all of the span. A span is a hotspot when it has 50 words in a row that no earlier hotspot has there; else it is
-    a variant of one: shorter, longer by less than that, or shifted. So every 50 words that ``floor`` documents hold
-    are, or overlap in their first document, a part of a hotspot.
+    A seed is extended along the document where it stands first, as far as the whole span has 0.95 of the seed's
+    documents and occurrences, and ``floor`` documents. A span is a hotspot of its own when, where it stands first, 50
+    words in a row of it lie in no earlier hotspot; else it is a variant of one: shorter, longer by less, or shifted.
+    So all of the 50 words that ``floor`` documents hold share, where they stand first, a word with a hotspot.
 
     Args:
         runs: Of the schema RUNS, of all host documents, of windows that at least ``floor`` documents hold.

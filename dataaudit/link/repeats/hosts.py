@@ -11,7 +11,7 @@ from dataaudit.kernels.matching import Runs
 from dataaudit.link.repeats.runs import is_first
 
 SHARE_KEPT = (95, 100)
-"""A span is extended while at least this share of its seed's documents hold it."""
+"""A span is extended while it has at least this share of its seed's documents and occurrences."""
 _PLACE_BITS = 32
 
 
@@ -77,25 +77,27 @@ class Hosts:
         return firsts[np.lexsort((firsts, -self.occurrences[firsts], -self.held_by[firsts]))]
 
     def reach(self, run: int) -> tuple[int, int]:
-        """Return the first and the last run of the path through a run.
+        """Return the first and the last run of the path through a run, a seed's.
 
-        It goes on to the right, then to the left, as long as enough documents hold the next windows, and meets no
-        window twice: of periodic text it is one period.
+        It goes on to both sides as long as each window has enough of the seed's documents and occurrences, and none is
+        one of the seed's run again: of periodic text a path is one period.
         """
-        above, below = SHARE_KEPT
-        met: dict[int, list[tuple[int, int]]] = {}
-        self._meet(run, met)
         last = run
-        while self._joined(last + 1) and self.held_by[last + 1] * below >= self.held_by[run] * above:
-            if not self._meet(last + 1, met):
-                break
+        while self._joined(last + 1) and self._goes_on(last + 1, run):
             last += 1
         first = run
-        while self._joined(first) and self.held_by[first - 1] * below >= self.held_by[run] * above:
-            if not self._meet(first - 1, met):
-                break
+        while self._joined(first) and self._goes_on(first - 1, run):
             first -= 1
         return first, last
+
+    def _goes_on(self, run: int, seed: int) -> bool:
+        """Tell whether the path of a seed goes on through a run."""
+        kept, of = SHARE_KEPT
+        return bool(
+            self.home[run] != seed
+            and self.held_by[run] * of >= self.held_by[seed] * kept
+            and self.occurrences[run] * of >= self.occurrences[seed] * kept
+        )
 
     def _joined(self, run: int) -> bool:
         """Tell whether a run goes on where the one before it ends."""
@@ -105,16 +107,6 @@ class Hosts:
             and runs.owners[run] == runs.owners[run - 1]
             and runs.starts[run] == runs.starts[run - 1] + runs.sizes[run - 1]
         )
-
-    def _meet(self, run: int, met: dict[int, list[tuple[int, int]]]) -> bool:
-        """Take a run's windows, unless some were taken before."""
-        first = int(self.runs.ids[run])
-        last = first + int(self.runs.sizes[run])
-        taken = met.setdefault(int(self.home[run]), [])
-        if any(first < end and begin < last for begin, end in taken):
-            return False
-        taken.append((first, last))
-        return True
 
     def between(self, document: int, start: int, stop: int) -> tuple[int, int]:
         """Return the runs of a document that hold windows of [start, stop), as [first, last)."""

@@ -1,19 +1,77 @@
-"""What one part of the corpus has of the paths of a round; pure, one part at a time."""
+"""What the documents of the corpus have of the paths of a round."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from dataaudit.kernels.matching import Runs, extend_matches
 from dataaudit.kernels.winnow import SPAN
-from dataaudit.link.repeats.hosts import Numbers
+from dataaudit.link.joined import Joined
+from dataaudit.link.repeats.hosts import Numbers, numbers_of
 from dataaudit.link.repeats.paths import Round
+from dataaudit.link.repeats.runs import COVERAGE, coverage, runs_by_file
 
-REACH = pa.schema([("seed", pa.int64()), ("left", pa.int64()), ("right", pa.int64()), ("documents", pa.int64())])
-"""Documents in which the widest match around a seed has so many windows to its left and to its right."""
+REACH = pa.schema([(name, pa.int64()) for name in ("seed", "left", "right", "documents", "occurrences")])
+"""Occurrences of a seed that match its path on so many windows to the left and to the right, and documents in which
+such an occurrence is the widest."""
 MEMBERS = pa.schema([("hotspot", pa.int64()), ("document", pa.int64()), ("start", pa.int64()), ("stop", pa.int64())])
 """Occurrences: words [start, stop) of a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What every part is searched for."""
+
+    round: Round
+    """Paths and seeds."""
+    firsts: pa.Table
+    """Columns ``document``, ``start``, ``windows`` of the runs of windows that stand there first."""
+    times: pa.Table
+    """Column ``times``: how often each file is listed, by its number."""
+
+
+def link_reaches(files: pa.Table, start: int, stop: int, *, floor: int, search: Search) -> Joined:
+    """Return how far around each seed documents agree with its path: ``reaches``, of :data:`REACH`.
+
+    Args:
+        files: Of :data:`dataaudit.link.joined.LINK_FILES`: keyed rows RUN_ROWS of :mod:`dataaudit.link.repeats.runs`.
+        start: First value of the first byte of keys.
+        stop: Value after the last.
+        floor: Documents that hold a window at least.
+        search: What is searched for.
+
+    Raises:
+        DamagedRowsError: Files are absent or damaged; it names all of them.
+    """
+    numbers, times = numbers_of(search.firsts), search.times["times"].to_numpy()
+    found = [
+        reach(runs, numbers, search.round, int(times[file])) for file, runs in runs_by_file(files, start, stop, floor)
+    ]
+    return Joined(tables={"reaches": add_reaches(found)})
+
+
+def link_members(files: pa.Table, start: int, stop: int, *, floor: int, search: Search) -> Joined:
+    """Return ``members``, of :data:`MEMBERS`, and ``covered``, the words in repeated spans, of COVERAGE.
+
+    Args:
+        files: Of :data:`dataaudit.link.joined.LINK_FILES`: keyed rows RUN_ROWS of :mod:`dataaudit.link.repeats.runs`.
+        start: First value of the first byte of keys.
+        stop: Value after the last.
+        floor: Documents that hold a window at least.
+        search: What is searched for; its round is that of :func:`dataaudit.link.repeats.paths.final_round`.
+
+    Raises:
+        DamagedRowsError: Files are absent or damaged; it names all of them.
+    """
+    numbers = numbers_of(search.firsts)
+    found, covered = [MEMBERS.empty_table()], [COVERAGE.empty_table()]
+    for _, runs in runs_by_file(files, start, stop, floor):
+        found.append(members(runs, numbers, search.round))
+        covered.append(coverage(runs))
+    return Joined(tables={"members": pa.concat_tables(found), "covered": pa.concat_tables(covered)})
 
 
 def reach(runs: pa.Table, numbers: Numbers, round_: Round, times: int) -> pa.Table:
@@ -33,14 +91,15 @@ def reach(runs: pa.Table, numbers: Numbers, round_: Round, times: int) -> pa.Tab
     seed, document, left, right = seed[order], document[order], left[order], right[order]
     widest = np.ones(len(seed), dtype=bool)
     widest[1:] = (seed[1:] != seed[:-1]) | (document[1:] != document[:-1])
-    table = pa.table({"seed": seed[widest], "left": left[widest], "right": right[widest]})
-    return add_reaches([table.append_column("documents", pa.array(np.full(table.num_rows, times, np.int64)))])
+    columns = (seed, left, right, widest * np.int64(times), np.full(len(seed), times))
+    return add_reaches([pa.table(dict(zip(REACH.names, columns, strict=True)))])
 
 
 def add_reaches(tables: list[pa.Table]) -> pa.Table:
-    """Add the documents of equal reaches of several parts."""
+    """Add up equal reaches of several parts."""
     merged = pa.concat_tables([REACH.empty_table(), *(table.cast(REACH) for table in tables)])
-    grouped = merged.group_by(REACH.names[:3], use_threads=False).aggregate([("documents", "sum")])
+    sums = [(name, "sum") for name in REACH.names[3:]]
+    grouped = merged.group_by(REACH.names[:3], use_threads=False).aggregate(sums)
     return grouped.rename_columns(REACH.names).cast(REACH).sort_by([(name, "ascending") for name in REACH.names[:3]])
 
 

@@ -5,11 +5,15 @@ A page of 5,000 words that 20 documents hold is 4,951 windows in each, and one r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
 from dataaudit.kernels.winnow import SPAN
-from dataaudit.link.repeats.listing import document_numbers
+from dataaudit.link.joined import Joined
+from dataaudit.link.repeats.by_file import FILE_KEY, file_keys, tables_by_file
+from dataaudit.link.repeats.listing import document_numbers, file_numbers, row_numbers
 
 RUNS = pa.schema(
     [
@@ -20,8 +24,71 @@ RUNS = pa.schema(
 )  # fmt: skip
 """By document and start: ``windows`` windows from word ``start`` on; the place where the first of them stands first,
 the others after it; and the documents and occurrences of each. Runs are as long as all of that holds."""
+RUN_ROWS = pa.schema([("key", FILE_KEY), ("row", pa.int64()), *(RUNS.field(index) for index in range(1, 7))])
+"""The same as keyed rows, by file."""
+HISTOGRAM = pa.schema([("documents", pa.int64()), ("windows", pa.int64())])
+"""Of documents in which some window stands first: so many windows that so many documents hold."""
 COVERAGE = pa.schema([("document", pa.int64()), ("start", pa.int64()), ("stop", pa.int64())])
 """Words [start, stop) of a document that lie inside repeated spans, by document and start; no two touch."""
+
+
+def link_runs(files: pa.Table, start: int, stop: int) -> Joined:
+    """Make runs of the occurrences of each file: keyed ``runs``, of :data:`RUN_ROWS`, and their ``histogram``.
+
+    Args:
+        files: Of :data:`dataaudit.link.joined.LINK_FILES`: keyed rows OCCURRENCE_ROWS of
+            :mod:`dataaudit.link.repeats.windows`.
+        start: First value of the first byte of keys.
+        stop: Value after the last.
+
+    Raises:
+        DamagedRowsError: Files are absent or damaged; it names all of them.
+    """
+    pieces, histograms = [RUN_ROWS.empty_table()], [HISTOGRAM.empty_table()]
+    for number, table in tables_by_file(files, start, stop):
+        runs = runs_of(number, table)
+        document = runs["document"].to_numpy()
+        keyed = runs.set_column(0, "row", pa.array(row_numbers(document)))
+        pieces.append(keyed.add_column(0, "key", file_keys(file_numbers(document))).cast(RUN_ROWS))
+        histograms.append(hosted(runs).select(HISTOGRAM.names))
+    grouped = pa.concat_tables(histograms).group_by("documents", use_threads=False).aggregate([("windows", "sum")])
+    histogram = grouped.rename_columns(HISTOGRAM.names).cast(HISTOGRAM).sort_by("documents")
+    return Joined(tables={"histogram": histogram}, keyed={"runs": pa.concat_tables(pieces)})
+
+
+def runs_by_file(files: pa.Table, start: int, stop: int, floor: int) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the number of each file and its runs, of :data:`RUNS`, of windows that ``floor`` documents hold.
+
+    Args:
+        files: Of :data:`dataaudit.link.joined.LINK_FILES`: keyed rows :data:`RUN_ROWS`.
+        start: First value of the first byte of keys.
+        stop: Value after the last.
+        floor: Documents that hold a window at least.
+
+    Raises:
+        DamagedRowsError: Files are absent or damaged; it names all of them.
+    """
+    for number, table in tables_by_file(files, start, stop):
+        document = pa.array(document_numbers(number, table["row"].to_numpy()))
+        runs = table.drop_columns(["key"]).set_column(0, "document", document).cast(RUNS)
+        kept = runs.filter(runs["documents"].to_numpy() >= floor)
+        yield number, kept.sort_by([("document", "ascending"), ("start", "ascending")])
+
+
+def link_hosts(files: pa.Table, start: int, stop: int, *, floor: int) -> Joined:
+    """Return the runs, ``hosts`` of :data:`RUNS`, of documents in which some window stands first.
+
+    Args:
+        files: Of :data:`dataaudit.link.joined.LINK_FILES`: keyed rows :data:`RUN_ROWS`.
+        start: First value of the first byte of keys.
+        stop: Value after the last.
+        floor: Documents that hold a window at least.
+
+    Raises:
+        DamagedRowsError: Files are absent or damaged; it names all of them.
+    """
+    pieces = [hosted(runs) for _, runs in runs_by_file(files, start, stop, floor)]
+    return Joined(tables={"hosts": pa.concat_tables([RUNS.empty_table(), *pieces])})
 
 
 def runs_of(file: int, occurrences: pa.Table) -> pa.Table:
@@ -29,11 +96,10 @@ def runs_of(file: int, occurrences: pa.Table) -> pa.Table:
 
     Args:
         file: Its number.
-        occurrences: Of the schema OCCURRENCES of :mod:`dataaudit.link.repeats.windows`, its own rows, all of them,
-            in any order.
+        occurrences: Of the schema OCCURRENCE_ROWS of :mod:`dataaudit.link.repeats.windows`, its own, all of them.
     """
     names = ("row", "position", "first_document", "first_position", "documents", "occurrences")
-    columns = [occurrences[name].to_numpy() for name in names]
+    columns = [occurrences[name].to_numpy().astype(np.int64) for name in names]
     order = np.lexsort((columns[1], columns[0]))
     row, position, first_document, first_position, documents, times = (column[order] for column in columns)
     begins = np.ones(len(row), dtype=bool)
@@ -46,11 +112,6 @@ def runs_of(file: int, occurrences: pa.Table) -> pa.Table:
     sizes = np.diff(np.append(at, len(row)))
     kept = (document_numbers(file, row[at]), position[at], sizes, first_document[at], first_position[at])
     return pa.table(dict(zip(RUNS.names, (*kept, documents[at], times[at]), strict=True)), schema=RUNS)
-
-
-def at_least(runs: pa.Table, floor: int) -> pa.Table:
-    """Return the runs whose windows at least ``floor`` documents hold."""
-    return runs.filter(runs["documents"].to_numpy() >= floor)
 
 
 def hosted(runs: pa.Table) -> pa.Table:
@@ -92,8 +153,7 @@ def choose_floor(histogram: pa.Table, min_documents: int, max_windows: int) -> i
     """Return the least floor, ``min_documents`` or more, at which at most ``max_windows`` windows are looked at.
 
     Args:
-        histogram: Columns ``documents`` and ``windows``: so many windows are held by so many documents; rows may
-            repeat.
+        histogram: Of :data:`HISTOGRAM`; rows may repeat.
         min_documents: Least floor.
         max_windows: Windows of documents in which some window stands first.
     """

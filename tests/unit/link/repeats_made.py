@@ -6,31 +6,29 @@ import os
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 from strategies import make_batch
 
-from dataaudit.kernels.winnow import SPAN, winnow
+from dataaudit.kernels.winnow import SPAN
 from dataaudit.kernels.words import split_words
-from dataaudit.link.exact import LINK_FILES
+from dataaudit.link.joined import LINK_FILES
 from dataaudit.link.keyed import write_keyed
-from dataaudit.link.repeats.covered import ANY, RepeatedSpans, add_totals, spans_of
+from dataaudit.link.repeats.covered import ANY, SPANS, RepeatedSpans, add_totals, spans_of
 from dataaudit.link.repeats.find import find_hotspots, first_windows
-from dataaudit.link.repeats.fingerprints import link_fingerprints
-from dataaudit.link.repeats.hosts import numbers_of
-from dataaudit.link.repeats.listing import listing_of, row_numbers
-from dataaudit.link.repeats.matching import add_reaches, members, reach
-from dataaudit.link.repeats.revisit import WINDOW_ROWS, RepeatWindows, as_keys
-from dataaudit.link.repeats.runs import at_least, choose_floor, coverage, hosted, runs_of
-from dataaudit.link.repeats.windows import link_windows
-
-FINGERPRINT_ROWS = pa.schema(
-    [("key", pa.binary(8)), ("row", pa.int64()), ("position", pa.uint32()), ("windows", pa.uint8())]
-)
+from dataaudit.link.repeats.fingerprints import FREQUENT_ROWS, link_fingerprints, link_ranges
+from dataaudit.link.repeats.listing import file_numbers, listing_of, row_numbers
+from dataaudit.link.repeats.matching import Search, add_reaches, link_members, link_reaches
+from dataaudit.link.repeats.runs import RUN_ROWS, choose_floor, link_hosts, link_runs, runs_by_file
+from dataaudit.link.repeats.windows import OCCURRENCE_ROWS, WINDOW_ROWS, RepeatWindows, link_windows
+from dataaudit.stages.repeats import FINGERPRINT_ROWS, FINGERPRINTS, Repeats
 
 
 @dataclass
@@ -66,71 +64,101 @@ def _files(paths, listed):
     return pa.Table.from_pylist([dict(zip(LINK_FILES.names, row, strict=True)) for row in rows], schema=LINK_FILES)
 
 
-def _linked(link, files, cuts, min_documents):
-    bounds = [0, *sorted(set(cuts)), 256]
-    return pa.concat_tables(
-        [link(files, start, stop, min_documents) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
-    )
+@dataclass
+class Joins:
+    """Joins partitions as the engine does, without it."""
+
+    folder: Path
+    cuts: tuple
+    number: int = 0
+
+    def run(self, function, files, **schemas):
+        """Return (small tables by name, files of keyed rows by name)."""
+        bounds = [0, *sorted(set(self.cuts)), 256]
+        tables, keyed = defaultdict(list), defaultdict(list)
+        for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+            joined = function(files, start, stop)
+            for name, table in joined.tables.items():
+                tables[name].append(table)
+            for name, table in joined.keyed.items():
+                self.number += 1
+                keyed[name].append(self.folder / f"joined-{self.number}")
+                write_keyed(keyed[name][-1], [table], schemas[name])
+        small = {name: pa.concat_tables(pieces) for name, pieces in tables.items()}
+        return small, {name: _files(paths, [(part, 0) for part in range(len(paths))]) for name, paths in keyed.items()}
+
+
+def encode(texts):
+    """A token is a word."""
+    counts = [len(text.split()) for text in texts.to_pylist()]
+    return SimpleNamespace(offsets=np.cumsum([0, *counts]))
 
 
 def repeats_of(folder, parts, *, min_documents=3, max_windows=10**6, cuts=(), times=None):
     """Find the repeats of parts, lists of texts; ``times``: how often each part is listed."""
     batches = [batch_of(texts) for texts in parts]
     listed = [(part, 0) for part, number in enumerate(times or [1] * len(parts)) for _ in range(number)]
+    joins = Joins(folder, tuple(cuts))
     paths, again = [], []
     for number, batch in enumerate(batches):
-        found = winnow(batch.words.hashes, batch.words.offsets)
-        rows = np.repeat(batch.rows, np.diff(found.bounds))
-        table = pa.table({"key": as_keys(found.values), "row": rows, "position": found.positions, "windows": found.windows})
         paths.append(folder / f"fingerprints-{number}")
-        write_keyed(paths[-1], [table], FINGERPRINT_ROWS)
-    files = _files(paths, listed)
-    wanted = _linked(link_fingerprints, files, cuts, min_documents)
+        write_keyed(paths[-1], [Repeats().emit(batch)[FINGERPRINTS]], FINGERPRINT_ROWS)
+    first = _files(paths, listed)
+    _, keyed = joins.run(partial(link_fingerprints, min_documents=min_documents), first, frequent=FREQUENT_ROWS)
+    ranges = joins.run(link_ranges, keyed["frequent"])[0]["ranges"]
     for number, batch in enumerate(batches):
-        part = wanted.filter(pa.compute.equal(wanted["file"], number))
+        wanted = ranges.filter(pc.equal(ranges["file"], number)).sort_by([("row", "ascending"), ("position", "ascending")])
         again.append(folder / f"windows-{number}")
-        write_keyed(again[-1], [RepeatWindows().visit(batch, part)["windows"]], WINDOW_ROWS)
-    files = _files(again, listed)
-    listing = listing_of(files)
-    occurrences = _linked(link_windows, files, cuts, min_documents)
-    runs = [runs_of(part, occurrences.filter(pa.compute.equal(occurrences["file"], part))) for part in range(len(parts))]
-    hosts = pa.concat_tables([hosted(one) for one in runs])
-    floor = choose_floor(hosts.select(["documents", "windows"]), min_documents, max_windows)
-    runs = [at_least(one, floor) for one in runs]
-    hosts = at_least(hosts, floor)
-    numbers = numbers_of(first_windows(hosts))
+        write_keyed(again[-1], [RepeatWindows().visit(batch, wanted, encode)["windows"]], WINDOW_ROWS)
+    second = _files(again, listed)
+    counted = partial(link_windows, min_documents=min_documents)
+    _, keyed = joins.run(counted, second, occurrences=OCCURRENCE_ROWS)
+    small, keyed = joins.run(link_runs, keyed["occurrences"], runs=RUN_ROWS)
+    floor = choose_floor(small["histogram"], min_documents, max_windows)
+    hosts = joins.run(partial(link_hosts, floor=floor), keyed["runs"])[0]["hosts"]
+    many = pa.table({"times": listing_of(second).times})
 
     def match(round_):
-        return add_reaches(
-            [reach(one, numbers, round_, int(listing.times[part])) for part, one in enumerate(runs)]
-        )
+        search = Search(round_, first_windows(hosts), many)
+        return add_reaches([joins.run(partial(link_reaches, floor=floor, search=search), keyed["runs"])[0]["reaches"]])
 
     found = find_hotspots(hosts, floor, match)
-    return _result(batches, runs, numbers, found, floor, listing)
+    search = Search(found.final, first_windows(hosts), many)
+    small, _ = joins.run(partial(link_members, floor=floor, search=search), keyed["runs"])
+    runs = [table for _, table in runs_by_file(keyed["runs"], 0, 256, floor)]
+    return _result(batches, small["members"], small["covered"], runs, found, floor, many["times"].to_pylist())
 
 
-def _result(batches, runs, numbers, found, floor, listing):
+def _place(document):
+    return int(file_numbers(document)), int(row_numbers(document)) // 2
+
+
+def _result(batches, inside, whole, runs, found, floor, times):
     places, hashes, totals = defaultdict(list), {}, []
     covered, windows = {}, {}
     counts = defaultdict(lambda: [0, 0, 0])
-    for part, (batch, one) in enumerate(zip(batches, runs, strict=True)):
-        inside, whole = members(one, numbers, found.final), coverage(one)
-        wanted = spans_of(inside, whole)
-        seen = RepeatedSpans().visit(batch, wanted, lambda texts: np.array([len(t.split()) for t in texts.to_pylist()], dtype=np.int64))
-        for row in inside.to_pylist():
-            places[row["hotspot"]].append((part, int(row_numbers(row["document"])) // 2, row["start"], row["stop"]))
-        for row in whole.to_pylist():
-            covered.setdefault((part, int(row_numbers(row["document"])) // 2), []).append((row["start"], row["stop"]))
-        for row in one.to_pylist():
-            for step in range(row["windows"]):
-                key = (part, int(row_numbers(row["document"])) // 2, row["start"] + step)
-                windows[key] = (row["documents"], row["occurrences"])
+    for row in inside.to_pylist():
+        places[row["hotspot"]].append((*_place(row["document"]), row["start"], row["stop"]))
+    for row in whole.to_pylist():
+        covered.setdefault(_place(row["document"]), []).append((row["start"], row["stop"]))
+    for row in (row for one in runs for row in one.to_pylist()):
+        for step in range(row["windows"]):
+            windows[*_place(row["document"]), row["start"] + step] = (row["documents"], row["occurrences"])
+    spans = spans_of(inside, whole)
+    document = spans["document"].to_numpy()
+    for part, batch in enumerate(batches):
+        own = spans.filter(file_numbers(document) == part)
+        rows = pa.array(row_numbers(own["document"].to_numpy()))
+        wanted = own.set_column(0, "row", rows).sort_by([(name, "ascending") for name in SPANS.names])
+        seen = RepeatedSpans().visit(batch, wanted, encode)
+        for row in seen["places"].to_pylist():
+            text = batch.texts[row["row"] // 2].as_py().encode()[row["start"] : row["end"]].decode()
+            assert len(text.split()) == found.words[row["hotspot"]]
         hashes.update({row["hotspot"]: row["hash"] for row in seen["hashes"].to_pylist()})
-        many = int(listing.times[part])
         for row in seen["totals"].to_pylist():
             for index, name in enumerate(("documents", "occurrences", "tokens")):
-                counts[row["hotspot"]][index] += many * row[name]
-        totals.append(seen["totals"].filter(pa.compute.equal(seen["totals"]["hotspot"], ANY)))
+                counts[row["hotspot"]][index] += times[part] * row[name]
+        totals.append(seen["totals"].filter(pc.equal(seen["totals"]["hotspot"], ANY)))
     hotspots = [
         {
             "words": words, "documents": counts[number][0], "occurrences": counts[number][1],
