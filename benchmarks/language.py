@@ -112,7 +112,7 @@ def on_corpus(detector: LanguageDetector, texts: pa.LargeStringArray) -> list[st
         times.append(time.process_time() - begun)
     sizes = np.diff(np.frombuffer(texts.buffers()[1], dtype=np.int64, count=len(texts) + 1))
     everything = looks.Looks(first=(2, 1 << 18), second=(2, 1 << 18), sure=0.0)
-    whole, sure = looks.identify(texts, everything, detector._classify)  # type: ignore[attr-defined] # noqa: SLF001
+    whole, sure = looks.identify(texts, everything, detector.classify)
     said, truth = (np.where(c >= MIN_CONFIDENCE, k, 0) for k, c in ((codes, confidence), (whole, sure)))
     other = (said != truth) & (said != 0) & (truth != 0)
     return [

@@ -12,6 +12,8 @@ from unittest.mock import patch
 
 from dataaudit.config import AuditConfig, Split
 from dataaudit.corpus.shards import discover
+from dataaudit.corpus.tokens import Encoder
+from dataaudit.detectors import LanguageIdentifier
 from dataaudit.engine import work as worker
 from dataaudit.engine.job import prepare_languages, prepare_tokenizer
 from dataaudit.engine.keys import tokenizer_value
@@ -22,6 +24,8 @@ from dataaudit.engine.units import ProbeUnit, ScanSettings
 from dataaudit.stages import accumulate, make_stages
 
 STEPS = ("text_digests", "row_digests", "write_keyed")
+LOADING = ("load_encoder", "load_languages")
+START = "start: encoders, detectors"
 
 
 class Clock:
@@ -109,16 +113,15 @@ def profile(folder: Path, work: Path) -> dict[str, Any]:
         state=work, stages=timed, tokenizer=tokenizer, risks=risks, force_reference=False, seed=0, languages=languages
     )
     begun = time.process_time()
-    with clock.step("start: encoders, detectors, kernels"):
-        encoder = worker._encoder(settings)  # noqa: SLF001 - the profile looks inside
-        identifier = worker._identifier(settings)  # noqa: SLF001
     with ExitStack() as stack:
         for name in STEPS:
             stack.enter_context(patch.object(worker, name, clock.timed(name, getattr(worker, name))))
+        for name in LOADING:
+            stack.enter_context(patch.object(worker, name, clock.timed(START, getattr(worker, name))))
         stack.enter_context(patch.object(accumulate, "merge", clock.timed("merging partials", accumulate.merge)))
         stack.enter_context(patch.object(worker, "read_part", clock.stream("read", worker.read_part)))
-        stack.enter_context(patch.object(encoder, "encode", clock.timed("encode", encoder.encode)))
-        stack.enter_context(patch.object(identifier, "identify", clock.timed("languages", identifier.identify)))
+        for kind, method, step in ((Encoder, "encode", "encode"), (LanguageIdentifier, "identify", "languages")):
+            stack.enter_context(patch.object(kind, method, clock.timed(step, getattr(kind, method))))
         for unit in missing_units(planned, store, fresh=True):
             with clock.step("rest"):
                 worker.scan_part(unit, settings)

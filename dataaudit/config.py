@@ -24,6 +24,8 @@ from dataaudit.errors import ConfigError
 from dataaudit.yamlfile import NAME_PATTERN, explain, in_words, load_yaml, nearest
 
 MIB = 1024 * 1024
+MAX_LINE_BYTES = 2**31 - 1024
+"""Kernels count the bytes of a document in 32 bits, with a sign."""
 __all__ = [
     "AuditConfig", "Dataset", "LanguageConfig", "MixtureEntry", "Reader", "SourceRule", "Split", "UpstreamFilter",
     "load_config", "nearest", "parse_config",
@@ -134,7 +136,9 @@ class Reader(_Strict):
 
     batch_bytes: int = Field(default=4 * MIB, ge=1024, description="Text bytes a batch holds at most.")
     part_bytes: int = Field(default=64 * MIB, ge=1024, description="Stored bytes of a sub-shard.")
-    max_line_bytes: int = Field(default=64 * MIB, ge=1024, description="Longest line that is read.")
+    max_line_bytes: int = Field(
+        default=64 * MIB, ge=1024, le=MAX_LINE_BYTES, description="Longest line or text that is read."
+    )
     max_bad_records: float = Field(
         default=0.001, ge=0, le=1, description="Share of bad records above which a shard is quarantined."
     )

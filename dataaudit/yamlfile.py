@@ -78,7 +78,7 @@ def load_yaml(text: str, *, where: str) -> Any:
         ConfigError: It is not YAML, a key is given twice, or it holds more than plain values.
     """
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - a subclass of SafeLoader
+        return yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader, and makes plain values only
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""

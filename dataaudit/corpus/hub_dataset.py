@@ -16,10 +16,14 @@ from typing import Any, Self
 
 from dataaudit.config import DatasetSource
 from dataaudit.corpus.address import Access, RemoteStat
-from dataaudit.corpus.stores import silence_libraries
+from dataaudit.corpus.stores import http_status, silence_libraries
 from dataaudit.errors import ConfigError, StoreError
 
 _LOCAL_PREFIXES = ("/", "./", "../", "~")
+_NO_ANSWER = frozenset(
+    {"OfflineModeIsEnabled", "ConnectionError", "ConnectError", "ProxyError", "ReadError", "RemoteProtocolError"}
+)
+"""Errors of ``huggingface_hub`` and the HTTP library below it that say nothing of a dataset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,7 @@ def find_rows(wanted: DatasetSource, base: str, access: Access, where: str) -> l
         revision = _commit(name, wanted.revision, where)
     try:
         found = load_splits(name, wanted.config, revision, access)
-    except Exception as error:  # noqa: BLE001 - the library raises whatever it likes
+    except Exception as error:  # noqa: BLE001 - it parses a stranger's card and files: TypeError, yaml's, Arrow's ...
         raise _explained(error, where, name) from None
     if wanted.split not in found:
         raise ConfigError(f"{where}.split: {name} has no split {wanted.split}", f"It has: {', '.join(sorted(found))}.")
@@ -140,7 +144,7 @@ def _commit(name: str, revision: str | None, where: str) -> str:
 
     try:
         found = HfApi().dataset_info(name, revision=revision).sha
-    except Exception as error:  # noqa: BLE001 - the library raises whatever it likes
+    except Exception as error:  # noqa: BLE001 - of httpx or httpx2 (by the client's version), or its own: no common root
         raise _explained(error, where, name) from None
     if not found:
         raise ConfigError(f"{where}: the hub names no commit for {name}")
@@ -149,8 +153,8 @@ def _commit(name: str, revision: str | None, where: str) -> str:
 
 def _explained(error: Exception, where: str, name: str) -> ConfigError | StoreError:
     """Return what went wrong with a dataset as an error of ours, without the library's words."""
-    kind = type(error).__name__
-    if kind in {"OfflineModeIsEnabled", "ConnectionError", "ConnectError"} or "Timeout" in kind:
+    kind, status = type(error).__name__, http_status(error)
+    if kind in _NO_ANSWER or "Timeout" in kind or status == 429 or status >= 500:
         return StoreError(
             f"{where}: the hub does not answer ({kind})",
             "Check the network; where HF_HUB_OFFLINE=1 is set, it is not asked at all.",

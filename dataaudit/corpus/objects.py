@@ -11,12 +11,14 @@ import hashlib
 import re
 import threading
 import time
+from collections.abc import Callable, Coroutine
 from email.utils import parsedate_to_datetime
-from typing import Any, BinaryIO, Protocol
+from typing import IO, Any, Protocol
 from urllib.parse import parse_qsl
 
 from dataaudit.corpus.address import RemotePath, RemoteStat, scheme_of
-from dataaudit.corpus.stores import BodyError, ask, filesystem, patiently, run
+from dataaudit.corpus.files import read_fully
+from dataaudit.corpus.stores import BodyError, ask, filesystem, name_in, patiently, run
 
 _CHECKSUMS = (
     "ETag", "etag", "sha256", "md5Hash", "md5", "content_md5", "Content-MD5", "checksum", "crc32c", "blob_id",
@@ -32,13 +34,15 @@ _SIGNING = re.compile(
 _PINNED = re.compile(r"@[0-9a-f]{40}/")
 """In the name of a file on a hub: a commit, below which nothing changes."""
 _COPY_BYTES = 1 << 20
+Copy = Callable[[IO[bytes], int], Coroutine[Any, Any, None]]
+"""Writes a whole remote file, of so many bytes, into a local one."""
 
 
 class RemoteObject(Protocol):
     """A remote file."""
 
-    ranges: bool
-    """Whether parts of it can be asked for; known after :meth:`stat`."""
+    copy: Copy | None
+    """How to get it when parts of it cannot be asked for, else None; known after :meth:`stat`."""
 
     async def stat(self) -> RemoteStat:
         """Ask for size and version."""
@@ -46,10 +50,6 @@ class RemoteObject(Protocol):
 
     async def fetch(self, start: int, stop: int) -> bytes:
         """Return the bytes of a range, all of them."""
-        ...
-
-    async def copy(self, target: BinaryIO, size: int) -> None:
-        """Write the whole file into a local one."""
         ...
 
 
@@ -107,10 +107,10 @@ class _StoreObject:
     """A file of any fsspec filesystem."""
 
     def __init__(self, path: RemotePath) -> None:
-        self.ranges = True
+        self.copy: Copy | None = None
         self._path = path
         self._store = filesystem(path)
-        self._name = self._store._strip_protocol(path.full)  # noqa: SLF001 - fsspec's own hook
+        self._name = name_in(self._store, path)
         self._handle: Any = None
         self._lock = threading.Lock()
 
@@ -127,7 +127,7 @@ class _StoreObject:
 
     async def _fetch(self, start: int, stop: int) -> bytes:
         if self._store.async_impl:
-            found: bytes = await self._store._cat_file(self._name, start=start, end=stop)  # noqa: SLF001 - its async form
+            found: bytes = await ask(self._store, "cat_file", self._name, start=start, end=stop)
         else:
             found = await asyncio.to_thread(self._read, start, stop)
         if len(found) != stop - start:
@@ -141,25 +141,17 @@ class _StoreObject:
                 if self._handle is None:
                     self._handle = self._store.open(self._name, "rb", cache_type="none")
                 self._handle.seek(start)
-                pieces: list[bytes] = []
-                wanted = stop - start
-                while wanted and (piece := self._handle.read(wanted)):
-                    pieces.append(piece)
-                    wanted -= len(piece)
-                return b"".join(pieces)
+                return read_fully(self._handle, stop - start)
             except BaseException:
                 self._handle = None
                 raise
-
-    async def copy(self, target: BinaryIO, size: int) -> None:
-        raise NotImplementedError  # every store but a web server has ranges
 
 
 class _WebObject:
     """A file of a web server, asked for with GET alone: an address that is signed for GET refuses HEAD."""
 
     def __init__(self, path: RemotePath) -> None:
-        self.ranges = True
+        self.copy: Copy | None = None
         self._path = path
         self._store = filesystem(path)
         self._size = -1
@@ -180,7 +172,7 @@ class _WebObject:
             if answer.status != 416:
                 answer.raise_for_status()
             size = _total(answer)
-            self.ranges = answer.status != 200
+            self.copy = self._copy_whole if answer.status == 200 else None
             validator, mtime_ns = _web_validator(answer.headers)
             if validator and (chosen := _chosen(self._path.full)):
                 validator += f" query {chosen}"
@@ -204,10 +196,10 @@ class _WebObject:
             raise BodyError(f"{stop - start} bytes expected, {len(body)} received")
         return body
 
-    async def copy(self, target: BinaryIO, size: int) -> None:
+    async def _copy_whole(self, target: IO[bytes], size: int) -> None:
         await patiently(lambda: self._copy(target, size), self._path, num_bytes=size)
 
-    async def _copy(self, target: BinaryIO, size: int) -> None:
+    async def _copy(self, target: IO[bytes], size: int) -> None:
         target.seek(0)
         target.truncate()
         async with await self._get({}) as answer:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import io
 import tempfile
 from collections import deque
-from typing import BinaryIO, cast
+from typing import IO, TYPE_CHECKING
 
 from dataaudit.corpus.address import RemotePath
 from dataaudit.corpus.objects import open_object
 from dataaudit.corpus.stores import run, submit
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _FIRST_BLOCK_BYTES = 1 << 18
 _LARGEST_BLOCK_BYTES = 8 << 20
@@ -36,20 +40,23 @@ class RemoteFile(io.RawIOBase):
 
     def __init__(self, path: RemotePath, *, ahead: bool) -> None:
         super().__init__()
-        self._object = open_object(path)
-        self.size = run(self._object.stat()).size
-        """Stored bytes."""
         self._ahead = ahead
         self._position = 0
-        self._limit = self.size
         self._block, self._block_start = b"", 0
         self._end = 0
         self._next_bytes, self._in_a_row = _FIRST_BLOCK_BYTES, 0
         self._coming: deque[tuple[int, concurrent.futures.Future[bytes]]] = deque()
-        self._copy: BinaryIO | None = None
-        if not self._object.ranges and self.size:
-            self._copy = cast("BinaryIO", tempfile.TemporaryFile(prefix="dataaudit-"))  # noqa: SIM115 - closed with self
-            run(self._object.copy(self._copy, self.size))
+        self._held = contextlib.ExitStack()
+        self._copy: IO[bytes] | None = None
+        self._object = open_object(path)
+        self.size = run(self._object.stat()).size
+        """Stored bytes."""
+        self._limit = self.size
+        if self._object.copy is not None and self.size:
+            with contextlib.ExitStack() as held:
+                self._copy = held.enter_context(tempfile.TemporaryFile(prefix="dataaudit-"))
+                run(self._object.copy(self._copy, self.size))
+                self._held = held.pop_all()
 
     def read_until(self, stop: int) -> None:
         """Read ahead no further than this byte; what lies beyond is asked for when it is wanted."""
@@ -73,10 +80,11 @@ class RemoteFile(io.RawIOBase):
         self._position = max(0, start + offset)
         return self._position
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: Buffer) -> int:
         """Read into a buffer."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
+        target = memoryview(buffer).cast("B")
+        data = self.read(len(target))
+        target[: len(data)] = data
         return len(data)
 
     def read(self, num_bytes: int | None = -1) -> bytes:
@@ -135,6 +143,5 @@ class RemoteFile(io.RawIOBase):
         if not self.closed:
             self._forget()
             self._block = b""
-            if self._copy is not None:
-                self._copy.close()
+            self._held.close()
         super().close()

@@ -16,7 +16,7 @@ from dataaudit.corpus.listing import has_glob
 from dataaudit.corpus.objects import stat_of, stat_remote
 from dataaudit.corpus.remote_tree import Folder, TreeLister
 from dataaudit.corpus.saved import saved_files
-from dataaudit.corpus.stores import BodyError, NoCredentialsError, ask, filesystem, patiently, run
+from dataaudit.corpus.stores import BodyError, NoCredentialsError, ask, filesystem, has_own, name_in, patiently, run
 from dataaudit.corpus.uri import encode_path
 from dataaudit.errors import ConfigError, StoreError
 
@@ -111,7 +111,7 @@ class RemoteLister:
         path = address.remote_path(self.access)
         store = filesystem(path)
         try:
-            info = run(patiently(lambda: ask(store, "info", store._strip_protocol(path.full)), path))  # noqa: SLF001
+            info = run(patiently(lambda: ask(store, "info", name_in(store, path)), path))
         except FileNotFoundError:
             return "nothing", None
         except NoCredentialsError:
@@ -179,8 +179,8 @@ def _walk(folder: RemotePath, prefix: str) -> Iterator[tuple[list[str], RemoteSt
     them at once; a tree is walked here, since fsspec's own walk passes over what it may not list in silence.
     """
     store = filesystem(folder)
-    top = store._strip_protocol(folder.full).rstrip("/")  # noqa: SLF001 - fsspec's own hook
-    if _finds_at_once(store):
+    top = name_in(store, folder).rstrip("/")
+    if has_own(store, "find"):  # by prefix, instead of walking
         more = {"prefix": prefix} if prefix and folder.partition("://")[0] in {"s3", "s3a", "gs", "gcs"} else {}
         found = run(patiently(lambda: ask(store, "find", top, detail=True, **more), folder, num_bytes=None))
         for name, info in found.items():
@@ -206,20 +206,9 @@ def _walk(folder: RemotePath, prefix: str) -> Iterator[tuple[list[str], RemoteSt
                 yield [*parts, own], _stat(info)
 
 
-def _finds_at_once(store: Any) -> bool:
-    """Tell whether a filesystem lists keys by prefix instead of walking folders."""
-    from fsspec import AbstractFileSystem
-    from fsspec.asyn import AsyncFileSystem
-
-    kind = type(store)
-    if store.async_impl:
-        return kind._find is not AsyncFileSystem._find  # noqa: SLF001 - which of the two is overridden
-    return kind.find is not AbstractFileSystem.find
-
-
 def _ls(folder: RemotePath, name: str | None = None) -> list[dict[str, Any]]:
     store = filesystem(folder)
-    target = store._strip_protocol(folder.full) if name is None else name  # noqa: SLF001 - fsspec's own hook
+    target = name_in(store, folder) if name is None else name
 
     def try_once() -> Awaitable[Any]:
         return ask(store, "ls", target, detail=True)

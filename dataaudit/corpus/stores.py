@@ -27,8 +27,8 @@ _SLOWEST_BYTES_PER_SECOND = 50_000
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 20.0
 _LOGGERS = (
-    "aiobotocore", "aiohttp", "asyncio", "boto3", "botocore", "fsspec", "gcsfs", "httpx", "huggingface_hub", "s3fs",
-    "urllib3",
+    "aiobotocore", "aiohttp", "asyncio", "boto3", "botocore", "fsspec", "gcsfs", "httpcore", "httpcore2", "httpx",
+    "httpx2", "huggingface_hub", "s3fs", "urllib3",
 )  # fmt: skip
 _EXTRAS = {"s3": "s3", "s3a": "s3", "http": "http", "https": "http"}
 _NO_CREDENTIALS = frozenset(
@@ -64,12 +64,13 @@ def _filesystem(_pid: int, scheme: str, authority: str, access: Access) -> Any:
         raise ConfigError(f"{scheme}:// is not readable here: its library is not installed", f"{package}.") from None
     except ValueError:
         raise ConfigError(f"{scheme}:// names no kind of store that fsspec knows") from None
-    options = _options(scheme, access)
-    if authority:
-        options |= kind._get_kwargs_from_urls(f"{scheme}://{authority}/x")  # noqa: SLF001 - fsspec's own hook
+    options = _options(scheme, access) | {"skip_instance_cache": True}
     try:
-        made = kind(**options, skip_instance_cache=True)
-    except Exception as error:  # noqa: BLE001 - a library's own message may hold a password
+        if authority:
+            made, _ = fsspec.url_to_fs(f"{scheme}://{authority}/x", **options)
+        else:
+            made = kind(**options)
+    except Exception as error:  # noqa: BLE001 - any store's library, of types unknown here; its text may hold a password
         raise ConfigError(
             f"{scheme}:// cannot be opened ({type(error).__name__})", "See docs/remote.md for what it needs."
         ) from None
@@ -137,11 +138,32 @@ def submit(work: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
     return asyncio.run_coroutine_threadsafe(work, loop())
 
 
-def ask(made: Any, name: str, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+def ask(store: Any, name: str, *args: Any, **kwargs: Any) -> Awaitable[Any]:
     """Call a method of a filesystem, asynchronous or not, without blocking the loop."""
-    if made.async_impl:
-        return getattr(made, f"_{name}")(*args, **kwargs)  # type: ignore[no-any-return]
-    return asyncio.to_thread(getattr(made, name), *args, **kwargs)
+    method = getattr(store, _twin(store, name))
+    asked: Awaitable[Any] = method(*args, **kwargs) if store.async_impl else asyncio.to_thread(method, *args, **kwargs)
+    return asked
+
+
+def has_own(store: Any, name: str) -> bool:
+    """Tell whether a kind of filesystem does something in a way of its own, not in fsspec's general one."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    general = AsyncFileSystem if store.async_impl else AbstractFileSystem
+    twin = _twin(store, name)
+    return getattr(type(store), twin) is not getattr(general, twin)
+
+
+def _twin(store: Any, name: str) -> str:
+    """Return what a method is called: fsspec puts ``_`` before the names of the asynchronous ones."""
+    return f"_{name}" if store.async_impl else name
+
+
+def name_in(store: Any, path: RemotePath) -> str:
+    """Return what a filesystem calls a file or folder."""
+    name: str = store._strip_protocol(path.full)  # noqa: SLF001 - what fsspec tells filesystems to override; no other way
+    return name
 
 
 async def patiently(try_once: Callable[[], Awaitable[_T]], path: RemotePath, *, num_bytes: int | None = 0) -> _T:
@@ -162,7 +184,7 @@ async def patiently(try_once: Callable[[], Awaitable[_T]], path: RemotePath, *, 
             return await asyncio.wait_for(try_once(), limit)
         except ConfigError:
             raise
-        except Exception as error:  # noqa: BLE001 - libraries raise whatever they like
+        except Exception as error:  # noqa: BLE001 - any store's library, of types unknown here; none may end a build
             failure = as_os_error(error, path)
         if failure.errno in _NOT_LOOPED or number == access.retries:
             raise failure from None
@@ -173,7 +195,7 @@ async def patiently(try_once: Callable[[], Awaitable[_T]], path: RemotePath, *, 
 
 def as_os_error(error: BaseException, path: str) -> OSError:
     """Return what a library raised as an ``OSError`` with an errno; the message is ours."""
-    kind, status, shown = type(error).__name__, _status(error), str(path)
+    kind, status, shown = type(error).__name__, http_status(error), str(path)
     if isinstance(error, FileNotFoundError) or status in (404, 410):
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown)
     if kind in _NO_CREDENTIALS:
@@ -186,7 +208,7 @@ def as_os_error(error: BaseException, path: str) -> OSError:
     return OSError(errno.EIO, f"reading failed ({detail})", shown)
 
 
-def _status(error: BaseException) -> int:
+def http_status(error: BaseException) -> int:
     """Return the HTTP status that an error of aiohttp, botocore (behind s3fs's own) or httpx carries, else 0."""
     for one in (error, error.__cause__):
         answer = getattr(one, "response", None)

@@ -47,3 +47,7 @@ class LanguageDetector(Protocol):
             from 0 to 1. A text without a letter is ``und`` with confidence 0.
         """
         ...
+
+    def classify(self, text: str) -> tuple[int, float]:
+        """Return (code, confidence) of words on one line, some letter among them; all of them are looked at."""
+        ...

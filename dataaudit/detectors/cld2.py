@@ -60,9 +60,10 @@ class Cld2Detector:
 
     def detect(self, texts: pa.LargeStringArray) -> tuple[Codes, Confidence]:
         """Identify the language of each text by itself."""
-        return identify(texts, LOOKS, self._classify)
+        return identify(texts, LOOKS, self.classify)
 
-    def _classify(self, text: str) -> tuple[int, float]:
+    def classify(self, text: str) -> tuple[int, float]:
+        """Return (code, confidence) of words on one line."""
         label, percent, score = best_language(text)
         index = self._index.get(language_code(label), 0)
         return (index, percent / 100 * min(1.0, score / FULL_SCORE)) if index else (0, 0.0)

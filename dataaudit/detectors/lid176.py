@@ -52,9 +52,10 @@ class FastTextDetector:
 
     def detect(self, texts: pa.LargeStringArray) -> tuple[Codes, Confidence]:
         """Identify the language of each text by itself."""
-        return identify(texts, LOOKS, self._classify)
+        return identify(texts, LOOKS, self.classify)
 
-    def _classify(self, text: str) -> tuple[int, float]:
+    def classify(self, text: str) -> tuple[int, float]:
+        """Return (code, confidence) of words on one line."""
         found = self._predict(text + "\n", 1, 0.0, "strict")
         if not found:
             return 0, 0.0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.corpus.buffers import text_buffers
 from dataaudit.detectors.base import Codes, Confidence
 
 LOOKS_VERSION = "1"
@@ -57,9 +58,7 @@ def _look(
     codes, confidence = np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=np.float32)
     if len(rows) == 0:
         return codes, confidence, np.zeros(0, dtype=np.bool_)
-    _, bounds, content = texts.buffers()
-    offsets = np.frombuffer(bounds, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    values: np.ndarray = np.frombuffer(content if content is not None else b"", dtype=np.uint8)
+    offsets, values = text_buffers(texts)
     words, ends, whole = gather_windows(values, offsets, rows, windows=look[0], kept=look[1])
     data, places = words.tobytes(), ends.tolist()
     for index in range(len(rows)):

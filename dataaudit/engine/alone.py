@@ -90,7 +90,7 @@ class _Child:
                     "dataaudit.engine.child",
                     str(theirs),
                     str(os.getpid()),
-                ],  # -P: not from here
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -143,7 +143,8 @@ class _Child:
                 if len(held) >= LENGTH_BYTES and len(held) == LENGTH_BYTES + int.from_bytes(
                     held[:LENGTH_BYTES], "little"
                 ):
-                    outcome: Outcome | str = pickle.loads(held[LENGTH_BYTES:])  # noqa: S301 - from our own child
+                    # The child runs as we do: who makes it write what it should not has our rights already.
+                    outcome: Outcome | str = pickle.loads(held[LENGTH_BYTES:])  # noqa: S301 - as said above
                     return outcome
             elif memory_limit and _resident_bytes(self._process.pid) + _resident_bytes(os.getpid()) > memory_limit:
                 return Outcome(reason=Reason.OUT_OF_MEMORY)

@@ -64,7 +64,7 @@ def main() -> None:
     with os.fdopen(answers, "wb", buffering=0) as sink:
         sink.write(frame(READY))
         while (body := read_frame(sys.stdin.buffer)) is not None:
-            function, unit = pickle.loads(body)  # noqa: S301 - sent by our own parent
+            function, unit = pickle.loads(body)  # noqa: S301 - a function, through a pipe of our own parent
             answer = memoryview(frame(_call(function, unit)))
             while answer:
                 answer = answer[sink.write(answer) :]

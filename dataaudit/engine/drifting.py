@@ -1,4 +1,4 @@
-"""The table of tokens that make the drift, with their names in the vocabulary."""
+"""The table of the tokens that drift most, with their names in the vocabulary."""
 
 from __future__ import annotations
 

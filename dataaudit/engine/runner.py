@@ -3,7 +3,7 @@
 1. Units are batched by bytes. A batch that returns, returns an outcome for every unit.
 2. A batch that does not return (its worker died twice, it ran out of time or memory, its input kept failing)
    is split, and its units run as tasks of their own.
-3. A unit that does not return then either runs alone in a child process (:mod:`dataaudit.engine.alone`), which
+3. A unit that does not even then return runs alone in a child process (:mod:`dataaudit.engine.alone`), which
    tells a shard that kills from a worker that somebody killed: the child's death is the unit's fault, the
    worker's is not.
 

@@ -327,7 +327,7 @@ def _encoder(settings: ScanSettings) -> Encoder:
         return _load_once(settings.tokenizer, settings.risks, settings.force_reference, settings.seed)
     except MemoryError:
         raise
-    except Exception as error:  # noqa: BLE001 - the libraries raise whatever they like
+    except Exception as error:  # noqa: BLE001 - `tokenizers` raises `Exception` itself
         raise StateFolderError(
             f"a worker cannot load the tokenizer {settings.tokenizer.name} ({_origin(error)})",
             f"Expected it in {settings.state}; check that every worker can read that folder, then run again.",

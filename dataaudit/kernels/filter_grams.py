@@ -96,6 +96,19 @@ def _find_candidates(words: np.ndarray, num_pairs: Integer, places: np.ndarray, 
 
 
 @helper
+def _count_key(
+    key: np.uint64, times: np.ndarray, slots: np.ndarray, shift: np.uint64, base: np.uint64, first: np.uint64,
+    fresh: np.uint64,
+) -> tuple[Integer, np.uint64]:  # fmt: skip
+    """Count one n-gram; return its number, from 0 on, and the table's next unused number."""
+    found = find_or_add(slots, shift, base, key, fresh)
+    number: Integer = np.int64(found - first)
+    new = found == fresh
+    times[number] = times[number] * (1 - np.int64(new)) + 1
+    return number, fresh + np.uint64(new)
+
+
+@helper
 def _number_pairs(
     words: np.ndarray, places: np.ndarray, length: Integer, numbers: np.ndarray, times: np.ndarray,
     slots: np.ndarray, fresh: np.uint64,
@@ -111,12 +124,7 @@ def _number_pairs(
             key = (words[place] * _MIX) ^ words[place + 1]
             if parts > 1 and np.int64((key * _MIX) >> _HALF) % parts != part:
                 continue
-            number = find_or_add(slots, shift, base, key, fresh)
-            local = np.int64(number - first)
-            new = number == fresh
-            fresh += np.uint64(new)
-            times[local] = times[local] * (1 - np.int64(new)) + 1
-            numbers[index] = local
+            numbers[index], fresh = _count_key(key, times, slots, shift, base, first, fresh)
     return np.int64(fresh - first), fresh
 
 
@@ -139,12 +147,7 @@ def _number_longer(
             key = here << _HALF | after & _LOW
             if parts > 1 and np.int64((key * _MIX) >> _HALF) % parts != part:
                 continue
-            number = find_or_add(slots, shift, base, key, fresh)
-            local = np.int64(number - first)
-            new = number == fresh
-            fresh += np.uint64(new)
-            times[local] = times[local] * (1 - np.int64(new)) + 1
-            numbers[index] = local
+            numbers[index], fresh = _count_key(key, times, slots, shift, base, first, fresh)
     return np.int64(fresh - first), fresh
 
 

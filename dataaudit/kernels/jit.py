@@ -145,9 +145,14 @@ def _is_ours(folder: Path) -> bool:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            return all(place.stat().st_uid == os.getuid() for place in (folder, folder.parent))
+            return _is_private(folder) and _is_private(folder.parent)
     except OSError:
         return False
+
+
+def _is_private(folder: Path) -> bool:
+    found = folder.stat()
+    return found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 @contextmanager

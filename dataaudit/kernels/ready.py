@@ -17,14 +17,9 @@ def all_kernels() -> tuple[Kernel[Any, Any], ...]:
     """Return every kernel that a build calls."""
     from dataaudit.kernels import codepoints, filters, normal, runs, windows, words
 
-    return (
-        codepoints._search,  # noqa: SLF001 - the kernels of this package
-        filters._count_documents,  # noqa: SLF001
-        normal._collapse,  # noqa: SLF001
-        runs._mark_runs,  # noqa: SLF001
-        windows._gather,  # noqa: SLF001
-        words._split,  # noqa: SLF001
-    )
+    modules = (codepoints, filters, normal, runs, windows, words)
+    found = (value for module in modules for value in vars(module).values())
+    return tuple(dict.fromkeys(one for one in found if isinstance(one, Kernel) and one.signature is not None))
 
 
 def _marker(folder: Path) -> Path:

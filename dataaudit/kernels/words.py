@@ -106,7 +106,7 @@ def _split(
         place, first, end = begun, begun, begun
         while place < stop:
             folded = ascii_bytes[data[place]]
-            if folded == 0 and data[place] < 0x80 and data[place] not in (39, 44, 46):
+            if folded == 0 and data[place] < 0x80:
                 place += one
                 continue
             # Most words are of ASCII alone, and are hashed here; what is open after that goes on below.
@@ -133,7 +133,7 @@ def _split(
                     place += one
                     folded = ascii_bytes[data[place]] if place < stop else np.uint8(0)
             end = place
-            if place == stop or (data[place] < 0x80 and data[place] not in (39, 44, 46)):
+            if not _may_go_on(data, place, first, stop, ascii_bytes):
                 hashes[count] = _finished(value, chunk, shift, zero, wordy)
                 starts[count], ends[count] = np.uint32(first - begun), np.uint32(end - begun)
                 count += one
@@ -193,6 +193,24 @@ def _go_on(
         starts[count], ends[count] = np.uint32(first - begun), np.uint32(end - begun)
         count += one
     return place, count
+
+
+@helper
+def _may_go_on(data: np.ndarray, place: Integer, first: Integer, stop: Integer, ascii_bytes: np.ndarray) -> bool:
+    """Tell whether a word of ASCII that has come to ``place`` may not end there."""
+    if place == stop:
+        return False
+    byte = data[place]
+    if byte >= 0x80:
+        return True
+    if byte not in (39, 44, 46) or place + np.uintp(1) == stop:
+        return False
+    after = data[place + np.uintp(1)]
+    if after >= 0x80:
+        return True
+    if byte == 39:
+        return bool(ascii_bytes[after] > 57)
+    return bool(place > first and data[place - np.uintp(1)] <= 57 and 48 <= after <= 57)
 
 
 @helper

@@ -19,6 +19,11 @@ def _f(name: str, kind: pa.DataType, meaning: str, *, null: bool = False) -> pa.
     return pa.field(name, kind, nullable=null, metadata={"meaning": meaning})
 
 
+def _counts_by(name: str, meaning: str) -> pa.DataType:
+    counts = [_f(unit, _COUNT, unit) for unit in ("documents", "bytes", "tokens")]
+    return pa.list_(pa.struct([_f(name, _STRING, meaning), *counts]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
     """Name, schema and key of one table."""
@@ -61,30 +66,12 @@ SHARDS = TableSpec(
             _f("bad_records", _COUNT, "records that could not be used"),
             _f(
                 "sources",
-                pa.list_(
-                    pa.struct(
-                        [
-                            _f("source", _STRING, "source"),
-                            _f("documents", _COUNT, "documents"),
-                            _f("bytes", _COUNT, "bytes"),
-                            _f("tokens", _COUNT, "tokens"),
-                        ]
-                    )
-                ),
+                _counts_by("source", "source"),
                 "counts per source, sorted by source",
             ),
             _f(
                 "languages",
-                pa.list_(
-                    pa.struct(
-                        [
-                            _f("language", _STRING, "language code, `und` when unsure"),
-                            _f("documents", _COUNT, "documents"),
-                            _f("bytes", _COUNT, "bytes"),
-                            _f("tokens", _COUNT, "tokens"),
-                        ]
-                    )
-                ),
+                _counts_by("language", "language code, `und` when unsure"),
                 "counts per language, sorted by language; null when languages were not looked for",
                 null=True,
             ),

@@ -19,8 +19,6 @@ TOP = 5
 _TO_SD = 1.4826
 _FLOOR = 0.005
 """Least robust sd, as a part of the median: shards that agree to the last digit still differ by chance."""
-
-
 _RATE_FLOOR = 0.02
 """Least robust sd of a rate: that of a small shard moves by chance alone."""
 

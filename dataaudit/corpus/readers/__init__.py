@@ -8,17 +8,15 @@ the file as a whole cannot be trusted. Transient input errors are left to the ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import arrow, jsonl, parquet, text
 from dataaudit.corpus.readers.cut import WHOLE, plan_compressed
 from dataaudit.corpus.readers.hub_rows import read_rows
 from dataaudit.corpus.readers.lines import plan_lines
-from dataaudit.corpus.readers.part import END, Part, PartStats
+from dataaudit.corpus.readers.part import END, Part, PartStats, ReadRequest
 from dataaudit.corpus.shards import Compression, Format
 
 READER_VERSION = "2"
@@ -31,25 +29,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-_COLUMNAR: dict[Format, Callable[..., Iterator[DocBatch]]] = {"parquet": parquet.read_part, "arrow": arrow.read_part}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRequest:
-    """One part of one file and how to read it."""
-
-    path: str
-    """The file."""
-    format: Format
-    """How its records are stored."""
-    compression: Compression
-    """How its bytes are compressed."""
-    part: Part
-    """Which part of it."""
-    fields: FieldRule
-    """Where text and source are."""
-    batch_bytes: int
-    """Text bytes of a batch."""
+_READERS: dict[Format, Callable[[ReadRequest, LossLog, PartStats], Iterator[DocBatch]]] = {
+    "parquet": parquet.read_part, "arrow": arrow.read_part, "jsonl": jsonl.read_part, "text": text.read_part,
+}  # fmt: skip
 
 
 def plan_parts(
@@ -89,8 +71,4 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
     """
     if isinstance(request.path, RowsPath):
         return read_rows(request.path, request.fields, request.batch_bytes, losses, stats)
-    if request.format in _COLUMNAR:
-        columnar = _COLUMNAR[request.format]
-        return columnar(request.path, request.part, request.fields, request.batch_bytes, losses, stats)
-    by_line = text.read_part if request.format == "text" else jsonl.read_part
-    return by_line(request.path, request.compression, request.part, request.fields, request.batch_bytes, losses, stats)
+    return _READERS[request.format](request, losses, stats)

@@ -15,10 +15,9 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.files import arrow_source, open_binary, read_fully
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers.columns import Rows, checked_column, cut_column, damage, documents, joined, locate
+from dataaudit.corpus.readers.columns import Rows, checked_column, cut_column, damage, documents, joined, locate_all
 from dataaudit.corpus.readers.messages import (
     BATCH,
     DICTIONARY,
@@ -31,7 +30,7 @@ from dataaudit.corpus.readers.messages import (
     messages,
     read_message,
 )
-from dataaudit.corpus.readers.part import Part, PartStats
+from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest, cut_by_size
 
 _END_MARKER = b"\xff\xff\xff\xff\0\0\0\0"
 _COPY_BYTES = 1 << 20
@@ -44,14 +43,7 @@ def plan_parts(path: str, size: int, part_bytes: int) -> list[Part]:
             sizes = [length for _, length in file_blocks(file, size)[1]]
         else:
             sizes = [message.stop - message.start for message in messages(file, size) if message.kind == BATCH]
-    parts: list[Part] = []
-    start = held = 0
-    for index, length in enumerate(sizes):
-        if index > start and held + length > part_bytes:
-            parts.append(Part(start, index))
-            start, held = index, 0
-        held += length
-    return [*parts, Part(start, len(sizes))]
+    return cut_by_size(sizes, part_bytes)
 
 
 def read_schema(path: str) -> pa.Schema:
@@ -69,25 +61,24 @@ def read_schema(path: str) -> pa.Schema:
             return pa.ipc.open_stream(pa.PythonFile(_Pieces(file, [] if first is None else [first]), mode="r")).schema
 
 
-def read_part(
-    path: str, part: Part, fields: FieldRule, batch_bytes: int, losses: LossLog, stats: PartStats
-) -> Iterator[DocBatch]:
+def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
     """Stream the documents of the part's record batches."""
+    path, part, batch_bytes = request.path, request.part, request.batch_bytes
     schema = read_schema(path)
     with damage(Reason.NOT_ARROW, "schema"):
         stats.see_layout(tuple(f"{column.name}: {column.type}" for column in schema))
-    wanted = [locate(schema, fields.text, Reason.TEXT_COLUMN)]
-    if fields.source_column is not None:
-        wanted.append(locate(schema, fields.source_column, Reason.SOURCE_COLUMN))
+    wanted = locate_all(schema, request.fields)
     # The schema as it is read leaves the others out: their values are not even decompressed.
     included = sorted({schema.get_field_index(names[0]) for names in wanted})
     options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=included)
     with open_binary(path) as file:
         size = _size(file)
-        is_file = _is_file(file)
-        batches = (_file_batches if is_file else _stream_batches)(path, file, size, part, options)
+        if _is_file(file):
+            batches = _file_batches(path, file, size, part, options)
+        else:
+            batches = _stream_batches(file, size, part, options)
         for rows in joined(_rows(batches, part, wanted, batch_bytes), batch_bytes):
-            batch = documents(rows, fields, stats.records, losses)
+            batch = documents(rows, request.fields, stats.records, losses)
             stats.records += len(rows)
             if len(batch):
                 yield batch
@@ -126,10 +117,7 @@ def _check_block(file: BinaryIO, start: int, size: int, place: str) -> None:
     check_claims(file, message, place)
 
 
-def _stream_batches(
-    path: str, file: BinaryIO, size: int, part: Part, options: pa.ipc.IpcReadOptions
-) -> Iterator[pa.RecordBatch]:
-    del path
+def _stream_batches(file: BinaryIO, size: int, part: Part, options: pa.ipc.IpcReadOptions) -> Iterator[pa.RecordBatch]:
     needed: list[Message] = []
     number = 0
     file.seek(0)

@@ -59,6 +59,18 @@ def locate(schema: pa.Schema, path: str, missing: Reason) -> tuple[str, ...]:
     return names
 
 
+def locate_all(schema: pa.Schema, fields: FieldRule) -> list[tuple[str, ...]]:
+    """Return the names that lead to the text and, when a column holds it, to the source; see :func:`locate`.
+
+    Raises:
+        ShardUnreadable: One is not there, or holds no strings.
+    """
+    found = [locate(schema, fields.text, Reason.TEXT_COLUMN)]
+    if fields.source_column is not None:
+        found.append(locate(schema, fields.source_column, Reason.SOURCE_COLUMN))
+    return found
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Tell whether values of a type are strings, plain or as a dictionary."""
     value = kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -13,13 +13,16 @@ from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.hub_dataset import RowsPath, load_splits, uri_of
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers.columns import Rows, cut_rows, documents, flat_column, is_text, locate
+from dataaudit.corpus.readers.columns import Rows, cut_rows, documents, flat_column, is_text, locate_all
 from dataaudit.corpus.readers.part import PartStats
 from dataaudit.corpus.stores import as_os_error
 from dataaudit.errors import ConfigError
 
 _ROWS_AT_ONCE = 256
-_NETWORK = ("aiohttp", "fsspec", "httpcore", "httpx", "huggingface_hub", "requests", "urllib3")
+_NETWORK = (
+    "aiohttp", "fsspec", "httpcore", "httpcore2", "httpx", "httpx2", "huggingface_hub", "requests", "urllib3",
+)  # fmt: skip
+"""Packages whose errors a network causes; the client of the hub brings httpx or httpx2, by its version."""
 
 
 def _stream(path: RowsPath) -> Any:
@@ -97,14 +100,14 @@ def read_rows(
         OSError: The hub, or the disk, fails.
     """
     stream = _stream(path)
-    wanted = _wanted(stream.features.arrow_schema, fields) if stream.features else None
+    wanted = locate_all(stream.features.arrow_schema, fields) if stream.features else None
     if wanted is not None:
         stats.see_layout(tuple(f"{column.name}: {column.type}" for column in stream.features.arrow_schema))
         stream = stream.select_columns(list(dict.fromkeys(names[0] for names in wanted)))
     for table in _tables(path, stream):
         if wanted is None or not stream.features:
             stats.see_layout(tuple(f"{column.name}: {column.type}" for column in table.schema))
-        names = _wanted(table.schema, fields)
+        names = locate_all(table.schema, fields)
         for batch in table.to_batches():
             try:
                 flat = [flat_column(batch, one) for one in names]
@@ -118,13 +121,6 @@ def read_rows(
                 stats.records += len(rows)
                 if len(made):
                     yield made
-
-
-def _wanted(schema: pa.Schema, fields: FieldRule) -> list[tuple[str, ...]]:
-    found = [locate(schema, fields.text, Reason.TEXT_COLUMN)]
-    if fields.source_column is not None:
-        found.append(locate(schema, fields.source_column, Reason.SOURCE_COLUMN))
-    return found
 
 
 def peek_rows(path: RowsPath) -> dict[str, bool]:

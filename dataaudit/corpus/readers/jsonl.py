@@ -11,12 +11,13 @@ from typing import Any
 
 import orjson
 
-from dataaudit.corpus.batch import BatchBuilder, DocBatch
+from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import NO_SOURCE, FieldRule, look_up
-from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
+from dataaudit.corpus.loss import LossLog, Reason
 from dataaudit.corpus.readers.keys import key_check
 from dataaudit.corpus.readers.lines import BLANK, lines
-from dataaudit.corpus.readers.part import END, Part, PartStats
+from dataaudit.corpus.readers.part import END, Part, PartStats, ReadRequest
+from dataaudit.corpus.readers.records import Record, batches
 from dataaudit.corpus.readers.stream import ByteStream
 from dataaudit.corpus.shards import Compression
 
@@ -24,37 +25,19 @@ _PEEK_RECORDS = 100
 _PEEK_LINE_BYTES = 16 << 20
 
 
-def read_part(
-    path: str,
-    compression: Compression,
-    part: Part,
-    fields: FieldRule,
-    batch_bytes: int,
-    losses: LossLog,
-    stats: PartStats,
-) -> Iterator[DocBatch]:
+def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
     """Stream the documents of one part."""
-    builder, repeats = BatchBuilder(batch_bytes), key_check(fields.text)
-    row = -1
-    try:
-        with ByteStream(path, compression, restart=part.restart) as stream:
-            for line, length, _ in lines(stream, part, fields.max_record_bytes):
-                if line is not None and not line.strip(BLANK):
-                    continue
-                row += 1
-                stats.records = row + 1
-                if line is None:
-                    losses.add(Reason.OVERSIZE, row, length)
-                    continue
-                parsed = _parse(line, fields, stats, repeats)
-                if isinstance(parsed, Reason):
-                    losses.add(parsed, row, length)
-                elif builder.add(parsed[0], row, parsed[1], length):
-                    yield builder.take()
-    except ShardUnreadable as error:
-        raise ShardUnreadable(error.reason, f"after {row + 1} records") from None
-    if len(builder):
-        yield builder.take()
+    fields = request.fields
+    repeats = key_check(fields.text)
+
+    def records(stream: ByteStream) -> Iterator[tuple[Record, int]]:
+        for line, length, _ in lines(stream, request.part, fields.max_record_bytes):
+            if line is None:
+                yield Reason.OVERSIZE, length
+            elif line.strip(BLANK):
+                yield _parse(line, fields, stats, repeats), length
+
+    yield from batches(request, records, losses, stats)
 
 
 def peek_records(path: str, compression: Compression) -> Iterator[dict[str, Any]]:
@@ -76,7 +59,7 @@ def peek_records(path: str, compression: Compression) -> Iterator[dict[str, Any]
 
 def _parse(
     line: bytes, fields: FieldRule, stats: PartStats, repeats: Callable[[bytes, dict[str, Any], Any], bool]
-) -> tuple[str, str] | Reason:
+) -> Record:
     """Return (text, source) of a line, or why there is none."""
     try:
         record = orjson.loads(line)
@@ -91,7 +74,7 @@ def _parse(
     return _values(record, text, fields)
 
 
-def _values(record: dict[str, Any], text: Any, fields: FieldRule) -> tuple[str, str] | Reason:
+def _values(record: dict[str, Any], text: Any, fields: FieldRule) -> Record:
     if type(text) is not str:
         return Reason.TEXT_MISSING if text is None else Reason.TEXT_TYPE
     if fields.source_column is None:

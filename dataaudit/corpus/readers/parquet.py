@@ -13,11 +13,10 @@ from collections.abc import Iterator
 import pyarrow.parquet as pq
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.files import arrow_buffer_bytes, arrow_source
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers.columns import Rows, damage, documents, flat_column, joined, locate
-from dataaudit.corpus.readers.part import Part, PartStats
+from dataaudit.corpus.readers.columns import Rows, damage, documents, flat_column, joined, locate_all
+from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest, cut_by_size
 
 _ROWS_AT_ONCE = 256
 _BUFFER_BYTES = 1 << 18
@@ -28,30 +27,19 @@ def plan_parts(path: str, part_bytes: int) -> list[Part]:
     with open_file(path) as file, damage(Reason.NOT_PARQUET, ""):
         groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
         sizes = [max(0, group.total_byte_size) for group in groups]
-    parts: list[Part] = []
-    start = held = 0
-    for index, size in enumerate(sizes):
-        if index > start and held + size > part_bytes:
-            parts.append(Part(start, index))
-            start, held = index, 0
-        held += size
-    return [*parts, Part(start, len(sizes))]
+    return cut_by_size(sizes, part_bytes)
 
 
-def read_part(
-    path: str, part: Part, fields: FieldRule, batch_bytes: int, losses: LossLog, stats: PartStats
-) -> Iterator[DocBatch]:
+def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
     """Stream the documents of the part's row groups."""
-    with open_file(path) as file:
+    with open_file(request.path) as file:
         with damage(Reason.NOT_PARQUET, "schema"):
             schema = file.schema_arrow
             stats.see_layout(tuple(f"{column.name}: {column.type}" for column in schema))
-        wanted = [locate(schema, fields.text, Reason.TEXT_COLUMN)]
-        if fields.source_column is not None:
-            wanted.append(locate(schema, fields.source_column, Reason.SOURCE_COLUMN))
-        for group in range(part.start, part.stop):
-            for rows in joined(_group_rows(file, group, wanted, batch_bytes), batch_bytes):
-                batch = documents(rows, fields, stats.records, losses)
+        wanted = locate_all(schema, request.fields)
+        for group in range(request.part.start, request.part.stop):
+            for rows in joined(_group_rows(file, group, wanted, request.batch_bytes), request.batch_bytes):
+                batch = documents(rows, request.fields, stats.records, losses)
                 stats.records += len(rows)
                 if len(batch):
                     yield batch

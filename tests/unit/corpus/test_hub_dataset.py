@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import json
 import os
 import pickle
 import sys
+import types
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,12 +20,13 @@ from dataaudit.corpus.address import Access
 from dataaudit.corpus.fields import field_rule
 from dataaudit.corpus.hub_dataset import RowsPath, RowsSource, find_rows, root_of, stat_rows, uri_of
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers import Part, PartStats, ReadRequest, plan_parts, read_part
+from dataaudit.corpus.readers import Part, PartStats, ReadRequest, hub_rows, plan_parts, read_part
 from dataaudit.corpus.readers.hub_rows import key_of_rows, peek_rows
 from dataaudit.errors import ConfigError, StoreError
 
 FIELDS = field_rule("text", SourceRule(column="source"), "u", max_record_bytes=100)
 ACCESS = Access(timeout_seconds=1, retries=0)
+PINNED = RowsSource(name="org/x", config="default", split="train", revision="c0ffee", shard=0, shards=2, access=ACCESS)
 
 
 @pytest.fixture(autouse=True)
@@ -113,9 +116,7 @@ def test_the_key_of_local_rows_follows_the_rows(tmp_path):
 
 def test_the_key_of_pinned_rows_is_what_they_are_pinned_to():
     """Nothing is read; commit, configuration, split and shard each count."""
-    source = RowsSource(
-        name="org/x", config="default", split="train", revision="c0ffee", shard=0, shards=2, access=ACCESS
-    )
+    source = PINNED
     fields = [field for field in RowsSource.__dataclass_fields__ if field != "access"]
     values = {field: getattr(source, field) for field in fields}
     others = {"name": "org/y", "config": "en", "split": "test", "revision": "beef", "shard": 1, "shards": 3}
@@ -124,6 +125,16 @@ def test_the_key_of_pinned_rows_is_what_they_are_pinned_to():
     assert len(keys) == 1 + len(fields)
     assert key_of_rows(RowsPath(RowsSource(**values, access=Access(retries=9)))) in keys
     assert stat_rows(RowsPath(source)).validator == "commit c0ffee"
+
+
+@pytest.mark.parametrize("module", ["aiohttp.client_exceptions", "httpcore2", "httpx", "httpx2", "huggingface_hub"])
+def test_an_error_of_the_network_may_pass(module):
+    """Also one with no errno and no cause: it says nothing of the rows, and none of its words is shown."""
+    kind = type("RemoteProtocolError", (Exception,), {"__module__": module})
+    with pytest.raises(OSError, match="RemoteProtocolError") as caught, hub_rows._Explaining(RowsPath(PINNED)):
+        raise kind("secret")
+    assert caught.value.errno == errno.EIO
+    assert "secret" not in str(caught.value)
 
 
 def test_a_change_in_the_folder_is_seen(tmp_path):
@@ -160,6 +171,32 @@ def test_a_hub_that_may_not_be_asked_is_no_fault_of_the_config():
     """Exit code 3: what is there is not known."""
     with pytest.raises(StoreError, match="does not answer"):
         find("org/name")
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "expected"),
+    [
+        ("ReadTimeout", 0, StoreError),
+        ("RemoteProtocolError", 0, StoreError),
+        ("HfHubHTTPError", 429, StoreError),
+        ("HfHubHTTPError", 503, StoreError),
+        ("RepositoryNotFoundError", 404, ConfigError),
+        ("HfHubHTTPError", 403, ConfigError),
+    ],
+)
+def test_a_hub_that_fails_is_told_from_a_dataset_that_is_not_there(kind, status, expected, tmp_path, monkeypatch):
+    """A server that is down or busy says nothing of the id; its words are not shown."""
+
+    def fail(*_):
+        error = type(kind, (Exception,), {})("secret")
+        error.response = types.SimpleNamespace(status_code=status)
+        raise error
+
+    monkeypatch.setattr(hub_dataset, "load_splits", fail)
+    write(tmp_path / "d", "train.parquet", ["x"])
+    with pytest.raises(expected) as caught:
+        find(tmp_path / "d")
+    assert "secret" not in str(caught.value)
 
 
 def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch):

@@ -62,7 +62,7 @@ def test_a_pattern_means_the_same_in_a_store_and_on_a_disk(both, patterns):
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_each_pattern_alone_means_the_same(both, pattern, walked, monkeypatch):
     """As above, for every pattern of the list, in a store that lists keys and in one that lists folders."""
-    monkeypatch.setattr(remote_listing, "_finds_at_once", lambda store: not walked)
+    monkeypatch.setattr(remote_listing, "has_own", lambda store, name: not walked)
     assert seen(both, [pattern], root="memory://tree") == seen(both, [pattern])
 
 
@@ -104,7 +104,7 @@ def refuse(monkeypatch, error, folder):
         return original(self, path, *args, **kwargs)
 
     monkeypatch.setattr(kind, "ls", ls)
-    monkeypatch.setattr(remote_listing, "_finds_at_once", lambda store: False)
+    monkeypatch.setattr(remote_listing, "has_own", lambda store, name: False)
 
 
 def test_a_folder_that_may_not_be_listed_is_a_loss_with_a_name(both, monkeypatch):

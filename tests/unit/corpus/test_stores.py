@@ -142,11 +142,19 @@ def test_one_filesystem_serves_a_process_and_another_process_has_its_own(monkeyp
     assert (first.retries, first.config_kwargs["read_timeout"]) == (1, 30.0)
 
 
+def test_what_an_address_says_of_its_host_reaches_the_store():
+    """Host, port and user of a store that is no bucket."""
+    made = filesystem(RemotePath("webhdfs://host:14000/x", "webhdfs://me@host:14000/x", Access()))
+    assert (made.storage_options["host"], made.storage_options["port"]) == ("host", 14000)
+    assert made.storage_options["user"] == "me"
+
+
 def test_libraries_do_not_log():
     """What they log may hold an address with its signature."""
     filesystem(RemotePath("memory://x", "memory://x", Access()))
     assert not logging.getLogger("s3fs").isEnabledFor(logging.ERROR)
     assert not logging.getLogger("aiobotocore.httpsession").isEnabledFor(logging.ERROR)
+    assert not logging.getLogger("httpx2").isEnabledFor(logging.ERROR)
 
 
 def test_the_users_own_fsspec_configuration_counts(monkeypatch):

@@ -72,6 +72,15 @@ def test_a_place_that_cannot_be_written_is_passed_over(places, monkeypatch):
     assert folder.is_relative_to(places / "user")
 
 
+def test_a_place_that_others_can_write_is_passed_over(places):
+    """Machine code that another user could have put there is never loaded."""
+    (places / "given").mkdir()
+    (places / "given").chmod(0o777)
+    folder = jit.cache_folder()
+    assert folder is not None
+    assert folder.is_relative_to(places / "user")
+
+
 def test_without_any_place_kernels_still_run(places, monkeypatch):
     """Then every process compiles for itself."""
     monkeypatch.setattr(jit, "_is_ours", lambda folder: False)

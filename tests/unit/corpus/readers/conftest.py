@@ -19,6 +19,7 @@ from dataaudit.corpus.readers import (
     plan_parts,
     read_part,
 )
+from dataaudit.corpus.readers.stream import ByteStream
 
 _PREAMBLE = """
 import re, sys
@@ -57,6 +58,25 @@ class Reading:
     columns: set[str] = field(default_factory=set)
     failure: tuple[str, str] | None = None
     """Reason and place, when the file cannot be read."""
+
+
+@pytest.fixture
+def count_bytes(monkeypatch) -> Callable[[], list[int]]:
+    """Returns a list to which every later read of a stream adds how many bytes it gave."""
+
+    def begin() -> list[int]:
+        given: list[int] = []
+        plain = ByteStream.read
+
+        def counted(stream, num_bytes):
+            block = plain(stream, num_bytes)
+            given.append(len(block))
+            return block
+
+        monkeypatch.setattr(ByteStream, "read", counted)
+        return given
+
+    return begin
 
 
 @pytest.fixture(scope="session")

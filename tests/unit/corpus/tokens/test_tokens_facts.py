@@ -32,6 +32,11 @@ def test_a_damaged_answer_is_asked_for_again(tmp_path, content):
     assert facts_of("ab", "tokenizer.json", tmp_path, lambda: (9, (3,))) == (9, (3,))
 
 
+def test_a_folder_that_cannot_be_written_costs_only_the_memory(tmp_path):
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    assert facts_of("ab", "tokenizer.json", tmp_path / "file", lambda: (7, ())) == (7, ())
+
+
 def test_without_a_folder_it_is_asked_each_time():
     assert facts_of("ab", "tokenizer.json", None, lambda: (7, ())) == (7, ())
     with pytest.raises(AssertionError, match="asked again"):
