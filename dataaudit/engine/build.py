@@ -44,6 +44,7 @@ from dataaudit.engine.probing import probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.reference import load_reference
+from dataaudit.engine.repeats import repeated_spans
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome, Probe
@@ -53,8 +54,9 @@ from dataaudit.manifest.publish import check_target
 from dataaudit.stages import make_stages
 from dataaudit.stages.base import Limited
 from dataaudit.stages.exact_dup import ExactDup
+from dataaudit.stages.repeats import Repeats
 
-_FAMILIES = {ExactDup.name: exact_duplicates}
+_FAMILIES = {ExactDup.name: exact_duplicates, Repeats.name: repeated_spans}
 """What joins the documents of different shards, by the stage that emits its rows."""
 _SCANS = 8
 """Scans of one build: damage may come to light at every step after one, and the encoder may change once."""

@@ -15,7 +15,7 @@ _MARKER = "compiled"
 
 def all_kernels() -> tuple[Kernel[Any, Any], ...]:
     """Return every kernel that a build calls."""
-    from dataaudit.kernels import codepoints, filters, normal, runs, windows, words
+    from dataaudit.kernels import codepoints, filters, matching, normal, runs, windows, winnow, words
 
     modules = (codepoints, filters, normal, runs, windows, words)
     found = (value for module in modules for value in vars(module).values())

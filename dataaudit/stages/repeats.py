@@ -23,7 +23,7 @@ FINGERPRINT_ROWS = pa.schema(
     [("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("position", pa.uint32()), ("windows", pa.uint8())]
 )
 """Keyed rows of a document's fingerprints: ``windows`` windows, from word ``position`` on, selected it."""
-_METRIC = "doc_repeat_hotspots"
+METRIC = "doc_repeat_hotspots"
 _SHAPES = {
     "repeats": TableShape(
         keys={"source": pa.string()}, sums=("documents", "tokens", "repeated_documents", "repeated_tokens")
@@ -119,11 +119,11 @@ class Repeats(StageDefaults):
         )
         return [
             *(
-                count(_METRIC, stat, value, scope=scope, unit=unit, n=n, version=self.version)
+                count(METRIC, stat, value, scope=scope, unit=unit, n=n, version=self.version)
                 for stat, value, unit, n in counts
             ),
             *(
-                ratio(_METRIC, stat, value, whole, scope=scope, unit="ratio", version=self.version)
+                ratio(METRIC, stat, value, whole, scope=scope, unit="ratio", version=self.version)
                 for stat, value, whole in shares
             ),
         ]

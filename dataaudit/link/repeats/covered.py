@@ -47,6 +47,9 @@ def spans_of(members: pa.Table, covered: pa.Table) -> pa.Table:
 class RepeatedSpans:
     """Counts the tokens that hotspots cover, and says where these are in bytes."""
 
+    tokenizer: str
+    """Digest of what decides tokens; it only keeps the results of different tokenizers apart."""
+
     name: ClassVar[str] = "repeated_spans"
     version: ClassVar[str] = "1"
     needs_words: ClassVar[bool] = True

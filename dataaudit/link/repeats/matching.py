@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 
@@ -13,6 +11,7 @@ from dataaudit.link.joined import Joined
 from dataaudit.link.repeats.hosts import Numbers, numbers_of
 from dataaudit.link.repeats.paths import Round
 from dataaudit.link.repeats.runs import COVERAGE, coverage, runs_by_file
+from dataaudit.link.repeats.search import SavedSearch
 
 REACH = pa.schema([(name, pa.int64()) for name in ("seed", "left", "right", "documents", "occurrences")])
 """Occurrences of a seed that match its path on so many windows to the left and to the right, and documents in which
@@ -21,19 +20,7 @@ MEMBERS = pa.schema([("hotspot", pa.int64()), ("document", pa.int64()), ("start"
 """Occurrences: words [start, stop) of a document."""
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """What every part is searched for."""
-
-    round: Round
-    """Paths and seeds."""
-    firsts: pa.Table
-    """Columns ``document``, ``start``, ``windows`` of the runs of windows that stand there first."""
-    times: pa.Table
-    """Column ``times``: how often each file is listed, by its number."""
-
-
-def link_reaches(files: pa.Table, start: int, stop: int, *, floor: int, search: Search) -> Joined:
+def link_reaches(files: pa.Table, start: int, stop: int, *, floor: int, search: SavedSearch) -> Joined:
     """Return how far around each seed documents agree with its path: ``reaches``, of :data:`REACH`.
 
     Args:
@@ -44,16 +31,17 @@ def link_reaches(files: pa.Table, start: int, stop: int, *, floor: int, search: 
         search: What is searched for.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedRowsError: Files, or what is searched for, are absent or damaged.
     """
-    numbers, times = numbers_of(search.firsts), search.times["times"].to_numpy()
+    wanted = search.load()
+    numbers, times = numbers_of(wanted.firsts), wanted.times["times"].to_numpy()
     found = [
-        reach(runs, numbers, search.round, int(times[file])) for file, runs in runs_by_file(files, start, stop, floor)
+        reach(runs, numbers, wanted.round, int(times[file])) for file, runs in runs_by_file(files, start, stop, floor)
     ]
     return Joined(tables={"reaches": add_reaches(found)})
 
 
-def link_members(files: pa.Table, start: int, stop: int, *, floor: int, search: Search) -> Joined:
+def link_members(files: pa.Table, start: int, stop: int, *, floor: int, search: SavedSearch) -> Joined:
     """Return ``members``, of :data:`MEMBERS`, and ``covered``, the words in repeated spans, of COVERAGE.
 
     Args:
@@ -64,12 +52,13 @@ def link_members(files: pa.Table, start: int, stop: int, *, floor: int, search: 
         search: What is searched for; its round is that of :func:`dataaudit.link.repeats.paths.final_round`.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedRowsError: Files, or what is searched for, are absent or damaged.
     """
-    numbers = numbers_of(search.firsts)
+    wanted = search.load()
+    numbers = numbers_of(wanted.firsts)
     found, covered = [MEMBERS.empty_table()], [COVERAGE.empty_table()]
     for _, runs in runs_by_file(files, start, stop, floor):
-        found.append(members(runs, numbers, search.round))
+        found.append(members(runs, numbers, wanted.round))
         covered.append(coverage(runs))
     return Joined(tables={"members": pa.concat_tables(found), "covered": pa.concat_tables(covered)})
 

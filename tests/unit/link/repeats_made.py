@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections import defaultdict
@@ -25,8 +26,9 @@ from dataaudit.link.repeats.covered import ANY, SPANS, RepeatedSpans, add_totals
 from dataaudit.link.repeats.find import find_hotspots, first_windows
 from dataaudit.link.repeats.fingerprints import FREQUENT_ROWS, link_fingerprints, link_ranges
 from dataaudit.link.repeats.listing import file_numbers, listing_of, row_numbers
-from dataaudit.link.repeats.matching import Search, add_reaches, link_members, link_reaches
+from dataaudit.link.repeats.matching import add_reaches, link_members, link_reaches
 from dataaudit.link.repeats.runs import RUN_ROWS, choose_floor, link_hosts, link_runs, runs_by_file
+from dataaudit.link.repeats.search import SavedSearch, Search
 from dataaudit.link.repeats.windows import OCCURRENCE_ROWS, WINDOW_ROWS, RepeatWindows, link_windows
 from dataaudit.stages.repeats import FINGERPRINT_ROWS, FINGERPRINTS, Repeats
 
@@ -118,12 +120,18 @@ def repeats_of(folder, parts, *, min_documents=3, max_windows=10**6, cuts=(), ti
     hosts = joins.run(partial(link_hosts, floor=floor), keyed["runs"])[0]["hosts"]
     many = pa.table({"times": listing_of(second).times})
 
+    def saved(round_):
+        packed = Search(round_, first_windows(hosts), many).packed()
+        path = folder / hashlib.sha256(packed).hexdigest()
+        path.write_bytes(packed)
+        return SavedSearch(os.fsencode(path), path.name)
+
     def match(round_):
-        search = Search(round_, first_windows(hosts), many)
+        search = saved(round_)
         return add_reaches([joins.run(partial(link_reaches, floor=floor, search=search), keyed["runs"])[0]["reaches"]])
 
     found = find_hotspots(hosts, floor, match)
-    search = Search(found.final, first_windows(hosts), many)
+    search = saved(found.final)
     small, _ = joins.run(partial(link_members, floor=floor, search=search), keyed["runs"])
     runs = [table for _, table in runs_by_file(keyed["runs"], 0, 256, floor)]
     return _result(batches, small["members"], small["covered"], runs, found, floor, many["times"].to_pylist())
@@ -150,7 +158,7 @@ def _result(batches, inside, whole, runs, found, floor, times):
         own = spans.filter(file_numbers(document) == part)
         rows = pa.array(row_numbers(own["document"].to_numpy()))
         wanted = own.set_column(0, "row", rows).sort_by([(name, "ascending") for name in SPANS.names])
-        seen = RepeatedSpans().visit(batch, wanted, encode)
+        seen = RepeatedSpans("words").visit(batch, wanted, encode)
         for row in seen["places"].to_pylist():
             text = batch.texts[row["row"] // 2].as_py().encode()[row["start"] : row["end"]].decode()
             assert len(text.split()) == found.words[row["hotspot"]]
