@@ -8,7 +8,7 @@ import pyarrow as pa
 from dataaudit.link.joined import Joined
 from dataaudit.link.repeats.by_file import FILE_KEY, file_keys, tables_by_file
 from dataaudit.link.repeats.hot import hot_rows
-from dataaudit.link.repeats.listing import file_numbers, listing_of, row_numbers
+from dataaudit.link.repeats.listing import by_place, file_numbers, listing_of, row_numbers
 
 FREQUENT_ROWS = pa.schema(
     [("key", FILE_KEY), ("row", pa.int64()), ("position", pa.uint32()), ("windows", pa.uint8())]
@@ -57,7 +57,7 @@ def link_ranges(files: pa.Table, start: int, stop: int) -> Joined:
     pieces = [RANGES.empty_table()]
     for number, table in tables_by_file(files, start, stop):
         row, position, windows = (table[name].to_numpy().astype(np.int64) for name in ("row", "position", "windows"))
-        order = np.lexsort((position, row))
+        order = by_place(row, position)
         row, position, windows = row[order], position[order], windows[order]
         begins = np.ones(len(row), dtype=bool)
         begins[1:] = (row[1:] != row[:-1]) | (position[1:] != position[:-1] + windows[:-1])

@@ -50,7 +50,7 @@ def hot_rows(listing: Listing, start: int, stop: int, min_documents: int, other:
     places, documents, positions, *rest = (
         np.concatenate([np.zeros(0, np.int64), *(piece[index] for piece in pieces)]) for index in range(names)
     )
-    order = np.lexsort((positions, documents, places))
+    order = np.argsort(places, kind="stable")  # files, and rows of one key in a file, are in order already
     places, documents, positions = places[order], documents[order], positions[order]
     others = rest[0][order] if rest else np.zeros(len(places), dtype=np.int64)
     times = listing.times[file_numbers(documents)]

@@ -71,3 +71,10 @@ def file_numbers(documents: np.ndarray) -> np.ndarray:
 def row_numbers(documents: np.ndarray) -> np.ndarray:
     """int64[n] row of each document within its file."""
     return documents & ((1 << ROW_BITS) - 1)
+
+
+def by_place(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """int64[n] indices that sort by row, then by position, both of one file; a position is below 2^32."""
+    if len(rows) == 0 or int(rows.max()) >= 1 << 31:
+        return np.lexsort((positions, rows))
+    return np.argsort(rows << 32 | positions, kind="stable")

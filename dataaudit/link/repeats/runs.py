@@ -13,7 +13,7 @@ import pyarrow as pa
 from dataaudit.kernels.winnow import SPAN
 from dataaudit.link.joined import Joined
 from dataaudit.link.repeats.by_file import FILE_KEY, file_keys, tables_by_file
-from dataaudit.link.repeats.listing import document_numbers, file_numbers, row_numbers
+from dataaudit.link.repeats.listing import by_place, document_numbers, file_numbers, row_numbers
 
 RUNS = pa.schema(
     [
@@ -100,7 +100,7 @@ def runs_of(file: int, occurrences: pa.Table) -> pa.Table:
     """
     names = ("row", "position", "first_document", "first_position", "documents", "occurrences")
     columns = [occurrences[name].to_numpy().astype(np.int64) for name in names]
-    order = np.lexsort((columns[1], columns[0]))
+    order = by_place(columns[0], columns[1])
     row, position, first_document, first_position, documents, times = (column[order] for column in columns)
     begins = np.ones(len(row), dtype=bool)
     begins[1:] = (
