@@ -105,7 +105,9 @@ def _numbers(places: pa.Table, totals: dict[str, np.ndarray]) -> np.ndarray:
     assert len(spots) == len(totals["documents"]), "every hotspot occurs"
     start, row, shard = (column[order][first] for column in columns[:3])
     numbers = np.empty(len(spots), dtype=np.int64)
-    numbers[np.lexsort((start, row, shard, -totals["occurrences"], -totals["documents"]))] = np.arange(1, len(spots) + 1)
+    numbers[np.lexsort((start, row, shard, -totals["occurrences"], -totals["documents"]))] = np.arange(
+        1, len(spots) + 1
+    )
     return numbers
 
 
@@ -113,7 +115,12 @@ def _affected(seen: pa.Table, name: str) -> list[list[dict[str, object]]]:
     """Return, for every hotspot, the shards or sources with the most documents that hold it."""
     sums = [("documents", "sum"), ("occurrences", "sum")]
     grouped = seen.group_by(["hotspot", name], use_threads=False).aggregate(sums)
-    order = [("hotspot", "ascending"), ("documents_sum", "descending"), ("occurrences_sum", "descending"), (name, "ascending")]
+    order = [
+        ("hotspot", "ascending"),
+        ("documents_sum", "descending"),
+        ("occurrences_sum", "descending"),
+        (name, "ascending"),
+    ]
     found: list[list[dict[str, object]]] = []
     for row in grouped.sort_by(order).to_pylist():
         while len(found) <= row["hotspot"]:

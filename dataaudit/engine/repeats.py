@@ -28,7 +28,7 @@ from dataaudit.link.joined import JoinFunction
 from dataaudit.link.repeats.covered import RepeatedSpans, spans_of
 from dataaudit.link.repeats.find import find_hotspots, first_windows
 from dataaudit.link.repeats.fingerprints import FREQUENT_ROWS, RANGES, link_fingerprints, link_ranges
-from dataaudit.link.repeats.listing import ROW_BITS
+from dataaudit.link.repeats.listing import file_numbers, row_numbers
 from dataaudit.link.repeats.matching import MEMBERS, REACH, add_reaches, link_members, link_reaches
 from dataaudit.link.repeats.paths import Round
 from dataaudit.link.repeats.runs import COVERAGE, HISTOGRAM, RUN_ROWS, RUNS, choose_floor, link_hosts, link_runs
@@ -102,7 +102,7 @@ def repeated_spans(linking: Linking) -> Generator[Sequence[Visit], list[Visited]
     if spans.num_rows == 0:
         return _nothing(stage, floor, runs)
     document = spans["document"].to_numpy()
-    asked = homes.asked(document >> ROW_BITS, document & ((1 << ROW_BITS) - 1))
+    asked = homes.asked(file_numbers(document), row_numbers(document))
     wanted = pa.table({**asked, **{name: spans[name] for name in ("hotspot", "start", "stop")}})
     (covered,) = yield [Visit(visitor=RepeatedSpans(_tokenizer(linking)), wanted=wanted)]
     result = _nothing(stage, floor, runs)

@@ -77,7 +77,11 @@ def _extend(
             if after == 0 and run + 1 < len(ids) and _joined(owners, starts, sizes, run + 1):
                 run += 1
                 after = sizes[run]
-            if after_other == 0 and other + 1 < len(path_ids) and _joined(path_owners, path_starts, path_sizes, other + 1):
+            if (
+                after_other == 0
+                and other + 1 < len(path_ids)
+                and _joined(path_owners, path_starts, path_sizes, other + 1)
+            ):
                 other += 1
                 after_other = path_sizes[other]
             more = after > 0 and after_other > 0
@@ -87,4 +91,5 @@ def _extend(
 @helper
 def _joined(owners: np.ndarray, starts: np.ndarray, sizes: np.ndarray, run: Integer) -> bool:
     """Tell whether a run goes on where the one before it ends."""
-    return run > 0 and owners[run] == owners[run - 1] and starts[run] == starts[run - 1] + sizes[run - 1]
+    before = run - 1
+    return run > 0 and bool(owners[run] == owners[before] and starts[run] == starts[before] + sizes[before])

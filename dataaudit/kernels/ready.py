@@ -17,7 +17,7 @@ def all_kernels() -> tuple[Kernel[Any, Any], ...]:
     """Return every kernel that a build calls."""
     from dataaudit.kernels import codepoints, filters, matching, normal, runs, windows, winnow, words
 
-    modules = (codepoints, filters, normal, runs, windows, words)
+    modules = (codepoints, filters, matching, normal, runs, windows, winnow, words)
     found = (value for module in modules for value in vars(module).values())
     return tuple(dict.fromkeys(one for one in found if isinstance(one, Kernel) and one.signature is not None))
 

@@ -81,7 +81,9 @@ SHARDS = TableSpec(
             _f("seq_len_p95", _RATIO, "95th percentile of tokens", null=True),
             _f("seq_len_max", _COUNT, "longest document, tokens", null=True),
             _f("exact_dup_rate", _RATIO, "documents seen before in the manifest's order / all", null=True),
-            _f("repeat_token_share", _RATIO, "tokens inside repeated spans / tokens; null for held-out data", null=True),
+            _f(
+                "repeat_token_share", _RATIO, "tokens inside repeated spans / tokens; null for held-out data", null=True
+            ),
             _f("token_kl_drift", _RATIO, "KL(tokens || tokens of its split in the reference), nats", null=True),
             _f("token_js_drift", _RATIO, "their Jensen-Shannon divergence, nats", null=True),
             _f("token_kl_bias", _RATIO, "KL that chance alone gives a shard of this size, nats", null=True),
@@ -269,6 +271,7 @@ OVERLAP = TableSpec(
         ]
     ),
 )
+
 
 def _affected(name: str, kind: pa.DataType, meaning: str) -> pa.DataType:
     counts = [_f("documents", _COUNT, "documents that hold it"), _f("occurrences", _COUNT, "occurrences")]

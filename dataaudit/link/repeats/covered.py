@@ -110,7 +110,9 @@ def add_totals(tables: list[pa.Table]) -> pa.Table:
     table = pa.concat_tables([TOTALS.empty_table(), *(table.cast(TOTALS) for table in tables)])
     sums = [(name, "sum") for name in TOTALS.names[2:]]
     grouped = table.group_by(TOTALS.names[:2], use_threads=False).aggregate(sums)
-    return grouped.rename_columns(TOTALS.names).cast(TOTALS).sort_by([("hotspot", "ascending"), ("source", "ascending")])
+    return (
+        grouped.rename_columns(TOTALS.names).cast(TOTALS).sort_by([("hotspot", "ascending"), ("source", "ascending")])
+    )
 
 
 def _distinct(place: np.ndarray, hotspot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

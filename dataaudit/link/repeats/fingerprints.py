@@ -10,9 +10,7 @@ from dataaudit.link.repeats.by_file import FILE_KEY, file_keys, tables_by_file
 from dataaudit.link.repeats.hot import hot_rows
 from dataaudit.link.repeats.listing import by_place, file_numbers, listing_of, row_numbers
 
-FREQUENT_ROWS = pa.schema(
-    [("key", FILE_KEY), ("row", pa.int64()), ("position", pa.uint32()), ("windows", pa.uint8())]
-)
+FREQUENT_ROWS = pa.schema([("key", FILE_KEY), ("row", pa.int64()), ("position", pa.uint32()), ("windows", pa.uint8())])
 """Keyed rows of frequent fingerprints, by file, as in FINGERPRINT_ROWS."""
 RANGES = pa.schema([("file", pa.int32()), ("row", pa.int64()), ("position", pa.int64()), ("windows", pa.int64())])
 """Windows to hash: ``windows`` of them from word ``position`` on; no two ranges of a document touch."""

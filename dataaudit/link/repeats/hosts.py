@@ -29,13 +29,15 @@ class Numbers:
     def runs(self, first_document: np.ndarray, first_start: np.ndarray) -> np.ndarray:
         """int64[n] run in which windows stand first."""
         place = np.searchsorted(self.documents, first_document)
-        return np.searchsorted(self.keys, place << _PLACE_BITS | first_start, side="right") - 1
+        run: np.ndarray = np.searchsorted(self.keys, place << _PLACE_BITS | first_start, side="right") - 1
+        return run
 
     def of(self, runs: pa.Table) -> np.ndarray:
         """int64[n] number of the first window of every run."""
         first_start = runs["first_start"].to_numpy()
         home = self.runs(runs["first_document"].to_numpy(), first_start)
-        return self.bounds[home] + first_start - (self.keys[home] & ((1 << _PLACE_BITS) - 1))
+        number: np.ndarray = self.bounds[home] + first_start - (self.keys[home] & ((1 << _PLACE_BITS) - 1))
+        return number
 
 
 def numbers_of(firsts: pa.Table) -> Numbers:

@@ -32,7 +32,7 @@ class Listing:
         Raises:
             DamagedRowsError: Files are absent or damaged; it names all of them.
         """
-        damaged = []
+        damaged: list[str] = []
         for number, path in enumerate(self.paths):
             try:
                 table = read_keyed(Path(path), start, stop).select(columns)
@@ -60,7 +60,8 @@ def listing_of(files: pa.Table) -> Listing:
 
 def document_numbers(file: int | np.ndarray, rows: np.ndarray) -> np.ndarray:
     """int64[n] one number for (file, row), ascending in the manifest's order of what is listed first."""
-    return np.left_shift(np.asarray(file, dtype=np.int64), ROW_BITS) | rows
+    numbers: np.ndarray = np.left_shift(np.asarray(file, dtype=np.int64), ROW_BITS) | rows
+    return numbers
 
 
 def file_numbers(documents: np.ndarray) -> np.ndarray:

@@ -115,9 +115,7 @@ def members(runs: pa.Table, numbers: Numbers, final: Round) -> pa.Table:
 
 def _matches(runs: pa.Table, numbers: Numbers, round_: Round) -> tuple[np.ndarray, ...]:
     """Return seed, document, place in it, windows that match to the left and to the right, of every occurrence."""
-    document = Runs(
-        runs["document"].to_numpy(), runs["start"].to_numpy(), runs["windows"].to_numpy(), numbers.of(runs)
-    )
+    document = Runs(runs["document"].to_numpy(), runs["start"].to_numpy(), runs["windows"].to_numpy(), numbers.of(runs))
     seeds = round_.seeds["id"].to_numpy()
     low = np.searchsorted(seeds, document.ids)
     counts = np.searchsorted(seeds, document.ids + document.sizes) - low

@@ -76,7 +76,7 @@ def link_windows(files: pa.Table, start: int, stop: int, *, min_documents: int) 
     rows = hot_rows(listing_of(files), start, stop, min_documents)
     sizes, first = np.diff(rows.bounds), rows.bounds[:-1]
     columns = [file_keys(file_numbers(rows.documents)), row_numbers(rows.documents), rows.positions]
-    for values in (rows.documents[first], rows.positions[first], rows.held_by, rows.occurrences):
-        columns.append(np.repeat(values, sizes))
+    per_key = (rows.documents[first], rows.positions[first], rows.held_by, rows.occurrences)
+    columns += [np.repeat(values, sizes) for values in per_key]
     table = pa.table(dict(zip(OCCURRENCE_ROWS.names, columns, strict=True))).cast(OCCURRENCE_ROWS)
     return Joined(tables={"counts": pa.table({"rows": [table.num_rows]})}, keyed={"occurrences": table})

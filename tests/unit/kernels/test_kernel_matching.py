@@ -29,7 +29,9 @@ def runs_of(owners):
 
 
 @settings(max_examples=50, deadline=None)
-@given(documents=st.lists(st.tuples(PIECES, GAPS), min_size=1, max_size=3), paths=st.lists(PIECES, min_size=1, max_size=3))
+@given(
+    documents=st.lists(st.tuples(PIECES, GAPS), min_size=1, max_size=3), paths=st.lists(PIECES, min_size=1, max_size=3)
+)
 def test_matches_reach_as_far_as_those_of_the_slow_twin(documents, paths):
     """From every window that a document and a path have in common, whatever the cut into runs."""
     drawn = [[(*piece, gap) for piece, gap in zip(pieces, gaps, strict=False)] for pieces, gaps in documents]

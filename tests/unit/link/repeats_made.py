@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -78,7 +79,7 @@ class Joins:
         """Return (small tables by name, files of keyed rows by name)."""
         bounds = [0, *sorted(set(self.cuts)), 256]
         tables, keyed = defaultdict(list), defaultdict(list)
-        for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, stop in pairwise(bounds):
             joined = function(files, start, stop)
             for name, table in joined.tables.items():
                 tables[name].append(table)
@@ -109,7 +110,9 @@ def repeats_of(folder, parts, *, min_documents=3, max_windows=10**6, cuts=(), ti
     _, keyed = joins.run(partial(link_fingerprints, min_documents=min_documents), first, frequent=FREQUENT_ROWS)
     ranges = joins.run(link_ranges, keyed["frequent"])[0]["ranges"]
     for number, batch in enumerate(batches):
-        wanted = ranges.filter(pc.equal(ranges["file"], number)).sort_by([("row", "ascending"), ("position", "ascending")])
+        wanted = ranges.filter(pc.equal(ranges["file"], number)).sort_by(
+            [("row", "ascending"), ("position", "ascending")]
+        )
         again.append(folder / f"windows-{number}")
         write_keyed(again[-1], [RepeatWindows().visit(batch, wanted, encode)["windows"]], WINDOW_ROWS)
     second = _files(again, listed)

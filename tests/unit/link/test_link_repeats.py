@@ -113,7 +113,9 @@ def around(number, *pieces):
 def test_a_sentence_at_the_floor_is_found_and_one_below_it_is_not(tmp_path):
     """Twenty documents are enough, nineteen are not; each plant is a hotspot with its length and counts."""
     plants = [noise(2000 + number, 50 + number) for number in range(12)]
-    texts = [around(number, *(plant for at, plant in enumerate(plants) if number < 20 - at % 2)) for number in range(25)]
+    texts = [
+        around(number, *(plant for at, plant in enumerate(plants) if number < 20 - at % 2)) for number in range(25)
+    ]
     assert sorted(found(tmp_path, texts, 20)) == [(50 + number, 20, 20, 0) for number in range(0, 12, 2)]
 
 
