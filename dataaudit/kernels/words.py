@@ -112,15 +112,16 @@ def _split(
             # Most words are of ASCII alone, and are hashed here; what is open after that goes on below.
             first = place
             value, chunk, shift, wordy = _START, zero, zero, False
+            gap = np.uintp(0)
             while place + eight_bytes <= total:
-                value, chunk, shift, letters = _eight(data, place, value)
+                value, chunk, shift, letters, gap = _eight(data, place, value)
                 wordy = wordy or letters
                 place += np.uintp(shift >> three)
                 if shift != full:
                     break
                 value, chunk, shift = _absorb(value, chunk), zero, zero
             if place > stop:  # the next document's bytes are not ours
-                place, value, chunk, shift, wordy = first, _START, zero, zero, False
+                place, value, chunk, shift, wordy, gap = first, _START, zero, zero, False, np.uintp(0)
             if place + eight_bytes > total or place == first:
                 folded = ascii_bytes[data[place]] if place < stop else np.uint8(0)
                 while folded != 0:
@@ -137,6 +138,7 @@ def _split(
                 hashes[count] = _finished(value, chunk, shift, zero, wordy)
                 starts[count], ends[count] = np.uint32(first - begun), np.uint32(end - begun)
                 count += one
+                place += gap
                 continue
             state[HASH], state[CHUNK], state[SHIFT], state[ACCENTS] = value, chunk, shift, zero
             state[LETTERS] = np.uint64(place - first)
@@ -214,11 +216,12 @@ def _may_go_on(data: np.ndarray, place: Integer, first: Integer, stop: Integer, 
 
 
 @helper
-def _eight(data: np.ndarray, place: Integer, value: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, bool]:
+def _eight(data: np.ndarray, place: Integer, value: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, bool, Integer]:
     """Look at eight bytes at once, at the folded ASCII letters and digits that they begin with.
 
     Returns:
-        The hash as it is, those bytes as a chunk, their bits, and whether a letter is among them.
+        The hash as it is, those bytes as a chunk, their bits, whether a letter is among them, and how many ASCII
+        separators follow them within the eight.
     """
     block = np.uint64(data[place])
     for step in range(1, 8):
@@ -227,13 +230,16 @@ def _eight(data: np.ndarray, place: Integer, value: np.uint64) -> tuple[np.uint6
     lower = seven | _SPACES
     letters = (lower + _FROM_A) & ~(lower + _PAST_Z)
     digits = (seven + _FROM_0) & ~(seven + _PAST_9)
-    ends = ~(letters | digits) | block
-    ends &= _HIGH
-    lowest = ends & (np.uint64(0) - ends)
-    bit = lowest >> np.uint64(7)
+    inside = (letters | digits) & ~block & _HIGH
+    ends = inside ^ _HIGH
+    bit = (ends & (np.uint64(0) - ends)) >> np.uint64(7)
     before = bit - np.uint64(1)  # all ones when no byte ends the word
     size = np.uint64(64) if ends == np.uint64(0) else (bit * _COUNT >> np.uint64(56)) << np.uint64(3)
-    return value, (block | _SPACES) & before, size, letters & _HIGH & before != np.uint64(0)
+    live = (inside | block & _HIGH) & ~before
+    next_bit = (live & (np.uint64(0) - live)) >> np.uint64(7)
+    place_of_next = np.uint64(64) if live == np.uint64(0) else (next_bit * _COUNT >> np.uint64(56)) << np.uint64(3)
+    gap = np.uintp((place_of_next - size) >> np.uint64(3))
+    return value, (block | _SPACES) & before, size, letters & _HIGH & before != np.uint64(0), gap
 
 
 @helper

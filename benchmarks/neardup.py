@@ -1,0 +1,135 @@
+"""MinHash signatures beside datasketch, rensa and datatrove: the same documents, one core, one run.
+
+    pip install 'dataaudit[peers]' nltk
+    python benchmarks/neardup.py FOLDER [--documents 300] [--rounds 3]
+
+FOLDER holds shards with a column `text`; documents are taken evenly from all of it. All times are of the whole way
+from text to 128 values a document, so they hold what each one needs to get its shingles: for datasketch and rensa
+words by a regular expression and 5-grams in Python, for datatrove its own signature step (its tokenizer, 112 values).
+Two more rows leave the shingles out for rensa and for us: the same 32-bit hashes of the same shingles are given to
+rensa's flat batch call. Times are CPU times of this process, the median of the rounds; ratios are what counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+for _name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[_name] = "1"
+
+import re
+
+import numpy as np
+import pyarrow as pa
+from filters import read_texts
+
+from dataaudit.corpus.buffers import text_buffers
+from dataaudit.kernels.minhash import fold, shingle_hashes, sketch
+from dataaudit.kernels.words import split_words
+
+NUM_PERM = 128
+NGRAM = 5
+_WORDS = re.compile(r"\w+")
+
+
+def shingles(text: str) -> list[str]:
+    """Return the 5-grams of words, as a Python program would."""
+    words = _WORDS.findall(text.lower())
+    return [" ".join(words[place : place + NGRAM]) for place in range(max(1, len(words) - NGRAM + 1))]
+
+
+def ours(texts: pa.LargeStringArray) -> np.ndarray:
+    """Return uint32[n, 128] from texts."""
+    offsets, values = text_buffers(texts)
+    words = split_words(values, offsets)
+    return sketch(words.hashes, words.offsets, ngram=NGRAM, num_perm=NUM_PERM)[0]
+
+
+def peers(texts: list[str], array: pa.LargeStringArray) -> dict[str, Callable[[], Any]]:
+    """Return what is timed, by name, of those that are installed."""
+    found: dict[str, Callable[[], Any]] = {}
+    try:
+        from datasketch import MinHash
+
+        def datasketch() -> list[Any]:
+            made = []
+            for text in texts:
+                one = MinHash(num_perm=NUM_PERM, scheme="affine32")
+                one.update_batch([shingle.encode() for shingle in shingles(text)])
+                made.append(one)
+            return made
+
+        found["datasketch 2, update_batch, Python shingles"] = datasketch
+    except ImportError:
+        pass
+    try:
+        from rensa import RMinHash
+
+        offsets, values = text_buffers(array)
+        words = split_words(values, offsets)
+        wide, bounds = shingle_hashes(words.hashes, words.offsets, ngram=NGRAM)
+        flat, places = fold(wide).astype(np.uint64), bounds.astype(np.uint64)
+        found["rensa, digest_matrix_from_token_sets, Python shingles"] = lambda: RMinHash.digest_matrix_from_token_sets(
+            [set(shingles(text)) for text in texts], NUM_PERM, 1
+        )
+        found["rensa, digest_matrix_from_token_byte_sets, Python shingles"] = lambda: (
+            RMinHash.digest_matrix_from_token_byte_sets(
+                [[shingle.encode() for shingle in set(shingles(text))] for text in texts], NUM_PERM, 1
+            )
+        )
+        found["rensa, flat hashes of shingles at hand"] = lambda: RMinHash.digest_matrix_from_flat_token_hashes(
+            flat, places, NUM_PERM, 1
+        )
+        found["dataaudit, words at hand"] = lambda: sketch(words.hashes, words.offsets, ngram=NGRAM, num_perm=NUM_PERM)
+    except ImportError:
+        pass
+    try:
+        from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupSignature
+
+        step = MinhashDedupSignature("unused", MinhashConfig())
+        step.get_signature(step.get_shingles(texts[0]))
+        found["datatrove, signature step"] = lambda: [step.get_signature(step.get_shingles(text)) for text in texts]
+    except (ImportError, LookupError):
+        pass
+    return found
+
+
+def cpu_seconds(call: Callable[[], Any]) -> float:
+    """Return the CPU time of one call."""
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def main() -> None:
+    """Print a table of speeds and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--documents", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    texts = read_texts(arguments.folder, arguments.documents)
+    array = pa.array(texts, pa.large_string())
+    size = sum(len(text.encode()) for text in texts) / 1e6
+    ours(array.slice(0, 2))  # compile
+    calls: dict[str, Callable[[], Any]] = {"dataaudit, from text": lambda: ours(array)} | peers(texts, array)
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(arguments.rounds):
+        for name, call in calls.items():
+            seconds[name].append(cpu_seconds(call))
+    print(f"{len(texts):,} documents, {size:.1f} MB")
+    base = statistics.median(seconds["dataaudit, from text"])
+    for name, times in seconds.items():
+        middle = statistics.median(times)
+        print(f"{name:<62}{size / middle:>10.2f} MB/s{middle / base:>9.1f} x the time of dataaudit from text")
+
+
+if __name__ == "__main__":
+    main()
