@@ -7,9 +7,11 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.buffers import text_buffers
 from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.normal import text_digests
 from dataaudit.corpus.tokens import TokenBatch
+from dataaudit.kernels.words import split_words
 
 TEXTS = st.one_of(
     st.sampled_from(["", " ", "a", "a  b", "a b", " a b ", "e\u0301", "\u00e9", "\u4e2d\u6587", "x" * 300]),
@@ -39,6 +41,7 @@ def make_languages(documents):
 def make_batch(documents, first_row=0):
     """Return a batch of (text, source) pairs; a token is a run of up to three characters."""
     texts = pa.array([text for text, _ in documents], pa.large_string())
+    text_offsets, values = text_buffers(texts)
     names = tuple(dict.fromkeys(source for _, source in documents))
     counts = np.array([-(-len(text) // 3) for text, _ in documents], dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -57,4 +60,5 @@ def make_batch(documents, first_row=0):
         digests=text_digests(texts),
         tokens=tokens,
         languages=make_languages(documents),
+        words=split_words(values, text_offsets),
     )
