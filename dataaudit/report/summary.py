@@ -18,11 +18,13 @@ from dataaudit.report.meanings import exit_text
 from dataaudit.report.near import near_duplicates, near_lines
 from dataaudit.report.protected import protected_facts, protected_lines
 from dataaudit.report.quality import composition, language_lines, languages, padding_lines, rule_lines, rules
+from dataaudit.report.repeats import repeat_lines, repeats
 from dataaudit.report.view import Overview, overview
 
 _SOURCES = 10
 _LANGUAGES = 10
 _DRIFTS = 5
+_HOTSPOTS = 5
 
 
 def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
@@ -65,6 +67,7 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
         near_lines(near_duplicates(manifest), width, details=False),
         leak_lines(leaks(manifest), width),
         *protected_lines(manifest, width),
+        repeat_lines(repeats(manifest, _HOTSPOTS), width),
         blocks.coverage(view, width),
         blocks.lost(view.unread, "Not read", width),
         blocks.lost(view.partial, "Read without their bad records", width),
