@@ -82,6 +82,9 @@ SHARDS = TableSpec(
             _f("seq_len_max", _COUNT, "longest document, tokens", null=True),
             _f("exact_dup_rate", _RATIO, "documents seen before in the manifest's order / all", null=True),
             _f("near_dup_rate", _RATIO, "documents with an earlier verified near-duplicate / all", null=True),
+            _f(
+                "repeat_token_share", _RATIO, "tokens inside repeated spans / tokens; null for held-out data", null=True
+            ),
             _f("token_kl_drift", _RATIO, "KL(tokens || tokens of its split in the reference), nats", null=True),
             _f("token_js_drift", _RATIO, "their Jensen-Shannon divergence, nats", null=True),
             _f("token_kl_bias", _RATIO, "KL that chance alone gives a shard of this size, nats", null=True),
@@ -92,6 +95,8 @@ SHARDS = TableSpec(
                 "documents that each quality rule, and any rule of each set, would reject; sorted by rule",
                 null=True,
             ),
+            _f("held_out_copies", _COUNT, "training documents with a copied span of a held-out one", null=True),
+            _f("contaminated", _COUNT, "training documents that hold an item of an evaluation set", null=True),
         ]
     ),
 )
@@ -272,30 +277,48 @@ OVERLAP = TableSpec(
     key=("set", "item", "part", "tier", "rule", "shard", "row", "start", "end"),
     schema=pa.schema(
         [
-            _f("set", _STRING, "protected set"),
-            _f("item", _STRING, "item of the set"),
-            _f("part", _STRING, "question, answer or both"),
+            _f("set", _STRING, "evaluation set, or held-out split"),
+            _f("item", _STRING, "item of the set; shard:row of a held-out document"),
+            _f("part", _STRING, "question, answer or both; document for a held-out split"),
             _f("tier", _STRING, "verbatim or similar"),
-            _f("rule", _STRING, "rule that found it"),
+            _f("rule", _STRING, "verbatim, similar, context, alone; span, ngram, whole for a held-out document"),
             _SHARD,
             _ROW,
             *_SPAN,
-            _f("score", _RATIO, "strength of the match"),
+            _f("score", _RATIO, "words (of ngram: 13-grams) in common / those of the part"),
         ]
     ),
 )
 
+
+def _affected(name: str, kind: pa.DataType, meaning: str) -> pa.DataType:
+    counts = [_f("documents", _COUNT, "documents that hold it"), _f("occurrences", _COUNT, "occurrences")]
+    return pa.list_(pa.struct([_f(name, kind, meaning), *counts]))
+
+
 HOTSPOTS = TableSpec(
     name="hotspots",
-    about="Spans repeated across documents.",
+    about="Spans of 50 words and more that many training documents hold, the most widely held first.",
     key=("hotspot",),
     schema=pa.schema(
         [
-            _f("hotspot", _COUNT, "number"),
+            _f("hotspot", _COUNT, "number, from 1: by documents, then occurrences, most first, then by first place"),
+            _f("hash", _STRING, "of its words: 64 bits, hex"),
             _f("words", _COUNT, "length in words"),
             _f("documents", _COUNT, "documents that hold it"),
             _f("occurrences", _COUNT, "occurrences"),
-            _f("tokens", _COUNT, "tokens covered"),
+            _f("tokens", _COUNT, "tokens of all its occurrences, each word of a document once"),
+            _f("variants", _COUNT, "other spans merged into it: shorter, a little longer, or shifted"),
+            _f(
+                "shards",
+                _affected("shard", pa.int32(), "row of shards"),
+                "the ten shards with the most documents that hold it, most first",
+            ),
+            _f(
+                "sources",
+                _affected("source", _STRING, "source"),
+                "the ten sources with the most documents that hold it, most first",
+            ),
         ]
     ),
 )
@@ -304,7 +327,7 @@ HOTSPOT_MEMBERS = TableSpec(
     name="hotspot_members",
     about="Where each repeated span occurs.",
     key=("hotspot", "shard", "row", "start", "end"),
-    schema=pa.schema([_f("hotspot", _COUNT, "number"), _SHARD, _ROW, *_SPAN]),
+    schema=pa.schema([_f("hotspot", _COUNT, "number of hotspots"), _SHARD, _ROW, *_SPAN]),
 )
 
 FINDINGS = TableSpec(
