@@ -236,7 +236,7 @@ def test_documents_of_the_stuck_shard_end_with_their_last_line_repeated(corpus, 
         assert row["text"] == text + f"\n{last}" * demo.STUCK_TIMES
 
 
-def test_rewritten_documents_have_one_word_in_sixty_changed(made):
+def test_rewritten_documents_have_one_word_in_a_hundred_changed(made):
     rows = {row["id"]: row["text"] for row in _rows(made / "data/train" / leaks.REWRITTEN)}
     copies = {name: text for name, text in rows.items() if name.startswith("rewrite/")}
     assert len(copies) == leaks.NUM_REWRITTEN
