@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import orjson
@@ -28,6 +29,9 @@ from dataaudit.manifest.replace import (
     take_place,
 )
 from dataaudit.manifest.tables import TABLES
+
+SIGNATURES = "signatures"
+"""Folder of signatures within a manifest's; it is replaced with it."""
 
 __all__ = ["POINTER", "check_target", "prepare_tables", "publish", "table_records", "write_synced"]
 
@@ -73,8 +77,12 @@ def check_target(target: Path) -> None:
         )
 
 
-def publish(target: Path, core: Core, run: Run, tables: dict[str, pa.Table]) -> str:
+def publish(
+    target: Path, core: Core, run: Run, tables: dict[str, pa.Table], files: Mapping[str, Path] | None = None
+) -> str:
     """Write a manifest and put it in place atomically; return its id.
+
+    ``files`` are copied beside the tables, by their names in the folder: the signatures.
 
     Files in the old folder that are not part of a manifest (a quarantine list, a gate's verdict) stay.
 
@@ -94,7 +102,7 @@ def publish(target: Path, core: Core, run: Run, tables: dict[str, pa.Table]) -> 
             recover(target, alone=alone)
             staging = new_sibling(target)
             try:
-                _fill(staging, target, pointer, tables)
+                _fill(staging, target, pointer, tables, files or {})
                 take_place(staging, target)
             except BaseException:
                 shutil.rmtree(staging, ignore_errors=True)
@@ -129,16 +137,21 @@ def _plain(target: Path) -> Path:
     return Path(os.path.abspath(target))
 
 
-def _fill(staging: Path, target: Path, pointer: bytes, tables: dict[str, pa.Table]) -> None:
+def _fill(staging: Path, target: Path, pointer: bytes, tables: dict[str, pa.Table], files: Mapping[str, Path]) -> None:
     """Write the whole manifest, and what else lies in the old one, to ``staging``."""
     staging.mkdir()
+    for name, path in sorted(files.items()):
+        (staging / name).parent.mkdir(exist_ok=True)
+        _copy_synced(path, staging / name)
+    if files:
+        sync_folder(staging / SIGNATURES)
     for name, table in tables.items():
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
         write_synced(staging / f"{name}.parquet", sink.getvalue().to_pybytes())
     if target.is_dir():
         shutil.copymode(target, staging)
-        ours = {POINTER, *(f"{name}.parquet" for name in TABLES)}
+        ours = {POINTER, SIGNATURES, *(f"{name}.parquet" for name in TABLES)}
         for item in sorted(target.iterdir()):
             if item.name not in ours:
                 _copy_synced(item, staging / item.name)
