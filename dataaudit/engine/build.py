@@ -38,6 +38,7 @@ from dataaudit.engine.job import (
     tell_discovery,
 )
 from dataaudit.engine.keys import tokenizer_value
+from dataaudit.engine.near import near_duplicates
 from dataaudit.engine.overlap import leaks
 from dataaudit.engine.partials import DamagedEntryError
 from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
@@ -46,6 +47,7 @@ from dataaudit.engine.progress import Progress
 from dataaudit.engine.protected import Preparing, prepare_protected
 from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.reference import load_reference
+from dataaudit.engine.repeats import repeated_spans
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome, Probe
@@ -55,9 +57,13 @@ from dataaudit.manifest.publish import check_target
 from dataaudit.stages import make_stages
 from dataaudit.stages.base import Limited
 from dataaudit.stages.exact_dup import ExactDup
+from dataaudit.stages.near_dup import NearDup
 from dataaudit.stages.overlap import Overlap
+from dataaudit.stages.repeats import Repeats
 
-_FAMILIES = {ExactDup.name: exact_duplicates, Overlap.name: leaks}
+_FAMILIES = {
+    ExactDup.name: exact_duplicates, NearDup.name: near_duplicates, Overlap.name: leaks, Repeats.name: repeated_spans,
+}  # fmt: skip
 """What joins the documents of different shards, by the stage that emits its rows."""
 _SCANS = 8
 """Scans of one build: damage may come to light at every step after one, and the encoder may change once."""

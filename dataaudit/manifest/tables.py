@@ -81,6 +81,10 @@ SHARDS = TableSpec(
             _f("seq_len_p95", _RATIO, "95th percentile of tokens", null=True),
             _f("seq_len_max", _COUNT, "longest document, tokens", null=True),
             _f("exact_dup_rate", _RATIO, "documents seen before in the manifest's order / all", null=True),
+            _f("near_dup_rate", _RATIO, "documents with an earlier verified near-duplicate / all", null=True),
+            _f(
+                "repeat_token_share", _RATIO, "tokens inside repeated spans / tokens; null for held-out data", null=True
+            ),
             _f("token_kl_drift", _RATIO, "KL(tokens || tokens of its split in the reference), nats", null=True),
             _f("token_js_drift", _RATIO, "their Jensen-Shannon divergence, nats", null=True),
             _f("token_kl_bias", _RATIO, "KL that chance alone gives a shard of this size, nats", null=True),
@@ -252,6 +256,21 @@ PAIRS = TableSpec(
     ),
 )
 
+NEAR_SOURCES = TableSpec(
+    name="near_sources",
+    about="Near-duplicates by their split and source, and by those of their earliest near-duplicate.",
+    key=("split", "source", "earlier_split", "earlier_source"),
+    schema=pa.schema(
+        [
+            _f("split", _STRING, "split of the document"),
+            _f("source", _STRING, "source of the document"),
+            _f("earlier_split", _STRING, "split of its earliest near-duplicate"),
+            _f("earlier_source", _STRING, "source of its earliest near-duplicate"),
+            _f("documents", _COUNT, "documents"),
+        ]
+    ),
+)
+
 OVERLAP = TableSpec(
     name="overlap",
     about="Matches between training documents and protected sets.",
@@ -271,17 +290,35 @@ OVERLAP = TableSpec(
     ),
 )
 
+
+def _affected(name: str, kind: pa.DataType, meaning: str) -> pa.DataType:
+    counts = [_f("documents", _COUNT, "documents that hold it"), _f("occurrences", _COUNT, "occurrences")]
+    return pa.list_(pa.struct([_f(name, kind, meaning), *counts]))
+
+
 HOTSPOTS = TableSpec(
     name="hotspots",
-    about="Spans repeated across documents.",
+    about="Spans of 50 words and more that many training documents hold, the most widely held first.",
     key=("hotspot",),
     schema=pa.schema(
         [
-            _f("hotspot", _COUNT, "number"),
+            _f("hotspot", _COUNT, "number, from 1: by documents, then occurrences, most first, then by first place"),
+            _f("hash", _STRING, "of its words: 64 bits, hex"),
             _f("words", _COUNT, "length in words"),
             _f("documents", _COUNT, "documents that hold it"),
             _f("occurrences", _COUNT, "occurrences"),
-            _f("tokens", _COUNT, "tokens covered"),
+            _f("tokens", _COUNT, "tokens of all its occurrences, each word of a document once"),
+            _f("variants", _COUNT, "other spans merged into it: shorter, a little longer, or shifted"),
+            _f(
+                "shards",
+                _affected("shard", pa.int32(), "row of shards"),
+                "the ten shards with the most documents that hold it, most first",
+            ),
+            _f(
+                "sources",
+                _affected("source", _STRING, "source"),
+                "the ten sources with the most documents that hold it, most first",
+            ),
         ]
     ),
 )
@@ -290,7 +327,7 @@ HOTSPOT_MEMBERS = TableSpec(
     name="hotspot_members",
     about="Where each repeated span occurs.",
     key=("hotspot", "shard", "row", "start", "end"),
-    schema=pa.schema([_f("hotspot", _COUNT, "number"), _SHARD, _ROW, *_SPAN]),
+    schema=pa.schema([_f("hotspot", _COUNT, "number of hotspots"), _SHARD, _ROW, *_SPAN]),
 )
 
 FINDINGS = TableSpec(
@@ -328,8 +365,8 @@ LEDGER = TableSpec(
 TABLES: dict[str, TableSpec] = {
     spec.name: spec
     for spec in (
-        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, OVERLAP, HOTSPOTS,
-        HOTSPOT_MEMBERS, FINDINGS, LEDGER,
+        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, NEAR_SOURCES, OVERLAP,
+        HOTSPOTS, HOTSPOT_MEMBERS, FINDINGS, LEDGER,
     )
 }  # fmt: skip
 """Every table of a manifest; each is written in every manifest, empty where nothing filled it."""

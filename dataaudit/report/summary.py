@@ -15,13 +15,16 @@ from dataaudit.report.drift import drift_lines, drifts
 from dataaudit.report.layout import facts, page, section, terminal_width
 from dataaudit.report.leaks import leak_lines, leaks
 from dataaudit.report.meanings import exit_text
+from dataaudit.report.near import near_duplicates, near_lines
 from dataaudit.report.protected import protected_facts, protected_lines
 from dataaudit.report.quality import composition, language_lines, languages, padding_lines, rule_lines, rules
+from dataaudit.report.repeats import repeat_lines, repeats
 from dataaudit.report.view import Overview, overview
 
 _SOURCES = 10
 _LANGUAGES = 10
 _DRIFTS = 5
+_HOTSPOTS = 5
 
 
 def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
@@ -61,8 +64,10 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
         rule_lines(rules(manifest), [split.name for split in view.splits], width, every=False),
         padding_lines(manifest, width),
         drift_lines(manifest, drifts(manifest), width, _DRIFTS),
+        near_lines(near_duplicates(manifest), width, details=False),
         leak_lines(leaks(manifest), width),
         *protected_lines(manifest, width),
+        repeat_lines(repeats(manifest, _HOTSPOTS), width),
         blocks.coverage(view, width),
         blocks.lost(view.unread, "Not read", width),
         blocks.lost(view.partial, "Read without their bad records", width),

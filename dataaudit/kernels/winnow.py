@@ -1,0 +1,156 @@
+"""Winnowing: a few n-grams of every document, chosen so that equal spans of text have a chosen one in common.
+
+Robust winnowing (Schleimer, Wilkerson and Aiken 2003, "Winnowing: Local Algorithms for Document Fingerprinting",
+section 4): of every window of ``WINDOW`` consecutive ``GRAM``-grams the one with the least hash is selected; of equal
+ones that which was selected for the window before, or else the last. A window is ``SPAN`` words, so
+
+    the value selected for ``SPAN`` words depends on these words alone: documents that have them in common have a
+    fingerprint of one value in common.
+
+Of random text 2 in ``WINDOW + 1`` positions are selected, of a word repeated for ever one in ``WINDOW``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataaudit.kernels.jit import READ_OFFSETS, compiled, helper
+from dataaudit.kernels.ngrams import mix64, power, roll
+
+GRAM = 13
+"""Words of a fingerprint; those of ``train_val_overlap``."""
+WINDOW = 38
+"""Fingerprints of which one is selected."""
+SPAN = GRAM + WINDOW - 1
+"""Words of a window: the shortest span that is always found."""
+READ_HASHES = "Array(uint64, 1, 'C', readonly=True)"
+_NONE = np.uint64(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """The selected fingerprints of ``n`` documents, in order."""
+
+    values: np.ndarray
+    """uint64[f] hash of the n-gram: the least of its windows, so its high bits are not evenly spread; the low are."""
+    positions: np.ndarray
+    """uint32[f] word of the document at which the first window begins that selected it."""
+    windows: np.ndarray
+    """uint8[f] how many windows, from that one on, selected it."""
+    bounds: np.ndarray
+    """int64[n + 1]: those of document i are ``values[bounds[i]:bounds[i + 1]]``."""
+
+
+def winnow(hashes: np.ndarray, offsets: np.ndarray) -> Fingerprints:
+    """Select the fingerprints of documents; those of fewer than ``SPAN`` words have none.
+
+    Args:
+        hashes: uint64[w] of words.
+        offsets: int64[n + 1] of the documents in them.
+    """
+    sizes = np.diff(offsets)
+    most = int(np.maximum(sizes - SPAN + 1, 0).sum())
+    values, positions = np.empty(most, dtype=np.uint64), np.empty(most, dtype=np.uint32)
+    windows, bounds = np.empty(most, dtype=np.uint8), np.zeros(len(offsets), dtype=np.int64)
+    grams = np.empty(int(sizes.max(initial=0)), dtype=np.uint64)
+    _winnow(hashes, offsets, power(GRAM), grams, values, positions, windows, bounds)
+    found = int(bounds[-1])
+    return Fingerprints(values[:found].copy(), positions[:found].copy(), windows[:found].copy(), bounds)
+
+
+def window_hashes(hashes: np.ndarray, firsts: np.ndarray, counts: np.ndarray, words: int = SPAN) -> np.ndarray:
+    """Hash windows of ``words`` words, some consecutive ones at a time.
+
+    Args:
+        hashes: uint64[w] of words.
+        firsts: int64[f] index in ``hashes`` of the first word of the first window.
+        counts: int64[f] how many windows, each a word further than the one before; the last ends within ``hashes``.
+        words: Words of a window.
+
+    Returns:
+        uint64[sum of counts]
+    """
+    out = np.empty(int(counts.sum()), dtype=np.uint64)
+    _hash_windows(hashes, firsts, counts, words, power(words), out)
+    return out
+
+
+def sequence_hashes(hashes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
+    """uint64[f] hash of the words from each of ``firsts`` up to, not including, each of ``lasts``."""
+    out = np.empty(len(firsts), dtype=np.uint64)
+    _hash_sequences(hashes, firsts, lasts, out)
+    return out
+
+
+@compiled(f"void({READ_HASHES}, {READ_OFFSETS}, uint64, uint64[::1], uint64[::1], uint32[::1], uint8[::1], int64[::1])")
+def _winnow(
+    hashes: np.ndarray, offsets: np.ndarray, leaving: np.uint64, grams: np.ndarray,
+    values: np.ndarray, positions: np.ndarray, windows: np.ndarray, bounds: np.ndarray,
+) -> None:  # fmt: skip
+    count = 0
+    for document in range(len(offsets) - 1):
+        size = offsets[document + 1] - offsets[document] - (GRAM - 1)
+        if size >= WINDOW:
+            _hash_grams(hashes, offsets[document], size, leaving, grams)
+            chosen, begun = -1, 0
+            for window in range(size - WINDOW + 1):
+                last = window + WINDOW - 1
+                if chosen >= window and grams[last] >= grams[chosen]:
+                    continue
+                if window > 0:
+                    windows[count - 1] = window - begun
+                if chosen < window:
+                    chosen = window
+                    for place in range(window + 1, last + 1):
+                        if grams[place] <= grams[chosen]:
+                            chosen = place
+                else:
+                    chosen = last
+                begun = window
+                values[count] = grams[chosen]
+                positions[count] = window
+                count += 1
+            windows[count - 1] = size - WINDOW + 1 - begun
+        bounds[document + 1] = count
+
+
+@helper
+def _hash_grams(hashes: np.ndarray, first: int, size: int, leaving: np.uint64, grams: np.ndarray) -> None:
+    acc = _NONE
+    for index in range(GRAM - 1):
+        acc = roll(acc, hashes[first + index], _NONE, leaving)
+    before = _NONE
+    for index in range(size):
+        acc = roll(acc, hashes[first + index + GRAM - 1], before, leaving)
+        before = hashes[first + index]
+        grams[index] = mix64(acc)
+
+
+@compiled(f"void({READ_HASHES}, {READ_OFFSETS}, {READ_OFFSETS}, int64, uint64, uint64[::1])")
+def _hash_windows(
+    hashes: np.ndarray, firsts: np.ndarray, counts: np.ndarray, words: int, leaving: np.uint64, out: np.ndarray
+) -> None:
+    done, after, acc = 0, -1, _NONE
+    for index in range(len(firsts)):
+        first = firsts[index]
+        if first != after:  # else the sum goes on from the windows before
+            acc = _NONE
+            for step in range(words - 1):
+                acc = roll(acc, hashes[first + step], _NONE, leaving)
+        for window in range(first, first + counts[index]):
+            gone = hashes[window - 1] if window > first or first == after else _NONE
+            acc = roll(acc, hashes[window + words - 1], gone, leaving)
+            out[done] = mix64(acc)
+            done += 1
+        after = first + counts[index]
+
+
+@compiled(f"void({READ_HASHES}, {READ_OFFSETS}, {READ_OFFSETS}, uint64[::1])")
+def _hash_sequences(hashes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray, out: np.ndarray) -> None:
+    for index in range(len(firsts)):
+        acc = _NONE
+        for place in range(firsts[index], lasts[index]):
+            acc = roll(acc, hashes[place], _NONE, _NONE)
+        out[index] = mix64(acc)

@@ -1,0 +1,134 @@
+"""``doc_repeat_hotspots``: spans of 50 words and more that many training documents hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.kernels.winnow import winnow
+from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.partial import Partial, TableShape, group
+
+FINGERPRINTS = "fingerprints"
+"""Name of the keyed table."""
+KEY_BYTES = 8
+FINGERPRINT_ROWS = pa.schema(
+    [("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("position", pa.uint32()), ("windows", pa.uint8())]
+)
+"""Keyed rows of a document's fingerprints: ``windows`` windows, from word ``position`` on, selected it."""
+METRIC = "doc_repeat_hotspots"
+_SHAPES = {
+    "repeats": TableShape(
+        keys={"source": pa.string()}, sums=("documents", "tokens", "repeated_documents", "repeated_tokens")
+    ),
+    "hotspots": TableShape(keys={"source": pa.string(), "hotspot": pa.int64()}, sums=("documents", "occurrences")),
+}
+
+
+def hash_keys(values: np.ndarray) -> pa.FixedSizeBinaryArray:
+    """Return uint64[n] as keys, low byte first: of a selected fingerprint only the low bytes are evenly spread."""
+    data = np.ascontiguousarray(values, dtype="<u8")
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(KEY_BYTES), len(values), [None, pa.py_buffer(data)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeats(StageDefaults):
+    """Emits the winnowed fingerprints of every training document; the link step finds the spans that recur."""
+
+    min_documents: int = 20
+    """Documents that hold a span at least; 2 or more."""
+    max_windows: int = 20_000_000
+    """Windows of 50 words that are looked at together, once for every different one: bounds the memory of the driver,
+    about 10 bytes each, 60 at worst. When there are more, ``min_documents`` rises until there are not, and ``floor``
+    says so."""
+    index: bool = False
+    """Whether all fingerprints are kept beside the manifest, so that text can be looked up later."""
+
+    name: ClassVar[str] = "repeats"
+    version: ClassVar[str] = "1"
+    needs_tokens: ClassVar[bool] = True
+    needs_words: ClassVar[bool] = True
+    training_only: ClassVar[bool] = True
+    emits: ClassVar[Mapping[str, pa.Schema]] = {FINGERPRINTS: FINGERPRINT_ROWS}
+
+    def __post_init__(self) -> None:
+        """Check the parameters.
+
+        Raises:
+            ValueError: One is out of its range.
+        """
+        if self.min_documents < 2:
+            raise ValueError(f"min_documents: expected 2 or more, found {self.min_documents}")
+        if self.max_windows < 1000:
+            raise ValueError(f"max_windows: expected 1000 or more, found {self.max_windows}")
+
+    def shapes(self) -> Mapping[str, TableShape]:
+        """Totals by source, which the link step adds to, and what of each hotspot is in a source."""
+        return _SHAPES
+
+    def map(self, batch: DocBatch) -> Partial:
+        """Count documents and tokens."""
+        zeros = np.zeros(len(batch), dtype=np.int64)
+        table = pa.table(
+            {
+                "source": batch.sources().cast(pa.string()), "documents": zeros + 1, "tokens": batch.num_tokens(),
+                "repeated_documents": zeros, "repeated_tokens": zeros,
+            }
+        )  # fmt: skip
+        return {"repeats": group(_SHAPES["repeats"], table), "hotspots": _SHAPES["hotspots"].schema().empty_table()}
+
+    def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
+        """Return the fingerprints of every document."""
+        assert batch.words is not None
+        found = winnow(batch.words.hashes, batch.words.offsets)
+        rows = np.repeat(batch.rows, np.diff(found.bounds))
+        columns = (hash_keys(found.values), rows, found.positions, found.windows)
+        return {FINGERPRINTS: pa.table(dict(zip(FINGERPRINT_ROWS.names, columns, strict=True))).cast(FINGERPRINT_ROWS)}
+
+    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+        """Return the counts and the share of the scope and of each source."""
+        metrics = self._records(partial, context.scope)
+        for source in partial["repeats"]["source"].to_pylist():
+            own = {name: table.filter(pc.equal(table["source"], source)) for name, table in partial.items()}
+            metrics += self._records(own, replace(context.scope, source=source))
+        return metrics
+
+    def _records(self, partial: Partial, scope: Scope) -> list[Metric]:
+        totals = {name: int(pc.sum(partial["repeats"][name]).as_py() or 0) for name in _SHAPES["repeats"].sums}
+        spots = partial["hotspots"].group_by("hotspot", use_threads=False)
+        by_spot = spots.aggregate([("documents", "sum"), ("occurrences", "sum")])
+        largest = int(pc.max(by_spot["documents_sum"]).as_py() or 0)
+        documents, tokens = totals["documents"], totals["tokens"]
+        counts = (
+            ("hotspots", by_spot.num_rows, "hotspots", documents),
+            ("documents", totals["repeated_documents"], "documents", documents),
+            ("occurrences", int(pc.sum(by_spot["occurrences_sum"]).as_py() or 0), "occurrences", documents),
+            ("tokens", totals["repeated_tokens"], "tokens", tokens),
+            ("largest", largest, "documents", documents),
+        )
+        shares = (
+            ("token_share", totals["repeated_tokens"], tokens),
+            ("largest_share", largest, documents),
+        )
+        return [
+            *(
+                count(METRIC, stat, value, scope=scope, unit=unit, n=n, version=self.version)
+                for stat, value, unit, n in counts
+            ),
+            *(
+                ratio(METRIC, stat, value, whole, scope=scope, unit="ratio", version=self.version)
+                for stat, value, whole in shares
+            ),
+        ]
+
+    def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
+        """Fill repeat_token_share."""
+        tokens, repeated = (sum(partial["repeats"][name].to_pylist()) for name in ("tokens", "repeated_tokens"))
+        return {"repeat_token_share": repeated / tokens if tokens else None}

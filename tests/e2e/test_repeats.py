@@ -1,0 +1,167 @@
+"""Repeated spans of whole corpora: plants are found, counted and measured, and nothing else is."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from corpus import rows, write_jsonl
+from running import build, metric, run
+
+from dataaudit.manifest.verify import verify
+
+CONFIG = """
+splits:
+  train: {{paths: ["train/*"], text: text, source: {{column: source}}}}
+  val: {{paths: ["val/*"], text: text, source: {{column: source}}, held_out: true}}
+stages: {{language: false, filters: false, repeats: {{{stage}}}}}
+reader: {{part_bytes: {part_bytes}, batch_bytes: {batch_bytes}}}
+"""
+
+
+def words(rng, size):
+    """Return random words."""
+    return ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=5)) for _ in range(size)]
+
+
+def dressed(rng, sentence):
+    """Return a sentence in another case, punctuation and white space: its words are the same."""
+    return "".join(rng.choice([word, word.upper(), word.title()]) + rng.choice([" ", "\n", ", "]) for word in sentence)
+
+
+def write_corpus(folder, *, documents=90, floor=20):
+    """Write a corpus with eight plants: four that 20 documents hold, four that 19 do; return the former."""
+    rng = random.Random(5)
+    plants = [words(rng, size) for size in (50, 61, 120, 900, 50, 61, 120, 900)]
+    texts = []
+    for number in range(documents):
+        pieces = [" ".join(words(rng, 40))]
+        for place, plant in enumerate(plants):
+            if (number + 7 * place) % documents < (floor if place < 4 else floor - 1):
+                pieces += [dressed(rng, plant), " ".join(words(rng, 20))]
+        texts.append(" ".join(pieces))
+    for part in range(3):
+        write_jsonl(folder / "train" / f"{part}.jsonl", rows(texts[part::3], "s"))
+    write_jsonl(folder / "val" / "v.jsonl", rows([" ".join(plant) for plant in plants], "s"))
+    return plants[:4]
+
+
+def write_config(folder, *, stage="", part_bytes=67_108_864, batch_bytes=4_194_304):
+    """Write the config."""
+    text = CONFIG.format(stage=stage, part_bytes=part_bytes, batch_bytes=batch_bytes)
+    (folder / "c.yaml").write_text(text)
+    return folder / "c.yaml"
+
+
+def spans(folder, manifest):
+    """Return the words of every place of every hotspot."""
+    import json
+
+    uris = manifest.table("shards")["uri"].to_pylist()
+    records = {
+        uri: [json.loads(line)["text"].encode() for line in (folder / uri).read_text().splitlines()] for uri in uris
+    }
+    found = {}
+    for row in manifest.table("hotspot_members").to_pylist():
+        text = records[uris[row["shard"]]][row["row"]][row["start"] : row["end"]].decode()
+        found.setdefault(row["hotspot"], []).append(text.replace(",", " ").lower().split())
+    return found
+
+
+def test_plants_at_the_floor_are_all_found_and_those_below_it_are_not(tmp_path):
+    """Whatever their case and punctuation, with their exact counts; held-out data does not count."""
+    plants = write_corpus(tmp_path)
+    _, manifest = build(write_config(tmp_path), "--workers", 1, manifest=tmp_path / "m")
+    hotspots = manifest.table("hotspots").to_pylist()
+    found = {(row["words"], row["documents"], row["occurrences"], row["variants"]) for row in hotspots}
+    assert found == {(len(plant), 20, 20, 0) for plant in plants}
+    places = spans(tmp_path, manifest)
+    assert sorted(map(len, places.values())) == [20] * 4
+    for row in hotspots:
+        (plant,) = (plant for plant in plants if len(plant) == row["words"])
+        assert all(span == plant for span in places[row["hotspot"]])
+        assert len(row["hash"]) == 16
+        assert sum(one["documents"] for one in row["shards"]) == 20
+        assert sum(one["occurrences"] for one in row["sources"]) == 20
+    assert metric(manifest, "doc_repeat_hotspots", "hotspots") == 4
+    assert metric(manifest, "doc_repeat_hotspots", "floor") == 20
+    assert metric(manifest, "doc_repeat_hotspots", "occurrences", split="train") == 80
+    tokens = metric(manifest, "doc_repeat_hotspots", "tokens")
+    assert tokens == sum(row["tokens"] for row in hotspots)
+    assert metric(manifest, "doc_repeat_hotspots", "token_share") == pytest.approx(
+        tokens / metric(manifest, "tokens", "count", split="train")
+    )
+    by_source = [metric(manifest, "doc_repeat_hotspots", "tokens", source=name) for name in ("s0", "s1")]
+    assert sum(by_source) == tokens
+    shares = {row["split"]: row["repeat_token_share"] for row in manifest.table("shards").to_pylist()}
+    assert shares["train"] == pytest.approx(0.42, abs=0.03)
+    assert shares["val"] is None
+    assert [record.value for record in manifest.metrics("doc_repeat_hotspots") if record.scope.split == "val"] == []
+    assert verify(manifest) == []
+
+
+def test_workers_parts_and_batches_change_nothing(tmp_path):
+    """One corpus, one id."""
+    write_corpus(tmp_path)
+    one, first = build(write_config(tmp_path), "--workers", 1, manifest=tmp_path / "m")
+    path = write_config(tmp_path, part_bytes=20_000, batch_bytes=5_000)
+    two, second = build(path, "--workers", 2, "--state", tmp_path / "other", manifest=tmp_path / "n")
+    assert first.table("hotspots").equals(second.table("hotspots"))
+    assert one["id"] == two["id"]
+
+
+def test_a_file_listed_twice(tmp_path):
+    """Its documents are documents of their own: ten and ten reach the floor."""
+    rng = random.Random(1)
+    plant = words(rng, 80)
+    texts = [f"{' '.join(words(rng, 20))} {' '.join(plant)} {' '.join(words(rng, 20))}" for _ in range(10)]
+    write_jsonl(tmp_path / "a.jsonl", rows(texts, "s"))
+    (tmp_path / "c.yaml").write_text("splits: {train: {paths: [a.jsonl, a.jsonl]}}\nstages: {filters: false}")
+    _, manifest = build(tmp_path / "c.yaml", "--workers", 1, manifest=tmp_path / "m")
+    (row,) = [row for row in manifest.table("hotspots").to_pylist() if row["words"] == 80]
+    assert (row["documents"], row["occurrences"]) == (20, 20)
+    members = manifest.table("hotspot_members").to_pylist()
+    assert {(one["shard"], one["row"]) for one in members} == {(shard, row) for shard in (0, 1) for row in range(10)}
+
+
+def test_more_repeats_than_may_be_looked_at(tmp_path):
+    """The floor rises, and the manifest says what lies under it."""
+    write_corpus(tmp_path, floor=30)
+    rng = random.Random(2)
+    plant = words(rng, 1040)
+    texts = [f"{' '.join(words(rng, 9))} {' '.join(plant)}" for _ in range(50)]
+    write_jsonl(tmp_path / "train" / "more.jsonl", rows(texts, "s"))
+    _, manifest = build(write_config(tmp_path, stage="max_windows: 1000"), "--workers", 1, manifest=tmp_path / "m")
+    assert [row["documents"] for row in manifest.table("hotspots").to_pylist()] == [50]
+    assert metric(manifest, "doc_repeat_hotspots", "floor") == 31
+    assert metric(manifest, "doc_repeat_hotspots", "below_floor") > 0
+
+
+def test_nothing_repeats(tmp_path):
+    """Zeros, not absence."""
+    rng = random.Random(3)
+    write_jsonl(tmp_path / "train" / "a.jsonl", rows([" ".join(words(rng, 100)) for _ in range(30)], "s"))
+    write_jsonl(tmp_path / "val" / "v.jsonl", rows(["quite new"], "s"))
+    _, manifest = build(write_config(tmp_path), "--workers", 1, manifest=tmp_path / "m")
+    assert metric(manifest, "doc_repeat_hotspots", "hotspots") == 0
+    assert metric(manifest, "doc_repeat_hotspots", "token_share", split="train") == 0
+    assert manifest.table("hotspots").num_rows == 0
+    out, _ = run("show", tmp_path / "m")
+    assert "Repeated spans" not in out
+
+
+@pytest.mark.slow
+def test_a_sentence_planted_sixty_thousand_times_is_the_top_hotspot(tmp_path):
+    """As in Lee et al. 2021 (arXiv 2107.06499): 61 words, found with their exact count."""
+    rng = random.Random(4)
+    sentence = words(rng, 61)
+    for part in range(4):
+        texts = [
+            f"{' '.join(words(rng, 12))} {dressed(rng, sentence)} {' '.join(words(rng, 12))}" for _ in range(15_000)
+        ]
+        write_jsonl(tmp_path / "train" / f"{part}.jsonl", rows(texts, "s"))
+    write_jsonl(tmp_path / "val" / "v.jsonl", rows(["quite new"], "s"))
+    _, manifest = build(write_config(tmp_path), "--workers", 2, manifest=tmp_path / "m", timeout=600)
+    (top,) = manifest.table("hotspots").to_pylist()
+    assert (top["hotspot"], top["words"], top["documents"], top["occurrences"]) == (1, 61, 60_000, 60_000)
+    assert manifest.table("hotspot_members").num_rows == 60_000
