@@ -93,7 +93,12 @@ class TestFormatPage:
 def keys(model: type[BaseModel], prefix: str = "") -> dict[str, object]:
     """Return every key of the config as the page spells it, with its default (... when required)."""
     found: dict[str, object] = {}
-    inner = {"splits": "splits.NAME", "mixture": "mixture.SOURCE", "upstream_filters": "upstream_filters[]"}
+    inner = {
+        "splits": "splits.NAME",
+        "protected": "protected.NAME",
+        "mixture": "mixture.SOURCE",
+        "upstream_filters": "upstream_filters[]",
+    }
     for name, field in model.model_fields.items():
         own = prefix + (field.alias or name)
         below = _models(field.annotation)
@@ -229,12 +234,19 @@ class TestLossesPage:
 
 CORPUS = {
     "data/train/a.jsonl": ['{"text": "one two three", "source": "web"}', '{"text": "one  two three", "source": "web"}'],
+    "data/train/c.jsonl": [
+        '{"text": "six words stand here on line", "source": "web"}',
+        '{"text": "Four!", "source": "web"}',
+    ],
+    "eval/set.jsonl": ['{"question": "Six words stand here on line"}', "no json"],
     "data/val/b.jsonl": ['{"text": "", "source": "code"}', '{"text": "four", "source": "code"}', "no json"],
 }
 BUILD_CONFIG = """
 splits:
   train: {paths: data/train, text: text, source: {column: source}}
   val: {paths: data/val, text: text, source: {column: source}, held_out: true}
+protected:
+  set: {paths: eval/set.jsonl, question: question}
 mixture: {web: {weight: 3}, books: {weight: 1}}
 upstream_filters: [{name: c4, version: "2", in: 10, out: 5}]
 reader: {max_bad_records: 0.5}
@@ -275,6 +287,9 @@ class TestMetricsPage:
             "split source language": "split and source and language",
             "split rule": "split and rule", "source rule": "source and rule",
             "split source rule": "split and source and rule",
+            "set": "set", "set rule": "set and rule", "set entity": "set and entity", "source set": "source and set",
+            "set entity rule": "set and entity and rule",
+            "source set entity rule": "source and set and entity and rule",
         }  # fmt: skip
         made: dict[tuple[str, str], tuple[set[str], set[str], set[str]]] = {}
         for record in built.metrics():
