@@ -20,9 +20,13 @@ FINGERPRINTS = "fingerprints"
 """Name of the keyed table."""
 KEY_BYTES = 8
 FINGERPRINT_ROWS = pa.schema(
-    [("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("position", pa.uint32()), ("windows", pa.uint8())]
-)
-"""Keyed rows of a document's fingerprints: ``windows`` windows, from word ``position`` on, selected it."""
+    [
+        ("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("position", pa.uint32()), ("windows", pa.uint8()),
+        ("offset", pa.uint8()),
+    ]
+)  # fmt: skip
+"""Keyed rows of a document's fingerprints: ``windows`` windows, from word ``position`` on, selected it; it begins
+``offset`` words after the first of them."""
 METRIC = "doc_repeat_hotspots"
 _SHAPES = {
     "repeats": TableShape(
@@ -89,7 +93,7 @@ class Repeats(StageDefaults):
         assert batch.words is not None
         found = winnow(batch.words.hashes, batch.words.offsets)
         rows = np.repeat(batch.rows, np.diff(found.bounds))
-        columns = (hash_keys(found.values), rows, found.positions, found.windows)
+        columns = (hash_keys(found.values), rows, found.positions, found.windows, found.offsets)
         return {FINGERPRINTS: pa.table(dict(zip(FINGERPRINT_ROWS.names, columns, strict=True))).cast(FINGERPRINT_ROWS)}
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
