@@ -183,11 +183,10 @@ def _nothing(
     """Return what is found without any hotspot: the floor, and what lies under it."""
     histogram = HISTOGRAM.empty_table() if runs is None else runs.table("histogram", HISTOGRAM)
     under = histogram.filter(pc.less(histogram["documents"], floor))
-    left_out = int(pc.sum(under["windows"]).as_py() or 0)
-    looked_at = int(pc.sum(histogram["windows"]).as_py() or 0)
+    left_out, every = (int(pc.sum(table["firsts"]).as_py() or 0) for table in (under, histogram))
     found = Found(folders=folders)
     for stat, value, unit, n in (
-        ("floor", floor, "documents", stage.min_documents), ("below_floor", left_out, "windows", looked_at),
+        ("floor", floor, "documents", stage.min_documents), ("below_floor", left_out, "windows", every),
     ):  # fmt: skip
         found.metrics.append(count(METRIC, stat, value, scope=Scope(), unit=unit, n=n, version=stage.version))
     if floor > stage.min_documents:

@@ -90,7 +90,8 @@ def sequence_hashes(hashes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -
 
 
 @compiled(
-    f"void({READ_HASHES}, {READ_OFFSETS}, uint64, uint64[::1], uint64[::1], uint32[::1], uint8[::1], uint8[::1], int64[::1])"
+    f"void({READ_HASHES}, {READ_OFFSETS}, uint64, uint64[::1], uint64[::1], uint32[::1], uint8[::1], uint8[::1],"
+    " int64[::1])"
 )
 def _winnow(
     hashes: np.ndarray, offsets: np.ndarray, leaving: np.uint64, grams: np.ndarray,
