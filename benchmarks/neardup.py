@@ -13,24 +13,21 @@ rensa's flat batch call. Times are CPU times of this process, the median of the 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
+import re
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-for _name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[_name] = "1"
-
-import re
-
 import numpy as np
 import pyarrow as pa
+from dataaudit.kernels.minhash import fold, shingle_hashes, sketch
 from filters import read_texts
 
 from dataaudit.corpus.buffers import text_buffers
-from dataaudit.kernels.minhash import fold, shingle_hashes, sketch
 from dataaudit.kernels.words import split_words
 
 NUM_PERM = 128
@@ -83,8 +80,9 @@ def peers(texts: list[str], array: pa.LargeStringArray) -> dict[str, Callable[[]
                 [[shingle.encode() for shingle in set(shingles(text))] for text in texts], NUM_PERM, 1
             )
         )
+        rounds = itertools.count(1)  # other values each time: what rensa has seen before it does not compute again
         found["rensa, flat hashes of shingles at hand"] = lambda: RMinHash.digest_matrix_from_flat_token_hashes(
-            flat, places, NUM_PERM, 1
+            flat ^ np.uint64(next(rounds)), places, NUM_PERM, 1
         )
         found["dataaudit, words at hand"] = lambda: sketch(words.hashes, words.offsets, ngram=NGRAM, num_perm=NUM_PERM)
     except ImportError:
@@ -114,6 +112,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
+    os.environ["RAYON_NUM_THREADS"] = "1"  # before rensa is imported
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     texts = read_texts(arguments.folder, arguments.documents)
     array = pa.array(texts, pa.large_string())

@@ -27,8 +27,8 @@ MIB = 1024 * 1024
 MAX_LINE_BYTES = 2**31 - 1024
 """Kernels count the bytes of a document in 32 bits, with a sign."""
 __all__ = [
-    "AuditConfig", "Dataset", "LanguageConfig", "MixtureEntry", "Reader", "SourceRule", "Split", "UpstreamFilter",
-    "load_config", "nearest", "parse_config",
+    "AuditConfig", "Dataset", "LanguageConfig", "MixtureEntry", "ProtectedSet", "Reader", "SourceRule", "Split",
+    "UpstreamFilter", "load_config", "nearest", "parse_config",
 ]  # fmt: skip
 
 
@@ -109,6 +109,15 @@ class Split(_Strict):
         return self
 
 
+class ProtectedSet(_Strict):
+    """An evaluation set that must not be in training data."""
+
+    paths: Paths = Field(min_length=1, strict=False, description="Files of items: JSON lines, CSV or Parquet.")
+    question: str = Field(min_length=1, description="Column of the question, dotted path allowed.")
+    answer: str | None = Field(default=None, min_length=1, description="Column of the answer.")
+    id: str | None = Field(default=None, min_length=1, description="Column of the item's name; its number if absent.")
+
+
 class UpstreamFilter(_Strict):
     """A filter that ran before this build, with its counts as declared."""
 
@@ -187,6 +196,9 @@ class AuditConfig(_Strict):
     root: str | None = Field(
         default=None, min_length=1, description="Folder or address that the paths of splits start from."
     )
+    protected: dict[Annotated[str, Field(pattern=NAME_PATTERN)], ProtectedSet] = Field(
+        default_factory=dict, description="Evaluation sets by name."
+    )
     tokenizer: str | None = Field(
         default=None,
         min_length=1,
@@ -216,6 +228,8 @@ class AuditConfig(_Strict):
             del split["paths"], split["dataset"]
             if split["source"] is not None:
                 split["source"] = {name: value for name, value in split["source"].items() if value is not None}
+        for protected in dumped["protected"].values():
+            del protected["paths"]
         del dumped["language"]["model"]  # its digest is among the detectors
         for key in ("batch_bytes", "part_bytes", "timeout_seconds", "retries"):  # no number depends on these
             del dumped["reader"][key]

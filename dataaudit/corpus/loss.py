@@ -32,6 +32,8 @@ class Reason(StrEnum):
     """The source is neither a string nor absent."""
     OVERSIZE = "oversize_record"
     """A record is larger than ``reader.max_line_bytes`` (JSON lines: the line; other formats: the text)."""
+    CSV_FIELDS = "wrong_number_of_fields"
+    """A row of a CSV file has another number of fields than its header (evaluation sets)."""
     TOO_MANY_BAD = "too_many_bad_records"
     """A shard's share of bad records is above ``reader.max_bad_records``."""
     TRUNCATED = "truncated_stream"

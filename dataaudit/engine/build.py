@@ -38,10 +38,13 @@ from dataaudit.engine.job import (
     tell_discovery,
 )
 from dataaudit.engine.keys import tokenizer_value
+from dataaudit.engine.near import near_duplicates
+from dataaudit.engine.overlap import leaks
 from dataaudit.engine.partials import DamagedEntryError
 from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
 from dataaudit.engine.probing import probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress
+from dataaudit.engine.protected import Preparing, prepare_protected
 from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.reference import load_reference
 from dataaudit.engine.repeats import repeated_spans
@@ -54,9 +57,13 @@ from dataaudit.manifest.publish import check_target
 from dataaudit.stages import make_stages
 from dataaudit.stages.base import Limited
 from dataaudit.stages.exact_dup import ExactDup
+from dataaudit.stages.near_dup import NearDup
+from dataaudit.stages.overlap import Overlap
 from dataaudit.stages.repeats import Repeats
 
-_FAMILIES = {ExactDup.name: exact_duplicates, Repeats.name: repeated_spans}
+_FAMILIES = {
+    ExactDup.name: exact_duplicates, NearDup.name: near_duplicates, Overlap.name: leaks, Repeats.name: repeated_spans,
+}  # fmt: skip
 """What joins the documents of different shards, by the stage that emits its rows."""
 _SCANS = 8
 """Scans of one build: damage may come to light at every step after one, and the encoder may change once."""
@@ -99,11 +106,21 @@ def build(
         try:
             probes, failures = _probe(config, options, discovery, state, runner, progress)
             config = resolve_columns(config, discovery.shards, runner, progress)
+            protected = prepare_protected(
+                Preparing(
+                    config=config, base=base, shards=discovery.shards, probes=probes, failures=failures,
+                    store=PartialStore(state), runner=runner, progress=progress, fresh=options.fresh,
+                ),
+                stages,
+            )  # fmt: skip
+            if protected is None:
+                stages = tuple(stage for stage in stages if not stage.needs_matches)
             job = Job(
                 config=config, options=options, progress=progress, stages=stages, discovery=discovery,
                 tokenizer=tokenizer, risks=risks, languages=languages, parents=parents, reference=reference,
                 store=PartialStore(state),
                 runner=runner,
+                protected=protected,
             )  # fmt: skip
             gathered = _scan_and_link(job, probes, failures)
         except KeyboardInterrupt:
@@ -172,8 +189,11 @@ def _plan(
 ) -> list[PlannedShard]:
     value = tokenizer_value(job.tokenizer, job.risks, force_reference=job.force_reference, seed=job.config.seed)
     languages = None if job.languages is None else job.languages.key_value(seed=job.config.seed)
+    protected = None if job.protected is None else job.protected.file.sha256
     return [
-        plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, value, languages)
+        plan_shard(
+            shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, value, languages, protected
+        )
         for shard in job.discovery.shards
     ]
 

@@ -15,6 +15,7 @@ from dataaudit.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve
 from dataaudit.detectors import LanguageModels, resolve_languages
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.progress import Progress
+from dataaudit.engine.protected import Protected
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ScanSettings
@@ -79,12 +80,15 @@ class Job:
     encoder_reason: str = "ok"
     force_reference: bool = False
     """Whether the reference encoder counts everything."""
+    protected: Protected | None = None
+    """What is protected, when a stage looks for it."""
 
     def scan_settings(self) -> ScanSettings:
         """Return what all units of a scan share."""
         return ScanSettings(
             state=self.store.root, stages=self.stages, tokenizer=self.tokenizer, risks=self.risks,
             force_reference=self.force_reference, seed=self.config.seed, languages=self.languages,
+            protected=None if self.protected is None else self.protected.file,
         )  # fmt: skip
 
 

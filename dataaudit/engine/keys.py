@@ -70,7 +70,11 @@ def reading_key(
 
 
 def stage_key(
-    reading: str, stage: Stage, tokenizer: Mapping[str, Any], languages: Mapping[str, Any] | None = None
+    reading: str,
+    stage: Stage,
+    tokenizer: Mapping[str, Any],
+    languages: Mapping[str, Any] | None = None,
+    protected: str | None = None,
 ) -> str:
     """Return the key of one stage's partial of a part.
 
@@ -80,6 +84,7 @@ def stage_key(
         tokenizer: What decides token ids, of :func:`tokenizer_value`.
         languages: What decides languages, of :meth:`dataaudit.detectors.LanguageModels.key_value`; may be left out
             where no stage looks at them.
+        protected: Digest of the index of what is protected; may be left out where no stage looks for it.
     """
     value = {
         "reading": reading,
@@ -93,6 +98,9 @@ def stage_key(
     if stage.needs_languages:
         assert languages is not None, "the detectors are part of the key of a stage that needs languages"
         value["languages"] = dict(languages)
+    if stage.needs_matches:
+        assert protected is not None, "the index is part of the key of a stage that needs matches"
+        value["protected"] = protected
     return _digest(value)
 
 

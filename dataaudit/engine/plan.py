@@ -48,6 +48,7 @@ def plan_shard(
     stages: Sequence[Stage],
     tokenizer: Mapping[str, object],
     languages: Mapping[str, object] | None = None,
+    protected: str | None = None,
 ) -> PlannedShard:
     """Plan one shard.
 
@@ -59,6 +60,7 @@ def plan_shard(
         stages: Stages to run.
         tokenizer: Of :func:`dataaudit.engine.keys.tokenizer_value`.
         languages: Of :meth:`dataaudit.detectors.LanguageModels.key_value`, when a stage needs languages.
+        protected: Digest of the index of what is protected, when a stage looks for it.
     """
     if shard.skip is not None:
         return PlannedShard(shard=shard, probe=None, parts=(), reason=shard.skip)
@@ -83,7 +85,7 @@ def plan_shard(
             fields=fields,
             batch_bytes=config.reader.batch_bytes,
         )
-        keys = {stage.name: stage_key(reading, stage, tokenizer, languages) for stage in chosen}
+        keys = {stage.name: stage_key(reading, stage, tokenizer, languages, protected) for stage in chosen}
         parts.append(PlannedPart(request=request, reading_key=reading, stage_keys=keys))
     names = tuple(stage.name for stage in chosen)
     return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None, stages=names)

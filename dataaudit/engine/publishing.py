@@ -31,6 +31,7 @@ from dataaudit.manifest.core import (
     CountedBy,
     DetectorRecord,
     Named,
+    ProtectedRecord,
     Run,
     StageRecord,
     TokenizerRecord,
@@ -48,7 +49,10 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         ManifestError: The target cannot be written.
     """
     shards = gathered.shards
-    setting = Setting(reference=job.reference, vocab_size=job.tokenizer.vocab_size, folded=gathered.folded)
+    setting = Setting(
+        reference=job.reference, vocab_size=job.tokenizer.vocab_size, folded=gathered.folded,
+        protects=_protects(job),
+    )  # fmt: skip
     table = shards_table(shards, job.stages, gathered.digests, setting, found_columns(gathered.found))
     metrics, merged = metric_records(shards, job.stages, job.config, setting)
     metrics += [record for found in gathered.found.values() for record in found.metrics]
@@ -74,6 +78,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         libraries=library_versions(),
         tokenizer=_tokenizer_record(job, merged[""]["volume"]["encoding"]),
         detectors=_detector_records(job),
+        protected=_protected_records(job),
         upstream_filters=tuple(
             UpstreamFilterRecord.model_validate(entry.model_dump(by_alias=True))
             for entry in job.config.upstream_filters
@@ -142,6 +147,19 @@ def _detector_records(job: Job) -> tuple[DetectorRecord, ...]:
         DetectorRecord(name=model.name, version=model.version, sha256=model.sha256, languages=model.languages)
         for model in sorted(models, key=lambda model: model.name)
     )
+
+
+def _protects(job: Job) -> frozenset[str]:
+    if job.protected is None:
+        return frozenset()
+    kinds = (("held_out", job.protected.shards), ("items", job.protected.sets))
+    return frozenset(name for name, there in kinds if there)
+
+
+def _protected_records(job: Job) -> tuple[ProtectedRecord, ...]:
+    """Return the evaluation sets by name; held-out splits are among the splits."""
+    sets = () if job.protected is None else job.protected.sets
+    return tuple(ProtectedRecord(name=facts.name, items=len(facts.ids), sha256=facts.sha256) for facts in sets)
 
 
 def _printable(path: str) -> str:

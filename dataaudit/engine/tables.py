@@ -27,6 +27,8 @@ class Setting:
     """Token counts of the reference manifest."""
     vocab_size: int = 0
     """Of the tokenizer."""
+    protects: frozenset[str] = frozenset()
+    """Of ``held_out`` and ``items`` what the build protects."""
     folded: frozenset[str] = frozenset()
     """Stages in whose partials the source `other` stands for several."""
 
@@ -34,7 +36,7 @@ class Setting:
         """Return the context of a stage in one split, or in all."""
         return Context(
             scope=Scope(split=split), mixture=mixture or {}, reference=self.reference, vocab_size=self.vocab_size,
-            folded=stage.name in self.folded,
+            folded=stage.name in self.folded, protects=self.protects,
         )  # fmt: skip
 
 
@@ -42,7 +44,7 @@ NOTHING_BESIDE = Setting()
 HEADLINE = (
     ("documents", "count"), ("bytes", "count"), ("tokens", "count"), ("bytes_per_token", "ratio"),
     ("seq_len_p50_p95", "p50"), ("seq_len_p50_p95", "p95"), ("exact_dup_rate", "rate"),
-    ("coverage_unread_bytes", "bytes"),
+    ("train_val_overlap", "ngram"), ("train_val_overlap", "span"), ("coverage_unread_bytes", "bytes"),
 )  # fmt: skip
 UNREAD = ("quarantined", "skipped")
 

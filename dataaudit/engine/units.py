@@ -9,8 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.protected.index import IndexFile
+from dataaudit.corpus.protected.sets import ItemFields
 from dataaudit.corpus.readers import NATIVE_FORMATS, Part, ReadRequest
-from dataaudit.corpus.shards import Compression, Format, Shard
+from dataaudit.corpus.shards import Compression, Format, Shard, format_of
 from dataaudit.corpus.tokens import Risks, TokenizerFile
 from dataaudit.detectors import LanguageModels
 from dataaudit.engine.index import FileStat
@@ -115,6 +117,8 @@ class ScanSettings:
     seed: int
     languages: LanguageModels | None = None
     """What decides languages, when a stage needs them."""
+    protected: IndexFile | None = None
+    """The index of what is protected, when a stage looks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +151,39 @@ class PeekUnit:
     def isolated(self) -> bool:
         """Whether hostile bytes of this format can crash its reader."""
         return self.shard.format in NATIVE_FORMATS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutUnit:
+    """A part of a held-out shard whose words are to be stored."""
+
+    request: ReadRequest
+    stat: FileStat
+    sha256: str
+    state: Path
+    key: str
+    size: int
+
+    @property
+    def isolated(self) -> bool:
+        """Whether hostile bytes of this format can crash its reader."""
+        return self.request.format in NATIVE_FORMATS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetUnit:
+    """An evaluation set whose items are to be stored."""
+
+    paths: tuple[str, ...]
+    fields: ItemFields
+    state: Path
+    key: str
+    size: int = 0
+
+    @property
+    def isolated(self) -> bool:
+        """Whether hostile bytes of its files can crash their reader."""
+        return any(format_of(path)[0] in NATIVE_FORMATS for path in self.paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,9 @@ from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.infer import peek
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.normal import row_digests, text_digests
+from dataaudit.corpus.protected.file import DamagedIndexError
+from dataaudit.corpus.protected.index import IndexFile, open_index
+from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.corpus.readers import Part, PartStats, is_cut_by_decoding, plan_compressed, plan_parts, read_part
 from dataaudit.corpus.readers.hub_rows import key_of_rows
 from dataaudit.corpus.tokens import Encoder, Risks, TokenBatch, TokenizerFile, load_encoder
@@ -79,7 +82,7 @@ def digest_rows(unit: RowsUnit) -> Outcome:
 
 def link_partition(unit: LinkUnit) -> Outcome:
     """Join one partition of keyed rows and store the result."""
-    return _as_value(lambda: _link(unit))
+    return as_value(lambda: _link(unit))
 
 
 def _link(unit: LinkUnit) -> Outcome:
@@ -104,7 +107,7 @@ def _entry_of(path: str) -> str:
 
 def probe_file(unit: ProbeUnit) -> Outcome:
     """Hash a file and cut it into parts."""
-    return _as_value(lambda: _probe(unit))
+    return as_value(lambda: _probe(unit))
 
 
 def scan_part(unit: ScanUnit, settings: ScanSettings) -> Outcome:
@@ -127,10 +130,10 @@ def _try_twins(function: Callable[[Again, ScanSettings], Outcome], unit: Again, 
     last = others.pop()
     for one in others:
         with contextlib.suppress(OSError):
-            outcome = _as_value(bind(function, one, settings))
+            outcome = as_value(bind(function, one, settings))
             if outcome.reason not in _OF_THE_PATH:
                 return outcome
-    return _as_value(bind(function, last, settings))
+    return as_value(bind(function, last, settings))
 
 
 def hash_file(path: str) -> str:
@@ -144,7 +147,8 @@ def hash_file(path: str) -> str:
     return state.hexdigest()
 
 
-def _as_value(function: Callable[[], Outcome]) -> Outcome:
+def as_value(function: Callable[[], Outcome]) -> Outcome:
+    """Run something whose errors are values, unless they may pass."""
     try:
         return function()
     except (StateFolderError, ConfigError) as error:  # of the second kind: a worker that lacks a library
@@ -237,12 +241,13 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     stages = [stage for stage in settings.stages if stage.name in wanted]
     encoder = _encoder(settings) if any(stage.needs_tokens for stage in stages) else None
     identifier = _identifier(settings) if any(stage.needs_languages for stage in stages) else None
+    matcher = _matcher(settings) if any(stage.needs_matches for stage in stages) else None
     words = any(stage.needs_words for stage in stages)
     losses, stats, collected = LossLog(), PartStats(), _Collected(stages)
     unreadable: ShardUnreadable | None = None
     try:
         for raw in read_part(unit.request, losses, stats):
-            collected.add(_complete(raw, encoder, identifier, words=words))
+            collected.add(_complete(raw, encoder, identifier, matcher, words=words))
     except ShardUnreadable as error:
         unreadable = error
     if _may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
@@ -307,14 +312,23 @@ def _reading(losses: LossLog, stats: PartStats, unreadable: ShardUnreadable | No
 
 
 def _complete(
-    batch: DocBatch, encoder: Encoder | None, identifier: LanguageIdentifier | None, *, words: bool
+    batch: DocBatch,
+    encoder: Encoder | None,
+    identifier: LanguageIdentifier | None,
+    matcher: Matcher | None,
+    *,
+    words: bool,
 ) -> DocBatch:
     digests = text_digests(batch.texts)
     identity = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
     tokens = None if encoder is None else encoder.encode(batch.texts, identity)
     languages = None if identifier is None else identifier.identify(batch.texts, identity)
-    cut = with_words(batch) if words else batch
-    return replace(cut, digests=digests, tokens=tokens, languages=languages)
+    cut = with_words(batch) if words or matcher is not None else batch
+    matches = None
+    if matcher is not None:
+        assert cut.words is not None
+        matches = matcher.match(cut.words, batch.byte_values(), batch.byte_offsets())
+    return replace(cut, digests=digests, tokens=tokens, languages=languages, matches=matches)
 
 
 def _encoder(settings: ScanSettings) -> Encoder:
@@ -345,6 +359,30 @@ def _identifier(settings: ScanSettings) -> LanguageIdentifier:
         return _load_languages_once(settings.languages, settings.seed)
     except DetectorError as error:
         raise StateFolderError(f"a worker cannot load a language detector: {error.message}", error.hint) from None
+
+
+def _matcher(settings: ScanSettings) -> Matcher:
+    """Map the index of what is protected once a process.
+
+    Raises:
+        StateFolderError: It is not there or not whole, which is no shard's fault.
+    """
+    assert settings.protected is not None, "the index is built when a stage needs matches"
+    try:
+        return _open_once(settings.protected)
+    except DamagedIndexError as error:
+        raise StateFolderError(
+            f"a worker cannot read the index of protected sets {error.path}",
+            f"Every worker has to see {settings.state}; run the same command again and the index is built anew.",
+        ) from None
+
+
+@lru_cache(maxsize=1)
+def _open_once(file: IndexFile) -> Matcher:
+    index, sha256 = open_index(file.path)
+    if sha256 != file.sha256:
+        raise DamagedIndexError(str(file.path))
+    return Matcher(index)
 
 
 @lru_cache(maxsize=1)

@@ -104,9 +104,7 @@ def word_hash(folded: str) -> int:
         if len(chunk) == 8:
             value, chunk = _absorbed(value, chunk), b""
         bases += 1
-    if chunk:
-        value = _absorbed(value, chunk)
-    mixed = _mixed(value + accents & _MASK)
+    mixed = _mixed((value ^ int.from_bytes(chunk, "little")) + accents & _MASK)
     return mixed | 1 if all("0" <= char <= "9" for char in folded) else mixed & ~1
 
 

@@ -47,11 +47,6 @@ _KIND = np.uint32((1 << KIND_BITS) - 1)
 READ_TABLE = "Array(uint32, 1, 'C', readonly=True)"
 READ_PAGES = "Array(uint16, 1, 'C', readonly=True)"
 
-HASH, CHUNK, SHIFT, ACCENTS, LETTERS, OPEN, LONE, WORDY, LAST_DIGIT = range(9)
-"""Places of the state of an open word, uint64[9]: hash so far, bytes not in it yet, their bits, sum of marks, base
-code points, whether a word is open, whether it is of a script without spaces, whether it has more than digits, and
-whether its last code point is a digit."""
-
 
 @dataclass(frozen=True, slots=True)
 class WordBatch:
@@ -82,21 +77,19 @@ def split_words(values: np.ndarray, offsets: np.ndarray) -> WordBatch:
     hashes = np.empty(most, dtype=np.uint64)
     starts, ends = np.empty(most, dtype=np.uint32), np.empty(most, dtype=np.uint32)
     bounds = np.zeros(len(offsets), dtype=np.int64)
-    table, state = word_classes(), np.zeros(9, dtype=np.uint64)
-    _split(values, offsets, table.ascii, table.pages, table.blocks, table.expansions, state,
-           hashes, bounds, starts, ends)  # fmt: skip
+    table = word_classes()
+    _split(values, offsets, table.ascii, table.pages, table.blocks, table.expansions, hashes, bounds, starts, ends)
     size = int(bounds[-1])
     return WordBatch(hashes[:size], bounds, starts[:size], ends[:size])
 
 
 @compiled(
-    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_BYTES}, {READ_PAGES}, {READ_TABLE}, {READ_TABLE}, uint64[::1],"
+    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_BYTES}, {READ_PAGES}, {READ_TABLE}, {READ_TABLE},"
     " uint64[::1], int64[::1], uint32[::1], uint32[::1])"
 )
 def _split(
     data: np.ndarray, offsets: np.ndarray, ascii_bytes: np.ndarray, pages: np.ndarray, blocks: np.ndarray,
-    expansions: np.ndarray, state: np.ndarray, hashes: np.ndarray, bounds: np.ndarray, starts: np.ndarray,
-    ends: np.ndarray,
+    expansions: np.ndarray, hashes: np.ndarray, bounds: np.ndarray, starts: np.ndarray, ends: np.ndarray,
 ) -> None:  # fmt: skip
     one, eight, full = np.uintp(1), np.uint64(8), np.uint64(64)  # unsigned: no index wraps around
     zero, three, eight_bytes, total = np.uint64(0), np.uint64(3), np.uintp(8), np.uintp(len(data))
@@ -135,20 +128,14 @@ def _split(
                     folded = ascii_bytes[data[place]] if place < stop else np.uint8(0)
             end = place
             if not _may_go_on(data, place, first, stop, ascii_bytes):
-                hashes[count] = _finished(value, chunk, shift, zero, wordy)
+                hashes[count] = _finished(value, chunk, zero, wordy)
                 starts[count], ends[count] = np.uint32(first - begun), np.uint32(end - begun)
                 count += one
                 place += gap
                 continue
-            state[HASH], state[CHUNK], state[SHIFT], state[ACCENTS] = value, chunk, shift, zero
-            state[LETTERS] = np.uint64(place - first)
-            state[OPEN] = place > first
-            state[LONE] = zero
-            state[WORDY] = wordy
-            state[LAST_DIGIT] = place > first and data[place - one] <= 57
             place, count = _go_on(
-                data, place, begun, stop, first, pages, blocks, expansions, state, hashes, starts, ends,
-                count,
+                data, place, begun, stop, first, pages, blocks, expansions, hashes, starts, ends, count,
+                value, chunk, shift, wordy,
             )  # fmt: skip
         bounds[document + 1] = np.int64(count)
 
@@ -156,11 +143,17 @@ def _split(
 @cold
 def _go_on(
     data: np.ndarray, place: Integer, begun: Integer, stop: Integer, first: Integer, pages: np.ndarray,
-    blocks: np.ndarray, expansions: np.ndarray, state: np.ndarray, hashes: np.ndarray, starts: np.ndarray,
-    ends: np.ndarray, count: Integer,
+    blocks: np.ndarray, expansions: np.ndarray, hashes: np.ndarray, starts: np.ndarray, ends: np.ndarray,
+    count: Integer, value: np.uint64, chunk: np.uint64, shift: np.uint64, wordy: bool,
 ) -> tuple[Integer, Integer]:  # fmt: skip
-    """Go on, code point by code point, until no word is open and ASCII follows; return the place and the count."""
-    one = np.uintp(1)
+    """Go on, code point by code point, until no word is open and ASCII follows; return the place and the count.
+
+    The bytes from ``first`` to ``place`` are those of an open word of ASCII, if there are any.
+    """
+    one, zero = np.uintp(1), np.uint64(0)
+    letters, accents = np.uint64(place - first), zero
+    is_open, lone = place > first, False
+    digit = place > first and data[place - one] <= 57
     end = place
     while place < stop:
         code, size = _code_at(data, place)
@@ -168,33 +161,79 @@ def _go_on(
         kind = entry & _KIND
         after = place + size
         if kind == APOSTROPHE:
-            joins = state[OPEN] and not state[LONE] and not state[LAST_DIGIT]
+            joins = is_open and not lone and not digit
             kind = np.uint32(IGNORED if joins and _kind_at(data, after, stop, pages, blocks) == LETTER else SEPARATOR)
         elif kind == POINT:
-            joins = state[OPEN] and state[LAST_DIGIT]
+            joins = is_open and digit
             kind = np.uint32(IGNORED if joins and _kind_at(data, after, stop, pages, blocks) == DIGITS else SEPARATOR)
-        if state[OPEN] and (kind in (SEPARATOR, ALONE) or (state[LONE] and kind in (LETTER, DIGITS))):
-            hashes[count] = _finished(state[HASH], state[CHUNK], state[SHIFT], state[ACCENTS], state[WORDY] != 0)
+        if is_open and (kind in (SEPARATOR, ALONE) or (lone and kind in (LETTER, DIGITS))):
+            hashes[count] = _finished(value, chunk, accents, wordy)
             starts[count], ends[count] = np.uint32(first - begun), np.uint32(end - begun)
             count += one
-            state[OPEN] = np.uint64(0)
+            is_open = False
         if kind == SEPARATOR:
             place = after
             if place == stop or data[place] < 0x80:
                 return place, count
             continue
-        if kind != IGNORED and (state[OPEN] or kind != MARK):
-            if not state[OPEN]:
-                _begin(state, kind == ALONE)
-                first = place
-            _add(state, code, entry >> np.uint32(KIND_BITS), kind == MARK, expansions)
+        if kind != IGNORED and (is_open or kind != MARK):
+            if not is_open:
+                value, chunk, shift, accents, letters, wordy = _START, zero, zero, zero, zero, False
+                is_open, lone, first = True, kind == ALONE, place
+            payload = entry >> np.uint32(KIND_BITS)
+            if payload & np.uint32(SEVERAL):
+                index = np.uintp(payload & np.uint32(SEVERAL - 1))
+                for step in range(expansions[index]):
+                    part = expansions[index + np.uintp(step) + one]
+                    value, chunk, shift, accents, letters, wordy, digit = _push(
+                        value, chunk, shift, accents, letters, wordy, digit, part & np.uint32(IS_MARK - 1),
+                        part & np.uint32(IS_MARK) != 0,
+                    )  # fmt: skip
+            else:
+                value, chunk, shift, accents, letters, wordy, digit = _push(
+                    value, chunk, shift, accents, letters, wordy, digit, payload or code, kind == MARK
+                )
             end = after
         place = after
-    if state[OPEN]:
-        hashes[count] = _finished(state[HASH], state[CHUNK], state[SHIFT], state[ACCENTS], state[WORDY] != 0)
+    if is_open:
+        hashes[count] = _finished(value, chunk, accents, wordy)
         starts[count], ends[count] = np.uint32(first - begun), np.uint32(end - begun)
         count += one
     return place, count
+
+
+@helper
+def _push(
+    value: np.uint64, chunk: np.uint64, shift: np.uint64, accents: np.uint64, letters: np.uint64, wordy: bool,
+    digit: bool, code: np.uint32, mark: bool,
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, bool, bool]:  # fmt: skip
+    """Add one folded code point: ASCII as a byte, others as three with their high bits set, marks in any order.
+
+    Returns:
+        The state of the open word: hash so far, bytes that are not in it yet, their bits, sum of the marks, number of
+        other code points, whether it has more than digits, and whether its last code point is a digit.
+    """
+    wide = np.uint64(code)
+    if mark:
+        accents += mix64(np.uint64((wide | letters << np.uint64(32)) * _MARKS))
+        return value, chunk, shift, accents, letters, True, digit
+    bits, size = wide, np.uint64(8)
+    if code >= 0x80:
+        bits = (
+            np.uint64(0x808080) | (wide >> np.uint64(14)) | (wide >> np.uint64(7) & np.uint64(0x7F)) << np.uint64(8)
+            | (wide & np.uint64(0x7F)) << np.uint64(16)
+        )  # fmt: skip
+        size = np.uint64(24)
+    if shift + size > np.uint64(64):
+        value = _absorb(value, chunk)
+        chunk, shift = np.uint64(0), np.uint64(0)
+    chunk |= bits << shift
+    shift += size
+    if shift == np.uint64(64):
+        value = _absorb(value, chunk)
+        chunk, shift = np.uint64(0), np.uint64(0)
+    is_digit = bool(48 <= code <= 57)
+    return value, chunk, shift, accents, letters + np.uint64(1), wordy or not is_digit, is_digit
 
 
 @helper
@@ -243,69 +282,14 @@ def _eight(data: np.ndarray, place: Integer, value: np.uint64) -> tuple[np.uint6
 
 
 @helper
-def _begin(state: np.ndarray, alone: bool) -> None:
-    state[:] = np.uint64(0)
-    state[HASH] = _START
-    state[OPEN] = np.uint64(1)
-    state[LONE] = np.uint64(alone)
-
-
-@helper
-def _add(state: np.ndarray, code: np.uint32, payload: np.uint32, mark: bool, expansions: np.ndarray) -> None:
-    """Add a code point, or what it folds to, to the open word."""
-    if payload == 0:
-        _push(state, code, mark)
-    elif payload & np.uint32(SEVERAL) == 0:
-        _push(state, payload, mark)
-    else:
-        index = np.uintp(payload & np.uint32(SEVERAL - 1))
-        for step in range(expansions[index]):
-            part = expansions[index + np.uintp(step) + np.uintp(1)]
-            _push(state, part & np.uint32(IS_MARK - 1), part & np.uint32(IS_MARK) != 0)
-
-
-@cold
-def _push(state: np.ndarray, code: np.uint32, mark: bool) -> None:
-    """Add one folded code point: ASCII as a byte, others as three with their high bits set, marks in any order."""
-    wide = np.uint64(code)
-    if mark:
-        state[ACCENTS] += mix64(np.uint64((wide | state[LETTERS] << np.uint64(32)) * _MARKS))
-        state[WORDY] = np.uint64(1)
-        return
-    if code < 0x80:
-        bits, size = wide, np.uint64(8)
-    else:
-        bits = (
-            np.uint64(0x808080) | (wide >> np.uint64(14)) | (wide >> np.uint64(7) & np.uint64(0x7F)) << np.uint64(8)
-            | (wide & np.uint64(0x7F)) << np.uint64(16)
-        )  # fmt: skip
-        size = np.uint64(24)
-    if state[SHIFT] + size > np.uint64(64):
-        state[HASH] = _absorb(state[HASH], state[CHUNK])
-        state[CHUNK], state[SHIFT] = np.uint64(0), np.uint64(0)
-    state[CHUNK] |= bits << state[SHIFT]
-    state[SHIFT] += size
-    if state[SHIFT] == np.uint64(64):
-        state[HASH] = _absorb(state[HASH], state[CHUNK])
-        state[CHUNK], state[SHIFT] = np.uint64(0), np.uint64(0)
-    digit = 48 <= code <= 57
-    state[LAST_DIGIT] = np.uint64(digit)
-    if not digit:
-        state[WORDY] = np.uint64(1)
-    state[LETTERS] += np.uint64(1)
-
-
-@helper
 def _absorb(value: np.uint64, chunk: np.uint64) -> np.uint64:
     value = np.uint64((value ^ chunk) * _PRIME)
     return value ^ (value >> np.uint64(32))
 
 
 @helper
-def _finished(value: np.uint64, chunk: np.uint64, shift: np.uint64, accents: np.uint64, wordy: bool) -> np.uint64:
-    if shift != np.uint64(0):
-        value = _absorb(value, chunk)
-    value = mix64(value + accents) | NUMBER
+def _finished(value: np.uint64, chunk: np.uint64, accents: np.uint64, wordy: bool) -> np.uint64:
+    value = mix64((value ^ chunk) + accents) | NUMBER
     return value ^ NUMBER if wordy else value
 
 

@@ -70,6 +70,14 @@ class DetectorRecord(_Model):
     )
 
 
+class ProtectedRecord(_Model):
+    """An evaluation set that was looked for in training data."""
+
+    name: str
+    items: Count = Field(description="Items, repeated ones too.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Of every item's [id, question, answer].")
+
+
 class StageRecord(_Model):
     """A stage that ran, with the parameters that decided its numbers."""
 
@@ -156,6 +164,7 @@ class Core(_Model):
     libraries: dict[str, str] = Field(description="Versions of the libraries that affect numbers.")
     tokenizer: TokenizerRecord
     detectors: tuple[DetectorRecord, ...] = ()
+    protected: tuple[ProtectedRecord, ...] = ()
     upstream_filters: tuple[UpstreamFilterRecord, ...] = ()
     mixture: dict[str, dict[str, float]] = Field(default_factory=dict)
     splits: tuple[SplitRecord, ...]

@@ -81,6 +81,7 @@ SHARDS = TableSpec(
             _f("seq_len_p95", _RATIO, "95th percentile of tokens", null=True),
             _f("seq_len_max", _COUNT, "longest document, tokens", null=True),
             _f("exact_dup_rate", _RATIO, "documents seen before in the manifest's order / all", null=True),
+            _f("near_dup_rate", _RATIO, "documents with an earlier verified near-duplicate / all", null=True),
             _f(
                 "repeat_token_share", _RATIO, "tokens inside repeated spans / tokens; null for held-out data", null=True
             ),
@@ -94,6 +95,8 @@ SHARDS = TableSpec(
                 "documents that each quality rule, and any rule of each set, would reject; sorted by rule",
                 null=True,
             ),
+            _f("held_out_copies", _COUNT, "training documents with a copied span of a held-out one", null=True),
+            _f("contaminated", _COUNT, "training documents that hold an item of an evaluation set", null=True),
         ]
     ),
 )
@@ -253,21 +256,36 @@ PAIRS = TableSpec(
     ),
 )
 
+NEAR_SOURCES = TableSpec(
+    name="near_sources",
+    about="Near-duplicates by their split and source, and by those of their earliest near-duplicate.",
+    key=("split", "source", "earlier_split", "earlier_source"),
+    schema=pa.schema(
+        [
+            _f("split", _STRING, "split of the document"),
+            _f("source", _STRING, "source of the document"),
+            _f("earlier_split", _STRING, "split of its earliest near-duplicate"),
+            _f("earlier_source", _STRING, "source of its earliest near-duplicate"),
+            _f("documents", _COUNT, "documents"),
+        ]
+    ),
+)
+
 OVERLAP = TableSpec(
     name="overlap",
     about="Matches between training documents and protected sets.",
     key=("set", "item", "part", "tier", "rule", "shard", "row", "start", "end"),
     schema=pa.schema(
         [
-            _f("set", _STRING, "protected set"),
-            _f("item", _STRING, "item of the set"),
-            _f("part", _STRING, "question, answer or both"),
+            _f("set", _STRING, "evaluation set, or held-out split"),
+            _f("item", _STRING, "item of the set; shard:row of a held-out document"),
+            _f("part", _STRING, "question, answer or both; document for a held-out split"),
             _f("tier", _STRING, "verbatim or similar"),
-            _f("rule", _STRING, "rule that found it"),
+            _f("rule", _STRING, "verbatim, similar, context, alone; span, ngram, whole for a held-out document"),
             _SHARD,
             _ROW,
             *_SPAN,
-            _f("score", _RATIO, "strength of the match"),
+            _f("score", _RATIO, "words (of ngram: 13-grams) in common / those of the part"),
         ]
     ),
 )
@@ -347,8 +365,8 @@ LEDGER = TableSpec(
 TABLES: dict[str, TableSpec] = {
     spec.name: spec
     for spec in (
-        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, OVERLAP, HOTSPOTS,
-        HOTSPOT_MEMBERS, FINDINGS, LEDGER,
+        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, NEAR_SOURCES, OVERLAP,
+        HOTSPOTS, HOTSPOT_MEMBERS, FINDINGS, LEDGER,
     )
 }  # fmt: skip
 """Every table of a manifest; each is written in every manifest, empty where nothing filled it."""

@@ -28,6 +28,7 @@ from dataaudit.report.layout import (
     word_column,
 )
 from dataaudit.report.leaks import leak_lines, leaks
+from dataaudit.report.near import near_duplicates, near_lines
 from dataaudit.report.outliers import (
     LEAST_SHARDS,
     LIMIT_SD,
@@ -36,6 +37,7 @@ from dataaudit.report.outliers import (
     most_duplicated,
     outliers,
 )
+from dataaudit.report.protected import protected_facts, protected_lines
 from dataaudit.report.quality import composition, language_lines, languages, padding_lines, rule_lines, rules
 from dataaudit.report.repeats import repeat_lines, repeats
 from dataaudit.report.view import Volume, overview, source_volumes
@@ -64,6 +66,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
         split.name: source_volumes(manifest, split.name, _EVERY if as_json else _SOURCES) for split in view.splits
     }
     far, duplicated = outliers(manifest), most_duplicated(manifest)
+    near = near_duplicates(manifest)
     names = sorted(pc.unique(manifest.table("metrics", ["metric"])["metric"]).to_pylist())
     if as_json:
         return t.as_json(
@@ -71,7 +74,9 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
                 **asdict(view),
                 **composition(manifest),
                 "sources_by_split": {name: [_source(one) for one in rows] for name, (rows, _) in by_split.items()},
+                "near_duplicates": None if near is None else asdict(near),
                 "leaks": [asdict(one) for one in leaks(manifest)],
+                **protected_facts(manifest),
                 "repeats": None if (held := repeats(manifest, _EVERY)) is None else asdict(held),
                 "outliers": [asdict(one) for one in far],
                 "most_duplicated": [asdict(one) for one in duplicated],
@@ -93,7 +98,9 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
         rule_lines(rules(manifest), [split.name for split in view.splits], width, every=True),
         padding_lines(manifest, width),
         drift_lines(manifest, drifts(manifest), width, _DRIFTS),
+        near_lines(near, width),
         leak_lines(leaks(manifest), width),
+        *protected_lines(manifest, width),
         repeat_lines(repeats(manifest, _HOTSPOTS), width),
         blocks.coverage(view, width),
         blocks.lost(view.unread, "Not read", width),

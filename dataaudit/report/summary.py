@@ -15,6 +15,8 @@ from dataaudit.report.drift import drift_lines, drifts
 from dataaudit.report.layout import facts, page, section, terminal_width
 from dataaudit.report.leaks import leak_lines, leaks
 from dataaudit.report.meanings import exit_text
+from dataaudit.report.near import near_duplicates, near_lines
+from dataaudit.report.protected import protected_facts, protected_lines
 from dataaudit.report.quality import composition, language_lines, languages, padding_lines, rule_lines, rules
 from dataaudit.report.repeats import repeat_lines, repeats
 from dataaudit.report.view import Overview, overview
@@ -50,8 +52,8 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
             "parts_planned": result.planned,
             "parts_scanned": result.scanned,
         }
-        found = [asdict(leak) for leak in leaks(manifest)]
-        return t.as_json({**asdict(view), **composition(manifest), "leaks": found, "notes": manifest.run.notes, **run})
+        found = {"leaks": [asdict(leak) for leak in leaks(manifest)], **protected_facts(manifest)}
+        return t.as_json({**asdict(view), **composition(manifest), **found, "notes": manifest.run.notes, **run})
     width = terminal_width()
     return page(
         blocks.title(view),
@@ -62,7 +64,9 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
         rule_lines(rules(manifest), [split.name for split in view.splits], width, every=False),
         padding_lines(manifest, width),
         drift_lines(manifest, drifts(manifest), width, _DRIFTS),
+        near_lines(near_duplicates(manifest), width, details=False),
         leak_lines(leaks(manifest), width),
+        *protected_lines(manifest, width),
         repeat_lines(repeats(manifest, _HOTSPOTS), width),
         blocks.coverage(view, width),
         blocks.lost(view.unread, "Not read", width),

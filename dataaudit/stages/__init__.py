@@ -16,11 +16,15 @@ from dataaudit.stages.filters import Filters
 from dataaudit.stages.histogram import Histogram
 from dataaudit.stages.language import Language
 from dataaudit.stages.lengths import Lengths
+from dataaudit.stages.near_dup import NearDup
+from dataaudit.stages.overlap import Overlap
 from dataaudit.stages.padding import Padding
 from dataaudit.stages.repeats import Repeats
 from dataaudit.stages.volume import Volume
 
-STAGES: tuple[type[Any], ...] = (Volume, Lengths, ExactDup, Language, Filters, Histogram, Padding, Repeats)
+STAGES: tuple[type[Any], ...] = (
+    Volume, Lengths, ExactDup, NearDup, Overlap, Repeats, Language, Filters, Histogram, Padding,
+)  # fmt: skip
 """Every stage, in the order in which they run and report."""
 REQUIRED = ("volume",)
 """Stages that cannot be switched off: the manifest's own columns rest on them."""

@@ -40,6 +40,8 @@ class Context:
     """Largest token id + 1 of the tokenizer."""
     folded: bool = False
     """Whether the source `other` of this stage's partials stands for several."""
+    protects: frozenset[str] = frozenset({"held_out", "items"})
+    """What the build protects: ``held_out`` documents, ``items`` of evaluation sets."""
 
 
 class StageDefaults:
@@ -49,6 +51,7 @@ class StageDefaults:
     needs_tokens: ClassVar[bool] = False
     needs_languages: ClassVar[bool] = False
     needs_words: ClassVar[bool] = False
+    needs_matches: ClassVar[bool] = False
     training_only: ClassVar[bool] = False
     emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
 
@@ -72,6 +75,8 @@ class Stage(Protocol):
     """Whether ``map`` or ``emit`` looks at languages."""
     needs_words: ClassVar[bool]
     """Whether ``map`` or ``emit`` looks at words."""
+    needs_matches: ClassVar[bool]
+    """Whether ``map`` or ``emit`` looks at what is protected; only in builds that protect something."""
     training_only: ClassVar[bool]
     """Whether held-out splits are left out."""
     emits: ClassVar[Mapping[str, pa.Schema]]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -10,13 +13,21 @@ from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.buffers import text_buffers
 from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.normal import text_digests
+from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
+from dataaudit.corpus.protected.index import ProtectedIndex
+from dataaudit.corpus.protected.items import index_items
+from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.kernels.words import split_words
 
+PROTECTED = " ".join(
+    f"{prefix}{word}" for prefix in "abcdefgh" for word in ("one", "two", "six", "ten", "red", "sea", "ox")
+)
 TEXTS = st.one_of(
     st.sampled_from(["", " ", "a", "a  b", "a b", " a b ", "e\u0301", "\u00e9", "\u4e2d\u6587", "x" * 300]),
     st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40),
     st.integers(0, 2000).map(lambda size: "w " * size),
+    st.sampled_from([PROTECTED, f"before {PROTECTED} after", PROTECTED.replace("one", "another")]),
 )
 SOURCES = st.sampled_from(["web", "code", "(none)", "\u00fc", "books"])
 DOCUMENTS = st.lists(st.tuples(TEXTS, SOURCES), max_size=12)
@@ -38,10 +49,20 @@ def make_languages(documents):
     )
 
 
+@cache
+def protected():
+    """Return what looks for a held-out document of 56 words, one of a single letter, and an item."""
+    texts = pa.array([PROTECTED, "a"], pa.large_string())
+    offsets, values = text_buffers(texts)
+    words = split_words(values, offsets)
+    rows = np.arange(2, dtype=np.int64)
+    part = HeldOutPart(shard=0, rows=rows, keys=rows.astype(np.uint64), words=words.hashes, offsets=words.offsets)
+    return Matcher(ProtectedIndex(held_out=index_held_out([part], 10**6), items=index_items([[(PROTECTED, "a b")]])))
+
+
 def make_batch(documents, first_row=0):
     """Return a batch of (text, source) pairs; a token is a run of up to three characters."""
     texts = pa.array([text for text, _ in documents], pa.large_string())
-    text_offsets, values = text_buffers(texts)
     names = tuple(dict.fromkeys(source for _, source in documents))
     counts = np.array([-(-len(text) // 3) for text, _ in documents], dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -52,13 +73,18 @@ def make_batch(documents, first_row=0):
         sampled=len(documents) // 2,
         differing=0,
     )
-    return DocBatch(
+    batch = DocBatch(
         texts=texts,
         rows=first_row + np.arange(len(documents), dtype=np.int64),
         source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32),
         source_names=names,
+    )
+    words = split_words(batch.byte_values(), batch.byte_offsets())
+    return replace(
+        batch,
         digests=text_digests(texts),
         tokens=tokens,
         languages=make_languages(documents),
-        words=split_words(values, text_offsets),
+        words=words,
+        matches=protected().match(words, batch.byte_values(), batch.byte_offsets()),
     )

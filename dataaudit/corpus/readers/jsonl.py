@@ -64,7 +64,7 @@ def _parse(
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
-        return _why_invalid(line)
+        return why_invalid(line)
     if type(record) is not dict:
         return Reason.NOT_AN_OBJECT
     stats.see_layout(tuple(record))
@@ -85,7 +85,8 @@ def _values(record: dict[str, Any], text: Any, fields: FieldRule) -> Record:
     return (text, source) if type(source) is str else Reason.SOURCE_TYPE
 
 
-def _why_invalid(line: bytes) -> Reason:
+def why_invalid(line: bytes) -> Reason:
+    """Return why a line is not read as JSON."""
     try:
         line.decode("utf-8")
     except UnicodeDecodeError:

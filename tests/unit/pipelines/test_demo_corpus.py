@@ -60,6 +60,7 @@ def _load(name: str) -> ModuleType:
 
 
 sources = _load("demo_sources")
+leaks = _load("demo_leaks")
 demo = _load("demo_corpus")
 
 
@@ -89,7 +90,7 @@ def corpus():
     for source in demo.SHARDS:
         lang = None if source == "code" else "de"
         for index in range(4000):
-            text = f"{source} {index} " + "ein Wort\n" * 30
+            text = f"{source} {index} " + "ein Wort\n" * 70
             made.append(_document(f"{source}/{index:04d}", text, source, lang))
     return made
 
@@ -223,8 +224,8 @@ def test_other_shards_hold_each_document_once_and_nothing_but_the_leaks_is_added
     read = [row["id"] for path in sound for row in _rows(path)]
     assert len(read) == len(set(read))
     added = set(read) - {each.id for each in corpus if not demo.held_out(each.id)}
-    assert len(added) == demo.NUM_LEAKED
-    assert all(name.startswith("mirror/") for name in added)
+    assert len(added) == demo.NUM_LEAKED + leaks.NUM_REWRITTEN
+    assert all(name.startswith(("mirror/", "rewrite/")) for name in added)
 
 
 def test_documents_of_the_stuck_shard_end_with_their_last_line_repeated(corpus, made):
@@ -233,6 +234,31 @@ def test_documents_of_the_stuck_shard_end_with_their_last_line_repeated(corpus, 
         text = texts[row["id"]]
         last = text.rstrip().splitlines()[-1][: demo.STUCK_CHARS]
         assert row["text"] == text + f"\n{last}" * demo.STUCK_TIMES
+
+
+def test_rewritten_documents_have_one_word_in_a_hundred_changed(made):
+    rows = {row["id"]: row["text"] for row in _rows(made / "data/train" / leaks.REWRITTEN)}
+    copies = {name: text for name, text in rows.items() if name.startswith("rewrite/")}
+    assert len(copies) == leaks.NUM_REWRITTEN
+    for name, text in copies.items():
+        words, before = text.split(" "), rows[name.removeprefix("rewrite/")].split(" ")
+        changed = [place for place, word in enumerate(words) if word != before[place]]
+        assert len(words) == len(before)
+        assert changed == list(range(leaks.CHANGED_ONE_IN // 2, len(words), leaks.CHANGED_ONE_IN))
+
+
+def test_items_of_the_quiz_stand_inside_documents(made):
+    items = [orjson.loads(line) for line in leaks.QUIZ.read_bytes().splitlines()]
+    texts = [" ".join(row["text"].split()).lower() for row in _rows(made / "data/train" / leaks.QUIZ_INTO)]
+    found = [any(" ".join(item["question"].split()).lower() in text for text in texts) for item in items]
+    assert found == [True] * leaks.NUM_VERBATIM + [False] * (len(items) - leaks.NUM_VERBATIM)
+    assert sum("something" in text for text in texts) == leaks.NUM_EDITED
+
+
+def test_the_sentence_of_61_words_is_in_so_many_documents(made):
+    assert len(leaks.SENTENCE.split()) == 61
+    rows = _rows(made / "data/train" / leaks.REPEATED_INTO)
+    assert sum(leaks.SENTENCE in row["text"] for row in rows) == leaks.NUM_REPEATED
 
 
 def test_page_names_every_fault(made):

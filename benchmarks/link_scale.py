@@ -1,0 +1,175 @@
+"""The near-duplicate joins at scale: synthetic bands of known clusters and one template, up to clusters.
+
+    python benchmarks/link_scale.py [--documents 1000000 10000000] [--workers 2] [--folder /tmp/link_scale]
+
+Of every ten documents three are in clusters of 2 to 10 that share 8 bands, and one, a tenth of all, shares one band with
+all others of its template. Bands are written as the scan writes them, in parts of 50,000 documents. Every pair of a
+cluster counts as verified, no other does; what comes out is compared with what was put in. Reported are wall time
+of each step, the largest memory of a worker, and the exponent of time over documents.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import resource
+import shutil
+import time
+from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.link.joined import LINK_FILES, Joined
+from dataaudit.link.keyed import NUM_BYTES, write_keyed
+from dataaudit.link.near_bands import PAIRS, PROBED, BandJoin
+from dataaudit.link.near_classes import CLASS_MEMBERS
+from dataaudit.link.near_clusters import Corpus, cluster
+from dataaudit.link.near_pairs import KEYED_CANDIDATES, PairJoin
+from dataaudit.link.places import key_array, places_of
+from dataaudit.stages.near_tables import BANDS, PROBES
+
+BAND_COUNT, SHARED, PART = 21, 8, 50_000
+ROWS_PER_PARTITION = 2_000_000
+_U64 = np.uint64
+
+
+def mixed(values: np.ndarray) -> np.ndarray:
+    """Return uint64 hashes of numbers."""
+    values = (values ^ (values >> _U64(31))) * _U64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> _U64(29))) * _U64(0xBF58476D1CE4E5B9)
+    return np.asarray(values ^ (values >> _U64(32)))
+
+
+def clusters_of(documents: np.ndarray) -> np.ndarray:
+    """Return the cluster of each document, -1 for none: blocks of 80 hold clusters of 2, 3, 4, 5 and 10 in their first 24."""
+    place = documents % 80
+    ends = np.array([2, 5, 9, 14, 24])
+    number = np.searchsorted(ends, place, side="right")
+    return np.where(place < 24, documents // 80 * 5 + number, -1)
+
+
+def write_part(folder: Path, part: int, count: int) -> None:
+    """Write the bands of one part."""
+    documents = part * PART + np.arange(count, dtype=np.int64)
+    numbers = np.repeat(documents, BAND_COUNT).astype(np.uint64)
+    bands = np.tile(np.arange(BAND_COUNT, dtype=np.uint64), count)
+    keys = mixed(numbers * _U64(64) + bands)
+    cluster_of = np.repeat(clusters_of(documents), BAND_COUNT)
+    shared = (cluster_of >= 0) & (bands < SHARED)
+    keys[shared] = mixed(cluster_of[shared].astype(np.uint64) * _U64(64) + bands[shared] + _U64(1 << 60))
+    keys[(numbers % _U64(10) == 9) & (bands == BAND_COUNT - 1)] = 12345
+    same = np.repeat(mixed(documents.astype(np.uint64) + _U64(1 << 50)) >> _U64(32), BAND_COUNT).astype(np.uint32)
+    rows = np.repeat(np.arange(count, dtype=np.int64), BAND_COUNT)
+    write_keyed(folder / f"{part}.bands", [pa.table([key_array(keys), rows, same], schema=BANDS)], BANDS)
+    write_keyed(folder / f"{part}.probes", [], PROBES)
+
+
+def run(task: tuple[object, list[str], int, int, str, dict[str, pa.Schema]]) -> tuple[dict[str, pa.Table], int]:
+    """Run one partition on a worker; return its small tables and the worker's largest memory, bytes."""
+    function, paths, start, stop, out, emits = task
+    names = [Path(path).name.partition(".")[0] for path in paths]
+    shards = [int(name) if name.isdecimal() else -1 for name in names]
+    columns = [[os.fsencode(path) for path in paths], shards, [0] * len(paths), [0] * len(paths)]
+    files = pa.table([pa.array(c, f.type) for c, f in zip(columns, LINK_FILES, strict=True)], schema=LINK_FILES)
+    joined: Joined = function(files, start, stop)  # type: ignore[operator]
+    for name, schema in emits.items():
+        write_keyed(Path(f"{out}.{name}"), [joined.keyed[name]], schema)
+    return dict(joined.tables), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def partitions(rows: int) -> list[tuple[int, int]]:
+    """Return ranges of the first byte, as the engine cuts them."""
+    number = min(NUM_BYTES, max(1, -(-rows // ROWS_PER_PARTITION)))
+    return list(pairwise([NUM_BYTES * index // number for index in range(number + 1)]))
+
+
+def measure(documents: int, workers: int, folder: Path) -> dict[str, float]:
+    """Return seconds of each step, and the largest memory in GB."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    parts = -(-documents // PART)
+    seconds, peak = {}, 0
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        list(pool.map(abs, range(workers)))
+        start = time.perf_counter()
+        sizes = [min(PART, documents - part * PART) for part in range(parts)]
+        list(pool.map(write_part, [folder] * parts, range(parts), sizes))
+        seconds["write"] = time.perf_counter() - start
+
+        start = time.perf_counter()
+        paths = [str(folder / f"{part}.{kind}") for kind in ("bands", "probes") for part in range(parts)]
+        by_bands = BandJoin(small=32, leaders=8, held_out=(False,))
+        tasks = [
+            (by_bands, paths, low, high, str(folder / f"b{low}"), {"pairs": PAIRS, "probed": PROBED})
+            for low, high in partitions(documents * BAND_COUNT)
+        ]
+        done = list(pool.map(run, tasks))
+        seconds["bands"] = time.perf_counter() - start
+        peak = max(peak, *(memory for _, memory in done))
+        rows = sum(tables["counts"]["rows"][0].as_py() for tables, _ in done)
+
+        start = time.perf_counter()
+        paired = [f"{task[4]}.{kind}" for kind in ("pairs", "probed") for task in tasks]
+        by_pairs = PairJoin(most=64, threshold=0.8)
+        tasks = [
+            (by_pairs, paired, low, high, str(folder / f"p{low}"), {"candidates": KEYED_CANDIDATES})
+            for low, high in partitions(rows)
+        ]
+        done = list(pool.map(run, tasks))
+        seconds["pairs"] = time.perf_counter() - start
+        peak = max(peak, *(memory for _, memory in done))
+
+    start = time.perf_counter()
+    candidates = pa.concat_tables([tables["candidates"] for tables, _ in done])
+    found = check(candidates, documents, parts)
+    seconds["clusters"] = time.perf_counter() - start
+    print(f"{documents:,} documents: {candidates.num_rows:,} candidates, {found:,} clusters, all as made")
+    print("  " + ", ".join(f"{name} {value:.1f} s" for name, value in seconds.items()), end="")
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(f"; largest worker {peak / 1e9:.2f} GB, driver {own / 1e9:.2f} GB")
+    shutil.rmtree(folder)
+    return seconds
+
+
+def check(candidates: pa.Table, documents: int, parts: int) -> int:
+    """Cluster the pairs of clusters and compare with what was made; return how many clusters there are."""
+    lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
+    shard = np.int64(1) << 40
+    left, right = (places // shard * PART + places % shard for places in (lefts, rights))
+    made = clusters_of(left)
+    near = (made >= 0) & (made == clusters_of(right))
+    ones = np.full(int(near.sum()), 9, dtype=np.int64)
+    edges = pa.table({"left": lefts[near], "right": rights[near], "intersection": ones, "union": ones + 1})
+    numbers = np.arange(documents, dtype=np.int64)
+    places = places_of(numbers // PART, numbers % PART)
+    sources = pa.table({"place": places, "source": pa.array(["s"]).take(pa.array(np.zeros(documents, np.int8)))})
+    corpus = Corpus(split_of=np.zeros(parts, dtype=np.int32), held_out=np.array([False]))
+    found = cluster(CLASS_MEMBERS.empty_table(), edges, sources, corpus)
+    expected = np.bincount(clusters_of(numbers) + 1)[1:]
+    assert sorted(found.sizes.tolist()) == sorted(expected[expected > 1].tolist()), "every cluster as it was made"
+    return len(found.sizes)
+
+
+def main() -> None:
+    """Measure each size and state the exponent between the first and the last."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--documents", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/link_scale"))  # noqa: S108 - removed again
+    given = parser.parse_args()
+    totals = []
+    for documents in given.documents:
+        seconds = measure(documents, given.workers, given.folder)
+        totals.append(sum(value for name, value in seconds.items() if name != "write"))
+    if len(totals) > 1:
+        ratio = given.documents[-1] / given.documents[0]
+        print(f"exponent of both joins and clusters: {math.log(totals[-1] / totals[0]) / math.log(ratio):.3f}")
+
+
+if __name__ == "__main__":
+    main()

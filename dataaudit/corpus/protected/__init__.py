@@ -1,0 +1,1 @@
+"""Protected sets: held-out documents and evaluation items, and how training documents are searched for them."""

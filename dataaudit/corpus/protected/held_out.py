@@ -1,0 +1,190 @@
+"""Held-out documents, indexed by the n-grams that training documents are searched for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataaudit.kernels.gram_table import GramTable, gram_hashes, make_table
+
+GRAM_WORDS = 13
+"""Words of the grams whose share decides whether a document leaked (Brown et al. 2020, appendix C)."""
+SPAN_WORDS = 50
+"""Words of the shortest span that counts as copied (Lee et al. 2021, section 4.1, has 50 tokens)."""
+OWNERS = 4
+"""Documents that are named for one gram; a gram of more is counted for all, but names only the first."""
+_BUCKETS = 16
+"""Parts in which grams are numbered, so that sorting needs little memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutPart:
+    """The words of some held-out documents."""
+
+    shard: int
+    """Number of their shard among all held-out ones, in the manifest's order."""
+    rows: np.ndarray
+    """int64[n] record of the shard."""
+    keys: np.ndarray
+    """uint64[n] hash of the document's place: which documents are sampled."""
+    words: np.ndarray
+    """uint64[w] hashes of their words."""
+    offsets: np.ndarray
+    """int64[n + 1] of the documents in them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grams:
+    """The different n-grams of one length, and which documents hold them."""
+
+    table: GramTable
+    """The grams."""
+    offsets: np.ndarray
+    """int64[d + 1]: the grams of document i are ``entries[offsets[i]:offsets[i + 1]]``."""
+    entries: np.ndarray
+    """uint32[g] their entries: ascending and each once (13-grams, whole documents) or in the order of their places
+    (50-grams)."""
+    owner_offsets: np.ndarray
+    """int64[k + 1]: the first documents with gram i are ``owners[owner_offsets[i]:owner_offsets[i + 1]]``."""
+    owners: np.ndarray
+    """uint32[o] documents, ascending for each gram, at most :data:`OWNERS` of them."""
+    crowded: np.ndarray
+    """uint8[k] 1 where a gram has more documents than are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """All held-out documents that are looked for."""
+
+    shards: np.ndarray
+    """int32[d] number of the shard among the held-out ones."""
+    rows: np.ndarray
+    """int64[d] record of the shard."""
+    num_words: np.ndarray
+    """int64[d] words."""
+    grams: Grams
+    """13-grams of the documents that have any."""
+    spans: Grams
+    """50-grams, in the order of their places."""
+    wholes: Grams
+    """Whole documents of fewer than 13 words, but at least one, as one gram each."""
+    sample_bits: int
+    """One document in 2 ** sample_bits was taken, by its key."""
+
+
+def index_held_out(parts: Iterable[HeldOutPart], max_grams: int) -> HeldOut:
+    """Index documents; when they have more than ``max_grams`` 13-grams, of one in two, four, ... of them.
+
+    Memory: about 40 bytes for each word that is taken.
+
+    Args:
+        parts: In the manifest's order.
+        max_grams: Most 13-grams, repeated ones included, that are taken.
+    """
+    taken: list[HeldOutPart] = []
+    bits, held = 0, 0
+    for part in parts:
+        part = _sampled(part, bits)  # noqa: PLW2901 - what is left of it
+        taken.append(part)
+        held += _num_grams(part)
+        while held > max_grams:
+            bits += 1
+            taken = [_sampled(one, bits) for one in taken]
+            held = sum(map(_num_grams, taken))
+    words = np.concatenate([np.zeros(0, dtype=np.uint64), *(part.words for part in taken)])
+    lengths = np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(part.offsets) for part in taken)])
+    shards = np.repeat(
+        np.array([part.shard for part in taken], dtype=np.int32), [len(part.rows) for part in taken]
+    ).astype(np.int32)
+    rows = np.concatenate([np.zeros(0, dtype=np.int64), *(part.rows for part in taken)])
+    taken.clear()
+    offsets = _bounds(lengths)
+    return HeldOut(
+        shards=shards, rows=rows, num_words=lengths,
+        grams=_grams(*gram_hashes(words, offsets, GRAM_WORDS), in_order=False),
+        spans=_grams(*gram_hashes(words, offsets, SPAN_WORDS), in_order=True),
+        wholes=_grams(*_whole_hashes(words, offsets), in_order=False),
+        sample_bits=bits,
+    )  # fmt: skip
+
+
+def whole_hashes(words: np.ndarray, offsets: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """Return uint64[k]: one hash for each of some documents, of all their words and of how many they are."""
+    lengths = np.diff(offsets)[documents]
+    hashes = np.zeros(len(documents), dtype=np.uint64)
+    for length in np.unique(lengths).tolist():
+        chosen = np.flatnonzero(lengths == length)
+        places = offsets[documents[chosen]][:, None] + np.arange(length)
+        own, _ = gram_hashes(words[places].reshape(-1), np.arange(len(chosen) + 1) * length, length)
+        hashes[chosen] = own + np.uint64(length)
+    return hashes
+
+
+def is_short(offsets: np.ndarray) -> np.ndarray:
+    """Return bool[n]: documents with words, but fewer than a gram has."""
+    lengths = np.diff(offsets)
+    return (lengths > 0) & (lengths < GRAM_WORDS)
+
+
+def _whole_hashes(words: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    short = is_short(offsets)
+    return whole_hashes(words, offsets, np.flatnonzero(short)), _bounds(short.astype(np.int64))
+
+
+def _num_grams(part: HeldOutPart) -> int:
+    return int(np.maximum(np.diff(part.offsets) - (GRAM_WORDS - 1), 0).sum())
+
+
+def _sampled(part: HeldOutPart, bits: int) -> HeldOutPart:
+    """Return the documents whose key ends in so many zero bits."""
+    kept = part.keys & np.uint64((1 << bits) - 1) == 0
+    if kept.all():
+        return part
+    lengths = np.diff(part.offsets)
+    return HeldOutPart(
+        shard=part.shard, rows=part.rows[kept], keys=part.keys[kept], words=part.words[np.repeat(kept, lengths)],
+        offsets=_bounds(lengths[kept]),
+    )  # fmt: skip
+
+
+def _grams(hashes: np.ndarray, bounds: np.ndarray, *, in_order: bool) -> Grams:
+    """Number the grams and note which documents hold them; ``hashes`` lie document after document."""
+    keys, entries = _numbered(hashes)
+    documents = np.repeat(np.arange(len(bounds) - 1, dtype=np.uint32), np.diff(bounds))
+    order = np.lexsort((documents, entries))
+    by_entry, by_document = entries[order], documents[order]
+    fresh = np.ones(len(order), dtype=bool)
+    fresh[1:] = (by_entry[1:] != by_entry[:-1]) | (by_document[1:] != by_document[:-1])
+    by_entry, by_document = by_entry[fresh], by_document[fresh]
+    counts = np.bincount(by_entry, minlength=len(keys)).astype(np.int64)
+    rank = np.arange(len(by_entry), dtype=np.int64) - np.repeat(_bounds(counts)[:-1], counts)
+    if not in_order:
+        again = np.lexsort((by_entry, by_document))
+        entries = by_entry[again]
+        bounds = _bounds(np.bincount(by_document, minlength=len(bounds) - 1).astype(np.int64))
+    return Grams(
+        table=make_table(keys), offsets=bounds, entries=entries.astype(np.uint32),
+        owner_offsets=_bounds(np.minimum(counts, OWNERS)), owners=by_document[rank < OWNERS],
+        crowded=(counts > OWNERS).astype(np.uint8),
+    )  # fmt: skip
+
+
+def _numbered(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different hashes, ascending, and uint32 the number of each hash among them."""
+    entries, keys, known = np.empty(len(hashes), dtype=np.uint32), [np.zeros(0, dtype=np.uint64)], 0
+    buckets = (hashes >> np.uint64(60)).astype(np.uint8)
+    for bucket in range(_BUCKETS):
+        chosen = np.flatnonzero(buckets == bucket)
+        own, inverse = np.unique(hashes[chosen], return_inverse=True)
+        entries[chosen] = (inverse + known).astype(np.uint32)
+        keys.append(own)
+        known += len(own)
+    return np.concatenate(keys), entries
+
+
+def _bounds(counts: np.ndarray) -> np.ndarray:
+    bounds = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=bounds[1:])
+    return bounds

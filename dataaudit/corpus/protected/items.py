@@ -1,0 +1,257 @@
+"""Items of evaluation sets, judged: which texts can be looked for, by which rule, and what makes the index of them.
+
+A text of an item (its question, its answer) is
+
+* ``indexed``: 13 words or more, of which 8 different ones are no numbers. It is looked for by its seeds;
+* ``short``: shorter, but found by an exact rule: the whole text, word for word, with the whole of the item's other
+  text within 200 words of it; an item with one text has to stand alone between line breaks;
+* ``too_short``: no rule tells it from chance;
+* ``boilerplate``: all its seeds are in too many different texts of the sets to tell one from another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+
+import numpy as np
+
+from dataaudit.kernels.gram_table import gram_hashes, make_table
+from dataaudit.kernels.items import SEED_WORDS, SeedIndex
+from dataaudit.kernels.ngrams import NUMBER
+from dataaudit.kernels.words import split_words
+
+LONG_WORDS = 13
+"""Words of the shortest text that is looked for by seeds."""
+TELLING_WORDS = 8
+"""Different words that are no numbers, which such a text needs."""
+SHORT_WORDS = 8
+"""Words that the two texts of an item need together to be found by the rule for short ones."""
+SHORT_TELLING_WORDS = 5
+"""Different words of them that are no numbers."""
+ALONE_WORDS = 6
+"""Words that a short text needs when it is the only one of its item."""
+SHORT_BYTES = 5
+"""Bytes of letters and digits that a short text needs."""
+CONTEXT_WORDS = 200
+"""Words around a text within which the item's other text has to stand."""
+SEED_TEXTS = 64
+"""Different texts that may have a seed; one that more have is boilerplate and not used."""
+_NEED_ONE_IN = 8
+"""Of the seeds of a text so many have to be seen: one in so many, and two at least."""
+_MOST_NUMBERS = 3
+"""Numbers that a seed may hold."""
+PARTS = ("question", "answer")
+NONE = -1
+
+
+class Judged(IntEnum):
+    """What can be done with a text; ``ABSENT`` is a text that the item does not have."""
+
+    ABSENT = 0
+    INDEXED = 1
+    SHORT = 2
+    TOO_SHORT = 3
+    BOILERPLATE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """All distinct items of all sets."""
+
+    sets: np.ndarray
+    """int32[m] number of the set."""
+    numbers: np.ndarray
+    """int64[m] number of the item in its set."""
+    texts: np.ndarray
+    """int64[m, 2] text of the question and of the answer, -1 for none; equal words are one text."""
+    judged: np.ndarray
+    """uint8[m, 2] of :class:`Judged`."""
+    holder_offsets: np.ndarray
+    """int64[t + 1]: the items with text i are ``holders[holder_offsets[i]:holder_offsets[i + 1]]``."""
+    holders: np.ndarray
+    """int64[h] 2 * item + 1 when the text is its answer."""
+    long: np.ndarray
+    """bool[t] texts that are long enough for seeds."""
+    seeds: SeedIndex
+    """How texts are found."""
+
+
+def index_items(sets: Sequence[Sequence[tuple[str, str | None]]]) -> Items:
+    """Judge and index the items of some sets.
+
+    Args:
+        sets: Of every set its items as (question, answer or None).
+    """
+    numbers = [(number, position) for number, items in enumerate(sets) for position in range(len(items))]
+    texts = [text for items in sets for pair in items for text in pair]
+    words, offsets, sizes, parts = _unique_texts(texts)
+    pairs = parts.reshape(-1, 2)
+    owners = np.array(numbers, dtype=np.int64).reshape(-1, 2)
+    _, first = np.unique(np.column_stack([owners[:, 0], pairs]), axis=0, return_index=True)
+    first.sort()
+    owners, pairs = owners[first], pairs[first]
+    long = _long_texts(words, offsets)
+    judged, anchors = _judge(pairs, words, offsets, sizes, long)
+    seeds = _index_seeds(words, offsets, long, anchors)
+    findable = seeds.needs >= 0
+    _mark_boilerplate(judged, pairs, findable, long, offsets)
+    holder_offsets, holders = _holders(pairs, len(offsets) - 1)
+    return Items(
+        sets=owners[:, 0].astype(np.int32), numbers=owners[:, 1].copy(), texts=pairs, judged=judged,
+        holder_offsets=holder_offsets, holders=holders, long=long, seeds=seeds,
+    )  # fmt: skip
+
+
+def _unique_texts(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the words and offsets of the different texts, the bytes of their words, and the number of every text."""
+    encoded = [(text or "").encode() for text in texts]
+    bounds = np.zeros(len(encoded) + 1, dtype=np.int64)
+    np.cumsum([len(text) for text in encoded], out=bounds[1:])
+    batch = split_words(np.frombuffer(b"".join(encoded) or b"\0", dtype=np.uint8)[: bounds[-1]], bounds)
+    known: dict[bytes, int] = {}
+    numbers = np.full(len(texts), NONE, dtype=np.int64)
+    chosen: list[int] = []
+    for index in range(len(texts)):
+        own = batch.hashes[batch.offsets[index] : batch.offsets[index + 1]]
+        if len(own) == 0:
+            continue
+        number = known.setdefault(own.tobytes(), len(known))
+        if number == len(chosen):
+            chosen.append(index)
+        numbers[index] = number
+    lengths = (batch.ends - batch.starts).astype(np.int64)
+    pieces = [batch.hashes[batch.offsets[index] : batch.offsets[index + 1]] for index in chosen]
+    sizes = [int(lengths[batch.offsets[index] : batch.offsets[index + 1]].sum()) for index in chosen]
+    offsets = np.zeros(len(chosen) + 1, dtype=np.int64)
+    np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
+    words = np.concatenate([np.zeros(0, dtype=np.uint64), *pieces])
+    return words, offsets, np.array(sizes, dtype=np.int64), numbers
+
+
+def _num_telling(words: np.ndarray) -> int:
+    """Return how many different words that are no numbers there are."""
+    return len(np.unique(words[words & NUMBER == 0]))
+
+
+def _long_texts(words: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return bool[t]: texts that are long enough for seeds."""
+    telling = [_num_telling(words[start:stop]) for start, stop in pairwise(offsets.tolist())]
+    return (np.diff(offsets) >= LONG_WORDS) & (np.array(telling, dtype=np.int64) >= TELLING_WORDS)
+
+
+def _judge(
+    pairs: np.ndarray, words: np.ndarray, offsets: np.ndarray, sizes: np.ndarray, long: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return uint8[m, 2] what can be done with the texts of every item, and bool[t] which short texts need a seed."""
+    judged = np.full(pairs.shape, Judged.ABSENT, dtype=np.uint8)
+    anchors = np.zeros(len(long), dtype=bool)
+    for item, own in enumerate(pairs.tolist()):
+        for part, text in enumerate(own):
+            other = own[1 - part]
+            if text == NONE:
+                judged[item, part] = Judged.ABSENT if part else Judged.TOO_SHORT  # a question without a word
+            elif long[text]:
+                judged[item, part] = Judged.INDEXED
+            elif sizes[text] >= SHORT_BYTES and _has_context(text, other, words, offsets, long):
+                judged[item, part] = Judged.SHORT
+                anchors[found_by_text(text, other, long, offsets)] = True
+            else:
+                judged[item, part] = Judged.TOO_SHORT
+    return judged, anchors & ~long
+
+
+def _has_context(text: int, other: int, words: np.ndarray, offsets: np.ndarray, long: np.ndarray) -> bool:
+    """Tell whether a short text and the item's other one, or being alone, tell a match from chance."""
+    own = words[offsets[text] : offsets[text + 1]]
+    if other in (NONE, text):
+        return len(own) >= ALONE_WORDS and _num_telling(own) >= SHORT_TELLING_WORDS
+    if long[other]:
+        return True
+    both = np.concatenate([own, words[offsets[other] : offsets[other + 1]]])
+    anchor = found_by_text(text, other, long, offsets)
+    has_seed = int(offsets[anchor + 1] - offsets[anchor]) >= SEED_WORDS
+    return has_seed and len(both) >= SHORT_WORDS and _num_telling(both) >= SHORT_TELLING_WORDS
+
+
+def found_by_text(text: int, other: int, long: np.ndarray, offsets: np.ndarray) -> int:
+    """Return which text of an item is looked for so that ``text`` is found.
+
+    Itself when it is long or the only one, the other when that is long, else the one with more words (of two equal
+    ones that of the smaller number).
+    """
+    if long[text] or other in (NONE, text):
+        return text
+    if long[other]:
+        return other
+    return min((text, other), key=lambda index: (int(offsets[index] - offsets[index + 1]), index))
+
+
+def _index_seeds(words: np.ndarray, offsets: np.ndarray, long: np.ndarray, anchors: np.ndarray) -> SeedIndex:
+    """Return the seeds of the texts; a text without any has the need -1."""
+    hashes, bounds = gram_hashes(words, offsets, SEED_WORDS, wild_numbers=True)
+    texts = np.repeat(np.arange(len(long), dtype=np.int64), np.diff(bounds))
+    places = np.arange(len(hashes), dtype=np.int64) - bounds[texts]
+    numbers = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(words & NUMBER).astype(np.int64)])
+    firsts = offsets[texts] + places
+    kept = (long | anchors)[texts] & (numbers[firsts + SEED_WORDS] - numbers[firsts] <= _MOST_NUMBERS)
+    hashes, texts, places = hashes[kept], texts[kept], places[kept]
+    order = np.lexsort((places, texts, hashes))
+    hashes, texts, places = hashes[order], texts[order], places[order]
+    fresh = np.ones(len(hashes), dtype=bool)
+    fresh[1:] = (hashes[1:] != hashes[:-1]) | (texts[1:] != texts[:-1])
+    hashes, texts, places = hashes[fresh], texts[fresh], places[fresh]
+    _, entries, shared = np.unique(hashes, return_inverse=True, return_counts=True)
+    spread = shared[entries]
+    rare = spread <= SEED_TEXTS
+    hashes, texts, places, spread = hashes[rare], texts[rare], places[rare], spread[rare]
+    needs = _needs(texts, long)
+    used = long[texts] | _rarest(texts, places, spread, len(long))
+    hashes, texts, places = hashes[used], texts[used], places[used]
+    keys, counts = np.unique(hashes, return_counts=True)
+    return SeedIndex(
+        table=make_table(keys),
+        post_offsets=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)]).astype(np.int64),
+        post_texts=texts.astype(np.uint32),
+        post_places=places.astype(np.uint32),
+        words=words,
+        offsets=offsets,
+        needs=needs,
+    )
+
+
+def _needs(texts: np.ndarray, long: np.ndarray) -> np.ndarray:
+    """Return int32[t] how many seeds a text needs, by how many it has."""
+    have = np.bincount(texts, minlength=len(long))
+    needs = np.where(long, np.maximum(np.minimum(have, 2), have // _NEED_ONE_IN), 0)
+    return np.where(have == 0, -1, needs).astype(np.int32)
+
+
+def _rarest(texts: np.ndarray, places: np.ndarray, spread: np.ndarray, num_texts: int) -> np.ndarray:
+    """Return bool[p]: of each text the one seed that the fewest texts have, the first of those."""
+    chosen = np.zeros(len(texts), dtype=bool)
+    order = np.lexsort((places, spread, texts))
+    _, first = np.unique(texts[order], return_index=True)
+    chosen[order[first]] = True
+    assert int(chosen.sum()) <= num_texts
+    return chosen
+
+
+def _mark_boilerplate(
+    judged: np.ndarray, pairs: np.ndarray, findable: np.ndarray, long: np.ndarray, offsets: np.ndarray
+) -> None:
+    """Mark the texts that cannot be found because no seed of theirs, or of the one they are found by, is left."""
+    for item, part in zip(*np.nonzero((judged == Judged.INDEXED) | (judged == Judged.SHORT)), strict=True):
+        text, other = (int(index) for index in (pairs[item, part], pairs[item, 1 - part]))
+        if not findable[found_by_text(text, other, long, offsets)]:
+            judged[item, part] = Judged.BOILERPLATE
+
+
+def _holders(pairs: np.ndarray, num_texts: int) -> tuple[np.ndarray, np.ndarray]:
+    flat = pairs.reshape(-1)
+    holders = np.flatnonzero(flat != NONE)
+    order = holders[np.argsort(flat[holders], kind="stable")]
+    counts = np.bincount(flat[holders], minlength=num_texts)
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)]).astype(np.int64), order.astype(np.int64)

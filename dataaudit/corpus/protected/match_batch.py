@@ -1,0 +1,25 @@
+"""MatchBatch: what the documents of a batch hold of everything that is protected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+GRAM, SPAN, WHOLE = 0, 1, 2
+"""Kinds of entries, and rules by which a held-out document is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchBatch:
+    """What the documents of a batch hold; a document is named by its place in the batch."""
+
+    entries: np.ndarray
+    """int64[k, 3] (kind, document, entry) of every protected gram, once a document; ascending."""
+    held_out: np.ndarray
+    """int64[h, 8] (rule, document, held-out document, first byte, byte after the last, words or grams in common, of so
+    many, crowded): stretches that held-out documents are named for. ``crowded``: more documents than are named hold
+    it."""
+    items: np.ndarray
+    """int64[i, 10] (document, set, item, part, tier, rule, first byte, byte after the last, words in common, of so
+    many), a row for each item and part in a document."""

@@ -1,0 +1,251 @@
+"""What a build protects: held-out splits and evaluation sets, read and indexed before the scan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dataaudit.config import AuditConfig, nearest
+from dataaudit.corpus.address import Access
+from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.protected.file import DamagedIndexError
+from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
+from dataaudit.corpus.protected.index import IndexFile, ProtectedIndex, open_index, write_index
+from dataaudit.corpus.protected.items import index_items
+from dataaudit.corpus.protected.sets import ItemFields
+from dataaudit.corpus.shards import Shard, expand, remote_lister
+from dataaudit.corpus.uri import encode_path
+from dataaudit.engine.keys import library_versions
+from dataaudit.engine.plan import PlannedShard, plan_shard
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.protected_work import HELD_OUT, ITEMS, read_held_out, read_set
+from dataaudit.engine.runner import Runner
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.units import HeldOutUnit, Outcome, Probe, SetUnit
+from dataaudit.errors import ClusterError, ConfigError
+from dataaudit.link.contamination import SetFacts
+from dataaudit.manifest.canonical import digest_json
+from dataaudit.stages.base import Stage
+from dataaudit.stages.overlap import Overlap
+
+_VERSION = "1"
+"""Changes whenever the same documents and items may give another index."""
+_SHOWN_COLUMNS = 20
+_Pairs = list[tuple[str, str | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protected:
+    """What is protected, and where its index lies."""
+
+    file: IndexFile
+    index: ProtectedIndex
+    sets: tuple[SetFacts, ...]
+    """Evaluation sets, by name."""
+    shards: tuple[Shard, ...]
+    """Held-out shards, in the manifest's order: the index names a shard by its place among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparing:
+    """What preparing works with."""
+
+    config: AuditConfig
+    """With text and source resolved for every split."""
+    base: Path
+    shards: Sequence[Shard]
+    probes: Mapping[str, Probe]
+    failures: Mapping[str, tuple[Reason, str]]
+    store: PartialStore
+    runner: Runner
+    progress: Progress
+    fresh: bool
+
+
+def prepare_protected(work: Preparing, stages: Sequence[Stage]) -> Protected | None:
+    """Read what is protected and index it; None when nothing is, or no stage looks for it.
+
+    Raises:
+        ConfigError: An evaluation set cannot be used.
+        ClusterError: The work cannot be done on these workers.
+    """
+    stage = next((stage for stage in stages if isinstance(stage, Overlap)), None)
+    held_out = [shard for shard in work.shards if work.config.splits[shard.split].held_out]
+    if stage is None or not (held_out or work.config.protected):
+        return None
+    planned = [
+        plan_shard(shard, work.probes.get(shard.path), work.failures.get(shard.path), work.config, (), {})
+        for shard in held_out
+    ]
+    sets, pairs = _read_sets(work)
+    _store_words(work, planned)
+    file, index = _index(work, planned, sets, pairs, stage.max_grams)
+    taken = "" if not index.held_out.sample_bits else f" (one in {1 << index.held_out.sample_bits:,}, by hash)"
+    work.progress.note(
+        f"protected: {len(index.held_out.rows):,} held-out documents{taken},"
+        f" {len(index.items.sets):,} items of {len(sets)} evaluation sets"
+    )
+    return Protected(file=file, index=index, sets=tuple(sets), shards=tuple(held_out))
+
+
+def _read_sets(work: Preparing) -> tuple[list[SetFacts], list[_Pairs]]:
+    reader = work.config.reader
+    remote = remote_lister(Access(timeout_seconds=reader.timeout_seconds, retries=reader.retries))
+    names, units = sorted(work.config.protected), []
+    for name in names:
+        own = work.config.protected[name]
+        fields = ItemFields(question=own.question, answer=own.answer, id=own.id)
+        paths = [
+            path
+            for pattern in own.paths
+            for path in expand(pattern, work.base, where=f"protected.{name}.paths", remote=remote)[0]
+        ]
+        key = digest_json([[os.fsencode(path).hex() for path in paths], own.question, own.answer, own.id])
+        units.append(SetUnit(paths=tuple(paths), fields=fields, state=work.store.root, key=key.removeprefix("sha256:")))
+    failed: dict[int, tuple[Reason, str]] = {}
+    _run(work, read_set, units, failed)
+    facts, pairs = [], []
+    for number, (name, unit) in enumerate(zip(names, units, strict=True)):
+        if number in failed:
+            raise _unreadable(name, unit, *failed[number])
+        entry = work.store.read(ITEMS, unit.key)
+        if entry is None:
+            raise ClusterError(f"the items of {name} are not in {work.store.root}", "Run the same command again.")
+        if "unknown" in entry.meta:
+            raise _unknown(name, entry.meta["unknown"], entry.meta["known"])
+        table = entry.tables["items"]
+        facts.append(
+            SetFacts(name=name, ids=table["id"].to_pylist(), lost=entry.meta["lost"], sha256=entry.meta["sha256"])
+        )
+        pairs.append(list(zip(table["question"].to_pylist(), table["answer"].to_pylist(), strict=True)))
+        if entry.meta["lost"]:
+            said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(entry.meta["lost"].items()))
+            work.runner.notes.append(f"protected.{name}: {said}; first at {entry.meta['first']}")
+            work.progress.note(work.runner.notes[-1])
+    return facts, pairs
+
+
+def _unreadable(name: str, unit: SetUnit, reason: Reason, place: str) -> ConfigError:
+    shown = ", ".join(encode_path(os.path.basename(path)) for path in unit.paths[:3])
+    return ConfigError(
+        f"protected.{name}: its files ({shown}) cannot be read: {reason} {place}".rstrip(),
+        "docs/losses.md says what the code means; mend the file or leave the set out.",
+    )
+
+
+def _unknown(name: str, column: str, known: Sequence[str]) -> ConfigError:
+    listed = ", ".join(known[:_SHOWN_COLUMNS])
+    return ConfigError(
+        f"protected.{name}: no item has a column {column!r}{nearest(column, list(known))}",
+        f"Its columns are: {listed}{' and more' if len(known) > _SHOWN_COLUMNS else ''}.",
+    )
+
+
+def _store_words(work: Preparing, planned: Sequence[PlannedShard]) -> None:
+    """Store the words of all held-out documents that are not stored yet; what cannot be read is left out."""
+    units: dict[str, HeldOutUnit] = {}
+    for shard in planned:
+        if shard.probe is None:
+            continue
+        for part in shard.parts:
+            key = _words_key(part.reading_key)
+            if work.fresh or not work.store.has(HELD_OUT, key):
+                units[key] = HeldOutUnit(
+                    request=part.request, sha256=shard.probe.sha256, stat=shard.probe.stat, state=work.store.root,
+                    key=key, size=shard.probe.stat.size // max(1, len(shard.parts)),
+                )  # fmt: skip
+    _run(work, read_held_out, list(units.values()), {})
+
+
+def _words_key(reading_key: str) -> str:
+    return digest_json([reading_key, _VERSION]).removeprefix("sha256:")
+
+
+def _run(
+    work: Preparing, function: object, units: Sequence[SetUnit | HeldOutUnit], failed: dict[int, tuple[Reason, str]]
+) -> None:
+    assert callable(function)
+    work.progress.begin("protect", len(units), sum(unit.size for unit in units))
+
+    def done(number: int, outcome: Outcome) -> bool:
+        if outcome.reason is not None:
+            failed[number] = (outcome.reason, outcome.place)
+        work.progress.advance(units[number].size, failed=outcome.reason is not None)
+        return True
+
+    work.runner.run("protect", function, units, done)
+    work.progress.end()
+
+
+def _index(
+    work: Preparing, planned: Sequence[PlannedShard], sets: Sequence[SetFacts], pairs: Sequence[_Pairs], max_grams: int
+) -> tuple[IndexFile, ProtectedIndex]:
+    """Return the index of exactly this, built unless it is there."""
+    whole = {
+        number: [_words_key(part.reading_key) for part in shard.parts]
+        for number, shard in enumerate(planned)
+        if shard.parts and all(work.store.has(HELD_OUT, _words_key(part.reading_key)) for part in shard.parts)
+    }
+    recipe = {
+        "version": _VERSION,
+        "libraries": library_versions(),
+        "held_out": [[number, keys] for number, keys in whole.items()],
+        "sets": [facts.sha256 for facts in sets],
+        "max_grams": max_grams,
+        "seed": work.config.seed,
+    }
+    path = work.store.root / "protected" / f"{digest_json(recipe).removeprefix('sha256:')}.index"
+    if not work.fresh:
+        try:
+            known, sha256 = open_index(path, check=True)
+        except DamagedIndexError:
+            pass
+        else:
+            return IndexFile(path=path, sha256=sha256), known
+    held = index_held_out(_parts(work, planned, whole), max_grams)
+    built = ProtectedIndex(held_out=held, items=index_items(pairs))
+    with work.store.writing():
+        file = write_index(path, built)
+    return file, open_index(path)[0]
+
+
+def _parts(
+    work: Preparing, planned: Sequence[PlannedShard], whole: Mapping[int, Sequence[str]]
+) -> Iterator[HeldOutPart]:
+    """Yield the held-out documents with their words.
+
+    Raises:
+        ClusterError: What was stored is damaged.
+    """
+    for number, keys in whole.items():
+        probe, first_row = planned[number].probe, 0
+        assert probe is not None
+        for key in keys:
+            entry = work.store.read(HELD_OUT, key)
+            if entry is None:
+                work.store.remove(HELD_OUT, key)
+                raise ClusterError("stored words of held-out documents are damaged", "Run the same command again.")
+            documents = entry.tables["documents"]
+            rows = documents["row"].to_numpy() + first_row
+            first_row += entry.meta["records"]
+            offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+            np.cumsum(documents["words"].to_numpy(), out=offsets[1:])
+            yield HeldOutPart(
+                shard=number, rows=rows, keys=_sample_keys(probe.sha256, rows, work.config.seed),
+                words=entry.tables["words"]["hash"].to_numpy(), offsets=offsets,
+            )  # fmt: skip
+
+
+def _sample_keys(sha256: str, rows: np.ndarray, seed: int) -> np.ndarray:
+    """Return uint64[n]: a hash of the document's file, its record and the seed (the finaliser of SplitMix64)."""
+    start = int(digest_json([sha256, seed]).removeprefix("sha256:")[:16], 16)
+    with np.errstate(over="ignore"):
+        value = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
+        value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    keys: np.ndarray = value ^ (value >> np.uint64(31))
+    return keys

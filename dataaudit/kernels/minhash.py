@@ -1,0 +1,192 @@
+"""Word n-grams to MinHash signatures, bands and the class of equal word sequences, in one pass over word hashes.
+
+A shingle is ``ngram`` consecutive words; a document with fewer words is one shingle of all its words, one without
+words has none. Its 64-bit hash is folded to 32 bits, and these are what MinHash sees: signatures equal, bit for bit,
+those of ``datasketch.MinHash(num_perm=num_perm, seed=1, scheme="affine32", hashfunc=int)`` fed with them (Broder 1997,
+"On the resemblance and containment of documents"; the scheme is datasketch 2.0's).
+
+The permutations are the inner loop: sixteen fit into one vector register, and eight shingles are taken at once, so
+that a signature is loaded and stored once for all of them. Blocks of shingles stay in the first-level cache. Products
+of uint32 are cut back to 32 bits, because numba widens them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from dataaudit.kernels.jit import READ_OFFSETS, Integer, compiled, helper
+from dataaudit.kernels.ngrams import BASE, mix64
+
+SEED = 1
+"""Of the permutations, datasketch's default."""
+CLASS_BYTES = 16
+BAND_BYTES = 8
+READ_HASHES = "Array(uint64, 1, 'C', readonly=True)"
+"""uint64[n], may be read-only."""
+
+_BLOCK = 1024
+_AT_ONCE = 8
+_U32, _U64 = np.uint32, np.uint64
+_NOTHING = np.uint32(0xFFFFFFFF)
+_LANES = (np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F))
+
+
+@cache
+def permutations(num_perm: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return uint32[num_perm] factors, all odd, and uint32[num_perm] summands: datasketch's of seed 1."""
+    generator = np.random.RandomState(SEED)
+    factors = generator.randint(0, 1 << 31, num_perm, dtype=np.uint32) * _U32(2) + _U32(1)
+    return factors, generator.randint(0, 1 << 32, num_perm, dtype=np.uint32)
+
+
+def sketch(
+    hashes: np.ndarray, offsets: np.ndarray, *, ngram: int = 5, num_perm: int = 128
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the signature and the class of every document.
+
+    Args:
+        hashes: uint64[w] word hashes.
+        offsets: int64[n + 1] the words of document i are ``hashes[offsets[i]:offsets[i + 1]]``.
+        ngram: Words of a shingle.
+        num_perm: Values of a signature.
+
+    Returns:
+        ``signatures`` uint32[n, num_perm], all ones for a document without words; ``classes`` uint8[n, 16], a digest
+        of the sequence of words: equal ones have equal shingles.
+    """
+    num_documents = len(offsets) - 1
+    signatures = np.empty((num_documents, num_perm), dtype=np.uint32)
+    classes = np.empty((num_documents, CLASS_BYTES // 8), dtype=np.uint64)
+    wide, narrow = np.empty(_BLOCK, dtype=np.uint64), np.empty(_BLOCK, dtype=np.uint32)
+    _sketch(hashes, offsets, ngram, *permutations(num_perm), wide, narrow, signatures, classes)
+    return signatures, classes.view(np.uint8)
+
+
+def shingle_hashes(hashes: np.ndarray, offsets: np.ndarray, *, ngram: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Return uint64[s] hashes of every document's shingles in order, and int64[n + 1] where each one's begin."""
+    words = np.diff(offsets)
+    bounds = np.zeros(len(offsets), dtype=np.int64)
+    np.cumsum(np.where(words > ngram, words - ngram + 1, np.minimum(words, 1)), out=bounds[1:])
+    shingles = np.empty(int(bounds[-1]), dtype=np.uint64)
+    _shingles(hashes, offsets, ngram, bounds, shingles)
+    return shingles, bounds
+
+
+def fold(shingles: np.ndarray) -> np.ndarray:
+    """Return the uint32 hashes that MinHash is fed with, of uint64 hashes of shingles."""
+    return np.asarray((shingles ^ (shingles >> _U64(32))).astype(np.uint32))
+
+
+def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
+    """Return uint8[n, bands, 8]: for each band the big-endian hash of its number and its ``rows`` values.
+
+    Values beyond ``bands * rows`` are in no band.
+    """
+    keys = np.empty((len(signatures), bands), dtype=np.uint64)
+    _bands(signatures, rows, keys)
+    return keys.astype(">u8").view(np.uint8).reshape(len(signatures), bands, BAND_BYTES)
+
+
+@helper
+def _mix32(value: np.uint32) -> np.uint32:
+    """Return MurmurHash3's 32-bit finaliser, which affine32 applies to its input."""
+    value = _U32(value ^ (value >> _U32(16)))
+    value = _U32(value * _U32(0x85EBCA6B))
+    value = _U32(value ^ (value >> _U32(13)))
+    value = _U32(value * _U32(0xC2B2AE35))
+    return _U32(value ^ (value >> _U32(16)))
+
+
+@helper
+def _hash_block(words: np.ndarray, ngram: Integer, wide: np.ndarray) -> None:
+    """Write the hashes of the shingles that begin at each of the first ``len(wide)`` words.
+
+    Views from index 0 on: an index that might be negative, and so count from the end, makes no vector code.
+    """
+    for index in range(len(wide)):
+        wide[index] = words[index]
+    for word in range(1, ngram):
+        later = words[word:]
+        for index in range(len(wide)):
+            wide[index] = wide[index] * BASE + later[index]
+    for index in range(len(wide)):
+        wide[index] = mix64(wide[index])
+
+
+@compiled(
+    f"void({READ_HASHES}, {READ_OFFSETS}, int64, uint32[::1], uint32[::1], uint64[::1], uint32[::1], uint32[:, ::1],"
+    " uint64[:, ::1])"
+)
+def _sketch(
+    hashes: np.ndarray, offsets: np.ndarray, ngram: Integer, factors: np.ndarray, summands: np.ndarray,
+    wide: np.ndarray, narrow: np.ndarray, signatures: np.ndarray, classes: np.ndarray,
+) -> None:  # fmt: skip
+    num_perm = len(factors)
+    for document in range(len(offsets) - 1):
+        start, stop = offsets[document], offsets[document + 1]
+        _write_class(hashes, start, stop, classes[document])
+        signature = signatures[document]
+        for index in range(num_perm):
+            signature[index] = _NOTHING
+        length = min(ngram, stop - start)
+        for base in range(start, stop - length + 1 if length else start, _BLOCK):
+            size = min(_BLOCK, stop - length + 1 - base)
+            _hash_block(hashes[base:stop], length, wide[:size])
+            for index in range(size):
+                narrow[index] = _mix32(_U32(wide[index] ^ (wide[index] >> _U64(32))))
+            padded = (size + _AT_ONCE - 1) // _AT_ONCE * _AT_ONCE
+            for index in range(size, padded):  # a shingle that is seen again changes nothing
+                narrow[index] = narrow[0]
+            for index in range(0, padded, _AT_ONCE):
+                _take_eight(narrow, index, factors, summands, signature)
+
+
+@helper
+def _take_eight(
+    narrow: np.ndarray, at: Integer, factors: np.ndarray, summands: np.ndarray, signature: np.ndarray
+) -> None:
+    """Lower a signature by eight mixed hashes; written out, as that is what becomes vector code."""
+    h0, h1, h2, h3 = narrow[at], narrow[at + 1], narrow[at + 2], narrow[at + 3]
+    h4, h5, h6, h7 = narrow[at + 4], narrow[at + 5], narrow[at + 6], narrow[at + 7]
+    for index in range(len(factors)):
+        a, b = factors[index], summands[index]
+        low = min(min(_U32(a * h0 + b), _U32(a * h1 + b)), min(_U32(a * h2 + b), _U32(a * h3 + b)))  # noqa: PLW3301
+        high = min(min(_U32(a * h4 + b), _U32(a * h5 + b)), min(_U32(a * h6 + b), _U32(a * h7 + b)))  # noqa: PLW3301
+        signature[index] = min(signature[index], min(low, high))  # noqa: PLW3301
+
+
+@helper
+def _write_class(hashes: np.ndarray, start: Integer, stop: Integer, into: np.ndarray) -> None:
+    """Write two 64-bit digests of a sequence; each step is a bijection of what went before, and not linear."""
+    left, right = _LANES
+    for index in range(start, stop):
+        left = (left ^ hashes[index]) * _LANES[0]
+        right = (right + hashes[index]) * _LANES[1]
+        left ^= left >> _U64(32)
+        right ^= right >> _U64(29)
+    into[0] = mix64(left ^ _U64(stop - start))
+    into[1] = mix64(right)
+
+
+@compiled(f"void({READ_HASHES}, {READ_OFFSETS}, int64, int64[::1], uint64[::1])")
+def _shingles(
+    hashes: np.ndarray, offsets: np.ndarray, ngram: Integer, bounds: np.ndarray, shingles: np.ndarray
+) -> None:
+    for document in range(len(offsets) - 1):
+        length = min(ngram, offsets[document + 1] - offsets[document])
+        first, last = bounds[document], bounds[document + 1]
+        for base in range(first, last, _BLOCK):
+            words = hashes[offsets[document] + base - first : offsets[document + 1]]
+            _hash_block(words, length, shingles[base : min(base + _BLOCK, last)])
+
+
+@compiled("void(uint32[:, ::1], int64, uint64[:, ::1])")
+def _bands(signatures: np.ndarray, rows: Integer, keys: np.ndarray) -> None:
+    for document in range(len(keys)):
+        for band in range(keys.shape[1]):
+            value = _U64(band + 1) * BASE
+            for row in range(band * rows, (band + 1) * rows):
+                value = mix64(value ^ _U64(signatures[document, row])) * BASE
+            keys[document, band] = mix64(value)

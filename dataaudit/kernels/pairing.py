@@ -1,0 +1,156 @@
+"""Pairs of documents that share a bucket: all of a small bucket, each with some leaders in a large one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataaudit.kernels.jit import READ_OFFSETS, Integer, compiled, helper
+
+READ_SPLITS = "Array(int32, 1, 'C', readonly=True)"
+READ_FLAGS = "Array(boolean, 1, 'C', readonly=True)"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of the documents of some buckets, by index."""
+
+    lefts: np.ndarray
+    """int64[p] the earlier one."""
+    rights: np.ndarray
+    """int64[p] the later one."""
+    asks: np.ndarray
+    """bool[p] whether the later one asked for the earlier one: it is a leader, or the bucket is small. Else a held-out
+    document asked for a later leader."""
+    missed: int
+    """Pairs that share a bucket and were not formed in it."""
+
+
+def form_pairs(bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, *, small: int, leaders: int) -> Pairs:
+    """Pair the documents of each bucket.
+
+    In a bucket of at most ``small`` documents every two are a pair. In a larger one the first ``leaders`` documents of
+    each split are leaders; every document is paired with the leaders before it, and one of a held-out split also with
+    the later leaders of splits that are not. So the work is linear in the bucket.
+
+    Args:
+        bounds: int64[b + 1] bucket i holds the documents from ``bounds[i]`` to ``bounds[i + 1]``, in manifest order.
+        splits: int32[m] split of each document.
+        held_out: bool[s] whether a split is held out.
+        small: Documents of a small bucket, at most.
+        leaders: Leaders of a split.
+    """
+    scratch = np.zeros(len(held_out), dtype=np.int64), np.empty(leaders * len(held_out), dtype=np.int64)
+    nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_)
+    count = _form(bounds, splits, held_out, small, leaders, *scratch, False, *nothing)
+    made = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.bool_)
+    _form(bounds, splits, held_out, small, leaders, *scratch, True, *made)
+    sizes = np.diff(bounds)
+    return Pairs(*made, missed=int((sizes * (sizes - 1) // 2).sum()) - count)
+
+
+def form_probe_pairs(
+    bounds: np.ndarray, splits: np.ndarray, num_splits: int, buckets: np.ndarray, *, small: int, leaders: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pair each probe as if it were one more document, the last, of its bucket.
+
+    Args:
+        bounds: int64[b + 1], as for :func:`form_pairs`.
+        splits: int32[m], ditto.
+        num_splits: Splits there are.
+        buckets: int64[p] bucket of each probe, ascending.
+        small: As for :func:`form_pairs`; with the probe.
+        leaders: Ditto.
+
+    Returns:
+        int64[q] indices of documents and int64[q] indices of the probes that are paired with them.
+    """
+    scratch = np.zeros(num_splits, dtype=np.int64), np.empty(leaders * num_splits, dtype=np.int64)
+    nothing = np.empty(0, dtype=np.int64)
+    count = _form_probes(bounds, splits, buckets, small, leaders, *scratch, False, nothing, nothing)
+    documents, probes = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    _form_probes(bounds, splits, buckets, small, leaders, *scratch, True, documents, probes)
+    return documents, probes
+
+
+@compiled(
+    f"int64({READ_OFFSETS}, {READ_SPLITS}, {READ_FLAGS}, int64, int64, int64[::1], int64[::1], boolean, int64[::1],"
+    " int64[::1], boolean[::1])"
+)
+def _form(
+    bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, small: Integer, leaders: Integer, counts: np.ndarray,
+    led: np.ndarray, write: bool, lefts: np.ndarray, rights: np.ndarray, asks: np.ndarray,
+) -> Integer:  # fmt: skip
+    done = 0
+    for bucket in range(len(bounds) - 1):
+        start, stop = bounds[bucket], bounds[bucket + 1]
+        if stop - start <= small:
+            for right in range(start, stop):
+                for left in range(start, right):
+                    done = _add(left, right, True, write, lefts, rights, asks, done)
+            continue
+        num_led = _lead(splits, start, stop, leaders, counts, led)
+        for document in range(start, stop):
+            leads = False
+            for index in range(num_led):
+                if led[index] < document:
+                    done = _add(led[index], document, True, write, lefts, rights, asks, done)
+                elif led[index] == document:
+                    leads = True
+                elif held_out[splits[document]] and not leads and not held_out[splits[led[index]]]:
+                    done = _add(document, led[index], False, write, lefts, rights, asks, done)
+    return done
+
+
+@helper
+def _lead(
+    splits: np.ndarray, start: Integer, stop: Integer, leaders: Integer, counts: np.ndarray, led: np.ndarray
+) -> Integer:
+    """Write the leaders of a bucket, in order; return how many there are."""
+    for split in range(len(counts)):
+        counts[split] = 0
+    found = 0
+    for document in range(start, stop):
+        if counts[splits[document]] < leaders:
+            counts[splits[document]] += 1
+            led[found] = document
+            found += 1
+    return found
+
+
+@helper
+def _add(
+    left: Integer,
+    right: Integer,
+    asked: bool,
+    write: bool,
+    lefts: np.ndarray,
+    rights: np.ndarray,
+    asks: np.ndarray,
+    done: Integer,
+) -> Integer:
+    if write:
+        lefts[done], rights[done], asks[done] = left, right, asked
+    return done + 1
+
+
+@compiled(
+    f"int64({READ_OFFSETS}, {READ_SPLITS}, {READ_OFFSETS}, int64, int64, int64[::1], int64[::1], boolean, int64[::1],"
+    " int64[::1])"
+)
+def _form_probes(
+    bounds: np.ndarray, splits: np.ndarray, buckets: np.ndarray, small: Integer, leaders: Integer, counts: np.ndarray,
+    led: np.ndarray, write: bool, documents: np.ndarray, probes: np.ndarray,
+) -> Integer:  # fmt: skip
+    done, num_led = 0, 0
+    for probe in range(len(buckets)):
+        start, stop = bounds[buckets[probe]], bounds[buckets[probe] + 1]
+        is_small = stop - start + 1 <= small
+        if not is_small and (probe == 0 or buckets[probe] != buckets[probe - 1]):
+            num_led = _lead(splits, start, stop, leaders, counts, led)
+        for index in range(stop - start if is_small else num_led):
+            if write:
+                documents[done], probes[done] = start + index if is_small else led[index], probe
+            done += 1
+    return done

@@ -1,0 +1,121 @@
+"""Slow twins of :mod:`dataaudit.kernels.overlap` and :mod:`dataaudit.kernels.items`: lists and sets of words.
+
+A document is a list of words as text; a word of digits alone is a number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+_ANY = "#"
+"""Stands for every number."""
+Words = list[str]
+Gram = tuple[str, ...]
+
+
+def grams(words: Words, length: int) -> list[Gram]:
+    """Return every run of so many words."""
+    return [tuple(words[first : first + length]) for first in range(len(words) - length + 1)]
+
+
+def seen_grams(held_out: Words, training: list[Words], length: int) -> tuple[int, int]:
+    """Return how many different grams of a document are in training data, and how many it has."""
+    own = set(grams(held_out, length))
+    return len(own & {gram for words in training for gram in grams(words, length)}), len(own)
+
+
+def covered_words(held_out: Words, training: list[Words], length: int) -> int:
+    """Return how many words of a document lie inside a gram that is in training data."""
+    known = {gram for words in training for gram in grams(words, length)}
+    covered = set[int]()
+    for first, gram in enumerate(grams(held_out, length)):
+        if gram in known:
+            covered.update(range(first, first + length))
+    return len(covered)
+
+
+def wild(words: Words) -> Words:
+    """Return words with every number made the same."""
+    return [_ANY if word.isdigit() else word for word in words]
+
+
+def letters(words: Words) -> Words:
+    """Return words without the numbers."""
+    return [word for word in words if not word.isdigit()]
+
+
+def distance(left: Words, right: Words) -> int:
+    """Return the fewest words to replace, insert or delete that make one of the other; numbers are equal."""
+    left, right = wild(left), wild(right)
+    row = list(range(len(right) + 1))
+    for number, word in enumerate(left, 1):
+        before, row[0] = row[0], number
+        for place, other in enumerate(right, 1):
+            before, row[place] = row[place], min(before + (word != other), row[place] + 1, row[place - 1] + 1)
+    return row[-1]
+
+
+def nearest(words: Words, text: Words) -> int:
+    """Return the distance of a text to the nearest stretch of a document."""
+    stretches = [words[start:end] for start in range(len(words) + 1) for end in range(start, len(words) + 1)]
+    return min(distance(stretch, text) for stretch in stretches)
+
+
+def usable_seeds(texts: list[Words], *, most_texts: int, most_numbers: int) -> dict[Gram, set[int]]:
+    """Return the seeds of some texts with the texts that have them; not those of numbers or of too many texts."""
+    found: dict[Gram, set[int]] = {}
+    for number, words in enumerate(texts):
+        for gram in grams(wild(words), 5):
+            if gram.count(_ANY) <= most_numbers:
+                found.setdefault(gram, set()).add(number)
+    return {gram: having for gram, having in found.items() if len(having) <= most_texts}
+
+
+def long_hits(document: Words, texts: list[Words], seeds: dict[Gram, set[int]]) -> dict[int, tuple[str, int]]:
+    """Return (tier, words that differ) of every long text that a document holds.
+
+    Args:
+        document: Words of the document.
+        texts: Long texts.
+        seeds: Of :func:`usable_seeds`.
+    """
+    places: dict[int, list[int]] = {}
+    for place, gram in enumerate(grams(wild(document), 5)):
+        for number in seeds.get(gram, ()):
+            places.setdefault(number, []).append(place)
+    own = Counter(number for having in seeds.values() for number in having)
+    found = {}
+    for number, seen in places.items():
+        hit = _best(document, texts[number], seen, max(min(own[number], 2), own[number] // 8))
+        if hit is not None:
+            found[number] = hit
+    return found
+
+
+def _best(document: Words, text: Words, seen: list[int], need: int) -> tuple[str, int] | None:
+    """Return the best hit in the windows around two neighbouring stretches that hold enough seeds."""
+    size = len(text)
+    stretches = Counter(place // size for place in seen)
+    hits: list[tuple[str, int]] = []
+    for number, count in sorted(stretches.items()):
+        if count + stretches[number - 1] < need:
+            continue
+        low = max(0, (number - 1) * size - size // 2)
+        window = document[low : (number + 2) * size + size // 2]
+        if tuple(text) in grams(window, size):
+            return "verbatim", 0
+        differing = nearest(window, text)
+        if 100 * differing <= 30 * size:
+            stretch = _first_nearest(window, text, differing)
+            if 100 * nearest(letters(stretch), letters(text)) <= 30 * len(letters(text)):
+                hits.append(("similar", differing))
+    return min(hits, key=lambda hit: hit[1], default=None)
+
+
+def _first_nearest(words: Words, text: Words, differing: int) -> Words:
+    """Return the first stretch to end, and the longest of those, that has the least distance."""
+    for end in range(len(words) + 1):
+        for start in range(end + 1):
+            if distance(words[start:end], text) == differing:
+                return words[start:end]
+    raise AssertionError("some stretch has the least distance")

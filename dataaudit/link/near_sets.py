@@ -1,0 +1,129 @@
+"""Verification: the shingle sets of candidates, made in the second reading, intersected pair by pair.
+
+The set of a document goes to each partition in which a pair of it is verified: those of the pair's later documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.kernels.jaccard import distinct_sets, intersections
+from dataaudit.kernels.minhash import shingle_hashes
+from dataaudit.link.joined import Joined
+from dataaudit.link.near_pairs import CANDIDATES, KEYED_CANDIDATES
+from dataaudit.link.places import named, read_all, read_placed, rows_of, shards_of, spread
+from dataaudit.link.visitor import Encode
+
+WANTED = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("partition", pa.int16())])
+"""Documents, each once for every first byte of the keys of its pairs."""
+SETS = pa.schema([("key", pa.binary(8)), ("row", pa.int64()), ("shingles", pa.large_list(pa.uint64()))])
+"""Ascending distinct hashes of a document's shingles; the key's first byte is the partition."""
+SEEN = pa.schema([("row", pa.int64()), ("source", pa.string()), ("shingles", pa.int64())])
+"""Source and number of distinct shingles of each document."""
+VERIFIED = pa.schema([*CANDIDATES, ("intersection", pa.int64()), ("union", pa.int64())])
+"""Candidates with the exact sizes of the intersection and union of their shingle sets."""
+_MOST_SHINGLES = 1 << 24
+"""Shingles of pairs that are gathered at once: 128 MB."""
+
+
+def wanted_documents(candidates: pa.Table) -> pa.Table:
+    """Return what to visit, of schema :data:`WANTED`, for candidates of schema :data:`CANDIDATES`."""
+    lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
+    partitions = np.tile((spread(rights) >> np.uint64(56)).astype(np.int16), 2)
+    places = np.concatenate([lefts, rights])
+    order = np.lexsort((partitions, places))
+    places, partitions = places[order], partitions[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (places[1:] != places[:-1]) | (partitions[1:] != partitions[:-1])
+    places, partitions = places[new], partitions[new]
+    return pa.table([shards_of(places), rows_of(places), partitions], schema=WANTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearSets:
+    """Visitor: makes the sets of the documents that are in candidate pairs."""
+
+    name: ClassVar[str] = "near_sets"
+    version: ClassVar[str] = "1"
+    needs_words: ClassVar[bool] = True
+    emits: ClassVar[Mapping[str, pa.Schema]] = {"sets": SETS}
+    ngram: int
+    """Words of a shingle."""
+
+    def visit(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
+        """Return ``sets`` of the wanted documents, for each partition that wants them, and ``seen``."""
+        del encode
+        assert batch.words is not None, "a visitor that needs words has said so"
+        shingles, bounds = shingle_hashes(batch.words.hashes, batch.words.offsets, ngram=self.ngram)
+        values, ends = distinct_sets(shingles, bounds)
+        sources = batch.sources().cast(pa.string())
+        return {
+            "sets": _sets(batch.rows, values, ends, wanted),
+            "seen": pa.table([batch.rows, sources, np.diff(ends)], schema=SEEN),
+        }
+
+
+def _sets(batch_rows: np.ndarray, values: np.ndarray, ends: np.ndarray, wanted: pa.Table) -> pa.Table:
+    """Return the sets, once for every partition that wants them."""
+    rows = wanted["row"].to_numpy()
+    keys = np.ascontiguousarray(rows.astype(">i8")).view(np.uint8).reshape(-1, 8).copy()
+    keys[:, 0] = wanted["partition"].to_numpy()
+    lists = pa.LargeListArray.from_arrays(pa.array(ends), pa.array(values))
+    taken = lists.take(pa.array(np.searchsorted(batch_rows, rows)))
+    return pa.table(
+        [pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(keys), [None, pa.py_buffer(keys)]), rows, taken],
+        schema=SETS,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyJoin:
+    """Intersects the sets of all candidates of a partition."""
+
+    def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
+        """Return ``verified``, of schema :data:`VERIFIED`.
+
+        Args:
+            files: With the keyed rows ``candidates`` and the visitor's ``sets``.
+            start: First value of the key's first byte.
+            stop: Value after the last.
+
+        Raises:
+            DamagedRowsError: Files are absent or damaged; it names all of them.
+        """
+        candidates = read_all(named(files, "candidates")["path"].to_pylist(), KEYED_CANDIDATES, start, stop)
+        placed = read_placed(named(files, "sets"), SETS, start, stop)
+        places, rows = np.unique(placed.places, return_index=True)
+        lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
+        left, right = np.searchsorted(places, lefts), np.searchsorted(places, rights)
+        assert (places[left] == lefts).all(), "every earlier document was visited for this partition"
+        assert (places[right] == rights).all(), "every later document was visited for this partition"
+        sizes = pa.compute.list_value_length(placed.table["shingles"]).to_numpy()[rows]
+        shared = np.empty(len(lefts), dtype=np.int64)
+        for first, last in _slices(sizes[left] + sizes[right]):
+            chosen, dense = np.unique(np.concatenate([left[first:last], right[first:last]]), return_inverse=True)
+            lists = placed.table["shingles"].take(pa.array(rows[chosen])).combine_chunks()
+            bounds = np.asarray(lists.offsets)
+            half = last - first
+            values = np.asarray(lists.values)
+            shared[first:last] = intersections(values, bounds, dense[:half].copy(), dense[half:].copy())
+        unions = sizes[left] + sizes[right] - shared
+        columns = [*candidates.select(CANDIDATES.names).columns, shared, unions]
+        return Joined(tables={"verified": pa.table(columns, schema=VERIFIED)})
+
+
+def _slices(weights: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield ranges whose weights add up to a bounded sum, or that are one alone."""
+    ends = np.cumsum(weights)
+    start = 0
+    while start < len(weights):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + _MOST_SHINGLES, side="right")))
+        yield start, stop
+        start = stop

@@ -1,0 +1,118 @@
+"""The place of a document in the manifest's order as one number, and keyed rows read with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.link.keyed import DamagedRowsError, key_matrix, read_keyed
+
+ROW_BITS = 40
+"""A shard has fewer than 2^40 records (10^12), a corpus fewer than 2^23 shards: a place is below 2^63."""
+_ROW_MASK = (1 << ROW_BITS) - 1
+
+
+def places_of(shards: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return int64[n]: numbers that are ordered as documents are, by shard, then row."""
+    return np.asarray((shards.astype(np.int64) << ROW_BITS) | rows)
+
+
+def shards_of(places: np.ndarray) -> np.ndarray:
+    """Return int32[n] shards of places."""
+    return (places >> ROW_BITS).astype(np.int32)
+
+
+def rows_of(places: np.ndarray) -> np.ndarray:
+    """Return int64[n] rows of places."""
+    return places & _ROW_MASK
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Keyed rows of one partition, of all shards."""
+
+    table: pa.Table
+    """The rows as they were emitted."""
+    places: np.ndarray
+    """int64[n] whose they are."""
+    splits: np.ndarray
+    """int32[n] split of their document."""
+
+
+def read_placed(files: pa.Table, schema: pa.Schema, start: int, stop: int) -> Placed:
+    """Read the keyed rows whose key's first byte is in [start, stop).
+
+    Args:
+        files: Of schema :data:`dataaudit.link.joined.LINK_FILES`.
+        schema: Of the rows; the second column is the row within its part.
+        start: First value of the first byte.
+        stop: Value after the last.
+
+    Raises:
+        DamagedRowsError: Files are absent or damaged; it names all of them.
+    """
+    sizes, tables = [], [schema.empty_table()]
+    for table in _tables(files["path"].to_pylist(), start, stop):
+        tables.append(table)
+        sizes.append(table.num_rows)
+    merged = pa.concat_tables(tables)
+    shards, splits, first_rows = (np.repeat(files[name].to_numpy(), sizes) for name in ("shard", "split", "first_row"))
+    rows = first_rows + merged[schema.names[1]].to_numpy()
+    return Placed(merged, places_of(shards, rows), splits.astype(np.int32))
+
+
+def named(files: pa.Table, name: str) -> pa.Table:
+    """Return the files of one name, of a join that was given several kinds of rows."""
+    suffix = b"." + name.encode()
+    return files.filter(pa.array([path.endswith(suffix) for path in files["path"].to_pylist()], pa.bool_()))
+
+
+def read_all(paths: list[bytes], schema: pa.Schema, start: int, stop: int) -> pa.Table:
+    """Read the rows of keyed files that name documents by their places.
+
+    Raises:
+        DamagedRowsError: Files are absent or damaged; it names all of them.
+    """
+    return pa.concat_tables([schema.empty_table(), *_tables(paths, start, stop)])
+
+
+def _tables(paths: list[bytes], start: int, stop: int) -> Iterator[pa.Table]:
+    """Yield the rows of each file; one that two shards share is read once."""
+    known: dict[bytes, pa.Table] = {}
+    damaged: set[str] = set()
+    for path in paths:
+        try:
+            if path not in known:
+                known[path] = read_keyed(Path(os.fsdecode(path)), start, stop)
+        except DamagedRowsError as error:
+            damaged.update(error.paths)
+        else:
+            yield known[path]
+    if damaged:
+        raise DamagedRowsError(*sorted(damaged))
+
+
+def keys_of(table: pa.Table) -> np.ndarray:
+    """uint64[n] of a table's first column, 8-byte keys: ordered as the bytes are."""
+    chunks = [key_matrix(chunk) for chunk in table.column(0).chunks]
+    matrix = np.concatenate([np.zeros((0, 8), dtype=np.uint8), *chunks])
+    return np.ascontiguousarray(matrix).view(">u8").reshape(-1).astype(np.uint64)
+
+
+def key_array(keys: np.ndarray) -> pa.FixedSizeBinaryArray:
+    """Return 8-byte keys of uint64[n], in Arrow."""
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(keys), [None, pa.py_buffer(keys.astype(">u8"))])
+
+
+def spread(places: np.ndarray) -> np.ndarray:
+    """Return uint64[n] numbers that fall evenly on partitions, the same for the same place."""
+    value = places.astype(np.uint64)
+    with np.errstate(over="ignore"):
+        value = (value ^ (value >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+        value = (value ^ (value >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    return np.asarray(value ^ (value >> np.uint64(32)))

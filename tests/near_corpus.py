@@ -1,0 +1,172 @@
+"""Small corpora for tests of near-duplicates: documents in shards, every join run on them, and the truth beside it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.buffers import text_buffers
+from dataaudit.kernels.reference_minhash import text_shingles
+from dataaudit.kernels.reference_words import words_of
+from dataaudit.kernels.words import split_words
+from dataaudit.link.joined import LINK_FILES
+from dataaudit.link.keyed import NUM_BYTES, write_keyed
+from dataaudit.link.near_bands import COUNTS, PAIRS, PROBED, BandJoin
+from dataaudit.link.near_classes import CLASS_MEMBERS, link_classes
+from dataaudit.link.near_clusters import Corpus, NearClusters, cluster
+from dataaudit.link.near_pairs import CANDIDATES, DROPPED, KEYED_CANDIDATES, RECALL, PairJoin
+from dataaudit.link.near_sets import VERIFIED, NearSets, VerifyJoin, wanted_documents
+from dataaudit.link.places import places_of, rows_of, shards_of
+from dataaudit.stages.near_dup import NearDup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """Texts of one split and source, cut into parts."""
+
+    texts: list[str]
+    split: int = 0
+    source: str = "web"
+    cuts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """What every step of the search returned."""
+
+    members: pa.Table
+    candidates: pa.Table
+    verified: pa.Table
+    recall: pa.Table
+    missed: int
+    dropped: int
+    clusters: NearClusters
+
+    def pairs(self):
+        """Return {((shard, row), (shard, row)): jaccard} of all reported pairs."""
+        rows = self.clusters.pairs.to_pylist()
+        return {
+            ((row["left_shard"], row["left_row"]), (row["right_shard"], row["right_row"])): row["jaccard"]
+            for row in rows
+        }
+
+
+def batch_of(texts, rows, source="web"):
+    """Return documents as the scan shows them to a stage."""
+    array = pa.array(texts, pa.large_string())
+    offsets, values = text_buffers(array)
+    return DocBatch(
+        texts=array, rows=np.array(rows, dtype=np.int64), source_codes=np.zeros(len(texts), dtype=np.int32),
+        source_names=(source,), words=split_words(values, offsets),
+    )  # fmt: skip
+
+
+def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partitions=1) -> Search:
+    """Emit, join, visit, verify and cluster."""
+    parts = []
+    for ordinal, shard in enumerate(shards):
+        for start, stop in pairwise([0, *shard.cuts, len(shard.texts)]):
+            batch = batch_of(shard.texts[start:stop], range(stop - start), shard.source)
+            name = f"{ordinal}-{start}-{len(parts)}"
+            for kind, table in stage.emit(batch).items():
+                write_keyed(folder / f"{name}.{kind}", [table], stage.emits[kind])
+            parts.append((name, ordinal, shard.split, start, batch))
+
+    def files(*kinds):
+        rows = [(part, kind) for kind in kinds for part in parts]
+        columns = [
+            [bytes(folder / f"{part[0]}.{kind}") for part, kind in rows],
+            *([part[index] for part, _ in rows] for index in (1, 2, 3)),
+        ]
+        return pa.table([pa.array(c, f.type) for c, f in zip(columns, LINK_FILES, strict=True)], schema=LINK_FILES)
+
+    def join(function, given, emits=None, kind="x"):
+        bounds = [NUM_BYTES * index // partitions for index in range(partitions + 1)]
+        done, names = [], []
+        for number, (start, stop) in enumerate(pairwise(bounds)):
+            joined = function(given, start, stop)
+            done.append(joined.tables)
+            for name, schema in (emits or {}).items():
+                path = folder / f"{kind}{number}.{name}"
+                write_keyed(path, [joined.keyed[name]], schema)
+                names.append(path)
+        columns = [[bytes(path) for path in names], *([value] * len(names) for value in (-1, -1, 0))]
+        made = pa.table([pa.array(c, f.type) for c, f in zip(columns, LINK_FILES, strict=True)], schema=LINK_FILES)
+        return done, made
+
+    def table(done, name, schema):
+        return pa.concat_tables([schema.empty_table(), *(tables[name] for tables in done)])
+
+    members = table(join(link_classes, files("documents"))[0], "members", CLASS_MEMBERS)
+    by_bands = BandJoin(small=stage.small_bucket, leaders=stage.leaders, held_out=tuple(held_out))
+    bands, paired = join(by_bands, files("bands", "probes"), {"pairs": PAIRS, "probed": PROBED}, "bands")
+    by_pairs = PairJoin(most=stage.most_candidates, threshold=stage.threshold)
+    pairs, kept = join(by_pairs, paired, {"candidates": KEYED_CANDIDATES}, "pairs")
+    candidates = table(pairs, "candidates", CANDIDATES)
+    visitor, seen = NearSets(ngram=stage.ngram), []
+    wanted = wanted_documents(candidates)
+    for name, ordinal, _, start, batch in parts:
+        rows = wanted["row"].to_numpy() - start
+        own = (wanted["shard"].to_numpy() == ordinal) & (rows >= 0) & (rows < len(batch))
+        asked = pa.table({"row": rows[own], "partition": wanted["partition"].to_numpy()[own]})
+        chosen = np.unique(rows[own])
+        found = visitor.visit(batch_of(batch.texts.take(pa.array(chosen)).to_pylist(), chosen, batch.source_names[0]),
+                              asked, lambda texts: texts)  # fmt: skip
+        write_keyed(folder / f"{name}.sets", [found["sets"]], visitor.emits["sets"])
+        places = places_of(np.full(len(chosen), ordinal), chosen + start)
+        seen.append(pa.table({"place": places, "source": found["seen"]["source"]}))
+    done, _ = join(VerifyJoin(), pa.concat_tables([kept, files("sets")]))
+    verified = table(done, "verified", VERIFIED)
+    near = verified["intersection"].to_numpy() / np.maximum(verified["union"].to_numpy(), 1) >= stage.threshold
+    corpus = Corpus(
+        split_of=np.array([shard.split for shard in shards], dtype=np.int32), held_out=np.array(held_out, dtype=bool)
+    )
+    return Search(
+        members=members, candidates=candidates, verified=verified, recall=table(pairs, "recall", RECALL),
+        missed=sum(table(bands, "counts", COUNTS)["missed"].to_pylist()),
+        dropped=sum(table(pairs, "dropped", DROPPED)["dropped"].to_pylist()),
+        clusters=cluster(members, verified.filter(pa.array(near)), pa.concat_tables(seen), corpus),
+    )  # fmt: skip
+
+
+def named(candidates):
+    """Return {((shard, row), (shard, row))} of a table of places."""
+    sides = []
+    for side in ("left", "right"):
+        places = candidates[side].to_numpy()
+        sides.append(zip(shards_of(places).tolist(), rows_of(places).tolist(), strict=True))
+    return set(zip(*sides, strict=True))
+
+
+def true_similarity(left, right, ngram=5):
+    """Return the Jaccard similarity of two texts, in plain Python."""
+    first, second = (set(text_shingles([word.text for word in words_of(text)], ngram)) for text in (left, right))
+    return len(first & second) / len(first | second) if first | second else 0.0
+
+
+def random_words(generator: random.Random, vocabulary, count):
+    """Return a list of random words."""
+    return [generator.choice(vocabulary) for _ in range(count)]
+
+
+def edited(generator: random.Random, words, vocabulary, changes):
+    """Return words with some of them replaced, left out, put in or moved."""
+    words = list(words)
+    for _ in range(changes):
+        place = generator.randrange(len(words))
+        kind = generator.randrange(4)
+        if kind == 0:
+            words[place] = generator.choice(vocabulary)
+        elif kind == 1 and len(words) > 6:
+            del words[place]
+        elif kind == 2:
+            words.insert(place, generator.choice(vocabulary))
+        else:
+            words = words[place:] + words[:place]
+    return words

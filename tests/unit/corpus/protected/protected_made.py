@@ -1,0 +1,53 @@
+"""Documents of few words, and indexes of what is protected among them."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
+from dataaudit.corpus.protected.index import ProtectedIndex
+from dataaudit.corpus.protected.items import index_items
+from dataaudit.corpus.protected.matching import Matcher
+from dataaudit.kernels.words import split_words
+
+FEW = st.lists(st.sampled_from(["a", "b", "c", "7"]), max_size=40)
+
+
+def buffers(texts):
+    """Return the UTF-8 of some texts and their offsets."""
+    encoded = [text.encode() for text in texts]
+    bounds = np.zeros(len(encoded) + 1, dtype=np.int64)
+    np.cumsum([len(text) for text in encoded], out=bounds[1:])
+    return np.frombuffer(b"".join(encoded) or b"\0", dtype=np.uint8)[: bounds[-1]], bounds
+
+
+def words_of(texts):
+    """Return the words of some texts."""
+    return split_words(*buffers(texts))
+
+
+def part_of(texts, shard=0, keys=None):
+    """Return texts as held-out documents; by default their keys are 0, 1, ..."""
+    batch = words_of(texts)
+    rows = np.arange(len(texts), dtype=np.int64)
+    keys = rows.astype(np.uint64) if keys is None else np.array(keys, dtype=np.uint64)
+    return HeldOutPart(shard=shard, rows=rows, keys=keys, words=batch.hashes, offsets=batch.offsets)
+
+
+def matcher(held_out=(), sets=(), max_grams=10**6):
+    """Return a matcher for held-out texts and sets of items."""
+    held = index_held_out([part_of(list(held_out))], max_grams)
+    return Matcher(ProtectedIndex(held_out=held, items=index_items(sets)))
+
+
+def match(found, texts):
+    """Match texts."""
+    values, bounds = buffers(texts)
+    return found.match(split_words(values, bounds), values, bounds)
+
+
+def numbered(prefix, count):
+    """Return so many different words: aa0, aa1 as letters alone."""
+    letters = "abcdefghij"
+    return [prefix + "".join(letters[int(digit)] for digit in str(index)) for index in range(count)]

@@ -1,0 +1,158 @@
+"""Which items are found in which texts, and by which rule."""
+
+from __future__ import annotations
+
+import pytest
+from protected_made import match, matcher, numbered
+
+from dataaudit.corpus.protected.found_items import RULES
+from dataaudit.corpus.protected.items import SEED_TEXTS, Judged
+
+QUESTION = (
+    "A baker fills 12 trays with 30 rolls each, sells half of them before noon and gives 15 to a neighbour."
+    " How many rolls are left in the shop?"
+)
+ANSWER = (
+    "He bakes 12 * 30 = 360 rolls altogether. Half of these are sold, which leaves 180. After the gift there remain"
+    " 165 rolls for the evening."
+)
+BEFORE = "Some page about other things entirely. " * 5
+AFTER = " And then it goes on with more words that nobody protects. " * 5
+
+
+def found(sets, text):
+    """Return {(item, part): (tier, rule, the text found)} of one document."""
+    rows = match(matcher(sets=sets), [text]).items
+    return {
+        (item, ("question", "answer", "both")[part]): (
+            ("verbatim", "similar")[tier], RULES[rule], text.encode()[start:end].decode(),
+        )
+        for _, _, item, part, tier, rule, start, end, _, _ in rows.tolist()
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        str,
+        str.upper,
+        lambda text: text.replace(" ", "\n"),
+        lambda text: text.replace(" ", "  \t "),
+        lambda text: text.replace(",", " --").replace(".", ";").replace("*", "x")[:-1].replace("x", " "),
+    ],
+    ids=["as it is", "upper case", "re-wrapped", "other white space", "other punctuation"],
+)
+def test_an_item_is_verbatim_however_it_is_written(change):
+    """Inside a longer page, in any case, wrap and punctuation."""
+    rows = found([[(QUESTION, ANSWER)]], BEFORE + change(QUESTION) + " " + change(ANSWER) + AFTER)
+    assert {key: row[:2] for key, row in rows.items()} == {
+        (0, part): ("verbatim", "verbatim") for part in ("question", "answer", "both")
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("12", "17").replace("30", "8"),
+        lambda text: text.replace("baker", "potter").replace("rolls", "bowls"),
+        lambda text: text.replace("fills", "").replace("each", "each and every one"),
+    ],
+    ids=["numbers", "replaced words", "deleted and inserted words"],
+)
+def test_an_edited_item_is_similar(change):
+    """Numbers and up to three words in ten may differ."""
+    text = change(QUESTION)
+    rows = found([[(QUESTION, None)]], BEFORE + text + AFTER)
+    assert rows == {(0, "question"): ("similar", "similar", text[:-1])}
+
+
+def test_a_rewritten_item_and_its_numbers_alone_are_not_found():
+    """Half of the words, or a table of the same shape, is not enough."""
+    words = QUESTION.split()
+    half = " ".join(word if index % 2 else f"other{index}" for index, word in enumerate(words))
+    assert found([[(QUESTION, ANSWER)]], BEFORE + half + AFTER) == {}
+    sums = "1 + 2 = 3 and 4 + 5 = 9 and 6 + 7 = 13 so that the whole sum becomes 25 in the end of it"
+    assert found([[(sums, None)]], "17 23 40 99 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23") == {}
+
+
+def test_a_short_answer_needs_its_question():
+    """The answer is found near the question, before or behind it, and nowhere else."""
+    sets = [[(QUESTION, "165 rolls remain")]]
+    assert found(sets, "165 rolls remain" + AFTER) == {}
+    rows = found(sets, QUESTION + AFTER + "165 rolls remain.")
+    assert rows[0, "answer"] == ("verbatim", "context", "165 rolls remain")
+    assert rows[0, "both"][0] == "verbatim"
+    assert (0, "answer") in found(sets, "165 rolls remain. " + QUESTION)
+    assert (0, "answer") not in found(sets, QUESTION + " word" * 201 + " 165 rolls remain")
+
+
+def test_the_words_of_a_question_are_not_its_answer():
+    """An answer that stands inside the question is not found there."""
+    sets = [[(QUESTION, "rolls each")]]
+    assert set(found(sets, BEFORE + QUESTION + AFTER)) == {(0, "question")}
+
+
+def test_short_texts_need_each_other():
+    """A short question is found with its answer near it, word for word."""
+    sets = [[("Which river flows through the town of Ulm?", "the Danube")]]
+    text = "Which river flows through the town of Ulm? It is the Danube."
+    assert {key: row[1] for key, row in found(sets, BEFORE + text).items()} == {
+        (0, part): "context" for part in ("question", "answer", "both")
+    }
+    assert found(sets, BEFORE + text.replace("Danube", "Rhine")) == {}
+    assert found(sets, BEFORE + text.replace("river", "stream")) == {}
+
+
+def test_a_short_text_without_another_stands_alone():
+    """Between line breaks, or the document's ends."""
+    sets = [[("Which river flows through the town of Ulm?", None)]]
+    text = "Which river flows through the town of Ulm?"
+    assert set(found(sets, f"Quiz\n{text}\nNext")) == {(0, "question")}
+    assert set(found(sets, text)) == {(0, "question")}
+    assert found(sets, f"Say: {text}\nNext") == {}
+    assert found(sets, f"Quiz\n{text} Next") == {}
+
+
+def test_texts_are_judged():
+    """By length, by what tells them from chance, and by what the item has beside them."""
+    long, numbers = " ".join(numbered("w", 20)), " ".join(map(str, range(20)))
+    items = [
+        (long, "yes"), (long + " more", "the Danube river"), ("no", "yes"), (numbers, None), ("two words", long),
+        ("Which river flows through the town of Ulm?", None), ("???", None),
+    ]  # fmt: skip
+    judged = matcher(sets=[items]).index.items.judged
+    assert [tuple(Judged(int(code)).name for code in row) for row in judged] == [
+        ("INDEXED", "TOO_SHORT"), ("INDEXED", "SHORT"), ("TOO_SHORT", "TOO_SHORT"), ("TOO_SHORT", "ABSENT"),
+        ("SHORT", "INDEXED"), ("SHORT", "ABSENT"), ("TOO_SHORT", "ABSENT"),
+    ]  # fmt: skip
+
+
+def test_what_too_many_texts_share_is_boilerplate():
+    """A text that others contain is found by nothing of its own; the others keep what is theirs."""
+    frame = " ".join(numbered("frame", 14))
+    items = [
+        (frame, None),
+        *((f"{frame} {' '.join(numbered(f'own{word}', 12))}", None) for word in numbered("n", SEED_TEXTS)),
+    ]
+    found_in = matcher(sets=[items])
+    assert [Judged(int(code)).name for code in found_in.index.items.judged[:2, 0]] == ["BOILERPLATE", "INDEXED"]
+    assert match(found_in, [frame]).items.tolist() == []
+    assert match(found_in, [items[5][0]]).items[:, 2].tolist() == [5]
+
+
+def test_repeated_items_count_once_and_shared_texts_for_each():
+    """Items with the same words are one; one question with two answers is two items."""
+    sets = [[(QUESTION, ANSWER), (QUESTION.upper(), ANSWER), (QUESTION, "forty two rolls")], [(QUESTION, None)]]
+    items = matcher(sets=sets).index.items
+    assert list(zip(items.sets.tolist(), items.numbers.tolist(), strict=True)) == [(0, 0), (0, 2), (1, 0)]
+    assert {key for key, _ in found(sets, QUESTION).items()} == {(0, "question"), (1, "question"), (2, "question")}
+
+
+def test_items_of_a_script_without_spaces():
+    """Each character is a word; a page around it changes nothing."""
+    question = (
+        "\u9762\u5305\u5e08\u505a\u4e86\u5341\u4e8c\u76d8\u9762\u5305\uff0c"
+        "\u6bcf\u76d8\u4e09\u5341\u4e2a\uff0c\u5356\u6389\u4e86\u4e00\u534a\u3002"
+    )
+    around = "\u4eca\u5929\u5929\u6c14\u5f88\u597d\uff0c\u6211\u4eec\u53bb\u516c\u56ed\u3002"
+    assert found([[(question, None)]], around + question + around)[0, "question"][0] == "verbatim"

@@ -1,0 +1,123 @@
+"""Evaluation sets of every format, with what is wrong in them."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dataaudit.corpus.loss import Reason, ShardUnreadable
+from dataaudit.corpus.protected.sets import Item, ItemFields, UnknownColumnError, read_items
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+ROWS = [{"q": "What?", "a": "That.", "name": "one"}, {"q": "Why, so?", "a": None, "name": "two"}]
+FIELDS = ItemFields(question="q", answer="a", id="name")
+ITEMS = [Item(id="one", question="What?", answer="That."), Item(id="two", question="Why, so?", answer=None)]
+
+
+def lines(*rows):
+    """Return rows as JSON lines."""
+    return b"".join(row if isinstance(row, bytes) else orjson.dumps(row) for row in rows for row in (row, b"\n"))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.jsonl.zst", "a.csv", "a.tsv", "a.csv.gz", "a.parquet"])
+def test_every_format_gives_the_same_items(tmp_path, name):
+    """And the same digest."""
+    path = tmp_path / name
+    pack = {"gz": gzip.compress, "zst": zstd.compress}.get(name.rsplit(".", 1)[1], bytes)
+    if "parquet" in name:
+        pq.write_table(pa.Table.from_pylist(ROWS), path)
+    elif "sv" in name:
+        rows = [["q", "a", "name"], ["What?", "That.", "one"], [], ['"Why, so?"', "", "two"]]
+        tab = "\t" if "tsv" in name else ","
+        path.write_bytes(pack("\r\n".join(map(tab.join, rows)).encode()))
+    else:
+        path.write_bytes(pack(lines(*ROWS)))
+    found = read_items([str(path)], FIELDS)
+    expected = [ITEMS[0], Item(id="two", question="Why, so?", answer="")] if "sv" in name else ITEMS
+    assert found.items == expected
+    assert not found.losses.records
+    assert len(found.sha256) == 64
+
+
+def test_bad_items_are_counted_with_their_places(tmp_path):
+    """Each costs one item and says why."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(
+        lines(ROWS[0], b"{broken", b"[1]", {"a": "no question"}, {"q": {"x": 1}}, b'{"q": "a", "q": "b"}', b"\xff")
+    )
+    losses = read_items([str(path)], FIELDS).losses
+    assert losses.records == {
+        Reason.INVALID_JSON: 1, Reason.NOT_AN_OBJECT: 1, Reason.TEXT_MISSING: 1, Reason.TEXT_TYPE: 1,
+        Reason.DUPLICATE_KEY: 1, Reason.INVALID_UTF8: 1,
+    }  # fmt: skip
+    assert losses.places[Reason.NOT_AN_OBJECT] == [(2, 3)]
+
+
+def test_rows_of_a_csv_that_do_not_fit_are_counted(tmp_path):
+    """Another number of fields, or bytes that are no UTF-8."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xef\xbb\xbfq,a,name\nx,y,1\nx,y\nx,\xff,2\n")
+    found = read_items([str(path)], FIELDS)
+    assert [item.id for item in found.items] == ["1"]
+    assert found.losses.records == {Reason.CSV_FIELDS: 1, Reason.INVALID_UTF8: 1}
+
+
+def test_values_that_are_no_text_are_written_as_text(tmp_path):
+    """Numbers as JSON writes them, lists one entry a line; names are made unique."""
+    path = tmp_path / "a.jsonl"
+    rows = [{"q": "x", "a": 42}, {"q": "x", "a": [True, 1.5, "b"]}, {"q": "x", "a": {"text": "deep"}}]
+    path.write_bytes(lines(*rows))
+    found = read_items([str(path)], ItemFields(question="q", answer="a"))
+    assert [item.answer for item in found.items] == ["42", "true\n1.5\nb"]
+    nested = read_items([str(path)], ItemFields(question="q", answer="a.text", id="q"))
+    assert [(item.id, item.answer) for item in nested.items] == [("x", None), ("x#2", None), ("x#3", "deep")]
+
+
+def test_items_are_numbered_over_files(tmp_path):
+    """An item without a name has the number of its record."""
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_bytes(lines({"q": name}, {"no": 1}))
+    found = read_items([str(tmp_path / f"{name}.jsonl") for name in "ab"], ItemFields(question="q"))
+    assert [(item.id, item.question) for item in found.items] == [("0", "a"), ("2", "b")]
+    assert found.losses.places[Reason.TEXT_MISSING] == [(1, 8), (3, 8)]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
+def test_an_unknown_column_is_an_error_with_the_known_ones(tmp_path, name):
+    """No item of the set has it."""
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(pa.Table.from_pylist([{"question": "x"}]), path)
+    else:
+        path.write_bytes(b"question\nx\n" if name == "a.csv" else lines({"question": "x", "deep": {"er": 1}}))
+    with pytest.raises(UnknownColumnError) as raised:
+        read_items([str(path)], ItemFields(question="qestion"))
+    assert raised.value.column == "qestion"
+    assert "question" in raised.value.known
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.jsonl.gz", gzip.compress(b'{"q": "x"}\n')[:-4], Reason.TRUNCATED),
+        ("a.parquet", b"PAR1 and nothing", Reason.NOT_PARQUET),
+        ("a.csv", b"q,q\n1,2\n", Reason.AMBIGUOUS_COLUMN),
+        ("a.xls", b"", Reason.UNKNOWN_FORMAT),
+    ],
+)
+def test_a_file_that_cannot_be_trusted_is_an_error(tmp_path, name, content, reason):
+    """Nothing of the set is used."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ShardUnreadable) as raised:
+        read_items([str(path)], ItemFields(question="q"))
+    assert raised.value.reason == reason

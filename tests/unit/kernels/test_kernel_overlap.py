@@ -1,0 +1,111 @@
+"""Looking n-grams up, against sets of words."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataaudit.kernels import reference_overlap as slow
+from dataaudit.kernels.gram_table import gram_hashes, make_table
+from dataaudit.kernels.overlap import count_covered, count_seen, find_grams, find_long_grams
+from dataaudit.kernels.words import split_words
+
+DOCUMENTS = st.lists(st.lists(st.sampled_from(["a", "b", "7"]), max_size=30), max_size=6)
+EMPTY = np.zeros(0, dtype=np.uint64)
+
+
+def words_of(documents):
+    """Return the words of some documents."""
+    encoded = [" ".join(words).encode() for words in documents]
+    bounds = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
+    return split_words(np.frombuffer(b"".join(encoded) or b" ", dtype=np.uint8)[: bounds[-1]], bounds)
+
+
+def by_document(batch, places, entries):
+    """Return (document, first word of the document, entry)."""
+    documents = np.searchsorted(batch.offsets, places, side="right") - 1
+    return list(zip(documents.tolist(), (places - batch.offsets[documents]).tolist(), entries.tolist(), strict=True))
+
+
+@given(protected=DOCUMENTS, training=DOCUMENTS, length=st.integers(1, 5))
+@settings(max_examples=50)
+def test_grams_are_found_where_they_stand(protected, training, length):
+    """Every gram of the table, and no other, at every place and within one document."""
+    batch = words_of(protected)
+    hashes, _ = gram_hashes(batch.hashes, batch.offsets, length)
+    keys = np.unique(hashes)
+    written = [gram for words in protected for gram in slow.grams(words, length)]
+    known = {gram: int(np.searchsorted(keys, hashed)) for gram, hashed in zip(written, hashes, strict=True)}
+    assert len(keys) == len(known)
+    other = words_of(training)
+    found = by_document(other, *find_grams(other.hashes, other.offsets, length, make_table(keys)))
+    assert found == [
+        (number, place, known[gram])
+        for number, words in enumerate(training)
+        for place, gram in enumerate(slow.grams(words, length))
+        if gram in known
+    ]
+
+
+@given(protected=DOCUMENTS, training=DOCUMENTS)
+@settings(max_examples=50)
+def test_long_grams_are_found_through_short_ones(protected, training):
+    """Looking only where runs of short grams are finds every long gram."""
+    batch, other = words_of(protected), words_of(training)
+    short = make_table(np.unique(gram_hashes(batch.hashes, batch.offsets, 3)[0]))
+    long = make_table(np.unique(gram_hashes(batch.hashes, batch.offsets, 8)[0]))
+    places, _ = find_grams(other.hashes, other.offsets, 3, short)
+    found = find_long_grams(other.hashes, other.offsets, places, 3, 8, long)
+    expected = find_grams(other.hashes, other.offsets, 8, long)
+    assert [column.tolist() for column in found] == [column.tolist() for column in expected]
+
+
+@given(held_out=DOCUMENTS, training=DOCUMENTS)
+@settings(max_examples=50)
+def test_seen_grams_and_covered_words_are_those_of_sets(held_out, training):
+    """Shares of held-out documents, from what was seen anywhere in training."""
+    batch, other = words_of(held_out), words_of(training)
+    hashes, bounds = gram_hashes(batch.hashes, batch.offsets, 4)
+    keys, entries = np.unique(hashes, return_inverse=True)
+    _, found = find_grams(other.hashes, other.offsets, 4, make_table(keys))
+    seen = np.zeros(len(keys), dtype=np.uint8)
+    seen[found] = 1
+    covered = count_covered(bounds, entries.astype(np.uint32), seen, 4)
+    assert covered.tolist() == [slow.covered_words(words, training, 4) for words in held_out]
+    once = [np.unique(entries[start:stop]) for start, stop in pairwise(bounds)]
+    offsets = np.cumsum([0, *map(len, once)]).astype(np.int64)
+    counts = count_seen(offsets, np.concatenate([np.zeros(0), *once]).astype(np.uint32), seen)
+    pairs = list(zip(counts.tolist(), np.diff(offsets).tolist(), strict=True))
+    assert pairs == [slow.seen_grams(words, training, 4) for words in held_out]
+
+
+def test_numbers_may_be_made_equal():
+    """With wild numbers two grams that differ in numbers alone have one hash, and only those."""
+    batch = words_of([["a", "7", "b"], ["a", "19", "b"], ["a", "b", "b"]])
+    wild, _ = gram_hashes(batch.hashes, batch.offsets, 3, wild_numbers=True)
+    plain, _ = gram_hashes(batch.hashes, batch.offsets, 3)
+    assert wild[0] == wild[1] != wild[2]
+    assert len(set(plain.tolist())) == 3
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=200), st.lists(st.integers(0, 2**64 - 1), max_size=50))
+@settings(max_examples=50)
+def test_a_table_holds_exactly_its_keys(keys, others):
+    """Keys that crowd at the end of the table, too: a one-word gram is looked up by its mixed hash."""
+    words = np.array(sorted(keys), dtype=np.uint64)
+    hashes, _ = gram_hashes(words, np.array([0, len(words)]), 1)
+    table = make_table(np.unique(hashes))
+    asked = np.array(keys + others, dtype=np.uint64)
+    places, _ = find_grams(asked, np.array([0, len(asked)]), 1, table)
+    assert places.tolist() == [place for place, word in enumerate(asked.tolist()) if word in set(keys)]
+
+
+def test_an_empty_table_finds_nothing():
+    """No protected gram is no special case."""
+    table = make_table(EMPTY)
+    words = np.arange(2, 40, 2).astype(np.uint64)
+    assert len(find_grams(words, np.array([0, len(words)]), 3, table)[0]) == 0
+    assert len(find_long_grams(words, np.array([0, len(words)]), np.zeros(0, np.int64), 3, 5, table)[0]) == 0

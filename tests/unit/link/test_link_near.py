@@ -1,0 +1,215 @@
+"""The search for near-duplicates, all its joins in a row, against all pairs compared one by one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from near_corpus import Shard, batch_of, edited, named, random_words, search, true_similarity
+
+from dataaudit.kernels.minhash import band_keys, sketch
+from dataaudit.link.near_pairs import AT_THRESHOLD
+from dataaudit.stages.near_dup import NearDup
+
+VOCABULARY = [f"word{number}" for number in range(400)]
+STAGE = NearDup(probe_one_in=0)
+
+
+def families(seed, count=14, size=40):
+    """Return groups of texts that are variants of each other, shuffled: some equal, some near, some not."""
+    generator = random.Random(seed)
+    texts = []
+    for _ in range(count):
+        words = random_words(generator, VOCABULARY, generator.choice([3, 7, size, 2 * size]))
+        texts.append(" ".join(words))
+        changes = [generator.choice([0, 0, 1, 1, 2, 6]) for _ in range(generator.randrange(4))]
+        texts += [" ".join(edited(generator, words, VOCABULARY, number)) for number in changes]
+    generator.shuffle(texts)
+    return texts
+
+
+def in_shards(texts, splits=(0, 0, 1)):
+    """Return texts dealt into shards."""
+    step = -(-len(texts) // len(splits))
+    return [
+        Shard(texts=texts[number * step : (number + 1) * step], split=split, source="ab"[number % 2])
+        for number, split in enumerate(splits)
+    ]
+
+
+def expected_pairs(shards, threshold=0.8):
+    """Return all pairs of first documents that are alike and share a band, and of equal words, by place."""
+    documents = [(number, row, text) for number, shard in enumerate(shards) for row, text in enumerate(shard.texts)]
+    words = batch_of([text for *_, text in documents], range(len(documents))).words
+    signatures, classes = sketch(words.hashes, words.offsets)
+    keys = band_keys(signatures, 21, 6)
+    first, pairs = {}, {}
+    for index, (shard, row, _) in enumerate(documents):
+        if words.offsets[index] == words.offsets[index + 1]:
+            continue
+        leader = first.setdefault(bytes(classes[index]), index)
+        if leader != index:
+            pairs[documents[leader][:2], (shard, row)] = 1.0
+    for left, right in combinations(sorted(first.values()), 2):
+        similarity = true_similarity(documents[left][2], documents[right][2])
+        if similarity >= threshold and (keys[left] == keys[right]).all(axis=1).any():
+            pairs[documents[left][:2], documents[right][:2]] = similarity
+    return pairs
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_pair_that_is_alike_and_shares_a_band_is_found_and_no_other(seed, tmp_path):
+    shards = in_shards(families(seed))
+    found = search(shards, tmp_path, STAGE, held_out=(False, True))
+    assert found.pairs() == pytest.approx(expected_pairs(shards))
+    assert (found.missed, found.dropped) == (0, 0)
+
+
+def found_by_similarity(found):
+    """Return how many probes met their original, by similarity."""
+    sums = Counter()
+    for row in found.recall.to_pylist():
+        sums[row["similarity"]] += row["found"]
+    return +sums
+
+
+@pytest.mark.parametrize("partitions", [2, 5])
+def test_partitions_and_parts_change_nothing(partitions, tmp_path):
+    texts = families(3)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    stage = NearDup(probe_one_in=1, small_bucket=2, leaders=1, most_candidates=3)
+    whole = in_shards(texts)
+    cut = [Shard(texts=s.texts, split=s.split, source=s.source, cuts=(1, 7, 8)) for s in whole]
+    one = search(whole, tmp_path / "a", stage, held_out=(False, True))
+    other = search(cut, tmp_path / "b", stage, held_out=(False, True), partitions=partitions)
+    assert one.clusters.pairs.equals(other.clusters.pairs)
+    assert one.clusters.clusters.equals(other.clusters.clusters)
+    assert one.clusters.counts.equals(other.clusters.counts)
+    assert one.clusters.earlier.equals(other.clusters.earlier)
+    assert (one.missed, one.dropped) == (other.missed, other.dropped)
+    sums = [
+        {
+            step: sum(row["found"] for row in each.recall.to_pylist() if row["similarity"] == step)
+            for step in range(-1, 20)
+        }
+        for each in (one, other)
+    ]
+    assert sums[0] == sums[1]
+
+
+def test_a_document_counts_when_something_like_it_came_earlier(tmp_path):
+    generator = random.Random(1)
+    words = random_words(generator, VOCABULARY, 60)
+    near = [*words[:-1], "other"]
+    lone = " ".join(random_words(generator, VOCABULARY, 60))
+    text, like = " ".join(words), " ".join(near)
+    shards = [Shard(texts=[like, lone, "", "!?"]), Shard(texts=[text, text, lone.upper()], source="books")]
+    found = search(shards, tmp_path, STAGE)
+    counts = {(row["shard"], row["source"]): row["duplicates"] for row in found.clusters.counts.to_pylist()}
+    assert counts == {(0, "web"): 0, (1, "books"): 3}
+    assert found.clusters.same_words == 2
+    assert sorted(found.clusters.sizes.tolist()) == [2, 3]
+    kept = {(row["shard"], row["row"]) for row in found.clusters.clusters.to_pylist() if row["kept"]}
+    assert kept == {(0, 0), (0, 1)}
+    earlier = [(row["source"], row["earlier_source"], row["documents"]) for row in found.clusters.earlier.to_pylist()]
+    assert earlier == [("books", "web", 3)]
+
+
+def test_a_chain_is_one_cluster_and_its_weakest_link_is_told(tmp_path):
+    words = random_words(random.Random(2), VOCABULARY, 100)
+    chain = [" ".join(words[start : start + 80]) for start in (0, 2, 4, 11)] + [" ".join(words[45:])]
+    found = search([Shard(texts=chain)], tmp_path, STAGE)
+    assert found.clusters.sizes.tolist() == [4]
+    shared, union = found.clusters.weakest
+    assert shared / union == pytest.approx(true_similarity(chain[2], chain[3]))
+    duplicates = sum(found.clusters.counts["duplicates"].to_pylist())
+    assert duplicates == sum(found.clusters.counts["component_duplicates"].to_pylist()) == 3
+
+
+def test_two_documents_that_are_near_a_later_one_alone_are_joined_only_in_the_component(tmp_path):
+    words = random_words(random.Random(4), VOCABULARY, 100)
+    left, right, middle = (" ".join(words[start : start + 80]) for start in (0, 12, 6))
+    assert true_similarity(left, right) < 0.8 < true_similarity(left, middle)
+    found = search([Shard(texts=[left, right, middle])], tmp_path, STAGE)
+    counts = found.clusters.counts.to_pylist()
+    assert [(row["duplicates"], row["component_duplicates"]) for row in counts] == [(1, 2)]
+
+
+@pytest.mark.parametrize("held_out", [(True, False), (False, True)])
+def test_a_held_out_document_leaks_whichever_split_comes_first(held_out, tmp_path):
+    generator = random.Random(5)
+    words = random_words(generator, VOCABULARY, 60)
+    lone = [" ".join(random_words(generator, VOCABULARY, 60)) for _ in range(2)]
+    first = Shard(texts=[" ".join(words), lone[0]], split=0)
+    second = Shard(texts=[" ".join(words[1:]), lone[1], lone[0]], split=1)
+    found = search([first, second], tmp_path, STAGE, held_out=held_out)
+    leaked = {row["shard"]: row["leaked"] for row in found.clusters.counts.to_pylist()}
+    assert leaked == ({0: 2, 1: 0} if held_out[0] else {0: 0, 1: 2})
+
+
+def template_documents(count):
+    """Return documents of one long template with a few words of their own, so that all of them share many bands."""
+    generator = random.Random(7)
+    template = random_words(generator, VOCABULARY, 150)
+    return [" ".join([*template, f"own{number}", f"more{number}"]) for number in range(count)]
+
+
+def test_a_hot_bucket_is_joined_with_its_leaders_and_what_that_leaves_out_is_counted(tmp_path):
+    stage = NearDup(probe_one_in=0, small_bucket=10, leaders=3, most_candidates=2)
+    found = search([Shard(texts=template_documents(200))], tmp_path, stage)
+    assert found.candidates.num_rows == 1 + 2 * 198
+    assert found.missed > 21 * 200 * 150 / 2
+    assert found.dropped >= 197
+    assert sum(found.clusters.counts["duplicates"].to_pylist()) == 199
+    assert found.clusters.sizes.tolist() == [200]
+
+
+def test_held_out_documents_of_a_hot_bucket_meet_training_data_that_comes_later(tmp_path):
+    texts = template_documents(80)
+    stage = NearDup(probe_one_in=0, small_bucket=4, leaders=2)
+    shards = [Shard(texts=texts[:40], split=0), Shard(texts=texts[40:], split=1)]
+    found = search(shards, tmp_path, stage, held_out=(True, False))
+    assert {row["shard"]: row["leaked"] for row in found.clusters.counts.to_pylist()} == {0: 40, 1: 0}
+
+
+def test_probes_are_counted_once_a_class_and_change_no_pair(tmp_path):
+    texts = families(9, count=40)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    without = search(in_shards(texts), tmp_path / "a", STAGE, held_out=(False, True))
+    stage = NearDup(probe_one_in=1)
+    found = search(in_shards(texts + texts[:30]), tmp_path / "b", stage, held_out=(False, True))
+    alone = search(in_shards(texts), tmp_path / "b", stage, held_out=(False, True))
+    assert alone.clusters.pairs.equals(without.clusters.pairs)
+    emitted = stage.emit(batch_of(texts, range(len(texts))))["probes"]
+    once = {
+        tuple(row) for row in zip(*(emitted[n].to_pylist() for n in ("same", "intersection", "union")), strict=True)
+    }
+    for each in (found, alone):
+        rows = each.recall.to_pylist()
+        assert sum(row["tested"] for row in rows if row["similarity"] != AT_THRESHOLD) == len(once)
+        above = sum(shared / union >= 0.8 for _, shared, union in once)
+        assert sum(row["tested"] for row in rows if row["similarity"] == AT_THRESHOLD) == above
+        assert all(0 <= row["found"] <= row["tested"] for row in rows)
+
+
+def test_a_probe_whose_original_is_no_leader_is_missed(tmp_path):
+    stage = NearDup(probe_one_in=1, small_bucket=2, leaders=1)
+    found = search([Shard(texts=template_documents(60))], tmp_path, stage)
+    at = [row for row in found.recall.to_pylist() if row["similarity"] == AT_THRESHOLD]
+    tested, met = sum(row["tested"] for row in at), sum(row["found"] for row in at)
+    assert tested > 20
+    assert met < tested / 2
+
+
+def test_nothing_at_all_gives_empty_results(tmp_path):
+    found = search([Shard(texts=["", "..."])], tmp_path, NearDup())
+    assert found.pairs() == {}
+    assert named(found.candidates) == set()
+    assert found.clusters.sizes.tolist() == []
+    assert found.clusters.weakest == (0, 0)
+    assert np.array(found.recall["tested"].to_pylist()).sum() == 0
