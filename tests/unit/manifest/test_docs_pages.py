@@ -54,6 +54,11 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
+def in_yaml(value):
+    """Return a default as the page writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value).translate({40: "[", 41: "]", 39: None})
+
+
 class TestFormatPage:
     def test_tables_are_those_of_the_schemas(self):
         """Every table and column stands there; `make_format_page.py --update-golden` renews the page."""
@@ -137,7 +142,7 @@ class TestConfigPage:
             for row in rows(page("docs/config.md").partition("## Stages")[2])
         ]
         known = [
-            (kind.name, field.name, str(getattr(kind(), field.name)).translate({40: "[", 41: "]", 39: None}))
+            (kind.name, field.name, in_yaml(getattr(kind(), field.name)))
             for kind in STAGES
             for field in dataclasses.fields(kind)
         ]
