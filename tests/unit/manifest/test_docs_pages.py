@@ -146,6 +146,7 @@ class TestConfigPage:
             for kind in STAGES
             for field in dataclasses.fields(kind)
         ]
+        known = [(*one[:2], one[2].lower() if one[2] in {"True", "False"} else one[2]) for one in known]
         assert [one for one in told if one[1]] == known
         assert {one[0] for one in told} == {kind.name for kind in STAGES}
 
