@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,30 +14,27 @@ from dataaudit.engine.partials import DamagedEntryError
 from dataaudit.engine.store import PartialStore, write_atomic
 from dataaudit.link.keyed import NUM_BYTES, DamagedRowsError, read_keyed
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.publish import write_synced
 from dataaudit.manifest.signatures import digest_signatures, file_name, signature_schema
 from dataaudit.manifest.tables import TABLES
-from dataaudit.stages.base import Stage
 from dataaudit.stages.near_dup import NearDup
 
 _KIND = "signatures"
 
 
 def collect_signatures(
-    shards: Sequence[GatheredShard], stages: Sequence[Stage], store: PartialStore
-) -> tuple[pa.Table, dict[str, Path]]:
-    """Write the signatures of every shard that was read, if the build keeps them.
+    shards: Iterable[GatheredShard], stage: NearDup, store: PartialStore
+) -> tuple[pa.Table, Callable[[Path], None]]:
+    """Put the signatures of every shard together in the store.
 
     Returns:
-        The table `signatures`, and the files to publish by their names in the manifest's folder.
+        The table `signatures`, and what copies the files into the manifest's folder of them.
 
     Raises:
         DamagedEntryError: Keyed rows are absent or damaged.
     """
-    stage = next((stage for stage in stages if isinstance(stage, NearDup) and stage.signatures), None)
     rows, files = [], {}
-    for shard in shards if stage is not None else ():
-        if stage is None or stage.name not in shard.partials:
-            continue
+    for shard in shards:
         ordinal = shard.planned.shard.ordinal
         table = _of_shard(shard, stage, store)
         key = digest_json([digest_signatures(table), stage.num_perm]).removeprefix("sha256:")
@@ -47,9 +44,14 @@ def collect_signatures(
             pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
             with store.writing():
                 write_atomic(path, sink.getvalue().to_pybytes())
-        files[file_name(ordinal)] = path
+        files[Path(file_name(ordinal)).name] = path
         rows.append({"shard": ordinal, "documents": table.num_rows, "digest": digest_signatures(table)})
-    return pa.Table.from_pylist(rows, schema=TABLES["signatures"].schema), files
+
+    def fill(folder: Path) -> None:
+        for name, path in files.items():
+            write_synced(folder / name, path.read_bytes())
+
+    return pa.Table.from_pylist(rows, schema=TABLES["signatures"].schema), fill
 
 
 def _of_shard(shard: GatheredShard, stage: NearDup, store: PartialStore) -> pa.Table:

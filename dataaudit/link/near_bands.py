@@ -37,16 +37,22 @@ COUNTS = pa.schema([("missed", pa.int64()), ("rows", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows of one partition, in some order."""
+class BucketRows:
+    """Bands of one partition, in some order."""
 
     keys: np.ndarray
     places: np.ndarray
     splits: np.ndarray
     same: np.ndarray
 
-    def take(self, chosen: np.ndarray) -> _Rows:
-        return _Rows(self.keys[chosen], self.places[chosen], self.splits[chosen], self.same[chosen])
+    @classmethod
+    def of(cls, placed: Placed) -> BucketRows:
+        """Return the rows as they were read."""
+        return cls(keys_of(placed.table), placed.places, placed.splits, placed.table["same"].to_numpy())
+
+    def take(self, chosen: np.ndarray) -> BucketRows:
+        """Return some of the rows."""
+        return BucketRows(self.keys[chosen], self.places[chosen], self.splits[chosen], self.same[chosen])
 
     def first_of_same(self) -> np.ndarray:
         """Return the indices of the first document of each class in each bucket, by key, then place."""
@@ -80,9 +86,9 @@ class BandJoin:
         Raises:
             DamagedRowsError: Files are absent or damaged; it names all of them.
         """
-        rows = _rows(read_placed(named(files, "bands"), BANDS, start, stop))
+        rows = BucketRows.of(read_placed(named(files, "bands"), BANDS, start, stop))
         placed_probes = read_placed(named(files, "probes"), PROBES, start, stop)
-        probes = _rows(placed_probes)
+        probes = BucketRows.of(placed_probes)
         rows = rows.take(_shared(rows.keys, probes.keys))
         rows = rows.take(rows.first_of_same())
         heads = np.flatnonzero(np.append(True, rows.keys[1:] != rows.keys[:-1])[: len(rows.keys)])
@@ -95,7 +101,7 @@ class BandJoin:
         emitted = sum(table.num_rows for table in keyed.values())
         return Joined(tables={"counts": pa.table([[pairs.missed], [emitted]], schema=COUNTS)}, keyed=keyed)
 
-    def _probed(self, rows: _Rows, bounds: np.ndarray, probes: _Rows, table: pa.Table) -> pa.Table:
+    def _probed(self, rows: BucketRows, bounds: np.ndarray, probes: BucketRows, table: pa.Table) -> pa.Table:
         """Pair probes with documents; see :data:`PROBED`."""
         chosen = probes.first_of_same()  # equal documents have equal probes: each counts once
         probes, table = probes.take(chosen), table.take(pa.array(chosen))
@@ -124,10 +130,6 @@ class BandJoin:
             "union": table["union"].to_numpy()[whose],
         }
         return pa.table(columns, schema=PROBED)
-
-
-def _rows(placed: Placed) -> _Rows:
-    return _Rows(keys_of(placed.table), placed.places, placed.splits, placed.table["same"].to_numpy())
 
 
 def _shared(keys: np.ndarray, others: np.ndarray) -> np.ndarray:

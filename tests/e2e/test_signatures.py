@@ -12,6 +12,7 @@ from near_corpus import batch_of, random_words
 from running import build, run
 
 from dataaudit.kernels.minhash import permutations, sketch
+from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.signatures import read_signatures
 from dataaudit.manifest.verify import verify
 
@@ -97,3 +98,23 @@ def test_without_signatures_there_is_no_folder_and_no_index(corpus, tmp_path):
     _, err = run("export", "lsh", folder / "n", "--out", tmp_path / "index", expect=2)
     assert "keeps no signatures" in err
     build(folder / "d.yaml", "--workers", 1, "--state", tmp_path / "s", manifest=folder / "n")
+
+
+def test_a_later_corpus_is_joined_with_the_signatures_of_an_older_one(corpus, built, tmp_path):
+    """The older corpus is not read again: equal words are certain, similar ones estimated with an interval."""
+    folder, texts = corpus
+    generator = random.Random(9)
+    new = [" ".join(random_words(generator, VOCABULARY, 60)) for _ in range(20)]
+    near = [" ".join(text.split()[:-1]) for text in texts[0][10:20]]
+    equal = [text.title() for text in texts[1][5:10]]
+    write_jsonl(tmp_path / "train" / "new.jsonl", rows([*new, *near, *equal, equal[0], ""], "web"))
+    config = CONFIG.format(keep="true", part_bytes=67_108_864)
+    (tmp_path / "c.yaml").write_text(config + f"reference: {folder / 'm'}\n")
+    _, manifest = build(tmp_path / "c.yaml", "--workers", 1, manifest=tmp_path / "m")
+    (whole,) = [one for one in manifest.metrics("near_dup_rate", "in_reference") if one.scope == Scope()]
+    assert (whole.method, whole.n) == ("estimated", 37)
+    assert whole.value == pytest.approx(16 / 37)
+    assert 6 / 37 <= whole.low <= whole.value <= whole.high <= 16 / 37 + 1e-9
+    assert manifest.core.parents == (built.id,)
+    (other,) = [one for one in built.metrics("near_dup_rate", "in_reference") if one.scope == Scope()]
+    assert (other.status, other.reason) == ("not_applicable", "no_reference")
