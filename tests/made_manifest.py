@@ -37,10 +37,11 @@ def shard(uri, *, split="train", documents=10, tokens=100, size=50, status="ok",
     return columns | more
 
 
-def make(folder, shards, *, ledger=(), clusters=(), mixture=None, roots=None, metrics=(), dataset="made"):
+def make(folder, shards, *, ledger=(), clusters=(), mixture=None, roots=None, metrics=(), dataset="made", tables=None):
     """Publish a manifest of these shards and return its id; splits other than train are held out.
 
-    `ledger` holds (shard, reason, place, records, bytes), `clusters` (kind, cluster, shard, row, kept).
+    `ledger` holds (shard, reason, place, records, bytes), `clusters` (kind, cluster, shard, row, kept),
+    `tables` rows of further tables, as dicts, by name.
     """
     rows = [row | {"shard": ordinal} for ordinal, row in enumerate(shards)]
     read = [row for row in rows if row["status"] not in UNREAD]
@@ -48,13 +49,14 @@ def make(folder, shards, *, ledger=(), clusters=(), mixture=None, roots=None, me
     records = [*_volume(Scope(), read), *metrics]
     for name in names:
         records += _volume(Scope(split=name), [row for row in read if row["split"] == name])
-    tables = prepare_tables(
+    prepared = prepare_tables(
         {
             "shards": pa.Table.from_pylist(rows, schema=TABLES["shards"].schema),
             "metrics": metrics_table(records),
             "sources": _sources(read),
             "ledger": _table("ledger", ledger),
             "clusters": _table("clusters", clusters),
+            **{name: pa.Table.from_pylist(given, schema=TABLES[name].schema) for name, given in (tables or {}).items()},
         }
     )
     core = Core(
@@ -65,14 +67,14 @@ def make(folder, shards, *, ledger=(), clusters=(), mixture=None, roots=None, me
             SplitRecord(name=name, held_out=name != "train", **_sums([row for row in read if row["split"] == name]))
             for name in names
         ),
-        totals=Totals(**_sums(read)), headline=(), ledger=_ledger(rows), seeds={}, tables=table_records(tables),
+        totals=Totals(**_sums(read)), headline=(), ledger=_ledger(rows), seeds={}, tables=table_records(prepared),
     )  # fmt: skip
     run = Run(
         roots={name: str(roots or "/nowhere") for name in names}, started="2026-11-21T10:00:00+00:00",
         finished="2026-11-21T10:00:01+00:00", hosts=("host",), workers=1, versions={}, parts_planned=len(rows),
         parts_scanned=len(rows),
     )  # fmt: skip
-    return publish(folder, core, run, tables)
+    return publish(folder, core, run, prepared)
 
 
 _TOKENIZER = TokenizerRecord(

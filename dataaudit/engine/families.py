@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,8 @@ class Found:
     left out are 0."""
     columns: dict[int, dict[str, object]] = field(default_factory=dict)
     """Columns of the table of shards, by ordinal."""
+    folders: dict[str, Callable[[Path], None]] = field(default_factory=dict)
+    """What fills a folder of the manifest, by the folder's name."""
     warnings: list[str] = field(default_factory=list)
     """What the user should be told."""
 
@@ -132,6 +135,11 @@ def found_tables(found: Mapping[str, Found]) -> dict[str, pa.Table]:
         for name, table in one.tables.items():
             pieces.setdefault(name, []).append(table)
     return {name: pa.concat_tables(tables) for name, tables in pieces.items()}
+
+
+def found_folders(found: Mapping[str, Found]) -> dict[str, Callable[[Path], None]]:
+    """Return what fills the folders of the manifest, by name."""
+    return {name: fill for one in found.values() for name, fill in one.folders.items()}
 
 
 def found_columns(found: Mapping[str, Found]) -> dict[int, dict[str, object]]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from dataaudit import __version__
 from dataaudit.engine.drifting import drift_table
-from dataaudit.engine.families import Gathered, found_columns, found_tables
+from dataaudit.engine.families import Gathered, found_columns, found_folders, found_tables
 from dataaudit.engine.job import BuildResult, Job
 from dataaudit.engine.keys import library_versions
 from dataaudit.engine.tables import (
@@ -111,7 +111,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
             f"All {len(shards)} shard(s) are unread, the first for {shards[0].reason or 'holding no document'};"
             " build into a new folder to look at the ledger.",
         )
-    identity = publish(job.options.target, core, run, tables)
+    identity = publish(job.options.target, core, run, tables, found_folders(gathered.found))
     unread = tuple(
         (f"{shard.planned.shard.split}/{shard.planned.shard.uri}", str(shard.reason))
         for shard in shards

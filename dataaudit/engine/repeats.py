@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -28,6 +29,7 @@ from dataaudit.link.joined import JoinFunction
 from dataaudit.link.repeats.covered import RepeatedSpans, spans_of
 from dataaudit.link.repeats.find import find_hotspots, first_windows
 from dataaudit.link.repeats.fingerprints import FREQUENT_ROWS, RANGES, link_fingerprints, link_ranges
+from dataaudit.link.repeats.index import FOLDER, INDEX_ROWS, link_index, write_index
 from dataaudit.link.repeats.listing import file_numbers, row_numbers
 from dataaudit.link.repeats.matching import MEMBERS, REACH, add_reaches, link_members, link_reaches
 from dataaudit.link.repeats.paths import Round
@@ -69,6 +71,7 @@ def repeated_spans(linking: Linking) -> Generator[Sequence[Visit], list[Visited]
     stage = cast("Repeats", linking.stage)
     tokens = sum(sum(shard.partials[stage.name]["repeats"]["tokens"].to_pylist()) for shard in linking.read())
     listed = linking.files(FINGERPRINTS)
+    folders = _index(linking, listed, tokens // _TOKENS_A_FINGERPRINT) if stage.index else {}
     frequent = _join(
         linking, "fingerprints", partial(link_fingerprints, min_documents=stage.min_documents), listed,
         rows=tokens // _TOKENS_A_FINGERPRINT, emits={"frequent": FREQUENT_ROWS}, identity=[stage.min_documents],
@@ -76,7 +79,7 @@ def repeated_spans(linking: Linking) -> Generator[Sequence[Visit], list[Visited]
     ranges = _join(linking, "ranges", link_ranges, frequent.files("frequent"), rows=_counted(frequent))
     hashed = ranges.table("ranges", RANGES)
     if hashed.num_rows == 0:
-        return _nothing(stage, stage.min_documents)
+        return _nothing(stage, stage.min_documents, folders)
     asked = _homes(listed).asked(hashed["file"].to_numpy(), hashed["row"].to_numpy())
     wanted = pa.table({**asked, "position": hashed["position"], "windows": hashed["windows"]})
     (visited,) = yield [Visit(visitor=RepeatWindows(), wanted=wanted)]
@@ -100,12 +103,12 @@ def repeated_spans(linking: Linking) -> Generator[Sequence[Visit], list[Visited]
     occurring = search("members", link_members, found.final)
     spans = spans_of(occurring.table("members", MEMBERS), occurring.table("covered", COVERAGE))
     if spans.num_rows == 0:
-        return _nothing(stage, floor, runs)
+        return _nothing(stage, floor, folders, runs)
     document = spans["document"].to_numpy()
     asked = homes.asked(file_numbers(document), row_numbers(document))
     wanted = pa.table({**asked, **{name: spans[name] for name in ("hotspot", "start", "stop")}})
     (covered,) = yield [Visit(visitor=RepeatedSpans(_tokenizer(linking)), wanted=wanted)]
-    result = _nothing(stage, floor, runs)
+    result = _nothing(stage, floor, folders, runs)
     result.tables, numbers = hotspot_tables(covered, found.words, found.variants)
     result.extra = repeat_partials(covered, numbers)
     return result
@@ -167,15 +170,23 @@ def _tokenizer(linking: Linking) -> str:
     return digest_json(value)
 
 
-def _nothing(stage: Repeats, floor: int, runs: JoinedParts | None = None) -> Found:
+def _index(linking: Linking, files: Sequence[KeyedFile], rows: int) -> dict[str, Callable[[Path], None]]:
+    """Sort all fingerprints; return what fills the folder of the index."""
+    joined = _join(linking, "index", link_index, files, rows=rows, emits={"index": INDEX_ROWS})
+    paths = [linking.job.store.side_path(file.kind, file.key, file.name) for file in joined.files("index")]
+    return {FOLDER: partial(write_index, paths=paths)}
+
+
+def _nothing(
+    stage: Repeats, floor: int, folders: dict[str, Callable[[Path], None]], runs: JoinedParts | None = None
+) -> Found:
     """Return what is found without any hotspot: the floor, and what lies under it."""
     histogram = HISTOGRAM.empty_table() if runs is None else runs.table("histogram", HISTOGRAM)
     under = histogram.filter(pc.less(histogram["documents"], floor))
-    left_out = int(pc.sum(under["windows"]).as_py() or 0)
-    looked_at = int(pc.sum(histogram["windows"]).as_py() or 0)
-    found = Found()
+    left_out, every = (int(pc.sum(table["firsts"]).as_py() or 0) for table in (under, histogram))
+    found = Found(folders=folders)
     for stat, value, unit, n in (
-        ("floor", floor, "documents", stage.min_documents), ("below_floor", left_out, "windows", looked_at),
+        ("floor", floor, "documents", stage.min_documents), ("below_floor", left_out, "windows", every),
     ):  # fmt: skip
         found.metrics.append(count(METRIC, stat, value, scope=Scope(), unit=unit, n=n, version=stage.version))
     if floor > stage.min_documents:

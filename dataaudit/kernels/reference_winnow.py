@@ -16,8 +16,8 @@ def sequence_hash(words: Sequence[int]) -> int:
     return value ^ value >> 31
 
 
-def fingerprints(words: Sequence[int], gram: int, window: int) -> list[tuple[int, int, int]]:
-    """Return (value, first window that selected it, how many windows did) of each selected fingerprint."""
+def fingerprints(words: Sequence[int], gram: int, window: int) -> list[tuple[int, int, int, int]]:
+    """Return value, first window that selected it, how many did, and its place in that one, of each fingerprint."""
     grams = [sequence_hash(words[place : place + gram]) for place in range(len(words) - gram + 1)]
     selected: list[int] = []
     for start in range(len(grams) - window + 1):
@@ -26,11 +26,11 @@ def fingerprints(words: Sequence[int], gram: int, window: int) -> list[tuple[int
         equal = [place for place in inside if grams[place] == least]
         kept = selected[-1] if selected and selected[-1] in equal else equal[-1]
         selected.append(kept)
-    found: list[tuple[int, int, int]] = []
+    found: list[tuple[int, int, int, int]] = []
     for start, place in enumerate(selected):
         if start and selected[start - 1] == place:
-            value, first, count = found[-1]
-            found[-1] = (value, first, count + 1)
+            value, first, count, offset = found[-1]
+            found[-1] = (value, first, count + 1, offset)
         else:
-            found.append((grams[place], start, 1))
+            found.append((grams[place], start, 1, place - start))
     return found

@@ -39,6 +39,8 @@ class Fingerprints:
     """uint32[f] word of the document at which the first window begins that selected it."""
     windows: np.ndarray
     """uint8[f] how many windows, from that one on, selected it."""
+    offsets: np.ndarray
+    """uint8[f] words from the beginning of that window to the n-gram."""
     bounds: np.ndarray
     """int64[n + 1]: those of document i are ``values[bounds[i]:bounds[i + 1]]``."""
 
@@ -53,11 +55,14 @@ def winnow(hashes: np.ndarray, offsets: np.ndarray) -> Fingerprints:
     sizes = np.diff(offsets)
     most = int(np.maximum(sizes - SPAN + 1, 0).sum())
     values, positions = np.empty(most, dtype=np.uint64), np.empty(most, dtype=np.uint32)
-    windows, bounds = np.empty(most, dtype=np.uint8), np.zeros(len(offsets), dtype=np.int64)
+    windows, inside = np.empty(most, dtype=np.uint8), np.empty(most, dtype=np.uint8)
+    bounds = np.zeros(len(offsets), dtype=np.int64)
     grams = np.empty(int(sizes.max(initial=0)), dtype=np.uint64)
-    _winnow(hashes, offsets, power(GRAM), grams, values, positions, windows, bounds)
+    _winnow(hashes, offsets, power(GRAM), grams, values, positions, windows, inside, bounds)
     found = int(bounds[-1])
-    return Fingerprints(values[:found].copy(), positions[:found].copy(), windows[:found].copy(), bounds)
+    return Fingerprints(
+        values[:found].copy(), positions[:found].copy(), windows[:found].copy(), inside[:found].copy(), bounds
+    )
 
 
 def window_hashes(hashes: np.ndarray, firsts: np.ndarray, counts: np.ndarray, words: int = SPAN) -> np.ndarray:
@@ -84,10 +89,13 @@ def sequence_hashes(hashes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -
     return out
 
 
-@compiled(f"void({READ_HASHES}, {READ_OFFSETS}, uint64, uint64[::1], uint64[::1], uint32[::1], uint8[::1], int64[::1])")
+@compiled(
+    f"void({READ_HASHES}, {READ_OFFSETS}, uint64, uint64[::1], uint64[::1], uint32[::1], uint8[::1], uint8[::1],"
+    " int64[::1])"
+)
 def _winnow(
     hashes: np.ndarray, offsets: np.ndarray, leaving: np.uint64, grams: np.ndarray,
-    values: np.ndarray, positions: np.ndarray, windows: np.ndarray, bounds: np.ndarray,
+    values: np.ndarray, positions: np.ndarray, windows: np.ndarray, inside: np.ndarray, bounds: np.ndarray,
 ) -> None:  # fmt: skip
     count = 0
     for document in range(len(offsets) - 1):
@@ -111,6 +119,7 @@ def _winnow(
                 begun = window
                 values[count] = grams[chosen]
                 positions[count] = window
+                inside[count] = chosen - window
                 count += 1
             windows[count - 1] = size - WINDOW + 1 - begun
         bounds[document + 1] = count

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import orjson
@@ -29,7 +30,10 @@ from dataaudit.manifest.replace import (
 )
 from dataaudit.manifest.tables import TABLES
 
-__all__ = ["POINTER", "check_target", "prepare_tables", "publish", "table_records", "write_synced"]
+Fill = Callable[[Path], None]
+FOLDERS = ("repeat_index",)
+"""Folders that a manifest may have: what is too large for a table, and is not part of its id."""
+__all__ = ["FOLDERS", "POINTER", "Fill", "check_target", "prepare_tables", "publish", "table_records", "write_synced"]
 
 
 def prepare_tables(filled: dict[str, pa.Table]) -> dict[str, pa.Table]:
@@ -73,10 +77,19 @@ def check_target(target: Path) -> None:
         )
 
 
-def publish(target: Path, core: Core, run: Run, tables: dict[str, pa.Table]) -> str:
+def publish(
+    target: Path, core: Core, run: Run, tables: dict[str, pa.Table], folders: Mapping[str, Fill] | None = None
+) -> str:
     """Write a manifest and put it in place atomically; return its id.
 
     Files in the old folder that are not part of a manifest (a quarantine list, a gate's verdict) stay.
+
+    Args:
+        target: The manifest's folder.
+        core: What its id is of.
+        run: What it is not of.
+        tables: Of :func:`prepare_tables`.
+        folders: What fills each of its folders, by name, of ``FOLDERS``; folders of the old manifest go.
 
     Raises:
         ManifestError: The target is not a manifest's folder, or it cannot be written (the disk is full, say);
@@ -94,7 +107,7 @@ def publish(target: Path, core: Core, run: Run, tables: dict[str, pa.Table]) -> 
             recover(target, alone=alone)
             staging = new_sibling(target)
             try:
-                _fill(staging, target, pointer, tables)
+                _fill(staging, target, pointer, tables, folders or {})
                 take_place(staging, target)
             except BaseException:
                 shutil.rmtree(staging, ignore_errors=True)
@@ -129,16 +142,23 @@ def _plain(target: Path) -> Path:
     return Path(os.path.abspath(target))
 
 
-def _fill(staging: Path, target: Path, pointer: bytes, tables: dict[str, pa.Table]) -> None:
+def _fill(
+    staging: Path, target: Path, pointer: bytes, tables: dict[str, pa.Table], folders: Mapping[str, Fill]
+) -> None:
     """Write the whole manifest, and what else lies in the old one, to ``staging``."""
     staging.mkdir()
     for name, table in tables.items():
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
         write_synced(staging / f"{name}.parquet", sink.getvalue().to_pybytes())
+    for name, fill in folders.items():
+        assert name in FOLDERS
+        (staging / name).mkdir()
+        fill(staging / name)
+        sync_folder(staging / name)
     if target.is_dir():
         shutil.copymode(target, staging)
-        ours = {POINTER, *(f"{name}.parquet" for name in TABLES)}
+        ours = {POINTER, *FOLDERS, *(f"{name}.parquet" for name in TABLES)}
         for item in sorted(target.iterdir()):
             if item.name not in ours:
                 _copy_synced(item, staging / item.name)

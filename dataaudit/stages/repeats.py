@@ -20,9 +20,13 @@ FINGERPRINTS = "fingerprints"
 """Name of the keyed table."""
 KEY_BYTES = 8
 FINGERPRINT_ROWS = pa.schema(
-    [("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("position", pa.uint32()), ("windows", pa.uint8())]
-)
-"""Keyed rows of a document's fingerprints: ``windows`` windows, from word ``position`` on, selected it."""
+    [
+        ("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("position", pa.uint32()), ("windows", pa.uint8()),
+        ("offset", pa.uint8()),
+    ]
+)  # fmt: skip
+"""Keyed rows of a document's fingerprints: ``windows`` windows, from word ``position`` on, selected it; it begins
+``offset`` words after the first of them."""
 METRIC = "doc_repeat_hotspots"
 _SHAPES = {
     "repeats": TableShape(
@@ -89,33 +93,46 @@ class Repeats(StageDefaults):
         assert batch.words is not None
         found = winnow(batch.words.hashes, batch.words.offsets)
         rows = np.repeat(batch.rows, np.diff(found.bounds))
-        columns = (hash_keys(found.values), rows, found.positions, found.windows)
+        columns = (hash_keys(found.values), rows, found.positions, found.windows, found.offsets)
         return {FINGERPRINTS: pa.table(dict(zip(FINGERPRINT_ROWS.names, columns, strict=True))).cast(FINGERPRINT_ROWS)}
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
-        """Return the counts and the share of the scope and of each source."""
-        metrics = self._records(partial, context.scope)
-        for source in partial["repeats"]["source"].to_pylist():
-            own = {name: table.filter(pc.equal(table["source"], source)) for name, table in partial.items()}
-            metrics += self._records(own, replace(context.scope, source=source))
+        """Return the counts and the shares of the scope and of each source."""
+        repeats, spots = partial["repeats"], partial["hotspots"]
+        sums = [("documents", "sum"), ("occurrences", "sum")]
+        whole = spots.group_by("hotspot", use_threads=False).aggregate(sums)
+        totals = {name: int(pc.sum(repeats[name]).as_py() or 0) for name in _SHAPES["repeats"].sums}
+        totals |= {
+            "hotspots": whole.num_rows, "occurrences": int(pc.sum(whole["occurrences_sum"]).as_py() or 0),
+            "largest": int(pc.max(whole["documents_sum"]).as_py() or 0),
+        }  # fmt: skip
+        metrics = self._records(totals, context.scope)
+        calls = [("hotspot", "count"), ("occurrences", "sum"), ("documents", "max")]
+        by_source = {
+            row["source"]: {
+                "hotspots": row["hotspot_count"], "occurrences": row["occurrences_sum"],
+                "largest": row["documents_max"],
+            }
+            for row in spots.group_by("source", use_threads=False).aggregate(calls).to_pylist()
+        }  # fmt: skip
+        none = {"hotspots": 0, "occurrences": 0, "largest": 0}
+        for row in repeats.to_pylist():
+            source = row.pop("source")
+            metrics += self._records(row | by_source.get(source, none), replace(context.scope, source=source))
         return metrics
 
-    def _records(self, partial: Partial, scope: Scope) -> list[Metric]:
-        totals = {name: int(pc.sum(partial["repeats"][name]).as_py() or 0) for name in _SHAPES["repeats"].sums}
-        spots = partial["hotspots"].group_by("hotspot", use_threads=False)
-        by_spot = spots.aggregate([("documents", "sum"), ("occurrences", "sum")])
-        largest = int(pc.max(by_spot["documents_sum"]).as_py() or 0)
+    def _records(self, totals: Mapping[str, int], scope: Scope) -> list[Metric]:
         documents, tokens = totals["documents"], totals["tokens"]
         counts = (
-            ("hotspots", by_spot.num_rows, "hotspots", documents),
+            ("hotspots", totals["hotspots"], "hotspots", documents),
             ("documents", totals["repeated_documents"], "documents", documents),
-            ("occurrences", int(pc.sum(by_spot["occurrences_sum"]).as_py() or 0), "occurrences", documents),
+            ("occurrences", totals["occurrences"], "occurrences", documents),
             ("tokens", totals["repeated_tokens"], "tokens", tokens),
-            ("largest", largest, "documents", documents),
+            ("largest", totals["largest"], "documents", documents),
         )
         shares = (
             ("token_share", totals["repeated_tokens"], tokens),
-            ("largest_share", largest, documents),
+            ("largest_share", totals["largest"], documents),
         )
         return [
             *(

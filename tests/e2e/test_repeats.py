@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
 from corpus import rows, write_jsonl
 from running import build, metric, run
 
+from dataaudit.errors import ManifestError
+from dataaudit.link.repeats.index import RepeatIndex
 from dataaudit.manifest.verify import verify
 
 CONFIG = """
@@ -55,8 +58,6 @@ def write_config(folder, *, stage="", part_bytes=67_108_864, batch_bytes=4_194_3
 
 def spans(folder, manifest):
     """Return the words of every place of every hotspot."""
-    import json
-
     uris = manifest.table("shards")["uri"].to_pylist()
     records = {
         uri: [json.loads(line)["text"].encode() for line in (folder / uri).read_text().splitlines()] for uri in uris
@@ -165,3 +166,26 @@ def test_a_sentence_planted_sixty_thousand_times_is_the_top_hotspot(tmp_path):
     (top,) = manifest.table("hotspots").to_pylist()
     assert (top["hotspot"], top["words"], top["documents"], top["occurrences"]) == (1, 61, 60_000, 60_000)
     assert manifest.table("hotspot_members").num_rows == 60_000
+
+
+def test_the_index_finds_the_documents_that_share_words_with_a_text(tmp_path):
+    """Every one of them, with the place; after other builds too, and not when the manifest has none."""
+    rng = random.Random(6)
+    texts = [words(rng, 300) for _ in range(40)]
+    for part in range(2):
+        write_jsonl(tmp_path / "train" / f"{part}.jsonl", rows([" ".join(text) for text in texts[part::2]], "s"))
+    write_jsonl(tmp_path / "val" / "v.jsonl", rows([" ".join(words(rng, 300))], "s"))
+    build(write_config(tmp_path, stage="index: true"), "--workers", 1, manifest=tmp_path / "m")
+    index = RepeatIndex(tmp_path / "m")
+    for number, text in enumerate(texts[:10]):
+        start = rng.randrange(240)
+        quote = text[start : start + 60]
+        (found,) = index.look_up(dressed(rng, words(rng, 30) + quote + words(rng, 30)))
+        assert (found.shard, found.row) == (number % 2, number // 2)
+        assert 30 <= found.start < found.stop <= 90
+        assert found.document_start == start + found.start - 30
+    assert index.look_up(" ".join(words(rng, 500))) == []
+    assert index.look_up(" ".join(texts[0][:49])) == []
+    build(write_config(tmp_path), "--workers", 1, manifest=tmp_path / "m")
+    with pytest.raises(ManifestError, match="has no index"):
+        RepeatIndex(tmp_path / "m")

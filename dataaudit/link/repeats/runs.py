@@ -26,8 +26,9 @@ RUNS = pa.schema(
 the others after it; and the documents and occurrences of each. Runs are as long as all of that holds."""
 RUN_ROWS = pa.schema([("key", FILE_KEY), ("row", pa.int64()), *(RUNS.field(index) for index in range(1, 7))])
 """The same as keyed rows, by file."""
-HISTOGRAM = pa.schema([("documents", pa.int64()), ("windows", pa.int64())])
-"""Of documents in which some window stands first: so many windows that so many documents hold."""
+HISTOGRAM = pa.schema([("documents", pa.int64()), ("windows", pa.int64()), ("firsts", pa.int64())])
+"""Of documents in which some window stands first: so many windows that so many documents hold, and how many of them
+stand there first."""
 COVERAGE = pa.schema([("document", pa.int64()), ("start", pa.int64()), ("stop", pa.int64())])
 """Words [start, stop) of a document that lie inside repeated spans, by document and start; no two touch."""
 
@@ -50,8 +51,11 @@ def link_runs(files: pa.Table, start: int, stop: int) -> Joined:
         document = runs["document"].to_numpy()
         keyed = runs.set_column(0, "row", pa.array(row_numbers(document)))
         pieces.append(keyed.add_column(0, "key", file_keys(file_numbers(document))).cast(RUN_ROWS))
-        histograms.append(hosted(runs).select(HISTOGRAM.names))
-    grouped = pa.concat_tables(histograms).group_by("documents", use_threads=False).aggregate([("windows", "sum")])
+        hosts = hosted(runs)
+        firsts = pa.array(np.where(is_first(hosts), hosts["windows"].to_numpy(), 0))
+        histograms.append(hosts.append_column("firsts", firsts).select(HISTOGRAM.names))
+    sums = [(name, "sum") for name in HISTOGRAM.names[1:]]
+    grouped = pa.concat_tables(histograms).group_by("documents", use_threads=False).aggregate(sums)
     histogram = grouped.rename_columns(HISTOGRAM.names).cast(HISTOGRAM).sort_by("documents")
     return Joined(tables={"histogram": histogram}, keyed={"runs": pa.concat_tables(pieces)})
 

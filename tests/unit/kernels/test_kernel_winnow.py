@@ -29,9 +29,10 @@ def arrays(documents):
 
 
 def winnowed(documents):
-    """Return (value, first window, windows) of every document."""
+    """Return (value, first window, windows, offset) of every document."""
     found = winnow(*arrays(documents))
-    rows = list(zip(found.values.tolist(), found.positions.tolist(), found.windows.tolist(), strict=True))
+    columns = (found.values, found.positions, found.windows, found.offsets)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
     return [rows[found.bounds[index] : found.bounds[index + 1]] for index in range(len(documents))]
 
 
@@ -51,7 +52,7 @@ def test_fifty_equal_words_select_an_equal_fingerprint(shared, before, after, le
     for start in range(len(shared) - SPAN + 1):
         first, second = len(before) + start, len(left) + start
         selected = [
-            next(value for value, place, windows in rows if place <= window < place + windows)
+            next(value for value, place, windows, _ in rows if place <= window < place + windows)
             for rows, window in ((one, first), (two, second))
         ]
         assert selected[0] == selected[1]
