@@ -43,7 +43,7 @@ def alter(shard: str, corpus: Sequence[Document]) -> list[Document]:
 
 def rewrite(corpus: Sequence[Document]) -> list[Document]:
     """Return near-duplicates: one word in a hundred changed leaves about 0.9 of the word 5-grams in common."""
-    copies = []
+    copies: list[Document] = []
     for document in corpus:
         words = document.text.split(" ")
         if len(document.text.split()) >= REWRITTEN_WORDS and len(copies) < NUM_REWRITTEN:

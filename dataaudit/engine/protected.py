@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dataaudit import __version__
 from dataaudit.config import AuditConfig, nearest
 from dataaudit.corpus.address import Access
 from dataaudit.corpus.loss import Reason
@@ -32,8 +33,8 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Stage
 from dataaudit.stages.overlap import Overlap
 
-_VERSION = "1"
-"""Changes whenever the same documents and items may give another index."""
+_VERSION = "2"
+"""Changes whenever the same documents and items may give another index, or the kernels read another one."""
 _SHOWN_COLUMNS = 20
 _Pairs = list[tuple[str, str | None]]
 
@@ -192,6 +193,7 @@ def _index(
     }
     recipe = {
         "version": _VERSION,
+        "tool": __version__,
         "libraries": library_versions(),
         "held_out": [[number, keys] for number, keys in whole.items()],
         "sets": [facts.sha256 for facts in sets],

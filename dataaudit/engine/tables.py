@@ -44,7 +44,8 @@ NOTHING_BESIDE = Setting()
 HEADLINE = (
     ("documents", "count"), ("bytes", "count"), ("tokens", "count"), ("bytes_per_token", "ratio"),
     ("seq_len_p50_p95", "p50"), ("seq_len_p50_p95", "p95"), ("exact_dup_rate", "rate"),
-    ("train_val_overlap", "ngram"), ("train_val_overlap", "span"), ("coverage_unread_bytes", "bytes"),
+    ("near_dup_rate", "rate"), ("train_val_overlap", "ngram"), ("train_val_overlap", "span"),
+    ("coverage_unread_bytes", "bytes"),
 )  # fmt: skip
 UNREAD = ("quarantined", "skipped")
 

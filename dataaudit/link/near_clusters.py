@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.link.places import rows_of, shards_of
+from dataaudit.link.places import distinct, rows_of, shards_of
 
 NEAR_COUNTS = pa.schema(
     [
@@ -88,7 +88,7 @@ def cluster(members: pa.Table, edges: pa.Table, sources: pa.Table, corpus: Corpu
     from scipy.sparse.csgraph import connected_components
 
     lefts, rights = edges["left"].to_numpy(), edges["right"].to_numpy()
-    nodes = np.unique(np.concatenate([members["first"].to_numpy(), lefts, rights]))
+    nodes = distinct(np.concatenate([members["first"].to_numpy(), lefts, rights]))
     left, right = np.searchsorted(nodes, lefts), np.searchsorted(nodes, rights)
     documents = _documents(members, sources, nodes)
     graph = coo_array((np.ones(len(left), dtype=np.int8), (left, right)), shape=(len(nodes), len(nodes)))
@@ -114,7 +114,7 @@ def cluster(members: pa.Table, edges: pa.Table, sources: pa.Table, corpus: Corpu
 
 def _documents(members: pa.Table, sources: pa.Table, nodes: np.ndarray) -> _Documents:
     """Put the members of classes and the nodes that stand for themselves alone together."""
-    alone = np.setdiff1d(nodes, members["first"].to_numpy())
+    alone = nodes[~np.isin(nodes, distinct(members["first"].to_numpy()))]
     order = np.argsort(sources["place"].to_numpy(), kind="stable")
     known = sources["place"].to_numpy()[order]
     chosen = order[np.searchsorted(known, alone)] if len(alone) else alone
@@ -179,7 +179,7 @@ def _clusters(places: np.ndarray, firsts: np.ndarray) -> pa.Table:
     """Number the components by their first members; the first is kept."""
     order = np.lexsort((places, firsts))
     places, firsts = places[order], firsts[order]
-    numbers = np.unique(firsts, return_inverse=True)[1].astype(np.int64)
+    numbers = np.cumsum(np.append(False, firsts[1:] != firsts[:-1])[: len(firsts)]).astype(np.int64)
     return pa.table(
         {
             "kind": pa.array(["near"] * len(places), pa.string()), "cluster": numbers, "shard": shards_of(places),

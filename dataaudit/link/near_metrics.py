@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from dataaudit.kernels.beta import clopper_pearson
 from dataaudit.kernels.lsh import chance_to_meet
+from dataaudit.kernels.variants import LEAST, MOST
 from dataaudit.link.near_clusters import NearClusters
 from dataaudit.link.near_pairs import AT_THRESHOLD, STEPS
 from dataaudit.manifest.metric import Metric, Scope, count
@@ -112,9 +113,10 @@ def _weakest(stage: NearDup, clusters: NearClusters) -> Metric:
 
 def _recall(stage: NearDup, recall: pa.Table) -> Iterator[Metric]:
     """Yield the share of probes that found their original: at or above the threshold, and by similarity."""
-    sums: dict[int, list[int]] = {AT_THRESHOLD: [0, 0]}
+    steps = range(round(LEAST * STEPS), round(MOST * STEPS))
+    sums: dict[int, list[int]] = {step: [0, 0] for step in (AT_THRESHOLD, *steps)}
     for row in recall.to_pylist():
-        both = sums.setdefault(row["similarity"], [0, 0])
+        both = sums.setdefault(min(row["similarity"], steps[-1]), [0, 0])
         both[0] += row["tested"]
         both[1] += row["found"]
     for step, (tested, found) in sorted(sums.items()):

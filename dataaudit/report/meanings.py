@@ -18,6 +18,7 @@ REASONS: dict[str, str] = {
     "type_mismatch": "the text of a record is no string; numbers are not converted",
     "source_type_mismatch": "the source of a record is neither a string nor absent",
     "oversize_record": "a record is larger than reader.max_line_bytes",
+    "wrong_number_of_fields": "a row of a CSV file has another number of fields than its header",
     "too_many_bad_records": "the share of bad records is above reader.max_bad_records",
     "truncated_stream": "the file ends before the end marker of its stream, or is empty: it was cut short",
     "window_too_large": "the zstd or xz file needs over 128 MiB of memory to read; compress it anew",

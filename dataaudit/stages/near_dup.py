@@ -127,7 +127,7 @@ class NearDup(StageDefaults):
                 COMPONENTS, "rate", row["component_duplicates"], documents, scope=scope, unit="ratio", version=version
             ),
         ]
-        if row["held_out"]:
+        if row["held_out"] and (scope.split is not None or scope.source is None):
             leak = replace(scope, split=None, set=scope.split)
             metrics.append(
                 ratio(OVERLAP, "near_dup", row["leaked"], row["held_out"], scope=leak, unit="ratio", version=version)

@@ -38,7 +38,7 @@ class Overlap(StageDefaults):
     Runs on splits that are not held out, of builds that protect something.
     """
 
-    max_grams: int = 50_000_000
+    max_grams: int = 20_000_000
     """13-grams of held-out documents in the index; of more documents a sample is looked for."""
     max_rows: int = 1_000
     """Training documents that are listed for each held-out document, or part of an item."""

@@ -21,6 +21,7 @@ from dataaudit.engine import keys
 from dataaudit.stages.exact_dup import ExactDup
 from dataaudit.stages.language import Language
 from dataaudit.stages.lengths import Lengths
+from dataaudit.stages.overlap import Overlap
 from dataaudit.stages.volume import Volume
 
 RULE = FieldRule(text="text", source_column=None, source_constant="web", max_record_bytes=100)
@@ -142,6 +143,15 @@ def test_the_detectors_decide_only_where_languages_are_looked_at():
         assert (first == other_one) != stage.needs_languages
     with pytest.raises(AssertionError, match="detectors"):
         keys.stage_key("r", Language(), TOKENIZER)
+
+
+def test_the_index_decides_only_where_matches_are_looked_at():
+    """Another index leaves the partials of stages that never look for what is protected; theirs needs one."""
+    for stage in (*STAGE_LIST, Overlap()):
+        first, other_one = (keys.stage_key("r", stage, TOKENIZER, LANGUAGES, one) for one in ("a", "b"))
+        assert (first == other_one) != stage.needs_matches
+    with pytest.raises(AssertionError, match="index"):
+        keys.stage_key("r", Overlap(), TOKENIZER)
 
 
 def test_what_of_a_detector_decides_languages_is_in_its_value():

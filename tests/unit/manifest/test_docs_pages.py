@@ -98,7 +98,12 @@ class TestFormatPage:
 def keys(model: type[BaseModel], prefix: str = "") -> dict[str, object]:
     """Return every key of the config as the page spells it, with its default (... when required)."""
     found: dict[str, object] = {}
-    inner = {"splits": "splits.NAME", "mixture": "mixture.SOURCE", "upstream_filters": "upstream_filters[]"}
+    inner = {
+        "splits": "splits.NAME",
+        "protected": "protected.NAME",
+        "mixture": "mixture.SOURCE",
+        "upstream_filters": "upstream_filters[]",
+    }
     for name, field in model.model_fields.items():
         own = prefix + (field.alias or name)
         below = _models(field.annotation)
@@ -141,6 +146,7 @@ class TestConfigPage:
             for kind in STAGES
             for field in dataclasses.fields(kind)
         ]
+        known = [(*one[:2], one[2].lower() if one[2] in {"True", "False"} else one[2]) for one in known]
         assert [one for one in told if one[1]] == known
         assert {one[0] for one in told} == {kind.name for kind in STAGES}
 
@@ -234,12 +240,19 @@ class TestLossesPage:
 
 CORPUS = {
     "data/train/a.jsonl": ['{"text": "one two three", "source": "web"}', '{"text": "one  two three", "source": "web"}'],
+    "data/train/c.jsonl": [
+        '{"text": "six words stand here on line", "source": "web"}',
+        '{"text": "Four!", "source": "web"}',
+    ],
+    "eval/set.jsonl": ['{"question": "Six words stand here on line"}', "no json"],
     "data/val/b.jsonl": ['{"text": "", "source": "code"}', '{"text": "four", "source": "code"}', "no json"],
 }
 BUILD_CONFIG = """
 splits:
   train: {paths: data/train, text: text, source: {column: source}}
   val: {paths: data/val, text: text, source: {column: source}, held_out: true}
+protected:
+  set: {paths: eval/set.jsonl, question: question}
 mixture: {web: {weight: 3}, books: {weight: 1}}
 upstream_filters: [{name: c4, version: "2", in: 10, out: 5}]
 reader: {max_bad_records: 0.5}
@@ -280,6 +293,9 @@ class TestMetricsPage:
             "split source language": "split and source and language",
             "split rule": "split and rule", "source rule": "source and rule",
             "split source rule": "split and source and rule",
+            "set": "set", "set rule": "set and rule", "set entity": "set and entity", "source set": "source and set",
+            "set entity rule": "set and entity and rule",
+            "source set entity rule": "source and set and entity and rule",
         }  # fmt: skip
         made: dict[tuple[str, str], tuple[set[str], set[str], set[str]]] = {}
         for record in built.metrics():

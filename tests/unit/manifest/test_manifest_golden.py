@@ -15,7 +15,7 @@ from dataaudit.manifest.verify import verify
 TESTS = Path(__file__).parents[2]
 GOLDEN = TESTS / "golden" / "manifest"
 RELEASED = sorted(path for path in (TESTS / "compat").iterdir() if path.is_dir())
-GOLDEN_ID = "sha256:bd6e1f2285696c4283132c7c71e4abcd1d804a54ed749bcb59c68ce65bb5aba5"
+GOLDEN_ID = "sha256:d4ba628b329c58079f1239f1104b67b6f6821cc08fb6ace8a186689c61b0b276"
 MAX_BYTES = 100_000
 
 

@@ -1,0 +1,73 @@
+"""What is said of held-out splits and evaluation sets in training data."""
+
+from __future__ import annotations
+
+from made_manifest import make, shard
+
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.report.protected import HeldOutLeak, SetLeak, held_out_leaks, protected_facts, protected_lines, set_leaks
+
+
+def share(metric, stat, part, whole, **scope):
+    """Return a ratio."""
+    return ratio(metric, stat, part, whole, scope=Scope(**scope), unit="ratio", version="1")
+
+
+def number(metric, stat, value, **scope):
+    """Return a count."""
+    return count(metric, stat, value, scope=Scope(**scope), unit="items", n=10, version="1")
+
+
+OVERLAP = [
+    number("train_val_overlap", "documents", 8, set="val"),
+    share("train_val_overlap", "ngram", 2, 8, set="val"),
+    share("train_val_overlap", "ngram", 1, 8, set="val", source="web"),
+    share("train_val_overlap", "ngram_without_common", 1, 8, set="val"),
+    Metric(
+        metric="train_val_overlap", stat="span", scope=Scope(set="val"), unit="ratio", value=0.25, low=0.1, high=0.5,
+        confidence=0.95, method="sampled",
+    ),
+    share("train_val_overlap", "near_dup", 3, 8, set="val"),
+]  # fmt: skip
+CONTAMINATION = [
+    number("benchmark_contamination", "items", 9, set="quiz"),
+    number("benchmark_contamination", "too_short", 1, set="quiz", entity="question"),
+    number("benchmark_contamination", "boilerplate", 2, set="quiz", entity="question"),
+    number("benchmark_contamination", "common", 1, set="quiz", entity="question"),
+    share("benchmark_contamination", "rate", 3, 6, set="quiz", entity="question", rule="verbatim"),
+    share("benchmark_contamination", "rate", 4, 6, set="quiz", entity="question", rule="similar"),
+    share("benchmark_contamination", "rate", 1, 6, set="quiz", entity="question", rule="similar", source="web"),
+    share("benchmark_contamination", "rate", 1, 5, set="quiz", entity="both", rule="verbatim"),
+]
+
+
+def test_rows_are_those_of_all_training_data(tmp_path):
+    """A row for each split, and for each part of a set that has it; sources are left to `--metric`."""
+    make(tmp_path / "m", [shard("a.jsonl"), shard("b.jsonl", split="val")], metrics=[*OVERLAP, *CONTAMINATION])
+    manifest = load_manifest(tmp_path / "m")
+    assert held_out_leaks(manifest) == [
+        HeldOutLeak(
+            split="val", documents=8, near_dup=0.375, ngram=0.25, ngram_without_common=0.125, span=0.25, sampled=False
+        )
+    ]
+    assert set_leaks(manifest) == [
+        SetLeak(
+            set="quiz", items=9, part="question", findable=6, too_short=1, boilerplate=2, verbatim=0.5,
+            similar=0.666666666667, common=1,
+        ),
+        SetLeak(
+            set="quiz", items=9, part="both", findable=5, too_short=None, boilerplate=None, verbatim=0.2, similar=None,
+            common=0,
+        ),
+    ]  # fmt: skip
+    splits, sets = ("\n".join(lines) for lines in protected_lines(manifest, 100))
+    assert "val       8    0.3750" in splits
+    assert "quiz      9  question         6" in sets
+    assert set(protected_facts(manifest)) == {"held_out_leaks", "set_leaks"}
+
+
+def test_without_anything_protected_nothing_is_said(tmp_path):
+    """No empty table."""
+    make(tmp_path / "m", [shard("a.jsonl")])
+    assert protected_lines(load_manifest(tmp_path / "m"), 100) == ([], [])
