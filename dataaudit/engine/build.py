@@ -118,6 +118,7 @@ def build(
             job = Job(
                 config=config, options=options, progress=progress, stages=stages, discovery=discovery,
                 tokenizer=tokenizer, risks=risks, languages=languages, parents=parents, reference=reference,
+                older=None if config.reference is None else base / config.reference,
                 store=PartialStore(state),
                 runner=runner,
                 protected=protected,
