@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -67,6 +68,8 @@ def leaks(linking: Linking) -> Generator[Sequence[Visit], list[Visited], Found]:
         metrics += overlap(
             protected.index.held_out, splits, split_of, seen, common_above=common_above, version=stage.version
         )
+    if total == 0:
+        metrics = [_not_evaluated(record) for record in metrics]
     for shard, table in zip(shards, documents, strict=True):
         own = columns[shard.planned.shard.ordinal]
         if protected.shards:
@@ -75,6 +78,15 @@ def leaks(linking: Linking) -> Generator[Sequence[Visit], list[Visited], Found]:
             own["contaminated"] = int(pc.sum(table["similar"]).as_py() or 0)
     table = overlap_table(linking, protected, matches.table("rows", ROWS))
     return Found(tables={"overlap": table}, metrics=metrics, columns=columns)
+
+
+def _not_evaluated(record: Metric) -> Metric:
+    """Return a rate as one that nothing is known of: without training documents, 0 would be no good news."""
+    if record.unit != "ratio" or record.status != "ok":
+        return record
+    return replace(
+        record, value=None, low=None, high=None, confidence=None, status="not_evaluated", reason="no_training_documents"
+    )
 
 
 def _splits(linking: Linking, protected: Protected) -> tuple[list[str], np.ndarray]:

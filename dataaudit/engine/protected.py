@@ -100,11 +100,12 @@ def _read_sets(work: Preparing) -> tuple[list[SetFacts], list[_Pairs]]:
     for name in names:
         own = work.config.protected[name]
         fields = ItemFields(question=own.question, answer=own.answer, id=own.id)
-        paths = [
-            path
-            for pattern in own.paths
-            for path in expand(pattern, work.base, where=f"protected.{name}.paths", remote=remote)[0]
-        ]
+        paths: list[str] = []
+        for pattern in own.paths:
+            files, left_out = expand(pattern, work.base, where=f"protected.{name}.paths", remote=remote)
+            paths += files
+            if left_out:
+                work.runner.notes.append(f"protected.{name}: {len(left_out):,} entries of folders left out by name")
         key = digest_json([[os.fsencode(path).hex() for path in paths], own.question, own.answer, own.id])
         units.append(SetUnit(paths=tuple(paths), fields=fields, state=work.store.root, key=key.removeprefix("sha256:")))
     failed: dict[int, tuple[Reason, str]] = {}
@@ -159,7 +160,11 @@ def _store_words(work: Preparing, planned: Sequence[PlannedShard]) -> None:
                     request=part.request, sha256=shard.probe.sha256, stat=shard.probe.stat, state=work.store.root,
                     key=key, size=shard.probe.stat.size // max(1, len(shard.parts)),
                 )  # fmt: skip
-    _run(work, read_held_out, list(units.values()), {})
+    failed: dict[int, tuple[Reason, str]] = {}
+    _run(work, read_held_out, list(units.values()), failed)
+    if failed:
+        said = f"{len(failed):,} part(s) of held-out shards could not be read, so their shards are not looked for"
+        work.runner.notes.append(f"{said}: {next(iter(failed.values()))[0]}")
 
 
 def _words_key(reading_key: str) -> str:

@@ -37,6 +37,8 @@ SHORT_BYTES = 5
 """Bytes of letters and digits that a short text needs."""
 CONTEXT_WORDS = 200
 """Words around a text within which the item's other text has to stand."""
+MOST_WORDS = 1_024
+"""Words of a text that are looked for, from its start: what verifying costs grows with the square of them."""
 SEED_TEXTS = 64
 """Different texts that may have a seed; one that more have is boilerplate and not used."""
 _NEED_ONE_IN = 8
@@ -106,16 +108,21 @@ def index_items(sets: Sequence[Sequence[tuple[str, str | None]]]) -> Items:
 
 
 def _unique_texts(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the words and offsets of the different texts, the bytes of their words, and the number of every text."""
+    """Return the words and offsets of the different texts, the bytes of their words, and the number of every text.
+
+    Of a long text there are the first words only.
+    """
     encoded = [(text or "").encode() for text in texts]
     bounds = np.zeros(len(encoded) + 1, dtype=np.int64)
     np.cumsum([len(text) for text in encoded], out=bounds[1:])
     batch = split_words(np.frombuffer(b"".join(encoded) or b"\0", dtype=np.uint8)[: bounds[-1]], bounds)
+    firsts = batch.offsets[:-1]
+    stops = np.minimum(batch.offsets[1:], firsts + MOST_WORDS)
     known: dict[bytes, int] = {}
     numbers = np.full(len(texts), NONE, dtype=np.int64)
     chosen: list[int] = []
     for index in range(len(texts)):
-        own = batch.hashes[batch.offsets[index] : batch.offsets[index + 1]]
+        own = batch.hashes[firsts[index] : stops[index]]
         if len(own) == 0:
             continue
         number = known.setdefault(own.tobytes(), len(known))
@@ -123,8 +130,8 @@ def _unique_texts(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray, np.n
             chosen.append(index)
         numbers[index] = number
     lengths = (batch.ends - batch.starts).astype(np.int64)
-    pieces = [batch.hashes[batch.offsets[index] : batch.offsets[index + 1]] for index in chosen]
-    sizes = [int(lengths[batch.offsets[index] : batch.offsets[index + 1]].sum()) for index in chosen]
+    pieces = [batch.hashes[firsts[index] : stops[index]] for index in chosen]
+    sizes = [int(lengths[firsts[index] : stops[index]].sum()) for index in chosen]
     offsets = np.zeros(len(chosen) + 1, dtype=np.int64)
     np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
     words = np.concatenate([np.zeros(0, dtype=np.uint64), *pieces])

@@ -30,6 +30,8 @@ from dataaudit.corpus.shards import format_of
 MAX_ITEM_BYTES = 64 << 20
 _MAX_FILE_BYTES = 1 << 30
 _MAX_NAMES = 1_000
+_MAX_NAME = 200
+"""Characters of an item's name: it stands in the manifest, where no text belongs."""
 _BLOCK_BYTES = 1 << 20
 _ROWS_AT_ONCE = 1_024
 _CSV = {".csv": ",", ".tsv": "\t"}
@@ -150,7 +152,7 @@ def _item(record: _Record, fields: ItemFields, row: int, names: dict[str, int]) 
     if isinstance(answer, Reason):
         return answer
     named = as_text(look_up(record, fields.id)) if fields.id is not None else None
-    name = named if isinstance(named, str) and named else str(row)
+    name = named[:_MAX_NAME] if isinstance(named, str) and named else str(row)
     names[name] = names.get(name, 0) + 1
     if names[name] > 1:
         name = f"{name}#{names[name]}"
