@@ -86,9 +86,9 @@ def word_classes() -> WordClasses:
 def _kept(path: Path) -> WordClasses | None:
     """Read a table; None when there is none or it is damaged (each array in the file has its checksum)."""
     try:
-        with np.load(path) as held:
+        with path.open("rb") as handle, np.load(handle) as held:
             return WordClasses(**{name: held[name] for name in _NAMES})
-    except (OSError, ValueError, KeyError, BadZipFile):
+    except (OSError, EOFError, ValueError, KeyError, BadZipFile):
         return None
 
 
