@@ -76,6 +76,9 @@ def prepare_protected(work: Preparing, stages: Sequence[Stage]) -> Protected | N
     """
     stage = next((stage for stage in stages if isinstance(stage, Overlap)), None)
     held_out = [shard for shard in work.shards if work.config.splits[shard.split].held_out]
+    if stage is None and work.config.protected:
+        work.runner.notes.append("evaluation sets are not looked for: stages.overlap is false")
+        work.progress.note(work.runner.notes[-1])
     if stage is None or not (held_out or work.config.protected):
         return None
     planned = [
