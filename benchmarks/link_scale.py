@@ -3,9 +3,9 @@
     python benchmarks/link_scale.py [--documents 1000000 10000000] [--workers 2] [--folder /tmp/link_scale]
 
 Of every ten documents three are in clusters of 2 to 10 that share 8 bands, and one, a tenth of all, shares one
-band with all others of its template. Bands are written as the scan writes them, in parts of 200,000 documents. Every pair of a
-cluster counts as verified, no other does; what comes out is compared with what was put in. Reported are wall time
-of each step, the largest memory of a worker, and the exponent of time over documents.
+band with all others of its template. Bands are written as the scan writes them, in parts of 200,000 documents.
+Every pair of a cluster counts as verified, no other does; what comes out is compared with what was put in. Reported
+are wall time of each step, the largest memory of a worker, and the exponent of time over documents.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from dataaudit.kernels.minhash import fold, shingle_hashes, sketch
 from filters import read_texts
 
 from dataaudit.corpus.buffers import text_buffers
+from dataaudit.kernels.minhash import fold, shingle_hashes, sketch
 from dataaudit.kernels.words import split_words
 
 NUM_PERM = 128

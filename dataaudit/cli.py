@@ -303,6 +303,31 @@ def verify(folder: Path, root: str | None, *, data: bool, quiet: bool, as_json: 
     sys.exit(code)
 
 
+@main.group(
+    short_help="Write a manifest in other programs' formats.",
+    epilog=_block("Examples:", "dataaudit export lsh manifests/first --out first.lsh"),
+)
+def export() -> None:
+    """Write what a manifest holds in the format of another program."""
+
+
+@export.command(
+    name="lsh",
+    short_help="An index of datasketch, of the stored signatures.",
+    epilog=_block("Examples:", "dataaudit export lsh manifests/first --out first.lsh"),
+)
+@click.argument("folder", type=_FOLDER, metavar="DIR")
+@click.option("--out", type=_FOLDER, metavar="FILE", required=True, help="Where to write it.")
+def export_lsh(folder: Path, out: Path) -> None:
+    """Write a pickled datasketch.MinHashLSH whose keys are shard:row.
+
+    The manifest has to keep signatures: `stages: {near_dup: {signatures: true}}` in the config.
+    """
+    from dataaudit.export.lsh import export_lsh as write
+
+    _print(write(folder, out))
+
+
 @main.command(
     short_help="Say what is installed and what is missing.",
     epilog=_block(

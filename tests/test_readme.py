@@ -52,7 +52,9 @@ def test_every_command_and_option_exists():
     for page in PAGES:
         for command, rest in re.findall(r"dataaudit ([a-z]+)([^\n`|]*)", code_of(page.read_text("utf-8"))):
             assert command in main.commands, f"{page.name}: dataaudit {command} is no command"
-            known = {name for parameter in main.commands[command].params for name in parameter.opts} | {"--help", "-h"}
+            chosen = main.commands[command]
+            inner = getattr(chosen, "commands", {}).get((rest.split() or [""])[0], chosen)
+            known = {name for parameter in inner.params for name in parameter.opts} | {"--help", "-h"}
             for option in re.findall(r"(?<!\S)(--[a-z-]+)", rest):
                 assert option in known, f"{page.name}: dataaudit {command} has no {option}"
 

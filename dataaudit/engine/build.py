@@ -118,6 +118,7 @@ def build(
             job = Job(
                 config=config, options=options, progress=progress, stages=stages, discovery=discovery,
                 tokenizer=tokenizer, risks=risks, languages=languages, parents=parents, reference=reference,
+                older=None if config.reference is None else base / config.reference,
                 store=PartialStore(state),
                 runner=runner,
                 protected=protected,
@@ -225,6 +226,8 @@ def _link(job: Job, shards: list[GatheredShard], *, fresh: bool) -> Gathered:
     stages = [stage for stage in job.stages if stage.name in _FAMILIES]
     linkings = {stage.name: Linking(job=job, stage=stage, shards=shards, fresh=fresh) for stage in stages}
     found = run_families({name: _FAMILIES[name](linking) for name, linking in linkings.items()}, linkings)
+    for warning in (line for one in found.values() for line in one.warnings):
+        job.progress.note(f"warning: {warning}", important=True)
     digests = rows_digests(shards, job.store, job.runner)
     kept = kept_sources(shards, job.config.max_sources)
     if kept is not None:

@@ -73,6 +73,8 @@ class Job:
     languages: LanguageModels | None
     parents: tuple[str, ...]
     reference: Reference | None
+    older: Path | None
+    """Folder of the reference manifest."""
     store: PartialStore
     runner: Runner
     scanned: int = 0

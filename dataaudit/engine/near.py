@@ -12,17 +12,21 @@ import pyarrow.compute as pc
 from dataaudit.engine.families import Found, Linking
 from dataaudit.engine.gather import kept_sources
 from dataaudit.engine.joins import Join, JoinedParts, KeyedFile
+from dataaudit.engine.near_reference import BestMatches, match_reference
 from dataaudit.engine.partials import fold_table
 from dataaudit.engine.revisit import Visit, Visited
+from dataaudit.engine.signatures import collect_signatures
 from dataaudit.link.joined import JoinFunction
 from dataaudit.link.near_bands import COUNTS, PAIRS, PROBED, BandJoin
 from dataaudit.link.near_checks import CHECKS, NearChecks, count_right, sample_pairs
 from dataaudit.link.near_classes import CLASS_MEMBERS, link_classes
 from dataaudit.link.near_clusters import Corpus, NearClusters, cluster
-from dataaudit.link.near_metrics import NearCounts, near_metrics
+from dataaudit.link.near_metrics import NearCounts, near_metrics, reference_metrics
 from dataaudit.link.near_pairs import CANDIDATES, DROPPED, KEYED_CANDIDATES, RECALL, PairJoin
+from dataaudit.link.near_reference import InReference, count_matches
 from dataaudit.link.near_sets import SEEN, VERIFIED, NearSets, VerifyJoin, wanted_documents
 from dataaudit.link.places import places_of
+from dataaudit.manifest.metric import Metric
 from dataaudit.manifest.tables import TABLES
 from dataaudit.stages.near_dup import TABLE, NearDup
 
@@ -54,7 +58,13 @@ def near_duplicates(linking: Linking) -> Generator[Sequence[Visit], list[Visited
         documents=search.documents, candidates=verified.num_rows, verified=edges.num_rows, missed=search.missed,
         dropped=_sum(pairs.table("dropped", DROPPED), "dropped"), reported=reported, right=right,
     )  # fmt: skip
-    return search.found(counts, cluster(members, edges, _sources(visited), search.corpus()), recall)
+    clusters = cluster(members, edges, _sources(visited), search.corpus())
+    found = search.found(counts, clusters, recall)
+    found.metrics += search.in_reference(match_reference(linking, search.documents), members)
+    if search.stage.signatures:
+        table, fill = collect_signatures(linking.read(), search.stage, linking.job.store)
+        found.tables["signatures"], found.folders["signatures"] = table, fill
+    return found
 
 
 def _sources(visited: Visited) -> pa.Table:
@@ -118,6 +128,30 @@ class _Search:
             metrics=near_metrics(self.stage, counts, clusters, recall),
             extra={TABLE: self._added(clusters)},
             warnings=self._warnings(clusters),
+        )
+
+    def in_reference(self, best: BestMatches | str, members: pa.Table) -> list[Metric]:
+        """Return the records of what is in the reference, by split and of all."""
+        documents = dict.fromkeys(self._splits, 0)
+        for shard in self._read:
+            table = shard.partials[self.stage.name][TABLE]
+            documents[shard.planned.shard.split] += sum(table["documents"].to_pylist())
+        numbers = np.zeros((len(self._splits), 3), dtype=np.int64)
+        if not isinstance(best, str):
+            found = count_matches(
+                best.places, best.equal, members, self.corpus().split_of, num_perm=self.stage.num_perm,
+                threshold=self.stage.threshold,
+            )  # fmt: skip
+            numbers[: len(found)] += found
+        scopes: dict[str | None, tuple[np.ndarray, int]] = {None: (numbers.sum(axis=0), self.documents)}
+        scopes |= {name: (numbers[index], documents[name]) for index, name in enumerate(self._splits)}
+        return reference_metrics(
+            self.stage,
+            {
+                name: InReference(estimated=int(row[0]), low=int(row[1]), high=int(row[2]), documents=total)
+                for name, (row, total) in scopes.items()
+            },
+            best if isinstance(best, str) else "",
         )
 
     def _join(

@@ -85,7 +85,7 @@ def repeated_spans(linking: Linking) -> Generator[Sequence[Visit], list[Visited]
     (visited,) = yield [Visit(visitor=RepeatWindows(), wanted=wanted)]
     again = visited.files("windows")
     runs, rows = _runs(linking, stage, again, int(pc.sum(hashed["windows"]).as_py()))
-    floor = choose_floor(runs.table("histogram", HISTOGRAM), stage.min_documents, stage.max_windows)
+    floor = choose_floor(runs.table("histogram", HISTOGRAM), stage.min_documents, stage.max_memory_bytes)
     hosts = _join(
         linking, "hosts", partial(link_hosts, floor=floor), runs.files("runs"), rows=rows, identity=[floor]
     ).table("hosts", RUNS)
@@ -191,7 +191,7 @@ def _nothing(
         found.metrics.append(count(METRIC, stat, value, scope=Scope(), unit=unit, n=n, version=stage.version))
     if floor > stage.min_documents:
         found.warnings.append(
-            f"repeats: spans that {stage.min_documents} to {floor - 1} documents hold are left out: more than"
-            f" {stage.max_windows:,} windows of 50 words are repeated (stages.repeats.max_windows)"
+            f"repeats: spans that {stage.min_documents} to {floor - 1} documents hold are left out: they would take"
+            f" more than {stage.max_memory_bytes:,} bytes to tell apart (stages.repeats.max_memory_bytes)"
         )
     return found

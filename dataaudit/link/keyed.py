@@ -81,6 +81,20 @@ def read_keyed(path: Path, start: int, stop: int) -> pa.Table:
     return pa.Table.from_batches(batches, schema=schema)
 
 
+def stored_bytes(path: Path, start: int, stop: int) -> int:
+    """Return the bytes of the rows that :func:`read_keyed` would return, from the file's head alone.
+
+    Raises:
+        DamagedRowsError: The file is absent or its head is damaged.
+    """
+    try:
+        with pa.OSFile(os.fsencode(path), "rb") as source:
+            _, blocks, _ = _head(path, source)
+    except FileNotFoundError:
+        raise DamagedRowsError(str(path)) from None
+    return sum(size for value, size, _ in blocks if start <= value < stop)
+
+
 def key_matrix(array: pa.FixedSizeBinaryArray) -> np.ndarray:
     """uint8[n, width] of the keys, without copying."""
     width = array.type.byte_width

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dataaudit.kernels.pairing import form_pairs, form_probe_pairs
 from dataaudit.link.joined import Joined
-from dataaudit.link.places import Placed, key_array, keys_of, named, read_placed, spread
+from dataaudit.link.places import Placed, key_array, keys_of, named, passes, read_placed, spread
 from dataaudit.stages.near_tables import BANDS, PROBES
 
 PAIRS = pa.schema(
@@ -37,16 +37,22 @@ COUNTS = pa.schema([("missed", pa.int64()), ("rows", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows of one partition, in some order."""
+class BucketRows:
+    """Bands of one partition, in some order."""
 
     keys: np.ndarray
     places: np.ndarray
     splits: np.ndarray
     same: np.ndarray
 
-    def take(self, chosen: np.ndarray) -> _Rows:
-        return _Rows(self.keys[chosen], self.places[chosen], self.splits[chosen], self.same[chosen])
+    @classmethod
+    def of(cls, placed: Placed) -> BucketRows:
+        """Return the rows as they were read."""
+        return cls(keys_of(placed.table), placed.places, placed.splits, placed.table["same"].to_numpy())
+
+    def take(self, chosen: np.ndarray) -> BucketRows:
+        """Return some of the rows."""
+        return BucketRows(self.keys[chosen], self.places[chosen], self.splits[chosen], self.same[chosen])
 
     def first_of_same(self) -> np.ndarray:
         """Return the indices of the first document of each class in each bucket, by key, then place."""
@@ -80,22 +86,30 @@ class BandJoin:
         Raises:
             DamagedRowsError: Files are absent or damaged; it names all of them.
         """
-        rows = _rows(read_placed(named(files, "bands"), BANDS, start, stop))
-        placed_probes = read_placed(named(files, "probes"), PROBES, start, stop)
-        probes = _rows(placed_probes)
+        bands, probes = named(files, "bands"), named(files, "probes")
+        joined = [
+            self._join(
+                read_placed(bands, BANDS, start, stop, part.rows), read_placed(probes, PROBES, start, stop, part.rows)
+            )
+            for part in passes(bands, start, stop)
+        ]
+        missed, pairs, probed = zip(*joined, strict=True)
+        keyed = {"pairs": pa.concat_tables(pairs), "probed": pa.concat_tables(probed)}
+        emitted = sum(table.num_rows for table in keyed.values())
+        return Joined(tables={"counts": pa.table([[sum(missed)], [emitted]], schema=COUNTS)}, keyed=keyed)
+
+    def _join(self, placed: Placed, placed_probes: Placed) -> tuple[int, pa.Table, pa.Table]:
+        """Return the pairs that were not formed, those that were, and those of probes."""
+        rows, probes = BucketRows.of(placed), BucketRows.of(placed_probes)
         rows = rows.take(_shared(rows.keys, probes.keys))
         rows = rows.take(rows.first_of_same())
         heads = np.flatnonzero(np.append(True, rows.keys[1:] != rows.keys[:-1])[: len(rows.keys)])
         bounds = np.append(heads, len(rows.keys)).astype(np.int64)
         pairs = form_pairs(bounds, rows.splits, np.array(self.held_out), small=self.small, leaders=self.leaders)
-        keyed = {
-            "pairs": _pairs(rows.places[pairs.lefts], rows.places[pairs.rights], pairs.asks),
-            "probed": self._probed(rows, bounds, probes, placed_probes.table),
-        }
-        emitted = sum(table.num_rows for table in keyed.values())
-        return Joined(tables={"counts": pa.table([[pairs.missed], [emitted]], schema=COUNTS)}, keyed=keyed)
+        formed = _pairs(rows.places[pairs.lefts], rows.places[pairs.rights], pairs.asks)
+        return pairs.missed, formed, self._probed(rows, bounds, probes, placed_probes.table)
 
-    def _probed(self, rows: _Rows, bounds: np.ndarray, probes: _Rows, table: pa.Table) -> pa.Table:
+    def _probed(self, rows: BucketRows, bounds: np.ndarray, probes: BucketRows, table: pa.Table) -> pa.Table:
         """Pair probes with documents; see :data:`PROBED`."""
         chosen = probes.first_of_same()  # equal documents have equal probes: each counts once
         probes, table = probes.take(chosen), table.take(pa.array(chosen))
@@ -124,10 +138,6 @@ class BandJoin:
             "union": table["union"].to_numpy()[whose],
         }
         return pa.table(columns, schema=PROBED)
-
-
-def _rows(placed: Placed) -> _Rows:
-    return _Rows(keys_of(placed.table), placed.places, placed.splits, placed.table["same"].to_numpy())
 
 
 def _shared(keys: np.ndarray, others: np.ndarray) -> np.ndarray:

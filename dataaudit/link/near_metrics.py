@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from dataaudit.kernels.lsh import chance_to_meet
 from dataaudit.kernels.variants import LEAST, MOST
 from dataaudit.link.near_clusters import NearClusters
 from dataaudit.link.near_pairs import AT_THRESHOLD, STEPS
+from dataaudit.link.near_reference import InReference
 from dataaudit.manifest.metric import Metric, Scope, count
 from dataaudit.stages.near_dup import METRIC, NearDup
 
@@ -137,3 +138,47 @@ def _share(stage: NearDup, stat: str, good: int, tried: int, scope: Scope, reaso
         metric=METRIC, stat=stat, scope=scope, unit="ratio", value=good / tried, low=low, high=high,
         confidence=CONFIDENCE, n=tried, denominator=tried, method="sampled", version=stage.version,
     )  # fmt: skip
+
+
+def reference_metrics(stage: NearDup, found: Mapping[str | None, InReference], problem: str = "") -> list[Metric]:
+    """Return the documents of each split, and of all (None), that are near-duplicates of the reference's.
+
+    Args:
+        stage: With its parameters.
+        found: By split; with a problem only the keys count.
+        problem: Why nothing was compared, if so.
+    """
+    metrics = []
+    for split, counts in found.items():
+        scope, documents = Scope(split=split), counts.documents
+        if problem or documents == 0:
+            metrics.append(
+                Metric(
+                    metric=METRIC,
+                    stat="in_reference",
+                    scope=scope,
+                    unit="ratio",
+                    value=None,
+                    status="not_applicable" if problem else "not_evaluated",
+                    reason=problem or "empty_denominator",
+                    version=stage.version,
+                )  # fmt: skip
+            )
+            continue
+        metrics.append(
+            Metric(
+                metric=METRIC,
+                stat="in_reference",
+                scope=scope,
+                unit="ratio",
+                value=counts.estimated / documents,
+                low=counts.low / documents,
+                high=counts.high / documents,
+                confidence=CONFIDENCE,
+                n=documents,
+                denominator=documents,
+                method="estimated",
+                version=stage.version,
+            )  # fmt: skip
+        )
+    return metrics

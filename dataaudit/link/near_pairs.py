@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dataaudit.link.joined import Joined
 from dataaudit.link.near_bands import NOBODY, PAIRS, PROBED
-from dataaudit.link.places import key_array, named, read_all, spread
+from dataaudit.link.places import key_array, named, passes, read_all, spread
 
 CANDIDATES = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("bands", pa.int16())])
 """Pairs to verify: places of the earlier and the later document, and how many buckets they share."""
@@ -47,17 +47,21 @@ class PairJoin:
         Raises:
             DamagedRowsError: Files are absent or damaged; it names all of them.
         """
-        pairs = read_all(named(files, "pairs")["path"].to_pylist(), PAIRS, start, stop)
-        probed = read_all(named(files, "probed")["path"].to_pylist(), PROBED, start, stop)
-        candidates, dropped = _candidates(pairs, self.most)
+        pairs, probed = named(files, "pairs"), named(files, "probed")
+        parts = [
+            _candidates(read_all(pairs, PAIRS, start, stop, part.rows), self.most)
+            for part in passes(pairs, start, stop)
+        ]
+        candidates = pa.concat_tables([table for table, _ in parts])
         keys = key_array(spread(candidates["right"].to_numpy()))
         return Joined(
             tables={
-                "candidates": candidates, "recall": _recall(probed, self.most, self.threshold),
-                "dropped": pa.table([[dropped]], schema=DROPPED),
+                "candidates": candidates,
+                "recall": _recall(read_all(probed, PROBED, start, stop), self.most, self.threshold),
+                "dropped": pa.table([[sum(dropped for _, dropped in parts)]], schema=DROPPED),
             },
             keyed={"candidates": pa.table([keys, *candidates.columns], schema=KEYED_CANDIDATES)},
-        )  # fmt: skip
+        )
 
 
 def _candidates(pairs: pa.Table, most: int) -> tuple[pa.Table, int]:

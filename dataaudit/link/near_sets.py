@@ -17,17 +17,19 @@ from dataaudit.kernels.jaccard import distinct_sets, intersections
 from dataaudit.kernels.minhash import shingle_hashes
 from dataaudit.link.joined import Joined
 from dataaudit.link.near_pairs import CANDIDATES, KEYED_CANDIDATES
-from dataaudit.link.places import named, read_all, read_placed, rows_of, shards_of, spread
+from dataaudit.link.places import Placed, named, passes, read_all, read_placed, rows_of, shards_of, spread
 from dataaudit.link.visitor import Encode
 
 WANTED = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("partition", pa.int16())])
-"""Documents, each once for every first byte of the keys of its pairs."""
+"""Documents, each once for every value of the first 12 bits of its pairs' keys."""
 SETS = pa.schema([("key", pa.binary(8)), ("row", pa.int64()), ("shingles", pa.large_list(pa.uint64()))])
-"""Ascending distinct hashes of a document's shingles; the key's first byte is the partition."""
+"""Ascending distinct hashes of a document's shingles; the key's first 12 bits are the partition."""
 SEEN = pa.schema([("row", pa.int64()), ("source", pa.string()), ("shingles", pa.int64())])
 """Source and number of distinct shingles of each document."""
 VERIFIED = pa.schema([*CANDIDATES, ("intersection", pa.int64()), ("union", pa.int64())])
 """Candidates with the exact sizes of the intersection and union of their shingle sets."""
+_PARTITION_BITS, _MOST_PASSES = 12, 16
+_MOST_BYTES = 1 << 29
 _MOST_SHINGLES = 1 << 24
 """Shingles of pairs that are gathered at once: 128 MB."""
 
@@ -35,7 +37,7 @@ _MOST_SHINGLES = 1 << 24
 def wanted_documents(candidates: pa.Table) -> pa.Table:
     """Return what to visit, of schema :data:`WANTED`, for candidates of schema :data:`CANDIDATES`."""
     lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
-    partitions = np.tile((spread(rights) >> np.uint64(56)).astype(np.int16), 2)
+    partitions = np.tile((spread(rights) >> np.uint64(64 - _PARTITION_BITS)).astype(np.int16), 2)
     places = np.concatenate([lefts, rights])
     order = np.lexsort((partitions, places))
     places, partitions = places[order], partitions[order]
@@ -73,7 +75,8 @@ def _sets(batch_rows: np.ndarray, values: np.ndarray, ends: np.ndarray, wanted: 
     """Return the sets, once for every partition that wants them."""
     rows = wanted["row"].to_numpy()
     keys = np.ascontiguousarray(rows.astype(">i8")).view(np.uint8).reshape(-1, 8).copy()
-    keys[:, 0] = wanted["partition"].to_numpy()
+    partitions = wanted["partition"].to_numpy()
+    keys[:, 0], keys[:, 1] = partitions >> 4, (partitions & 15) << 4
     lists = pa.LargeListArray.from_arrays(pa.array(ends), pa.array(values))
     taken = lists.take(pa.array(np.searchsorted(batch_rows, rows)))
     return pa.table(
@@ -97,25 +100,34 @@ class VerifyJoin:
         Raises:
             DamagedRowsError: Files are absent or damaged; it names all of them.
         """
-        candidates = read_all(named(files, "candidates")["path"].to_pylist(), KEYED_CANDIDATES, start, stop)
-        placed = read_placed(named(files, "sets"), SETS, start, stop)
-        places, rows = np.unique(placed.places, return_index=True)
-        lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
-        left, right = np.searchsorted(places, lefts), np.searchsorted(places, rights)
-        assert (places[left] == lefts).all(), "every earlier document was visited for this partition"
-        assert (places[right] == rights).all(), "every later document was visited for this partition"
-        sizes = pa.compute.list_value_length(placed.table["shingles"]).to_numpy()[rows]
-        shared = np.empty(len(lefts), dtype=np.int64)
-        for first, last in _slices(sizes[left] + sizes[right]):
-            chosen, dense = np.unique(np.concatenate([left[first:last], right[first:last]]), return_inverse=True)
-            lists = placed.table["shingles"].take(pa.array(rows[chosen])).combine_chunks()
-            bounds = np.asarray(lists.offsets)
-            half = last - first
-            values = np.asarray(lists.values)
-            shared[first:last] = intersections(values, bounds, dense[:half].copy(), dense[half:].copy())
-        unions = sizes[left] + sizes[right] - shared
-        columns = [*candidates.select(CANDIDATES.names).columns, shared, unions]
-        return Joined(tables={"verified": pa.table(columns, schema=VERIFIED)})
+        candidates, sets = named(files, "candidates"), named(files, "sets")
+        parts = [
+            _verify(
+                read_all(candidates, KEYED_CANDIDATES, start, stop, part.rows),
+                read_placed(sets, SETS, start, stop, part.rows),
+            )
+            for part in passes(sets, start, stop, _MOST_BYTES, _MOST_PASSES)
+        ]
+        return Joined(tables={"verified": pa.concat_tables(parts)})
+
+
+def _verify(candidates: pa.Table, placed: Placed) -> pa.Table:
+    """Return the candidates with the sizes of intersection and union."""
+    lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
+    places, rows = np.unique(placed.places, return_index=True)
+    left, right = np.searchsorted(places, lefts), np.searchsorted(places, rights)
+    assert (places[left] == lefts).all(), "every earlier document was visited for this partition"
+    assert (places[right] == rights).all(), "every later document was visited for this partition"
+    sizes = pa.compute.list_value_length(placed.table["shingles"]).to_numpy()[rows]
+    shared = np.empty(len(lefts), dtype=np.int64)
+    for first, last in _slices(sizes[left] + sizes[right]):
+        chosen, dense = np.unique(np.concatenate([left[first:last], right[first:last]]), return_inverse=True)
+        lists = placed.table["shingles"].take(pa.array(rows[chosen])).combine_chunks()
+        bounds, values = np.asarray(lists.offsets), np.asarray(lists.values)
+        half = last - first
+        shared[first:last] = intersections(values, bounds, dense[:half].copy(), dense[half:].copy())
+    unions = sizes[left] + sizes[right] - shared
+    return pa.table([*candidates.select(CANDIDATES.names).columns, shared, unions], schema=VERIFIED)
 
 
 def _slices(weights: np.ndarray) -> Iterator[tuple[int, int]]:

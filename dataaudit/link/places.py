@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.link.keyed import DamagedRowsError, key_matrix, read_keyed
+from dataaudit.link.keyed import NUM_BYTES, DamagedRowsError, key_matrix, read_keyed, stored_bytes
 
+Choose = Callable[[pa.Table], pa.Table]
+MOST_BYTES = 1 << 28
+"""Stored rows that are joined at once: sorting them takes some six times as much."""
 ROW_BITS = 40
 """A shard has fewer than 2^40 records (10^12), a corpus fewer than 2^23 shards: a place is below 2^63."""
 _ROW_MASK = (1 << ROW_BITS) - 1
@@ -44,7 +47,49 @@ class Placed:
     """int32[n] split of their document."""
 
 
-def read_placed(files: pa.Table, schema: pa.Schema, start: int, stop: int) -> Placed:
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Some of the rows of a partition that is too large for one go, by the second byte of their keys."""
+
+    number: int = 0
+    """From 0."""
+    of: int = 1
+    """Passes there are."""
+
+    def rows(self, table: pa.Table) -> pa.Table:
+        """Return the rows of this pass."""
+        if self.of == 1:
+            return table
+        second = np.concatenate([np.zeros(0, np.uint8), *(key_matrix(chunk)[:, 1] for chunk in table.column(0).chunks)])
+        return table.filter(pa.array(second.astype(np.int64) * self.of >> 8 == self.number))
+
+
+def passes(files: pa.Table, start: int, stop: int, most_bytes: int = MOST_BYTES, most: int = NUM_BYTES) -> list[Pass]:
+    """Cut a partition into as many passes as keep the rows of each below a size, if their keys are even.
+
+    Args:
+        files: Whose rows these are.
+        start: First value of the key's first byte.
+        stop: Value after the last.
+        most_bytes: Stored rows of a pass.
+        most: Passes at most, a power of 2, as is their number.
+
+    Raises:
+        DamagedRowsError: Files are absent or damaged; it names all of them.
+    """
+    total, damaged = 0, set[str]()
+    for path in files["path"].to_pylist():
+        try:
+            total += stored_bytes(Path(os.fsdecode(path)), start, stop)
+        except DamagedRowsError as error:
+            damaged.update(error.paths)
+    if damaged:
+        raise DamagedRowsError(*sorted(damaged))
+    number = min(most, 1 << max(0, -(-total // most_bytes) - 1).bit_length())
+    return [Pass(index, number) for index in range(number)]
+
+
+def read_placed(files: pa.Table, schema: pa.Schema, start: int, stop: int, chosen: Choose = Pass().rows) -> Placed:
     """Read the keyed rows whose key's first byte is in [start, stop).
 
     Args:
@@ -52,12 +97,13 @@ def read_placed(files: pa.Table, schema: pa.Schema, start: int, stop: int) -> Pl
         schema: Of the rows; the second column is the row within its part.
         start: First value of the first byte.
         stop: Value after the last.
+        chosen: Returns the rows to keep of a file's.
 
     Raises:
         DamagedRowsError: Files are absent or damaged; it names all of them.
     """
     sizes, tables = [], [schema.empty_table()]
-    for table in _tables(files["path"].to_pylist(), start, stop):
+    for table in _tables(files["path"].to_pylist(), start, stop, chosen):
         tables.append(table)
         sizes.append(table.num_rows)
     merged = pa.concat_tables(tables)
@@ -72,23 +118,23 @@ def named(files: pa.Table, name: str) -> pa.Table:
     return files.filter(pa.array([path.endswith(suffix) for path in files["path"].to_pylist()], pa.bool_()))
 
 
-def read_all(paths: list[bytes], schema: pa.Schema, start: int, stop: int) -> pa.Table:
-    """Read the rows of keyed files that name documents by their places.
+def read_all(files: pa.Table, schema: pa.Schema, start: int, stop: int, chosen: Choose = Pass().rows) -> pa.Table:
+    """Read the rows of keyed files that name documents by their places; see :func:`read_placed`.
 
     Raises:
         DamagedRowsError: Files are absent or damaged; it names all of them.
     """
-    return pa.concat_tables([schema.empty_table(), *_tables(paths, start, stop)])
+    return pa.concat_tables([schema.empty_table(), *_tables(files["path"].to_pylist(), start, stop, chosen)])
 
 
-def _tables(paths: list[bytes], start: int, stop: int) -> Iterator[pa.Table]:
+def _tables(paths: list[bytes], start: int, stop: int, chosen: Choose) -> Iterator[pa.Table]:
     """Yield the rows of each file; one that two shards share is read once."""
     known: dict[bytes, pa.Table] = {}
     damaged: set[str] = set()
     for path in paths:
         try:
             if path not in known:
-                known[path] = read_keyed(Path(os.fsdecode(path)), start, stop)
+                known[path] = chosen(read_keyed(Path(os.fsdecode(path)), start, stop))
         except DamagedRowsError as error:
             damaged.update(error.paths)
         else:

@@ -31,8 +31,8 @@ from dataaudit.manifest.replace import (
 from dataaudit.manifest.tables import TABLES
 
 Fill = Callable[[Path], None]
-FOLDERS = ("repeat_index",)
-"""Folders that a manifest may have: what is too large for a table, and is not part of its id."""
+FOLDERS = ("repeat_index", "signatures")
+"""Folders that a manifest may have: what is too large for a table. A table may hold digests of their files."""
 __all__ = ["FOLDERS", "POINTER", "Fill", "check_target", "prepare_tables", "publish", "table_records", "write_synced"]
 
 

@@ -271,6 +271,19 @@ NEAR_SOURCES = TableSpec(
     ),
 )
 
+SIGNATURES = TableSpec(
+    name="signatures",
+    about="The shards whose MinHash signatures the manifest keeps, in `signatures/<shard>.parquet`.",
+    key=("shard",),
+    schema=pa.schema(
+        [
+            _SHARD,
+            _f("documents", _COUNT, "documents that have words, and so a signature"),
+            _f("digest", _STRING, "sha256 over the file's rows, classes and signatures"),
+        ]
+    ),
+)
+
 OVERLAP = TableSpec(
     name="overlap",
     about="Matches between training documents and protected sets.",
@@ -365,8 +378,8 @@ LEDGER = TableSpec(
 TABLES: dict[str, TableSpec] = {
     spec.name: spec
     for spec in (
-        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, NEAR_SOURCES, OVERLAP,
-        HOTSPOTS, HOTSPOT_MEMBERS, FINDINGS, LEDGER,
+        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, NEAR_SOURCES, SIGNATURES,
+        OVERLAP, HOTSPOTS, HOTSPOT_MEMBERS, FINDINGS, LEDGER,
     )
 }  # fmt: skip
 """Every table of a manifest; each is written in every manifest, empty where nothing filled it."""

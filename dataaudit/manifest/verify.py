@@ -16,6 +16,7 @@ from dataaudit.manifest.canonical import digest_table, flat_columns, sorted_tabl
 from dataaudit.manifest.core import Coverage
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import POINTER
+from dataaudit.manifest.signatures import FOLDER, file_name, read_signatures
 from dataaudit.manifest.tables import TABLES
 
 LOST = ("quarantined", "skipped")
@@ -45,6 +46,7 @@ def verify(manifest: Manifest) -> list[Problem]:
             problems.append(Problem("table_unreadable", error.message))
             continue
         problems += _check_table(manifest, name, tables[name])
+    problems += _check_signatures(manifest) if not problems else []
     known = {POINTER, *(f"{name}.parquet" for name in TABLES)}
     strangers = sorted(item.name for item in manifest.folder.glob("*.parquet") if item.name not in known)
     problems += [Problem("unknown_table", f"{name} is not part of a manifest") for name in strangers]
@@ -53,6 +55,16 @@ def verify(manifest: Manifest) -> list[Problem]:
         problems += _check_sums(manifest, tables)
         problems += _check_headline(manifest, tables["metrics"])
     return problems
+
+
+def _check_signatures(manifest: Manifest) -> list[Problem]:
+    """Check the file of every shard whose signatures the manifest keeps, and that there is no other."""
+    try:
+        named = {file_name(shard) for shard, _ in read_signatures(manifest)}
+    except ManifestError as error:
+        return [Problem("signatures", error.message)]
+    found = {f"{FOLDER}/{path.name}" for path in (manifest.folder / FOLDER).glob("*")}
+    return [Problem("signatures", f"{name} is not part of the manifest") for name in sorted(found - named)]
 
 
 def _check_table(manifest: Manifest, name: str, table: pa.Table) -> list[Problem]:

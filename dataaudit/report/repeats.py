@@ -107,8 +107,8 @@ def _notes(found: Repeats, width: int) -> Sequence[str]:
     )
     if found.below_floor:
         lines += prose(
-            f"Spans in fewer documents are left out: {t.count(found.below_floor)} windows of 50 words would have been"
-            " too many to look at together (stages.repeats.max_windows).",
+            f"Spans in fewer documents are left out: {t.count(found.below_floor)} windows of 50 words, too"
+            " many for the memory allowed (stages.repeats.max_memory_bytes).",
             width,
         )
     return lines

@@ -48,10 +48,9 @@ class Repeats(StageDefaults):
 
     min_documents: int = 20
     """Documents that hold a span at least; 2 or more."""
-    max_windows: int = 20_000_000
-    """Windows of 50 words that are looked at together, once for every different one: bounds the memory of the driver,
-    about 10 bytes each, 60 at worst. When there are more, ``min_documents`` rises until there are not, and ``floor``
-    says so."""
+    max_memory_bytes: int = 2_147_483_648
+    """Memory for telling hotspots apart, on the driver. When it would take more, ``min_documents`` rises until it does
+    not, and ``floor`` says so."""
     index: bool = False
     """Whether all fingerprints are kept beside the manifest, so that text can be looked up later."""
 
@@ -70,8 +69,8 @@ class Repeats(StageDefaults):
         """
         if self.min_documents < 2:
             raise ValueError(f"min_documents: expected 2 or more, found {self.min_documents}")
-        if self.max_windows < 1000:
-            raise ValueError(f"max_windows: expected 1000 or more, found {self.max_windows}")
+        if self.max_memory_bytes < 1000:
+            raise ValueError(f"max_memory_bytes: expected 1000 or more, found {self.max_memory_bytes}")
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Totals by source, which the link step adds to, and what of each hotspot is in a source."""

@@ -132,7 +132,7 @@ def test_more_repeats_than_may_be_looked_at(tmp_path):
     plant = words(rng, 1040)
     texts = [f"{' '.join(words(rng, 9))} {' '.join(plant)}" for _ in range(50)]
     write_jsonl(tmp_path / "train" / "more.jsonl", rows(texts, "s"))
-    _, manifest = build(write_config(tmp_path, stage="max_windows: 1000"), "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(write_config(tmp_path, stage="max_memory_bytes: 8000"), "--workers", 1, manifest=tmp_path / "m")
     assert [row["documents"] for row in manifest.table("hotspots").to_pylist()] == [50]
     assert metric(manifest, "doc_repeat_hotspots", "floor") == 31
     assert metric(manifest, "doc_repeat_hotspots", "below_floor") > 0

@@ -26,9 +26,11 @@ RUNS = pa.schema(
 the others after it; and the documents and occurrences of each. Runs are as long as all of that holds."""
 RUN_ROWS = pa.schema([("key", FILE_KEY), ("row", pa.int64()), *(RUNS.field(index) for index in range(1, 7))])
 """The same as keyed rows, by file."""
-HISTOGRAM = pa.schema([("documents", pa.int64()), ("windows", pa.int64()), ("firsts", pa.int64())])
-"""Of documents in which some window stands first: so many windows that so many documents hold, and how many of them
-stand there first."""
+HISTOGRAM = pa.schema([(name, pa.int64()) for name in ("documents", "runs", "windows", "firsts")])
+"""Of documents in which some window stands first: so many runs and windows that so many documents hold, and how many
+of the windows stand there first."""
+_RUN_BYTES = 800
+_WINDOW_BYTES = 4
 COVERAGE = pa.schema([("document", pa.int64()), ("start", pa.int64()), ("stop", pa.int64())])
 """Words [start, stop) of a document that lie inside repeated spans, by document and start; no two touch."""
 
@@ -53,7 +55,8 @@ def link_runs(files: pa.Table, start: int, stop: int) -> Joined:
         pieces.append(keyed.add_column(0, "key", file_keys(file_numbers(document))).cast(RUN_ROWS))
         hosts = hosted(runs)
         firsts = pa.array(np.where(is_first(hosts), hosts["windows"].to_numpy(), 0))
-        histograms.append(hosts.append_column("firsts", firsts).select(HISTOGRAM.names))
+        counted = hosts.append_column("firsts", firsts).append_column("runs", pa.array(np.ones(len(firsts), np.int64)))
+        histograms.append(counted.select(HISTOGRAM.names))
     sums = [(name, "sum") for name in HISTOGRAM.names[1:]]
     grouped = pa.concat_tables(histograms).group_by("documents", use_threads=False).aggregate(sums)
     histogram = grouped.rename_columns(HISTOGRAM.names).cast(HISTOGRAM).sort_by("documents")
@@ -153,16 +156,19 @@ def merged(document: np.ndarray, start: np.ndarray, stop: np.ndarray) -> pa.Tabl
     return pa.table({"document": document[at], "start": start[at], "stop": ends[last]}, schema=COVERAGE)
 
 
-def choose_floor(histogram: pa.Table, min_documents: int, max_windows: int) -> int:
-    """Return the least floor, ``min_documents`` or more, at which at most ``max_windows`` windows are looked at.
+def choose_floor(histogram: pa.Table, min_documents: int, max_memory_bytes: int) -> int:
+    """Return the least floor, ``min_documents`` or more, at which finding hotspots fits into some memory.
+
+    A run of a document in which some window stands first is 800 bytes, measured, and each of its windows 4.
 
     Args:
         histogram: Of :data:`HISTOGRAM`; rows may repeat.
         min_documents: Least floor.
-        max_windows: Windows of documents in which some window stands first.
+        max_memory_bytes: The memory.
     """
-    documents, windows = histogram["documents"].to_numpy(), histogram["windows"].to_numpy()
+    columns = (histogram[name].to_numpy() for name in ("documents", "runs", "windows"))
+    documents, runs, windows = columns
     order = np.argsort(documents)[::-1]
-    levels, above = documents[order], np.cumsum(windows[order])
-    too_many = levels[above > max_windows]
+    above = np.cumsum((runs * _RUN_BYTES + windows * _WINDOW_BYTES)[order])
+    too_many = documents[order][above > max_memory_bytes]
     return max(min_documents, int(too_many[0]) + 1 if len(too_many) else 0)

@@ -97,7 +97,7 @@ def encode(texts):
     return SimpleNamespace(offsets=np.cumsum([0, *counts]))
 
 
-def repeats_of(folder, parts, *, min_documents=3, max_windows=10**6, cuts=(), times=None):
+def repeats_of(folder, parts, *, min_documents=3, max_memory_bytes=10**9, cuts=(), times=None):
     """Find the repeats of parts, lists of texts; ``times``: how often each part is listed."""
     batches = [batch_of(texts) for texts in parts]
     listed = [(part, 0) for part, number in enumerate(times or [1] * len(parts)) for _ in range(number)]
@@ -119,7 +119,7 @@ def repeats_of(folder, parts, *, min_documents=3, max_windows=10**6, cuts=(), ti
     counted = partial(link_windows, min_documents=min_documents)
     _, keyed = joins.run(counted, second, occurrences=OCCURRENCE_ROWS)
     small, keyed = joins.run(link_runs, keyed["occurrences"], runs=RUN_ROWS)
-    floor = choose_floor(small["histogram"], min_documents, max_windows)
+    floor = choose_floor(small["histogram"], min_documents, max_memory_bytes)
     hosts = joins.run(partial(link_hosts, floor=floor), keyed["runs"])[0]["hosts"]
     many = pa.table({"times": listing_of(second).times})
 

@@ -11,6 +11,7 @@ import pytest
 from near_corpus import Shard, batch_of, edited, named, random_words, search, true_similarity
 
 from dataaudit.kernels.minhash import band_keys, sketch
+from dataaudit.link import near_bands, near_pairs, near_sets, places
 from dataaudit.link.near_pairs import AT_THRESHOLD
 from dataaudit.stages.near_dup import NearDup
 
@@ -66,6 +67,31 @@ def test_every_pair_that_is_alike_and_shares_a_band_is_found_and_no_other(seed, 
     found = search(shards, tmp_path, STAGE, held_out=(False, True))
     assert found.pairs() == pytest.approx(expected_pairs(shards))
     assert (found.missed, found.dropped) == (0, 0)
+
+
+def test_a_partition_that_is_too_large_is_joined_in_passes(tmp_path, monkeypatch):
+    """What comes out is the same; no pass holds more than its part."""
+    texts = families(5)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    stage = NearDup(probe_one_in=1, small_bucket=2, leaders=1, most_candidates=3)
+    one = search(in_shards(texts), tmp_path / "a", stage, held_out=(False, True))
+    held = []
+    for module in (near_bands, near_pairs, near_sets):
+        monkeypatch.setattr(module, "passes", lambda files, start, stop, *_: few(files, start, stop, held))
+    other = search(in_shards(texts), tmp_path / "b", stage, held_out=(False, True))
+    assert max(held) == 16
+    assert one.clusters.pairs.equals(other.clusters.pairs)
+    assert one.clusters.counts.equals(other.clusters.counts)
+    assert (one.missed, one.dropped) == (other.missed, other.dropped)
+    assert found_by_similarity(one) == found_by_similarity(other)
+
+
+def few(files, start, stop, held):
+    """Return passes of few rows, and remember how many there are."""
+    made = places.passes(files, start, stop, 2_000, 16)
+    held.append(len(made))
+    return made
 
 
 def found_by_similarity(found):

@@ -189,7 +189,7 @@ def test_the_floor_rises_when_there_is_too_much(tmp_path):
     """The most widely held windows are kept, and the floor says so."""
     plants = [noise(number, 60) for number in range(6)]
     texts = [around(number, *plants[: 6 - number // 2]) for number in range(12)]
-    result = repeats_of(tmp_path, [texts], min_documents=2, max_windows=40)
+    result = repeats_of(tmp_path, [texts], min_documents=2, max_memory_bytes=3000)
     assert result.floor == 7
     assert [(spot["words"], spot["documents"]) for spot in result.hotspots] == [(60, 12), (60, 10), (60, 8)]
     check(result, [texts])

@@ -127,17 +127,20 @@ def test_merged_spans_hold_the_same_words(drawn):
 
 
 @given(
-    levels=st.lists(st.tuples(st.integers(2, 12), st.integers(1, 9)), max_size=8), least=st.integers(2, 5),
-    most=st.integers(0, 40),
+    levels=st.lists(st.tuples(st.integers(2, 12), st.integers(1, 9), st.integers(1, 999)), max_size=8),
+    least=st.integers(2, 5), most=st.integers(0, 40_000),
 )  # fmt: skip
 def test_the_floor_rises_just_enough(levels, least, most):
-    """The least floor at which no more windows than allowed are left."""
-    levels = [(max(documents, least), windows) for documents, windows in levels]
+    """The least floor at which what is left fits into the memory."""
+    levels = [(max(documents, least), runs, windows) for documents, runs, windows in levels]
     table = pa.Table.from_pylist(
         [dict(zip(HISTOGRAM.names, (*level, 0), strict=True)) for level in levels], schema=HISTOGRAM
     )
-    kept = {floor: sum(windows for documents, windows in levels if documents >= floor) for floor in range(least, 14)}
-    assert choose_floor(table, least, most) == min(floor for floor, windows in kept.items() if windows <= most)
+    kept = {
+        floor: sum(800 * runs + 4 * windows for documents, runs, windows in levels if documents >= floor)
+        for floor in range(least, 14)
+    }
+    assert choose_floor(table, least, most) == min(floor for floor, size in kept.items() if size <= most)
 
 
 def noise(seed, size):

@@ -15,7 +15,7 @@ from dataaudit.manifest.verify import verify
 TESTS = Path(__file__).parents[2]
 GOLDEN = TESTS / "golden" / "manifest"
 RELEASED = sorted(path for path in (TESTS / "compat").iterdir() if path.is_dir())
-GOLDEN_ID = "sha256:d4ba628b329c58079f1239f1104b67b6f6821cc08fb6ace8a186689c61b0b276"
+GOLDEN_ID = "sha256:1a55cb11ea4b2fb0750d443fcd13b6d158856df2e640692b64c7ed7700c3839e"
 MAX_BYTES = 100_000
 
 

@@ -84,4 +84,4 @@ def test_what_lies_under_a_raised_floor_is_said(tmp_path):
     text = shown(made(tmp_path / "m", hotspots=0, floor=31, below=4321))
     assert "50 words and more in 31 training documents and more" in text
     assert "4,321 windows of 50 words" in text
-    assert "stages.repeats.max_windows" in text
+    assert "stages.repeats.max_memory_bytes" in text

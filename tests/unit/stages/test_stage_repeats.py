@@ -82,7 +82,7 @@ def test_fingerprints_name_their_document_and_lie_within_it():
     assert sum(row["windows"] for row in rows) == 251 + 1
 
 
-@pytest.mark.parametrize(("name", "value"), [("min_documents", 1), ("max_windows", 999), ("index", 1)])
+@pytest.mark.parametrize(("name", "value"), [("min_documents", 1), ("max_memory_bytes", 999), ("index", 1)])
 def test_parameters_out_of_their_range(name, value):
     """Each is named with what was expected."""
     with pytest.raises(ConfigError, match=f"stages.repeats.*{name}"):

@@ -1,0 +1,1 @@
+"""Other programs' formats, made of a manifest alone."""

@@ -1,0 +1,60 @@
+"""``dataaudit export lsh``: the signatures of a manifest as an index of datasketch that answers queries.
+
+The file is a pickled ``datasketch.MinHashLSH``, as datasketch itself keeps one; its keys are ``shard:row``. A query has
+to be made of the same shingles: ``dataaudit.kernels.minhash.sketch`` gives its values (docs/near-duplicates.md).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+from pathlib import Path
+
+import numpy as np
+
+from dataaudit.errors import ConfigError, ManifestError
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.signatures import STAGE, read_signatures, signature_settings
+
+SCHEME, SEED = "affine32", 1
+
+
+def export_lsh(folder: Path, out: Path) -> str:
+    """Write the index; return a line that says what it holds.
+
+    Raises:
+        ManifestError: There is no manifest, it is damaged, or it keeps no signatures.
+        ConfigError: The file cannot be written.
+    """
+    from datasketch import MinHash, MinHashLSH
+
+    manifest = load_manifest(folder)
+    settings = signature_settings(manifest)
+    if settings is None:
+        raise ManifestError(
+            f"{folder} keeps no signatures", "Build it with `stages: {near_dup: {signatures: true}}`, then export."
+        )
+    bands, rows = (int(manifest.metrics(f"{STAGE}_rate", stat)[0].value or 0) for stat in ("bands", "band_rows"))
+    index = MinHashLSH(num_perm=settings.num_perm, params=(bands, rows))
+    permutations = MinHash(num_perm=settings.num_perm, seed=SEED, scheme=SCHEME).permutations
+    documents = 0
+    for shard, table in read_signatures(manifest):
+        values = np.frombuffer(b"".join(table["signature"].to_pylist()), dtype="<u4").reshape(-1, settings.num_perm)
+        with index.insertion_session() as session:
+            for row, signature in zip(table["row"].to_pylist(), values, strict=True):
+                sketch = MinHash(seed=SEED, hashvalues=signature, permutations=permutations, scheme=SCHEME)
+                session.insert(f"{shard}:{row}", sketch, check_duplication=False)
+        documents += table.num_rows
+    _write(out, pickle.dumps(index, protocol=pickle.HIGHEST_PROTOCOL))
+    return f"{out}: {documents:,} documents in {bands} bands of {rows} values, keys shard:row\n"
+
+
+def _write(out: Path, data: bytes) -> None:
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(out)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigError(f"--out {out}: {error.strerror}", "Name a file in a folder that may be written.") from None
