@@ -123,6 +123,8 @@ def _read_sets(work: Preparing) -> tuple[list[SetFacts], list[_Pairs]]:
         if "unknown" in entry.meta:
             raise _unknown(name, entry.meta["unknown"], entry.meta["known"])
         table = entry.tables["items"]
+        if table.num_rows == 0:
+            raise _no_items(name, entry.meta["lost"])
         facts.append(
             SetFacts(name=name, ids=table["id"].to_pylist(), lost=entry.meta["lost"], sha256=entry.meta["sha256"])
         )
@@ -147,6 +149,14 @@ def _unknown(name: str, column: str, known: Sequence[str]) -> ConfigError:
     return ConfigError(
         f"protected.{name}: no item has a column {column!r}{nearest(column, list(known))}",
         f"Its columns are: {listed}{' and more' if len(known) > _SHOWN_COLUMNS else ''}.",
+    )
+
+
+def _no_items(name: str, lost: Mapping[str, int]) -> ConfigError:
+    said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items())) or "they hold no record"
+    return ConfigError(
+        f"protected.{name}: its files give no item: {said}",
+        "docs/losses.md says what the codes mean; mend the files or leave the set out.",
     )
 
 
