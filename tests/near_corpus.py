@@ -67,7 +67,7 @@ def batch_of(texts, rows, source="web"):
     )  # fmt: skip
 
 
-def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partitions=1) -> Search:
+def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partitions=1, bits=0) -> Search:
     """Emit, join, visit, verify and cluster."""
     parts = []
     for ordinal, shard in enumerate(shards):
@@ -110,7 +110,7 @@ def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partition
     pairs, kept = join(by_pairs, paired, {"candidates": KEYED_CANDIDATES}, "pairs")
     candidates = table(pairs, "candidates", CANDIDATES)
     visitor, seen = NearSets(ngram=stage.ngram), []
-    wanted = wanted_documents(candidates)
+    wanted = wanted_documents(candidates, bits)
     for name, ordinal, _, start, batch in parts:
         rows = wanted["row"].to_numpy() - start
         own = (wanted["shard"].to_numpy() == ordinal) & (rows >= 0) & (rows < len(batch))
@@ -121,7 +121,8 @@ def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partition
         write_keyed(folder / f"{name}.sets", [found["sets"]], visitor.emits["sets"])
         places = places_of(np.full(len(chosen), ordinal), chosen + start)
         seen.append(pa.table({"place": places, "source": found["seen"]["source"]}))
-    done, _ = join(VerifyJoin(), pa.concat_tables([kept, files("sets")]))
+    partitions = 1 << min(bits, 8)
+    done, _ = join(VerifyJoin(bits=bits), pa.concat_tables([kept, files("sets")]))
     verified = table(done, "verified", VERIFIED)
     near = verified["intersection"].to_numpy() / np.maximum(verified["union"].to_numpy(), 1) >= stage.threshold
     corpus = Corpus(

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dataaudit.engine.families import Found, Linking
 from dataaudit.engine.gather import kept_sources
-from dataaudit.engine.joins import Join, JoinedParts, KeyedFile
+from dataaudit.engine.joins import ROWS_PER_PARTITION, Join, JoinedParts, KeyedFile
 from dataaudit.engine.near_reference import BestMatches, match_reference
 from dataaudit.engine.partials import fold_table
 from dataaudit.engine.revisit import Visit, Visited
@@ -24,14 +24,13 @@ from dataaudit.link.near_clusters import Corpus, NearClusters, cluster
 from dataaudit.link.near_metrics import NearCounts, near_metrics, reference_metrics
 from dataaudit.link.near_pairs import CANDIDATES, DROPPED, KEYED_CANDIDATES, RECALL, PairJoin
 from dataaudit.link.near_reference import InReference, count_matches
-from dataaudit.link.near_sets import SEEN, VERIFIED, NearSets, VerifyJoin, wanted_documents
+from dataaudit.link.near_sets import SEEN, VERIFIED, NearSets, VerifyJoin, partition_bits, wanted_documents
 from dataaudit.link.places import places_of
 from dataaudit.manifest.metric import Metric
 from dataaudit.manifest.tables import TABLES
 from dataaudit.stages.near_dup import TABLE, NearDup
 
-_SHINGLES_PER_ROW = 8
-"""A partition of so many times two million shingles takes 128 MB, as one of two million short rows does."""
+VOLUME = "volume"
 _MUCH = 0.5
 """Share of a source from which losing it is worth a warning."""
 
@@ -46,8 +45,10 @@ def near_duplicates(linking: Linking) -> Generator[Sequence[Visit], list[Visited
     search = _Search(linking)
     members, pairs, recall = search.find()
     sets = NearSets(ngram=search.stage.ngram)
-    (visited,) = yield [Visit(visitor=sets, wanted=wanted_documents(pairs.table("candidates", CANDIDATES)))]
-    verified = search.verify(pairs, visited)
+    candidates = pairs.table("candidates", CANDIDATES)
+    bits = partition_bits(candidates, search.document_bytes())
+    (visited,) = yield [Visit(visitor=sets, wanted=wanted_documents(candidates, bits))]
+    verified = search.verify(pairs, visited, bits)
     near = verified["intersection"].to_numpy() / np.maximum(verified["union"].to_numpy(), 1) >= search.stage.threshold
     edges = verified.filter(pa.array(near))
     sample = sample_pairs(members, edges, search.stage.checked_pairs)
@@ -111,11 +112,16 @@ class _Search:
         )  # fmt: skip
         return classes.table("members", CLASS_MEMBERS), pairs, pairs.table("recall", RECALL)
 
-    def verify(self, pairs: JoinedParts, visited: Visited) -> pa.Table:
+    def document_bytes(self) -> int:
+        """Return the bytes of an average document."""
+        total = sum(_sum(shard.partials[VOLUME][VOLUME], "bytes") for shard in self._read)
+        return total // max(1, self.documents)
+
+    def verify(self, pairs: JoinedParts, visited: Visited, bits: int) -> pa.Table:
         """Return the candidates with the sizes of intersection and union."""
-        rows = _sum(visited.table("seen", SEEN), "shingles") // _SHINGLES_PER_ROW
+        rows = ROWS_PER_PARTITION << min(bits, 8)
         files = [*pairs.files("candidates"), *visited.files("sets")]
-        return self._join("verify", VerifyJoin(), files, rows, None, {}).table("verified", VERIFIED)
+        return self._join("verify", VerifyJoin(bits=bits), files, rows, bits, {}).table("verified", VERIFIED)
 
     def found(self, counts: NearCounts, clusters: NearClusters, recall: pa.Table) -> Found:
         """Say what was found."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from unicodedata import category, combining, decimal, name, normalize
 
 _WORD = 64
@@ -80,6 +81,7 @@ def words_of(text: str) -> list[Word]:
     return words
 
 
+@cache
 def fold(char: str) -> str:
     """Return what a letter, mark or number folds to."""
     iota = "\u0345"  # below a Greek letter: case folding would make a letter of this mark
@@ -123,6 +125,7 @@ def _is_digit(char: str) -> bool:
     return "0" <= char <= "9"
 
 
+@cache
 def _is_alone(char: str) -> bool:
     if category(char)[0] not in "LN":
         return False
@@ -130,10 +133,12 @@ def _is_alone(char: str) -> bool:
     return nameless or name(char, "").startswith(_SCRIPTS_WITHOUT_SPACES)
 
 
+@cache
 def _folds_to_digits(char: str) -> bool:
     return bool(char) and category(char)[0] in "LN" and not _is_alone(char) and all(map(_is_digit, fold(char) or "x"))
 
 
+@cache
 def _is_plain_letter(char: str) -> bool:
     if not char or category(char)[0] not in "LN" or _is_alone(char) or char == "\u02bc" or ord(char) in _NOT_THERE:
         return False

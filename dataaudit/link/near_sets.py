@@ -17,27 +17,43 @@ from dataaudit.kernels.jaccard import distinct_sets, intersections
 from dataaudit.kernels.minhash import shingle_hashes
 from dataaudit.link.joined import Joined
 from dataaudit.link.near_pairs import CANDIDATES, KEYED_CANDIDATES
-from dataaudit.link.places import Placed, named, passes, read_all, read_placed, rows_of, shards_of, spread
+from dataaudit.link.places import Pass, Placed, distinct, named, read_all, read_placed, rows_of, shards_of, spread
 from dataaudit.link.visitor import Encode
 
 WANTED = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("partition", pa.int16())])
-"""Documents, each once for every value of the first 12 bits of its pairs' keys."""
+"""Documents, each once for every partition that a pair of it is in."""
 SETS = pa.schema([("key", pa.binary(8)), ("row", pa.int64()), ("shingles", pa.large_list(pa.uint64()))])
-"""Ascending distinct hashes of a document's shingles; the key's first 12 bits are the partition."""
+"""Ascending distinct hashes of a document's shingles; the key begins with its partition."""
 SEEN = pa.schema([("row", pa.int64()), ("source", pa.string()), ("shingles", pa.int64())])
 """Source and number of distinct shingles of each document."""
 VERIFIED = pa.schema([*CANDIDATES, ("intersection", pa.int64()), ("union", pa.int64())])
 """Candidates with the exact sizes of the intersection and union of their shingle sets."""
-_PARTITION_BITS, _MOST_PASSES = 12, 16
-_MOST_BYTES = 1 << 29
+MOST_BITS = 12
+"""Of a partition's number: 256 partitions of 16 passes each."""
+_BYTES_AT_ONCE = 1 << 27
 _MOST_SHINGLES = 1 << 24
 """Shingles of pairs that are gathered at once: 128 MB."""
 
 
-def wanted_documents(candidates: pa.Table) -> pa.Table:
-    """Return what to visit, of schema :data:`WANTED`, for candidates of schema :data:`CANDIDATES`."""
+def partition_bits(candidates: pa.Table, document_bytes: int) -> int:
+    """Return how many bits of the key number the partitions, so that the sets of one are about 128 MB.
+
+    The set of a document is written for every partition that it has pairs in: few partitions are few copies.
+
+    Args:
+        candidates: Of schema :data:`CANDIDATES`.
+        document_bytes: Bytes of an average document; its set takes a half more.
+    """
+    documents = len(distinct(np.concatenate([candidates["left"].to_numpy(), candidates["right"].to_numpy()])))
+    wanted = documents * document_bytes * 3 // 2 // _BYTES_AT_ONCE
+    return min(MOST_BITS, wanted.bit_length())
+
+
+def wanted_documents(candidates: pa.Table, bits: int) -> pa.Table:
+    """Return what to visit, of schema :data:`WANTED`, for candidates in ``2 ** bits`` partitions."""
     lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
-    partitions = np.tile((spread(rights) >> np.uint64(64 - _PARTITION_BITS)).astype(np.int16), 2)
+    number = (spread(rights) >> np.uint64(64 - MOST_BITS)).astype(np.int16) >> (MOST_BITS - bits) << (MOST_BITS - bits)
+    partitions = np.tile(number.astype(np.int16), 2)
     places = np.concatenate([lefts, rights])
     order = np.lexsort((partitions, places))
     places, partitions = places[order], partitions[order]
@@ -89,6 +105,9 @@ def _sets(batch_rows: np.ndarray, values: np.ndarray, ends: np.ndarray, wanted: 
 class VerifyJoin:
     """Intersects the sets of all candidates of a partition."""
 
+    bits: int
+    """Of :func:`partition_bits`: a partition of keys holds whole ones of these."""
+
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
         """Return ``verified``, of schema :data:`VERIFIED`.
 
@@ -101,12 +120,13 @@ class VerifyJoin:
             DamagedRowsError: Files are absent or damaged; it names all of them.
         """
         candidates, sets = named(files, "candidates"), named(files, "sets")
+        number = 1 << max(0, self.bits - 8)
         parts = [
             _verify(
                 read_all(candidates, KEYED_CANDIDATES, start, stop, part.rows),
                 read_placed(sets, SETS, start, stop, part.rows),
             )
-            for part in passes(sets, start, stop, _MOST_BYTES, _MOST_PASSES)
+            for part in (Pass(index, number) for index in range(number))
         ]
         return Joined(tables={"verified": pa.concat_tables(parts)})
 

@@ -49,7 +49,7 @@ class NearDup(StageDefaults):
     """Earlier documents that one is compared with, those that share most bands; from 1 to 4096."""
     probe_one_in: int = 32
     """About one document in so many is searched for in a variant of known similarity, to measure recall; 0: none."""
-    checked_pairs: int = 200
+    checked_pairs: int = 100
     """Reported pairs that are compared once more, as text and without kernels, to measure precision; up to 10000."""
     signatures: bool = False
     """Whether the manifest keeps the signatures, for joining later corpora and for `export lsh`."""

@@ -7,12 +7,14 @@ from collections import Counter
 from itertools import combinations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from near_corpus import Shard, batch_of, edited, named, random_words, search, true_similarity
 
 from dataaudit.kernels.minhash import band_keys, sketch
-from dataaudit.link import near_bands, near_pairs, near_sets, places
-from dataaudit.link.near_pairs import AT_THRESHOLD
+from dataaudit.link import near_bands, near_pairs, places
+from dataaudit.link.near_pairs import AT_THRESHOLD, CANDIDATES
+from dataaudit.link.near_sets import partition_bits
 from dataaudit.stages.near_dup import NearDup
 
 VOCABULARY = [f"word{number}" for number in range(400)]
@@ -77,7 +79,7 @@ def test_a_partition_that_is_too_large_is_joined_in_passes(tmp_path, monkeypatch
     stage = NearDup(probe_one_in=1, small_bucket=2, leaders=1, most_candidates=3)
     one = search(in_shards(texts), tmp_path / "a", stage, held_out=(False, True))
     held = []
-    for module in (near_bands, near_pairs, near_sets):
+    for module in (near_bands, near_pairs):
         monkeypatch.setattr(module, "passes", lambda files, start, stop, *_: few(files, start, stop, held))
     other = search(in_shards(texts), tmp_path / "b", stage, held_out=(False, True))
     assert max(held) == 16
@@ -85,6 +87,23 @@ def test_a_partition_that_is_too_large_is_joined_in_passes(tmp_path, monkeypatch
     assert one.clusters.counts.equals(other.clusters.counts)
     assert (one.missed, one.dropped) == (other.missed, other.dropped)
     assert found_by_similarity(one) == found_by_similarity(other)
+
+
+@pytest.mark.parametrize("bits", [1, 3, 8, 12])
+def test_sets_are_in_every_partition_that_needs_them(bits, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    shards = in_shards(families(6))
+    one = search(shards, tmp_path / "a", STAGE, held_out=(False, True))
+    other = search(shards, tmp_path / "b", STAGE, held_out=(False, True), bits=bits)
+    assert one.verified.num_rows > 5
+    assert one.clusters.pairs.equals(other.clusters.pairs)
+
+
+@pytest.mark.parametrize(("size", "bits"), [(0, 0), (1000, 0), (10**6, 1), (10**8, 7), (10**12, 12)])
+def test_sets_of_more_bytes_are_in_more_partitions(size, bits):
+    candidates = pa.table([[1, 1], [2, 3], [1, 1]], schema=CANDIDATES)
+    assert partition_bits(candidates, size * 30) == bits
 
 
 def few(files, start, stop, held):
