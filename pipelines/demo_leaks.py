@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import textwrap
 from collections.abc import Sequence
@@ -48,16 +47,19 @@ def rewrite(corpus: Sequence[Document]) -> list[Document]:
     copies: list[Document] = []
     for document in corpus:
         if len(document.text.split()) >= REWRITTEN_WORDS and len(copies) < NUM_REWRITTEN:
-            places = itertools.count(CHANGED_ONE_IN // 2)  # the first one after half of the distance
-            text = re.sub(
-                r"\S+",
-                lambda word, places=places: word[0] if next(places) % CHANGED_ONE_IN else "altered",
-                document.text,
-            )
+            text = _changed(document.text)
             copies.append(replace(document, id=f"rewrite/{document.id}", text=text))
     if len(copies) < NUM_REWRITTEN:
         raise ValueError(f"expected {NUM_REWRITTEN} documents long enough to rewrite, found {len(copies)}")
     return copies
+
+
+def _changed(text: str) -> str:
+    """Return a text with one word in so many replaced; white space stays as it is."""
+    pieces = re.split(r"(\s+)", text.strip())  # words at even places
+    for place in range(CHANGED_ONE_IN // 2, (len(pieces) + 1) // 2, CHANGED_ONE_IN):
+        pieces[2 * place] = "altered"
+    return "".join(pieces)
 
 
 def hide_quiz(corpus: Sequence[Document]) -> list[Document]:
