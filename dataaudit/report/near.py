@@ -75,6 +75,8 @@ class Near:
     """Chance that two documents of a similarity share a band, by similarity."""
     recall: Measured | None
     precision: Measured | None
+    in_reference: Measured | None
+    """Share of documents near one of the reference, estimated from signatures."""
     flows: tuple[Flow, ...]
     """Largest first."""
 
@@ -111,6 +113,7 @@ def near_duplicates(manifest: Manifest) -> Near | None:
         },
         recall=_measured(whole.get("recall")),
         precision=_measured(whole.get("precision")),
+        in_reference=_measured(whole.get("in_reference")),
         flows=tuple(Flow(**row) for row in sorted(rows, key=lambda row: (-row["documents"], *map(str, row.values())))),
     )  # fmt: skip
 
@@ -192,6 +195,8 @@ def _how(near: Near) -> str:
         parts.append(_share("recall", near.recall, "made variants at or above the threshold"))
     if near.precision is not None:
         parts.append(_share("precision", near.precision, "reported pairs"))
+    if near.in_reference is not None:
+        parts.append(_share("in the reference", near.in_reference, "documents, by signatures"))
     if counts.get("truncated_pairs"):
         parts.append(f"{t.plural(counts['truncated_pairs'], 'pair')} of large buckets not compared there")
     return "; ".join(parts)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.link.keyed import NUM_BYTES, DamagedRowsError, read_keyed, write_keyed
+from dataaudit.link.keyed import NUM_BYTES, DamagedRowsError, _order, read_keyed, stored_bytes, write_keyed
 
 SCHEMA = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("source", pa.string())])
 KEYS = st.one_of(st.binary(min_size=16, max_size=16), st.sampled_from([b"\0" * 16, b"\xff" * 16, b"a" * 16]))
@@ -96,3 +96,28 @@ def test_writing_that_fails_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="full"):
         write_keyed(tmp_path / "rows", [], SCHEMA)
     assert list(tmp_path.iterdir()) == []
+
+
+@given(
+    rows=st.lists(st.tuples(st.binary(min_size=9, max_size=9), st.integers(-3, 3)), max_size=40),
+    width=st.integers(1, 9),
+)
+def test_the_order_is_that_of_a_sort_by_key_and_second_column(rows, width):
+    """Whatever ties there are, in the first bytes of keys or in all; equal rows stay as they were."""
+    keys = [bytes(byte % 3 for byte in key[:width]) for key, _ in rows]
+    table = pa.table(
+        [pa.array(keys, pa.binary(width)), pa.array([second for _, second in rows], pa.int64())], ["k", "s"]
+    )
+    expected = sorted(range(len(rows)), key=lambda row: (keys[row], rows[row][1]))
+    assert _order(table).to_pylist() == expected
+
+
+def test_stored_bytes_are_those_that_are_read(tmp_path):
+    """The head alone says how much there is of some first bytes."""
+    rows = [(bytes([number]) + b"x" * 15, "s") for number in range(0, 200, 3)]
+    write_keyed(tmp_path / "rows", [table_of(rows)], SCHEMA)
+    sizes = [stored_bytes(tmp_path / "rows", value, value + 1) for value in range(NUM_BYTES)]
+    assert [size > 0 for size in sizes] == [value < 200 and value % 3 == 0 for value in range(NUM_BYTES)]
+    assert stored_bytes(tmp_path / "rows", 0, NUM_BYTES) == sum(sizes)
+    with pytest.raises(DamagedRowsError):
+        stored_bytes(tmp_path / "none", 0, 1)

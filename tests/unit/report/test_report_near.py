@@ -45,6 +45,7 @@ METRICS = [
     count(RATE, "clusters_by_size", 1, scope=Scope(rule="documents=2"), unit="clusters", n=2, version="1"),
     Metric(metric=RATE, stat="chance_to_meet", scope=Scope(rule="jaccard=0.80"), unit="ratio", value=0.9983),
     sampled("recall", 0.99, 0.97, 1.0, 300), sampled("precision", 1.0, 0.98, 1.0, 200),
+    sampled("in_reference", 0.25, 0.2, 0.3, 20),
     ratio("train_val_overlap", "near_dup", 1, 10, scope=Scope(set="val"), unit="ratio", version="1"),
 ]  # fmt: skip
 
@@ -63,7 +64,9 @@ def test_rates_misses_and_warnings_are_said(folder):
         "50 pairs compared exactly, 9 near; 2 clusters, the largest of 6 documents, its weakest link 0.8100",
         "recall 0.9900 on 300 made variants at or above the threshold (0.9700 to 1.0000)",
         "precision 1.0000 on 200 reported pairs (0.9800 to 1.0000)",
-        "3 pairs of large buckets not compared there", "val: 0.1000 of it have a near-duplicate in training data.",
+        "in the reference 0.2500 on 20 documents, by signatures (0.2000 to 0.3000)",
+        "3 pairs of large buckets not compared there",
+        "val: 0.1000 of it have a near-duplicate in training data.",
         "warning: source web would lose 0.6000 of its documents.", "clusters by documents: 1 of 2, 1 of 5-8",
         "chance to be compared, by similarity (21 bands of 6 values): 0.9983 at 0.80",
     ):  # fmt: skip

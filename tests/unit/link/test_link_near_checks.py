@@ -1,0 +1,73 @@
+"""The check of reported pairs, and the records of what the search found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from near_corpus import Shard as Texts
+from near_corpus import batch_of, search, true_similarity
+
+from dataaudit.link.near_checks import CHECKS, MOST_BYTES, NearChecks, count_right, sample_pairs
+from dataaudit.link.near_classes import CLASS_MEMBERS
+from dataaudit.link.near_metrics import NearCounts, near_metrics, size_classes
+from dataaudit.link.near_pairs import RECALL
+from dataaudit.link.places import places_of
+from dataaudit.manifest.load import metrics_table
+from dataaudit.stages.near_dup import NearDup
+
+TEXTS = [
+    "one two three four five six seven eight",
+    "ONE two three, four five six seven eight nine",
+    "alone",
+    "b " * 9_000,
+]
+EDGES = pa.table({"left": pa.array([0, 0], pa.int64()), "right": pa.array([1, 3], pa.int64())})
+
+
+def checked(texts):
+    """Return the checks of some documents of shard 0."""
+    batch = batch_of(texts, range(len(texts)))
+    wanted = pa.table({"row": batch.rows})
+    return NearChecks(ngram=5).visit(batch, wanted, lambda _: None)["checks"]
+
+
+def test_checked_pairs_are_compared_as_text():
+    similarity = true_similarity(TEXTS[0], TEXTS[1])
+    sample = sample_pairs(CLASS_MEMBERS.empty_table(), EDGES, 10)
+    checks = checked(TEXTS)
+    shards = np.zeros(checks.num_rows, dtype=np.int32)
+    assert checks.schema == CHECKS
+    assert count_right(sample, shards, checks, similarity) == (1, 1)
+    assert count_right(sample, shards, checks, similarity + 0.01) == (1, 0)
+
+
+def test_long_documents_are_not_checked():
+    assert len(TEXTS[3]) > MOST_BYTES
+    assert checked(TEXTS)["row"].to_pylist() == [0, 1, 2]
+
+
+def test_the_sample_is_of_pairs_and_of_equal_words_and_does_not_depend_on_their_order():
+    places = places_of(np.zeros(60, dtype=np.int64), np.arange(60))
+    members = pa.table([places[[40, 40, 40]], places[40:43], ["s"] * 3], schema=CLASS_MEMBERS)
+    edges = pa.table({"left": places[:30], "right": places[30:]})
+    whole = sample_pairs(members, edges, 100)
+    assert len(whole.lefts) == 32
+    few = sample_pairs(members, edges.take(pa.array(np.arange(30)[::-1].copy())), 9)
+    assert few.lefts.tolist() == whole.lefts.tolist()[:9]
+    assert few.rights.tolist() == whole.rights.tolist()[:9]
+
+
+def test_sizes_of_clusters_are_told_up_to_the_largest():
+    assert dict(size_classes(np.array([2, 2, 3, 9, 16]))) == {
+        "documents=2": 2, "documents=3-4": 1, "documents=5-8": 0, "documents=9-16": 2,
+    }  # fmt: skip
+    assert dict(size_classes(np.zeros(0, dtype=np.int64))) == {}
+
+
+def test_every_record_fits_the_manifest_and_nothing_measured_is_no_number(tmp_path):
+    clusters = search([Texts(texts=["a b"])], tmp_path, NearDup()).clusters
+    counts = NearCounts(documents=1, candidates=0, verified=0, missed=0, dropped=0, reported=0, right=0)
+    records = near_metrics(NearDup(), counts, clusters, RECALL.empty_table())
+    assert metrics_table(records).num_rows == len(records)
+    missing = {record.stat: record.reason for record in records if record.status == "not_evaluated"}
+    assert missing == {"weakest_link": "no_cluster", "recall": "no_probe", "precision": "no_pair_checked"}
