@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,14 +46,20 @@ def rewrite(corpus: Sequence[Document]) -> list[Document]:
     """Return near-duplicates: one word in a hundred changed leaves about 0.9 of the word 5-grams in common."""
     copies: list[Document] = []
     for document in corpus:
-        words = document.text.split(" ")
         if len(document.text.split()) >= REWRITTEN_WORDS and len(copies) < NUM_REWRITTEN:
-            places = range(CHANGED_ONE_IN // 2, len(words), CHANGED_ONE_IN)
-            text = " ".join("altered" if place in places else word for place, word in enumerate(words))
+            text = _changed(document.text)
             copies.append(replace(document, id=f"rewrite/{document.id}", text=text))
     if len(copies) < NUM_REWRITTEN:
         raise ValueError(f"expected {NUM_REWRITTEN} documents long enough to rewrite, found {len(copies)}")
     return copies
+
+
+def _changed(text: str) -> str:
+    """Return a text with one word in so many replaced; white space stays as it is."""
+    pieces = re.split(r"(\s+)", text.strip())  # words at even places
+    for place in range(CHANGED_ONE_IN // 2, (len(pieces) + 1) // 2, CHANGED_ONE_IN):
+        pieces[2 * place] = "altered"
+    return "".join(pieces)
 
 
 def hide_quiz(corpus: Sequence[Document]) -> list[Document]:

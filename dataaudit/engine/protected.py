@@ -76,6 +76,9 @@ def prepare_protected(work: Preparing, stages: Sequence[Stage]) -> Protected | N
     """
     stage = next((stage for stage in stages if isinstance(stage, Overlap)), None)
     held_out = [shard for shard in work.shards if work.config.splits[shard.split].held_out]
+    if stage is None and work.config.protected:
+        work.runner.notes.append("evaluation sets are not looked for: stages.overlap is false")
+        work.progress.note(work.runner.notes[-1])
     if stage is None or not (held_out or work.config.protected):
         return None
     planned = [
@@ -120,6 +123,8 @@ def _read_sets(work: Preparing) -> tuple[list[SetFacts], list[_Pairs]]:
         if "unknown" in entry.meta:
             raise _unknown(name, entry.meta["unknown"], entry.meta["known"])
         table = entry.tables["items"]
+        if table.num_rows == 0:
+            raise _no_items(name, entry.meta["lost"])
         facts.append(
             SetFacts(name=name, ids=table["id"].to_pylist(), lost=entry.meta["lost"], sha256=entry.meta["sha256"])
         )
@@ -144,6 +149,14 @@ def _unknown(name: str, column: str, known: Sequence[str]) -> ConfigError:
     return ConfigError(
         f"protected.{name}: no item has a column {column!r}{nearest(column, list(known))}",
         f"Its columns are: {listed}{' and more' if len(known) > _SHOWN_COLUMNS else ''}.",
+    )
+
+
+def _no_items(name: str, lost: Mapping[str, int]) -> ConfigError:
+    said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items())) or "they hold no record"
+    return ConfigError(
+        f"protected.{name}: its files give no item: {said}",
+        "docs/losses.md says what the codes mean; mend the files or leave the set out.",
     )
 
 

@@ -5,11 +5,17 @@ The Unicode version is part of every key and of the manifest (``unicode`` among 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import unicodedata
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
+
+from dataaudit.kernels.jit import cache_folder
 
 SEPARATOR = 0
 """Ends a word."""
@@ -51,6 +57,7 @@ _IDEOGRAPHS = (
 )  # fmt: skip
 """Large ranges of letters that fold to themselves: asking for each one's name would take a second."""
 _PAGE = 256
+_NAMES = ("pages", "blocks", "expansions", "ascii")
 _IOTA_BELOW = "\u0345"
 
 
@@ -70,7 +77,33 @@ class WordClasses:
 
 @cache
 def word_classes() -> WordClasses:
-    """Build the table; some 100 milliseconds."""
+    """Return the table: as it was kept beside the machine code, or built, which takes a third of a second."""
+    folder = cache_folder()
+    path = None if folder is None else folder / f"word-classes-{unicodedata.unidata_version}.npz"
+    return (None if path is None else _kept(path)) or _build_and_keep(path)
+
+
+def _kept(path: Path) -> WordClasses | None:
+    """Read a table; None when there is none or it is damaged (each array in the file has its checksum)."""
+    try:
+        with path.open("rb") as handle, np.load(handle) as held:
+            return WordClasses(**{name: held[name] for name in _NAMES})
+    except (OSError, EOFError, ValueError, KeyError, BadZipFile):
+        return None
+
+
+def _build_and_keep(path: Path | None) -> WordClasses:
+    table = build_word_classes()
+    if path is not None:
+        temporary = path.with_name(f".{path.stem}.{os.getpid()}.npz")
+        with contextlib.suppress(OSError):  # a full disk costs the time of building it again
+            np.savez(temporary, **{name: getattr(table, name) for name in _NAMES})
+            temporary.replace(path)
+    return table
+
+
+def build_word_classes() -> WordClasses:
+    """Build the table from ``unicodedata``."""
     entries = np.zeros(0x110000, dtype=np.uint32)
     expansions: list[int] = [0]
     category = unicodedata.category

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -131,9 +131,7 @@ def _by_source(
     affected = np.flatnonzero(whole.leaked | (whole.covered > 0))
     subsets = {kind: _subset(_grams(held, name), affected) for kind, name in _KINDS}
     metrics: list[Metric] = []
-    for source in sorted(pc.unique(seen["source"]).to_pylist()):
-        own = seen.filter(pc.equal(seen["source"], source))
-        kinds, entries = own["kind"].to_numpy(), own["entry"].to_numpy()
+    for source, kinds, entries in _sources(seen):
         marked = {
             kind: np.isin(subset.names, entries[kinds == kind]).astype(np.uint8) for kind, subset in subsets.items()
         }
@@ -144,6 +142,16 @@ def _by_source(
             say = _Say(held, split_of == number, Scope(set=name, source=source), version)
             metrics += [say.ngram("ngram", leaks), say.span("span", leaks)]
     return metrics
+
+
+def _sources(seen: pa.Table) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Yield the sources by name, each with the kinds and entries of the grams that were seen in it."""
+    ordered = seen.sort_by("source")
+    runs = pc.run_end_encode(ordered["source"].combine_chunks()) if seen.num_rows else None
+    kinds, entries, start = ordered["kind"].to_numpy(), ordered["entry"].to_numpy(), 0
+    for source, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True) if runs else ():
+        yield source, kinds[start:stop], entries[start:stop]
+        start = stop
 
 
 def _subset(grams: Grams, documents: np.ndarray) -> _Subset:

@@ -142,6 +142,7 @@ def test_another_set_is_looked_for_without_counting_tokens_again(leaky, tmp_path
         ("question: qestion", "did you mean"),
         ("paths: [eval/none.jsonl]", "protected.quiz.paths: no such file"),
         ("paths: [eval/broken.jsonl.gz]", "truncated_stream"),
+        ("paths: [eval/lost.jsonl]", "its files give no item: 1 not_an_object"),
     ],
 )
 def test_a_set_that_cannot_be_used_is_an_error(tmp_path, line, said):
@@ -149,6 +150,7 @@ def test_a_set_that_cannot_be_used_is_an_error(tmp_path, line, said):
     make(tmp_path)
     whole = (tmp_path / "eval" / "quiz.jsonl.gz").read_bytes()
     (tmp_path / "eval" / "broken.jsonl.gz").write_bytes(whole[:-9])
+    (tmp_path / "eval" / "lost.jsonl").write_bytes(b'"text"\n')
     keys = {"paths": "[eval/quiz.jsonl.gz]", "question": "question", "answer": "answer"}
     name, _, value = line.partition(": ")
     quiz = ", ".join(f"{key}: {given}" for key, given in {**keys, name: value}.items())

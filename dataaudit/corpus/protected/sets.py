@@ -1,4 +1,4 @@
-"""Evaluation sets: items with a question and maybe an answer, from JSON lines, CSV or Parquet.
+"""Evaluation sets: items with a question and maybe an answer, from JSON lines, a JSON array, CSV or Parquet.
 
 An item that cannot be used is counted with a reason; a file that cannot be trusted, or a column that no item has, is an
 error: what is to be protected must not be guessed.
@@ -25,7 +25,7 @@ from dataaudit.corpus.readers.lines import BLANK, BOM, lines
 from dataaudit.corpus.readers.parquet import open_file
 from dataaudit.corpus.readers.part import END, Part
 from dataaudit.corpus.readers.stream import ByteStream
-from dataaudit.corpus.shards import format_of
+from dataaudit.corpus.shards import Compression, format_of
 
 MAX_ITEM_BYTES = 64 << 20
 _MAX_FILE_BYTES = 1 << 30
@@ -183,6 +183,10 @@ def _records(path: str, fields: ItemFields) -> Iterator[tuple[_Record | Reason, 
     if format_ == "parquet":
         yield from _parquet_records(path, fields)
     elif format_ == "jsonl":
+        array = _array(path, compression)
+        if array is not None:
+            yield from array
+            return
         with ByteStream(path, compression) as stream:
             yield from _json_records(stream, fields)
     elif suffix:
@@ -190,6 +194,24 @@ def _records(path: str, fields: ItemFields) -> Iterator[tuple[_Record | Reason, 
             yield from _csv_records(_whole(stream), _CSV[suffix])
     else:
         raise ShardUnreadable(Reason.UNKNOWN_FORMAT, "expected JSON lines, CSV or Parquet")
+
+
+def _array(path: str, compression: Compression) -> Iterator[tuple[_Record | Reason, int]] | None:
+    """Return the entries of a file that is one JSON array; None for lines.
+
+    Raises:
+        ShardUnreadable: It begins as an array and is none.
+    """
+    with ByteStream(path, compression) as stream:
+        head = stream.read(_BLOCK_BYTES)
+        if not head.removeprefix(BOM).lstrip(BLANK).startswith(b"["):
+            return None
+        data = (head + _rest(stream, len(head))).removeprefix(BOM)
+    try:
+        entries = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise ShardUnreadable(why_invalid(data), "it begins as a JSON array") from None
+    return ((entry if type(entry) is dict else Reason.NOT_AN_OBJECT, len(data) // len(entries)) for entry in entries)
 
 
 def _json_records(stream: ByteStream, fields: ItemFields) -> Iterator[tuple[_Record | Reason, int]]:
@@ -215,13 +237,18 @@ def _json_records(stream: ByteStream, fields: ItemFields) -> Iterator[tuple[_Rec
 
 def _whole(stream: ByteStream) -> str:
     """Return all of a stream as text; bytes that are no UTF-8 become lone surrogates."""
-    pieces, size = [], 0
+    return _rest(stream, 0).removeprefix(BOM).decode("utf-8", "surrogateescape")
+
+
+def _rest(stream: ByteStream, size: int) -> bytes:
+    """Return what is left of a stream, ``size`` bytes having been read."""
+    pieces = []
     while block := stream.read(_BLOCK_BYTES):
         pieces.append(block)
         size += len(block)
         if size > _MAX_FILE_BYTES:
-            raise ShardUnreadable(Reason.OVERSIZE, "a CSV file of more than 1 GiB")
-    return b"".join(pieces).removeprefix(BOM).decode("utf-8", "surrogateescape")
+            raise ShardUnreadable(Reason.OVERSIZE, "more than 1 GiB in a file that is read at once")
+    return b"".join(pieces)
 
 
 def _csv_records(text: str, delimiter: str) -> Iterator[tuple[_Record | Reason, int]]:

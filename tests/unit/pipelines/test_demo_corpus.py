@@ -241,7 +241,7 @@ def test_rewritten_documents_have_one_word_in_a_hundred_changed(made):
     copies = {name: text for name, text in rows.items() if name.startswith("rewrite/")}
     assert len(copies) == leaks.NUM_REWRITTEN
     for name, text in copies.items():
-        words, before = text.split(" "), rows[name.removeprefix("rewrite/")].split(" ")
+        words, before = text.split(), rows[name.removeprefix("rewrite/")].split()
         changed = [place for place, word in enumerate(words) if word != before[place]]
         assert len(words) == len(before)
         assert changed == list(range(leaks.CHANGED_ONE_IN // 2, len(words), leaks.CHANGED_ONE_IN))

@@ -48,6 +48,17 @@ def test_every_format_gives_the_same_items(tmp_path, name):
     assert len(found.sha256) == 64
 
 
+def test_an_array_gives_the_items_of_its_lines(tmp_path):
+    """Written over several lines, too; an entry that is no object is lost."""
+    path = tmp_path / "a.json"
+    path.write_bytes(b"\xef\xbb\xbf\n" + orjson.dumps([*ROWS, 7], option=orjson.OPT_INDENT_2))
+    found = read_items([str(path)], FIELDS)
+    assert found.items == ITEMS
+    assert found.losses.records == {Reason.NOT_AN_OBJECT: 1}
+    path.write_bytes(b"[]")
+    assert read_items([str(path)], FIELDS).items == []
+
+
 def test_bad_items_are_counted_with_their_places(tmp_path):
     """Each costs one item and says why."""
     path = tmp_path / "a.jsonl"
@@ -109,6 +120,7 @@ def test_an_unknown_column_is_an_error_with_the_known_ones(tmp_path, name):
     ("name", "content", "reason"),
     [
         ("a.jsonl.gz", gzip.compress(b'{"q": "x"}\n')[:-4], Reason.TRUNCATED),
+        ("a.json", b'[{"q": "x"},', Reason.INVALID_JSON),
         ("a.parquet", b"PAR1 and nothing", Reason.NOT_PARQUET),
         ("a.csv", b"q,q\n1,2\n", Reason.AMBIGUOUS_COLUMN),
         ("a.xls", b"", Reason.UNKNOWN_FORMAT),

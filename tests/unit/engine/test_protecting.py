@@ -1,0 +1,168 @@
+"""What builds protect: with which index, what becomes of what cannot be read, and when there is no number."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from engine_made import HereRunner, Notes, write_file
+
+from dataaudit.engine import build as module
+from dataaudit.engine.build import build
+from dataaudit.engine.cluster import Cluster
+from dataaudit.engine.job import BuildOptions
+from dataaudit.engine.setup import prepare
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.verify import verify
+
+WORDS = [f"{first}{second}" for first in "abcdefgh" for second in ("ax", "ex", "ix", "ox", "ux", "yx", "oz")]
+TEXT = " ".join(WORDS)
+STAGES = "{language: false, filters: false, histogram: false, padding: false, near_dup: false, repeats: false}"
+SPLITS = {
+    "train": "{paths: [train], text: text, source: {constant: web}}",
+    "val": "{paths: [val], text: text, source: {constant: web}, held_out: true}",
+}
+
+
+@pytest.fixture
+def runners(monkeypatch):
+    """Builds run here; the list collects the runner of each."""
+    made = []
+
+    def here(**_):
+        made.append(HereRunner(reverse=False))
+        return made[-1]
+
+    cluster = Cluster(client=None, num_workers=1, hosts=("h",), dashboard=None, memory_limit=0)
+    monkeypatch.setattr(module, "open_cluster", lambda *_: contextlib.nullcontext(cluster))
+    monkeypatch.setattr(module, "Runner", here)
+    return made
+
+
+def write(root, *, train=(TEXT,), val=(TEXT, "other words"), splits=SPLITS, stages=STAGES, more=""):
+    """Write a corpus, a set of one item and a config."""
+    for name, texts in (("train", train), ("val", val)):
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        write_file(root / name / "a.jsonl", lines.encode())
+    write_file(root / "eval" / "q.jsonl", json.dumps({"q": " ".join(WORDS[:30])}).encode())
+    listed = "".join(f"  {name}: {value}\n" for name, value in splits.items())
+    write_file(root / "c.yaml", f"splits:\n{listed}stages: {stages}\n{more}".encode())
+
+
+QUIZ = "protected: {quiz: {paths: [eval/q.jsonl], question: q}}\n"
+
+
+def run(root, **options):
+    """Build; return the manifest."""
+    given = prepare([str(root / "c.yaml")], root, tokenizer=None, text=None, reference=None, note=lambda _: None)
+    build(
+        given.config, given.base, root_at_base=True, progress=Notes(),
+        options=BuildOptions(target=root / "m", state=root / "state", **options),
+    )  # fmt: skip
+    manifest = load_manifest(root / "m")
+    assert verify(manifest) == []
+    return manifest
+
+
+def values(manifest, metric):
+    """Return the records of a metric that speak of all training data, by (stat, set, entity, rule)."""
+    return {
+        (record.stat, record.scope.set, record.scope.entity, record.scope.rule): record
+        for record in manifest.metrics(metric)
+        if record.scope.split is None and record.scope.source is None
+    }
+
+
+def test_a_build_without_held_out_splits_and_sets_has_no_such_stage(tmp_path, runners):
+    """Nothing is protected, so there is nothing to be said, and no word is cut for it."""
+    write(tmp_path, splits={"train": SPLITS["train"]})
+    manifest = run(tmp_path)
+    assert "overlap" not in {stage.name for stage in manifest.core.stages}
+    assert manifest.metrics("train_val_overlap") == manifest.metrics("benchmark_contamination") == []
+    assert "protect" not in {name for name, _ in runners[-1].ran}
+
+
+def test_a_held_out_split_alone_is_protected(tmp_path, runners):
+    """One of two documents leaked, with all of its words; no record speaks of sets."""
+    write(tmp_path)
+    manifest = run(tmp_path)
+    found = values(manifest, "train_val_overlap")
+    assert found["ngram", "val", None, None].value == 0.5
+    assert found["span", "val", None, None].value == pytest.approx(56 / 58)
+    assert manifest.metrics("benchmark_contamination") == []
+    row = manifest.table("shards").to_pylist()[0]
+    assert (row["held_out_copies"], row["contaminated"]) == (1, None)
+
+
+def test_a_set_alone_is_protected(tmp_path, runners):
+    """Without a held-out split; its digest is in the core."""
+    write(tmp_path, splits={"train": SPLITS["train"]}, more=QUIZ)
+    manifest = run(tmp_path)
+    assert values(manifest, "benchmark_contamination")["rate", "quiz", "question", "verbatim"].value == 1.0
+    assert manifest.metrics("train_val_overlap") == []
+    (quiz,) = manifest.core.protected
+    assert (quiz.name, quiz.items, len(quiz.sha256)) == ("quiz", 1, 64)
+    assert manifest.core.config["protected"] == {"quiz": {"question": "q", "answer": None, "id": None}}
+
+
+def test_without_training_documents_no_rate_is_evaluated(tmp_path, runners):
+    """No leak found in nothing is no good news."""
+    write(tmp_path, train=(), more=QUIZ)
+    for metric in ("train_val_overlap", "benchmark_contamination"):
+        records = [record for record in run(tmp_path).metrics(metric) if record.unit == "ratio"]
+        assert records
+        assert {record.status for record in records} == {"not_evaluated"}
+
+
+def test_a_stage_that_is_left_out_with_sets_given_is_said(tmp_path, runners):
+    """A note tells that what the config protects is not looked for."""
+    write(tmp_path, stages="{overlap: false, near_dup: false, repeats: false}", more=QUIZ)
+    manifest = run(tmp_path)
+    assert any("stages.overlap is false" in note for note in runners[-1].notes)
+    assert manifest.core.protected == ()
+
+
+def test_a_held_out_shard_that_cannot_be_read_is_left_out_and_said(tmp_path, runners):
+    """Its documents are in no number; the others are looked for."""
+    write(tmp_path)
+    write_file(tmp_path / "val" / "b.jsonl.gz", b"\x1f\x8b cut")
+    manifest = run(tmp_path)
+    assert values(manifest, "train_val_overlap")["documents", "val", None, None].value == 2
+    assert any("could not be read" in note for note in runners[-1].notes)
+
+
+def test_a_held_out_shard_with_too_many_bad_records_is_in_no_number(tmp_path, runners):
+    """It was indexed before that was known."""
+    write(tmp_path)
+    lines = [json.dumps({"text": " ".join(WORDS[::-1])}), "no json"]
+    write_file(tmp_path / "val" / "b.jsonl", "\n".join(lines).encode())
+    found = values(run(tmp_path), "train_val_overlap")
+    assert found["documents", "val", None, None].value == 2
+    assert found["documents", None, None, None].value == 2
+
+
+def test_over_the_limit_held_out_documents_are_sampled(tmp_path, runners):
+    """The rates have intervals then, and so many documents that the grams fit."""
+    val = [" ".join([*WORDS[number:], f"own{'abcdefghij'[number]}"]) for number in range(10)] * 40
+    write(tmp_path, val=val, stages=STAGES.replace("{", "{overlap: {max_grams: 5000}, ", 1))
+    manifest = run(tmp_path)
+    record = values(manifest, "train_val_overlap")["ngram", "val", None, None]
+    assert record.method == "sampled"
+    assert record.low <= record.value <= record.high
+    assert 0 < record.n < 400
+    assert run(tmp_path, fresh=True).id == manifest.id
+
+
+def test_an_index_is_built_once_and_again_when_it_is_damaged(tmp_path, runners):
+    """A rerun maps it; a changed byte is noticed."""
+    write(tmp_path, more=QUIZ)
+    first = run(tmp_path)
+    (path,) = (tmp_path / "state" / "protected").glob("*.index")
+    before = path.read_bytes()
+    run(tmp_path)
+    data = bytearray(before)
+    data[len(before.rstrip(b"\0")) - 1] ^= 1  # what follows is padding
+    path.write_bytes(data)
+    assert run(tmp_path).id == first.id
+    assert path.read_bytes() == before
