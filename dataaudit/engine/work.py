@@ -266,7 +266,7 @@ def _visit(unit: VisitUnit, settings: ScanSettings) -> Outcome:
     visiting = [Visiting(visitor, key, wanted_of(store, key)) for visitor, key in unit.visits]
     rows = np.unique(np.concatenate([one.rows for one in visiting]))
     seen = 0
-    for raw in read_part(unit.request, LossLog(), PartStats()):
+    for raw in read_part(unit.request, LossLog(), PartStats(), frozenset(rows.tolist())):
         chosen = documents_at(raw, rows)
         if len(chosen):
             seen += len(chosen)

@@ -36,7 +36,7 @@ def are_compiled() -> bool:
 
 
 def compile_all() -> None:
-    """Compile every kernel and keep the code; some 15 seconds the first time."""
+    """Compile every kernel and keep the code; some 20 seconds the first time."""
     for kernel in all_kernels():
         kernel.load()
     folder = cache_folder()

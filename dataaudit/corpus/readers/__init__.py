@@ -63,12 +63,25 @@ def is_cut_by_decoding(
     return shared and compression != "none" and size > part_bytes
 
 
-def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
+def read_part(
+    request: ReadRequest, losses: LossLog, stats: PartStats, only: frozenset[int] | None = None
+) -> Iterator[DocBatch]:
     """Stream the documents of one part; ``losses`` and ``stats`` are complete when it ends.
+
+    Args:
+        request: The part.
+        losses: Where bad records are counted.
+        stats: Where all are.
+        only: Records, by their number within the part, that are wanted: others may be left out unread, of documents,
+            losses and stats, and the reading may end after the last. None: all.
 
     Raises:
         ShardUnreadable: The file cannot be trusted.
     """
     if isinstance(request.path, RowsPath):
         return read_rows(request.path, request.fields, request.batch_bytes, losses, stats)
+    if only is not None and request.format == "jsonl":
+        return jsonl.read_part(request, losses, stats, only)
+    if only is not None and request.format == "parquet":
+        return parquet.read_part(request, losses, stats, only)
     return _READERS[request.format](request, losses, stats)

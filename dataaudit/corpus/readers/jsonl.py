@@ -25,17 +25,26 @@ _PEEK_RECORDS = 100
 _PEEK_LINE_BYTES = 16 << 20
 
 
-def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
-    """Stream the documents of one part."""
+def read_part(
+    request: ReadRequest, losses: LossLog, stats: PartStats, only: frozenset[int] | None = None
+) -> Iterator[DocBatch]:
+    """Stream the documents of one part, or of some of its records; the others are not parsed."""
     fields = request.fields
     repeats = key_check(fields.text)
+    last = END if only is None else max(only, default=-1)
 
     def records(stream: ByteStream) -> Iterator[tuple[Record, int]]:
+        row = -1
         for line, length, _ in lines(stream, request.part, fields.max_record_bytes):
-            if line is None:
-                yield Reason.OVERSIZE, length
-            elif line.strip(BLANK):
-                yield _parse(line, fields, stats, repeats), length
+            if line is not None and not line.strip(BLANK):
+                continue
+            row += 1
+            if row > last:
+                return
+            if only is not None and row not in only:
+                yield None, length
+            else:
+                yield Reason.OVERSIZE if line is None else _parse(line, fields, stats, repeats), length
 
     yield from batches(request, records, losses, stats)
 

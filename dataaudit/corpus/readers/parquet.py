@@ -30,14 +30,22 @@ def plan_parts(path: str, part_bytes: int) -> list[Part]:
     return cut_by_size(sizes, part_bytes)
 
 
-def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
-    """Stream the documents of the part's row groups."""
+def read_part(
+    request: ReadRequest, losses: LossLog, stats: PartStats, only: frozenset[int] | None = None
+) -> Iterator[DocBatch]:
+    """Stream the documents of the part's row groups, or of those that hold some of its records."""
     with open_file(request.path) as file:
         with damage(Reason.NOT_PARQUET, "schema"):
             schema = file.schema_arrow
             stats.see_layout(tuple(f"{column.name}: {column.type}" for column in schema))
         wanted = locate_all(schema, request.fields)
         for group in range(request.part.start, request.part.stop):
+            if only is not None:
+                with damage(Reason.CORRUPT_PARQUET, f"row group {group}"):
+                    rows_of_group = file.metadata.row_group(group).num_rows
+                if only.isdisjoint(range(stats.records, stats.records + rows_of_group)):
+                    stats.records += rows_of_group
+                    continue
             for rows in joined(_group_rows(file, group, wanted, request.batch_bytes), request.batch_bytes):
                 batch = documents(rows, request.fields, stats.records, losses)
                 stats.records += len(rows)

@@ -9,8 +9,8 @@ from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.part import PartStats, ReadRequest
 from dataaudit.corpus.readers.stream import ByteStream
 
-Record = tuple[str, str] | Reason
-"""(text, source) of a document, or why there is none."""
+Record = tuple[str, str] | Reason | None
+"""(text, source) of a document, or why there is none; None for one that was not asked for."""
 
 
 def batches(
@@ -38,7 +38,7 @@ def batches(
                 stats.records = row + 1
                 if isinstance(record, Reason):
                     losses.add(record, row, length)
-                elif builder.add(record[0], row, record[1], length):
+                elif record is not None and builder.add(record[0], row, record[1], length):
                     yield builder.take()
     except ShardUnreadable as error:
         raise ShardUnreadable(error.reason, f"after {row + 1} records") from None
