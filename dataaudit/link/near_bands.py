@@ -18,9 +18,15 @@ from dataaudit.link.places import Placed, key_array, keys_of, named, passes, rea
 from dataaudit.stages.near_tables import BANDS, PROBES
 
 PAIRS = pa.schema(
-    [("key", pa.binary(8)), ("left", pa.int64()), ("right", pa.int64()), ("bands", pa.int16()), ("asks", pa.bool_())]
-)
-"""Pairs of places by the later one, with the number of buckets of this partition that they share."""
+    [
+        ("key", pa.binary(8)), ("left", pa.int64()), ("right", pa.int64()), ("bands", pa.int16()),
+        ("asks", pa.bool_()), ("leak", pa.bool_()), ("apart", pa.bool_()),
+    ]
+)  # fmt: skip
+"""Pairs of places by the later one, with the number of buckets of this partition that they share. Whether the later one
+asked for the other; whether the earlier one is held out and asked for a later training document, a pair that no
+limit of the later one may drop; and whether the later one is held out and the earlier one is not, which have a limit of
+their own: what is found of a leak must not depend on the order of splits."""
 PROBED = pa.schema(
     [
         ("key", pa.binary(8)), ("left", pa.int64()), ("right", pa.int64()), ("original", pa.bool_()),
@@ -106,7 +112,11 @@ class BandJoin:
         heads = np.flatnonzero(np.append(True, rows.keys[1:] != rows.keys[:-1])[: len(rows.keys)])
         bounds = np.append(heads, len(rows.keys)).astype(np.int64)
         pairs = form_pairs(bounds, rows.splits, np.array(self.held_out), small=self.small, leaders=self.leaders)
-        formed = _pairs(rows.places[pairs.lefts], rows.places[pairs.rights], pairs.asks)
+        sizes = np.diff(bounds)[np.searchsorted(bounds, pairs.lefts, side="right") - 1]
+        held_out = np.array(self.held_out, dtype=bool)
+        left, right = held_out[rows.splits[pairs.lefts]], held_out[rows.splits[pairs.rights]]
+        flags = pairs.asks, left & ~right & (~pairs.asks | (sizes <= self.small)), right & ~left
+        formed = _pairs(rows.places[pairs.lefts], rows.places[pairs.rights], flags)
         return pairs.missed, formed, self._probed(rows, bounds, probes, placed_probes.table)
 
     def _probed(self, rows: BucketRows, bounds: np.ndarray, probes: BucketRows, table: pa.Table) -> pa.Table:
@@ -115,7 +125,7 @@ class BandJoin:
         probes, table = probes.take(chosen), table.take(pa.array(chosen))
         heads = rows.keys[bounds[:-1]]
         buckets = np.searchsorted(heads, probes.keys)
-        met = np.flatnonzero(np.append(heads, 0)[buckets] == probes.keys) if len(heads) else np.zeros(0, dtype=np.int64)
+        met = np.flatnonzero(np.append(heads, np.uint64(0))[buckets] == probes.keys) if len(heads) else np.zeros(0, dtype=np.int64)
         documents, by = form_probe_pairs(
             bounds,
             rows.splits,
@@ -151,13 +161,13 @@ def _shared(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.flatnonzero(shared[: len(keys)])
 
 
-def _pairs(lefts: np.ndarray, rights: np.ndarray, asks: np.ndarray) -> pa.Table:
-    """Count the buckets of each pair; it is asked for when it is in any of them."""
+def _pairs(lefts: np.ndarray, rights: np.ndarray, flags: tuple[np.ndarray, ...]) -> pa.Table:
+    """Count the buckets of each pair; a flag holds when it does in any of them."""
     order = np.lexsort((lefts, rights))
-    lefts, rights, asks = lefts[order], rights[order], asks[order]
+    lefts, rights = lefts[order], rights[order]
     heads = np.flatnonzero(np.append(True, (lefts[1:] != lefts[:-1]) | (rights[1:] != rights[:-1]))[: len(lefts)])
     bands = np.diff(np.append(heads, len(lefts)))
-    asked = np.logical_or.reduceat(asks, heads) if len(heads) else asks
+    any_of = [np.logical_or.reduceat(flag[order], heads) if len(heads) else flag for flag in flags]
     rights = rights[heads]
-    columns = [key_array(spread(rights)), lefts[heads], rights, bands.astype(np.int16), asked]
+    columns = [key_array(spread(rights)), lefts[heads], rights, bands.astype(np.int16), *any_of]
     return pa.table(columns, schema=PAIRS)

@@ -32,7 +32,8 @@ class PairJoin:
     """Puts together the pairs of all documents of a partition, and what became of probes."""
 
     most: int
-    """Earlier documents that one is compared with: those with most buckets in common, of these the first."""
+    """Earlier documents that one is compared with: those with most buckets in common, of these the first. A held-out
+    one has so many of training data and as many others."""
     threshold: float
     """Jaccard similarity of a near-duplicate."""
 
@@ -69,13 +70,15 @@ def _candidates(pairs: pa.Table, most: int) -> tuple[pa.Table, int]:
     order = np.lexsort((lefts, rights))
     lefts, rights = lefts[order], rights[order]
     heads = _heads(lefts, rights)
-    bands, asks = pairs["bands"].to_numpy()[order].astype(np.int64), pairs["asks"].to_numpy()[order]
+    bands = pairs["bands"].to_numpy()[order].astype(np.int64)
+    asks, kept, apart = (pairs[name].to_numpy()[order] for name in ("asks", "leak", "apart"))
     if len(heads):
-        bands, asks = np.add.reduceat(bands, heads), np.logical_or.reduceat(asks, heads)
+        bands = np.add.reduceat(bands, heads)
+        asks, kept, apart = (np.logical_or.reduceat(flag, heads) for flag in (asks, kept, apart))
     lefts, rights = lefts[heads], rights[heads]
-    kept = ~asks
-    asked = np.flatnonzero(asks)
-    kept[asked[_rank(rights[asked], lefts[asked], bands[asked]) < most]] = True
+    for group in (asks & apart, asks & ~apart):
+        asked = np.flatnonzero(group)
+        kept[asked[_rank(rights[asked], lefts[asked], bands[asked]) < most]] = True
     columns = [lefts[kept], rights[kept], bands[kept].astype(np.int16)]
     return pa.table(columns, schema=CANDIDATES), int((~kept).sum())
 

@@ -106,11 +106,13 @@ def final_round(hosts: Hosts, spans: Sequence[tuple[int, int, int, int]]) -> Rou
     runs = hosts.runs
     for index, (document, first, last, number) in enumerate(spans):
         low, high = hosts.between(document, first, last + 1)
+        seeded = False  # once: in periodic text the window stands at several places of its own span
         for run in range(low, high):
             start = max(first, int(runs.starts[run]))
             stop = min(last + 1, int(runs.starts[run] + runs.sizes[run]))
             begin = int(runs.ids[run]) + start - int(runs.starts[run])
-            if begin <= number < begin + stop - start:
+            if not seeded and begin <= number < begin + stop - start:
+                seeded = True
                 seeds.append((number, len(paths), run, document, start + number - begin))
             paths.append((index, start - first, stop - start, begin))
     table = pa.table([pa.array(list(column), pa.int64()) for column in zip(*paths, strict=True)], schema=PATHS)
