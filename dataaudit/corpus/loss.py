@@ -33,7 +33,7 @@ class Reason(StrEnum):
     OVERSIZE = "oversize_record"
     """A record is larger than ``reader.max_line_bytes`` (JSON lines: the line; other formats: the text)."""
     CSV_FIELDS = "wrong_number_of_fields"
-    """A row of a CSV file has another number of fields than its header (evaluation sets)."""
+    """A row of a CSV file has another number of fields than its header, or quotes do not match (evaluation sets)."""
     TOO_MANY_BAD = "too_many_bad_records"
     """A shard's share of bad records is above ``reader.max_bad_records``."""
     TRUNCATED = "truncated_stream"

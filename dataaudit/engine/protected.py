@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dataaudit import __version__
-from dataaudit.config import AuditConfig, nearest
+from dataaudit.config import AuditConfig
 from dataaudit.corpus.address import Access
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.protected.file import DamagedIndexError
@@ -19,23 +19,22 @@ from dataaudit.corpus.protected.index import IndexFile, ProtectedIndex, open_ind
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.sets import ItemFields
 from dataaudit.corpus.shards import Shard, expand, remote_lister
-from dataaudit.corpus.uri import encode_path
 from dataaudit.engine.keys import library_versions
 from dataaudit.engine.plan import PlannedShard, plan_shard
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.protected_work import HELD_OUT, ITEMS, read_held_out, read_set
+from dataaudit.engine.protected_errors import file_name, no_items, unreadable, wrong_file
+from dataaudit.engine.protected_work import HELD_OUT, HELD_OUT_RECORDS, ITEMS, read_held_out, read_set
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import HeldOutUnit, Outcome, Probe, SetUnit
-from dataaudit.errors import ClusterError, ConfigError
+from dataaudit.errors import ClusterError
 from dataaudit.link.contamination import SetFacts
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Stage
 from dataaudit.stages.overlap import Overlap
 
-_VERSION = "2"
+_VERSION = "3"
 """Changes whenever the same documents and items may give another index, or the kernels read another one."""
-_SHOWN_COLUMNS = 20
 _Pairs = list[tuple[str, str | None]]
 
 
@@ -103,12 +102,13 @@ def _read_sets(work: Preparing) -> tuple[list[SetFacts], list[_Pairs]]:
     for name in names:
         own = work.config.protected[name]
         fields = ItemFields(question=own.question, answer=own.answer, id=own.id)
-        paths: list[str] = []
+        found: dict[str, None] = {}
         for pattern in own.paths:
             files, left_out = expand(pattern, work.base, where=f"protected.{name}.paths", remote=remote)
-            paths += files
+            found.update(dict.fromkeys(files))
             if left_out:
                 work.runner.notes.append(f"protected.{name}: {len(left_out):,} entries of folders left out by name")
+        paths = list(found)
         key = digest_json([[os.fsencode(path).hex() for path in paths], own.question, own.answer, own.id])
         units.append(SetUnit(paths=tuple(paths), fields=fields, state=work.store.root, key=key.removeprefix("sha256:")))
     failed: dict[int, tuple[Reason, str]] = {}
@@ -116,48 +116,26 @@ def _read_sets(work: Preparing) -> tuple[list[SetFacts], list[_Pairs]]:
     facts, pairs = [], []
     for number, (name, unit) in enumerate(zip(names, units, strict=True)):
         if number in failed:
-            raise _unreadable(name, unit, *failed[number])
+            raise unreadable(name, unit.paths, *failed[number])
         entry = work.store.read(ITEMS, unit.key)
         if entry is None:
             raise ClusterError(f"the items of {name} are not in {work.store.root}", "Run the same command again.")
-        if "unknown" in entry.meta:
-            raise _unknown(name, entry.meta["unknown"], entry.meta["known"])
+        if "wrong" in entry.meta:
+            raise wrong_file(name, unit.paths, entry.meta["wrong"])
         table = entry.tables["items"]
         if table.num_rows == 0:
-            raise _no_items(name, entry.meta["lost"])
+            raise no_items(name, entry.meta["lost"])
         facts.append(
             SetFacts(name=name, ids=table["id"].to_pylist(), lost=entry.meta["lost"], sha256=entry.meta["sha256"])
         )
         pairs.append(list(zip(table["question"].to_pylist(), table["answer"].to_pylist(), strict=True)))
         if entry.meta["lost"]:
             said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(entry.meta["lost"].items()))
-            work.runner.notes.append(f"protected.{name}: {said}; first at {entry.meta['first']}")
+            file, record = entry.meta["first"]
+            first = f"record {record} of {file_name(unit.paths, file)}"
+            work.runner.notes.append(f"protected.{name}: {said}; first at {first}")
             work.progress.note(work.runner.notes[-1])
     return facts, pairs
-
-
-def _unreadable(name: str, unit: SetUnit, reason: Reason, place: str) -> ConfigError:
-    shown = ", ".join(encode_path(os.path.basename(path)) for path in unit.paths[:3])
-    return ConfigError(
-        f"protected.{name}: its files ({shown}) cannot be read: {reason} {place}".rstrip(),
-        "docs/losses.md says what the code means; mend the file or leave the set out.",
-    )
-
-
-def _unknown(name: str, column: str, known: Sequence[str]) -> ConfigError:
-    listed = ", ".join(known[:_SHOWN_COLUMNS])
-    return ConfigError(
-        f"protected.{name}: no item has a column {column!r}{nearest(column, list(known))}",
-        f"Its columns are: {listed}{' and more' if len(known) > _SHOWN_COLUMNS else ''}.",
-    )
-
-
-def _no_items(name: str, lost: Mapping[str, int]) -> ConfigError:
-    said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items())) or "they hold no record"
-    return ConfigError(
-        f"protected.{name}: its files give no item: {said}",
-        "docs/losses.md says what the codes mean; mend the files or leave the set out.",
-    )
 
 
 def _store_words(work: Preparing, planned: Sequence[PlannedShard]) -> None:
@@ -209,6 +187,10 @@ def _index(
         for number, shard in enumerate(planned)
         if shard.parts and all(work.store.has(HELD_OUT, _words_key(part.reading_key)) for part in shard.parts)
     }
+    bad = {number for number, keys in whole.items() if _too_many_bad(work, keys)}
+    if bad:
+        work.runner.notes.append(f"{len(bad):,} held-out shard(s) with too many bad records are not looked for")
+    whole = {number: keys for number, keys in whole.items() if number not in bad}
     recipe = {
         "version": _VERSION,
         "tool": __version__,
@@ -233,6 +215,28 @@ def _index(
     return file, open_index(path)[0]
 
 
+def _too_many_bad(work: Preparing, keys: Sequence[str]) -> bool:
+    """Tell whether the scan will quarantine a held-out shard, so that nothing may be found of it.
+
+    Raises:
+        ClusterError: What was stored is damaged.
+    """
+    records = bad = 0
+    for key in keys:
+        entry = work.store.read(HELD_OUT_RECORDS, key)
+        if entry is None:
+            raise _damaged(work, key)
+        records += entry.meta["records"]
+        bad += entry.meta["bad"]
+    return bad > 0 and bad / records > work.config.reader.max_bad_records
+
+
+def _damaged(work: Preparing, key: str) -> ClusterError:
+    """Remove the stored words of a part, so that they are stored again; return the error."""
+    work.store.remove(HELD_OUT, key)
+    return ClusterError("stored words of held-out documents are damaged", "Run the same command again.")
+
+
 def _parts(
     work: Preparing, planned: Sequence[PlannedShard], whole: Mapping[int, Sequence[str]]
 ) -> Iterator[HeldOutPart]:
@@ -247,8 +251,7 @@ def _parts(
         for key in keys:
             entry = work.store.read(HELD_OUT, key)
             if entry is None:
-                work.store.remove(HELD_OUT, key)
-                raise ClusterError("stored words of held-out documents are damaged", "Run the same command again.")
+                raise _damaged(work, key)
             documents = entry.tables["documents"]
             rows = documents["row"].to_numpy() + first_row
             first_row += entry.meta["records"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.protected.sets import UnknownColumnError, read_items
+from dataaudit.corpus.protected.sets import SetFileError, read_items
 from dataaudit.corpus.readers import PartStats, read_part
 from dataaudit.engine.index import stat_file
 from dataaudit.engine.store import PartialStore
@@ -14,8 +16,12 @@ from dataaudit.engine.units import HeldOutUnit, Outcome, SetUnit
 from dataaudit.engine.work import as_value, hash_file
 from dataaudit.kernels.words import split_words
 
-HELD_OUT, ITEMS = "held-out-words", "protected-items"
-"""Kinds of entries in the store."""
+HELD_OUT, HELD_OUT_RECORDS, ITEMS = "held-out-words", "held-out-records", "protected-items"
+"""Kinds of entries in the store; where the words of a part are, its records are."""
+
+MAX_COLUMN_NAME = 80
+"""Characters of a column's name that are kept for an error."""
+_MAX_KNOWN = 1_000
 
 
 def read_held_out(unit: HeldOutUnit) -> Outcome:
@@ -24,9 +30,9 @@ def read_held_out(unit: HeldOutUnit) -> Outcome:
 
 
 def _read_held_out(unit: HeldOutUnit) -> Outcome:
-    stats = PartStats()
+    stats, losses = PartStats(), LossLog()
     rows, lengths, hashes = ([np.zeros(0, dtype=kind)] for kind in (np.int64, np.int64, np.uint64))
-    for batch in read_part(unit.request, LossLog(), stats):
+    for batch in read_part(unit.request, losses, stats):
         words = split_words(batch.byte_values(), batch.byte_offsets())
         rows.append(batch.rows)
         lengths.append(words.num_words())
@@ -37,12 +43,14 @@ def _read_held_out(unit: HeldOutUnit) -> Outcome:
         "documents": pa.table({"row": np.concatenate(rows), "words": np.concatenate(lengths)}),
         "words": pa.table({"hash": np.concatenate(hashes)}),
     }
-    PartialStore(unit.state).write(HELD_OUT, unit.key, {"records": stats.records}, tables)
+    store, meta = PartialStore(unit.state), {"records": stats.records, "bad": sum(losses.records.values())}
+    store.write(HELD_OUT_RECORDS, unit.key, meta, {})
+    store.write(HELD_OUT, unit.key, meta, tables)
     return Outcome()
 
 
 def read_set(unit: SetUnit) -> Outcome:
-    """Store the items of an evaluation set, or which column is not there."""
+    """Store the items of an evaluation set, or what is wrong with which file of it."""
     return as_value(lambda: _read_set(unit))
 
 
@@ -50,17 +58,21 @@ def _read_set(unit: SetUnit) -> Outcome:
     store = PartialStore(unit.state)
     try:
         found = read_items(unit.paths, unit.fields)
-    except UnknownColumnError as error:
-        store.write(ITEMS, unit.key, {"unknown": error.column, "known": list(error.known)}, {})
+    except SetFileError as error:
+        wrong: dict[str, Any] = {"file": error.number}
+        if isinstance(error.cause, ShardUnreadable):
+            wrong |= {"reason": str(error.cause.reason), "place": error.cause.place}
+        else:
+            known = [name[:MAX_COLUMN_NAME] for name in error.cause.known[:_MAX_KNOWN]]
+            wrong |= {"unknown": error.cause.column, "known": known, "columns": len(error.cause.known)}
+        store.write(ITEMS, unit.key, {"wrong": wrong}, {})
         return Outcome()
     columns = {name: [getattr(item, name) for item in found.items] for name in ("id", "question", "answer")}
     schema = pa.schema([(name, pa.large_string()) for name in columns])
-    losses = found.losses
-    first = min((places[0][0] for places in losses.places.values()), default=-1)
     meta = {
         "sha256": found.sha256,
-        "lost": {str(reason): count for reason, count in sorted(losses.records.items())},
-        "first": f"record {first}" if first >= 0 else "",
+        "lost": {str(reason): count for reason, count in sorted(found.losses.records.items())},
+        "first": found.first_lost,
     }
     store.write(ITEMS, unit.key, meta, {"items": pa.table(columns, schema=schema)})
     return Outcome()

@@ -16,7 +16,7 @@ from dataaudit.kernels.items import SeedIndex
 _GRAMS = ("grams", "spans", "wholes")
 _TABLE = ("keys", "slots", "filter")
 _OF_GRAMS = ("offsets", "entries", "owner_offsets", "owners", "crowded")
-_OF_ITEMS = ("sets", "numbers", "texts", "judged", "holder_offsets", "holders", "long")
+_OF_ITEMS = ("sets", "numbers", "texts", "judged", "holder_offsets", "holders", "long", "rest_offsets", "rests")
 _OF_SEEDS = ("post_offsets", "post_texts", "post_places", "words", "offsets", "needs")
 _OF_HELD_OUT = ("shards", "rows", "num_words")
 

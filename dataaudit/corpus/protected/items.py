@@ -38,7 +38,8 @@ SHORT_BYTES = 5
 CONTEXT_WORDS = 200
 """Words around a text within which the item's other text has to stand."""
 MOST_WORDS = 1_024
-"""Words of a text that are looked for, from its start: what verifying costs grows with the square of them."""
+"""Words of a text that are looked for by seeds, from its start: what verifying costs grows with the square of them. The
+rest of a longer text decides whether it is there word for word."""
 SEED_TEXTS = 64
 """Different texts that may have a seed; one that more have is boilerplate and not used."""
 _NEED_ONE_IN = 8
@@ -77,6 +78,11 @@ class Items:
     """int64[h] 2 * item + 1 when the text is its answer."""
     long: np.ndarray
     """bool[t] texts that are long enough for seeds."""
+    rest_offsets: np.ndarray
+    """int64[t + 1]: the words of text i behind those that are looked for by seeds are
+    ``rests[rest_offsets[i]:rest_offsets[i + 1]]``."""
+    rests: np.ndarray
+    """uint64[r] words."""
     seeds: SeedIndex
     """How texts are found."""
 
@@ -89,7 +95,8 @@ def index_items(sets: Sequence[Sequence[tuple[str, str | None]]]) -> Items:
     """
     numbers = [(number, position) for number, items in enumerate(sets) for position in range(len(items))]
     texts = [text for items in sets for pair in items for text in pair]
-    words, offsets, sizes, parts = _unique_texts(texts)
+    whole, bounds, sizes, parts = _unique_texts(texts)
+    words, offsets, rests, rest_offsets = _cut(whole, bounds)
     pairs = parts.reshape(-1, 2)
     owners = np.array(numbers, dtype=np.int64).reshape(-1, 2)
     _, first = np.unique(np.column_stack([owners[:, 0], pairs]), axis=0, return_index=True)
@@ -103,21 +110,18 @@ def index_items(sets: Sequence[Sequence[tuple[str, str | None]]]) -> Items:
     holder_offsets, holders = _holders(pairs, len(offsets) - 1)
     return Items(
         sets=owners[:, 0].astype(np.int32), numbers=owners[:, 1].copy(), texts=pairs, judged=judged,
-        holder_offsets=holder_offsets, holders=holders, long=long, seeds=seeds,
+        holder_offsets=holder_offsets, holders=holders, long=long, rest_offsets=rest_offsets, rests=rests,
+        seeds=seeds,
     )  # fmt: skip
 
 
 def _unique_texts(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the words and offsets of the different texts, the bytes of their words, and the number of every text.
-
-    Of a long text there are the first words only.
-    """
+    """Return the words and offsets of the different texts, the bytes of their words, and the number of every text."""
     encoded = [(text or "").encode() for text in texts]
     bounds = np.zeros(len(encoded) + 1, dtype=np.int64)
     np.cumsum([len(text) for text in encoded], out=bounds[1:])
     batch = split_words(np.frombuffer(b"".join(encoded) or b"\0", dtype=np.uint8)[: bounds[-1]], bounds)
-    firsts = batch.offsets[:-1]
-    stops = np.minimum(batch.offsets[1:], firsts + MOST_WORDS)
+    firsts, stops = batch.offsets[:-1], batch.offsets[1:]
     known: dict[bytes, int] = {}
     numbers = np.full(len(texts), NONE, dtype=np.int64)
     chosen: list[int] = []
@@ -136,6 +140,17 @@ def _unique_texts(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray, np.n
     np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
     words = np.concatenate([np.zeros(0, dtype=np.uint64), *pieces])
     return words, offsets, np.array(sizes, dtype=np.int64), numbers
+
+
+def _cut(words: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the first words of every text with their offsets, and the others with theirs."""
+    lengths = np.diff(offsets)
+    places = np.arange(len(words), dtype=np.int64) - np.repeat(offsets[:-1], lengths)
+    first = places < MOST_WORDS
+    bounds = np.zeros((2, len(offsets)), dtype=np.int64)
+    np.cumsum(np.minimum(lengths, MOST_WORDS), out=bounds[0, 1:])
+    np.cumsum(np.maximum(lengths - MOST_WORDS, 0), out=bounds[1, 1:])
+    return words[first], bounds[0].copy(), words[~first], bounds[1].copy()
 
 
 def _num_telling(words: np.ndarray) -> int:

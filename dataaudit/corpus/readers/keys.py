@@ -59,7 +59,17 @@ def key_check(text: str) -> Callable[[bytes, dict[str, Any], Any], bool]:
     return repeats
 
 
-def _num_keys(record: dict[str, Any]) -> int:
+def names_a_key_twice(data: bytes, value: list[Any]) -> bool:
+    """Tell whether an object in a JSON array names a key twice.
+
+    Args:
+        data: The array, valid JSON.
+        value: What the parser made of it.
+    """
+    return _num_keys(value) != len(_KEY_END(data)) and _walk(data)
+
+
+def _num_keys(record: dict[str, Any] | list[Any]) -> int:
     """Return how many keys a record has, nested ones included."""
     number = 0
     held: list[Any] = [record]

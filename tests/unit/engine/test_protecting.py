@@ -13,6 +13,7 @@ from dataaudit.engine.build import build
 from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.setup import prepare
+from dataaudit.errors import ClusterError, ConfigError
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
 
@@ -133,13 +134,44 @@ def test_a_held_out_shard_that_cannot_be_read_is_left_out_and_said(tmp_path, run
 
 
 def test_a_held_out_shard_with_too_many_bad_records_is_in_no_number(tmp_path, runners):
-    """It was indexed before that was known."""
-    write(tmp_path)
+    """Nor is anything of it looked for: a training document that holds it is no copy, and it takes no place."""
+    write(tmp_path, train=(TEXT, " ".join(WORDS[::-1])))
     lines = [json.dumps({"text": " ".join(WORDS[::-1])}), "no json"]
     write_file(tmp_path / "val" / "b.jsonl", "\n".join(lines).encode())
-    found = values(run(tmp_path), "train_val_overlap")
+    manifest = run(tmp_path)
+    found = values(manifest, "train_val_overlap")
     assert found["documents", "val", None, None].value == 2
     assert found["documents", None, None, None].value == 2
+    assert manifest.table("shards").to_pylist()[0]["held_out_copies"] == 1
+    assert any("too many bad records" in note for note in runners[-1].notes)
+
+
+def test_damaged_counts_of_held_out_records_are_read_again(tmp_path, runners):
+    """The run says so and removes them; the next one gives the same manifest."""
+    write(tmp_path)
+    first = run(tmp_path)
+    (path,) = [path for path in (tmp_path / "state").rglob("*") if path.is_file() and "held-out-records" in str(path)]
+    path.write_bytes(b"damaged")
+    with pytest.raises(ClusterError):
+        run(tmp_path)
+    assert run(tmp_path).id == first.id
+
+
+def test_a_file_that_two_patterns_match_is_read_once(tmp_path, runners):
+    """Its items are not repeated."""
+    write(tmp_path, splits={"train": SPLITS["train"]}, more=QUIZ.replace("eval/q.jsonl", "eval/q.jsonl, eval/*.jsonl"))
+    assert run(tmp_path).core.protected[0].items == 1
+
+
+def test_a_broken_file_and_a_lost_record_are_named(tmp_path, runners):
+    """Not the first files of the set."""
+    write(tmp_path, splits={"train": SPLITS["train"]}, more=QUIZ.replace("eval/q.jsonl", "eval/*"))
+    write_file(tmp_path / "eval" / "r.jsonl", b'{"q": "x"}\n[1]\n')
+    run(tmp_path)
+    assert any("first at record 1 of r.jsonl" in note for note in runners[-1].notes)
+    write_file(tmp_path / "eval" / "s.csv", b'q\n"open\n')
+    with pytest.raises(ConfigError, match=r"protected.quiz: s.csv cannot be read: wrong_number_of_fields line 2"):
+        run(tmp_path)
 
 
 def test_over_the_limit_held_out_documents_are_sampled(tmp_path, runners):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from protected_made import match, matcher, numbered
 
 from dataaudit.corpus.protected.found_items import RULES
-from dataaudit.corpus.protected.items import SEED_TEXTS, Judged
+from dataaudit.corpus.protected.items import CONTEXT_WORDS, MOST_WORDS, SEED_TEXTS, Judged
 
 QUESTION = (
     "A baker fills 12 trays with 30 rolls each, sells half of them before noon and gives 15 to a neighbour."
@@ -156,3 +158,69 @@ def test_items_of_a_script_without_spaces():
     )
     around = "\u4eca\u5929\u5929\u6c14\u5f88\u597d\uff0c\u6211\u4eec\u53bb\u516c\u56ed\u3002"
     assert found([[(question, None)]], around + question + around)[0, "question"][0] == "verbatim"
+
+
+ARTICLE = " ".join(numbered("article", MOST_WORDS))
+
+
+def test_texts_with_the_same_beginning_are_different_items():
+    """Of two questions behind one long article, a page with the article and one of them holds that one verbatim."""
+    ends = [" ".join(numbered(name, 12)) for name in ("first", "second")]
+    sets = [[(f"{ARTICLE} {end}", None) for end in ends]]
+    assert len(matcher(sets=sets).index.items.sets) == 2
+    rows = found(sets, f"{BEFORE}{ARTICLE} {ends[1]}{AFTER}")
+    assert {key: row[0] for key, row in rows.items()} == {(0, "question"): "similar", (1, "question"): "verbatim"}
+    assert rows[1, "question"][2] == f"{ARTICLE} {ends[1]}"
+    assert {row[0] for row in found(sets, BEFORE + ARTICLE + AFTER).values()} == {"similar"}
+
+
+def test_a_long_text_is_verbatim_wherever_all_of_it_stands():
+    """Its beginning alone, before that, hides nothing; a changed last word is no verbatim."""
+    text = f"{ARTICLE} and one more"
+    sets = [[(text, None)]]
+    assert found(sets, f"{ARTICLE} {BEFORE} {text}")[0, "question"] == ("verbatim", "verbatim", text)
+    assert found(sets, f"{ARTICLE} and one other")[0, "question"][0] == "similar"
+
+
+def test_a_short_text_of_many_words_is_found_whole_or_not_at_all():
+    """Few different words over and over are no long text; its beginning is none of it."""
+    text = " ".join(["which river flows through ulm", *["7"] * MOST_WORDS, "end"])
+    sets = [[(text, None)]]
+    assert found(sets, f"Quiz\n{text}\nNext")[0, "question"] == ("verbatim", "alone", text)
+    assert found(sets, f"Quiz\n{text.removesuffix(' end')}\nNext") == {}
+
+
+def test_of_many_items_with_one_question_those_are_found_whose_answers_stand_near():
+    """Behind the question or before it, at any place of the question, the whole answer."""
+    stem = "Which of these rivers flows through the town of Ulm"
+    names = numbered("the river n", 300)
+    sets = [[(stem, name) for name in names] + [(stem, f"{names[7]} delta")]]
+    text = f"{stem} {names[5]}. {'word ' * 300} {names[7]} or {stem} {names[9]} {'word ' * 200} {names[11]}"
+    rows = found(sets, text)
+    assert {item for item, part in rows if part == "answer"} == {5, 7, 9}
+    assert rows[7, "answer"][2] == names[7]
+
+
+LETTERS = [letter * 5 for letter in "abcdefgh"]
+
+
+@given(
+    document=st.lists(st.sampled_from(LETTERS), max_size=30),
+    answers=st.lists(st.lists(st.sampled_from(LETTERS[:4]), min_size=1, max_size=3).map(" ".join), max_size=6),
+    again=st.integers(0, 30),
+)
+def test_short_answers_are_those_that_a_plain_search_finds(document, answers, again):
+    """Within the words around each place of the question."""
+    stem = ["which", "river", "flows", "through", "the", "town", "of", "ulm"]
+    words = [*document[:again], *stem, "x", *stem, *document[again:], *["far"] * 190, *document]
+    rows = found([[(" ".join(stem), answer) for answer in dict.fromkeys(answers)]], " ".join(words))
+    expected = set()
+    for number, answer in enumerate(dict.fromkeys(answers)):
+        own = answer.split()
+        for start in (place for place in range(len(words)) if words[place : place + len(stem)] == stem):
+            end = start + len(stem)
+            for low, high in ((end, end + CONTEXT_WORDS), (max(0, start - CONTEXT_WORDS), start)):
+                window = words[low:high]
+                if any(window[place : place + len(own)] == own for place in range(len(window) - len(own) + 1)):
+                    expected.add(number)
+    assert {item for item, part in rows if part == "answer"} == expected

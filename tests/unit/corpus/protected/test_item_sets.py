@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataaudit.corpus.loss import Reason, ShardUnreadable
-from dataaudit.corpus.protected.sets import Item, ItemFields, UnknownColumnError, read_items
+from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.protected.sets import Item, ItemFields, SetFileError, read_items
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -110,10 +110,10 @@ def test_an_unknown_column_is_an_error_with_the_known_ones(tmp_path, name):
         pq.write_table(pa.Table.from_pylist([{"question": "x"}]), path)
     else:
         path.write_bytes(b"question\nx\n" if name == "a.csv" else lines({"question": "x", "deep": {"er": 1}}))
-    with pytest.raises(UnknownColumnError) as raised:
+    with pytest.raises(SetFileError) as raised:
         read_items([str(path)], ItemFields(question="qestion"))
-    assert raised.value.column == "qestion"
-    assert "question" in raised.value.known
+    assert raised.value.cause.column == "qestion"
+    assert "question" in raised.value.cause.known
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,97 @@ def test_an_unknown_column_is_an_error_with_the_known_ones(tmp_path, name):
         ("a.parquet", b"PAR1 and nothing", Reason.NOT_PARQUET),
         ("a.csv", b"q,q\n1,2\n", Reason.AMBIGUOUS_COLUMN),
         ("a.xls", b"", Reason.UNKNOWN_FORMAT),
+        ("a.csv", b'q,r\n"one,1\ntwo,2\n', Reason.CSV_FIELDS),
+        ("a.csv", b'q,r\n"one,1\n"two",2\n', Reason.CSV_FIELDS),
+        ("a.csv", "q,r\u00e9ponse\n1,2\n".encode("latin-1"), Reason.INVALID_UTF8),
+        ("a.csv", "q,r\n1,2\n".encode("utf-16"), Reason.INVALID_UTF8),
+        ("a.csv", "q,r\n1,2\n".encode("utf-16-le"), Reason.INVALID_UTF8),
+        ("a.json", b'[{"q": "x", "q": "y"}]', Reason.DUPLICATE_KEY),
+        ("none.jsonl", None, Reason.NOT_FOUND),
     ],
 )
 def test_a_file_that_cannot_be_trusted_is_an_error(tmp_path, name, content, reason):
     """Nothing of the set is used."""
     path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(ShardUnreadable) as raised:
-        read_items([str(path)], ItemFields(question="q"))
-    assert raised.value.reason == reason
+    if content is not None:
+        path.write_bytes(content)
+    (tmp_path / "good.jsonl").write_bytes(lines({"q": "x"}))
+    with pytest.raises(SetFileError) as raised:
+        read_items([str(tmp_path / "good.jsonl"), str(path)], ItemFields(question="q"))
+    assert raised.value.number == 1
+    assert raised.value.cause.reason == reason
+
+
+@pytest.mark.parametrize("name", ["b.jsonl", "b.json", "b.csv", "b.parquet"])
+def test_a_column_that_one_file_lacks_is_an_error(tmp_path, name):
+    """Though others have it, and its values may be null; a file without a record lacks nothing."""
+    good, other, empty = tmp_path / "a.jsonl", tmp_path / name, tmp_path / "c.jsonl"
+    good.write_bytes(lines({"q": "x", "a": None}))
+    empty.write_bytes(b"\n")
+    if name == "b.parquet":
+        pq.write_table(pa.table({"q": ["x"]}), other)
+    else:
+        other.write_bytes({"b.csv": b"q\nx\n", "b.json": b'[{"q": "x"}]'}.get(name, lines({"q": "x"})))
+    fields = ItemFields(question="q", answer="a")
+    assert len(read_items([str(good), str(empty)], fields).items) == 1
+    with pytest.raises(SetFileError) as raised:
+        read_items([str(good), str(other)], fields)
+    assert (raised.value.number, raised.value.cause.column, raised.value.cause.known) == (1, "a", ("q",))
+
+
+def test_columns_on_top_are_known_behind_any_number_of_nested_ones(tmp_path):
+    """Whether a column is there does not depend on how many were seen before."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines({"deep": {f"k{number}": 1 for number in range(2000)}, "q": "x", "z": {"a": "y"}}))
+    assert read_items([str(path)], ItemFields(question="q", answer="z.a")).items[0].answer == "y"
+    with pytest.raises(SetFileError) as raised:
+        read_items([str(path)], ItemFields(question="zz"))
+    assert raised.value.cause.known[:3] == ("deep", "q", "z")
+
+
+def test_a_field_of_nulls_in_parquet_is_there(tmp_path):
+    """The schema has it; one that it does not have is unknown."""
+    path = tmp_path / "a.parquet"
+    kind = pa.struct([("text", pa.string())])
+    pq.write_table(pa.table({"q": ["x"], "a": pa.array([None], kind)}), path)
+    assert read_items([str(path)], ItemFields(question="q", answer="a.text")).items[0].answer is None
+    with pytest.raises(SetFileError):
+        read_items([str(path)], ItemFields(question="q", answer="a.other"))
+
+
+def test_deep_nesting_costs_one_item_at_most(tmp_path):
+    """A text of a thousand lists is no text; beside the text, depth does not matter."""
+    path = tmp_path / "a.jsonl"
+    lists, objects = b"[" * 1000 + b"]" * 1000, b'{"k":' * 1000 + b"1" + b"}" * 1000
+    path.write_bytes(lines(b'{"q": ' + lists + b"}", b'{"q": "x", "more": ' + objects + b"}", {"q": [["y"]]}))
+    found = read_items([str(path)], ItemFields(question="q"))
+    assert [item.question for item in found.items] == ["x", "y"]
+    assert found.losses.records == {Reason.TEXT_TYPE: 1}
+    with pytest.raises(SetFileError):
+        read_items([str(path)], ItemFields(question="none"))
+
+
+def test_names_are_unique_whatever_they_look_like(tmp_path):
+    """A name given once may look like that of a repeated one."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(*({"q": "x", "id": name} for name in ["a", "a", "a#2", "a", "a#2"])))
+    names = [item.id for item in read_items([str(path)], ItemFields(question="q", id="id")).items]
+    assert names[:2] == ["a", "a#2"]
+    assert len(set(names)) == 5
+
+
+def test_a_number_that_is_none_is_no_text(tmp_path):
+    """NaN in Parquet stands for an absent value; an infinite number cannot be written."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"q": ["x", "y", "z"], "a": [float("nan"), 1.5, float("inf")]}), path)
+    found = read_items([str(path)], ItemFields(question="q", answer="a"))
+    assert [item.answer for item in found.items] == [None, "1.5"]
+    assert found.losses.records == {Reason.TEXT_TYPE: 1}
+
+
+def test_the_first_lost_record_has_a_file(tmp_path):
+    """Its number counts from the start of that file."""
+    for name, rows in (("a", [{"q": "x"}]), ("b", [{"q": "x"}, [1], [2]])):
+        (tmp_path / f"{name}.jsonl").write_bytes(lines(*rows))
+    found = read_items([str(tmp_path / f"{name}.jsonl") for name in "ab"], ItemFields(question="q"))
+    assert found.first_lost == (1, 1)
