@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from dataaudit import __version__
 from dataaudit.engine.drifting import drift_table
 from dataaudit.engine.families import Gathered, found_columns, found_folders, found_tables
+from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.job import BuildResult, Job
 from dataaudit.engine.keys import library_versions
 from dataaudit.engine.tables import (
