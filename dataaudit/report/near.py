@@ -15,8 +15,8 @@ MUCH = 0.5
 _NAME_LIMIT = 60
 _LEGEND = (
     "near-dups: documents with a near-duplicate earlier in the manifest's order; beyond one a cluster: all but one of"
-    " each cluster, which chains of near-duplicates make. Documents of equal words are near-duplicates, and in clusters,"
-    " without being compared."
+    " each cluster, which chains of near-duplicates make. Documents of equal words are near-duplicates, and in"
+    " clusters, without being compared."
 )
 _PAIRS = 12
 _COUNTS = (
