@@ -16,6 +16,8 @@ from dataaudit.errors import ConfigError
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 _MAPPING = "expected a mapping (keys with values)"
+_CLOSE = 0.7
+"""Similarity, by difflib, from which a known name is suggested for an unknown one."""
 _WORDS = {
     "missing": "required, but absent",
     "string_type": "expected text",
@@ -96,7 +98,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Return `` (did you mean `x`?)`` for the nearest known name, or the known names."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)
     return f" (did you mean `{close[0]}`?)" if close else f" (known: {', '.join(sorted(known))})"
 
 
@@ -123,7 +125,11 @@ def _line(item: dict[str, Any], model: type[BaseModel]) -> str:
         subject, loc = f"the name `{loc[-2]}`: ", loc[:-2]
     place = ".".join(str(part) for part in loc) or "(top level)"
     if kind == "extra_forbidden":
-        return f"{place}: unknown key" + nearest(str(loc[-1]), _keys(model, loc[:-1]))
+        name = str(loc[-1])
+        deeper = _deeper(model, name) if len(loc) == 1 else None
+        return f"{place}: unknown key" + (
+            f" (did you mean `{deeper}`?)" if deeper else nearest(name, _keys(model, loc[:-1]))
+        )
     if kind == "value_error":
         return f"{place}: {str(item['msg']).removeprefix('Value error, ')}"
     words = _WORDS.get(kind, str(item["msg"])).format(**item.get("ctx", {}))
@@ -135,6 +141,14 @@ def _line(item: dict[str, Any], model: type[BaseModel]) -> str:
     if kind in {"string_type", "invalid_key"} and isinstance(found, bool | int | float | dt.date):
         hint = "; put it in quotes"
     return f"{place}: {subject}{words}, found {in_words(found)}{hint}"
+
+
+def _deeper(model: type[BaseModel], name: str) -> str | None:
+    """Return where a key belongs that is one of the entries of a mapping by name, such as ``splits.NAME.text``."""
+    for section in _keys(model, ()):
+        if get_origin(_unwrapped(_step(model, section))) is dict and name in _keys(model, (section, "NAME")):
+            return f"{section}.NAME.{name}"
+    return None
 
 
 def _keys(kind: Any, path: Sequence[int | str]) -> list[str]:

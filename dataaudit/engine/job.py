@@ -21,6 +21,7 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ScanSettings
 from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.kernels.ready import are_compiled, compile_all
+from dataaudit.report.text import plural
 from dataaudit.stages.base import Stage
 from dataaudit.stages.reference import Reference
 
@@ -167,7 +168,7 @@ def tell_discovery(discovery: Discovery, progress: Progress) -> None:
     for shard in discovery.shards:
         by_split.setdefault(shard.split, []).append(shard)
     parts = [
-        f"{name} {len(shards):,} shards, {sum(shard.size for shard in shards) / 1e6:,.1f} MB"
+        f"{name} {plural(len(shards), 'shard')}, {sum(shard.size for shard in shards) / 1e6:,.1f} MB"
         for name, shards in by_split.items()
     ]
     progress.note(f"found: {'; '.join(parts)} (below {', '.join(dict.fromkeys(discovery.roots.values()))})")

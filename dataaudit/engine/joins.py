@@ -97,7 +97,7 @@ def run_join(
     failed: list[tuple[Reason, str]] = []
     todo = [unit for unit in units if fresh or not store.has(join.kind, unit.key)]
     damage, damaged = Damage(store), set[str]()
-    progress.begin("link", len(todo), 0)
+    progress.begin(join.kind.replace("-", " "), len(todo), 0)
 
     def done(index: int, outcome: Outcome) -> bool:
         del index

@@ -8,9 +8,11 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from dataaudit.report.text import clean_message
+from dataaudit.report.text import clean_message, plural
 
 _PLAIN_SECONDS = 5.0
+_SHORT_SECONDS = 1.0
+"""Steps of one thing that take less share a line."""
 MEGABYTE = 1e6
 
 
@@ -28,6 +30,7 @@ class Progress:
         self._phase = ""
         self._units = self._done_units = self._bytes = self._done_bytes = self._failures = 0
         self._began = self._last = time.monotonic()
+        self._short, self._short_steps, self._short_seconds = "", 0, 0.0
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():
@@ -47,12 +50,14 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._tell_short()
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def note(self, text: str, *, important: bool = False) -> None:
         """Print a line."""
+        self._tell_short()
         if self._quiet and not important:
             return
         shown = clean_message(text)
@@ -64,7 +69,10 @@ class Progress:
                 sys.stderr.flush()
 
     def begin(self, phase: str, units: int, num_bytes: int) -> None:
-        """Start a phase of ``units`` pieces and ``num_bytes`` stored bytes."""
+        """Start a phase of ``units`` pieces and ``num_bytes`` stored bytes.
+
+        A phase named by several words is a step of what the first names: steps of less than a second share a line.
+        """
         self._phase, self._units, self._bytes = phase, units, num_bytes
         self._done_units = self._done_bytes = self._failures = 0
         self._began = self._last = time.monotonic()
@@ -86,12 +94,26 @@ class Progress:
             self.note(f"{self._phase}: {self._tail()}")
 
     def end(self) -> None:
-        """Close the phase with one line."""
+        """Close the phase with one line, or keep it for the line that short steps share."""
         if self._units:
             elapsed = time.monotonic() - self._began
+            whole, _, step = self._phase.partition(" ")
+            if step and elapsed < _SHORT_SECONDS and not self._failures:
+                if whole != self._short:
+                    self._tell_short()
+                self._short, self._short_steps = whole, self._short_steps + 1
+                self._short_seconds += elapsed
+                return
             failures = f", {self._failures} unreadable" if self._failures else ""
             size = f"{self._done_bytes / MEGABYTE:,.1f} MB, " if self._bytes else ""
             self.note(f"{self._phase}: {self._done_units:,} done, {size}{elapsed:.1f} s{failures}")
+
+    def _tell_short(self) -> None:
+        """Say how many short steps there were since the last line."""
+        if self._short_steps:
+            text = f"{self._short}: {plural(self._short_steps, 'short step')}, {self._short_seconds:.1f} s"
+            self._short, self._short_steps, self._short_seconds = "", 0, 0.0
+            self.note(text)
 
     def _tail(self) -> str:
         elapsed = max(time.monotonic() - self._began, 1e-6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from dataaudit import __version__
 from dataaudit.engine.drifting import drift_table
 from dataaudit.engine.families import Gathered, found_columns, found_folders, found_tables
+from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.job import BuildResult, Job
 from dataaudit.engine.keys import library_versions
 from dataaudit.engine.tables import (
@@ -51,7 +53,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     shards = gathered.shards
     setting = Setting(
         reference=job.reference, vocab_size=job.tokenizer.vocab_size, folded=gathered.folded,
-        protects=_protects(job),
+        protects=_protects(job), trains=_trains(job, shards),
     )  # fmt: skip
     table = shards_table(shards, job.stages, gathered.digests, setting, found_columns(gathered.found))
     metrics, merged = metric_records(shards, job.stages, job.config, setting)
@@ -154,6 +156,17 @@ def _protects(job: Job) -> frozenset[str]:
         return frozenset()
     kinds = (("held_out", job.protected.shards), ("items", job.protected.sets))
     return frozenset(name for name, there in kinds if there)
+
+
+def _trains(job: Job, shards: Sequence[GatheredShard]) -> bool:
+    """Tell whether any training document was read."""
+    training = [shard for shard in shards if not job.config.splits[shard.planned.shard.split].held_out]
+    return any(
+        documents > 0
+        for shard in training
+        if shard.partials
+        for documents in shard.partials["volume"]["volume"]["documents"].to_pylist()
+    )
 
 
 def _protected_records(job: Job) -> tuple[ProtectedRecord, ...]:

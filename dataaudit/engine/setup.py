@@ -11,6 +11,7 @@ from dataaudit.config import AuditConfig, Dataset, load_config, parse_config
 from dataaudit.corpus.address import scheme_of
 from dataaudit.corpus.infer import infer_splits
 from dataaudit.errors import ConfigError
+from dataaudit.report.text import plural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,8 @@ def prepare(
             note(f"found: {len(left_out):,} files that are no data left out: {shown}{more}")
         for name, split in splits.items():
             held_out = " (held out)" if split.held_out else ""
-            note(f"inferred: {len(split.paths):,} files are split {name}{held_out}")
+            verb = "is" if len(split.paths) == 1 else "are"
+            note(f"inferred: {plural(len(split.paths), 'file')} {verb} split {name}{held_out}")
         dumped = {name: split.model_dump() | {"text": text} for name, split in splits.items()}
         config, base = parse_config({"splits": dumped}, where="command line"), cwd
         config = config.model_copy(update={"dataset": Dataset()})

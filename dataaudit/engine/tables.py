@@ -29,6 +29,8 @@ class Setting:
     """Of the tokenizer."""
     protects: frozenset[str] = frozenset()
     """Of ``held_out`` and ``items`` what the build protects."""
+    trains: bool = True
+    """Whether there is a training document."""
     folded: frozenset[str] = frozenset()
     """Stages in whose partials the source `other` stands for several."""
 
@@ -37,6 +39,7 @@ class Setting:
         return Context(
             scope=Scope(split=split), mixture=mixture or {}, reference=self.reference, vocab_size=self.vocab_size,
             folded=stage.name in self.folded, protects=self.protects,
+            trains=self.trains,
         )  # fmt: skip
 
 

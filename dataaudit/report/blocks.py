@@ -8,7 +8,7 @@ from typing import TypeVar
 from dataaudit.report import text as t
 from dataaudit.report.layout import facts, name_column, number_column, prose, section, table, word_column
 from dataaudit.report.meanings import encoder_text, reason_text
-from dataaudit.report.view import LostShard, Overview, Share, Volume
+from dataaudit.report.view import LostShard, Overview, Volume
 
 _Item = TypeVar("_Item")
 NAME_LIMIT = 60
@@ -62,8 +62,12 @@ def splits(view: Overview, width: int) -> list[str]:
     return section("Splits", [*table(columns, rows, width), *notes])
 
 
-def mixture(shares: Sequence[Share], width: int, limit: int) -> list[str]:
-    """Return the largest sources with their share of the training tokens, beside the declared one."""
+def mixture(view: Overview, width: int, limit: int) -> list[str]:
+    """Return the largest sources with their share of the training tokens, beside the declared one.
+
+    Without a training split they are shares of all tokens, and the heading says so.
+    """
+    shares = view.sources
     declared = any(share.declared is not None for share in shares)
     columns = [
         name_column("source"), number_column("docs"), number_column("text"), number_column("tokens"),
@@ -88,7 +92,9 @@ def mixture(shares: Sequence[Share], width: int, limit: int) -> list[str]:
         lines += prose(f"and {t.plural(len(shares) - len(rows), 'more source')}", width)
     if any(row[-1] == "<--" for row in rows):
         lines += prose(f"<-- the share is more than {_OFF} away from the declared one", width)
-    return section("Sources, by share of training tokens", lines)
+    trained = any(not split.held_out for split in view.splits)
+    kind = "training" if trained else "held-out"
+    return section(f"Sources, by share of {kind} tokens", lines)
 
 
 def volumes(name: str, rows: Sequence[Volume], number: int, tokens: int, width: int) -> list[str]:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.report import text as t
+from dataaudit.report.inspect_found import document_found, medians_of_others
 from dataaudit.report.inspect_text import render_row, render_shard
 from dataaudit.report.meanings import STATUSES, reason_text
 from dataaudit.report.outliers import outliers
@@ -56,6 +57,7 @@ def inspect_place(folder: Path, place: str, *, as_json: bool) -> str:
     value = {
         "id": manifest.id,
         "shard": facts,
+        "medians_of_others": medians_of_others(manifest, facts),
         "outliers": [asdict(one) for one in outliers(manifest) if one.shard == found.shard],
         "rules": _rules(manifest, facts),
         "duplicates": _duplicates(manifest, found.shard, names),
@@ -158,6 +160,7 @@ def _row(manifest: Manifest, shard: dict[str, Any], row: int, names: _Names) -> 
         "bad_records_not_listed": unlisted,
         "in_metrics": _in_metrics(shard, row, unread=unread, listed=bool(listed), unlisted=unlisted),
         "groups": _groups(manifest, shard["shard"], row, names),
+        "found": document_found(manifest, shard, row, names.of),
     }  # fmt: skip
 
 

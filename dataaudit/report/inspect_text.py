@@ -8,6 +8,8 @@ from typing import Any
 
 from dataaudit.report import text as t
 from dataaudit.report.blocks import NAME_LIMIT
+from dataaudit.report.inspect_found import COUNTED
+from dataaudit.report.inspect_found_text import found_blocks, not_listed
 from dataaudit.report.layout import (
     facts,
     name_column,
@@ -32,7 +34,7 @@ def render_shard(value: dict[str, Any], folder: Path) -> str:
     shard, width = value["shard"], terminal_width()
     blocks = [
         facts(_identity(shard), width),
-        section("Contents", facts(_contents(shard), width)) if shard["documents"] else [],
+        section("Contents", facts(_contents(shard, value["medians_of_others"]), width)) if shard["documents"] else [],
         _outliers(value["outliers"], width),
         _parts("source", shard["sources"], shard["tokens"], width),
         _parts("language", shard["languages"] or [], shard["tokens"], width),
@@ -64,8 +66,7 @@ def render_row(value: dict[str, Any]) -> str:
         if group["others_not_listed"]:
             lines += prose(f"and {t.count(group['others_not_listed'])} more", width)
         blocks.append(section(f"Group of {group['kind']} duplicates, number {group['cluster']}", lines))
-    if row["in_metrics"] and not row["groups"]:
-        blocks.append(prose("No duplicate of it was found.", width))
+    blocks += [*found_blocks(row, width), not_listed(row, width)]
     return page(f"row {row['row']} of {_title(shard)}", *blocks)
 
 
@@ -108,7 +109,7 @@ def _identity(shard: dict[str, Any]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _contents(shard: dict[str, Any]) -> list[tuple[str, str]]:
+def _contents(shard: dict[str, Any], medians: dict[str, float | None]) -> list[tuple[str, str]]:
     bad = f", {t.plural(shard['bad_records'], 'bad record')} left out" if shard["bad_records"] else ""
     lengths = [
         f"{name} {t.decimal(shard[f'seq_len_{name}'])}"
@@ -121,9 +122,22 @@ def _contents(shard: dict[str, Any]) -> list[tuple[str, str]]:
         ("tokens", t.count(shard["tokens"])),
         ("bytes/token", t.decimal(shard["bytes_per_token"])),
         ("tokens a document", ", ".join(lengths) or t.NOTHING),
-        ("exact_dup_rate", t.ratio(shard["exact_dup_rate"])),
+        *((name, _compared(shard, name, median)) for name, median in medians.items()),
     ]
     return [pair for pair in pairs if pair[1] != t.NOTHING]
+
+
+def _compared(shard: dict[str, Any], name: str, median: float | None) -> str:
+    """Return a column's value beside the median of the split's other shards."""
+    value, notes = shard[name], []
+    if value is None:
+        return t.NOTHING
+    if name in COUNTED:
+        notes.append(f"{t.ratio(value / shard['documents'])} of its documents")
+    if median is not None:
+        notes.append(f"median of the others {t.ratio(median)}")
+    shown = t.count(value) if name in COUNTED else t.ratio(value)
+    return shown + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _parts(kind: str, parts: list[dict[str, Any]], tokens: int, width: int) -> list[str]:

@@ -15,7 +15,7 @@ from dataaudit.report.text import safe_line
 
 _INDENT = "  "
 _LEAST_WIDTH, _MOST_WIDTH, _PIPE_WIDTH = 72, 160, 100
-_BREAKS = " /-_"
+_BREAKS = " /-_="
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Cut a text into pieces of at most ``width`` cells, after a blank, slash or dash where there is one."""
+    """Cut a text into pieces of at most ``width`` cells, after a blank where there is one, else a slash or dash."""
     pieces = []
     rest = text
     while cells(rest) > width:
@@ -135,8 +135,9 @@ def fold(text: str, width: int) -> list[str]:
         while stop < len(rest) and cells(rest[: stop + 1]) <= width:
             stop += 1
         if rest[stop] != " ":
+            blank = rest.rfind(" ", 0, stop) + 1
             nice = max(rest.rfind(mark, 0, stop) for mark in _BREAKS) + 1
-            stop = nice if nice > width // 3 else stop
+            stop = next((one for one in (blank, nice) if one > width // 3), stop)
         pieces.append(rest[:stop].rstrip())
         rest = rest[stop:].lstrip()
     return [*pieces, rest] if rest or not pieces else pieces

@@ -13,6 +13,11 @@ RATE, COMPONENTS, OVERLAP = "near_dup_rate", "near_dup_component_rate", "train_v
 MUCH = 0.5
 """Share of a source from which losing it is warned of."""
 _NAME_LIMIT = 60
+_LEGEND = (
+    "near-dups: documents with a near-duplicate earlier in the manifest's order; beyond one a cluster: all but one of"
+    " each cluster, which chains of near-duplicates make. Documents of equal words are near-duplicates, and in"
+    " clusters, without being compared."
+)
 _PAIRS = 12
 _COUNTS = (
     "candidate_pairs", "verified_pairs", "truncated_pairs", "clusters", "largest_cluster", "bands", "band_rows",
@@ -156,12 +161,15 @@ def near_lines(near: Near | None, width: int, *, details: bool = True) -> list[s
         return []
     lines = _rates(near, width)
     for name, share in near.leaking.items():
-        text = f"{t.clean(name, _NAME_LIMIT)}: {t.ratio(share)} of it have a near-duplicate in training data."
+        text = (
+            f"{t.clean(name, _NAME_LIMIT)}: {t.ratio(share)} of its documents have a near-duplicate in training data."
+        )
         lines += prose(text, width)
     for one in near.losing:
         text = f"warning: source {t.clean(one.name, _NAME_LIMIT)} would lose {t.ratio(one.rate)} of its documents."
         lines += prose(text, width)
     lines += prose(_how(near), width)
+    lines += prose(_LEGEND, width)
     block = section("Near-duplicates of an earlier document", lines)
     return [*block, *_details(near, width), *_flow_lines(near, width)] if details else block
 
@@ -192,11 +200,11 @@ def _how(near: Near) -> str:
         f"{clusters}, the largest of {largest}" + ("" if near.weakest_link is None else _weakest(near.weakest_link)),
     ]
     if near.recall is not None:
-        parts.append(_share("recall", near.recall, "made variants at or above the threshold"))
+        parts.append(_share("recall", near.recall, ("made variant", "made variants", " at or above the threshold")))
     if near.precision is not None:
-        parts.append(_share("precision", near.precision, "reported pairs"))
+        parts.append(_share("precision", near.precision, ("reported pair", "reported pairs", "")))
     if near.in_reference is not None:
-        parts.append(_share("in the reference", near.in_reference, "documents, by signatures"))
+        parts.append(_share("in the reference", near.in_reference, ("document", "documents", ", by signatures")))
     if counts.get("truncated_pairs"):
         parts.append(f"{t.plural(counts['truncated_pairs'], 'pair')} of large buckets not compared there")
     return "; ".join(parts)
@@ -206,9 +214,11 @@ def _weakest(similarity: float) -> str:
     return f", its weakest link {t.ratio(similarity)}"
 
 
-def _share(name: str, measured: Measured, what: str) -> str:
+def _share(name: str, measured: Measured, what: tuple[str, str, str]) -> str:
+    """Return a measured share in words; ``what`` was tried: the noun for one, for several, and what follows it."""
+    noun = what[0 if measured.tried == 1 else 1] + what[2]
     bounds = f"{t.ratio(measured.low)} to {t.ratio(measured.high)}"
-    return f"{name} {t.ratio(measured.value)} on {t.count(measured.tried)} {what} ({bounds})"
+    return f"{name} {t.ratio(measured.value)} on {t.count(measured.tried)} {noun} ({bounds})"
 
 
 def _details(near: Near, width: int) -> list[str]:

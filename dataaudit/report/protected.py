@@ -12,6 +12,11 @@ from dataaudit.report import text as t
 from dataaudit.report.layout import name_column, number_column, prose, section, table, word_column
 
 _PARTS = ("question", "answer", "both")
+_RATES = ("near_dup", "ngram", "ngram_without_common", "span")
+_LABELS = dict(zip(_RATES, ("near-dup", "13-grams", "less common", "spans"), strict=True))
+_NO_TRAINING = "there are no training documents"
+_NO_WORDS = "no document of it has a word"
+_NOTHING_FINDABLE = "no rule can find any of its items: all are too short, or a template"
 _HELD_OUT_LEGEND = (
     "near-dup, 13-grams: share of documents with a near-duplicate in training, or half of whose 13-grams are in it;"
     " spans: share of their words inside copied spans of 50 words and more; less common: without 13-grams that very"
@@ -35,6 +40,10 @@ class HeldOutLeak:
     ngram_without_common: float | None
     span: float | None
     sampled: bool
+    bounds: dict[str, tuple[float, float]]
+    """Lower and upper bound, 95 %, of the rates that were measured on a sample, by name."""
+    why: str
+    """Why a rate is absent; empty when none is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +60,8 @@ class SetLeak:
     similar: float | None
     common: int
     """Items found in very many training documents."""
+    why: str
+    """Why a rate is absent; empty when none is."""
 
 
 def held_out_leaks(manifest: Manifest) -> list[HeldOutLeak]:
@@ -64,6 +75,12 @@ def held_out_leaks(manifest: Manifest) -> list[HeldOutLeak]:
             ngram_without_common=_value(found, ("ngram_without_common", name, "", "")),
             span=_value(found, ("span", name, "", "")),
             sampled=found[("ngram", name, "", "")].method == "sampled",
+            bounds={
+                stat: (record.low, record.high)
+                for stat in _RATES
+                if (record := found.get((stat, name, "", ""))) and record.low is not None and record.high is not None
+            },
+            why=_why([found.get((stat, name, "", "")) for stat in _RATES], _NO_WORDS),
         )
         for name in names
     ]  # fmt: skip
@@ -88,9 +105,17 @@ def set_leaks(manifest: Manifest) -> list[SetLeak]:
                     too_short=coverage["too_short"], boilerplate=coverage["boilerplate"], verbatim=rate.value,
                     similar=_value(found, ("rate", name, part, "similar")),
                     common=_number(found, ("common", name, part, "")),
+                    why=_why([rate, found.get(("rate", name, part, "similar"))], _NOTHING_FINDABLE),
                 )
             )  # fmt: skip
     return leaks
+
+
+def _why(records: Sequence[Metric | None], empty: str) -> str:
+    """Return why a rate has no value, in words; ``empty`` says what a denominator of 0 means."""
+    words = {"no_training_documents": _NO_TRAINING, "empty_denominator": empty}
+    reasons = sorted({record.reason for record in records if record is not None and record.reason})
+    return "; ".join(words.get(reason, reason) for reason in reasons)
 
 
 _Key = tuple[str, str, str, str]
@@ -140,7 +165,16 @@ def held_out_lines(found: Sequence[HeldOutLeak], width: int) -> list[str]:
         ]
         for one in found
     ]  # fmt: skip
-    lines = [*table(columns, rows, width), *prose(_HELD_OUT_LEGEND, width)] if rows else []
+    if not rows:
+        return []
+    lines = table(columns, rows, width)
+    for one in (one for one in found if one.bounds):
+        intervals = (
+            f"{_LABELS[name]} {t.ratio(low)} to {t.ratio(high)}" for name, (low, high) in sorted(one.bounds.items())
+        )
+        lines += prose(f"{t.clean(one.split)}, from a sample, 95 % intervals: {'; '.join(intervals)}", width)
+    lines += [line for one in found if one.why for line in prose(f"{t.clean(one.split)}: - because {one.why}", width)]
+    lines += prose(_HELD_OUT_LEGEND, width)
     return section("Held-out documents in training data", lines)
 
 
@@ -158,5 +192,10 @@ def set_lines(found: Sequence[SetLeak], width: int) -> list[str]:
         ]
         for one in found
     ]  # fmt: skip
-    lines = [*table(columns, rows, width), *prose(_SETS_LEGEND, width)] if rows else []
+    if not rows:
+        return []
+    lines = table(columns, rows, width)
+    for one in (one for one in found if one.why):
+        lines += prose(f"{t.clean(one.set)}, {one.part}: - because {one.why}", width)
+    lines += prose(_SETS_LEGEND, width)
     return section("Evaluation items in training data", lines)

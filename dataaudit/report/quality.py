@@ -42,6 +42,8 @@ class Languages:
     """Name and version of each; the first one decides."""
     agreement: Metric | None
     """How often the detectors agree on a sample."""
+    trained: bool
+    """Whether the shares are those of training splits; without one, of all, which are then held out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,8 @@ def languages(manifest: Manifest) -> Languages | None:
     core = manifest.core
     if not core.detectors:
         return None
-    training = [split.name for split in core.splits if not split.held_out] or [split.name for split in core.splits]
+    trained = [split.name for split in core.splits if not split.held_out]
+    training = trained or [split.name for split in core.splits]
     rows = manifest.table("languages")
     rows = rows.filter(pc.is_in(rows["split"], pa.array(training, pa.string())))
     names = ("documents", "bytes", "tokens")
@@ -78,6 +81,7 @@ def languages(manifest: Manifest) -> Languages | None:
         parts=tuple(parts),
         detectors=tuple(f"{one.name} {one.version}" for one in sorted(core.detectors, key=_decides(core.config))),
         agreement=agreement[0] if agreement and agreement[0].status == "ok" else None,
+        trained=bool(trained),
     )
 
 
@@ -137,7 +141,8 @@ def language_lines(found: Languages | None, width: int, limit: int) -> list[str]
             f"{t.clean(found.detectors[1])} agrees on {t.ratio(record.value)} of {t.plural(record.n, 'document')}"
             f" sampled ({t.ratio(record.low)} to {t.ratio(record.high)})"
         )
-    return section("Languages, by share of training tokens", [*lines, *prose("; ".join(notes), width)])
+    kind = "training" if found.trained else "held-out"
+    return section(f"Languages, by share of {kind} tokens", [*lines, *prose("; ".join(notes), width)])
 
 
 def rule_lines(found: Sequence[Rule], splits: Sequence[str], width: int, *, every: bool) -> list[str]:

@@ -89,7 +89,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
         blocks.title(view),
         blocks.identity(view, width),
         blocks.splits(view, width),
-        blocks.mixture(view.sources, width, _SOURCES) if view.sources and _declares(view.sources) else [],
+        blocks.mixture(view, width, _SOURCES) if view.sources and _declares(view.sources) else [],
         *(
             blocks.volumes(t.clean(name, blocks.NAME_LIMIT), rows, number, tokens[name], width)
             for name, (rows, number) in by_split.items()

@@ -59,7 +59,7 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
         blocks.title(view),
         blocks.identity(view, width),
         blocks.splits(view, width),
-        blocks.mixture(view.sources, width, _SOURCES),
+        blocks.mixture(view, width, _SOURCES),
         language_lines(languages(manifest), width, _LANGUAGES),
         rule_lines(rules(manifest), [split.name for split in view.splits], width, every=False),
         padding_lines(manifest, width),

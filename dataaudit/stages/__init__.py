@@ -34,20 +34,26 @@ def make_stages(chosen: dict[str, bool | dict[str, Any]]) -> tuple[Stage, ...]:
     """Return the stages of a build: all by default, ``false`` leaves one out, a mapping sets parameters.
 
     Raises:
-        ConfigError: An unknown stage or parameter, or a required stage switched off.
+        ConfigError: An unknown stage or parameter, or a required stage switched off; every problem is named.
     """
     known = {kind.name: kind for kind in STAGES}
-    for name in chosen:
-        if name not in known:
-            raise ConfigError(f"stages.{name}: unknown stage{nearest(name, list(known))}")
+    problems = [f"stages.{name}: unknown stage{nearest(name, list(known))}" for name in chosen if name not in known]
     made: list[Stage] = []
     for name, kind in known.items():
         choice = chosen.get(name, True)
         if choice is False:
             if name in REQUIRED:
-                raise ConfigError(f"stages.{name}: this stage cannot be switched off", "Leave the line out.")
+                problems.append(f"stages.{name}: this stage cannot be switched off; leave the line out")
             continue
-        made.append(_make(kind, {} if choice is True else choice))
+        stage = _make(kind, {} if choice is True else choice)
+        if isinstance(stage, list):
+            problems += stage
+        else:
+            made.append(stage)
+    if problems:
+        raise ConfigError(
+            problems[0] if len(problems) == 1 else _listed(problems), "docs/config.md explains each stage's parameters."
+        )
     return tuple(made)
 
 
@@ -58,16 +64,24 @@ def stage_schema(kind: type[Any]) -> dict[str, Any]:
     return schema
 
 
-def _make(kind: type[Any], given: dict[str, Any]) -> Stage:
+def _listed(problems: list[str]) -> str:
+    return f"stages: {len(problems)} problems\n" + "\n".join(f"  - {line}" for line in problems)
+
+
+def _make(kind: type[Any], given: dict[str, Any]) -> Stage | list[str]:
+    """Return the stage, or what is wrong with its parameters."""
     known = [item.name for item in dataclasses.fields(kind)]
-    for name in given:
-        if name not in known:
-            raise ConfigError(f"stages.{kind.name}.{name}: unknown parameter{nearest(name, known or ['(none)'])}")
+    problems = [
+        f"stages.{kind.name}.{name}: unknown parameter{nearest(name, known or ['(none)'])}"
+        for name in given
+        if name not in known
+    ]
+    right = {name: value for name, value in given.items() if name in known}
     try:
-        stage: Stage = TypeAdapter(kind).validate_json(orjson.dumps(given), strict=True)
+        stage: Stage = TypeAdapter(kind).validate_json(orjson.dumps(right), strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"stages.{kind.name}{'.' + place if place else ''}: {message}") from None
-    return stage
+        for one in error.errors(include_url=False):
+            place = ".".join(map(str, (kind.name, *one["loc"])))
+            problems.append(f"stages.{place}: {one['msg'].removeprefix('Value error, ')}")
+        return problems
+    return problems or stage

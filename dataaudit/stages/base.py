@@ -42,6 +42,8 @@ class Context:
     """Whether the source `other` of this stage's partials stands for several."""
     protects: frozenset[str] = frozenset({"held_out", "items"})
     """What the build protects: ``held_out`` documents, ``items`` of evaluation sets."""
+    trains: bool = True
+    """Whether the build has a training document: without one nothing can be said of what is in training data."""
 
 
 class StageDefaults:

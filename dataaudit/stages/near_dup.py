@@ -112,14 +112,15 @@ class NearDup(StageDefaults):
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return the rates of the scope and of each source."""
         rows = partial[TABLE].to_pylist()
-        metrics = self._rates({name: sum(row[name] for row in rows) for name in _SUMS}, context.scope)
+        totals = {name: sum(row[name] for row in rows) for name in _SUMS}
+        metrics = [*self._rates(totals, context.scope), *self._leaks(totals, context)]
         for row in rows:
             metrics += self._rates(row, replace(context.scope, source=row["source"]))
         return metrics
 
     def _rates(self, row: Mapping[str, int], scope: Scope) -> list[Metric]:
         documents, version = row["documents"], self.version
-        metrics = [
+        return [
             ratio(METRIC, "rate", row["duplicates"], documents, scope=scope, unit="ratio", version=version),
             count(METRIC, "documents", row["duplicates"], scope=scope, unit="documents", n=documents, version=version),
             count(METRIC, "no_words", row["no_words"], scope=scope, unit="documents", n=documents, version=version),
@@ -127,12 +128,18 @@ class NearDup(StageDefaults):
                 COMPONENTS, "rate", row["component_duplicates"], documents, scope=scope, unit="ratio", version=version
             ),
         ]
-        if row["held_out"] and (scope.split is not None or scope.source is None):
-            leak = replace(scope, split=None, set=scope.split)
-            metrics.append(
-                ratio(OVERLAP, "near_dup", row["leaked"], row["held_out"], scope=leak, unit="ratio", version=version)
-            )
-        return metrics
+
+    def _leaks(self, totals: Mapping[str, int], context: Context) -> list[Metric]:
+        """Return the share of held-out documents that are near training ones; of no training data there is none."""
+        if not totals["held_out"]:
+            return []
+        scope = replace(context.scope, split=None, set=context.scope.split)
+        found = ratio(
+            OVERLAP, "near_dup", totals["leaked"], totals["held_out"], scope=scope, unit="ratio", version=self.version
+        )
+        if context.trains:
+            return [found]
+        return [replace(found, value=None, status="not_evaluated", reason="no_training_documents")]
 
     def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
         """Fill near_dup_rate."""

@@ -193,6 +193,9 @@ class TestUnknownKeys:
             (merged(mixture={"web": {"weight": 1, "epoch": 2}}),
              "mixture.web.epoch: unknown key (did you mean `epochs`?)"),
             (merged(reader={"batch_byte": 4096}), "reader.batch_byte: unknown key (did you mean `batch_bytes`?)"),
+            (merged(text="content"), "text: unknown key (did you mean `splits.NAME.text`?)"),
+            (merged(paths=["a"]), "paths: unknown key (did you mean `splits.NAME.paths`?)"),
+            (merged(weight=1), "weight: unknown key (did you mean `mixture.NAME.weight`?)"),
             (merged(dataset={"qqqq": 1}), "dataset.qqqq: unknown key (known: name, version)"),
         ],
     )  # fmt: skip
@@ -204,6 +207,7 @@ class TestUnknownKeys:
         """Without anything near, the known names are listed in order."""
         assert nearest("tocenizer", ["tokenizer", "seed"]) == " (did you mean `tokenizer`?)"
         assert nearest("zzz", ["b", "a"]) == " (known: a, b)"
+        assert nearest("nonsense", ["documents", "tokens", "languages"]) == " (known: documents, languages, tokens)"
 
 
 class TestValues:

@@ -116,6 +116,22 @@ def test_without_training_documents_no_rate_is_evaluated(tmp_path, runners):
         assert {record.status for record in records} == {"not_evaluated"}
 
 
+def test_without_training_documents_no_near_duplicate_in_them_is_evaluated(tmp_path, runners):
+    """The reason is that of the 13-grams and spans."""
+    write(tmp_path, train=(), stages=STAGES.replace("near_dup: false", "near_dup: true"))
+    records = run(tmp_path).metrics("train_val_overlap", "near_dup")
+    assert [(record.scope.set, record.value, record.status, record.reason) for record in records] == [
+        ("val", None, "not_evaluated", "no_training_documents"), (None, None, "not_evaluated", "no_training_documents"),
+    ]  # fmt: skip
+
+
+def test_near_duplicates_in_training_data_are_counted_by_set_alone(tmp_path, runners):
+    """A source would be that of the held-out document; of the other statistics it is that of the training data."""
+    write(tmp_path, stages=STAGES.replace("near_dup: false", "near_dup: true"))
+    records = run(tmp_path).metrics("train_val_overlap", "near_dup")
+    assert [(record.scope.as_dict(), record.value) for record in records] == [({"set": "val"}, 0.5), ({}, 0.5)]
+
+
 def test_a_stage_that_is_left_out_with_sets_given_is_said(tmp_path, runners):
     """A note tells that what the config protects is not looked for."""
     write(tmp_path, stages="{overlap: false, near_dup: false, repeats: false}", more=QUIZ)

@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "golden"))
+import made_manifest
 import make_format_page
 
 from dataaudit.config import AuditConfig, SourceRule, parse_config
@@ -314,3 +315,18 @@ class TestMetricsPage:
         """What the program publishes has no problem by its own check."""
         assert verify(built) == []
         assert built.core.ledger.documents.bad == 1
+
+
+def test_the_example_of_the_leakage_page_lists_the_documents_to_remove(tmp_path):
+    """Each document once, with its shard's name; those that only share 13-grams are left out."""
+    match = {"set": "quiz", "item": "1", "part": "question", "tier": "verbatim", "start": 0, "end": 9, "score": 1.0}
+    places = ((1, 4, "verbatim"), (0, 7, "span"), (0, 2, "ngram"), (1, 4, "similar"))
+    rows = [match | {"shard": shard, "row": row, "rule": rule} for shard, row, rule in places]
+    made_manifest.make(
+        tmp_path / "m", [made_manifest.shard("a.jsonl"), made_manifest.shard("b.jsonl")], tables={"overlap": rows}
+    )
+    (example,) = blocks(page("docs/leakage.md"), "python")
+    names = {"folder": str(tmp_path / "m")}
+    exec(compile(example, "example", "exec"), names)  # noqa: S102
+    found = names["remove"].select(["split", "uri", "shard", "row"]).to_pylist()
+    assert [tuple(one.values()) for one in found] == [("train", "a.jsonl", 0, 7), ("train", "b.jsonl", 1, 4)]

@@ -66,12 +66,21 @@ def test_rates_misses_and_warnings_are_said(folder):
         "precision 1.0000 on 200 reported pairs (0.9800 to 1.0000)",
         "in the reference 0.2500 on 20 documents, by signatures (0.2000 to 0.3000)",
         "3 pairs of large buckets not compared there",
-        "val: 0.1000 of it have a near-duplicate in training data.",
+        "val: 0.1000 of its documents have a near-duplicate in training data.",
         "warning: source web would lose 0.6000 of its documents.", "clusters by documents: 1 of 2, 1 of 5-8",
         "chance to be compared, by similarity (21 bands of 6 values): 0.9983 at 0.80",
     ):  # fmt: skip
         assert part in text
     assert "source books would" not in text
+    assert "Documents of equal words are near-duplicates, and in clusters, without being compared." in text
+
+
+def test_one_of_a_thing_is_named_in_the_singular(tmp_path):
+    numbers = [*records(Scope(), 1, 2), sampled("recall", 1.0, 0.03, 1.0, 1), sampled("precision", 1.0, 0.03, 1.0, 1)]
+    make(tmp_path / "m", [shard("a.jsonl")], metrics=numbers)
+    text = " ".join("\n".join(near_lines(near_duplicates(load_manifest(tmp_path / "m")), 100)).split())
+    assert "recall 1.0000 on 1 made variant at or above the threshold (" in text
+    assert "precision 1.0000 on 1 reported pair (" in text
 
 
 def test_json_holds_every_number(folder):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from made_manifest import make, shard
 
 from dataaudit.manifest.load import load_manifest
@@ -48,21 +50,30 @@ def test_rows_are_those_of_all_training_data(tmp_path):
     manifest = load_manifest(tmp_path / "m")
     assert held_out_leaks(manifest) == [
         HeldOutLeak(
-            split="val", documents=8, near_dup=0.375, ngram=0.25, ngram_without_common=0.125, span=0.25, sampled=False
+            split="val",
+            documents=8,
+            near_dup=0.375,
+            ngram=0.25,
+            ngram_without_common=0.125,
+            span=0.25,
+            sampled=False,
+            bounds={"span": (0.1, 0.5)},
+            why="",
         )
     ]
     assert set_leaks(manifest) == [
         SetLeak(
             set="quiz", items=9, part="question", findable=6, too_short=1, boilerplate=2, verbatim=0.5,
-            similar=0.666666666667, common=1,
+            similar=0.666666666667, common=1, why="",
         ),
         SetLeak(
             set="quiz", items=9, part="both", findable=5, too_short=None, boilerplate=None, verbatim=0.2, similar=None,
-            common=0,
+            common=0, why="",
         ),
     ]  # fmt: skip
     splits, sets = ("\n".join(lines) for lines in protected_lines(manifest, 100))
     assert "val       8    0.3750" in splits
+    assert "val, from a sample, 95 % intervals: spans 0.1000 to 0.5000" in splits
     assert "quiz      9  question         6" in sets
     assert set(protected_facts(manifest)) == {"held_out_leaks", "set_leaks"}
 
@@ -71,3 +82,17 @@ def test_without_anything_protected_nothing_is_said(tmp_path):
     """No empty table."""
     make(tmp_path / "m", [shard("a.jsonl")])
     assert protected_lines(load_manifest(tmp_path / "m"), 100) == ([], [])
+
+
+def test_a_rate_that_is_absent_has_its_reason_on_the_screen(tmp_path):
+    """A dash alone might be read as nothing found."""
+    absent = [
+        replace(share("train_val_overlap", stat, 0, 8, set="val"), value=None, status="not_evaluated", reason=reason)
+        for stat, reason in (("ngram", "no_training_documents"), ("span", "no_training_documents"))
+    ]
+    empty = share("benchmark_contamination", "rate", 0, 0, set="quiz", entity="question", rule="verbatim")
+    metrics = [OVERLAP[0], *absent, number("benchmark_contamination", "items", 2, set="quiz"), empty]
+    make(tmp_path / "m", [shard("b.jsonl", split="val")], metrics=metrics)
+    splits, sets = ("\n".join(lines) for lines in protected_lines(load_manifest(tmp_path / "m"), 100))
+    assert "val: - because there are no training documents" in splits
+    assert "quiz, question: - because no rule can find any of its items: all are too short, or a template" in sets

@@ -178,3 +178,10 @@ def test_robust_spread_by_hand():
     """Median 3, median distance 1: the sd is 1.4826; equal values have the floor of 0.5 %."""
     assert robust([1, 2, 3, 4, 100]) == (3, pytest.approx(1.4826))
     assert robust([4.0, 4.0, 4.0]) == (4.0, pytest.approx(0.02))
+
+
+@pytest.mark.parametrize(("split", "kind"), [("train", "training"), ("val", "held-out")])
+def test_the_heading_of_sources_says_of_which_tokens_they_are_shares(tmp_path, split, kind):
+    """Without a training split the shares are those of held-out data."""
+    make(tmp_path / "m", [shard("a.jsonl", split=split)], mixture={"web": 1.0})
+    assert f"Sources, by share of {kind} tokens" in show_manifest(tmp_path / "m", None, as_json=False)

@@ -104,3 +104,8 @@ def test_numbers_wider_than_the_terminal_make_a_wider_row():
 def test_a_page_has_no_trailing_blanks_and_no_empty_sections():
     """Blocks without lines leave no gap."""
     assert page("title", ["a  "], [], ["b"]) == "title\na\n\nb\n"
+
+
+def test_a_name_is_folded_at_blanks_before_dashes_and_never_inside_a_word_that_fits():
+    assert fold("rule=documents=2", 12) == ["rule=", "documents=2"]
+    assert fold("source=a-b rule=x_y=2", 16) == ["source=a-b", "rule=x_y=2"]

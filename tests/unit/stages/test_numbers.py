@@ -139,6 +139,24 @@ def test_wrong_stage_choices_are_named(chosen, message):
         make_stages(chosen)
 
 
+def test_wrong_choices_of_several_stages_are_named_together():
+    """Nobody has to run once for each mistake."""
+    with pytest.raises(ConfigError) as caught:
+        make_stages(
+            {
+                "lenghts": True,
+                "lengths": {"max_distinct": 3},
+                "volume": False,
+                "near_dup": {"treshold": 1, "ngram": "x"},
+            }
+        )
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "stages: 5 problems"
+    assert [line.split(":")[0].strip(" -") for line in lines[1:6]] == [
+        "stages.lenghts", "stages.volume", "stages.lengths", "stages.near_dup.treshold", "stages.near_dup.ngram",
+    ]  # fmt: skip
+
+
 def test_stages_can_be_left_out_and_parametrised():
     """`false` leaves a stage out, a mapping sets its parameters, the order stays."""
     stages = make_stages({"exact_dup": False, "lengths": {"max_distinct": 500}})

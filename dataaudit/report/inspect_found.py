@@ -1,0 +1,124 @@
+"""What the tables of near-duplicates, protected sets and repeated spans say of one document."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.manifest.load import Manifest
+
+LISTED = 10
+"""Rows of each kind that are listed; the rest is counted."""
+COMPARED = ("exact_dup_rate", "near_dup_rate", "repeat_token_share", "held_out_copies", "contaminated")
+"""Columns of the shards that are set beside those of the split's other shards."""
+COUNTED = ("held_out_copies", "contaminated")
+"""Those of them that count documents: compared as shares of a shard's documents."""
+
+Names = Callable[[int], str]
+"""``split/uri`` by ordinal."""
+
+
+def document_found(manifest: Manifest, shard: dict[str, Any], row: int, names: Names) -> dict[str, Any]:
+    """Return everything but groups of duplicates that the tables hold on a document.
+
+    Args:
+        manifest: Where to look.
+        shard: Row of the table of shards.
+        row: Record of the shard.
+        names: Of the shards.
+
+    Returns:
+        ``neighbours`` (near-duplicates), ``overlap`` (what is protected and in it), ``copied_by`` (training documents
+        that hold a piece of it, when it is held out), ``hotspots``: each with ``count``, the ``first`` rows, and how
+        many are ``not_listed``; and ``looked_for``, the names of those of them that the build looked for.
+    """
+    place = (shard["shard"], row)
+    return {
+        "neighbours": _bounded(_neighbours(manifest, *place), lambda one: one | {"name": names(one["shard"])}),
+        "overlap": _bounded(_in_it(manifest, *place), lambda one: one),
+        "copied_by": _bounded(_copied_by(manifest, shard, row), lambda one: one | {"name": names(one["shard"])}),
+        "hotspots": _bounded(_hotspots(manifest, *place), lambda one: one),
+        "looked_for": _looked_for(manifest, shard),
+    }
+
+
+def medians_of_others(manifest: Manifest, shard: dict[str, Any]) -> dict[str, float | None]:
+    """Return the median of each compared column over the split's other shards; None where none has a value."""
+    table = manifest.table("shards", ["shard", "split", "documents", *COMPARED])
+    other = pc.and_(pc.equal(table["split"], shard["split"]), pc.not_equal(table["shard"], shard["shard"]))
+    rows = table.filter(pc.and_(other, pc.greater(table["documents"], 0))).to_pylist()
+    medians = {}
+    for name in COMPARED:
+        values = [row[name] / (row["documents"] if name in COUNTED else 1) for row in rows if row[name] is not None]
+        medians[name] = statistics.median(values) if values else None
+    return medians
+
+
+def _bounded(rows: list[dict[str, Any]], shown: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    first = [shown(row) for row in rows[:LISTED]]
+    return {"count": len(rows), "first": first, "not_listed": len(rows) - len(first)}
+
+
+def _at(table: pa.Table, shard: int, row: int, prefix: str = "") -> pa.Table:
+    return table.filter(pc.and_(pc.equal(table[f"{prefix}shard"], shard), pc.equal(table[f"{prefix}row"], row)))
+
+
+def _neighbours(manifest: Manifest, shard: int, row: int) -> list[dict[str, Any]]:
+    """Return the documents of its pairs, most alike first, and whether each is the one that its cluster keeps."""
+    table = manifest.table("pairs")
+    found = [
+        {"shard": pair[f"{side}_shard"], "row": pair[f"{side}_row"], "jaccard": pair["jaccard"],
+         "verified": pair["verified"]}
+        for own, side in (("left", "right"), ("right", "left"))
+        for pair in _at(table, shard, row, f"{own}_").to_pylist()
+    ]  # fmt: skip
+    clusters = manifest.table("clusters")
+    near = clusters.filter(pc.equal(clusters["kind"], "near"))
+    own_clusters = _at(near, shard, row)["cluster"]
+    keepers = near.filter(pc.and_(near["kept"], pc.is_in(near["cluster"], own_clusters))).to_pylist()
+    kept = {(one["shard"], one["row"]) for one in keepers}
+    found.sort(key=lambda one: (-one["jaccard"], one["shard"], one["row"]))
+    return [one | {"kept": (one["shard"], one["row"]) in kept} for one in found]
+
+
+def _in_it(manifest: Manifest, shard: int, row: int) -> list[dict[str, Any]]:
+    """Return what is protected and stands in the document, in the table's order."""
+    names = ["set", "item", "part", "tier", "rule", "start", "end", "score"]
+    found: list[dict[str, Any]] = _at(manifest.table("overlap"), shard, row).select(names).to_pylist()
+    return found
+
+
+def _copied_by(manifest: Manifest, shard: dict[str, Any], row: int) -> list[dict[str, Any]]:
+    """Return the training documents that hold a piece of a held-out one."""
+    table = manifest.table("overlap")
+    own = pc.and_(pc.equal(table["part"], "document"), pc.equal(table["item"], f"{shard['shard']}:{row}"))
+    copies = table.filter(pc.and_(own, pc.equal(table["set"], shard["split"])))
+    found: list[dict[str, Any]] = copies.select(["shard", "row", "rule", "start", "end", "score"]).to_pylist()
+    return found
+
+
+def _hotspots(manifest: Manifest, shard: int, row: int) -> list[dict[str, Any]]:
+    """Return the repeated spans in the document, the most widely held first."""
+    members = _at(manifest.table("hotspot_members"), shard, row).to_pylist()
+    spots = manifest.table("hotspots", ["hotspot", "words", "documents", "occurrences"])
+    wanted = pa.array([one["hotspot"] for one in members], pa.int64())
+    by_number = {spot["hotspot"]: spot for spot in spots.filter(pc.is_in(spots["hotspot"], wanted)).to_pylist()}
+    return [by_number[one["hotspot"]] | {"start": one["start"], "end": one["end"]} for one in members]
+
+
+def _looked_for(manifest: Manifest, shard: dict[str, Any]) -> list[str]:
+    """Return the names of what the build looked for in this shard."""
+    columns = {
+        "exact": "exact_dup_rate", "neighbours": "near_dup_rate", "hotspots": "repeat_token_share",
+        "held_out_copies": "held_out_copies", "items": "contaminated",
+    }  # fmt: skip
+    found = [name for name, column in columns.items() if shard[column] is not None]
+    held_out = {split.name for split in manifest.core.splits if split.held_out}
+    copies = manifest.table("shards", ["held_out_copies"])["held_out_copies"]
+    if shard["split"] in held_out and copies.null_count < len(copies):
+        found.append("copied_by")
+    return found
