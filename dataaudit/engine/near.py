@@ -31,6 +31,8 @@ from dataaudit.manifest.tables import TABLES
 from dataaudit.stages.near_dup import TABLE, NearDup
 
 VOLUME = "volume"
+_TOLD = 5
+"""Sources that are named in warnings, the largest losses first."""
 _MUCH = 0.5
 """Share of a source from which losing it is worth a warning."""
 
@@ -221,11 +223,15 @@ class _Search:
         lost: dict[str, int] = {}
         for row in clusters.counts.to_pylist():
             lost[row["source"]] = lost.get(row["source"], 0) + row["duplicates"]
-        return [
+        much = sorted(
+            ((number, name) for name, number in lost.items() if number > _MUCH * documents[name]),
+            key=lambda item: (-item[0], item[1]),
+        )
+        lines = [
             f"near-duplicates: source {name} would lose {number:,} of {documents[name]:,} documents"
-            for name, number in sorted(lost.items())
-            if number > _MUCH * documents[name]
+            for number, name in much[:_TOLD]
         ]
+        return [*lines, f"near-duplicates: so would {len(much) - _TOLD:,} smaller ones"] if len(much) > _TOLD else lines
 
 
 def _sum(table: pa.Table, name: str) -> int:

@@ -11,6 +11,9 @@ from dataaudit.kernels.jit import READ_OFFSETS, Integer, compiled, helper
 READ_SPLITS = "Array(int32, 1, 'C', readonly=True)"
 READ_FLAGS = "Array(boolean, 1, 'C', readonly=True)"
 
+LATER, LEAK = 1, 2
+"""Bits of who asked for a pair."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
@@ -20,9 +23,9 @@ class Pairs:
     """int64[p] the earlier one."""
     rights: np.ndarray
     """int64[p] the later one."""
-    asks: np.ndarray
-    """bool[p] whether the later one asked for the earlier one: it is a leader, or the bucket is small. Else a held-out
-    document asked for a later leader."""
+    asked: np.ndarray
+    """uint8[p] :data:`LATER`: the later one asked for the earlier one, a leader, or the bucket is small;
+    :data:`LEAK`: the earlier one, held out, asked for the later one, which leads training data, or the bucket is small."""
     missed: int
     """Pairs that share a bucket and were not formed in it."""
 
@@ -42,9 +45,9 @@ def form_pairs(bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, *, 
         leaders: Leaders of a split.
     """
     scratch = np.zeros(len(held_out), dtype=np.int64), np.empty(leaders * len(held_out), dtype=np.int64)
-    nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_)
+    nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
     count = _form(bounds, splits, held_out, small, leaders, *scratch, False, *nothing)
-    made = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.bool_)
+    made = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.uint8)
     _form(bounds, splits, held_out, small, leaders, *scratch, True, *made)
     sizes = np.diff(bounds)
     return Pairs(*made, missed=int((sizes * (sizes - 1) // 2).sum()) - count)
@@ -76,11 +79,11 @@ def form_probe_pairs(
 
 @compiled(
     f"int64({READ_OFFSETS}, {READ_SPLITS}, {READ_FLAGS}, int64, int64, int64[::1], int64[::1], boolean, int64[::1],"
-    " int64[::1], boolean[::1])"
+    " int64[::1], uint8[::1])"
 )
 def _form(
     bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, small: Integer, leaders: Integer, counts: np.ndarray,
-    led: np.ndarray, write: bool, lefts: np.ndarray, rights: np.ndarray, asks: np.ndarray,
+    led: np.ndarray, write: bool, lefts: np.ndarray, rights: np.ndarray, asked: np.ndarray,
 ) -> Integer:  # fmt: skip
     done = 0
     for bucket in range(len(bounds) - 1):
@@ -88,18 +91,22 @@ def _form(
         if stop - start <= small:
             for right in range(start, stop):
                 for left in range(start, right):
-                    done = _add(left, right, True, write, lefts, rights, asks, done)
+                    leak = held_out[splits[left]] and not held_out[splits[right]]
+                    done = _add(left, right, LATER | LEAK if leak else LATER, write, lefts, rights, asked, done)
             continue
         num_led = _lead(splits, start, stop, leaders, counts, led)
         for document in range(start, stop):
             leads = False
             for index in range(num_led):
+                leads = leads or led[index] == document
+            own = held_out[splits[document]]
+            for index in range(num_led):
+                other = held_out[splits[led[index]]]
                 if led[index] < document:
-                    done = _add(led[index], document, True, write, lefts, rights, asks, done)
-                elif led[index] == document:
-                    leads = True
-                elif held_out[splits[document]] and not leads and not held_out[splits[led[index]]]:
-                    done = _add(document, led[index], False, write, lefts, rights, asks, done)
+                    by = LATER | LEAK if leads and other and not own else LATER
+                    done = _add(led[index], document, by, write, lefts, rights, asked, done)
+                elif led[index] > document and own and not leads and not other:
+                    done = _add(document, led[index], LEAK, write, lefts, rights, asked, done)
     return done
 
 
@@ -123,15 +130,15 @@ def _lead(
 def _add(
     left: Integer,
     right: Integer,
-    asked: bool,
+    by: Integer,
     write: bool,
     lefts: np.ndarray,
     rights: np.ndarray,
-    asks: np.ndarray,
+    asked: np.ndarray,
     done: Integer,
 ) -> Integer:
     if write:
-        lefts[done], rights[done], asks[done] = left, right, asked
+        lefts[done], rights[done], asked[done] = left, right, by
     return done + 1
 
 

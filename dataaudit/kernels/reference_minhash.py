@@ -82,14 +82,14 @@ def form_pairs(
     small: int,
     leaders: int,
     held_out: Mapping[int, bool],
-) -> tuple[dict[tuple[int, int], list[bool]], int]:
+) -> tuple[dict[tuple[int, int], list[int]], int]:
     """Pair the documents of buckets, each (place, split) in order.
 
     Returns:
-        For each (earlier, later) pair, of every bucket that forms it whether the later one asked for it; and how many
-        pairs of a bucket were not formed in it.
+        For each (earlier, later) pair, of every bucket that forms it who asked: 1 the later one, 2 the earlier one,
+        held out, for a training document, 3 both; and how many pairs of a bucket were not formed in it.
     """
-    formed: dict[tuple[int, int], list[bool]] = {}
+    formed: dict[tuple[int, int], list[int]] = {}
     missed = 0
     for bucket in buckets:
         led: dict[int, list[int]] = {}
@@ -100,9 +100,10 @@ def form_pairs(
         for later, (right, right_split) in enumerate(bucket):
             for left, left_split in bucket[:later]:
                 asks = len(bucket) <= small or left in chosen
-                asked = held_out[left_split] and not held_out[right_split] and right in chosen
+                wanted = len(bucket) <= small or right in chosen
+                asked = held_out[left_split] and not held_out[right_split] and wanted
                 if asks or asked:
-                    formed.setdefault((left, right), []).append(asks)
+                    formed.setdefault((left, right), []).append(int(asks) + 2 * int(asked))
                 else:
                     missed += 1
     return formed, missed

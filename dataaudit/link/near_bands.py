@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.kernels.pairing import form_pairs, form_probe_pairs
+from dataaudit.kernels.pairing import LATER, LEAK, form_pairs, form_probe_pairs
 from dataaudit.link.joined import Joined
 from dataaudit.link.places import Placed, key_array, keys_of, named, passes, read_placed, spread
 from dataaudit.stages.near_tables import BANDS, PROBES
@@ -112,10 +112,9 @@ class BandJoin:
         heads = np.flatnonzero(np.append(True, rows.keys[1:] != rows.keys[:-1])[: len(rows.keys)])
         bounds = np.append(heads, len(rows.keys)).astype(np.int64)
         pairs = form_pairs(bounds, rows.splits, np.array(self.held_out), small=self.small, leaders=self.leaders)
-        sizes = np.diff(bounds)[np.searchsorted(bounds, pairs.lefts, side="right") - 1]
         held_out = np.array(self.held_out, dtype=bool)
-        left, right = held_out[rows.splits[pairs.lefts]], held_out[rows.splits[pairs.rights]]
-        flags = pairs.asks, left & ~right & (~pairs.asks | (sizes <= self.small)), right & ~left
+        apart = held_out[rows.splits[pairs.rights]] & ~held_out[rows.splits[pairs.lefts]]
+        flags = pairs.asked & LATER != 0, pairs.asked & LEAK != 0, apart
         formed = _pairs(rows.places[pairs.lefts], rows.places[pairs.rights], flags)
         return pairs.missed, formed, self._probed(rows, bounds, probes, placed_probes.table)
 
@@ -125,7 +124,8 @@ class BandJoin:
         probes, table = probes.take(chosen), table.take(pa.array(chosen))
         heads = rows.keys[bounds[:-1]]
         buckets = np.searchsorted(heads, probes.keys)
-        met = np.flatnonzero(np.append(heads, np.uint64(0))[buckets] == probes.keys) if len(heads) else np.zeros(0, dtype=np.int64)
+        met = np.flatnonzero(np.append(heads, np.uint64(0))[buckets] == probes.keys)
+        met = met[buckets[met] < len(heads)]
         documents, by = form_probe_pairs(
             bounds,
             rows.splits,

@@ -219,7 +219,7 @@ def _weakest(
     if len(inside) == 0:
         return 1, 1
     shared, union = (edges[name].to_numpy()[inside] for name in ("intersection", "union"))
-    by_similarity = np.argsort(-(shared / union), kind="stable")
+    by_similarity = np.lexsort((left[inside], right[inside], -(shared / union)))  # the same for any order of edges
     costs = np.empty(len(inside))  # ranks, from 1: a sparse graph has no edge of cost 0
     costs[by_similarity] = np.arange(1, len(inside) + 1)
     tree = minimum_spanning_tree(

@@ -76,7 +76,7 @@ def _candidates(pairs: pa.Table, most: int) -> tuple[pa.Table, int]:
         bands = np.add.reduceat(bands, heads)
         asks, kept, apart = (np.logical_or.reduceat(flag, heads) for flag in (asks, kept, apart))
     lefts, rights = lefts[heads], rights[heads]
-    for group in (asks & apart, asks & ~apart):
+    for group in (asks & ~kept & apart, asks & ~kept & ~apart):
         asked = np.flatnonzero(group)
         kept[asked[_rank(rights[asked], lefts[asked], bands[asked]) < most]] = True
     columns = [lefts[kept], rights[kept], bands[kept].astype(np.int16)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dataaudit.manifest.load import Manifest
@@ -94,7 +95,11 @@ def near_duplicates(manifest: Manifest) -> Near | None:
     whole = {record.stat: record for record in records if record.scope == Scope()}
     by_rule = [record for record in records if record.scope.rule is not None]
     sources = [record.scope.source for record in records if record.stat == "rate" and _only(record, "source")]
-    found = [_scope(manifest, records, Scope(source=name)) for name in sources]
+    by_scope: dict[Scope, dict[str, Metric]] = {}
+    for record in records:
+        by_scope.setdefault(record.scope, {})[record.stat] = record
+    components = {record.scope: record for record in manifest.metrics(COMPONENTS, "rate")}
+    found = [_scope(by_scope, components, Scope(source=name)) for name in sources]
     splits = [Scope(split=split.name) for split in manifest.core.splits]
     leaks = {
         str(record.scope.set): record.value
@@ -102,7 +107,7 @@ def near_duplicates(manifest: Manifest) -> Near | None:
     }  # fmt: skip
     rows = manifest.table("near_sources").to_pylist()
     return Near(
-        scopes=tuple(_scope(manifest, records, scope) for scope in (*splits, Scope())),
+        scopes=tuple(_scope(by_scope, components, scope) for scope in (*splits, Scope())),
         sources=tuple(sorted((one for one in found if one.documents), key=lambda one: (-one.documents, one.name))),
         losing=tuple(one for one in found if one.rate is not None and one.rate > MUCH),
         leaking=dict(sorted(leaks.items())),
@@ -132,14 +137,15 @@ def _first_size(record: Metric) -> int:
     return int(digits) if digits.isdecimal() else 0
 
 
-def _scope(manifest: Manifest, records: list[Metric], scope: Scope) -> NearScope:
-    own = {record.stat: record for record in records if record.scope == scope}
-    components = manifest.metrics(COMPONENTS, "rate", scope)
+def _scope(
+    records: Mapping[Scope, Mapping[str, Metric]], components: Mapping[Scope, Metric], scope: Scope
+) -> NearScope:
+    own = records.get(scope, {})
     documents = own.get("documents")
     return NearScope(
         name=scope.split or scope.source or "", documents=int(documents.value or 0) if documents else 0,
         of=documents.n if documents else 0, rate=own["rate"].value if "rate" in own else None,
-        component_rate=components[0].value if components else None,
+        component_rate=components[scope].value if scope in components else None,
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ PROBE_WORDS = 12
 """Least words of a document that probes are made of."""
 
 
-SIGNATURES = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("signature", pa.binary())])
+SIGNATURES = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("signature", pa.large_binary())])
 """Every document's class and its signature, little-endian uint32 values."""
 
 
@@ -70,7 +70,7 @@ def emit_tables(
         chosen = np.flatnonzero(drawn & (words.num_words() >= max(PROBE_WORDS, ngram)))
         tables["probes"] = _probes(words, chosen, classes, batch.rows, ngram, num_perm, bands, rows)
     if signatures:
-        values = _binary(values[has_words].view(np.uint8)).cast(pa.binary())
+        values = _binary(values[has_words].view(np.uint8)).cast(pa.large_binary())
         columns = [_binary(classes[has_words]), batch.rows[has_words], values]
         tables["signatures"] = pa.table(columns, schema=SIGNATURES)
     return tables

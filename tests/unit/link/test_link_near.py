@@ -89,6 +89,28 @@ def test_a_partition_that_is_too_large_is_joined_in_passes(tmp_path, monkeypatch
     assert found_by_similarity(one) == found_by_similarity(other)
 
 
+@pytest.mark.parametrize("held_out_first", [False, True])
+@pytest.mark.parametrize("stage", [NearDup(probe_one_in=0, most_candidates=3), NearDup(
+    probe_one_in=0, most_candidates=3, small_bucket=2, leaders=2
+)], ids=["small buckets", "leaders"])  # fmt: skip
+def test_no_leak_is_lost_to_a_limit_whatever_the_order_of_splits(held_out_first, stage, tmp_path):
+    """Many held-out variants of one training document: each is found near it, though it may keep few neighbours."""
+    generator = random.Random(8)
+    words = random_words(generator, VOCABULARY, 80)
+    variants = sorted({" ".join(edited(generator, words, VOCABULARY, 1)) for _ in range(32)})
+    shards = [Shard(texts=[" ".join(words)], split=0, source="a"), Shard(texts=variants, split=1, source="a")]
+    held_out = (False, True)
+    if held_out_first:
+        shards = [Shard(texts=variants, split=0, source="a"), Shard(texts=[" ".join(words)], split=1, source="a")]
+        held_out = (True, False)
+    found = search(shards, tmp_path, stage, held_out=held_out)
+    near = {row for row, text in enumerate(variants) if true_similarity(text, " ".join(words)) >= 0.8}
+    assert len(near) > 25
+    side = int(not held_out_first)
+    leaked = {place[1] for pair in found.pairs() for place in pair if place[0] == side and pair[0][0] != pair[1][0]}
+    assert leaked == near
+
+
 @pytest.mark.parametrize("bits", [1, 3, 8, 12])
 def test_sets_are_in_every_partition_that_needs_them(bits, tmp_path):
     (tmp_path / "a").mkdir()

@@ -200,3 +200,12 @@ def test_nothing_repeats(tmp_path):
     assert found(tmp_path, [spell(noise(number, 200)) for number in range(5)]) == []
     (tmp_path / "none").mkdir()
     assert repeats_of(tmp_path / "none", [[]]).hotspots == []
+
+
+def test_periodic_text_after_a_span_multiplies_nothing(tmp_path):
+    """The window that a path is found by stands many times within it; each occurrence counts once."""
+    base, period = noise(1, 150), noise(2, 10)
+    texts = [base + period * 30] * 20 + [base] * 22 + [base[-49:] + period * 30] * 20
+    found = repeats_of(tmp_path, [[spell(words) for words in texts]], min_documents=20)
+    for hotspot in found.hotspots:
+        assert len(set(hotspot["places"])) == len(hotspot["places"]) == hotspot["occurrences"]
