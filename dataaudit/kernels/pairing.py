@@ -25,7 +25,8 @@ class Pairs:
     """int64[p] the later one."""
     asked: np.ndarray
     """uint8[p] :data:`LATER`: the later one asked for the earlier one, a leader, or the bucket is small;
-    :data:`LEAK`: the earlier one, held out, asked for the later one, which leads training data, or the bucket is small."""
+    :data:`LEAK`: the earlier one, held out, asked for the later one, of training data, which leads, or the bucket is
+    small."""
     missed: int
     """Pairs that share a bucket and were not formed in it."""
 
