@@ -56,7 +56,8 @@ class ReferenceJoin:
         )  # fmt: skip
         left, right = older.places[lefts], rows.places[rights]
         ones = np.ones(len(left), dtype=np.int16)
-        pairs = pa.table([key_array(spread(right)), left, right, ones, ones.astype(bool)], schema=PAIRS)
+        asked, no = ones.astype(bool), np.zeros(len(ones), dtype=bool)
+        pairs = pa.table([key_array(spread(right)), left, right, ones, asked, no, no], schema=PAIRS)
         return Joined(tables={"rows": pa.table({"rows": pa.array([len(left)], pa.int64())})}, keyed={"pairs": pairs})
 
 

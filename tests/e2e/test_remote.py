@@ -66,12 +66,16 @@ def test_a_corpus_in_a_store_has_the_id_that_it_has_on_disk(store, copied, tmp_p
     _no_secret(outputs, tmp_path, SECRET, "canary-Access-Key")
 
 
+ONE_READING = "stages: {near_dup: false, repeats: false}\n"
+"""Without what looks at documents a second time."""
+
+
 def test_each_object_is_read_twice_and_then_not_again(store, tmp_path):
     """Once to hash and once to scan; an unchanged object is known by its ETag, `--rehash` reads it."""
     for number in range(8):
         write_jsonl(tmp_path / "x" / f"{number}.jsonl.zst", rows(documents(200, seed=number), "s"))
     store.copy(tmp_path / "x", "twice")
-    (tmp_path / "c.yaml").write_text(SPLIT.format('"s3://twice/*.zst"'))
+    (tmp_path / "c.yaml").write_text(SPLIT.format('"s3://twice/*.zst"') + ONE_READING)
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "x").iterdir()}
     counts = []
     for more in ((), (), ("--rehash",)):
@@ -80,6 +84,20 @@ def test_each_object_is_read_twice_and_then_not_again(store, tmp_path):
         reads = store.proxy.reads()
         counts.append({name: reads[name] / sizes[name] for name in ("5.jsonl.zst", "6.jsonl.zst", "7.jsonl.zst")})
     assert [set(count.values()) for count in counts] == [{2.0}, {0.0}, {1.0}]
+
+
+def test_documents_that_are_looked_at_again_cost_two_readings_more(store, tmp_path):
+    """Near-duplicates and repeated spans are read again in two rounds; a second build reads nothing."""
+    for number in range(8):  # the first ones are peeked into
+        write_jsonl(tmp_path / "x" / f"{number}.jsonl.zst", rows(documents(200, seed=number), "s"))
+    store.copy(tmp_path / "x", "again")
+    (tmp_path / "c.yaml").write_text(SPLIT.format('"s3://again/*.zst"'))
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "x").iterdir()}
+    for most in (4.0, 0.0):
+        store.proxy.clear()
+        build(tmp_path / "c.yaml", "--workers", 2, manifest=tmp_path / "m")
+        reads = store.proxy.reads()
+        assert all(reads[name] <= most * size for name, size in sizes.items() if name in ("5.jsonl.zst", "7.jsonl.zst"))
 
 
 def test_of_a_parquet_file_only_the_columns_are_read(store, tmp_path):
@@ -91,7 +109,7 @@ def test_of_a_parquet_file_only_the_columns_are_read(store, tmp_path):
     pq.write_table(table, tmp_path / "x" / "a.parquet", row_group_size=50, compression="none", use_dictionary=False)
     write_jsonl(tmp_path / "x" / "b.jsonl", rows(documents(3000, seed=2), "s"))
     store.copy(tmp_path / "x", "columns")
-    (tmp_path / "c.yaml").write_text(SPLIT.format('"s3://columns"') + "reader: {part_bytes: 500000}\n")
+    (tmp_path / "c.yaml").write_text(SPLIT.format('"s3://columns"') + "reader: {part_bytes: 500000}\n" + ONE_READING)
     local = build("x", "--text", "text", "--workers", 1, manifest=tmp_path / "l", cwd=tmp_path)[1]
     store.proxy.clear()
     _, manifest = build(tmp_path / "c.yaml", "--workers", 2, manifest=tmp_path / "m")
