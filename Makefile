@@ -32,9 +32,9 @@ format: $(VENV)/.dev
 # The lock files: exact versions with hashes, for every Python from 3.11 on. Needs `uv` (any recent one).
 lock:
 	uv pip compile pyproject.toml --extra build --universal --python-version 3.11 --upgrade \
-	  --generate-hashes --no-header --no-annotate --no-emit-index-url -o requirements.lock
+	  --generate-hashes --no-header --no-annotate -o requirements.lock
 	uv pip compile pyproject.toml --extra build --extra dev --universal --python-version 3.11 --upgrade \
-	  -c requirements.lock --generate-hashes --no-header --no-annotate --no-emit-index-url -o requirements-dev.lock
+	  -c requirements.lock --generate-hashes --no-header --no-annotate -o requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) demo

@@ -1,6 +1,6 @@
 """The near-duplicate joins at scale: synthetic bands of known clusters and one template, up to clusters.
 
-    python benchmarks/link_scale.py [--documents 1000000 10000000] [--workers 2] [--folder /tmp/link_scale]
+    python benchmarks/link_scale.py [--documents 1000000 10000000] [--workers 2] [--folder DIR]
 
 Of every ten documents three are in clusters of 2 to 10 that share 8 bands, and one, a tenth of all, shares one
 band with all others of its template. Bands are written as the scan writes them, in parts of 200,000 documents.
@@ -15,6 +15,7 @@ import math
 import os
 import resource
 import shutil
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
@@ -24,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.link.joined import LINK_FILES, Joined
+from dataaudit.link.joined import LINK_FILES, JoinFunction
 from dataaudit.link.keyed import NUM_BYTES, write_keyed
 from dataaudit.link.near_bands import PAIRS, PROBED, BandJoin
 from dataaudit.link.near_classes import CLASS_MEMBERS
@@ -69,14 +70,14 @@ def write_part(folder: Path, part: int, count: int) -> None:
     write_keyed(folder / f"{part}.probes", [], PROBES)
 
 
-def run(task: tuple[object, list[str], int, int, str, dict[str, pa.Schema]]) -> tuple[dict[str, pa.Table], int]:
+def run(task: tuple[JoinFunction, list[str], int, int, str, dict[str, pa.Schema]]) -> tuple[dict[str, pa.Table], int]:
     """Run one partition on a worker; return its small tables and the worker's largest memory, bytes."""
     function, paths, start, stop, out, emits = task
     names = [Path(path).name.partition(".")[0] for path in paths]
     shards = [int(name) if name.isdecimal() else -1 for name in names]
     columns = [[os.fsencode(path) for path in paths], shards, [0] * len(paths), [0] * len(paths)]
     files = pa.table([pa.array(c, f.type) for c, f in zip(columns, LINK_FILES, strict=True)], schema=LINK_FILES)
-    joined: Joined = function(files, start, stop)  # type: ignore[operator]
+    joined = function(files, start, stop)
     for name, schema in emits.items():
         write_keyed(Path(f"{out}.{name}"), [joined.keyed[name]], schema)
     return dict(joined.tables), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -160,7 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/link_scale"))  # noqa: S108 - removed again
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "link_scale")
     given = parser.parse_args()
     totals = []
     for documents in given.documents:

@@ -152,9 +152,11 @@ def _take_eight(
     h4, h5, h6, h7 = narrow[at + 4], narrow[at + 5], narrow[at + 6], narrow[at + 7]
     for index in range(len(factors)):
         a, b = factors[index], summands[index]
-        low = min(min(_U32(a * h0 + b), _U32(a * h1 + b)), min(_U32(a * h2 + b), _U32(a * h3 + b)))  # noqa: PLW3301
-        high = min(min(_U32(a * h4 + b), _U32(a * h5 + b)), min(_U32(a * h6 + b), _U32(a * h7 + b)))  # noqa: PLW3301
-        signature[index] = min(signature[index], min(low, high))  # noqa: PLW3301
+        m0, m1 = min(_U32(a * h0 + b), _U32(a * h1 + b)), min(_U32(a * h2 + b), _U32(a * h3 + b))
+        m2, m3 = min(_U32(a * h4 + b), _U32(a * h5 + b)), min(_U32(a * h6 + b), _U32(a * h7 + b))
+        low, high = min(m0, m1), min(m2, m3)
+        lowest = min(low, high)
+        signature[index] = min(signature[index], lowest)
 
 
 @helper

@@ -57,7 +57,7 @@ def _make(
         shingles = np.float64(stop - start - ngram + 1)
         lost = shingles * (1 - jaccard) / (1 + jaccard)  # where as many are lost as are new
         place = _uniform(state)
-        if lost < 2 * ngram and edit != 2 and edit != 4:  # noqa: PLR1714 - no sets in kernels
+        if lost < 2 * ngram and edit not in (2, 4):
             edit = 2 if edit == 0 else 4  # one change would be too much: some are left out, or added
         if lost < 2 * ngram:
             place = 1.0

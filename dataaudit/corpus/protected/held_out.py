@@ -85,9 +85,8 @@ def index_held_out(parts: Iterable[HeldOutPart], max_grams: int) -> HeldOut:
     taken: list[HeldOutPart] = []
     bits, held = 0, 0
     for part in parts:
-        part = _sampled(part, bits)  # noqa: PLW2901 - what is left of it
-        taken.append(part)
-        held += _num_grams(part)
+        taken.append(_sampled(part, bits))
+        held += _num_grams(taken[-1])
         while held > max_grams:
             bits += 1
             taken = [_sampled(one, bits) for one in taken]
