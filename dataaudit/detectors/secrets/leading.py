@@ -15,6 +15,8 @@ _LONGEST = 44
 """Copies of a repeat that are kept as they are; longer ones make a database too large."""
 _SHORT = 24
 """Copies that are kept of a longer one, which is where the pattern then ends."""
+_SKIPPED = 64
+"""Letters that an item at the start may have to be left out."""
 _CATEGORIES = {
     codes.CATEGORY_DIGIT: r"\d",
     codes.CATEGORY_NOT_DIGIT: r"\D",
@@ -25,14 +27,26 @@ _CATEGORIES = {
 }
 
 
-def leading_part(pattern: re.Pattern[str]) -> str:
+def leading_part(pattern: re.Pattern[str]) -> tuple[str, int]:
     """Return a pattern without lookarounds and long repeats that every match of ``pattern`` begins with.
+
+    What may be absent at the start is left out as well: it finds nothing and costs most.
+
+    Returns:
+        The pattern, and the most letters that a match has before it.
 
     Raises:
         ValueError: The regex holds something that is not known here.
     """
-    found, _ = _sequence(parser.parse(pattern.pattern, pattern.flags & re.VERBOSE))
-    return found
+    parsed = parser.parse(pattern.pattern, pattern.flags & re.VERBOSE)
+    before = 0
+    while len(parsed) > 1:
+        least, most = parsed[:1].getwidth()
+        if least or most > _SKIPPED:
+            break
+        before += most
+        parsed = parsed[1:]
+    return _sequence(parsed)[0], before
 
 
 def _sequence(parsed: Any) -> tuple[str, bool]:

@@ -89,7 +89,7 @@ def _read_uses() -> dict[str, Use]:
 def _made(name: str, rule: str, use: Use, regex: re.Pattern[str], names: Names) -> Entity:
     """Make an entity of one regex, by way of the same checks as what people write."""
     try:
-        prefilter = leading_part(regex)
+        prefilter, before = leading_part(regex)
     except ValueError as error:
         raise ConfigError(f"{rule}: {error}", "Use a version of detect-secrets that the constraints allow.") from None
     written = {
@@ -100,7 +100,7 @@ def _made(name: str, rule: str, use: Use, regex: re.Pattern[str], names: Names) 
                 "name": rule,
                 "regex": regex.pattern if use.whole else _mark_value(regex.pattern),
                 "prefilter": prefilter,
-                "reach": [1, _REACH_BYTES],
+                "reach": [before + 1, _REACH_BYTES],
                 "left": "",
                 "right": "",
                 "ignore_case": bool(regex.flags & re.IGNORECASE),
