@@ -30,7 +30,7 @@ class Field:
 
 def read_fields(data: bytes) -> list[Field] | None:
     """Read the values that fill ``data`` to its last byte; None unless they are in canonical form and do."""
-    fields = []
+    fields: list[Field] = []
     at = 0
     while at < len(data):
         if len(fields) == _MAX_FIELDS or at + 2 > len(data):
@@ -83,4 +83,4 @@ def is_private_key(data: bytes) -> bool:
 
 def _names_algorithm(value: bytes) -> bool:
     fields = read_fields(value)
-    return bool(fields) and fields[0].tag == OBJECT and 3 <= len(fields[0].value) <= 16
+    return fields is not None and fields[:1] != [] and fields[0].tag == OBJECT and 3 <= len(fields[0].value) <= 16

@@ -6,12 +6,14 @@ import math
 import re
 from collections import Counter
 
-_WORDS = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}(?![a-z])")
+_WORDS = re.compile(r"[A-Z]?[a-z]{4,}")
 _RUN = re.compile(r"(.)\1{2,}")
 _CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"))
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _MIN_SHARE = 0.75
 """Of the entropy that a random string of this length and alphabet shows at the median."""
+_MIN_VARIED = 0.7
+"""The same, of a random string of hexadecimal digits."""
 _MAX_WORDS = 0.5
 """Share of letters in words, beyond which a string is one of words."""
 
@@ -28,6 +30,11 @@ def _expected_bits(length: int, alphabet: int) -> float:
     """Bits a letter that random text shows: the alphabet's less Miller's bias, at most that of distinct letters."""
     distinct = alphabet * (1 - (1 - 1 / alphabet) ** length)
     return min(math.log2(length), math.log2(alphabet) - (distinct - 1) / (2 * length * math.log(2)))
+
+
+def is_varied(text: str) -> bool:
+    """Tell whether the letters of a string vary as those of a key do; for forms that no words and numbers meet."""
+    return bits_per_letter(text) >= _MIN_VARIED * _expected_bits(len(text), 16)
 
 
 def is_random(text: str) -> bool:
@@ -48,8 +55,7 @@ def is_random(text: str) -> bool:
         if sum(kinds) < 2:
             return False
         alphabet = 26 * kinds[0] + 26 * kinds[1] + 10 * kinds[2]
-        words = sum(len(word) for word in _WORDS.findall(body) if len(word) > 3)
-        if words > _MAX_WORDS * len(body):
+        if kinds[0] and kinds[1] and sum(map(len, _WORDS.findall(body))) > _MAX_WORDS * len(body):
             return False
     if _RUN.search(body) and len(_RUN.sub("", body)) < 0.6 * len(body):
         return False

@@ -61,12 +61,14 @@ def is_private_block(block: str) -> bool:
     headers, lines = read_lines(block)
     if block.startswith("PuTTY"):
         return _is_putty(block, lines)
-    marker = block[: block.find("\n") if "\n" in block else 64]
+    marker = block[:64].partition("KEY")[0]
     if "PGP" in marker:
         return _is_pgp(lines)
     raw = decode_base64("".join(lines))
-    if not raw:
-        return False
+    return bool(raw) and _is_encoded_key(raw or b"", marker, headers)
+
+
+def _is_encoded_key(raw: bytes, marker: str, headers: dict[str, str]) -> bool:
     if "OPENSSH" in marker:
         return _is_openssh(raw)
     if "SSH2" in marker:

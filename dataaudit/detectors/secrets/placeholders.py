@@ -24,8 +24,12 @@ _SEQUENCES = tuple(
     for i in range(len(line) - 7)
 )
 _EMPTY = frozenset(
-    "none null nil true false undefined default password passwd pass secret token admin root test user guest key "
-    "string str username login foo bar baz foobar abc 123 1234 12345 123456 pwd pw apikey api_key".split()
+    re.findall(
+        r"\w+",
+        "none null nil true false undefined default password passwd pass secret token admin root test user guest key "
+        "string str username login foo bar baz foobar abc 123 1234 12345 123456 pwd pw apikey api_key",
+    )
+)
 )
 
 

@@ -38,9 +38,7 @@ def secrets_registry(*, files: Iterable[Path] = (), allow_list: Path | None = No
     for layer in layers:
         for entity in layer.entities:
             placeholder = RESERVED[entity.reserved or "allowed_only"]
-            predicates[_predicate(entity)] = Allowed(
-                entity=entity.name, placeholder=placeholder, fingerprints=allowed
-            )
+            predicates[_predicate(entity)] = Allowed(entity=entity.name, placeholder=placeholder, fingerprints=allowed)
     return build_registry(
         [replace(layer, entities=tuple(map(_with_allowed, layer.entities))) for layer in layers],
         names=Names(validators=VALIDATORS, reserved=predicates),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata, resources
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -73,7 +73,7 @@ def _plugins() -> list[tuple[str, list[re.Pattern[str]]]]:
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
     from detect_secrets.plugins.base import RegexBasedDetector
 
-    classes = get_mapping_from_secret_type_to_class().values()
+    classes: Any = get_mapping_from_secret_type_to_class().values()
     made = {one.__name__: list(one().denylist) for one in classes if issubclass(one, RegexBasedDetector)}
     return sorted(made.items())
 

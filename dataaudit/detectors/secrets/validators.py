@@ -10,15 +10,23 @@ from typing import Final
 from dataaudit.detectors.patterns.entity import Candidate, Evidence, Predicate, Validator
 from dataaudit.detectors.secrets import checksums, issuers, pem
 from dataaudit.detectors.secrets.encodings import decode_base64
-from dataaudit.detectors.secrets.entropy import bits_per_letter, is_random
+from dataaudit.detectors.secrets.entropy import bits_per_letter, is_random, is_varied
 from dataaudit.detectors.secrets.jwt import is_json_web_token
 from dataaudit.detectors.secrets.passwords import is_password
 from dataaudit.detectors.secrets.placeholders import is_placeholder
 
 VERSION: Final = "1"
 """Raised when a check, an entropy or a placeholder is decided otherwise than before."""
+_NO_PASSWORD = re.compile(
+    r"(?i)encr|hash|algo|method|type|format|file|path|dir|field|label|name|prompt|policy|len|min|max|re$|regex|pattern|"
+    r"hint|reset|url|id$|salt|charset|chars|msg|message|error|title|class|input|help|desc|text$|command|cmd|plugin|auth"
+)
+"""What follows `password` in names of settings that hold no password."""
 _PROGRAM = re.compile(r"[(){};,|]|%[a-z]|::|\\")
 """Marks of program text in what stands where a URL's password stands."""
+_EXAMPLE_HOST = re.compile(
+    r"@(?:[a-z0-9-]+\.)*(?:(?:example|invalid)(?:\.(?:com|net|org))?|my-?host|your-?host|host(?:name)?)(?![a-z0-9-])"
+)
 _ISSUED = re.compile(r"(?i)^[a-z]{2,8}[_.-]")
 
 
@@ -31,6 +39,11 @@ def _placeholder(candidate: Candidate) -> bool:
     return is_placeholder(_body(candidate))
 
 
+def _url_placeholder(candidate: Candidate) -> bool:
+    """Tell whether password or host is an example: the hosts are those of RFC 2606."""
+    return is_placeholder(candidate.text) or _EXAMPLE_HOST.match(candidate.after) is not None
+
+
 def _never(_candidate: Candidate) -> bool:
     return False
 
@@ -41,6 +54,12 @@ def _random(candidate: Candidate) -> Evidence:
     prefix = _ISSUED.match(body)
     random = is_random(body[prefix.end() :] if prefix else body) or is_random(body)
     return Evidence.FORM if random or is_placeholder(body) else Evidence.REJECTED
+
+
+def _varied(candidate: Candidate) -> Evidence:
+    """Reject what repeats few letters, but for placeholders."""
+    body = _body(candidate)
+    return Evidence.FORM if is_varied(body) or is_placeholder(body) else Evidence.REJECTED
 
 
 def _mixed(candidate: Candidate) -> Evidence:
@@ -60,6 +79,8 @@ def _armour_placeholder(candidate: Candidate) -> bool:
 
 
 def _password(candidate: Candidate) -> Evidence:
+    if _NO_PASSWORD.search(candidate.groups.get("suffix", "")):
+        return Evidence.REJECTED
     found = is_placeholder(candidate.text) or is_password(candidate.text)
     return Evidence.FORM if found else Evidence.REJECTED
 
@@ -110,6 +131,7 @@ _OR_NOTHING: Mapping[str, Callable[[str], bool]] = {
 VALIDATORS: Final[Mapping[str, Validator]] = MappingProxyType(
     {
         "random": _random,
+        "varied": _varied,
         "mixed": _mixed,
         "armour": _armour,
         "password": _password,
@@ -121,6 +143,11 @@ VALIDATORS: Final[Mapping[str, Validator]] = MappingProxyType(
 )
 """Checks by the names that rules give them."""
 RESERVED: Final[Mapping[str, Predicate]] = MappingProxyType(
-    {"placeholder": _placeholder, "armour_placeholder": _armour_placeholder, "allowed_only": _never}
+    {
+        "placeholder": _placeholder,
+        "url_placeholder": _url_placeholder,
+        "armour_placeholder": _armour_placeholder,
+        "allowed_only": _never,
+    }
 )
 """Predicates by name; each entity's own also knows the allow-list."""
