@@ -30,7 +30,6 @@ _EMPTY = frozenset(
         "string str username login foo bar baz foobar abc 123 1234 12345 123456 pwd pw apikey api_key",
     )
 )
-)
 
 
 def is_placeholder(value: str) -> bool:
