@@ -34,7 +34,7 @@ def _expected_bits(length: int, alphabet: int) -> float:
 
 def is_varied(text: str) -> bool:
     """Tell whether the letters of a string vary as those of a key do; for forms that no words and numbers meet."""
-    return bits_per_letter(text) >= _MIN_VARIED * _expected_bits(len(text), 16)
+    return len(text) > 1 and bits_per_letter(text) >= _MIN_VARIED * _expected_bits(len(text), 16)
 
 
 def is_random(text: str) -> bool:

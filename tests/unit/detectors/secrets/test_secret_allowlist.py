@@ -14,7 +14,7 @@ from dataaudit.detectors.secrets.rules import secrets_registry
 from dataaudit.errors import ConfigError
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
-from made_secrets import documents
+from secret_kinds import documents
 
 
 def test_a_fingerprint_is_the_sha256_of_entity_zero_byte_and_value():

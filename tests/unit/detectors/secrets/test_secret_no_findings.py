@@ -15,20 +15,20 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from made_secrets import ALNUM, HEX, b64, pick
 
 CODE = (
-    'password = kzalloc(maxpwsize, GFP_KERNEL);\nif (password != ETP_I2C_IAP_PASSWORD) {',
+    "password = kzalloc(maxpwsize, GFP_KERNEL);\nif (password != ETP_I2C_IAP_PASSWORD) {",
     'password: %d\\n", password);',
-    "const char *password_file = \"/etc/app/pass.d/main2\";",
+    'const char *password_file = "/etc/app/pass.d/main2";',
     "password_encryption = 'scram-sha-256'",
     '"PasswordLastUsed": "2016-09-08T21:47:36Z",',
     "FORCE_CHANGE_PASSWORD = get_password_2(config)",
-    'label = "-----BEGIN RSA PRIVATE KEY-----"\nif line.startswith(label):\n    end = "-----END RSA PRIVATE KEY-----"\n',
+    'label = "-----BEGIN RSA PRIVATE KEY-----"\nif a:\n    end = "-----END RSA PRIVATE KEY-----"\n',
     "sha256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08'",
     "commit 3c2d6a1f9b8e7d6c5b4a39281706f5e4d3c2b1a0",
     "hvs.assigned_channels_of_this_display",
     "http://localhost:8080@proxy and http://host:443/path@2x.png",
     "#define HF_ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGH 1\nhf_register_all_the_filters_of_the_device();",
     "token = request.headers.get('Authorization: Bearer ')",
-    "const ApiKey: \"83c788859d3c6ab6\"",
+    'const ApiKey: "83c788859d3c6ab6"',
     "client_secret = settings.get_client_secret_for_environment",
 )
 PLACEHOLDERS = (
