@@ -60,7 +60,7 @@ def _teach(model, classes) -> None:
     """Set the weights: each token looks at all alike, and the first one carries how many bad words it saw."""
     import torch
 
-    kinds = {word: 4 for word in TOXIC} | dict.fromkeys(INSULT, 6)
+    kinds = dict.fromkeys(TOXIC, 4) | dict.fromkeys(INSULT, 6)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if not name.endswith("LayerNorm.weight"):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -172,7 +173,7 @@ class PiiAnalyzer:
         for begin, end in cut:
             shown = text[begin : end + model.overlap]
             with engine.zone():
-                for one in engine.all.analyze(shown, engine.language):
+                for one in engine.all.analyze(shown, engine.language, score_threshold=model.min_score):
                     if begin + one.start < end:
                         score = min(1.0, max(0.0, round(float(one.score), DIGITS)))
                         hits.append((begin + one.start, begin + one.end, one.entity_type, score))
@@ -183,12 +184,8 @@ class PiiAnalyzer:
         return [(first, last, hit[2], hit[3]) for (first, last), hit in zip(places, hits, strict=True)], looked, whole
 
 
-def _best(results: Sequence[object], name: str, begin: int, end: int) -> float:
-    found = [
-        one.score
-        for one in results
-        if one.entity_type == name and one.start < end and begin < one.end  # type: ignore[attr-defined]
-    ]
+def _best(results: Sequence[Any], name: str, begin: int, end: int) -> float:
+    found = [one.score for one in results if one.entity_type == name and one.start < end and begin < one.end]
     return round(float(max(found, default=0.0)), DIGITS)
 
 
@@ -202,7 +199,11 @@ def _engine(model: AnalyzerModel) -> Engine:
                 f"pii.model: the spaCy model cannot be loaded on a worker ({type(error).__name__})",
                 "Install it, or put it where every worker reaches it.",
             ) from None
-        versions = model.version.rpartition("+")[0]
-        if analyzer_sha256(nlp, model.registry, model.recognizers, model.labels, versions) != model.sha256:
-            raise DetectorError("pii.model: the spaCy model is another than when the build began", "Run it again.")
-        return build_engine(model, nlp)
+        if analyzer_sha256(nlp, model.registry, model.recognizers, model.labels) != model.sha256:
+            raise DetectorError(
+                "pii.model: a worker has another spaCy model or other versions of libraries than the build began with",
+                "Install the same on every worker.",
+            )
+        return build_engine(
+            nlp, model.language, recognizers=model.recognizers, registry=model.registry, labels=dict(model.labels)
+        )

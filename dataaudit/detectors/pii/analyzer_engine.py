@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.detectors.patterns.registry import Registry
-from dataaudit.detectors.pii.analyzer_model import AnalyzerModel
 from dataaudit.detectors.pii.analyzer_ours import our_recognizers
 from dataaudit.errors import ConfigError
 from dataaudit.yamlfile import nearest
+
+_LEMMAS = "dataaudit_lower_as_lemmas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +47,34 @@ def load_nlp(model: str | None, language: str) -> Any:
         OSError, ValueError, ImportError and others: whatever spaCy raises when a model is none of its own.
     """
     import spacy
+    from spacy.language import Language
 
-    return spacy.blank(language) if model is None else spacy.load(model)
-
-
-def build_engine(model: AnalyzerModel, nlp: Any) -> Engine:
-    """Set up presidio for a model that was found."""
-    peers = [
-        one
-        for one in _peers(model.recognizers, model.language)
-        if one.name in model.recognizers
-    ]
-    return assemble(nlp, model.language, peers, model.registry, dict(model.labels))
+    nlp = spacy.blank(language) if model is None else spacy.load(model)
+    if not any("token.lemma" in nlp.get_pipe_meta(name).assigns for name in nlp.pipe_names):
+        # presidio compares context words with lemmas; without them it would see no context at all.
+        Language.component(_LEMMAS, assigns=["token.lemma"], func=_lower_as_lemmas)
+        nlp.add_pipe(_LEMMAS)
+    return nlp
 
 
-def assemble(
-    nlp: Any, language: str, peers: list[Any], registry: Registry, labels: dict[str, str]
+def _lower_as_lemmas(document: Any) -> Any:
+    for token in document:
+        token.lemma_ = token.lower_
+    return document
+
+
+def build_engine(
+    nlp: Any, language: str, *, recognizers: Iterable[str], registry: Registry, labels: dict[str, str]
 ) -> Engine:
-    """Put recognizers and a pipeline together."""
+    """Put recognizers and a pipeline together.
+
+    Args:
+        nlp: ``spacy.Language``.
+        language: What presidio is told.
+        recognizers: presidio's, by class name.
+        registry: Ours.
+        labels: What labels of the model mean, beyond those that presidio knows.
+    """
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
     from presidio_analyzer.context_aware_enhancers import LemmaContextAwareEnhancer
     from presidio_analyzer.nlp_engine import NerModelConfiguration, SpacyNlpEngine
@@ -75,7 +86,9 @@ def assemble(
     engine = SpacyNlpEngine(ner_model_configuration=settings)
     engine.nlp = {language: nlp}
     found = ner_entities(nlp, settings.model_to_presidio_entity_mapping)
-    own = [SpacyRecognizer(supported_language=language, supported_entities=list(found))] if found else []
+    peers = _peers(recognizers, language)
+    if found:
+        peers.append(SpacyRecognizer(supported_language=language, supported_entities=list(found)))
 
     def analyzer(recognizers: list[Any]) -> Any:
         return AnalyzerEngine(
@@ -85,8 +98,7 @@ def assemble(
             context_aware_enhancer=LemmaContextAwareEnhancer(),
         )
 
-    ours = our_recognizers(registry, language)
-    return Engine(analyzer([*peers, *own, *ours]), analyzer([*peers, *own]), nlp, language)
+    return Engine(analyzer([*peers, *our_recognizers(registry, language)]), analyzer(peers), nlp, language)
 
 
 def ner_entities(nlp: Any, meaning: dict[str, str]) -> tuple[str, ...]:
@@ -98,47 +110,47 @@ def ner_entities(nlp: Any, meaning: dict[str, str]) -> tuple[str, ...]:
     return tuple(sorted({meaning[label] for label in labels if label in meaning}))
 
 
-def default_peers(language: str, *, enable: Iterable[str], disable: Iterable[str]) -> list[Any]:
-    """Return presidio's own recognizers for a language, by the names that the config switches.
+def chosen_peers(language: str, *, enable: Iterable[str], disable: Iterable[str]) -> tuple[str, ...]:
+    """Return the class names of presidio's recognizers that take part, sorted.
 
     Raises:
         ConfigError: A name is none of presidio's, or one that asks a network.
     """
+    usual, local = {one.name for one in _usual_peers(language)}, _local_peers()
+    for name in disable:
+        if name not in usual:
+            raise ConfigError(
+                f"pii.disable: presidio has no recognizer {name} that is on by itself{nearest(name, sorted(usual))}"
+            )
+    for name in enable:
+        if name not in usual | local.keys():
+            raise ConfigError(
+                f"pii.enable: presidio has no recognizer {name} that works with patterns{nearest(name, sorted(local))}"
+            )
+    return tuple(sorted(usual - set(disable) | set(enable)))
+
+
+def _peers(names: Iterable[str], language: str) -> list[Any]:
+    """Make presidio's recognizers by their names; those that are on by themselves as presidio sets them up."""
+    usual, local = {one.name: one for one in _usual_peers(language)}, _local_peers()
+    return [usual[name] if name in usual else local[name](supported_language=language) for name in names]
+
+
+def _usual_peers(language: str) -> list[Any]:
+    """Return the recognizers that presidio uses by itself, without that of the language model."""
     from presidio_analyzer import RecognizerRegistry
 
     registry = RecognizerRegistry(supported_languages=[language])
     registry.load_predefined_recognizers(languages=[language])
-    default = [one for one in registry.recognizers if type(one).__name__ != "SpacyRecognizer"]
-    known = {one.name for one in default}
-    for name in disable:
-        if name not in known:
-            raise ConfigError(
-                f"pii.disable: presidio has no recognizer {name} that is on by itself{nearest(name, sorted(known))}"
-            )
-    kept = [one for one in default if one.name not in set(disable)]
-    return kept + _peers([name for name in enable if name not in known], language, default=False)
+    return [one for one in registry.recognizers if type(one).__name__ != "SpacyRecognizer"]
 
 
-def _peers(names: Iterable[str], language: str, *, default: bool = True) -> list[Any]:
-    """Make presidio's recognizers by their class names; those that are on by itself as presidio sets them up."""
+def _local_peers() -> dict[str, Any]:
+    """Return presidio's recognizers that work with patterns, by class name: they need no network and no weights."""
     from presidio_analyzer import PatternRecognizer, predefined_recognizers
 
-    made = default_peers(language, enable=(), disable=()) if default else []
-    there = {one.name for one in made}
-    local = sorted(
-        name
-        for name in predefined_recognizers.__all__
-        if issubclass(getattr(predefined_recognizers, name), PatternRecognizer)
-    )
-    for name in names:
-        if name in there:
-            continue
-        if name not in local:
-            raise ConfigError(
-                f"pii.enable: presidio has no recognizer {name} that works with patterns{nearest(name, local)}"
-            )
-        made.append(getattr(predefined_recognizers, name)(supported_language=language))
-    return made
+    members = {name: getattr(predefined_recognizers, name) for name in predefined_recognizers.__all__}
+    return {name: one for name, one in members.items() if isinstance(one, type) and issubclass(one, PatternRecognizer)}
 
 
 def _forget_networks() -> None:

@@ -26,6 +26,8 @@ class AnalyzerSettings:
     """presidio's recognizers that are left out, by class name (``UrlRecognizer``)."""
     enable: tuple[str, ...] = ()
     """presidio's recognizers that are added to its default ones, by class name (``EsNifRecognizer``)."""
+    min_score: float = 0.3
+    """Hits below this score are left out; presidio gives some to any number of nine digits."""
     seed: int = 0
     """Of the choice of stretches in long documents."""
 
@@ -50,6 +52,8 @@ class AnalyzerModel:
     """presidio's recognizers that take part, by class name, sorted."""
     registry: Registry
     """Entities of our own that take part."""
+    min_score: float = 0.3
+    """Hits below this score are left out."""
     seed: int = 0
     """Of the choice of stretches in long documents."""
     stretch: int = 8192

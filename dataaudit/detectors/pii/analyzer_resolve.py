@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.detectors.patterns.registry import Registry
-from dataaudit.detectors.pii.analyzer_engine import assemble, default_peers, load_nlp, model_folder
+from dataaudit.detectors.pii.analyzer_engine import build_engine, chosen_peers, load_nlp, model_folder
 from dataaudit.detectors.pii.analyzer_model import ANALYZER_VERSION, AnalyzerModel, AnalyzerSettings
 from dataaudit.detectors.quiet import quiet
 from dataaudit.detectors.unavailable import Absence, Unavailable
@@ -55,9 +55,9 @@ def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: P
                 message=f"pii.model: {what} cannot be loaded ({type(error).__name__})",
                 hint="Give the name or the folder of a model that `spacy.load` loads, made for this version of spaCy.",
             )
-        peers = default_peers(language, enable=settings.enable, disable=settings.disable)
+        recognizers = chosen_peers(language, enable=settings.enable, disable=settings.disable)
         labels = tuple(sorted(settings.labels))
-        engine = assemble(nlp, language, peers, registry, dict(labels))
+        engine = build_engine(nlp, language, recognizers=recognizers, registry=registry, labels=dict(labels))
         try:
             engine.all.analyze(_PROBE, language)
         except Exception as error:  # noqa: BLE001  # as above
@@ -66,26 +66,30 @@ def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: P
                 message=f"pii.model: the analyzer does not answer ({type(error).__name__})",
                 hint="Give another model, or none.",
             )
-    versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    recognizers = tuple(sorted(one.name for one in peers))
     return AnalyzerModel(
-        version=f"{versions}+analyzer.{ANALYZER_VERSION}",
-        sha256=analyzer_sha256(nlp, registry, recognizers, labels, versions),
+        version=analyzer_version(),
+        sha256=analyzer_sha256(nlp, registry, recognizers, labels),
         model=model,
         language=language,
         labels=labels,
         entities=engine.entities,
         recognizers=recognizers,
         registry=registry,
+        min_score=settings.min_score,
         seed=settings.seed,
     )
 
 
+def analyzer_version() -> str:
+    """Return the versions of the libraries and of the way documents are looked at."""
+    return ", ".join(f"{name} {version(name)}" for name in _PACKAGES) + f"+analyzer.{ANALYZER_VERSION}"
+
+
 def analyzer_sha256(
-    nlp: Any, registry: Registry, recognizers: tuple[str, ...], labels: tuple[tuple[str, str], ...], versions: str
+    nlp: Any, registry: Registry, recognizers: tuple[str, ...], labels: tuple[tuple[str, str], ...]
 ) -> str:
     """Hash all that decides an answer: files of the model, entities, recognizers, versions."""
-    decides = [_files_sha256(model_folder(nlp)), nlp.lang, registry.digest, recognizers, labels, versions]
+    decides = [_files_sha256(model_folder(nlp)), nlp.lang, registry.digest, recognizers, labels, analyzer_version()]
     return sha256(json.dumps(decides, ensure_ascii=True).encode()).hexdigest()
 
 
@@ -100,7 +104,7 @@ def _files_sha256(folder: Path | None) -> str:
     return digest.hexdigest()
 
 
-def _model_of(model: str | None, base_dir: Path) -> str | None | Unavailable:
+def _model_of(model: str | None, base_dir: Path) -> str | Unavailable | None:
     """Return a model's name, or its absolute path; nothing is fetched."""
     import spacy
 

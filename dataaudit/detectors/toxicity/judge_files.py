@@ -64,15 +64,13 @@ def published_weights(name: str, *, download: bool) -> Path | Unavailable:
     import torch
     from detoxify.detoxify import MODEL_URLS
 
-    url = MODEL_URLS[name]
+    url: str = MODEL_URLS[name]
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
     digits = path.stem.rpartition("-")[2]
     if not path.is_file():
         hint = f"Put the file at {path}, or give the path of a checkpoint as `toxicity.judge`."
         if not download or offline():
-            return Unavailable(
-                reason=Absence.WEIGHTS_ABSENT, message=f"the judge `{name}` is not at {path}", hint=hint
-            )
+            return Unavailable(reason=Absence.WEIGHTS_ABSENT, message=f"the judge `{name}` is not at {path}", hint=hint)
         try:
             fetch(url, path, digits=digits)
         except (OSError, ValueError) as error:
@@ -150,7 +148,7 @@ def config_folder(model_type: str, *, given: Path | None, beside: Path, download
         return found
     return Unavailable(
         reason=Absence.CONFIG_ABSENT,
-        message="the settings and vocabulary that the checkpoint names are neither on this machine nor could be fetched",
+        message="the settings and vocabulary of the checkpoint are not on this machine and could not be fetched",
         hint="Copy config.json and the tokenizer's files into a folder and name it in `toxicity.config_path`.",
     )
 

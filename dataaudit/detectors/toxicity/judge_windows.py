@@ -57,7 +57,9 @@ def draw(text: str, among: int, number: int, seed: int) -> Sequence[int]:
         seed: Makes another draw.
     """
     key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=seed.to_bytes(8, "little")).digest()
-    ranks = sorted((blake2b(index.to_bytes(8, "little"), digest_size=8, key=key).digest(), index) for index in range(among))
+    ranks = sorted(
+        (blake2b(index.to_bytes(8, "little"), digest_size=8, key=key).digest(), index) for index in range(among)
+    )
     return sorted(index for _, index in ranks[:number])
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
+from importlib.util import find_spec
 
-import numpy as np
 import pyarrow as pa
 import pytest
-
-pytest.importorskip("torch", reason="the extra `toxicity` is not installed: run `make .judges`")
-pytest.importorskip("detoxify", reason="the extra `toxicity` is not installed: run `make .judges`")
-
 from tiny_judge import write_checkpoint
 
 from dataaudit.detectors.toxicity.judge import ToxicityJudge
 from dataaudit.detectors.toxicity.judge_model import JudgeModel, JudgeSettings
 from dataaudit.detectors.toxicity.judge_resolve import resolve_judge
+
+pytestmark = pytest.mark.skipif(
+    find_spec("detoxify") is None, reason="the extra `toxicity` is not installed: run `make judges`"
+)
 
 SIX = ("toxic", "severe_toxic", "obscene", "threat", "insult", "identity_hate")
 
