@@ -27,7 +27,7 @@ from dataaudit.corpus.readers import PartStats, ReadRequest, plan_parts, read_pa
 from dataaudit.corpus.shards import format_of
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.patterns.screen import find_in
-from dataaudit.detectors.secrets.rules import secrets_registry
+from dataaudit.detectors.secrets.rules import load_secrets
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from secret_kinds import KINDS, documents
@@ -91,6 +91,57 @@ def recall(registry: Registry, kind: str, count: int) -> tuple[float, float, flo
     return ours / count, peers[0] / count, peers[1] / count, tiers.most_common(1)[0][0]
 
 
+def print_recall(registry: Registry, count: int) -> None:
+    """Print the table of kinds."""
+    print("| kind | entity | ours | tier | detect-secrets, by form | any |\n|---|---|--:|---|--:|--:|")
+    rates = []
+    for kind, (entity, _, _) in KINDS.items():
+        ours, either, by_form, tier = recall(registry, kind, count)
+        rates.append((ours, by_form, either))
+        print(f"| {kind} | `{entity}` | {ours:.2f} | {tier} | {by_form:.2f} | {either:.2f} |")
+    means = ", ".join(f"{sum(column) / len(rates):.3f}" for column in zip(*rates, strict=True))
+    least = ", ".join(str(sum(rate >= 0.99 for rate in column)) for column in zip(*rates, strict=True))
+    print(f"\n{len(KINDS)} kinds, {count} of each; ours, by form, any: mean {means}; 99 % are found of {least} kinds")
+
+
+def print_findings(registry: Registry, texts: list[bytes]) -> None:
+    """Print what we find in all documents."""
+    counts: Counter[tuple[str, str]] = Counter()
+    seconds, num_truncated = 0.0, 0
+    for text in texts:
+        before = time.process_time()
+        found, truncated = find_in(registry, memoryview(text))
+        seconds += time.process_time() - before
+        num_truncated += truncated
+        for one in found:
+            tier = "reserved" if one.reserved else Tier(one.tier).name.lower()
+            counts[tier, registry.entities[one.code].name] += 1
+    megabytes = sum(map(len, texts)) / MEGABYTE
+    print(f"\nours: {megabytes:.0f} MB, {len(texts)} documents, {1000 * seconds / megabytes:.2f} ms/MB, ", end="")
+    print(f"{num_truncated} documents not looked at wholly")
+    for (tier, entity), num in sorted(counts.items()):
+        print(f"  {tier:10} {entity:28} {num:6} ({10 * num / megabytes:.3f} per 10 MB)")
+
+
+def print_beside(registry: Registry, texts: list[bytes], megabytes: float) -> None:
+    """Print both on a sample of the documents that are not long."""
+    small = [text for text in texts if len(text) < LONG]
+    sample = small[:: max(1, round(sum(map(len, small)) / (megabytes * MEGABYTE)))]
+    size = sum(map(len, sample)) / MEGABYTE
+    before = time.process_time()
+    ours_found = sum(not one.reserved for text in sample for one in find_in(registry, memoryview(text))[0])
+    ours_seconds = time.process_time() - before
+    before = time.process_time()
+    types = Counter(type_ for text in sample for _, type_ in peer_findings(text.decode(errors="replace")))
+    peer_seconds = time.process_time() - before
+    print(f"\nsample: {size:.1f} MB, {len(sample)} documents")
+    print(f"  ours           {1000 * ours_seconds / size:9.1f} ms/MB, {ours_found} findings")
+    print(f"  detect-secrets {1000 * peer_seconds / size:9.1f} ms/MB, {sum(types.values())} findings, ", end="")
+    print(f"{peer_seconds / ours_seconds:.0f} x our time")
+    for type_, num in types.most_common():
+        print(f"    {type_:32} {num:6} ({10 * num / size:.1f} per 10 MB)")
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -103,58 +154,13 @@ def main() -> None:
 
     from detect_secrets.settings import default_settings
 
-    registry = secrets_registry()
+    registry = load_secrets()
     with default_settings():
-        print("| kind | entity | ours | tier | detect-secrets, by form | any |\n|---|---|--:|---|--:|--:|")
-        rates = []
-        for kind, (entity, _, _) in KINDS.items():
-            ours, either, by_form, tier = recall(registry, kind, args.count)
-            rates.append((ours, by_form, either))
-            print(f"| {kind} | `{entity}` | {ours:.2f} | {tier} | {by_form:.2f} | {either:.2f} |")
-        means = [sum(column) / len(rates) for column in zip(*rates, strict=True)]
-        least = [sum(rate >= 0.99 for rate in column) for column in zip(*rates, strict=True)]
-        print(
-            f"\n{len(KINDS)} kinds, {args.count} of each; ours, by form, any: mean "
-            + ", ".join(f"{m:.3f}" for m in means)
-        )
-        print("kinds of which 99 % are found: " + ", ".join(map(str, least)))
-
-        counts: Counter[tuple[str, str]] = Counter()
-        num_bytes, seconds, num_truncated = 0, 0.0, 0
-        sample: list[bytes] = []
+        if args.count:
+            print_recall(registry, args.count)
         texts = list(read_files(args.folder) if args.files else read_texts(args.folder, args.source))
-        small = sum(len(text) for text in texts if len(text) < LONG)
-        step = max(1, round(small / (args.sample_megabytes * MEGABYTE)))
-        for number, text in enumerate(texts):
-            before = time.process_time()
-            found, truncated = find_in(registry, memoryview(text))
-            seconds += time.process_time() - before
-            num_bytes += len(text)
-            num_truncated += truncated
-            for one in found:
-                tier = "reserved" if one.reserved else Tier(one.tier).name.lower()
-                counts[tier, registry.entities[one.code].name] += 1
-            if number % step == 0 and len(text) < LONG:
-                sample.append(text)
-        megabytes = num_bytes / MEGABYTE
-        print(f"\nours: {megabytes:.0f} MB, {len(texts)} documents, {1000 * seconds / megabytes:.2f} ms/MB, ", end="")
-        print(f"{num_truncated} documents not looked at wholly")
-        for (tier, entity), num in sorted(counts.items()):
-            print(f"  {tier:10} {entity:28} {num:6} ({10 * num / megabytes:.3f} per 10 MB)")
-
-        size = sum(map(len, sample)) / MEGABYTE
-        before = time.process_time()
-        ours_found = sum(not one.reserved for text in sample for one in find_in(registry, memoryview(text))[0])
-        ours_seconds = time.process_time() - before
-        before = time.process_time()
-        types = Counter(type_ for text in sample for _, type_ in peer_findings(text.decode(errors="replace")))
-        peer_seconds = time.process_time() - before
-        print(f"\nsample: {size:.1f} MB, {len(sample)} documents")
-        print(f"  ours           {1000 * ours_seconds / size:9.1f} ms/MB, {ours_found} findings")
-        print(f"  detect-secrets {1000 * peer_seconds / size:9.1f} ms/MB, {sum(types.values())} findings, ", end="")
-        print(f"{peer_seconds / ours_seconds:.0f} x our time")
-        for type_, num in types.most_common():
-            print(f"    {type_:32} {num:6} ({10 * num / size:.1f} per 10 MB)")
+        print_findings(registry, texts)
+        print_beside(registry, texts, args.sample_megabytes)
 
 
 if __name__ == "__main__":
