@@ -1,8 +1,8 @@
 """How many documents of each stratum the judge looks at.
 
 Neyman's allocation (1934, J. R. Stat. Soc. 97:558): in proportion to the size of a stratum and the standard deviation
-in it. What the screen guesses is not believed wholly: every guess is pulled a quarter of the way towards the mean of
-all, so that no document is drawn less than half as often as by plain sampling. A screen that is sure and wrong then
+in it. What the screen guesses is not believed wholly: every guess is pulled a third of the way towards the mean of
+all, so that none is drawn less than 0.57 times as often as by plain sampling. A screen that is sure and wrong then
 costs a few percent of width, and a screen that guesses the same everywhere gives plain sampling itself.
 """
 
@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-DOUBT = 0.25
+DOUBT = 1 / 3
 """How far each guess is pulled towards the mean of all."""
 LOWEST_GUESS = 1e-4
 """No stratum is taken to hold fewer positives than this."""
@@ -38,7 +38,7 @@ def allocate(
     *,
     half_width: float = 0.005,
     confidence: float = 0.95,
-    minimum: int = 20,
+    minimum: int = 5,
     most: int = 20_000,
 ) -> Allocation:
     """Decide how many documents of each stratum to judge.
