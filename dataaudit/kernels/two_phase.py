@@ -27,8 +27,8 @@ Mask = npt.NDArray[np.bool_]
 _LEAST = 5
 """Judged documents that a stratum needs to speak for its own variance; fewer are merged with a neighbour."""
 _DOUBLINGS = 80
-_HALVINGS = 44
-"""Bounds are found to 1e-12."""
+_STEPS = 150
+_CLOSE = 1e-13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,29 +102,46 @@ def estimate_share(strata: Strata, domain: Mask | None = None, confidence: float
     """
     size, judged, positives = _chosen(strata, domain)
     total, seen, found = int(size.sum()), int(judged.sum()), int(positives.sum())
-    uncovered = int(size[judged == 0].sum())
     if seen == 0:
         return Estimate(
             value=None, low=0.0, high=1.0, documents=total, judged=0, positives=0, uncovered=total, plain_width=None
         )
-    known = judged == size
-    certain = float(positives[known].sum()) / total
-    open_ = (judged > 0) & ~known
-    units = units_of(size[open_], judged[open_], positives[open_], total)
-    bounds = score_bounds(units, confidence)
-    share = float((units.weights * units.rates).sum())
-    low, high = certain + min(float(bounds[0]), share), certain + max(float(bounds[1]), share)
-    value = (certain + share) * total / (total - uncovered)
+    rates = np.divide(positives, judged, out=np.zeros(len(size)), where=judged > 0)
+    uncovered = int(size[judged == 0].sum())
+    value = float((size * rates).sum()) / (total - uncovered)
+    low, high = share_bounds(size, judged, positives, confidence)
     return Estimate(
         value=value,
-        low=min(value, max(low, found / total)),
-        high=max(value, min(high + uncovered / total, 1 - (seen - found) / total)),
+        low=min(value, float(low)),
+        high=max(value, float(high)),
         documents=total,
         judged=seen,
         positives=found,
         uncovered=uncovered,
         plain_width=_plain_width(value, seen, total, confidence),
     )
+
+
+def share_bounds(sizes: Counts, judged: Counts, positives: Counts, confidence: float) -> tuple[Floats, Floats]:
+    """Return the bounds of the share of positives in all strata together.
+
+    Args:
+        sizes: int64[k]; strata that are alike stand side by side.
+        judged: int64[k], at most ``sizes``.
+        positives: int64[..., k] of the judged; any leading axes are samples of their own.
+        confidence: Coverage, between 0 and 1.
+
+    Returns:
+        float64[...] lower and upper bounds: never beyond what the judged documents leave possible, and as far as that
+        for strata of which none was judged.
+    """
+    total, found = int(sizes.sum()), positives.sum(axis=-1)
+    known, unseen = judged == sizes, judged == 0
+    open_ = ~known & ~unseen
+    certain = positives[..., known].sum(axis=-1) / total
+    low, high = score_bounds(units_of(sizes[open_], judged[open_], positives[..., open_], total), confidence)
+    high = high + certain + sizes[unseen].sum() / total
+    return np.maximum(low + certain, found / total), np.minimum(high, 1 - (judged.sum() - found) / total)
 
 
 def units_of(sizes: Counts, judged: Counts, positives: Counts, total: int) -> Units:
@@ -168,27 +185,43 @@ def score_bounds(units: Units, confidence: float) -> tuple[Floats, Floats]:
 
 def _bound(units: Units, side: float, z: float) -> Floats:
     """Find how hard the profile must be pushed to one side until the test rejects."""
-    near = np.zeros(units.rates.shape[:-1])
-    few = _fewness(units, side)
+    variance = (units.weights**2 * units.rates * (1 - units.rates) / units.effective).sum(axis=-1)
+    few = _fewness(units, variance, side)
     largest = float((units.weights / units.effective).max(initial=0.0))
     scale = side / largest if largest > 0 else side
-    far = np.full_like(near, 1 / 1024)
+    near = np.zeros(units.rates.shape[:-1])
+    usual = z * largest / np.sqrt(np.where(variance > 0, variance, np.inf))  # how hard, were all normal
+    far = np.where(usual > 0, np.clip(usual, 1 / 1024, 1.0), 1.0)
+    under = np.full_like(near, -z)
+    over = _distance(units, far * scale, side, few) - z
     for _ in range(_DOUBLINGS):
-        rejected = _distance(units, far * scale, side, few) >= z
-        if rejected.all():
+        short = over < 0
+        if not short.any():
             break
-        near, far = np.where(rejected, near, far), np.where(rejected, far, far * 2)
-    for _ in range(_HALVINGS):
-        middle = (near + far) / 2
-        rejected = _distance(units, middle * scale, side, few) >= z
-        near, far = np.where(rejected, near, middle), np.where(rejected, middle, far)
+        near, under = np.where(short, far, near), np.where(short, over, under)
+        far = np.where(short, far * 2, far)
+        over = _distance(units, far * scale, side, few) - z
+    for step in range(_STEPS):
+        width = far - near
+        if (width <= _CLOSE * far).all():
+            break
+        middle = near + width / 2
+        if step % 3:  # along the chord, where there is one; every third step halves, so that none is slow
+            chord = np.isfinite(over) & np.isfinite(under)
+            slope = np.where(chord, over, 1.0) - np.where(chord, under, 0.0)
+            at = near - np.where(chord, under, 0.0) / slope * width
+            margin = width / 64 if step % 3 == 1 else width / 4096
+            middle = np.where(chord, np.clip(at, near + margin, far - margin), middle)
+        found = _distance(units, middle * scale, side, few) - z
+        short = found < 0
+        near, under = np.where(short, middle, near), np.where(short, found, under)
+        far, over = np.where(short, far, middle), np.where(short, over, found)
     return np.asarray((units.weights * _profile(units, far * scale)).sum(axis=-1))
 
 
-def _fewness(units: Units, side: float) -> Floats:
+def _fewness(units: Units, variance: Floats, side: float) -> Floats:
     """Return float64[...], 1 over the number of positives (negatives above) that would be known as well, at most 1."""
     counted = units.rates if side < 0 else 1 - units.rates
-    variance = (units.weights**2 * units.rates * (1 - units.rates) / units.effective).sum(axis=-1)
     square = (units.weights * counted).sum(axis=-1) ** 2
     return np.asarray(np.minimum(1.0, variance / np.where(square > 0, square, 1.0)))
 
@@ -263,6 +296,6 @@ def _plain_width(share: float, judged: int, total: int, confidence: float) -> fl
     if judged == total:
         return 0.0
     seen = np.array([judged])
-    units = units_of(np.array([total]), seen, np.array([0]), total)
+    units = units_of(np.array([total]), seen, np.zeros(1, dtype=np.int64), total)
     low, high = score_bounds(Units(units.weights, np.array([share]), units.effective, units.thirds), confidence)
     return float(high - low)
