@@ -1,0 +1,104 @@
+"""The one pass: all prefilters of a registry in one hyperscan database, compiled once in each worker."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from dataaudit.detectors.patterns.registry import Registry
+from dataaudit.errors import ConfigError
+
+BLOCK_BYTES = 64 * 1024
+"""Documents are looked at in blocks that begin at multiples of this."""
+OVERLAP_BYTES = 2048
+"""A block also sees this much of the next one, so that what begins in it ends in it."""
+MAX_BLOCK_HITS = 16 * 1024
+"""A block with more hits of prefilters than this is not looked at: a dump of numbers, or hostile."""
+MAX_DOCUMENT_HITS = 16 * MAX_BLOCK_HITS
+"""Hits after which the rest of a document is not looked at."""
+
+
+Hit = tuple[int, int, int]
+"""Match of a prefilter: index of the rule over all rules of the registry, first byte in the document, byte after."""
+
+
+@lru_cache(maxsize=8)
+def compile_database(registry: Registry) -> Any:
+    """Return a hyperscan database of the registry's prefilters; ids are the indices of rules.
+
+    Raises:
+        ConfigError: A pattern that hyperscan does not take, named with its entity.
+    """
+    import hyperscan
+
+    rules = registry.rules
+    expressions = [rule.prefilter.encode() for _, rule in rules]
+    flags = [_flags(hyperscan, rule.ignore_case) for _, rule in rules]
+    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    try:
+        database.compile(expressions=expressions, ids=list(range(len(rules))), elements=len(rules), flags=flags)
+    except hyperscan.error as error:
+        raise _blame(hyperscan, registry) or ConfigError(f"the patterns cannot be compiled together: {error}") from None
+    return database
+
+
+def _flags(hyperscan: Any, ignore_case: bool) -> int:
+    flags: int = hyperscan.HS_FLAG_SOM_LEFTMOST
+    return flags | hyperscan.HS_FLAG_CASELESS if ignore_case else flags
+
+
+def _blame(hyperscan: Any, registry: Registry) -> ConfigError | None:
+    """Compile the patterns one by one and say which is refused."""
+    for code, rule in registry.rules:
+        database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        try:
+            database.compile(
+                expressions=[rule.prefilter.encode()],
+                ids=[0],
+                elements=1,
+                flags=[_flags(hyperscan, rule.ignore_case)],
+            )
+        except hyperscan.error as error:
+            return ConfigError(
+                f"entity {registry.entities[code].name}, rule {rule.name}: the pattern `{rule.prefilter[:120]}` "
+                f"cannot be searched for: {str(error).rstrip('.')}",
+                "Give the rule a `prefilter` without lookarounds, backreferences and long repeats, "
+                "and a `reach` if the regex extends beyond it.",
+            )
+    return None
+
+
+def scan(database: Any, document: memoryview) -> tuple[list[Hit], bool]:
+    """Return the hits in a document, and whether parts of it were not looked at.
+
+    The order of hits means nothing. A hit that lies in the overlap of two blocks is given twice.
+    """
+    size = len(document)
+    hits: list[Hit] = []
+    truncated = False
+    for first in range(0, size, BLOCK_BYTES):
+        block = _scan_block(database, document[first : min(size, first + BLOCK_BYTES + OVERLAP_BYTES)])
+        if block is None:
+            truncated = True
+            continue
+        hits += [(rule, first + start, first + end) for rule, start, end in block] if first else block
+        if len(hits) > MAX_DOCUMENT_HITS:
+            return hits, True
+    return hits, truncated
+
+
+def _scan_block(database: Any, block: memoryview) -> list[Hit] | None:
+    """Return the hits, or None when there are too many: their number, unlike their order, is the same everywhere."""
+    import hyperscan
+
+    hits: list[Hit] = []
+
+    def on_match(rule: int, start: int, end: int, _flags: int, _context: object) -> bool | None:
+        hits.append((rule, start, end))
+        return len(hits) > MAX_BLOCK_HITS or None
+
+    try:
+        database.scan(block, match_event_handler=on_match)
+    except hyperscan.ScanTerminated:
+        return None
+    return hits

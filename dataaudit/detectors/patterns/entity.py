@@ -1,0 +1,127 @@
+"""What is looked for: an entity and its rules, what a check of a candidate says, and which tier follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from dataaudit.corpus.findings import Tier
+
+
+class Evidence(IntEnum):
+    """What a validator says of a candidate."""
+
+    REJECTED = 0
+    """It is not one."""
+    FORM = 1
+    """The form is right, nothing more is known."""
+    WEAK = 2
+    """A check holds that chance meets once in ten or a hundred."""
+    STRONG = 3
+    """A check holds that chance does not meet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Candidate:
+    """Text of a document that a rule's regex matched. It has no representation, so no message can show it."""
+
+    text: str
+    """What was found, bytes beyond ASCII as Latin-1: one character a byte."""
+    before: str
+    """Up to the entity's window of bytes before it, case and accents folded."""
+    after: str
+    """The same behind it."""
+    context: bool
+    """A context word of the entity is near."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """The regex's named groups that took part, as ``text``."""
+
+
+Validator = Callable[[Candidate], Evidence]
+"""Judges a candidate; it must not raise and must depend on nothing but the candidate."""
+Predicate = Callable[[Candidate], bool]
+"""Says whether a candidate that was found is an example or a reserved value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierPolicy:
+    """Which tier a finding gets by its evidence, with a context word near and without; None is no finding."""
+
+    strong: Tier | None = Tier.VALIDATED
+    """Strong evidence and context."""
+    strong_bare: Tier | None = Tier.VALIDATED
+    """Strong evidence, no context."""
+    weak: Tier | None = Tier.CONTEXTUAL
+    """Weak evidence and context."""
+    weak_bare: Tier | None = None
+    """Weak evidence, no context: chance meets these too often."""
+    form: Tier | None = Tier.CONTEXTUAL
+    """The form and context."""
+    form_bare: Tier | None = Tier.PATTERN
+    """The form alone."""
+
+    def tier(self, evidence: Evidence, context: bool) -> Tier | None:
+        """Return the tier; None when it is no finding."""
+        if evidence is Evidence.STRONG:
+            return self.strong if context else self.strong_bare
+        if evidence is Evidence.WEAK:
+            return self.weak if context else self.weak_bare
+        if evidence is Evidence.FORM:
+            return self.form if context else self.form_bare
+        return None
+
+    @property
+    def needs_context(self) -> bool:
+        """Whether nothing is ever found without a context word."""
+        return self.strong_bare is None and self.weak_bare is None and self.form_bare is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One way in which an entity is written."""
+
+    name: str
+    """Unique in its entity."""
+    regex: str
+    """Python's ``re`` on bytes: the truth. ``(?P<value>...)`` marks what is found, else all of it."""
+    prefilter: str
+    """What the one pass looks for, without lookaround: a match of ``regex`` lies within ``reach`` of a match of it."""
+    reach: tuple[int, int] = (0, 0)
+    """Bytes before and behind the prefilter's match that a match of ``regex`` can extend to."""
+    left: str = r"\w"
+    """Characters (inside of a bracket) none of which stands right before a match; empty for any."""
+    right: str = r"\w"
+    """Characters none of which follows a match."""
+    ignore_case: bool = False
+    """Whether case is ignored, of ASCII letters."""
+    validators: tuple[str, ...] = ()
+    """Checks by name; all must hold, and the strongest evidence counts."""
+    passes: Evidence | None = None
+    """Replaces the evidence that the validators of a candidate that is not rejected give."""
+    tiers: TierPolicy = TierPolicy()
+    """Which tier follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entity:
+    """A kind of thing that is looked for."""
+
+    name: str
+    """Name in tables and metrics: ``EMAIL_ADDRESS``."""
+    detector: str
+    """``pii`` or ``secrets``; findings of one detector do not overlap."""
+    rules: tuple[Rule, ...]
+    """How it is written."""
+    languages: tuple[str, ...] = ()
+    """Languages or regions that it belongs to; empty for all. It narrows nothing, it says where the rules fit."""
+    context: tuple[str, ...] = ()
+    """Words near a candidate that speak for it, in any language; a ``*`` at the end allows more letters."""
+    window: tuple[int, int] = (64, 32)
+    """Bytes before and behind in which a context word must lie."""
+    reserved: str | None = None
+    """Name of the predicate that knows examples and reserved values."""
+    normal: str = "text"
+    """Normal form for the keyed digest: text, lower, digits or alnum."""
+    scores: tuple[float, float, float] = (0.95, 0.7, 0.3)
+    """Confidence of the tiers validated, contextual, pattern."""

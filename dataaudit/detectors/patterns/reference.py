@@ -1,0 +1,132 @@
+"""Slow twin of the screen: Python's ``re`` over every rule and every document, without a first pass."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainFinding:
+    """One finding."""
+
+    start: int
+    end: int
+    detector: str
+    entity: str
+    tier: int
+    reserved: bool
+
+
+def find_plainly(
+    document: bytes,
+    entities: Sequence[Any],
+    validators: dict[str, Callable[[Any], int]],
+    reserved: dict[str, Callable[[Any], bool]],
+) -> list[PlainFinding]:
+    """Return what the entities' rules find in a document, sorted by place.
+
+    Args:
+        document: UTF-8 of the document.
+        entities: Records with the fields of :class:`dataaudit.detectors.patterns.entity.Entity`.
+        validators: Checks by name; 0 is rejected, 1 the form, 2 weak, 3 strong.
+        reserved: Predicates by name.
+    """
+    found: list[tuple[tuple[int, ...], PlainFinding]] = []
+    number = 0
+    for code, entity in enumerate(entities):
+        for rule in entity.rules:
+            pattern = f"(?:{rule.regex})"
+            pattern = f"(?<![{rule.left}])" + pattern if rule.left else pattern
+            pattern = pattern + f"(?![{rule.right}])" if rule.right else pattern
+            for match in re.finditer(pattern.encode(), document, re.IGNORECASE if rule.ignore_case else 0):
+                one = _one(document, match, entity, rule, validators, reserved)
+                if one is not None:
+                    order = (one.tier, one.start - one.end, one.start, code, number)
+                    found.append((order, one))
+            number += 1
+    kept: list[PlainFinding] = []
+    for _, one in sorted(found, key=lambda pair: pair[0]):
+        taken = any(
+            other.detector == one.detector and other.start < one.end and one.start < other.end for other in kept
+        )
+        if not taken:
+            kept.append(one)
+    names = [entity.name for entity in entities]
+    return sorted(kept, key=lambda one: (one.start, one.end, names.index(one.entity)))
+
+
+def _one(document: bytes, match: Any, entity: Any, rule: Any, validators: Any, reserved: Any) -> PlainFinding | None:
+    group = "value" if "value" in match.re.groupindex else 0
+    start, end = match.start(group), match.end(group)
+    if match.group(group) is None or not 0 < end - start <= 16384:
+        return None
+    behind = _behind(document, start - entity.window[0], start)
+    ahead = _ahead(document, end, end + entity.window[1])
+    context = any(_says(window, word) for window in (behind, ahead) for word in entity.context)
+    candidate = SimpleNamespace(
+        text=document[start:end].decode("latin-1"),
+        before=behind,
+        after=ahead,
+        context=context,
+        groups={k: v.decode("latin-1") for k, v in match.groupdict().items() if v is not None},
+    )
+    said = [int(validators[name](candidate)) for name in rule.validators]
+    if 0 in said:
+        return None
+    evidence = int(rule.passes) if rule.passes is not None else max([1, *said])
+    name = {1: "form", 2: "weak", 3: "strong"}[evidence] + ("" if context else "_bare")
+    tier = getattr(rule.tiers, name)
+    if tier is None:
+        return None
+    example = bool(entity.reserved and reserved[entity.reserved](candidate))
+    return PlainFinding(
+        start=start, end=end, detector=entity.detector, entity=entity.name, tier=int(tier), reserved=example
+    )
+
+
+def _behind(document: bytes, first: int, last: int) -> str:
+    """Return a stretch of the document, folded, without the half word or character at its start."""
+    first = max(first, 0)
+    while 0 < first < last and _splits(document, first):
+        first += 1
+    return _folded(document[first:last].decode("utf-8", "ignore"))
+
+
+def _ahead(document: bytes, first: int, last: int) -> str:
+    """Return a stretch of the document, folded, without the half word or character at its end."""
+    last = min(last, len(document))
+    while first < last < len(document) and _splits(document, last):
+        last -= 1
+    return _folded(document[first:last].decode("utf-8", "ignore"))
+
+
+def _splits(document: bytes, place: int) -> bool:
+    inside_character = 0x80 <= document[place] <= 0xBF
+    return inside_character or re.fullmatch(rb"[A-Za-z]{2}", document[place - 1 : place + 1]) is not None
+
+
+def _folded(text: str) -> str:
+    apart = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(letter for letter in apart if unicodedata.combining(letter) == 0)
+
+
+def _says(window: str, word: str) -> bool:
+    open_end = word.endswith("*")
+    pieces = [re.escape(piece) for piece in _folded(word.rstrip("*")).split(" ")]
+    folded = _folded(word.rstrip("*"))
+    for match in re.finditer(r"[\s_-]*".join(pieces), window):
+        before = window[match.start() - 1 : match.start()]
+        after = window[match.end() : match.end() + 1]
+        cased_first = folded[0].isalpha() and folded[0].upper() != folded[0].lower()
+        cased_last = folded[-1].isalpha() and folded[-1].upper() != folded[-1].lower()
+        if cased_first and before.isalpha():
+            continue
+        if cased_last and not open_end and after.isalpha():
+            continue
+        return True
+    return False

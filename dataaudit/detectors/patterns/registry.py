@@ -1,0 +1,112 @@
+"""Registry: all entities of a build, from the package's files and the user's, with their digest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+
+from dataaudit.detectors.patterns.entity import Entity, Predicate, Rule, Validator
+from dataaudit.detectors.patterns.written import Layer, Names
+from dataaudit.errors import ConfigError
+from dataaudit.manifest.canonical import digest_json
+from dataaudit.yamlfile import nearest
+
+ENGINE_VERSION = "1"
+"""Raised when the same rules find something else than before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """Entities by (detector, name) and what their rules refer to; :attr:`digest` names all that decides findings."""
+
+    entities: tuple[Entity, ...]
+    """Sorted by detector and name; no name stands twice."""
+    validators: Mapping[str, Validator] = field(default_factory=dict)
+    """Checks by name."""
+    reserved: Mapping[str, Predicate] = field(default_factory=dict)
+    """Predicates by name."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions of code and libraries that decide findings beside the rules."""
+    digest: str = ""
+    """``sha256:`` of the canonical JSON of all rules and versions."""
+
+    @property
+    def rules(self) -> tuple[tuple[int, Rule], ...]:
+        """Every rule with the index of its entity, in order."""
+        return tuple((code, rule) for code, entity in enumerate(self.entities) for rule in entity.rules)
+
+    def __hash__(self) -> int:
+        """Hash by digest, so that what is compiled from a registry can be cached."""
+        return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by digest: functions are compared by the versions that stand for them."""
+        return isinstance(other, Registry) and other.digest == self.digest
+
+
+def build_registry(layers: Iterable[Layer], *, names: Names, versions: Mapping[str, str]) -> Registry:
+    """Merge layers: a later entity replaces an earlier one of its name, ``enabled: false`` takes it out.
+
+    Raises:
+        ConfigError: An entity is switched off that no earlier layer holds, or one name is used by two detectors.
+    """
+    found: dict[str, Entity] = {}
+    known: set[str] = set()
+    for layer in layers:
+        for name in layer.off:
+            if name not in known:
+                raise ConfigError(
+                    f"{layer.where}: entities.{name} is switched off but not known{nearest(name, sorted(known))}"
+                )
+            found.pop(name, None)
+        for entity in layer.entities:
+            if entity.name in found and found[entity.name].detector != entity.detector:
+                raise ConfigError(
+                    f"{layer.where}: entities.{entity.name} is already an entity of {found[entity.name].detector}",
+                    "Give it another name.",
+                )
+            found[entity.name] = entity
+            known.add(entity.name)
+    entities = tuple(sorted(found.values(), key=lambda entity: (entity.detector, entity.name)))
+    return Registry(
+        entities=entities,
+        validators=names.validators,
+        reserved=names.reserved,
+        versions=dict(versions),
+        digest=_digest(entities, versions),
+    )
+
+
+def join_registries(*registries: Registry) -> Registry:
+    """Make one registry of several, so that one pass over the text serves all detectors.
+
+    Raises:
+        ConfigError: Two of them define one entity.
+    """
+    entities = tuple(
+        sorted((e for one in registries for e in one.entities), key=lambda entity: (entity.detector, entity.name))
+    )
+    names = [entity.name for entity in entities]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"the entity {twice[0]} is defined by two detectors", "Give one of them another name.")
+    validators: dict[str, Validator] = {}
+    reserved: dict[str, Predicate] = {}
+    versions: dict[str, str] = {}
+    for one in registries:
+        validators |= one.validators
+        reserved |= one.reserved
+        versions |= one.versions
+    return Registry(
+        entities=entities,
+        validators=validators,
+        reserved=reserved,
+        versions=versions,
+        digest=_digest(entities, versions),
+    )
+
+
+def _digest(entities: Iterable[Entity], versions: Mapping[str, str]) -> str:
+    written = json.loads(json.dumps([asdict(entity) for entity in entities]))
+    return digest_json({"engine": ENGINE_VERSION, "entities": written, "versions": dict(versions)})

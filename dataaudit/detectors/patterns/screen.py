@@ -1,0 +1,231 @@
+"""PatternScreen: what the patterns of a registry find in every document of a batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from dataaudit.corpus.findings import FindingBatch
+from dataaudit.detectors.patterns import context
+from dataaudit.detectors.patterns.database import Hit, compile_database, scan
+from dataaudit.detectors.patterns.entity import Candidate, Entity, Evidence, Predicate, Rule, Validator
+from dataaudit.detectors.patterns.keyed import DIGEST_BYTES, keyed_digest
+from dataaudit.detectors.patterns.overlaps import Found, without_overlaps
+from dataaudit.detectors.patterns.registry import Registry
+from dataaudit.detectors.patterns.written import MAX_MATCH_BYTES, full_regex
+
+MAX_CANDIDATES = 20_000
+"""Candidates of a document that are looked at, in order of their places; those beyond are not."""
+AHEAD_BYTES = 64
+"""Bytes behind the place of a match that a lookahead of its regex can see."""
+MAX_UNBOUNDED_BYTES = 4096
+"""Longest stretch in which a regex with an unbounded repeat is tried: its time may grow with the square."""
+_UNBOUNDED = re.compile(rb"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<loop>[*+]|\{\d+,\})", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """A rule, compiled."""
+
+    index: int
+    code: int
+    rule: Rule
+    entity: Entity
+    regex: re.Pattern[bytes]
+    words: re.Pattern[str] | None
+    has_value: bool
+    unbounded: bool
+    validators: tuple[Validator, ...]
+    reserved: Predicate | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternScreen:
+    """Looks at every document of a batch, alone and from its start, so no cut of batches can change a finding."""
+
+    registry: Registry
+    """What is looked for."""
+
+    def find(
+        self,
+        values: npt.NDArray[np.uint8],
+        offsets: npt.NDArray[np.int64],
+        *,
+        key: bytes | None = None,
+    ) -> FindingBatch:
+        """Find the registry's entities.
+
+        Args:
+            values: uint8[b] UTF-8 of the documents, one after another.
+            offsets: int64[n + 1] where each begins; the last is where the last ends.
+            key: Key of the user for the column ``keyed``; without one there is no such column.
+
+        Raises:
+            ConfigError: A pattern cannot be compiled.
+        """
+        found, truncated = [], np.zeros(len(offsets) - 1, dtype=np.bool_)
+        digests: list[bytes] = []
+        view = np.ascontiguousarray(values, dtype=np.uint8).data
+        bounds = offsets.tolist()
+        for number in range(len(bounds) - 1):
+            document = view[bounds[number] : bounds[number + 1]]
+            kept, truncated[number] = find_in(self.registry, document)
+            found += [(number, one) for one in kept]
+            if key is not None:
+                digests += [self._digest(key, document, one) for one in kept]
+        return self._batch(found, truncated, digests if key is not None else None)
+
+    def _digest(self, key: bytes, document: memoryview, one: Found) -> bytes:
+        entity = self.registry.entities[one.code]
+        return keyed_digest(key, entity.name, bytes(document[one.start : one.end]), entity.normal)
+
+    def _batch(
+        self, found: list[tuple[int, Found]], truncated: npt.NDArray[np.bool_], digests: list[bytes] | None
+    ) -> FindingBatch:
+        entities = self.registry.entities
+        scores = np.array([entity.scores for entity in entities], dtype=np.float32).reshape(-1, 3)
+        codes = np.array([one.code for _, one in found], dtype=np.int16)
+        tiers = np.array([one.tier for _, one in found], dtype=np.int8)
+        keyed = None
+        if digests is not None:
+            keyed = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+        return FindingBatch(
+            detectors=tuple(entity.detector for entity in entities),
+            entities=tuple(entity.name for entity in entities),
+            documents=np.array([number for number, _ in found], dtype=np.int32),
+            codes=codes,
+            tiers=tiers,
+            reserved=np.array([one.reserved for _, one in found], dtype=np.bool_),
+            starts=np.array([one.start for _, one in found], dtype=np.int64),
+            ends=np.array([one.end for _, one in found], dtype=np.int64),
+            scores=scores[codes, tiers] if found else np.zeros(0, dtype=np.float32),
+            truncated=truncated,
+            keyed=keyed,
+        )
+
+
+def find_in(registry: Registry, document: memoryview) -> tuple[list[Found], bool]:
+    """Return the findings in one document, sorted by (start, end, entity), and whether parts were not looked at."""
+    hits, truncated = scan(compile_database(registry), document)
+    if not hits:
+        return [], truncated
+    text = bytes(document)
+    by_detector: dict[str, list[Found]] = {}
+    ready = _prepare(registry)
+    left = MAX_CANDIDATES
+    for rule, start, end in _stretches(hits, ready, len(text)):
+        if left <= 0:
+            truncated = True
+            break
+        one = ready[rule]
+        if one.rule.tiers.needs_context and not _context_around(one, text, start, end):
+            left -= 1
+            continue
+        if one.unbounded and end - start > MAX_UNBOUNDED_BYTES:
+            truncated = True
+            continue
+        left -= 1
+        for match in _matches(one.regex, text, start, end):
+            if left <= 0:
+                truncated = True
+                break
+            left -= 1
+            judged = _judge(one, text, match)
+            if judged is not None:
+                by_detector.setdefault(one.entity.detector, []).append(judged)
+    kept = [one for found in by_detector.values() for one in without_overlaps(found)]
+    return sorted(kept, key=lambda one: (one.start, one.end, one.code)), truncated
+
+
+def _judge(one: _Ready, text: bytes, match: re.Match[bytes]) -> Found | None:
+    """Return what a match of a rule's regex is, None when it is nothing."""
+    start, end = match.span("value") if one.has_value else match.span()
+    if start < 0 or end <= start or end - start > MAX_MATCH_BYTES:
+        return None
+    before = context.before(text, start, one.entity.window[0])
+    after = context.after(text, end, one.entity.window[1])
+    near = one.words is not None and (one.words.search(before) or one.words.search(after)) is not None
+    if one.rule.tiers.needs_context and not near:
+        return None
+    candidate = Candidate(
+        text=text[start:end].decode("latin-1"),
+        before=before,
+        after=after,
+        context=near,
+        groups={name: group.decode("latin-1") for name, group in match.groupdict().items() if group is not None},
+    )
+    evidence = Evidence.FORM
+    for validator in one.validators:
+        said = validator(candidate)
+        if said is Evidence.REJECTED:
+            return None
+        evidence = max(evidence, said)
+    tier = one.rule.tiers.tier(one.rule.passes or evidence, near)
+    if tier is None:
+        return None
+    reserved = one.reserved is not None and one.reserved(candidate)
+    return Found(start=start, end=end, code=one.code, rule=one.index, tier=int(tier), reserved=reserved)
+
+
+def _stretches(hits: list[Hit], ready: tuple[_Ready, ...], size: int) -> list[Hit]:
+    """Merge the hits of each rule, extended by its reach, into stretches that do not overlap; sorted by place."""
+    reaches = [one.rule.reach for one in ready]
+    merged: list[Hit] = []
+    rule, first, last = -1, 0, 0
+    for hit, from_, to in sorted(hits):
+        behind, ahead = reaches[hit]
+        start, end = max(0, from_ - behind), min(size, to + ahead)
+        if hit == rule and start < last:
+            last = max(last, end)
+            continue
+        if rule >= 0:
+            merged.append((rule, first, last))
+        rule, first, last = hit, start, end
+    merged.append((rule, first, last))
+    return sorted(merged, key=lambda one: (one[1], one[0], one[2]))
+
+
+def _matches(regex: re.Pattern[bytes], text: bytes, start: int, end: int) -> Iterator[re.Match[bytes]]:
+    """Yield the matches that lie in a stretch; a lookaround sees beyond it."""
+    horizon = min(len(text), end + AHEAD_BYTES)
+    for match in regex.finditer(text, start, horizon):
+        if match.end() > end:
+            return
+        yield match
+
+
+def _context_around(one: _Ready, text: bytes, start: int, end: int) -> bool:
+    """Return whether a context word lies near or inside a stretch: without one, no match in it can have any."""
+    if one.words is None:
+        return False
+    window = one.entity.window
+    around = context.before(text, end, end - start + window[0]), context.after(text, start, end - start + window[1])
+    return any(one.words.search(side) for side in around)
+
+
+@lru_cache(maxsize=8)
+def _prepare(registry: Registry) -> tuple[_Ready, ...]:
+    prepared = []
+    for index, (code, rule) in enumerate(registry.rules):
+        entity = registry.entities[code]
+        regex = full_regex(rule)
+        prepared.append(
+            _Ready(
+                index=index,
+                code=code,
+                rule=rule,
+                entity=entity,
+                regex=regex,
+                words=context.word_pattern(entity.context),
+                has_value="value" in regex.groupindex,
+                unbounded=any(found["loop"] for found in _UNBOUNDED.finditer(rule.regex.encode())),
+                validators=tuple(registry.validators[name] for name in rule.validators),
+                reserved=registry.reserved[entity.reserved] if entity.reserved else None,
+            )
+        )
+    return tuple(prepared)

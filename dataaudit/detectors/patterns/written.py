@@ -1,0 +1,245 @@
+"""Entities as people write them: one YAML file, checked by pydantic, turned into :class:`Entity` records."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from dataaudit.corpus.findings import Tier
+from dataaudit.detectors.patterns.entity import Entity, Evidence, Predicate, Rule, TierPolicy, Validator
+from dataaudit.errors import ConfigError
+from dataaudit.yamlfile import explain, in_words, load_yaml, nearest
+
+MAX_MATCH_BYTES = 16 * 1024
+"""Longest match, and farthest reach, that is looked at: a private key of 16,384 bits in PEM."""
+MAX_WINDOW_BYTES = 1024
+"""Farthest place of a context word."""
+ENTITY_PATTERN = r"^[A-Z][A-Z0-9_]*$"
+_TIERS = {"validated": Tier.VALIDATED, "contextual": Tier.CONTEXTUAL, "pattern": Tier.PATTERN, "drop": None}
+_EVIDENCE = {"form": Evidence.FORM, "weak": Evidence.WEAK, "strong": Evidence.STRONG}
+_CLASS = re.compile(r"\[(?:\\.|[^\]\\])*\]", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f]")
+
+
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+Words = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_listed)]
+_Tier = Literal["validated", "contextual", "pattern", "drop"]
+_Window = Annotated[tuple[int, int], Field(strict=False)]
+
+
+class Tiers(_Strict):
+    """Tier by evidence, with a context word near and (``_bare``) without."""
+
+    strong: _Tier = "validated"
+    strong_bare: _Tier = "validated"
+    weak: _Tier = "contextual"
+    weak_bare: _Tier = "drop"
+    form: _Tier = "contextual"
+    form_bare: _Tier = "pattern"
+
+
+class Scores(_Strict):
+    """Confidence of a finding of each tier."""
+
+    validated: float = Field(default=0.95, ge=0, le=1)
+    contextual: float = Field(default=0.7, ge=0, le=1)
+    pattern: float = Field(default=0.3, ge=0, le=1)
+
+
+class WrittenRule(_Strict):
+    """One way in which an entity is written."""
+
+    name: str = Field(default="", description="Name of the rule; its number when left out.")
+    regex: str = Field(min_length=1, description="Python's re, on UTF-8 bytes.")
+    prefilter: str = Field(default="", description="What is searched first; the regex when left out.")
+    reach: _Window = Field(default=(0, 0), description="Bytes around the prefilter's match.")
+    left: str = Field(default=r"\w", description="Characters none of which stands before a match.")
+    right: str = Field(default=r"\w", description="Characters none of which follows a match.")
+    ignore_case: bool = False
+    validators: Words = Field(default=(), strict=False)
+    passes: Literal["form", "weak", "strong"] | None = None
+    tiers: Tiers = Tiers()
+
+
+class WrittenEntity(_Strict):
+    """One entity; ``enabled: false`` alone switches one off."""
+
+    enabled: bool = True
+    rules: tuple[WrittenRule, ...] = Field(default=(), strict=False)
+    languages: Words = Field(default=(), strict=False)
+    context: Words = Field(default=(), strict=False)
+    window: _Window = (64, 32)
+    reserved: str | None = None
+    normal: Literal["text", "lower", "digits", "alnum"] = "text"
+    scores: Scores = Scores()
+
+
+class _File(_Strict):
+    entities: dict[Annotated[str, Field(pattern=ENTITY_PATTERN)], WrittenEntity]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What a file may refer to by name."""
+
+    validators: Mapping[str, Validator] = field(default_factory=dict)
+    """Checks of candidates."""
+    reserved: Mapping[str, Predicate] = field(default_factory=dict)
+    """Predicates for examples and reserved values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """What one file says."""
+
+    entities: tuple[Entity, ...]
+    """Entities that it defines, in the order of the file."""
+    off: tuple[str, ...]
+    """Entities that it switches off."""
+    where: str
+    """The file, for messages."""
+
+
+def read_layer(path: Path, *, detector: str, names: Names) -> Layer:
+    """Read a file of entities.
+
+    Raises:
+        ConfigError: It cannot be read, or :func:`parse_layer` refuses it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"cannot read the file of entities {path}: {reason}") from None
+    return parse_layer(text, where=str(path), detector=detector, names=names)
+
+
+def parse_layer(text: str, *, where: str, detector: str, names: Names) -> Layer:
+    """Parse the YAML of a file of entities; every problem is listed with its place.
+
+    Raises:
+        ConfigError: It is no YAML, a key or value is wrong, a regex is none, or a name is not known.
+    """
+    data = load_yaml(text, where=where)
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where}: expected a mapping with a key `entities`, found {in_words(data)}")
+    try:
+        written = _File.model_validate(data)
+    except ValidationError as error:
+        raise _problems(where, explain(error, _File)) from None
+    problems: list[str] = []
+    entities = []
+    for name, entity in written.entities.items():
+        if entity.enabled and not entity.rules:
+            problems.append(f"entities.{name}.rules: expected at least one entry; or `enabled: false`")
+        if entity.enabled:
+            problems += _check_entity(name, entity, names)
+            entities.append(_entity(name, detector, entity))
+    if problems:
+        raise _problems(where, problems)
+    off = tuple(name for name, entity in written.entities.items() if not entity.enabled)
+    return Layer(entities=tuple(entities), off=off, where=where)
+
+
+def full_regex(rule: Rule) -> re.Pattern[bytes]:
+    """Return the regex of a rule with what must not stand before and behind it."""
+    left = f"(?<![{rule.left}])" if rule.left else ""
+    right = f"(?![{rule.right}])" if rule.right else ""
+    pattern = f"{left}(?:{rule.regex}){right}"
+    return re.compile(pattern.encode(), re.IGNORECASE if rule.ignore_case else 0)
+
+
+def _entity(name: str, detector: str, written: WrittenEntity) -> Entity:
+    scores = written.scores
+    return Entity(
+        name=name,
+        detector=detector,
+        rules=tuple(_rule(rule, number) for number, rule in enumerate(written.rules, 1)),
+        languages=written.languages,
+        context=written.context,
+        window=written.window,
+        reserved=written.reserved,
+        normal=written.normal,
+        scores=(scores.validated, scores.contextual, scores.pattern),
+    )
+
+
+def _rule(written: WrittenRule, number: int) -> Rule:
+    tiers = {name: _TIERS[value] for name, value in written.tiers.model_dump().items()}
+    return Rule(
+        name=written.name or str(number),
+        regex=written.regex,
+        prefilter=written.prefilter or written.regex,
+        reach=written.reach,
+        left=written.left,
+        right=written.right,
+        ignore_case=written.ignore_case,
+        validators=written.validators,
+        passes=_EVIDENCE[written.passes] if written.passes else None,
+        tiers=TierPolicy(**tiers),
+    )
+
+
+def _check_entity(name: str, entity: WrittenEntity, names: Names) -> list[str]:
+    place = f"entities.{name}"
+    problems = []
+    if entity.reserved is not None and entity.reserved not in names.reserved:
+        problems.append(
+            f"{place}.reserved: `{entity.reserved}` is not known{nearest(entity.reserved, list(names.reserved))}"
+        )
+    problems += _check_range(f"{place}.window", entity.window, MAX_WINDOW_BYTES)
+    for number, rule in enumerate(entity.rules):
+        problems += _check_rule(f"{place}.rules.{number}", rule, names)
+    labels = [rule.name or str(number) for number, rule in enumerate(entity.rules, 1)]
+    if len(set(labels)) < len(labels):
+        problems.append(f"{place}.rules: two rules have one name")
+    return problems
+
+
+def _check_range(place: str, window: tuple[int, int], most: int) -> list[str]:
+    if all(0 <= size <= most for size in window):
+        return []
+    return [f"{place}: expected two numbers from 0 to {most}, found {list(window)}"]
+
+
+def _check_rule(place: str, rule: WrittenRule, names: Names) -> list[str]:
+    problems = [
+        f"{place}.validators: `{name}` is not known{nearest(name, list(names.validators))}"
+        for name in rule.validators
+        if name not in names.validators
+    ]
+    problems += _check_range(f"{place}.reach", rule.reach, MAX_MATCH_BYTES)
+    for key in ("regex", "prefilter", "left", "right"):
+        if _CONTROL.search(getattr(rule, key)):
+            problems.append(f"{place}.{key}: holds a control character; put the pattern in single quotes")
+    if problems:
+        return problems
+    if not (rule.left + rule.right).isascii() or any(not one.isascii() for one in _CLASS.findall(rule.regex)):
+        return [f"{place}: a class in brackets holds more than ASCII; write (?:x|y), patterns see bytes of UTF-8"]
+    try:
+        with warnings.catch_warnings(action="error"):
+            compiled = full_regex(_rule(rule, 1))
+    except (re.error, RecursionError, OverflowError, Warning) as error:
+        reason = "it is too deep or too large" if isinstance(error, RecursionError | OverflowError) else str(error)
+        return [f"{place}.regex: `{rule.regex[:120]}` is not a regular expression: {reason}"]
+    if compiled.match(b"") is not None:
+        return [f"{place}.regex: `{rule.regex[:120]}` matches empty text"]
+    return []
+
+
+def _problems(where: str, problems: list[str]) -> ConfigError:
+    listed = "\n".join(f"  - {line}" for line in problems)
+    return ConfigError(f"{where}: {len(problems)} problem(s)\n{listed}", "docs/pii.md explains each key.")
