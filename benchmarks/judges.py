@@ -76,9 +76,8 @@ def toxicity(checkpoint: Path, labelled: Path, documents: Path | None) -> None:
     judge, plain = ToxicityJudge(model), build(model.path, model.config_path, "cpu")
     judge.judge(column(texts[:32]))
     scores = judge.judge(column(texts)).probabilities[:, model.main_class]
-    print(
-        f"{len(texts)} comments: AUC {auc(scores, truth):.3f}, accuracy at 0.5 {((scores >= 0.5) == truth).mean():.3f}\n"
-    )
+    right = ((scores >= 0.5) == truth).mean()
+    print(f"{len(texts)} comments: AUC {auc(scores, truth):.3f}, accuracy at 0.5 {right:.3f}\n")
     print(
         "| text | documents | MB | batched by length, MB/s | Detoxify, batches of 32 in order | Detoxify, one by one |"
     )
@@ -98,7 +97,8 @@ def toxicity(checkpoint: Path, labelled: Path, documents: Path | None) -> None:
         apart = np.abs(judged.probabilities[:, 0] - flat).max()
         print(
             f"| {name} | {len(some)} in {len(cut)} windows | {size:.2f}, {shown:.2f} seen | {shown / ours:.3f} "
-            f"| {shown / batched:.3f} (ours {batched / ours:.2f} times) | {shown / single:.3f} (ours {single / ours:.2f} times) |"
+            f"| {shown / batched:.3f} (ours {batched / ours:.2f} times) "
+            f"| {shown / single:.3f} (ours {single / ours:.2f} times) |"
         )
         print(f"<!-- largest difference to Detoxify's answers: {apart:.6f} -->")
     exact(judge, model, texts)
@@ -131,15 +131,16 @@ def exact(judge: ToxicityJudge, model: JudgeModel, texts: list[str]) -> None:
 
 def pii(labelled: Path, model_name: str | None) -> None:
     """Print recall and hits that touch no labelled span by entity, and speed beside presidio alone."""
+    from dataaudit.detectors.pii.shipped import load_pii
+
     from dataaudit.detectors.pii.analyzer import PiiAnalyzer
     from dataaudit.detectors.pii.analyzer_engine import build_engine, load_nlp
     from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings
     from dataaudit.detectors.pii.analyzer_resolve import resolve_analyzer
-    from dataaudit.detectors.pii.shipped import shipped_registry
 
     records = json.loads(labelled.read_text())
     texts = [record["full_text"] for record in records]
-    model = resolve_analyzer(AnalyzerSettings(model=model_name), shipped_registry(), Path())
+    model = resolve_analyzer(AnalyzerSettings(model=model_name), load_pii(), Path())
     assert isinstance(model, AnalyzerModel), model
     analyzer = PiiAnalyzer(model)
     analyzer.analyze(column(texts[:20]))
