@@ -182,3 +182,10 @@ def test_a_judge_is_sent_to_a_worker_as_a_small_name(one_class):
     sent = pickle.dumps(one_class)
     assert pickle.loads(sent) == one_class
     assert len(sent) < 2000
+
+
+def test_a_judge_that_gave_its_memory_back_answers_again(one_class):
+    judge = ToxicityJudge(one_class)
+    first = judge.judge(column("you are vile")).probabilities
+    judge.release()
+    assert judge.judge(column("you are vile")).probabilities.tobytes() == first.tobytes()
