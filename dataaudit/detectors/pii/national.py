@@ -50,8 +50,10 @@ def fr_nir(text: str) -> bool:
     """French NIR with its key, 97 minus the number modulo 97; Corsica's 2A and 2B count as 19 and 18."""
     number = text[:13].replace("2A", "19").replace("2B", "18")
     month = int(text[3:5])
-    return number.isdigit() and (1 <= month <= 12 or 20 <= month <= 42 or month >= 50) and (
-        97 - int(number) % 97 == int(text[13:])
+    return (
+        number.isdigit()
+        and (1 <= month <= 12 or 20 <= month <= 42 or month >= 50)
+        and (97 - int(number) % 97 == int(text[13:]))
     )
 
 
@@ -176,7 +178,7 @@ def cn_resident_id(text: str) -> bool:
 
 
 def kr_rrn(digits: str) -> bool:
-    """Korean registration number: a birthday, a digit of sex and century; weights, MOD 11 (issued before October 2020)."""
+    """Korean registration number: a birthday, a digit of sex and century; weights, MOD 11 (until October 2020)."""
     if not real_date((1900 if digits[6] in "1256" else 2000) + int(digits[:2]), int(digits[2:4]), int(digits[4:6])):
         return False
     total = weighted(digits[:12], (2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5))
@@ -266,6 +268,8 @@ _CHECKS: dict[str, tuple[Callable[[str], bool], set[int], bool, Evidence]] = {
     "th_tnin": (th_tnin, {13}, False, _WEAK),
     "cl_rut": (cl_rut, {8, 9}, True, _WEAK),
 }
+
+
 def _hetu(candidate: Candidate) -> Evidence:
     return Evidence.STRONG if fi_hetu(candidate.text.upper()) else Evidence.REJECTED
 
