@@ -27,8 +27,8 @@ MIB = 1024 * 1024
 MAX_LINE_BYTES = 2**31 - 1024
 """Kernels count the bytes of a document in 32 bits, with a sign."""
 __all__ = [
-    "AuditConfig", "Dataset", "LanguageConfig", "MixtureEntry", "ProtectedSet", "Reader", "SourceRule", "Split",
-    "UpstreamFilter", "load_config", "nearest", "parse_config",
+    "AuditConfig", "Dataset", "LanguageConfig", "MixtureEntry", "PiiConfig", "ProtectedSet", "Reader", "SecretsConfig",
+    "SourceRule", "Split", "ToxicityConfig", "UpstreamFilter", "load_config", "nearest", "parse_config",
 ]  # fmt: skip
 
 
@@ -75,8 +75,9 @@ def _listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-_Path = Annotated[str, Field(min_length=1)]
-Paths = Annotated[tuple[_Path, ...], BeforeValidator(_listed, json_schema_input_type=_Path | tuple[_Path, ...])]
+_Item = Annotated[str, Field(min_length=1)]
+Listed = Annotated[tuple[_Item, ...], BeforeValidator(_listed, json_schema_input_type=_Item | tuple[_Item, ...])]
+Paths = Listed
 
 
 class DatasetSource(_Strict):
@@ -173,6 +174,54 @@ class LanguageConfig(_Strict):
     min_confidence: float = Field(default=0.5, ge=0, le=1, description="Confidence below which a language is `und`.")
 
 
+class ToxicityConfig(_Strict):
+    """Which judge looks at a sample for toxicity, and how large the sample is."""
+
+    judge: str | None = Field(
+        default=None,
+        min_length=1,
+        description="`original`, `unbiased`, `multilingual`, or the file of a Detoxify checkpoint; none when left out.",
+    )
+    languages: Listed = Field(
+        default=(), strict=False, description="Languages that the judge reads; those it was made for when left out."
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="Where the judge runs.")
+    half_width: float = Field(
+        default=0.005, gt=0, lt=0.5, description="Half of the 95 % interval that the sample is planned for."
+    )
+    most_judged: int = Field(default=5000, ge=1, lt=2**31, description="Documents that the judge sees at most.")
+
+
+class PiiConfig(_Strict):
+    """Which entities are looked for, and whether presidio looks at a sample."""
+
+    entities: str | None = Field(
+        default=None, min_length=1, description="File of further entities, or of changes to those that are shipped."
+    )
+    analyzer: Literal["presidio"] | None = Field(
+        default=None, description="`presidio` judges a sample and the candidates in it; none when left out."
+    )
+    model: str | None = Field(
+        default=None, min_length=1, description="spaCy model for names, places and organisations; none when left out."
+    )
+    languages: Listed = Field(default=("en",), strict=False, description="Languages that the analyzer reads.")
+    half_width: float = Field(
+        default=0.02, gt=0, lt=0.5, description="Half of the 95 % interval that the sample is planned for."
+    )
+    most_judged: int = Field(default=1000, ge=1, lt=2**31, description="Documents that the analyzer sees at most.")
+
+
+class SecretsConfig(_Strict):
+    """Which secrets are looked for, and which are known."""
+
+    rules: str | None = Field(
+        default=None, min_length=1, description="File of further rules, or of changes to those that are shipped."
+    )
+    allow: str | None = Field(
+        default=None, min_length=1, description="File of fingerprints of findings that are known and allowed."
+    )
+
+
 def _stage_choice(value: object) -> object:
     if isinstance(value, bool) or (isinstance(value, dict) and all(isinstance(key, str) for key in value)):
         return value
@@ -208,6 +257,9 @@ class AuditConfig(_Strict):
         default=None, min_length=1, description="Folder of an older manifest to compare with."
     )
     language: LanguageConfig = LanguageConfig()
+    toxicity: ToxicityConfig = ToxicityConfig()
+    pii: PiiConfig = PiiConfig()
+    secrets: SecretsConfig = SecretsConfig()
     stages: dict[str, StageParameters] = Field(default_factory=dict, description="Stages by name.")
     upstream_filters: tuple[UpstreamFilter, ...] = Field(
         default=(), strict=False, description="Filters that ran before."
@@ -231,9 +283,10 @@ class AuditConfig(_Strict):
         for protected in dumped["protected"].values():
             del protected["paths"]
         del dumped["language"]["model"]  # its digest is among the detectors
+        del dumped["toxicity"]["judge"], dumped["toxicity"]["device"], dumped["pii"]["entities"], dumped["pii"]["model"]
         for key in ("batch_bytes", "part_bytes", "timeout_seconds", "retries"):  # no number depends on these
             del dumped["reader"][key]
-        for key in ("stages", "upstream_filters", "mixture", "seed"):  # carried by sections of their own
+        for key in ("secrets", "stages", "upstream_filters", "mixture", "seed"):  # carried by sections of their own
             del dumped[key]
         return dumped
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.corpus.findings import FindingBatch
 from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.protected.match_batch import MatchBatch
+from dataaudit.corpus.screening import ScreenBatch
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.kernels.words import WordBatch
 
@@ -35,6 +37,10 @@ class DocBatch:
     """Words of every document, when a stage needs them."""
     matches: MatchBatch | None = None
     """What the documents hold of everything that is protected, when a stage needs it."""
+    screened: ScreenBatch | None = None
+    """What the toxicity screen says of every document, when a stage needs it."""
+    findings: FindingBatch | None = None
+    """What the pattern detectors found, when a stage needs it."""
 
     def __len__(self) -> int:
         return len(self.texts)

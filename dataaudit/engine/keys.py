@@ -69,22 +69,16 @@ def reading_key(
     )
 
 
-def stage_key(
-    reading: str,
-    stage: Stage,
-    tokenizer: Mapping[str, Any],
-    languages: Mapping[str, Any] | None = None,
-    protected: str | None = None,
-) -> str:
+def stage_key(reading: str, stage: Stage, decisive: Mapping[str, Any]) -> str:
     """Return the key of one stage's partial of a part.
 
     Args:
         reading: Key of what reading the part gives.
         stage: The stage.
-        tokenizer: What decides token ids, of :func:`tokenizer_value`.
-        languages: What decides languages, of :meth:`dataaudit.detectors.LanguageModels.key_value`; may be left out
-            where no stage looks at them.
-        protected: Digest of the index of what is protected; may be left out where no stage looks for it.
+        decisive: What decides the answers that stages look at, as plain JSON values: ``tokenizer`` of
+            :func:`tokenizer_value`, ``languages`` of :meth:`dataaudit.detectors.LanguageModels.key_value`,
+            ``protected``, the digest of the index of what is protected, ``screen`` and the pattern detectors by their
+            names. What no stage looks at may be left out.
     """
     value = {
         "reading": reading,
@@ -93,15 +87,18 @@ def stage_key(
         "parameters": parameters(stage),
         "normal_form": [NORMAL_FORM, NORMAL_FORM_VERSION],
     }
-    if stage.needs_tokens:
-        value["tokenizer"] = dict(tokenizer)
-    if stage.needs_languages:
-        assert languages is not None, "the detectors are part of the key of a stage that needs languages"
-        value["languages"] = dict(languages)
-    if stage.needs_matches:
-        assert protected is not None, "the index is part of the key of a stage that needs matches"
-        value["protected"] = protected
+    for name in _looked_at(stage):
+        assert decisive.get(name) is not None, f"{name} is part of the key of a stage that looks at it"
+        value[name] = decisive[name]
     return _digest(value)
+
+
+def _looked_at(stage: Stage) -> list[str]:
+    needs = (
+        ("tokenizer", stage.needs_tokens), ("languages", stage.needs_languages), ("protected", stage.needs_matches),
+        ("screen", stage.needs_screen), (stage.detector, bool(stage.detector)),
+    )  # fmt: skip
+    return [name for name, needed in needs if needed]
 
 
 def _digest(value: dict[str, Any]) -> str:

@@ -46,9 +46,7 @@ def plan_shard(
     failure: tuple[Reason, str] | None,
     config: AuditConfig,
     stages: Sequence[Stage],
-    tokenizer: Mapping[str, object],
-    languages: Mapping[str, object] | None = None,
-    protected: str | None = None,
+    decisive: Mapping[str, object],
 ) -> PlannedShard:
     """Plan one shard.
 
@@ -58,9 +56,7 @@ def plan_shard(
         failure: Why its file could not be looked at.
         config: With text and source resolved for every split.
         stages: Stages to run.
-        tokenizer: Of :func:`dataaudit.engine.keys.tokenizer_value`.
-        languages: Of :meth:`dataaudit.detectors.LanguageModels.key_value`, when a stage needs languages.
-        protected: Digest of the index of what is protected, when a stage looks for it.
+        decisive: What decides the answers that stages look at, as in :func:`dataaudit.engine.keys.stage_key`.
     """
     if shard.skip is not None:
         return PlannedShard(shard=shard, probe=None, parts=(), reason=shard.skip)
@@ -85,7 +81,7 @@ def plan_shard(
             fields=fields,
             batch_bytes=config.reader.batch_bytes,
         )
-        keys = {stage.name: stage_key(reading, stage, tokenizer, languages, protected) for stage in chosen}
+        keys = {stage.name: stage_key(reading, stage, decisive) for stage in chosen}
         parts.append(PlannedPart(request=request, reading_key=reading, stage_keys=keys))
     names = tuple(stage.name for stage in chosen)
     return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None, stages=names)

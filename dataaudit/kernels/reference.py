@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -51,3 +52,8 @@ def earlier_twins(
         first = min(equal, key=lambda other: places[other])
         answers.append((bool(earlier), any(splits[other] == splits[index] for other in earlier), first))
     return answers
+
+
+def names_in(text: str) -> int:
+    """Count capitalised words within sentences."""
+    return len(re.findall("(?<=[a-z,] )[A-Z](?=[a-z])", text))

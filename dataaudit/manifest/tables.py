@@ -24,6 +24,16 @@ def _counts_by(name: str, meaning: str) -> pa.DataType:
     return pa.list_(pa.struct([_f(name, _STRING, meaning), *counts]))
 
 
+_FOUND = pa.list_(
+    pa.struct(
+        [
+            _f("entity", _STRING, "entity type"), _f("tier", _STRING, "validated, contextual or pattern"),
+            _f("hits", _COUNT, "findings"), _f("documents", _COUNT, "documents that hold one"),
+        ]
+    )
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
     """Name, schema and key of one table."""
@@ -95,6 +105,24 @@ SHARDS = TableSpec(
                 "documents that each quality rule, and any rule of each set, would reject; sorted by rule",
                 null=True,
             ),
+            _f(
+                "toxicity_screen",
+                _RATIO,
+                "mean calibrated P(toxic) of the screen over its documents; no judge looked",
+                null=True,
+            ),
+            _f("toxicity_screened", _COUNT, "documents that the toxicity screen could judge", null=True),
+            _f(
+                "pii_hits",
+                _RATIO,
+                "personal data found, hits per million tokens; reserved values are left out",
+                null=True,
+            ),
+            _f("pii_documents", _COUNT, "documents that hold some", null=True),
+            _f("pii", _FOUND, "personal data by entity and tier, sorted; reserved values are left out", null=True),
+            _f("secret_hits", _COUNT, "secrets found; placeholders and allowed ones are left out", null=True),
+            _f("secrets_validated", _COUNT, "of these, those whose structure confirms them", null=True),
+            _f("secrets", _FOUND, "secrets by entity and tier, sorted", null=True),
             _f("held_out_copies", _COUNT, "training documents with a copied span of a held-out one", null=True),
             _f("contaminated", _COUNT, "training documents that hold an item of an evaluation set", null=True),
         ]
@@ -349,13 +377,37 @@ FINDINGS = TableSpec(
     key=("detector", "class", "tier", "shard", "row", "start", "end"),
     schema=pa.schema(
         [
-            _f("detector", _STRING, "detector"),
-            _f("class", _STRING, "class found"),
-            _f("tier", _STRING, "validated, contextual or pattern"),
+            _f("detector", _STRING, "pii, secrets, or the judge that looked at a sample"),
+            _f("class", _STRING, "entity type, or class of the judge"),
+            _f("tier", _STRING, "validated, contextual or pattern; judged: a judge said so of a sampled document"),
             _SHARD,
             _ROW,
             *_SPAN,
             _f("score", _RATIO, "confidence"),
+            _f("reserved", pa.bool_(), "True for an example, a reserved value or an allowed one: in no rate"),
+            _f("hmac", pa.binary(16), "HMAC-SHA256 of the normal form, cut; only with the user's key", null=True),
+        ]
+    ),
+)
+
+JUDGED = TableSpec(
+    name="judged",
+    about="What the rates of a judge's sample rest on: the size of every stratum, documents judged, positive ones.",
+    key=("metric", "class", "split", "source", "language", "level"),
+    schema=pa.schema(
+        [
+            _f("metric", _STRING, "data_toxicity_rate or pii_hit_rate"),
+            _f("class", _STRING, "class of the judge or entity type"),
+            _f("split", _STRING, "split"),
+            _f("source", _STRING, "source; `other` stands for those with few documents"),
+            _f("language", _STRING, "language code; `other` stands for those with few documents"),
+            _f("level", _COUNT, "level that the screen gave; -1: not screened"),
+            _f("documents", _COUNT, "documents of the stratum"),
+            _f("tokens", _COUNT, "their tokens"),
+            _f("judged", _COUNT, "documents that the judge looked at"),
+            _f("judged_tokens", _COUNT, "tokens of these"),
+            _f("positive", _COUNT, "of these, documents of the class"),
+            _f("hits", _COUNT, "findings in them; 0 for a class of whole documents"),
         ]
     ),
 )
@@ -379,7 +431,7 @@ TABLES: dict[str, TableSpec] = {
     spec.name: spec
     for spec in (
         SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, NEAR_SOURCES, SIGNATURES,
-        OVERLAP, HOTSPOTS, HOTSPOT_MEMBERS, FINDINGS, LEDGER,
+        OVERLAP, HOTSPOTS, HOTSPOT_MEMBERS, FINDINGS, JUDGED, LEDGER,
     )
 }  # fmt: skip
 """Every table of a manifest; each is written in every manifest, empty where nothing filled it."""

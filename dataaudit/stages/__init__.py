@@ -19,11 +19,15 @@ from dataaudit.stages.lengths import Lengths
 from dataaudit.stages.near_dup import NearDup
 from dataaudit.stages.overlap import Overlap
 from dataaudit.stages.padding import Padding
+from dataaudit.stages.pii import Pii
 from dataaudit.stages.repeats import Repeats
+from dataaudit.stages.secrets import Secrets
+from dataaudit.stages.toxicity import Toxicity
 from dataaudit.stages.volume import Volume
 
 STAGES: tuple[type[Any], ...] = (
-    Volume, Lengths, ExactDup, NearDup, Overlap, Repeats, Language, Filters, Histogram, Padding,
+    Volume, Lengths, ExactDup, NearDup, Overlap, Repeats, Language, Filters, Toxicity, Pii, Secrets, Histogram,
+    Padding,
 )  # fmt: skip
 """Every stage, in the order in which they run and report."""
 REQUIRED = ("volume",)

@@ -54,6 +54,8 @@ class StageDefaults:
     needs_languages: ClassVar[bool] = False
     needs_words: ClassVar[bool] = False
     needs_matches: ClassVar[bool] = False
+    needs_screen: ClassVar[bool] = False
+    detector: ClassVar[str] = ""
     training_only: ClassVar[bool] = False
     emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
 
@@ -79,6 +81,10 @@ class Stage(Protocol):
     """Whether ``map`` or ``emit`` looks at words."""
     needs_matches: ClassVar[bool]
     """Whether ``map`` or ``emit`` looks at what is protected; only in builds that protect something."""
+    needs_screen: ClassVar[bool]
+    """Whether ``map`` or ``emit`` looks at the toxicity screen's answers; it needs words and languages too."""
+    detector: ClassVar[str]
+    """The pattern detector whose findings ``map`` or ``emit`` looks at; empty when none."""
     training_only: ClassVar[bool]
     """Whether held-out splits are left out."""
     emits: ClassVar[Mapping[str, pa.Schema]]

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
+from made_content import made_findings, made_screen
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.buffers import text_buffers
@@ -87,4 +88,6 @@ def make_batch(documents, first_row=0):
         languages=make_languages(documents),
         words=words,
         matches=protected().match(words, batch.byte_values(), batch.byte_offsets()),
+        screened=made_screen([text for text, _ in documents]),
+        findings=made_findings([text for text, _ in documents]),
     )

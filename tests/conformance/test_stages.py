@@ -126,7 +126,7 @@ def test_metrics_are_records_of_the_manifest(stage, documents):
     assert metrics_table(records).num_rows == len(records) > 0
     assert all(isinstance(record, Metric) and record.scope.split == "train" for record in records)
     if not documents:
-        counts = ("documents", "bytes", "tokens", "hotspots", "occurrences")
+        counts = ("documents", "bytes", "tokens", "hotspots", "occurrences", "hits")
         ratios = [record for record in records if record.unit not in counts and record.stat != "declared"]
         assert all(record.status == "not_evaluated" or record.reason == "no_reference" for record in ratios)
 

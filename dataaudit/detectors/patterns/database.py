@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from dataaudit.detectors.patterns.entity import Rule
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.errors import ConfigError
 
@@ -44,7 +45,7 @@ def compile_database(registry: Registry) -> Prefilters:
 
     shared: dict[tuple[str, bool], list[int]] = {}
     for index, (_, rule) in enumerate(registry.rules):
-        shared.setdefault((rule.prefilter, rule.prefilter_ignores_case), []).append(index)
+        shared.setdefault((rule.prefilter, _caseless(rule)), []).append(index)
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     try:
         database.compile(
@@ -56,6 +57,10 @@ def compile_database(registry: Registry) -> Prefilters:
     except hyperscan.error as error:
         raise _blame(hyperscan, registry) or ConfigError(f"the patterns cannot be compiled together: {error}") from None
     return Prefilters(database, tuple(tuple(rules) for rules in shared.values()))
+
+
+def _caseless(rule: Rule) -> bool:
+    return rule.ignore_case or rule.prefilter_ignores_case
 
 
 def _flags(hyperscan: Any, ignore_case: bool) -> int:
@@ -72,7 +77,7 @@ def _blame(hyperscan: Any, registry: Registry) -> ConfigError | None:
                 expressions=[rule.prefilter.encode()],
                 ids=[0],
                 elements=1,
-                flags=[_flags(hyperscan, rule.prefilter_ignores_case)],
+                flags=[_flags(hyperscan, _caseless(rule))],
             )
         except hyperscan.error as error:
             return ConfigError(

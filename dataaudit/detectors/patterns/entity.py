@@ -100,7 +100,7 @@ class Rule:
     ignore_case: bool = False
     """Whether case is ignored, of ASCII letters."""
     prefilter_ignores_case: bool = False
-    """The same of the prefilter."""
+    """Whether it is ignored in the prefilter alone."""
     validators: tuple[str, ...] = ()
     """Checks by name; all must hold, and the strongest evidence counts."""
     passes: Evidence | None = None

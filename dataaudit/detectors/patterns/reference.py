@@ -67,7 +67,7 @@ def find_plainly(
 def _one(document: bytes, match: Any, entity: Any, rule: Any, validators: Any, reserved: Any) -> PlainFinding | None:
     group = "value" if "value" in match.re.groupindex else 0
     start, end = match.start(group), match.end(group)
-    if match.group(group) is None or not 0 < end - start <= 1024:
+    if match.group(group) is None or not 0 < end - start <= 16384:
         return None
     behind = _behind(document, start - entity.window[0], start)
     ahead = _ahead(document, end, end + entity.window[1])

@@ -125,12 +125,13 @@ def find_in(registry: Registry, document: memoryview) -> tuple[list[Found], bool
             truncated = True
             break
         one = ready[rule]
+        if one.rule.tiers.needs_context and not around.speaks(one, start, end):
+            left -= 1
+            continue
         if one.unbounded and end - start > MAX_UNBOUNDED_BYTES:
             truncated = True
             continue
         left -= 1
-        if one.rule.tiers.needs_context and not around.speaks(one, start, end):
-            continue
         for match in _matches(one.regex, text, start, end, last):
             if left <= 0:
                 truncated = True

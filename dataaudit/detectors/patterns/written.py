@@ -17,8 +17,10 @@ from dataaudit.detectors.patterns.entity import Entity, Evidence, Predicate, Rul
 from dataaudit.errors import ConfigError
 from dataaudit.yamlfile import explain, in_words, load_yaml, nearest
 
-MAX_MATCH_BYTES = 1024
-"""Longest match, and farthest reach, that is looked at."""
+MAX_MATCH_BYTES = 16 * 1024
+"""Longest match, and farthest reach, that is looked at: a private key of 16,384 bits in PEM."""
+MAX_WINDOW_BYTES = 1024
+"""Farthest place of a context word."""
 ENTITY_PATTERN = r"^[A-Z][A-Z0-9_]*$"
 _TIERS = {"validated": Tier.VALIDATED, "contextual": Tier.CONTEXTUAL, "pattern": Tier.PATTERN, "drop": None}
 _EVIDENCE = {"form": Evidence.FORM, "weak": Evidence.WEAK, "strong": Evidence.STRONG}
@@ -190,7 +192,7 @@ def _rule(written: WrittenRule, number: int, entity: WrittenEntity) -> Rule:
         name=written.name or str(number),
         regex=written.regex,
         prefilter=prefilter,
-        prefilter_ignores_case=ignore_case or written.anchor is not None,
+        prefilter_ignores_case=written.anchor is not None,
         reach=reach,
         left=written.left,
         right=written.right,
@@ -214,7 +216,7 @@ def _check_entity(name: str, entity: WrittenEntity, names: Names) -> list[str]:
         problems.append(
             f"{place}.reserved: `{entity.reserved}` is not known{nearest(entity.reserved, list(names.reserved))}"
         )
-    problems += _check_range(f"{place}.window", entity.window)
+    problems += _check_range(f"{place}.window", entity.window, MAX_WINDOW_BYTES)
     for number, rule in enumerate(entity.rules):
         problems += _check_rule(f"{place}.rules.{number}", rule, entity, names)
     labels = [rule.name or str(number) for number, rule in enumerate(entity.rules, 1)]
@@ -223,10 +225,10 @@ def _check_entity(name: str, entity: WrittenEntity, names: Names) -> list[str]:
     return problems
 
 
-def _check_range(place: str, window: tuple[int, int]) -> list[str]:
-    if all(0 <= size <= MAX_MATCH_BYTES for size in window):
+def _check_range(place: str, window: tuple[int, int], most: int) -> list[str]:
+    if all(0 <= size <= most for size in window):
         return []
-    return [f"{place}: expected two numbers from 0 to {MAX_MATCH_BYTES}, found {list(window)}"]
+    return [f"{place}: expected two numbers from 0 to {most}, found {list(window)}"]
 
 
 def _check_rule(place: str, rule: WrittenRule, entity: WrittenEntity, names: Names) -> list[str]:
@@ -235,7 +237,7 @@ def _check_rule(place: str, rule: WrittenRule, entity: WrittenEntity, names: Nam
         for name in rule.validators
         if name not in names.validators
     ]
-    problems += _check_range(f"{place}.reach", rule.reach)
+    problems += _check_range(f"{place}.reach", rule.reach, MAX_MATCH_BYTES)
     if rule.anchor and (rule.prefilter or not entity.context or not _tiers(rule).needs_context):
         problems.append(f"{place}.anchor: expected `context`, no `prefilter`, and tiers that drop all without context")
     for key in ("regex", "prefilter", "left", "right"):

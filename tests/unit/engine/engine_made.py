@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from made_content import made_findings, made_screen
 
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.batch import DocBatch
@@ -26,8 +27,10 @@ from dataaudit.stages.base import merge
 
 STAGE_LIST = tuple(kind() for kind in STAGES if not kind.needs_matches)
 """Every stage of a build that protects nothing."""
-TOKENIZER = {"sha256": "t", "force_reference": False}
-LANGUAGES = {"chosen": "d"}
+DECISIVE = {
+    "tokenizer": {"sha256": "t", "force_reference": False}, "languages": {"chosen": "d"}, "screen": "s", "pii": "p",
+    "secrets": "c",
+}  # fmt: skip
 
 
 def config(*, max_bad=0.001, splits=("train", "val"), **more):
@@ -59,7 +62,7 @@ def probe(content="x", *, parts=((0, 100),), reason=None, size=100):
 
 def plan(one, found, *, failure=None, settings=None, stages=STAGE_LIST):
     """Plan one shard."""
-    return plan_shard(one, found, failure, settings or config(), stages, TOKENIZER, LANGUAGES)
+    return plan_shard(one, found, failure, settings or config(), stages, DECISIVE)
 
 
 def write_reading(store, planned_part, *, records, bad=None, columns=("c" * 16,), reason="", rows=b""):
@@ -86,7 +89,8 @@ def batch(documents):
     )  # fmt: skip
     made = DocBatch(
         texts=texts, rows=np.arange(len(documents), dtype=np.int64), digests=text_digests(texts), tokens=tokens,
-        languages=languages,
+        languages=languages, screened=made_screen([text for text, _ in documents]),
+        findings=made_findings([text for text, _ in documents]),
         source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32), source_names=names,
     )  # fmt: skip
     return with_words(made)

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from engine_made import LANGUAGES, STAGE_LIST, TOKENIZER, config, plan, probe, shard
+from engine_made import DECISIVE, STAGE_LIST, config, plan, probe, shard
 
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.readers import Part, ReadRequest
@@ -19,7 +19,6 @@ from dataaudit.detectors import LanguageModels
 from dataaudit.detectors.base import DetectorModel
 from dataaudit.engine import keys
 from dataaudit.stages.exact_dup import ExactDup
-from dataaudit.stages.language import Language
 from dataaudit.stages.lengths import Lengths
 from dataaudit.stages.overlap import Overlap
 from dataaudit.stages.volume import Volume
@@ -100,9 +99,9 @@ def test_every_version_changes_every_key(name, monkeypatch):
 @pytest.mark.parametrize("name", ["NORMAL_FORM", "NORMAL_FORM_VERSION"])
 def test_the_normal_form_changes_stage_keys(name, monkeypatch):
     """Duplicates rest on the normal form."""
-    before = keys.stage_key("r", ExactDup(), TOKENIZER)
+    before = keys.stage_key("r", ExactDup(), DECISIVE)
     monkeypatch.setattr(keys, name, "another")
-    assert keys.stage_key("r", ExactDup(), TOKENIZER) != before
+    assert keys.stage_key("r", ExactDup(), DECISIVE) != before
 
 
 @pytest.mark.parametrize("library", [*keys.NUMERIC_LIBRARIES, "unicode"])
@@ -122,36 +121,34 @@ def test_asking_for_versions_is_cheap_and_gives_a_dict_of_ones_own():
 
 def test_stage_name_version_and_parameters_change_its_key(monkeypatch):
     """Two stages, two versions of one and two settings of one never share a partial."""
-    made = [keys.stage_key("r", stage, TOKENIZER, LANGUAGES) for stage in (*STAGE_LIST, Lengths(max_distinct=999))]
-    made.append(keys.stage_key("another reading", Volume(), TOKENIZER))
+    made = [keys.stage_key("r", stage, DECISIVE) for stage in (*STAGE_LIST, Lengths(max_distinct=999))]
+    made.append(keys.stage_key("another reading", Volume(), DECISIVE))
     monkeypatch.setattr(Volume, "version", "another")
-    made.append(keys.stage_key("r", Volume(), TOKENIZER))
+    made.append(keys.stage_key("r", Volume(), DECISIVE))
     assert len(set(made)) == len(made)
 
 
-def test_the_tokenizer_decides_only_where_tokens_are_counted():
-    """Another tokenizer leaves the partials of stages that never look at tokens."""
-    for stage in STAGE_LIST:
-        first, other_one = (keys.stage_key("r", stage, one, LANGUAGES) for one in (TOKENIZER, {"sha256": "u"}))
-        assert (first == other_one) != stage.needs_tokens
+LOOKED_AT = {
+    "tokenizer": lambda stage: stage.needs_tokens,
+    "languages": lambda stage: stage.needs_languages,
+    "protected": lambda stage: stage.needs_matches,
+    "screen": lambda stage: stage.needs_screen,
+    "pii": lambda stage: stage.detector == "pii",
+    "secrets": lambda stage: stage.detector == "secrets",
+}
 
 
-def test_the_detectors_decide_only_where_languages_are_looked_at():
-    """Another detector leaves the partials of stages that never look at languages; theirs cannot do without one."""
-    for stage in STAGE_LIST:
-        first, other_one = (keys.stage_key("r", stage, TOKENIZER, one) for one in (LANGUAGES, {"chosen": "e"}))
-        assert (first == other_one) != stage.needs_languages
-    with pytest.raises(AssertionError, match="detectors"):
-        keys.stage_key("r", Language(), TOKENIZER)
-
-
-def test_the_index_decides_only_where_matches_are_looked_at():
-    """Another index leaves the partials of stages that never look for what is protected; theirs needs one."""
-    for stage in (*STAGE_LIST, Overlap()):
-        first, other_one = (keys.stage_key("r", stage, TOKENIZER, LANGUAGES, one) for one in ("a", "b"))
-        assert (first == other_one) != stage.needs_matches
-    with pytest.raises(AssertionError, match="index"):
-        keys.stage_key("r", Overlap(), TOKENIZER)
+@pytest.mark.parametrize("name", LOOKED_AT)
+def test_what_decides_an_answer_decides_only_the_stages_that_look_at_it(name):
+    """Another tokenizer, detector, index or screen leaves all other partials; what looks at it cannot do without."""
+    decisive, looks = DECISIVE | {"protected": "i"}, LOOKED_AT[name]
+    stages = (*STAGE_LIST, Overlap())
+    for stage in stages:
+        first, other_one = (keys.stage_key("r", stage, decisive | {name: value}) for value in ("a", "b"))
+        assert (first == other_one) != looks(stage)
+    looking = next(stage for stage in stages if looks(stage))
+    with pytest.raises(AssertionError, match=name):
+        keys.stage_key("r", looking, {key: value for key, value in decisive.items() if key != name})
 
 
 def test_what_of_a_detector_decides_languages_is_in_its_value():

@@ -65,7 +65,7 @@ def world(tmp_path):
             skip=None, size=path.stat().st_size,
         )  # fmt: skip
         unit = ProbeUnit(path=str(path), format="jsonl", compression="none", part_bytes=1500, size=one.size)
-        planned = plan_shard(one, probe_file(unit).probe, None, config(), (ExactDup(),), {}, {})
+        planned = plan_shard(one, probe_file(unit).probe, None, config(), (ExactDup(),), {})
         firsts, row = [], 0
         for part in planned.parts:
             firsts.append(row)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_made import LANGUAGES, STAGE_LIST, config, shard, write_file
+from engine_made import DECISIVE, STAGE_LIST, config, shard, write_file
 
 from dataaudit.config import LanguageConfig
 from dataaudit.corpus.loss import Reason
@@ -56,7 +56,7 @@ def scan_unit(settings, *paths, part_bytes=1 << 20):
         unit = ProbeUnit(path=path, format="jsonl", compression="none", part_bytes=part_bytes, size=len(LINES))
         found = probe_file(unit).probe
         one = shard(number, uri=f"{number}.jsonl", path=path)
-        planned.append(plan_shard(one, found, None, config(), STAGE_LIST, {}, LANGUAGES))
+        planned.append(plan_shard(one, found, None, config(), STAGE_LIST, DECISIVE))
     (unit,) = missing_units(planned, PartialStore(settings.state), fresh=False)
     return unit
 

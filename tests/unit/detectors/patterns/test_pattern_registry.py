@@ -31,7 +31,7 @@ def one_rule(rule, **entity):
         (one_rule('{regex: "\\bx"}'), "holds a control character"),
         (one_rule("{regex: abc, validators: evn}"), "`evn` is not known (did you mean `even`?)"),
         (one_rule("{regex: abc}", reserved="zeroes"), "`zeroes` is not known (did you mean `zeros`?)"),
-        (one_rule("{regex: abc, reach: [1, 2000]}"), "expected two numbers from 0 to 1024, found [1, 2000]"),
+        (one_rule("{regex: abc, reach: [1, 20000]}"), "expected two numbers from 0 to 16384, found [1, 20000]"),
         (one_rule("{regex: abc}, {regex: abd, name: '1'}"), "two rules have one name"),
         (one_rule("{regex: abc, tiers: {weak: sure}}"), "entities.MINE.rules.0.tiers.weak"),
     ],

@@ -1,0 +1,134 @@
+"""Rules of detect-secrets: read from the installed library at run time, so that its updates are ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import metadata, resources
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from dataaudit.detectors.patterns.entity import Entity, Rule
+from dataaudit.detectors.patterns.written import Names, parse_layer
+from dataaudit.detectors.secrets.leading import leading_part
+from dataaudit.errors import ConfigError
+from dataaudit.yamlfile import explain, load_yaml
+
+_REACH_BYTES = 160
+"""How far a match can extend beyond the part that is looked for; the library's regexes are short but for two."""
+_FILE = "upstream.yaml"
+_OPEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
+
+
+class Use(BaseModel):
+    """How the rules of one plugin are used."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    skip: str = ""
+    entity: _Names = ()
+    context: _Names = ()
+    validators: _Names = ("random",)
+    tiers: Mapping[str, str] = {}
+    whole: bool = False
+    left: str = ""
+    right: str = ""
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    plugins: dict[str, Use]
+
+
+def library_version() -> str:
+    """Return the version of detect-secrets that is installed."""
+    return metadata.version("detect-secrets")
+
+
+def add_upstream(entities: tuple[Entity, ...], names: Names) -> tuple[Entity, ...]:
+    """Add the library's rules to the entities that they belong to; new entities where there are none.
+
+    Raises:
+        ConfigError: The package's file of uses is wrong, or a regex of the library cannot be searched for.
+    """
+    found = {entity.name: entity for entity in entities}
+    uses = _read_uses()
+    for plugin, regexes in _plugins():
+        use = uses.get(plugin) or Use(entity=(_entity_name(plugin),))
+        if use.skip:
+            continue
+        for number, regex in enumerate(regexes):
+            name = use.entity[min(number, len(use.entity) - 1)]
+            made = _made(name, f"detect-secrets {plugin} {number + 1}", use, regex, names)
+            known = found.get(name)
+            found[name] = replace(known, rules=known.rules + made.rules) if known else made
+    return tuple(found.values())
+
+
+def _plugins() -> list[tuple[str, list[re.Pattern[str]]]]:
+    """List the library's plugins that are made of regexes, by name."""
+    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+    from detect_secrets.plugins.base import RegexBasedDetector
+
+    classes: Any = get_mapping_from_secret_type_to_class().values()
+    made = {one.__name__: list(one().denylist) for one in classes if issubclass(one, RegexBasedDetector)}
+    return sorted(made.items())
+
+
+def _read_uses() -> dict[str, Use]:
+    text = resources.files("dataaudit.detectors.secrets").joinpath(_FILE).read_text(encoding="utf-8")
+    try:
+        return _File.model_validate(load_yaml(text, where=_FILE)).plugins
+    except ValidationError as error:
+        raise ConfigError(f"{_FILE}: " + "; ".join(explain(error, _File))) from None
+
+
+def _made(name: str, rule: str, use: Use, regex: re.Pattern[str], names: Names) -> Entity:
+    """Make an entity of one regex, by way of the same checks as what people write."""
+    try:
+        prefilter, before = leading_part(regex)
+    except ValueError as error:
+        raise ConfigError(f"{rule}: {error}", "Use a version of detect-secrets that the constraints allow.") from None
+    written = {
+        "reserved": "placeholder",
+        "context": list(use.context),
+        "rules": [
+            {
+                "name": rule,
+                "regex": regex.pattern if use.whole else _mark_value(regex.pattern),
+                "prefilter": prefilter,
+                "reach": [before + 1, _REACH_BYTES],
+                "left": use.left,
+                "right": use.right,
+                "ignore_case": bool(regex.flags & re.IGNORECASE),
+                "validators": list(use.validators),
+                "tiers": dict(use.tiers),
+            }
+        ],
+    }
+    import yaml
+
+    layer = parse_layer(yaml.safe_dump({"entities": {name: written}}), where=rule, detector="secrets", names=names)
+    return layer.entities[0]
+
+
+def _mark_value(pattern: str) -> str:
+    """Name the first group that captures, which the library takes for the secret."""
+    for found in _OPEN.finditer(pattern):
+        if found[0] == "(":
+            return f"{pattern[: found.start()]}(?P<value>{pattern[found.end() :]}"
+    return pattern
+
+
+def _entity_name(plugin: str) -> str:
+    return "OTHER_" + _CAMEL.sub("_", plugin.removesuffix("Detector")).upper()
+
+
+def rules_of(entities: tuple[Entity, ...]) -> tuple[Rule, ...]:
+    """Return the rules that came from the library."""
+    return tuple(rule for one in entities for rule in one.rules if rule.name.startswith("detect-secrets "))

@@ -1,0 +1,133 @@
+"""The sample that a judge sees: strata from the partials, how many of each, and which documents these are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.engine.families import Linking
+from dataaudit.engine.joins import Join
+from dataaudit.kernels.allocation import Allocation, allocate
+from dataaudit.link.sampling import DRAWN, OTHER, Frame, SampleJoin, first_of_each
+from dataaudit.stages.strata import MEMBERS
+
+_LEAST_SHARE = 0.005
+"""Sources and languages with fewer of the documents share their strata with others."""
+_MOST_NAMES = 50
+_MINIMUM = 10
+"""Documents judged of each stratum, if the limit allows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a judge is to find out."""
+
+    metric: str
+    half_width: float
+    """Of the interval over all documents that it reads."""
+    most: int
+    """Documents that it sees at most."""
+    languages: tuple[str, ...]
+    """Languages that it reads; empty for all."""
+    guesses: Mapping[int, float]
+    """Share of positives that the screen expects of documents of a level."""
+    salt: int
+    """Tells samples for different metrics apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """The strata of what a judge reads, and the documents of each that it is to see."""
+
+    frame: Frame
+    splits: tuple[str, ...]
+    """Names of the splits that the frame numbers."""
+    documents: np.ndarray
+    """int64[k] of each stratum."""
+    tokens: np.ndarray
+    """int64[k]"""
+    guesses: np.ndarray
+    """float64[k]"""
+    plan: Allocation
+    unread: int
+    """Documents in languages that the judge does not read: of no stratum."""
+    places: np.ndarray
+    """int64[m] places of the documents drawn."""
+    strata: np.ndarray
+    """int64[m] stratum of each."""
+
+
+def draw(linking: Linking, question: Question) -> Sampled:
+    """Decide how many documents of each stratum the judge sees, and draw them.
+
+    Raises:
+        ClusterError: The join cannot be done on these workers.
+        DamagedEntryError: Stored rows are absent or damaged.
+    """
+    splits = tuple(sorted({shard.planned.shard.split for shard in linking.shards}))
+    table = _all_strata(linking, splits)
+    readable = np.ones(table.num_rows, dtype=bool)
+    if question.languages:
+        readable = pc.is_in(table["language"], pa.array(question.languages)).to_numpy(zero_copy_only=False)
+    unread = int(table["documents"].to_numpy()[~readable].sum())
+    table = table.filter(pa.array(readable))
+    frame, documents, tokens = _frame(table)
+    guesses = np.array([question.guesses[level] for *_, level in frame.strata], dtype=np.float64)
+    plan = allocate(documents, guesses, half_width=question.half_width, minimum=_MINIMUM, most=question.most)
+    join = SampleJoin(frame=frame, counts=tuple(plan.counts.tolist()), seed=linking.job.config.seed, salt=question.salt)
+    drawn = linking.join(
+        Join(
+            kind=f"link-{linking.stage.name}-sample", function=join, identity=[linking.stage.version, asdict(join)],
+            files=linking.files(MEMBERS) if plan.counts.any() else [], rows=int(documents.sum()),
+        )
+    ).table("drawn", DRAWN)  # fmt: skip
+    names = [drawn[name].to_numpy() for name in ("stratum", "drawn", "place")]
+    first = first_of_each(*names, plan.counts)
+    return Sampled(
+        frame=frame, splits=splits, documents=documents, tokens=tokens, guesses=guesses, plan=plan, unread=unread,
+        places=first["place"].to_numpy(), strata=first["stratum"].to_numpy(),
+    )  # fmt: skip
+
+
+def _all_strata(linking: Linking, splits: Sequence[str]) -> pa.Table:
+    """Return split (its number), source, language, level, documents, tokens of all shards; rows may repeat."""
+    pieces = []
+    for shard in linking.read():
+        rows = shard.partials[linking.stage.name]["strata"]
+        split = np.full(rows.num_rows, splits.index(shard.planned.shard.split), dtype=np.int64)
+        pieces.append(rows.append_column("split", pa.array(split)))
+    keys = ["split", "source", "language", "level"]
+    if not pieces:
+        return pa.table({name: [] for name in (*keys, "documents", "tokens")})
+    sums = [("documents", "sum"), ("tokens", "sum")]
+    grouped = pa.concat_tables(pieces).group_by(keys, use_threads=False).aggregate(sums)
+    return grouped.rename_columns({"documents_sum": "documents", "tokens_sum": "tokens"})
+
+
+def _frame(table: pa.Table) -> tuple[Frame, np.ndarray, np.ndarray]:
+    """Return the strata, with their documents and tokens."""
+    sources, languages = _largest(table, "source"), _largest(table, "language")
+    sizes: dict[tuple[int, str, str, int], list[int]] = {}
+    for row in table.to_pylist():
+        source = row["source"] if row["source"] in sources else OTHER
+        language = row["language"] if row["language"] in languages else OTHER
+        own = sizes.setdefault((row["split"], source, language, row["level"]), [0, 0])
+        own[0] += row["documents"]
+        own[1] += row["tokens"]
+    strata = tuple(sorted(sizes))
+    numbers = np.array([sizes[key] for key in strata], dtype=np.int64).reshape(-1, 2)
+    return Frame(sources=sources, languages=languages, strata=strata), numbers[:, 0], numbers[:, 1]
+
+
+def _largest(table: pa.Table, name: str) -> tuple[str, ...]:
+    """Return the names with strata of their own, sorted."""
+    totals: dict[str, int] = {}
+    for row in table.select([name, "documents"]).to_pylist():
+        totals[row[name]] = totals.get(row[name], 0) + row["documents"]
+    least = _LEAST_SHARE * sum(totals.values())
+    ordered = sorted(totals, key=lambda one: (-totals[one], one))
+    return tuple(sorted(one for one in ordered[:_MOST_NAMES] if totals[one] >= least))

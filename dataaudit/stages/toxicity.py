@@ -1,0 +1,121 @@
+"""``data_toxicity_rate``: what the screen says of every document; the judge's sample is drawn by its levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.screening import ScreenBatch
+from dataaudit.manifest.metric import Metric, Scope, ratio
+from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.partial import Partial, TableShape, group
+from dataaudit.stages.strata import MEMBER_ROWS, MEMBERS, STRATA, count_strata, member_rows
+
+METRIC = "data_toxicity_rate"
+EDGES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Lowest probabilities of levels 1, 2, ...; level 0 is what lies below."""
+UNSCREENED = -1
+"""Level of documents that the screen cannot judge."""
+POSITIVE = EDGES.index(0.5) + 1
+"""First level of documents that the screen takes for toxic."""
+MILLION = 1_000_000
+_CONFIDENCE = 0.95
+_SUMS = ("documents", "probability", "low", "high")
+_SHAPES = {"strata": STRATA, "scores": TableShape(keys={"source": pa.string(), "level": pa.int64()}, sums=_SUMS)}
+
+
+def levels_of(screened: ScreenBatch) -> np.ndarray:
+    """Return int64[n] level of each document."""
+    levels = np.searchsorted(np.array(EDGES), screened.probability, side="right").astype(np.int64)
+    return np.where(screened.screened, levels, UNSCREENED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toxicity(StageDefaults):
+    """Adds up the screen's calibrated probabilities, in millionths, and counts documents by source, language and level.
+
+    The estimate of the screen is the mean of its probabilities. It is as right as its calibration holds for the
+    corpus; what a judge finds in a sample, in ``rate``, does not rest on that.
+    """
+
+    name: ClassVar[str] = "toxicity"
+    version: ClassVar[str] = "1"
+    needs_tokens: ClassVar[bool] = True
+    needs_languages: ClassVar[bool] = True
+    needs_words: ClassVar[bool] = True
+    needs_screen: ClassVar[bool] = True
+    emits: ClassVar[Mapping[str, pa.Schema]] = {MEMBERS: MEMBER_ROWS}
+
+    def shapes(self) -> Mapping[str, TableShape]:
+        """Documents by stratum, and sums of probabilities by source and level."""
+        return _SHAPES
+
+    def map(self, batch: DocBatch) -> Partial:
+        """Look up the scores of one batch."""
+        found = batch.screened
+        assert found is not None
+        levels = levels_of(found)
+        columns = {"source": batch.sources().cast(pa.string()), "level": levels, "documents": np.ones_like(levels)}
+        for name in _SUMS[1:]:
+            columns[name] = np.where(found.screened, np.rint(getattr(found, name) * MILLION), 0).astype(np.int64)
+        scores = group(_SHAPES["scores"], pa.table(columns).cast(_SHAPES["scores"].schema()))
+        return {"strata": count_strata(batch, levels), "scores": scores}
+
+    def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
+        """Return the stratum of every document."""
+        assert batch.screened is not None
+        return {MEMBERS: member_rows(batch, levels_of(batch.screened))}
+
+    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+        """Return the screen's rates of the scope and of each source."""
+        by_source: dict[str, list[dict[str, Any]]] = {}
+        for row in partial["scores"].to_pylist():
+            by_source.setdefault(row["source"], []).append(row)
+        metrics = self._records([row for rows in by_source.values() for row in rows], context.scope)
+        for source, rows in by_source.items():
+            metrics += self._records(rows, replace(context.scope, source=source))
+        return metrics
+
+    def _records(self, rows: list[dict[str, Any]], scope: Scope) -> list[Metric]:
+        documents = sum(row["documents"] for row in rows)
+        screened = [row for row in rows if row["level"] != UNSCREENED]
+        totals = {name: sum(row[name] for row in screened) for name in _SUMS}
+        positive = sum(row["documents"] for row in screened if row["level"] >= POSITIVE)
+        return [
+            ratio(
+                METRIC, "screened_share", totals["documents"], documents, scope=scope, unit="ratio",
+                version=self.version,
+            ),
+            ratio(
+                METRIC, "screen_positive", positive, totals["documents"], scope=scope, unit="ratio",
+                version=self.version,
+            ),
+            self._estimate(totals, scope),
+        ]  # fmt: skip
+
+    def _estimate(self, totals: Mapping[str, int], scope: Scope) -> Metric:
+        documents = totals["documents"]
+        if documents == 0:
+            return Metric(
+                metric=METRIC, stat="screen", scope=scope, unit="ratio", value=None, method="estimated",
+                status="not_evaluated", reason="empty_denominator", version=self.version,
+            )  # fmt: skip
+        value, low, high = (totals[name] / MILLION / documents for name in _SUMS[1:])
+        return Metric(
+            metric=METRIC, stat="screen", scope=scope, unit="ratio", value=value, low=low, high=high,
+            confidence=_CONFIDENCE, n=documents, denominator=documents, method="estimated", version=self.version,
+        )  # fmt: skip
+
+    def shard_columns(self, partial: Partial) -> dict[str, object]:
+        """Fill toxicity_screen, the mean calibrated probability, and toxicity_screened, the documents behind it."""
+        rows = [row for row in partial["scores"].to_pylist() if row["level"] != UNSCREENED]
+        documents = sum(row["documents"] for row in rows)
+        total = sum(row["probability"] for row in rows)
+        return {
+            "toxicity_screen": total / MILLION / documents if documents else None, "toxicity_screened": documents,
+        }  # fmt: skip
