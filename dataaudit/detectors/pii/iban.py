@@ -24,8 +24,8 @@ def normal_iban(text: str) -> str:
 
 
 def iban(candidate: Candidate) -> Evidence:
-    """Reject what is no IBAN: the country, its length and MOD 97-10 together are not met by chance."""
-    letters = normal_iban(candidate.text)
-    if not letters or not mod97(letters[4:] + letters[:4]):
+    """Judge an IBAN: the country, its length and MOD 97-10 are not met by chance, without the length they are."""
+    letters = "".join(letter for letter in candidate.text.upper() if letter.isalnum())
+    if letters[:2] not in LENGTHS or not mod97(letters[4:] + letters[:4]):
         return Evidence.REJECTED
-    return Evidence.STRONG
+    return Evidence.STRONG if normal_iban(letters) else Evidence.WEAK

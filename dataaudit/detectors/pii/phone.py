@@ -73,7 +73,8 @@ def national(candidate: Candidate) -> Evidence:
         return Evidence.REJECTED
     groups = re.findall(r"[0-9]+", plain)
     mixed = "." in plain and " " in plain.replace(") ", ")")
-    if mixed or [len(one) for one in groups] == [3, 2, 4] or _is_range(plain, groups) or groups.count("00") > 1:
+    dashed = [len(one) for one in groups] == [3, 2, 4] and " " not in plain
+    if mixed or dashed or _is_range(plain, groups) or groups.count("00") > 1:
         return Evidence.REJECTED
     if not candidate.context:
         return Evidence.FORM
