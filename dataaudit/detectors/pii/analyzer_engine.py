@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.detectors.patterns.registry import Registry
-from dataaudit.detectors.pii.analyzer_ours import our_recognizers
+from dataaudit.detectors.pii.analyzer_ours import our_recognizer
 from dataaudit.errors import ConfigError
 from dataaudit.yamlfile import nearest
 
@@ -98,7 +98,7 @@ def build_engine(
             context_aware_enhancer=LemmaContextAwareEnhancer(),
         )
 
-    return Engine(analyzer([*peers, *our_recognizers(registry, language)]), analyzer(peers), nlp, language)
+    return Engine(analyzer([*peers, our_recognizer(registry, language)]), analyzer(peers), nlp, language)
 
 
 def ner_entities(nlp: Any, meaning: dict[str, str]) -> tuple[str, ...]:
