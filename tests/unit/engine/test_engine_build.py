@@ -56,7 +56,7 @@ def runners(monkeypatch):
     monkeypatch.setattr(module, "open_cluster", lambda *_: contextlib.nullcontext(cluster))
     monkeypatch.setattr(module, "Runner", here)
     monkeypatch.setattr(job, "inspect_risks", lambda *_, **__: Risks(supported=True, reason="ok"))
-    monkeypatch.setattr(work, "_load_once", lambda file, risks, force, seed: FakeEncoder(force))
+    monkeypatch.setattr(looking, "load_once", lambda file, risks, force, seed: FakeEncoder(force))
     return made
 
 
