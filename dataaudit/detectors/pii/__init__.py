@@ -1,0 +1,1 @@
+"""Personal data: entities, what is known of their values, and the judge of a sample."""

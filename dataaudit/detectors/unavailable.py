@@ -1,0 +1,35 @@
+"""Unavailable: why an expensive detector cannot be had here, as a value and not as an exception."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Absence(StrEnum):
+    """Why a judge cannot work; the codes stand in the manifest beside ``not_evaluated``."""
+
+    NOT_INSTALLED = "not_installed"
+    """A library that it needs is not installed."""
+    WEIGHTS_ABSENT = "weights_absent"
+    """Its weights are not on this machine and cannot be fetched."""
+    CONFIG_ABSENT = "config_absent"
+    """The settings or the vocabulary that belong to the weights are not on this machine and cannot be fetched."""
+    BROKEN_CHECKPOINT = "broken_checkpoint"
+    """The file is not a whole checkpoint of a form that is known, or does not fit its settings."""
+    UNSAFE_CHECKPOINT = "unsafe_checkpoint"
+    """The file asks to run code while it is read."""
+    NO_DEVICE = "no_device"
+    """The device that the config names is not here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unavailable:
+    """A judge that cannot be had: what depends on it is not evaluated, and never zero."""
+
+    reason: Absence
+    """Stable code."""
+    message: str
+    """What was looked for, where, and what was found; never text of a document."""
+    hint: str
+    """What to do about it."""
