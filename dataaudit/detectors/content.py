@@ -69,9 +69,7 @@ class ContentModels:
         return records
 
 
-def resolve_content(
-    config: AuditConfig, *, base_dir: Path, screen: bool, detectors: frozenset[str]
-) -> ContentModels:
+def resolve_content(config: AuditConfig, *, base_dir: Path, screen: bool, detectors: frozenset[str]) -> ContentModels:
     """Find what stages need, and the judges that the config asks for.
 
     Args:

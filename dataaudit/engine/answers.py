@@ -94,6 +94,6 @@ def judged_findings(judge: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = {name: rows[name] for name in ("class", "shard", "row", "start", "end", "score")}
     fixed = {
         "detector": [judge] * size, "tier": ["judged"] * size, "reserved": np.zeros(size, bool),
-        "hmac": pa.nulls(size, pa.binary(16)),
+        "hmac": pa.nulls(size, pa.string()),
     }  # fmt: skip
     return pa.table(columns | fixed).select(schema.names).cast(schema)

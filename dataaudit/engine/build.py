@@ -17,8 +17,8 @@ from dataaudit.corpus.shards import Discovery, discover
 from dataaudit.engine.cluster import open_cluster
 from dataaudit.engine.digesting import rows_digests
 from dataaudit.engine.exact import exact_duplicates
-from dataaudit.engine.findings import secret_findings
 from dataaudit.engine.families import Gathered, Linking, add_found, run_families
+from dataaudit.engine.findings import secret_findings
 from dataaudit.engine.gather import (
     GatheredShard,
     fold_sources,

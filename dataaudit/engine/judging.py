@@ -82,9 +82,7 @@ class Rates:
         metrics = []
         for scope, inside in self.scopes():
             chosen = inside[verdicts.strata]
-            judged = Judged(
-                stratum=verdicts.strata[chosen], hits=verdicts.hits[chosen], units=verdicts.tokens[chosen]
-            )
+            judged = Judged(stratum=verdicts.strata[chosen], hits=verdicts.hits[chosen], units=verdicts.tokens[chosen])
             sizes = np.where(inside, self._sampled.documents, 0)
             found = estimate_ratio(sizes, judged, per=per, confidence=CONFIDENCE)
             if unit == "ratio":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -75,7 +76,8 @@ def toxic_documents(linking: Linking) -> Generator[Sequence[Visit], list[Visited
     whole = positive.append_column("start", pa.array(np.zeros(positive.num_rows, dtype=np.int64)))
     whole = whole.append_column("end", whole["bytes"])
     found.tables = {
-        "judged": pa.concat_tables(tables), "findings": judged_findings(judge.name, whole, TABLES["findings"].schema)
+        "judged": pa.concat_tables(tables),
+        "findings": judged_findings(judge.name, whole, TABLES["findings"].schema),
     }
     return found
 
@@ -83,5 +85,5 @@ def toxic_documents(linking: Linking) -> Generator[Sequence[Visit], list[Visited
 def _guesses() -> dict[int, float]:
     """Return the share of toxic documents that is expected of each level: the middle of its bounds."""
     bounds = (0.0, *EDGES, 1.0)
-    guesses = {level: (low + high) / 2 for level, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False))}
+    guesses = {level: (low + high) / 2 for level, (low, high) in enumerate(pairwise(bounds))}
     return {UNSCREENED: _UNSCREENED_GUESS, **guesses}

@@ -26,7 +26,8 @@ SCORES = pa.schema([("row", pa.int64()), ("bytes", pa.int64()), ("class", pa.str
 
 MARKS = pa.schema(
     [
-        ("row", pa.int64()), ("class", pa.string()), ("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64()),
+        ("row", pa.int64()), ("class", pa.string()), ("start", pa.int64()), ("end", pa.int64()),
+        ("score", pa.float64()),
     ]
 )  # fmt: skip
 """A row a finding: its entity, where it is, how sure."""
@@ -51,7 +52,10 @@ class ToxicityVisit:
 
     def decisive(self) -> dict[str, Any]:
         """Return what decides its verdicts: all of the model but where it lies and what it runs on."""
-        return {name: value for name, value in asdict(self.model).items() if name not in {"path", "config_path", "device"}}
+        values = asdict(self.model)
+        for name in ("path", "config_path", "device"):
+            del values[name]
+        return values
 
     def visit(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
         """Return ``seen`` and ``scores`` of the documents."""
