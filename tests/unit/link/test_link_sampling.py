@@ -30,7 +30,9 @@ def documents(number, *, copies=False):
     for index in range(number):
         key = b"same key" if copies else random.bytes(8)
         source = ("books", "web", "rare", "scarce")[index % 4]
-        made.append((index % 3, index % 2, index // 3, key, source, ("en", "de")[index // 7 % 2], (-1, 0, 5)[index % 3]))
+        made.append(
+            (index % 3, index % 2, index // 3, key, source, ("en", "de")[index // 7 % 2], (-1, 0, 5)[index % 3])
+        )
     return made
 
 
