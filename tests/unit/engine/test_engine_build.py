@@ -13,7 +13,7 @@ from engine_made import HereRunner, Notes, write_file
 
 from dataaudit.corpus.tokens import Risks, TokenBatch
 from dataaudit.engine import build as module
-from dataaudit.engine import job, work
+from dataaudit.engine import job, looking, work
 from dataaudit.engine.build import build
 from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.job import BuildOptions

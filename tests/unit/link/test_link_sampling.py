@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pyarrow as pa
@@ -57,7 +57,7 @@ def files_of(folder, rows, *, parts=1):
 def drawn(files, counts, *, cuts=(0, 256), seed=0, salt=1):
     """Draw from every partition and take the first of each stratum."""
     join = SampleJoin(frame=FRAME, counts=tuple(counts), seed=seed, salt=salt)
-    pieces = [join(files, start, stop).tables["drawn"] for start, stop in zip(cuts, cuts[1:], strict=False)]
+    pieces = [join(files, start, stop).tables["drawn"] for start, stop in pairwise(cuts)]
     table = pa.concat_tables(pieces)
     return first_of_each(*(table[name].to_numpy() for name in DRAWN.names), np.array(counts))
 

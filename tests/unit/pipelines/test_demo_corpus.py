@@ -211,7 +211,8 @@ def test_broken_lines_are_bad_each_in_its_way_and_the_rest_is_untouched(corpus, 
     lines = (made / "data/train" / demo.BROKEN).read_bytes().splitlines(keepends=True)
     assert [line for line in lines if line in demo.BROKEN_LINES] == list(demo.BROKEN_LINES)
     good = [orjson.loads(line)["id"] for line in lines if line not in demo.BROKEN_LINES]
-    assert good == [each.id for each in corpus if each.source == "messages" and not demo.held_out(each.id)]
+    own = [each.id for each in corpus if each.source == "messages" and not demo.held_out(each.id)]
+    assert good == [*own, *(each.id for each in content.rude_comments())]
     encoding, cut, number = demo.BROKEN_LINES
     with pytest.raises(UnicodeDecodeError):
         encoding.decode()
@@ -227,8 +228,8 @@ def test_other_shards_hold_each_document_once_and_nothing_but_the_leaks_is_added
     read = [row["id"] for path in sound for row in _rows(path)]
     assert len(read) == len(set(read))
     added = set(read) - {each.id for each in corpus if not demo.held_out(each.id)}
-    assert len(added) == demo.NUM_LEAKED + leaks.NUM_REWRITTEN
-    assert all(name.startswith(("mirror/", "rewrite/")) for name in added)
+    assert len(added) == demo.NUM_LEAKED + leaks.NUM_REWRITTEN + content.NUM_RECORDS
+    assert all(name.startswith(("mirror/", "rewrite/", "members/")) for name in added)
 
 
 def test_documents_of_the_stuck_shard_end_with_their_last_line_repeated(corpus, made):
