@@ -63,7 +63,7 @@ def is_telegram_token(token: str) -> bool:
 
 def is_sendgrid_key(token: str) -> bool:
     """Tell whether a SendGrid key is made of 16 and of 32 bytes in base64."""
-    _, name, secret = token.split(".")
+    name, _, secret = token.removeprefix("SG.").partition(".")
     return len(decode_base64(name) or b"") == 16 and len(decode_base64(secret) or b"") == 32
 
 

@@ -19,7 +19,8 @@ VERSION: Final = "1"
 """Raised when a check, an entropy or a placeholder is decided otherwise than before."""
 _NO_PASSWORD = re.compile(
     r"(?i)encr|hash|algo|method|type|format|file|path|dir|field|label|name|prompt|policy|len|min|max|re$|regex|pattern|"
-    r"hint|reset|url|id$|salt|charset|chars|msg|message|error|title|class|input|help|desc|text$|command|cmd|plugin|auth"
+    r"hint|reset|url|id$|salt|charset|chars|msg|message|error|title|class|input|help|desc|text$|command|cmd|plugin|auth|"
+    r"last|used|date|time|expir|age$|count|since|version|status|state|enabled|required|changed"
 )
 """What follows `password` in names of settings that hold no password."""
 _PROGRAM = re.compile(r"[(){};,|]|%[a-z]|::|\\")
@@ -27,6 +28,7 @@ _PROGRAM = re.compile(r"[(){};,|]|%[a-z]|::|\\")
 _EXAMPLE_HOST = re.compile(
     r"@(?:[a-z0-9-]+\.)*(?:(?:example|invalid)(?:\.(?:com|net|org))?|my-?host|your-?host|host(?:name)?)(?![a-z0-9-])"
 )
+_SHORT_HEX = re.compile(r"[0-9a-fA-F-]{1,31}")
 _ISSUED = re.compile(r"(?i)^[a-z]{2,8}[_.-]")
 
 
@@ -40,7 +42,9 @@ def _placeholder(candidate: Candidate) -> bool:
 
 
 def _url_placeholder(candidate: Candidate) -> bool:
-    """Tell whether password or host is an example: the hosts are those of RFC 2606."""
+    """Tell whether the password is the user's name or an example, or the host one: those of RFC 2606 and such."""
+    if candidate.text == candidate.groups.get("user"):
+        return True
     return is_placeholder(candidate.text) or _EXAMPLE_HOST.match(candidate.after) is not None
 
 
@@ -66,6 +70,11 @@ def _mixed(candidate: Candidate) -> Evidence:
     """Reject what lacks a digit, a capital or a small letter: digests in hexadecimal, words, paths."""
     kinds = (str.isdigit, str.isupper, str.islower)
     return Evidence.FORM if all(any(map(kind, candidate.text)) for kind in kinds) else Evidence.REJECTED
+
+
+def _long_number(candidate: Candidate) -> Evidence:
+    """Reject hexadecimal numbers of less than 128 bits: names of versions, of builds, of objects."""
+    return Evidence.REJECTED if _SHORT_HEX.fullmatch(candidate.text) else Evidence.FORM
 
 
 def _armour(candidate: Candidate) -> Evidence:
@@ -133,6 +142,7 @@ VALIDATORS: Final[Mapping[str, Validator]] = MappingProxyType(
         "random": _random,
         "varied": _varied,
         "mixed": _mixed,
+        "long_number": _long_number,
         "armour": _armour,
         "password": _password,
         "url_password": _url_password,
