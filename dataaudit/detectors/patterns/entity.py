@@ -93,6 +93,10 @@ class Rule:
     """Characters (inside of a bracket) none of which stands right before a match; empty for any."""
     right: str = r"\w"
     """Characters none of which follows a match."""
+    before_not: tuple[str, ...] = ()
+    """Regexes of fixed width none of which ends right before a match."""
+    after_not: tuple[str, ...] = ()
+    """Regexes none of which begins right behind a match."""
     ignore_case: bool = False
     """Whether case is ignored, of ASCII letters."""
     validators: tuple[str, ...] = ()

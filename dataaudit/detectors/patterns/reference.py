@@ -43,6 +43,10 @@ def find_plainly(
             pattern = f"(?:{rule.regex})"
             pattern = f"(?<![{rule.left}])" + pattern if rule.left else pattern
             pattern = pattern + f"(?![{rule.right}])" if rule.right else pattern
+            for behind in rule.before_not:
+                pattern = f"(?<!{behind}){pattern}"
+            for ahead in rule.after_not:
+                pattern = f"{pattern}(?!{ahead})"
             for match in re.finditer(pattern.encode(), document, re.IGNORECASE if rule.ignore_case else 0):
                 one = _one(document, match, entity, rule, validators, reserved)
                 if one is not None:

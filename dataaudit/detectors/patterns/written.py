@@ -68,6 +68,8 @@ class WrittenRule(_Strict):
     reach: _Window = Field(default=(0, 0), description="Bytes around the prefilter's match.")
     left: str = Field(default=r"\w", description="Characters none of which stands before a match.")
     right: str = Field(default=r"\w", description="Characters none of which follows a match.")
+    before_not: Words = Field(default=(), strict=False, description="Regexes that must not end before a match.")
+    after_not: Words = Field(default=(), strict=False, description="Regexes that must not begin behind a match.")
     ignore_case: bool = False
     validators: Words = Field(default=(), strict=False)
     passes: Literal["form", "weak", "strong"] | None = None
@@ -156,8 +158,8 @@ def parse_layer(text: str, *, where: str, detector: str, names: Names) -> Layer:
 
 def full_regex(rule: Rule) -> re.Pattern[bytes]:
     """Return the regex of a rule with what must not stand before and behind it."""
-    left = f"(?<![{rule.left}])" if rule.left else ""
-    right = f"(?![{rule.right}])" if rule.right else ""
+    left = "".join(f"(?<!{one})" for one in (*([f"[{rule.left}]"] if rule.left else []), *rule.before_not))
+    right = "".join(f"(?!{one})" for one in (*([f"[{rule.right}]"] if rule.right else []), *rule.after_not))
     pattern = f"{left}(?:{rule.regex}){right}"
     return re.compile(pattern.encode(), re.IGNORECASE if rule.ignore_case else 0)
 
@@ -186,6 +188,8 @@ def _rule(written: WrittenRule, number: int) -> Rule:
         reach=written.reach,
         left=written.left,
         right=written.right,
+        before_not=written.before_not,
+        after_not=written.after_not,
         ignore_case=written.ignore_case,
         validators=written.validators,
         passes=_EVIDENCE[written.passes] if written.passes else None,
