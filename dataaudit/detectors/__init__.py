@@ -12,9 +12,9 @@ from dataaudit.detectors.content import ContentModels, key_id, resolve_content
 from dataaudit.detectors.language import LanguageIdentifier, LanguageModels, load_languages, resolve_languages
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.patterns.screen import PatternScreen
-from dataaudit.detectors.toxicity.screen import ToxicityScreen, load_screen
+from dataaudit.detectors.toxicity import ToxicityScreen
 
 __all__ = [
     "ContentModels", "DetectorModel", "LanguageIdentifier", "LanguageModels", "PatternScreen", "Registry",
-    "ToxicityScreen", "key_id", "load_languages", "load_screen", "resolve_content", "resolve_languages",
+    "ToxicityScreen", "key_id", "load_languages", "resolve_content", "resolve_languages",
 ]  # fmt: skip

@@ -17,9 +17,9 @@ from dataaudit.detectors.pii import load_pii
 from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings
 from dataaudit.detectors.pii.analyzer_resolve import resolve_analyzer
 from dataaudit.detectors.secrets.rules import secrets_registry
+from dataaudit.detectors.toxicity import find_screen
 from dataaudit.detectors.toxicity.judge_model import NAMED, JudgeModel, JudgeSettings
 from dataaudit.detectors.toxicity.judge_resolve import resolve_judge
-from dataaudit.detectors.toxicity.screen import find_screen
 from dataaudit.detectors.unavailable import Unavailable
 
 

@@ -17,12 +17,12 @@ from dataaudit.corpus.protected.index import IndexFile, open_index
 from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.corpus.tokens import Encoder, Risks, TokenBatch, TokenizerFile, load_encoder
 from dataaudit.detectors import (
+    DetectorModel,
     LanguageIdentifier,
     LanguageModels,
     PatternScreen,
     ToxicityScreen,
     load_languages,
-    load_screen,
 )
 from dataaudit.engine.keys import SAMPLE_ONE_IN
 from dataaudit.engine.store import StateFolderError
@@ -141,7 +141,7 @@ def _screen(settings: ScanSettings) -> ToxicityScreen:
         DetectorError: It is not the one that the driver found.
     """
     assert settings.screen is not None, "the screen is found when a stage needs it"
-    return load_screen(settings.screen)
+    return _screen_once(settings.screen)
 
 
 def _matcher(settings: ScanSettings) -> Matcher:
@@ -166,6 +166,11 @@ def _open_once(file: IndexFile) -> Matcher:
     if sha256 != file.sha256:
         raise DamagedIndexError(str(file.path))
     return Matcher(index)
+
+
+@lru_cache(maxsize=1)
+def _screen_once(model: DetectorModel) -> ToxicityScreen:
+    return ToxicityScreen(model)
 
 
 @lru_cache(maxsize=1)

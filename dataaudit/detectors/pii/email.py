@@ -65,6 +65,8 @@ def reserved_email(candidate: Candidate) -> bool:
     """Whether nobody can have it (RFC 2606, RFC 6761), a machine has it, or it stands for any address."""
     local, _, domain = candidate.text.lower().rpartition("@")
     labels = domain.split(".")
-    if labels[-1] in _SPECIAL or (len(labels) > 1 and labels[-2] == "example" and labels[-1] in {"com", "org", "net", "edu"}):
+    if labels[-1] in _SPECIAL or (
+        len(labels) > 1 and labels[-2] == "example" and labels[-1] in {"com", "org", "net", "edu"}
+    ):
         return True
     return domain in _PLACEHOLDER_DOMAINS or local in _NOBODY or candidate.after.startswith(":") and local == "git"

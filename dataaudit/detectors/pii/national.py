@@ -50,8 +50,10 @@ def fr_nir(text: str) -> bool:
     """French NIR with its key, 97 minus the number modulo 97; Corsica's 2A and 2B count as 19 and 18."""
     number = text[:13].replace("2A", "19").replace("2B", "18")
     month = int(text[3:5])
-    return number.isdigit() and (1 <= month <= 12 or 20 <= month <= 42 or month >= 50) and (
-        97 - int(number) % 97 == int(text[13:])
+    return (
+        number.isdigit()
+        and (1 <= month <= 12 or 20 <= month <= 42 or month >= 50)
+        and (97 - int(number) % 97 == int(text[13:]))
     )
 
 
@@ -266,6 +268,8 @@ _CHECKS: dict[str, tuple[Callable[[str], bool], set[int], bool, Evidence]] = {
     "th_tnin": (th_tnin, {13}, False, _WEAK),
     "cl_rut": (cl_rut, {8, 9}, True, _WEAK),
 }
+
+
 def _hetu(candidate: Candidate) -> Evidence:
     return Evidence.STRONG if fi_hetu(candidate.text.upper()) else Evidence.REJECTED
 

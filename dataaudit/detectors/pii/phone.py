@@ -93,4 +93,6 @@ def reserved_phone(candidate: Candidate) -> bool:
         return True
     if digits.startswith(("1555", "001555")) or re.match(r"(?:44|0044|0)(?:7700900|2079460|1632960)", digits):
         return True
-    return any(digits[-size:] in run for size in (9, 10) for run in ("01234567890", "9876543210") if len(digits) >= size)
+    return any(
+        digits[-size:] in run for size in (9, 10) for run in ("01234567890", "9876543210") if len(digits) >= size
+    )
