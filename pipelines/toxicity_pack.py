@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 from scipy.optimize import isotonic_regression
-from scipy.stats import rankdata
+from scipy.stats import beta, rankdata
 from toxicity_fit import Recipe, documents, norms
 
 from dataaudit.kernels.toxic import NORM_BITS, ToxicWeights, toxic_scores
@@ -18,8 +18,8 @@ RAW_BITS = 16
 """A raw score is in ``2 ** -RAW_BITS`` of a logit."""
 LARGEST = 127
 DISGUISED = {"least_toxic": 50, "share": 0.6, "masked_to_its_end": 400, "words": 120, "places": 4096}
-LIMITS = (1e-4, 1 - 1e-3)
-"""No screen is surer than this."""
+IN_A_GROUP = 200
+"""Neighbouring scores that the calibration takes together."""
 _WORD = re.compile(rf"(?<![^\W_])[a-z]{{{MIN_DISGUISED},{MAX_DISGUISED}}}(?![^\W_])")
 
 
@@ -91,22 +91,30 @@ def raw_scores(texts: list[str], weights: ToxicWeights) -> np.ndarray:
     return toxic_scores(values, offsets, split_words(values, offsets), wanted, weights)
 
 
-def calibration(raw: np.ndarray, labels: np.ndarray, *, steps: int = 400) -> tuple[np.ndarray, np.ndarray]:
-    """Return scores and the P(toxic) between them: isotonic regression, read at equally frequent scores.
+def calibration(raw: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return scores at which P(toxic) rises, P between them, and its 95 % bounds.
+
+    Isotonic regression over groups of ``IN_A_GROUP`` neighbouring scores; the bounds are Clopper and Pearson's, of
+    the texts between two steps.
 
     Args:
         raw: int64[n] of texts that their scorer has not learned from.
         labels: uint8[n].
-        steps: At most so many.
     """
     order = np.argsort(raw, kind="stable")
-    fitted = np.clip(isotonic_regression(labels[order].astype(np.float64)).x, *LIMITS)
-    low, high = np.linspace(0, 0.9, steps // 4), np.linspace(0.9, 1, 3 * steps // 4)  # most texts are not toxic
-    places = np.unique(np.quantile(raw, np.concatenate([low, high])).astype(np.int64))
-    middle = np.concatenate([[places[0] - 1], (places[1:] + places[:-1]) / 2, [places[-1]]])
-    probability = np.round(np.interp(middle, raw[order], fitted), 6)
-    keep = np.flatnonzero(np.diff(probability) > 0)
-    return places[keep], np.concatenate([probability[:1], probability[keep + 1]])
+    ordered, toxic = raw[order], labels[order].astype(np.float64)
+    starts = np.arange(0, len(raw) - IN_A_GROUP, IN_A_GROUP)
+    starts = np.unique(np.searchsorted(ordered, ordered[starts]))  # equal scores stay together
+    counts = np.diff(np.append(starts, len(raw)))
+    found = isotonic_regression(np.add.reduceat(toxic, starts) / counts, weights=counts.astype(np.float64))
+    firsts = starts[found.blocks[:-1]]
+    texts = np.diff(np.append(firsts, len(raw)))
+    hits = np.add.reduceat(toxic, firsts)
+    low = np.where(hits > 0, beta.ppf(0.025, hits, texts - hits + 1), 0.0)
+    high = np.where(hits < texts, beta.ppf(0.975, hits + 1, texts - hits), 1.0)
+    probability = np.maximum.accumulate(np.round((hits + 0.5) / (texts + 1), 7))
+    low, high = (np.round(bound, 7) for bound in (np.nan_to_num(low), np.nan_to_num(high, nan=1.0)))
+    return ordered[firsts[1:]], probability, np.minimum(low, probability), np.maximum(high, probability)
 
 
 def ranking_area(raw: np.ndarray, labels: np.ndarray) -> float:

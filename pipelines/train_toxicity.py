@@ -52,7 +52,7 @@ def main() -> int:
         chosen = data.kinds == kind
         measured[f"auc_{name}"] = round(ranking_area(held_out[chosen], data.labels[chosen]), 4)
     natural = data.kinds != TWEETS
-    steps, probabilities = calibration(held_out[natural], data.labels[natural])
+    calibrated = calibration(held_out[natural], data.labels[natural])
 
     weights, bias = fit(features, data.labels, biases, np.arange(len(texts)), recipe)
     about = {
@@ -72,7 +72,7 @@ def main() -> int:
         "cross_validated": measured,
         "documents": len(texts),
     }
-    file = ScreenFile(quantised(weights, recipe, words), _raw(bias[0]), steps, probabilities, about)
+    file = ScreenFile(quantised(weights, recipe, words), _raw(bias[0]), *calibrated, about)
     out = write_screen(file)
     given.out.write_bytes(out)
     print(f"{measured} {len(out):,} bytes sha256 {sha256(out).hexdigest()}")

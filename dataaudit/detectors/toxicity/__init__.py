@@ -1,4 +1,4 @@
-"""Toxicity: a cheap screen over every document, and the judge of a sample.
+"""Toxicity: a cheap screen of every document and an expensive judge of a sample.
 
 ``find_screen`` names the screen that comes with this package; ``ToxicityScreen`` loads it, once a worker.
 """

@@ -59,12 +59,11 @@ class ToxicityScreen:
         screened = self._screened(words, languages)
         raw = toxic_scores(values, offsets, words, screened, self.file.weights)
         raw[screened] += self.file.bias
-        return ScreenBatch(raw=raw, probability=self.probability(raw, screened), screened=screened)
-
-    def probability(self, raw: npt.NDArray[np.int64], screened: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-        """Return calibrated P(toxic) of scores, 0 where a document is not screened."""
-        found: npt.NDArray[np.float64] = self.file.probabilities[np.searchsorted(self.file.steps, raw, side="right")]
-        return np.where(screened, found, 0.0)
+        places = np.searchsorted(self.file.steps, raw, side="right")
+        probability, low, high = (
+            np.where(screened, table[places], 0.0) for table in (self.file.probabilities, self.file.low, self.file.high)
+        )
+        return ScreenBatch(raw=raw, probability=probability, low=low, high=high, screened=screened)
 
     def threshold(self, probability: float = 0.5) -> int:
         """Return the least raw score whose probability is at least so much; above all scores if none is."""

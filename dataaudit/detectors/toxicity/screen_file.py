@@ -18,8 +18,9 @@ from dataaudit.kernels.toxic import ToxicWeights
 
 FORMAT = "dataaudit toxicity screen 1"
 _DTYPES = {
-    "words": np.int8, "pairs": np.int8, "grams": np.int8, "keys": np.uint64, "disguised": np.int16,
-    "norms": np.int64, "bias": np.int64, "steps": np.int64, "probabilities": np.float64, "about": np.uint8,
+    **dict.fromkeys(("words", "pairs", "grams"), np.int8), "keys": np.uint64, "disguised": np.int16,
+    **dict.fromkeys(("norms", "bias", "steps"), np.int64), "about": np.uint8,
+    **dict.fromkeys(("probabilities", "low", "high"), np.float64),
 }  # fmt: skip
 
 
@@ -35,6 +36,10 @@ class ScreenFile:
     """int64[k] ascending scores at which the probability rises."""
     probabilities: np.ndarray
     """float64[k + 1] of P(toxic) below the first step, between two, above the last; ascending."""
+    low: np.ndarray
+    """float64[k + 1] lower 95 % bound of each, from the number of labelled texts that it rests on."""
+    high: np.ndarray
+    """float64[k + 1] upper bound."""
     about: dict[str, Any]
     """Name, version, languages, data with licences, and what was measured while it was trained."""
 
@@ -46,7 +51,7 @@ def write_screen(file: ScreenFile) -> bytes:
     out = io.BytesIO()
     np.savez_compressed(
         out, **weights, bias=np.array([file.bias], dtype=np.int64), steps=file.steps,
-        probabilities=file.probabilities, about=about,
+        probabilities=file.probabilities, low=file.low, high=file.high, about=about,
     )  # fmt: skip
     return out.getvalue()
 
@@ -73,7 +78,10 @@ def read_screen(data: bytes, origin: str) -> ScreenFile:
             f"toxicity: expected the screen's model in {origin}, found: {fault}", "Install dataaudit again."
         )
     weights = ToxicWeights(*(arrays[name] for name in ("words", "pairs", "grams", "keys", "disguised", "norms")))
-    return ScreenFile(weights, int(arrays["bias"][0]), arrays["steps"], arrays["probabilities"], about)
+    return ScreenFile(
+        weights=weights, bias=int(arrays["bias"][0]), steps=arrays["steps"], probabilities=arrays["probabilities"],
+        low=arrays["low"], high=arrays["high"], about=about,
+    )  # fmt: skip
 
 
 def _fault(arrays: dict[str, np.ndarray], about: Any) -> str | None:
@@ -82,7 +90,7 @@ def _fault(arrays: dict[str, np.ndarray], about: Any) -> str | None:
         if array.dtype != _DTYPES[name] or array.ndim != 1:
             return f"`{name}` of {array.dtype}, {array.ndim} dimensions"
     sizes = [len(arrays[name]) for name in ("words", "pairs", "grams", "keys")]
-    steps, chances = arrays["steps"], arrays["probabilities"]
+    steps, chances, low, high = (arrays[name] for name in ("steps", "probabilities", "low", "high"))
     faults = {
         "another format": not isinstance(about, dict) or about.get("format") != FORMAT,
         "tables whose sizes are no powers of two": any(size < 2 or size & (size - 1) for size in sizes),
@@ -92,5 +100,7 @@ def _fault(arrays: dict[str, np.ndarray], about: Any) -> str | None:
         "a calibration whose steps do not rise": bool(np.any(np.diff(steps) <= 0)) or len(chances) != len(steps) + 1,
         "a calibration that is no rising probability": not bool(np.all((chances >= 0) & (chances <= 1)))
         or bool(np.any(np.diff(chances) < 0)),
+        "a calibration outside its bounds": not len(low) == len(chances) == len(high)
+        or not bool(np.all((low >= 0) & (low <= chances) & (chances <= high) & (high <= 1))),
     }
     return next((fault for fault, found in faults.items() if found), None)
