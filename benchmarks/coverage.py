@@ -1,6 +1,6 @@
 """How often two-phase intervals hold the truth, and how much narrower they are than those of a plain sample.
 
-    python benchmarks/coverage.py [--labelled scores.csv] [--corpora 5000] [--table all]
+    python benchmarks/coverage.py [--labelled labelled.csv] [--corpora 5000] [--table all]
 
 Simulates corpora of 300,000 documents (`labelled_corpora.py`) at every setting, samples each once, as `allocate` says
 and plainly, and compares intervals at 95 % with what each corpus holds. Prints Markdown.
@@ -143,7 +143,7 @@ def table_intervals(scores: Scores, count: int) -> None:
 def main() -> None:
     """Print the tables that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--labelled", type=Path, help="CSV with columns score, label")
+    parser.add_argument("--labelled", type=Path, help="CSV with columns score, label or text, is_toxic")
     parser.add_argument("--corpora", type=int, default=5_000)
     parser.add_argument("--table", choices=["coverage", "intervals", "guesses", "all"], default="all")
     args = parser.parse_args()
