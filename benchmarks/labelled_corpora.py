@@ -1,9 +1,10 @@
-"""Simulated corpora for `coverage.py`: documents with a screen score and a label, at a chosen base rate and R^2.
+"""Simulated corpora for `two_phase.py`: documents with a screen score and a label, at a chosen base rate and R^2.
 
 The scores of positives and of negatives come from a labelled set: a CSV with the columns ``score`` (0 to 1) and
-``label`` (0 or 1), or ``text`` and ``is_toxic``, which the toxicity screen scores. Their logits are resampled with a Gaussian kernel, since a few hundred documents say nothing of a
-tail of one in 1,000; then all positives are moved by the amount at which the calibrated screen has the wanted
-R^2. Without a file the logits are those of two normal distributions.
+``label`` (0 or 1), or ``text`` and ``is_toxic``, which the toxicity screen scores. Their logits are resampled with a
+Gaussian kernel, since a few hundred documents say nothing of a tail of one in 1,000; then all positives are moved by
+the amount at which the calibrated screen has the wanted R^2. Without a file the logits are those of two normal
+distributions.
 
 A corpus has four sources (40, 30, 20, 10 % of documents; rates in proportion to 0.5, 1, 1.5, 2) and eight score bins;
 its rates vary from corpus to corpus (log-normal, 0.3 a source).
@@ -25,7 +26,8 @@ RELATIVE = np.array([0.5, 1.0, 1.5, 2.0])
 EDGES = np.array([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6])
 """Calibrated probabilities at which score bins begin."""
 NOISE = 0.3
-KERNEL = 0.3
+KERNEL = 1.0
+"""Width of the kernel in logits: Silverman's rule gives 1.0 to 1.3 for 450 scores whose logits spread by 4 to 5."""
 FIXED_POINT = 1 << 16
 """Of the toxicity screen's raw scores, which are logits."""
 _GRID = np.linspace(-30, 60, 9001)
@@ -85,7 +87,6 @@ class Scores:
 def screened(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the logits that the toxicity screen gives to texts, and which it judges."""
     from dataaudit.detectors.toxicity.screen import ToxicityScreen, find_screen
-
     from dataaudit.kernels.words import split_words
 
     data = [text.encode() for text in texts]

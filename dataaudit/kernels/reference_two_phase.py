@@ -179,8 +179,8 @@ def ratio_bounds(strata: list[tuple[int, list[tuple[int, int]]]], confidence: fl
         heaviest = max(heaviest, Fraction(size, n))
         rests = [one[0] - hits / units * one[1] for one in judged]
         middle = sum(rests, start=Fraction(0)) / n if n > 1 else Fraction(0)
-        square = sum((rest - middle) ** 2 for rest in rests) / max(n - 1, 1)
-        cube = sum((rest - middle) ** 3 for rest in rests) / n
+        square = sum(((rest - middle) ** 2 for rest in rests), start=Fraction(0)) / max(n - 1, 1)
+        cube = sum(((rest - middle) ** 3 for rest in rests), start=Fraction(0)) / n
         variance += Fraction(size * (size - n), n) * square
         third += Fraction(size * (size - n) * (size - 2 * n), n * n) * cube
     with_hits = [one[0] for _, judged in strata for one in judged if one[0]]
@@ -211,4 +211,4 @@ def _far(gap: float, spread: float, third: float) -> float:
     if spread <= 0:
         return float("inf")
     far, skew = gap / spread**0.5, third / spread**1.5
-    return far - skew * (far**2 - 1) / 6 + skew**2 * far**3 / 108
+    return float(far - skew * (far**2 - 1) / 6 + skew**2 * far**3 / 108)
