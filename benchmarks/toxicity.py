@@ -194,7 +194,8 @@ def print_clean(clean: list[tuple[str, list[str]]], screen: ToxicityScreen, scor
                 size = sum(len(text.encode()) for text in english) / 1e6
                 print(
                     f"| {name} | {size:.1f} | {len(texts):,} | {len(english):,} | {label}"
-                    f" | {(scores >= 0.5).mean():.4f} | {(scores >= 0.1).mean():.4f} | {scores.mean():.4f} | {speed / 1000:.1f} |",
+                    f" | {(scores >= 0.5).mean():.4f} | {(scores >= 0.1).mean():.4f}"
+                    f" | {scores.mean():.4f} | {speed / 1000:.1f} |",
                     flush=True,
                 )
 
