@@ -16,6 +16,7 @@ from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.report import blocks
 from dataaudit.report import text as t
+from dataaudit.report.content import content, content_facts, content_lines, content_warning
 from dataaudit.report.drift import drift_lines, drifts
 from dataaudit.report.layout import (
     name_column,
@@ -46,6 +47,7 @@ _SOURCES = 20
 _LANGUAGES = 30
 _DRIFTS = 20
 _HOTSPOTS = 20
+_KINDS = 20
 _EVERY = 2**31
 _MAY_BE_SAID_ONCE = (3, 4, 5, 6, 8, 9)
 """Columns of the table of records (unit, bounds, method, status) that are left out when all rows agree."""
@@ -76,6 +78,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
                 "sources_by_split": {name: [_source(one) for one in rows] for name, (rows, _) in by_split.items()},
                 "near_duplicates": None if near is None else asdict(near),
                 "leaks": [asdict(one) for one in leaks(manifest)],
+                **content_facts(manifest),
                 **protected_facts(manifest),
                 "repeats": None if (held := repeats(manifest, _EVERY)) is None else asdict(held),
                 "outliers": [asdict(one) for one in far],
@@ -83,11 +86,11 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
                 "metrics": names,
             }
         )
-    width = terminal_width()
+    width, within = terminal_width(), content(manifest)
     tokens = {split.name: split.tokens for split in view.splits}
     return page(
         blocks.title(view),
-        blocks.identity(view, width),
+        [*content_warning(within, width), *blocks.identity(view, width)],
         blocks.splits(view, width),
         blocks.mixture(view, width, _SOURCES) if view.sources and _declares(view.sources) else [],
         *(
@@ -98,6 +101,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
         rule_lines(rules(manifest), [split.name for split in view.splits], width, every=True),
         padding_lines(manifest, width),
         drift_lines(manifest, drifts(manifest), width, _DRIFTS),
+        *content_lines(within, width, _KINDS),
         near_lines(near, width),
         leak_lines(leaks(manifest), width),
         *protected_lines(manifest, width),
