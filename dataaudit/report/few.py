@@ -19,6 +19,7 @@ FEW = 5
 """Documents from which on a count is shown."""
 BELOW = f"<{FEW}"
 WITHHELD = "*"
+ROUNDED = "rounded to tens, and to two digits from 100 on"
 SHARED = (
     f"{BELOW}: fewer than {FEW} documents, none perhaps; {WITHHELD}: withheld, as it would tell such a number."
     " The manifest's tables hold the exact ones."
@@ -53,6 +54,8 @@ class Count:
     """Not shown, lest it points at people."""
     fewer_than: int | None = None
     """Of a suppressed one: documents that it certainly does not reach; None where that is not said."""
+    rounded: bool = False
+    """Whether hits and documents are rounded, as :func:`about` does."""
 
 
 def hide(cells: Sequence[tuple[int, int]], forced: Collection[int] = ()) -> Hidden:

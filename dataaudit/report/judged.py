@@ -12,8 +12,8 @@ from dataaudit.report import text as t
 from dataaudit.report.layout import prose
 from dataaudit.report.meanings import absence_text
 
-_REACHED = 3
-"""Languages that are named; of more, how many there are."""
+_LISTED = 8
+"""Languages that are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +81,20 @@ def judge_of(manifest: Manifest, prefix: str, whole: Mapping[str, Metric], main:
 
 def judge_lines(judge: Judge, width: int) -> list[str]:
     """Return what the numbers rest on."""
-    languages = "any language"
+    reads = "It reads any language"
     if judge.languages:
-        many = len(judge.languages) > _REACHED
-        listed = f"{len(judge.languages)} languages" if many else ", ".join(judge.languages)
-        languages = t.clean(f"{listed}: {t.ratio(judge.reads)} of the documents")
+        listed = ", ".join(judge.languages[:_LISTED]) + (", ..." if len(judge.languages) > _LISTED else "")
+        reads = f"It reads {t.clean(listed)}: {t.ratio(judge.reads)} of the documents, and the rates are of these"
     parts = [
-        f"{t.clean(judge.name or 'the judge', 60)} on {t.plural(judge.judged, 'document')}",
-        f"sampled by a hash from every source, language and level of the screen; it reads {languages}",
+        f"Judged by {t.clean(judge.name or 'a model', 80)}: {t.plural(judge.judged, 'document')}, drawn by a hash from"
+        " every source, language and level of the screen",
+        reads,
     ]
     if judge.partly:
-        parts.append(f"of {t.plural(judge.partly, 'long document')} a part")
+        parts.append(f"Of {t.plural(judge.partly, 'long document')} it saw a part")
     if judge.failed:
-        parts.append(f"no answer for {t.plural(judge.failed, 'document')}")
-    return prose("; ".join(parts) + ". Intervals: 95 %.", width)
+        parts.append(f"It had no answer for {t.plural(judge.failed, 'document')}")
+    return prose(". ".join(parts) + ".", width)
 
 
 def interval(one: Estimate | None, *, unit: str = "ratio") -> str:

@@ -64,16 +64,16 @@ ENCODERS: dict[str, str] = {
 }
 
 ABSENCES: dict[str, str] = {
-    "no_judge": "none is set in the config",
-    "no_analyzer": "none is set in the config",
-    "not_installed": "a library that it needs is not installed",
-    "weights_absent": "its model is not on this machine and could not be fetched",
-    "config_absent": "the settings that belong to its model are not on this machine and could not be fetched",
-    "broken_checkpoint": "the file of its model is damaged, or of a form that is not known",
-    "unsafe_checkpoint": "the file of its model asks to run code while it is read",
+    "no_judge": "no judge is set in the config",
+    "no_analyzer": "no analyzer is set in the config",
+    "not_installed": "a library that the judge needs is not installed",
+    "weights_absent": "the judge's model is not on this machine and could not be fetched",
+    "config_absent": "the settings that belong to the judge's model are not on this machine and could not be fetched",
+    "broken_checkpoint": "the file of the judge's model is damaged, or of a form that is not known",
+    "unsafe_checkpoint": "the file of the judge's model asks to run code while it is read",
     "no_device": "the device that the config names is not here",
-    "not_judged": "it has no answer for any document of the sample",
-    "empty_denominator": "no document is in a language that it reads",
+    "not_judged": "the judge has no answer for any document of the sample",
+    "empty_denominator": "no document is in a language that the judge reads",
 }
 """Why there is no rate of a judge."""
 

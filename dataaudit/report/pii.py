@@ -9,7 +9,7 @@ from typing import Any
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.report import text as t
-from dataaudit.report.few import SHARED, Count, cell, count_cell
+from dataaudit.report.few import ROUNDED, SHARED, Count, cell, count_cell
 from dataaudit.report.judged import Estimate, Judge, estimate, interval, judge_lines, judge_of, per_million, short
 from dataaudit.report.layout import name_column, number_column, prose, section, table
 from dataaudit.report.pii_cells import METRIC, TIERS, pii_cells
@@ -19,6 +19,7 @@ _LEGEND = (
     "docs: documents that hold some; validated, contextual, pattern: hits by how sure they are; reserved: hits that are"
     " examples or test values, in no other number."
 )
+_JUDGED = "Personal data in a sample, as presidio sees it"
 _HOW = (
     "set `pii: {analyzer: presidio}` in the config, with `model` for names, places and organisations;"
     " `dataaudit doctor` says what that needs"
@@ -180,20 +181,19 @@ def _sources(found: Pii, width: int, limit: int) -> list[str]:
         ]
         for one in shown
     ]  # fmt: skip
-    lines = ["", *table(columns, rows, width)]
+    lines = ["", *table(columns, rows, width), *prose(f"of sources: numbers {ROUNDED}", width)]
     if len(shown) < len(holding):
         lines += prose(f"and {t.plural(len(holding) - len(shown), 'more source')}; --json lists all", width)
     return lines
 
 
 def _judged(judge: Judge, sample: Sequence[PiiSample], width: int, limit: int) -> list[str]:
-    title = "Personal data in a sample, judged by presidio: names, places and organisations, too"
     if judge.reason:
         text = f"Not evaluated: {judge.meaning} ({judge.reason}). To have it judged, {_HOW}."
-        return section("Personal data in a sample, by presidio", prose(text, width))
+        return section(_JUDGED, prose(text, width))
     columns = [
-        name_column("entity"), number_column("share\nof docs"), number_column("interval"),
-        number_column("hits per\n1M tokens"), number_column("interval"), number_column("con-\nfirmed"),
+        name_column("entity"), number_column("share\nof docs"), number_column("95 % interval"),
+        number_column("hits per\n1M tokens"), number_column("95 % interval"), number_column("con-\nfirmed"),
     ]  # fmt: skip
     seen = [one for one in sample if not one.entity or (one.documents and one.documents.value)]
     shown = seen if len(seen) <= limit + 2 else seen[: limit + 1]
@@ -208,11 +208,11 @@ def _judged(judge: Judge, sample: Sequence[PiiSample], width: int, limit: int) -
     if len(shown) < len(seen):
         lines += prose(f"and {t.count(len(seen) - len(shown))} more; --json lists all", width)
     if len(seen) < len(sample):
-        lines += prose(f"Not in the sample: {t.count(len(sample) - len(seen))} further kinds.", width)
+        lines += prose(f"None found in the sample: {t.plural(len(sample) - len(seen), 'further kind')}.", width)
     if any(one.confirmed for one in shown):
         text = "confirmed: of what the patterns alone are not sure of, the share that presidio confirms."
         lines += prose(text, width)
-    return section(title, [*lines, *judge_lines(judge, width)])
+    return section(_JUDGED, [*lines, *judge_lines(judge, width)])
 
 
 def _sample(wide: Mapping[str, Mapping[str, Metric]]) -> tuple[PiiSample, ...]:

@@ -1,12 +1,13 @@
 """Personal data in numbers that may be shown: of the dataset, of each source, of each shard; small ones are hidden.
 
-Shown are, exactly: entities and tiers of the whole dataset, and of each source what is found in all. Of a shard:
-entities and tiers, rounded. What is hidden in one of these is hidden wherever its parts would add up to it.
+Shown are, exactly: entities and tiers of the whole dataset. Rounded: all entities together of each source; entities and
+tiers of each shard. What is hidden of the dataset is hidden wherever its parts would add up to it; what is rounded adds
+up to nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -33,7 +34,7 @@ class PiiCells:
     tiers: dict[tuple[str, str], Count]
     """By entity and tier; every entity has each tier."""
     sources: dict[str, Count]
-    """All entities together, of sources over all splits."""
+    """All entities together, of sources over all splits; rounded."""
     shards: Mapping[int, Mapping[tuple[str, str], _Cell]]
     """What each shard that was looked at holds; not to be shown."""
     hidden_in_shards: dict[tuple[str, str], tuple[frozenset[int], bool]]
@@ -83,7 +84,7 @@ def pii_cells(manifest: Manifest) -> PiiCells | None:
         },
         sources={
             name: suppressed(below=by_source.below) if index in by_source.cells
-            else _count(cell, records[Scope(source=name)])
+            else _rounded(cell, *_sizes(records[Scope(source=name)]))
             for index, (name, cell) in enumerate(sources.items())
         },
         shards=shards, hidden_in_shards=_hidden_in_shards(found, families, shards, tiers),
@@ -102,21 +103,13 @@ def shard_counts(cells: PiiCells, shard: int, documents: int, tokens: int) -> tu
         documents: Of the shard.
         tokens: Of the shard.
     """
-    held = cells.shards.get(shard, {})
-
-    def shown(cell: _Cell) -> Count:
-        rounded = (about(cell[0]), about(cell[1]))
-        return Count(
-            hits=rounded[1], documents=rounded[0], per_million=rounded[1] / tokens * 1e6 if tokens else None,
-            share=min(1.0, rounded[0] / documents) if documents else None,
-        )  # fmt: skip
-
-    counts = {}
+    held, counts = cells.shards.get(shard, {}), {}
     for key, (hidden, below) in cells.hidden_in_shards.items():
-        counts[key] = suppressed(below=below) if shard in hidden else shown(held.get(key, _NONE))
+        cell = held.get(key, _NONE)
+        counts[key] = suppressed(below=below) if shard in hidden else _rounded(cell, documents, tokens)
     if shard in cells.hidden_shards:
         return suppressed(below=cells.hidden_shards[shard]), counts
-    return shown(held.get(("", ""), _NONE)), counts
+    return _rounded(held.get(("", ""), _NONE), documents, tokens), counts
 
 
 def _cell(records: Mapping[str, Metric], prefix: str = "") -> _Cell:
@@ -129,10 +122,24 @@ def _cell(records: Mapping[str, Metric], prefix: str = "") -> _Cell:
 
 def _count(cell: _Cell, records: Mapping[str, Metric]) -> Count:
     """Return a count that is shown; the records say how many documents and tokens there are."""
-    documents, tokens = records["documents"].denominator, records["hits"].denominator
+    documents, tokens = _sizes(records)
     return Count(
         documents=cell[0], hits=cell[1], per_million=cell[1] / tokens * 1e6 if tokens else None,
         share=cell[0] / documents if documents else None,
+    )  # fmt: skip
+
+
+def _sizes(records: Mapping[str, Metric]) -> tuple[int, int]:
+    """Return how many documents and tokens a scope has."""
+    return records["documents"].denominator, records["hits"].denominator
+
+
+def _rounded(cell: _Cell, documents: int, tokens: int) -> Count:
+    """Return a count that is shown rounded, and rates of the rounded one."""
+    found, hits = min(about(cell[0]), documents), about(cell[1])
+    return Count(
+        hits=hits, documents=found, per_million=hits / tokens * 1e6 if tokens else None,
+        share=found / documents if documents else None, rounded=True,
     )  # fmt: skip
 
 
@@ -203,31 +210,27 @@ def _nothing(
     )  # fmt: skip
 
 
-def shown_metrics(records: list[Metric], cells: PiiCells, splits: int) -> list[tuple[Metric, bool]]:
-    """Return the records of the metric, each with whether its numbers are not shown.
+def hidden_records(manifest: Manifest, records: Sequence[Metric]) -> frozenset[int]:
+    """Return the indexes of records that are not shown; of other metrics than this one all are.
 
-    Args:
-        records: Of ``pii_hit_rate``.
-        cells: Of the same manifest.
-        splits: Splits with documents; one alone is the whole dataset.
+    Such a record is left out as a whole: that there is one tells that something was found.
     """
-    return [(record, _is_hidden(record, cells, splits)) for record in records]
+    if not records or records[0].metric != METRIC or (cells := pii_cells(manifest)) is None:
+        return frozenset()
+    splits = sum(split.documents > 0 for split in manifest.core.splits)
+    return frozenset(index for index, record in enumerate(records) if _is_hidden(record, cells, splits))
 
 
 def _is_hidden(record: Metric, cells: PiiCells, splits: int) -> bool:
+    """Tell whether a record is not shown; one split alone is the whole dataset."""
     scope, stat = record.scope, record.stat
     if splits == 1:
         scope = replace(scope, split=None)
-    if stat in {"reserved", "truncated"} or record.status != "ok":
-        return False
     tier, _, own = stat.rpartition("_")
-    wide = scope in {Scope(), Scope(entity=scope.entity)}
-    if own not in {"hits", "documents"} or tier not in {"", *TIERS}:
-        return not wide
-    if scope == Scope(source=scope.source) and scope.source is not None:
-        return bool(tier) or scope.source not in cells.sources or cells.sources[scope.source].suppressed
-    if not wide:
-        return True
+    if scope != Scope(entity=scope.entity):
+        return stat != "truncated" and record.status == "ok"
+    if own not in {"hits", "documents"} or tier not in {"", *TIERS} or record.status != "ok":
+        return False
     if scope.entity is None:
         return cells.total_by_tier[tier].suppressed if tier else cells.total.suppressed
     count = cells.tiers.get((scope.entity, tier)) if tier else cells.entities.get(scope.entity)

@@ -38,6 +38,7 @@ from dataaudit.report.outliers import (
     most_duplicated,
     outliers,
 )
+from dataaudit.report.pii_cells import hidden_records
 from dataaudit.report.protected import protected_facts, protected_lines
 from dataaudit.report.quality import composition, language_lines, languages, padding_lines, rule_lines, rules
 from dataaudit.report.repeats import repeat_lines, repeats
@@ -49,6 +50,10 @@ _DRIFTS = 20
 _HOTSPOTS = 20
 _KINDS = 20
 _EVERY = 2**31
+_NOT_SHOWN = (
+    "{number} not shown: counts of personal data by split or source, small ones, and what would tell small ones may"
+    " point at people. The table `metrics` of the manifest holds them; without --metric, sources are shown rounded."
+)
 _MAY_BE_SAID_ONCE = (3, 4, 5, 6, 8, 9)
 """Columns of the table of records (unit, bounds, method, status) that are left out when all rows agree."""
 
@@ -120,9 +125,11 @@ def _metric(manifest: Manifest, name: str, *, as_json: bool) -> str:
     if not records:
         known = sorted(pc.unique(manifest.table("metrics", ["metric"])["metric"]).to_pylist())
         raise ConfigError(f"{manifest.folder} has no metric `{name}`{nearest(name, known)}")
+    hidden = hidden_records(manifest, records)
+    records = [record for index, record in enumerate(records) if index not in hidden]
     if as_json:
         value = [{**asdict(record), "scope": record.scope.as_dict()} for record in records]
-        return t.as_json({"id": manifest.id, "metric": name, "records": value})
+        return t.as_json({"id": manifest.id, "metric": name, "records": value, "suppressed": len(hidden)})
     width = terminal_width()
     rows = [_row(record) for record in records]
     columns = [
@@ -135,9 +142,10 @@ def _metric(manifest: Manifest, name: str, *, as_json: bool) -> str:
     said = [f"{columns[index].head} {same[index]}" for index in _MAY_BE_SAID_ONCE
             if index in same and same[index] != t.NOTHING]  # fmt: skip
     return page(
-        f"{t.clean(name)}: {t.plural(len(records), 'record')}",
+        f"{t.clean(name)}: {t.plural(len(records) + len(hidden), 'record')}",
         prose(f"every record: {', '.join(said)}", width) if said else [],
         table([columns[index] for index in kept], [[row[index] for index in kept] for row in rows], width),
+        prose(_NOT_SHOWN.format(number=t.plural(len(hidden), "record")), width) if hidden else [],
     )
 
 

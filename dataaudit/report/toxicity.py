@@ -140,7 +140,8 @@ def _judged(found: Toxic, width: int, limit: int, *, details: bool) -> list[str]
     if details and len(found.languages) > 1:
         lines += ["", *_rate_table("language", [(one.name, one.rate) for one in found.languages], width)]
     if len(found.classes) > 1:
-        lines += ["", *_rate_table("class", [(one.name, one.rate) for one in found.classes], width)]
+        rates = [(one.name, one.rate) for one in found.classes]
+        lines += ["", *_rate_table("class", rates, width, judged=False)]
     if details and found.at:
         parts = ", ".join(f"{t.ratio(one.rate.value)} at {one.name}" for one in found.at)
         lines += prose(f"A document is toxic when the judge's probability is 0.5 or more; with other bounds: {parts}.",
@@ -148,14 +149,15 @@ def _judged(found: Toxic, width: int, limit: int, *, details: bool) -> list[str]
     return lines + judge_lines(found.judge, width)
 
 
-def _rate_table(head: str, rates: Sequence[tuple[str, Estimate | None]], width: int) -> list[str]:
-    columns = [
-        name_column(head), number_column("share"), number_column("95 % interval"), number_column("documents\njudged"),
-    ]  # fmt: skip
+def _rate_table(
+    head: str, rates: Sequence[tuple[str, Estimate | None]], width: int, *, judged: bool = True
+) -> list[str]:
+    columns = [name_column(head), number_column("share"), number_column("95 % interval")]
+    columns += [number_column("documents\njudged")] if judged else []
     rows = [
         [
             t.clean(name, _NAME_LIMIT), t.ratio(one.value if one else None), interval(one),
-            t.count(one.documents if one else None),
+            *([t.count(one.documents if one else None)] if judged else []),
         ]
         for name, one in rates
     ]  # fmt: skip
