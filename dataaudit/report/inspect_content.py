@@ -59,10 +59,14 @@ def shard_judged(manifest: Manifest, shard: int) -> list[dict[str, Any]]:
 
 def document_findings(manifest: Manifest, shard: int, row: int) -> list[dict[str, Any]]:
     """Return all findings in one document, in the order of their places."""
-    table = manifest.table("findings", ["detector", "class", "tier", "shard", "row", "start", "end", "score", "reserved"])
+    table = manifest.table(
+        "findings", ["detector", "class", "tier", "shard", "row", "start", "end", "score", "reserved"]
+    )
     own = table.filter(pc.and_(pc.equal(table["shard"], shard), pc.equal(table["row"], row)))
     found: list[dict[str, Any]] = own.drop_columns(["shard", "row"]).to_pylist()
-    return sorted(found, key=lambda one: (one["tier"] == JUDGED, one["start"], one["end"], one["detector"], one["class"]))
+    return sorted(
+        found, key=lambda one: (one["tier"] == JUDGED, one["start"], one["end"], one["detector"], one["class"])
+    )
 
 
 def _rounded(documents: int, hits: int) -> Count:

@@ -85,11 +85,8 @@ def judge_lines(judge: Judge, width: int) -> list[str]:
     if judge.languages:
         listed = ", ".join(judge.languages[:_LISTED]) + (", ..." if len(judge.languages) > _LISTED else "")
         reads = f"It reads {t.clean(listed)}: {t.ratio(judge.reads)} of the documents, and the rates are of these"
-    parts = [
-        f"Judged by {t.clean(judge.name or 'a model', 80)}: {t.plural(judge.judged, 'document')}, drawn by a hash from"
-        " every source, language and level of the screen",
-        reads,
-    ]
+    drawn = f"{t.plural(judge.judged, 'document')}, drawn by a hash from every source, language and level of the screen"
+    parts = [f"Judged by {t.clean(judge.name or 'a model', 80)}: {drawn}", reads]
     if judge.partly:
         parts.append(f"Of {t.plural(judge.partly, 'long document')} it saw a part")
     if judge.failed:

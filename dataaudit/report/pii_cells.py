@@ -70,7 +70,7 @@ def pii_cells(manifest: Manifest) -> PiiCells | None:
     if hidden.whole or by_source.whole or by_shard.whole:
         return _nothing(names, list(sources), shards, below=_cell(whole)[0] < 5)
     entities = _counts(dict(zip(names, rows, strict=True)), hidden, whole)
-    tiers = {}
+    tiers: dict[tuple[str, str], Count] = {}
     for name in names:
         own = _counts({(name, tier): found[name, tier] for tier in TIERS}, in_tiers[name], whole)
         row = entities[name]
@@ -94,7 +94,9 @@ def pii_cells(manifest: Manifest) -> PiiCells | None:
     )  # fmt: skip
 
 
-def shard_counts(cells: PiiCells, shard: int, documents: int, tokens: int) -> tuple[Count, dict[tuple[str, str], Count]]:
+def shard_counts(
+    cells: PiiCells, shard: int, documents: int, tokens: int
+) -> tuple[Count, dict[tuple[str, str], Count]]:
     """Return what may be shown of a shard, rounded: in all, and by entity and tier of all that the dataset holds.
 
     Args:

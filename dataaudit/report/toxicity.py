@@ -22,8 +22,8 @@ _LEGEND = (
 )
 _JUDGED = "Toxic documents, judged in a sample"
 _HOW = (
-    "set `toxicity: {judge: original}` (or another of Detoxify's, or a file) in the config; `dataaudit doctor` says what"
-    " that needs"
+    "set `toxicity: {judge: original}` (or another of Detoxify's, or a file) in the config; `dataaudit doctor` says"
+    " what that needs"
 )
 
 

@@ -36,7 +36,8 @@ def manifest(tmp_path_factory):
     """Two shards and sources; e-mail and phones in many documents, one kind in three."""
     folder = tmp_path_factory.mktemp("pii") / "m"
     sampled = [
-        share(METRIC, "analyzer_documents", 0.4, 0.3, 0.5, 90), share(METRIC, "analyzer_hits", 900.0, 700.0, 1200.0, 90),
+        share(METRIC, "analyzer_documents", 0.4, 0.3, 0.5, 90),
+        share(METRIC, "analyzer_hits", 900.0, 700.0, 1200.0, 90),
         share(METRIC, "analyzer_documents", 0.2, 0.1, 0.3, 90, entity="PERSON"),
         share(METRIC, "analyzer_hits", 300.0, 200.0, 400.0, 90, entity="PERSON"),
         share(METRIC, "analyzer_documents", 0.0, 0.0, 0.03, 90, entity="IBAN_CODE"),
