@@ -8,8 +8,8 @@ trust in the screen: a poor one costs width, never validity.
 The interval inverts a score test: a share P is kept when the estimate is not too far from it, by the variance that
 the strata would have were P true. What each stratum would then be is the profile of highest likelihood that adds up
 to P. So a stratum without a positive does not count as free of them, and one stratum alone gives Wilson's interval
-(1927). A third moment makes both tails even (Hall 1992, J. R. Stat. Soc. B 54:221; Laud 2017, Pharm. Stat. 16:334).
-Formulas, choice and coverage: docs/two-phase.md.
+(1927) with a third moment (Hall 1992, J. R. Stat. Soc. B 54:221; Laud 2017, Pharm. Stat. 16:334). Formulas, choice
+among eleven intervals and coverage: docs/two-phase.md.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
+_LEAST = 5
+"""Judged documents that a stratum needs to speak for its own variance; fewer are merged with a neighbour."""
 _DOUBLINGS = 80
-_HALVINGS = 60
+_STEPS = 150
+_CLOSE = 1e-13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +77,16 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What the interval is computed from, along the last axis: one entry a stratum, several merged where needed."""
+    """What the interval is computed from: one entry a stratum, several merged where needed."""
 
     weights: Floats
-    """float64[..., k] part of all documents; 0 where every document was judged."""
+    """float64[k] part of all documents."""
     rates: Floats
-    """float64[..., k] share of positives among the judged."""
+    """float64[..., k] share of positives among the judged; leading axes are samples of their own."""
     effective: Floats
-    """float64[..., k] independent draws that would tell as much: n (N - 1) / (N - n)."""
+    """float64[k] independent draws that would tell as much: n (N - 1) / (N - n)."""
     thirds: Floats
-    """float64[..., k] third central moment of the rate, over p (1 - p) (1 - 2 p)."""
+    """float64[k] third central moment of the rate, over p (1 - p) (1 - 2 p)."""
 
 
 def estimate_share(strata: Strata, domain: Mask | None = None, confidence: float = 0.95) -> Estimate:
@@ -99,23 +102,18 @@ def estimate_share(strata: Strata, domain: Mask | None = None, confidence: float
     """
     size, judged, positives = _chosen(strata, domain)
     total, seen, found = int(size.sum()), int(judged.sum()), int(positives.sum())
-    uncovered = int(size[judged == 0].sum())
     if seen == 0:
         return Estimate(
             value=None, low=0.0, high=1.0, documents=total, judged=0, positives=0, uncovered=total, plain_width=None
         )
-    known = judged == size
-    open_ = (judged > 0) & ~known
-    certain = float(positives[known].sum()) / total
-    units = units_of(size[open_], judged[open_], positives[open_], total)
-    bounds = score_bounds(units, confidence)
-    share = float((units.weights * units.rates).sum())
-    low, high = certain + min(float(bounds[0]), share), certain + max(float(bounds[1]), share)
-    value = (certain + share) * total / (total - uncovered)
+    rates = np.divide(positives, judged, out=np.zeros(len(size)), where=judged > 0)
+    uncovered = int(size[judged == 0].sum())
+    value = float((size * rates).sum()) / (total - uncovered)
+    low, high = share_bounds(size, judged, positives, confidence)
     return Estimate(
         value=value,
-        low=min(value, max(low, found / total)),
-        high=max(value, min(high + uncovered / total, 1 - (seen - found) / total)),
+        low=min(value, float(low)),
+        high=max(value, float(high)),
         documents=total,
         judged=seen,
         positives=found,
@@ -124,49 +122,58 @@ def estimate_share(strata: Strata, domain: Mask | None = None, confidence: float
     )
 
 
-def units_of(sizes: Counts, judged: Counts, positives: Counts, total: int) -> Units:
-    """Return what the interval is computed from; strata of which one document was judged are merged with a neighbour.
+def share_bounds(sizes: Counts, judged: Counts, positives: Counts, confidence: float) -> tuple[Floats, Floats]:
+    """Return the bounds of the share of positives in all strata together.
 
     Args:
-        sizes: int64[k], above ``judged``, neighbours beside each other.
+        sizes: int64[k]; strata that are alike stand side by side.
+        judged: int64[k], at most ``sizes``.
+        positives: int64[..., k] of the judged; any leading axes are samples of their own.
+        confidence: Coverage, between 0 and 1.
+
+    Returns:
+        float64[...] lower and upper bounds: never beyond what the judged documents leave possible, and as far as that
+        for strata of which none was judged.
+    """
+    total, found = int(sizes.sum()), positives.sum(axis=-1)
+    known, unseen = judged == sizes, judged == 0
+    open_ = ~known & ~unseen
+    certain = positives[..., known].sum(axis=-1) / total
+    low, high = score_bounds(units_of(sizes[open_], judged[open_], positives[..., open_], total), confidence)
+    high = high + certain + sizes[unseen].sum() / total
+    return np.maximum(low + certain, found / total), np.minimum(high, 1 - (judged.sum() - found) / total)
+
+
+def units_of(sizes: Counts, judged: Counts, positives: Counts, total: int) -> Units:
+    """Return what the interval is computed from, strata of which few documents were judged merged.
+
+    Args:
+        sizes: int64[k], above ``judged``; strata that are alike stand side by side.
         judged: int64[k], at least 1.
-        positives: int64[k].
-        total: Documents of the whole domain.
+        positives: int64[..., k]; any leading axes are samples of their own.
+        total: Documents of the whole domain, what the weights are parts of.
     """
-    units = plain_units(sizes, judged, positives, total)
-    group = _groups(judged)
-    if len(group) == 0 or group[-1] + 1 == len(sizes):
-        return units
-    starts = np.flatnonzero(np.diff(group, prepend=-1))
-    weights = np.add.reduceat(units.weights, starts)
+    seen, left = judged.astype(np.float64), (sizes - judged).astype(np.float64)
+    weights = sizes / total
+    effective = seen * (sizes - 1) / left
+    thirds = left * (sizes - 2 * seen) / ((sizes - 1.0) * np.maximum(sizes - 2, 1)) / seen**2
+    starts = _starts(judged)
+    if len(starts) == len(sizes):
+        return Units(weights, positives / seen, effective, thirds)
+    merged = np.add.reduceat(weights, starts)
     return Units(
-        weights,
-        np.add.reduceat(units.weights * units.rates, starts) / weights,
-        weights**2 / np.add.reduceat(units.weights**2 / units.effective, starts),
-        np.add.reduceat(units.weights**3 * units.thirds, starts) / weights**3,
+        merged,
+        np.add.reduceat(weights * (positives / seen), starts, axis=-1) / merged,
+        merged**2 / np.add.reduceat(weights**2 / effective, starts),
+        np.add.reduceat(weights**3 * thirds, starts) / merged**3,
     )
-
-
-def plain_units(sizes: Counts, judged: Counts, positives: Counts, total: int | Counts) -> Units:
-    """Return one entry a stratum; arrays of any shape, the last axis is the strata.
-
-    Where all were judged or there are none to judge, the weight is 0.
-    """
-    size, seen = sizes.astype(np.float64), np.maximum(judged, 1).astype(np.float64)
-    left = size - seen
-    open_ = left > 0
-    left = np.where(open_, left, 1.0)
-    weights = np.where(open_, size / total, 0.0)
-    effective = np.where(open_, seen * (size - 1) / left, 1.0)
-    thirds = np.where(size > 2, left * (size - 2 * seen) / (np.maximum(size - 1, 1) * np.maximum(size - 2, 1)), 0.0)
-    return Units(weights, positives / seen, effective, thirds / seen**2)
 
 
 def score_bounds(units: Units, confidence: float) -> tuple[Floats, Floats]:
     """Return the bounds of the sum of weights times rates.
 
     Args:
-        units: With any leading axes: each entry of them is a corpus of its own.
+        units: Of :func:`units_of`.
         confidence: Coverage, between 0 and 1.
 
     Returns:
@@ -178,20 +185,45 @@ def score_bounds(units: Units, confidence: float) -> tuple[Floats, Floats]:
 
 def _bound(units: Units, side: float, z: float) -> Floats:
     """Find how hard the profile must be pushed to one side until the test rejects."""
-    near = np.zeros(units.weights.shape[:-1])
-    largest = (units.weights / units.effective).max(axis=-1, initial=0.0)
-    scale = 1 / np.where(largest > 0, largest, 1.0)
-    far = np.full_like(near, 1 / 1024)
+    variance = (units.weights**2 * units.rates * (1 - units.rates) / units.effective).sum(axis=-1)
+    few = _fewness(units, variance, side)
+    largest = float((units.weights / units.effective).max(initial=0.0))
+    scale = side / largest if largest > 0 else side
+    near = np.zeros(units.rates.shape[:-1])
+    usual = z * largest / np.sqrt(np.where(variance > 0, variance, np.inf))  # how hard, were all normal
+    far = np.where(usual > 0, np.clip(usual, 1 / 1024, 1.0), 1.0)
+    under = np.full_like(near, -z)
+    over = _distance(units, far * scale, side, few) - z
     for _ in range(_DOUBLINGS):
-        rejected = _distance(units, side * far * scale, side) >= z
-        if rejected.all():
+        short = over < 0
+        if not short.any():
             break
-        near, far = np.where(rejected, near, far), np.where(rejected, far, far * 2)
-    for _ in range(_HALVINGS):
-        middle = (near + far) / 2
-        rejected = _distance(units, side * middle * scale, side) >= z
-        near, far = np.where(rejected, near, middle), np.where(rejected, middle, far)
-    return np.asarray((units.weights * _profile(units, side * far * scale)).sum(axis=-1))
+        near, under = np.where(short, far, near), np.where(short, over, under)
+        far = np.where(short, far * 2, far)
+        over = _distance(units, far * scale, side, few) - z
+    for step in range(_STEPS):
+        width = far - near
+        if (width <= _CLOSE * far).all():
+            break
+        middle = near + width / 2
+        if step % 3:  # along the chord, where there is one; every third step halves, so that none is slow
+            chord = np.isfinite(over) & np.isfinite(under)
+            slope = np.where(chord, over, 1.0) - np.where(chord, under, 0.0)
+            at = near - np.where(chord, under, 0.0) / slope * width
+            margin = width / 64 if step % 3 == 1 else width / 4096
+            middle = np.where(chord, np.clip(at, near + margin, far - margin), middle)
+        found = _distance(units, middle * scale, side, few) - z
+        short = found < 0
+        near, under = np.where(short, middle, near), np.where(short, found, under)
+        far, over = np.where(short, far, middle), np.where(short, over, found)
+    return np.asarray((units.weights * _profile(units, far * scale)).sum(axis=-1))
+
+
+def _fewness(units: Units, variance: Floats, side: float) -> Floats:
+    """Return float64[...], 1 over the number of positives (negatives above) that would be known as well, at most 1."""
+    counted = units.rates if side < 0 else 1 - units.rates
+    square = (units.weights * counted).sum(axis=-1) ** 2
+    return np.asarray(np.minimum(1.0, variance / np.where(square > 0, square, 1.0)))
 
 
 def _profile(units: Units, push: Floats) -> Floats:
@@ -206,8 +238,12 @@ def _profile(units: Units, push: Floats) -> Floats:
     return np.asarray(np.clip(np.where(left >= 0, gentle, hard), 0.0, 1.0))
 
 
-def _distance(units: Units, push: Floats, side: float) -> Floats:
-    """Return float64[...], how many standard deviations the profile lies from the estimate, tails made even."""
+def _distance(units: Units, push: Floats, side: float, few: Floats) -> Floats:
+    """Return float64[...], how many standard deviations the profile lies from the estimate, skewness allowed for.
+
+    At the far end of the tail (few positives: the upper bound) it is allowed for in full. At the near end it would
+    make the bound give way for an error that hardly occurs there, as counts leave steps: only as ``few`` as they are.
+    """
     rates = _profile(units, push)
     spread = rates * (1 - rates)
     variance = (units.weights**2 * spread / units.effective).sum(axis=-1)
@@ -217,7 +253,8 @@ def _distance(units: Units, push: Floats, side: float) -> Floats:
     sd = np.sqrt(np.where(some, variance, 1.0))
     standard = np.where(some, gap / sd, 0.0)
     skew = np.where(some, third / sd**3, 0.0) * -side
-    even = standard - skew / 6 * (standard**2 - 1) + skew**2 / 108 * standard**3  # Hall 1992: grows all the way
+    skew = np.where(skew > 0, skew * few, skew)
+    even = standard - skew / 6 * (standard**2 - 1) + skew**2 / 108 * standard**3  # Hall's: grows all the way
     ended = (rates >= 1).all(axis=-1) if side > 0 else (rates <= 0).all(axis=-1)
     return np.asarray(np.where(some, even, np.where(ended, np.inf, -np.inf)))
 
@@ -242,21 +279,23 @@ def _chosen(strata: Strata, domain: Mask | None) -> tuple[Counts, Counts, Counts
     return size[order], judged[order], positives[order]
 
 
-def _groups(judged: Counts) -> Counts:
-    """Return int64[k] ascending group numbers: a stratum of which one document was judged joins one beside it."""
-    group = np.arange(len(judged))
-    for place in range(1, len(judged)):
-        alone = judged[place] < 2 or (place == 1 and judged[0] < 2)
-        group[place] = group[place - 1] + (not alone)
-    return group
+def _starts(judged: Counts) -> Counts:
+    """Return int64[g] where groups of strata begin, each with so many judged that its variance is known."""
+    starts, gathered = [], _LEAST
+    for place, seen in enumerate(judged.tolist()):
+        if gathered >= _LEAST:
+            starts.append(place)
+            gathered = 0
+        gathered += seen
+    if gathered < _LEAST and len(starts) > 1:
+        starts.pop()
+    return np.array(starts, dtype=np.int64)
 
 
 def _plain_width(share: float, judged: int, total: int, confidence: float) -> float:
     if judged == total:
         return 0.0
-    one = Units(
-        np.array([1.0]), np.array([share]), np.array([judged * (total - 1) / (total - judged)]),
-        np.array([(total - judged) * (total - 2 * judged) / ((total - 1) * max(total - 2, 1)) / judged**2]),
-    )  # fmt: skip
-    low, high = score_bounds(one, confidence)
+    seen = np.array([judged])
+    units = units_of(np.array([total]), seen, np.zeros(1, dtype=np.int64), total)
+    low, high = score_bounds(Units(units.weights, np.array([share]), units.effective, units.thirds), confidence)
     return float(high - low)

@@ -14,7 +14,7 @@ _MIN_SHARE = 0.75
 """Of the entropy that a random string of this length and alphabet shows at the median."""
 _MIN_VARIED = 0.7
 """The same, of a random string of hexadecimal digits."""
-_MAX_WORDS = 0.5
+_MAX_WORDS = 0.7
 """Share of letters in words, beyond which a string is one of words."""
 
 
@@ -34,14 +34,14 @@ def _expected_bits(length: int, alphabet: int) -> float:
 
 def is_varied(text: str) -> bool:
     """Tell whether the letters of a string vary as those of a key do; for forms that no words and numbers meet."""
-    return bits_per_letter(text) >= _MIN_VARIED * _expected_bits(len(text), 16)
+    return len(text) > 1 and bits_per_letter(text) >= _MIN_VARIED * _expected_bits(len(text), 16)
 
 
 def is_random(text: str) -> bool:
     """Tell whether a string may come from a generator of random letters rather than from a person.
 
     It must show three quarters of the entropy that a random string of its length and alphabet shows, must not be made
-    of words for more than half, and, if it is no hexadecimal number, must mix letters and digits or both cases.
+    of words for more than 70 %, and, if it is no hexadecimal number, must mix letters and digits or both cases.
     """
     body = text.rstrip("=")
     if len(body) < 8:

@@ -35,6 +35,8 @@ class Use(BaseModel):
     validators: _Names = ("random",)
     tiers: Mapping[str, str] = {}
     whole: bool = False
+    left: str = ""
+    right: str = ""
 
 
 class _File(BaseModel):
@@ -101,8 +103,8 @@ def _made(name: str, rule: str, use: Use, regex: re.Pattern[str], names: Names) 
                 "regex": regex.pattern if use.whole else _mark_value(regex.pattern),
                 "prefilter": prefilter,
                 "reach": [before + 1, _REACH_BYTES],
-                "left": "",
-                "right": "",
+                "left": use.left,
+                "right": use.right,
                 "ignore_case": bool(regex.flags & re.IGNORECASE),
                 "validators": list(use.validators),
                 "tiers": dict(use.tiers),

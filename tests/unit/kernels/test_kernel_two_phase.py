@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dataaudit.kernels import reference_two_phase
 from dataaudit.kernels.two_phase import Strata, estimate_share
 
 
 @st.composite
-def some_strata(draw) -> Strata:
+def some_strata(draw, most: int = 8) -> Strata:
     rows = draw(
         st.lists(
             st.integers(0, 10**6).flatmap(
@@ -22,7 +23,7 @@ def some_strata(draw) -> Strata:
                 )
             ),
             min_size=1,
-            max_size=8,
+            max_size=most,
         ).filter(lambda rows: sum(row[0] for row in rows) > 0)
     )
     sizes, judged, positives, guesses = zip(*rows, strict=True)
@@ -81,3 +82,90 @@ def test_what_nobody_looked_at_may_be_anything():
     found = estimate_share(made([900, 100], [900, 0], [90, 0], [0.1, 0.9]))
     assert (found.low, found.value, found.high) == pytest.approx((0.09, 0.1, 0.19))
     assert found.uncovered == 100
+
+
+def twin(strata) -> list[reference_two_phase.Stratum]:
+    rows = zip(strata.guesses, strata.sizes, strata.judged, strata.positives, strict=True)
+    return [tuple(int(number) for number in row[1:]) for row in sorted(rows) if row[1]]
+
+
+@given(some_strata(most=3), st.sampled_from([0.9, 0.95]))
+@settings(max_examples=20, deadline=None)
+def test_the_bounds_are_those_of_the_twin(strata, confidence):
+    """Which finds the likeliest rates for every share that it tries, by halving."""
+    if not strata.judged.any():
+        return
+    found, rows = estimate_share(strata, confidence=confidence), twin(strata)
+    value = float(reference_two_phase.share(rows))
+    low, high = reference_two_phase.bounds(rows, confidence)
+    assert found.value == pytest.approx(value, abs=1e-12)
+    assert (found.low, found.high) == pytest.approx((min(low, value), max(high, value)), abs=1e-7)
+
+
+@given(some_strata())
+@settings(max_examples=50, deadline=None)
+def test_the_other_label_has_the_other_interval(strata):
+    """What is not positive is negative."""
+    other = made(strata.sizes, strata.judged, strata.judged - strata.positives, strata.guesses)
+    one, two = estimate_share(strata), estimate_share(other)
+    assert (one.low, one.high) == pytest.approx((1 - two.high, 1 - two.low), abs=1e-9)
+
+
+@given(st.integers(10, 10**6), st.integers(0, 100), st.integers(0, 100), st.integers(0, 100))
+@settings(max_examples=50, deadline=None)
+def test_strata_that_were_sampled_as_one_count_as_one(size, judged, found, cut):
+    """However they are split up."""
+    judged = min(size, judged)
+    found, cut = min(judged, found), min(judged, cut)
+    whole = made([size, 5000], [judged, 200], [found, 3])
+    split = made(
+        [cut, size - cut, 5000], [cut, judged - cut, 200], [min(cut, found), found - min(cut, found), 3],
+        pools=[7, 7, 2],
+    )  # fmt: skip
+    if found > cut or judged - cut >= found - min(cut, found):
+        assert estimate_share(split) == estimate_share(whole)
+
+
+@given(st.integers(5, 60), st.integers(0, 60), st.integers(0, 300))
+@settings(max_examples=50, deadline=None)
+def test_one_positive_more_never_lowers_anything(judged, few, many):
+    """Neither value nor bounds."""
+    few, many = min(few, judged - 1), min(many, 300)
+    less = estimate_share(made([3000, 70_000], [judged, 300], [few, many]))
+    more = estimate_share(made([3000, 70_000], [judged, 300], [few + 1, many]))
+    assert less.value < more.value
+    assert less.low <= more.low + 1e-12
+    assert less.high <= more.high + 1e-12
+
+
+def test_a_domain_is_its_strata_alone():
+    """As if the others were not there."""
+    strata = made([1000, 500, 800], [50, 50, 50], [1, 20, 9], [0.1, 0.2, 0.3])
+    inside = np.array([True, False, True])
+    own = made([1000, 800], [50, 50], [1, 9], [0.1, 0.3])
+    assert estimate_share(strata, inside) == estimate_share(own)
+
+
+def test_a_domain_without_a_judged_document_is_not_estimated():
+    """Every share is possible."""
+    strata = made([1000, 500], [50, 0], [1, 0])
+    found = estimate_share(strata, np.array([False, True]))
+    assert (found.value, found.low, found.high, found.uncovered) == (None, 0, 1, 500)
+
+
+def test_no_documents_are_no_estimate():
+    """An empty domain has no share."""
+    found = estimate_share(made([1000], [50], [1]), np.array([False]))
+    assert (found.value, found.low, found.high, found.documents) == (None, 0, 1, 0)
+
+
+def test_one_judged_document_of_a_stratum_joins_its_neighbour():
+    """Alone it would have no variance."""
+    found = estimate_share(made([1000, 1000], [1, 50], [1, 5], [0.2, 0.1]))
+    assert found.high - found.low > 0.5
+
+
+def test_plain_sampling_is_as_wide_as_its_own_interval():
+    """The width that the gain is measured by."""
+    found = estimate_share(made([10**6], [1000], [30]))
+    assert found.plain_width == pytest.approx(found.high - found.low)

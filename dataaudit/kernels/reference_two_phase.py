@@ -1,0 +1,153 @@
+"""Slow twin of :mod:`dataaudit.kernels.two_phase` and of the sharing out in :mod:`dataaudit.kernels.allocation`.
+
+Works from the definition: for every share that is tried, the likeliest rates that add up to it are found by halving,
+and the share is kept or rejected by the test; the bounds are found by halving over shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from statistics import NormalDist
+
+Stratum = tuple[int, int, int]
+"""Documents, judged, positives."""
+Entry = tuple[float, float, float, float]
+"""Weight, rate, effective number of draws, third moment over p (1 - p) (1 - 2 p)."""
+_STEPS = 50
+
+
+def share(strata: list[Stratum]) -> Fraction:
+    """Return the stratified estimate; strata of which none was judged are as the rest."""
+    seen = [one for one in strata if one[1]]
+    positives = sum((Fraction(size * positive, judged) for size, judged, positive in seen), start=Fraction(0))
+    return positives / sum(one[0] for one in seen)
+
+
+def bounds(strata: list[Stratum], confidence: float) -> tuple[float, float]:
+    """Return the interval of the share; strata stand in the order of their guesses.
+
+    Args:
+        strata: At least one document in all.
+        confidence: Coverage, between 0 and 1.
+    """
+    total = sum(size for size, _, _ in strata)
+    known = sum(positive for size, judged, positive in strata if size == judged)
+    unseen = sum(size for size, judged, _ in strata if size and not judged)
+    found, missed = sum(one[2] for one in strata), sum(one[1] - one[2] for one in strata)
+    entries = _merged([one for one in strata if 0 < one[1] < one[0]], total)
+    low = high = 0.0
+    if entries:
+        z = NormalDist().inv_cdf((1 + confidence) / 2)
+        low = _one_side(entries, z)
+        high = 1 - unseen / total - sum(one[0] for one in strata if one[0] == one[1]) / total
+        high -= _one_side([(weight, 1 - rate, n, third) for weight, rate, n, third in entries], z)
+    return max(low + known / total, found / total), min(high + (known + unseen) / total, 1 - missed / total)
+
+
+def _merged(strata: list[Stratum], total: int) -> list[Entry]:
+    """Return one entry for each run of strata with five judged or more; a short last one joins the one before."""
+    runs: list[list[Stratum]] = []
+    for one in strata:
+        if runs and sum(judged for _, judged, _ in runs[-1]) < 5:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    if len(runs) > 1 and sum(judged for _, judged, _ in runs[-1]) < 5:
+        last = runs.pop()
+        runs[-1] += last
+    entries = []
+    for run in runs:
+        weight = Fraction(sum(size for size, _, _ in run), total)
+        rate, inverse, third = Fraction(0), Fraction(0), Fraction(0)
+        for size, n, x in run:
+            part = Fraction(size, total) / weight
+            rate += part * Fraction(x, n)
+            inverse += part**2 * Fraction(size - n, n * (size - 1))
+            if size > 2:
+                third += part**3 * Fraction((size - n) * (size - 2 * n), (size - 1) * (size - 2) * n * n)
+        entries.append((float(weight), float(rate), float(1 / inverse), float(third)))
+    return entries
+
+
+def _one_side(entries: list[Entry], z: float) -> float:
+    """Return the lower bound; the upper one is that of the other label."""
+    value = sum(weight * rate for weight, rate, _, _ in entries)
+    if value <= 0:
+        return 0.0
+    variance = sum(weight**2 * rate * (1 - rate) / n for weight, rate, n, _ in entries)
+    few = min(1.0, variance / value**2)
+
+    def rejected(tried: float) -> bool:
+        rates = _likeliest(entries, tried)
+        spread = sum(w**2 * p * (1 - p) / n for p, (w, _, n, _) in zip(rates, entries, strict=True))
+        if spread <= 0:
+            return False
+        skew = sum(w**3 * p * (1 - p) * (1 - 2 * p) * t for p, (w, _, _, t) in zip(rates, entries, strict=True))
+        skew /= spread**1.5
+        if skew > 0:
+            skew *= few
+        far = (value - tried) / spread**0.5
+        return bool(far - skew * (far**2 - 1) / 6 + skew**2 * far**3 / 108 >= z)
+
+    return _first(rejected, value)
+
+
+def _first(rejected: Callable[[float], bool], value: float) -> float:
+    """Return where rejection begins below a value; 0 where it never does."""
+    low, high = 0.0, value
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rejected(middle) else (low, middle)
+    return low
+
+
+def _likeliest(entries: list[Entry], tried: float) -> list[float]:
+    """Return the rates of highest likelihood that add up to a share below the estimate."""
+    weakest, hardest = 0.0, 1.0
+    while _sum(entries, _rates(entries, hardest)) > tried:
+        weakest, hardest = hardest, hardest * 2
+        if hardest > 1e30:
+            break
+    for _ in range(2 * _STEPS):
+        middle = (weakest + hardest) / 2
+        if _sum(entries, _rates(entries, middle)) > tried:
+            weakest = middle
+        else:
+            hardest = middle
+    return _rates(entries, (weakest + hardest) / 2)
+
+
+def _sum(entries: list[Entry], rates: list[float]) -> float:
+    return sum(weight * rate for rate, (weight, _, _, _) in zip(rates, entries, strict=True))
+
+
+def _rates(entries: list[Entry], push: float) -> list[float]:
+    """Return where each likelihood, less ``push`` for each unit of the sum, is highest."""
+    rates = []
+    for weight, rate, n, _ in entries:
+        low, high = 0.0, rate
+        for _ in range(_STEPS):  # the derivative falls: positive near 0, negative at the observed rate
+            p = (low + high) / 2
+            rising = n * rate * (1 - p) - n * (1 - rate) * p > push * weight * p * (1 - p)
+            low, high = (p, high) if rising else (low, p)
+        rates.append((low + high) / 2)
+    return rates
+
+
+def in_proportion(sizes: list[int], masses: list[float], least: list[int], budget: int) -> list[float]:
+    """Return exact parts of a budget in proportion to masses, each between its least and its size."""
+    fixed: dict[int, float] = {}
+    while True:
+        free = [place for place in range(len(sizes)) if place not in fixed]
+        left = budget - sum(fixed.values())
+        mass = sum(masses[place] for place in free)
+        parts = {place: left * masses[place] / mass if mass else 0.0 for place in free}
+        under = {place: float(least[place]) for place in free if parts[place] < least[place]}
+        over = {place: float(sizes[place]) for place in free if parts[place] > sizes[place]}
+        lacking = sum(under[place] - parts[place] for place in under)
+        beyond = sum(parts[place] - over[place] for place in over)
+        pinned = under if lacking >= beyond and under else over
+        if not pinned:
+            return [fixed.get(place, parts.get(place, 0.0)) for place in range(len(sizes))]
+        fixed |= pinned

@@ -1,0 +1,159 @@
+"""What the toxicity screen looks at in a word: itself, the word before it, and runs of three to five of its letters.
+
+Each is hashed to a slot of one of three tables of weights. Letters are folded first, so that accents, width and case
+do not matter, and characters that nobody sees are not there; a script other than Latin is one unknown letter
+after another. What is disguised on purpose is looked up apart, see :mod:`dataaudit.kernels.toxic_disguises`.
+
+:func:`feature_slots` lists the slots, which is what a model is trained on; :mod:`dataaudit.kernels.toxic` adds up
+the weights in them without listing anything.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dataaudit.kernels.jit import READ_BYTES, READ_IDS, READ_OFFSETS, Integer, compiled, helper
+from dataaudit.kernels.ngrams import NUMBER, mix64
+from dataaudit.kernels.words import WordBatch
+
+READ_HASHES = "Array(uint64, 1, 'C', readonly=True)"
+WORDS, PAIRS, GRAMS = 0, 1, 2
+"""The three tables."""
+MAX_LETTERS = 24
+"""Letters of a word that are looked at; more of them is hardly a word."""
+ANY_NUMBER = np.uint64(0x9AE16A3B2F90404F)
+"""What every number is to the word after it."""
+EDGE = np.uint64(0x60)
+"""Stands before the first letter of a word and after its last."""
+OTHER = np.uint64(0x7F)
+"""A letter that is not Latin."""
+NO_LETTER = np.uint64(0)
+PAIR = np.uint64(0xC2B2AE3D27D4EB4F)
+_SLOT = np.uint64(0x9E3779B97F4A7C15)
+_THREE, _FOUR, _FIVE = np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F), np.uint64(0xE7037ED1A0B428DB)
+_MASK3, _MASK4, _MASK5 = np.uint64(0xFFFFFF), np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFFFF)
+LATIN = b"aaaaaaaceeeeiiiidnooooo\0ouuuuytsaaaaaaaceeeeiiiidnooooo\0ouuuuyty"
+"""What U+00C0 to U+00FF are read as."""
+
+
+def feature_slots(
+    values: np.ndarray, offsets: np.ndarray, words: WordBatch, bits: tuple[int, int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """List what a model may weigh in every word of some documents.
+
+    Args:
+        values: uint8[b] the documents' valid UTF-8, one after another.
+        offsets: int64[n + 1] of the documents in it.
+        words: The words of these documents.
+        bits: Of the slots of the three tables; each has ``2 ** bits``.
+
+    Returns:
+        ``slots`` uint32[f], those of the second table after all of the first, those of the third after all of the
+        second; ``bounds`` int64[w + 1]: the slots of word i are ``slots[bounds[i]:bounds[i + 1]]``.
+    """
+    sizes = np.minimum(words.ends.astype(np.int64) - words.starts, MAX_LETTERS) + 1
+    most = 2 * len(words.hashes) + 3 * int(sizes.sum())
+    slots, bounds = np.empty(most, dtype=np.uint32), np.zeros(len(words.hashes) + 1, dtype=np.int64)
+    _list(values, offsets, words.offsets, words.hashes, words.starts, words.ends, *bits, slots, bounds)
+    return slots[: bounds[-1]].copy(), bounds
+
+
+@compiled(
+    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_HASHES}, {READ_IDS}, {READ_IDS}, int64, int64, int64,"
+    " uint32[::1], int64[::1])"
+)
+def _list(
+    data: np.ndarray, offsets: np.ndarray, word_offsets: np.ndarray, hashes: np.ndarray, starts: np.ndarray,
+    ends: np.ndarray, word_bits: Integer, pair_bits: Integer, gram_bits: Integer, slots: np.ndarray,
+    bounds: np.ndarray,
+) -> None:  # fmt: skip
+    full, count = np.uint64(64), 0
+    word_shift, pair_shift, gram_shift = full - word_bits, full - pair_bits, full - gram_bits
+    pairs_from = np.uint64(1) << np.uint64(word_bits)
+    grams_from = pairs_from + (np.uint64(1) << np.uint64(pair_bits))
+    for document in range(len(offsets) - 1):
+        begun, before = np.uintp(offsets[document]), np.uint64(0)
+        for word in range(word_offsets[document], word_offsets[document + 1]):
+            value = hashes[word]
+            number = value & NUMBER != np.uint64(0)
+            if number:
+                value = ANY_NUMBER
+            if before != np.uint64(0):
+                slots[count] = np.uint32(pairs_from + pair_slot(before, value, pair_shift))
+                count += 1
+            before = value
+            if not number:
+                slots[count] = np.uint32(word_slot(value, word_shift))
+                count += 1
+                place, stop = begun + np.uintp(starts[word]), begun + np.uintp(ends[word])
+                window, letters = EDGE, 1
+                while place <= stop and letters <= MAX_LETTERS:
+                    letter = EDGE
+                    if place < stop:
+                        letter, size = letter_at(data, place)
+                        place += size
+                    else:
+                        place += np.uintp(1)
+                    if letter == NO_LETTER:
+                        continue
+                    window = window << np.uint64(8) | letter
+                    letters += 1
+                    for length in range(3, min(letters, 5) + 1):
+                        slots[count] = np.uint32(grams_from + gram_slot(window, length, gram_shift))
+                        count += 1
+            bounds[word + 1] = count
+
+
+@helper
+def word_slot(value: np.uint64, shift: np.uint64) -> np.uint64:
+    """Return the slot of a word."""
+    return np.uint64(value * _SLOT) >> shift
+
+
+@helper
+def pair_slot(before: np.uint64, value: np.uint64, shift: np.uint64) -> np.uint64:
+    """Return the slot of a word after another."""
+    return mix64(np.uint64(before * PAIR) + value) >> shift
+
+
+@helper
+def gram_slot(window: np.uint64, length: Integer, shift: np.uint64) -> np.uint64:
+    """Return the slot of the last three, four or five letters; the lowest byte is the last."""
+    if length == 3:
+        return np.uint64((window & _MASK3) * _THREE) >> shift
+    if length == 4:
+        return np.uint64((window & _MASK4) * _FOUR) >> shift
+    return np.uint64((window & _MASK5) * _FIVE) >> shift
+
+
+@helper
+def letter_at(data: np.ndarray, place: Integer) -> tuple[np.uint64, Integer]:
+    """Return a letter of a word, folded to ``a-z``, ``0-9`` or ``OTHER``, or ``NO_LETTER``; and its bytes."""
+    first = data[place]
+    letter, size = OTHER, np.uintp(1)
+    if first < 0x80:
+        if first >= 97 or 48 <= first <= 57:
+            letter = np.uint64(first)
+        else:
+            letter = np.uint64(first | 32) if first >= 65 else NO_LETTER
+    elif first < 0xE0:
+        size = np.uintp(2)
+        second = data[place + np.uintp(1)]
+        if first == 0xC3:
+            letter = np.uint64(LATIN[second & 0x3F])
+        elif first in (0xC2, 0xCC) or (first == 0xCD and second < 0xB0):  # soft hyphen; accents on their own
+            letter = NO_LETTER
+    elif first >= 0xF0:
+        size = np.uintp(4)
+    else:
+        size = np.uintp(3)
+        second, third = data[place + np.uintp(1)], data[place + np.uintp(2)]
+        if first == 0xE2 and second == 0x80:  # zero-width characters, the apostrophe of typesetters
+            letter = NO_LETTER
+        elif first == 0xEF and second == 0xBC and 0xA1 <= third <= 0xBA:  # full width
+            letter = np.uint64(third - 0xA1 + 97)
+        elif first == 0xEF and second == 0xBD and 0x81 <= third <= 0x9A:
+            letter = np.uint64(third - 0x81 + 97)
+        elif first == 0xEF and second == 0xBB and third == 0xBF:
+            letter = NO_LETTER
+    return letter, size

@@ -1,0 +1,167 @@
+"""Logistic regression over the worst window of a document, by FTRL-Proximal (McMahan et al. 2013, algorithm 1).
+
+The model is the one that :mod:`dataaudit.kernels.toxic` evaluates, in floating point: each step finds the window that
+scores highest under the weights so far and moves these weights towards the document's label. So a long document is
+clean only when all of its windows are. One thread and a seeded order: the same data gives the same weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from dataaudit.kernels.toxic_features import feature_slots
+from dataaudit.kernels.words import split_words
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Feature slots of documents."""
+
+    slots: np.ndarray
+    """uint32[f] of every word, one after another."""
+    bounds: np.ndarray
+    """int64[w + 1] those of each word."""
+    offsets: np.ndarray
+    """int64[n + 1] words of each document."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How weights are found; chosen by transfer between data sets, see docs/toxicity.md."""
+
+    bits: tuple[int, int, int] = (17, 17, 18)
+    """Of the tables of words, pairs and grams."""
+    window: int = 128
+    """Words of a window."""
+    power: float = 0.7
+    """A window's sum is divided by its number of words to this power."""
+    passes: int = 4
+    """Over the data."""
+    rate: float = 1.0
+    """FTRL's alpha; its beta is 1."""
+    sparsity: float = 0.1
+    """FTRL's lambda 1."""
+    shrinkage: float = 1.0
+    """FTRL's lambda 2."""
+    seed: int = 0
+    """Of the order of documents."""
+
+
+def documents(texts: list[str], bits: tuple[int, int, int]) -> Documents:
+    """Return the features of texts."""
+    encoded = [text.encode("utf-8", "replace") for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    values = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+    words = split_words(values, offsets)
+    slots, bounds = feature_slots(values, offsets, words, bits)
+    return Documents(slots, bounds, words.offsets)
+
+
+def norms(recipe: Recipe) -> np.ndarray:
+    """float64[window + 1] what a window's sum is multiplied with, by its words."""
+    found: np.ndarray = np.concatenate([[0.0], np.arange(1, recipe.window + 1) ** -recipe.power])
+    return found
+
+
+def fit(
+    features: Documents, labels: np.ndarray, kinds: np.ndarray, rows: np.ndarray, recipe: Recipe,
+    prior: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Learn from some documents.
+
+    Args:
+        features: Of all documents.
+        labels: uint8[n].
+        kinds: uint8[n] of the sets they are from; each has a bias of its own, so that base rates teach no words.
+        rows: int64[m] documents to learn from.
+        recipe: How.
+        prior: float64[slots] weights to begin with and to shrink to; zeros when None.
+
+    Returns:
+        float64[slots] weights, and float64[k] the bias of each kind.
+    """
+    size = sum(1 << bits for bits in recipe.bits)
+    order = np.random.default_rng(recipe.seed).permuted(np.tile(rows, (recipe.passes, 1)), axis=1).ravel()
+    start = np.zeros(size) if prior is None else prior
+    weights, biases = start.copy(), np.zeros(int(kinds.max()) + 1)
+    _fit(
+        features.slots, features.bounds, features.offsets, labels.astype(np.float64), kinds, order, norms(recipe),
+        recipe.rate, recipe.sparsity, recipe.shrinkage, start, weights, biases,
+    )  # fmt: skip
+    return weights, biases
+
+
+def scores(features: Documents, rows: np.ndarray, weights: np.ndarray, recipe: Recipe) -> np.ndarray:
+    """float64[m] of the worst window of some documents, without a bias."""
+    out = np.zeros(len(rows))
+    _scores(features.slots, features.bounds, features.offsets, rows, norms(recipe), weights, out)
+    return out
+
+
+@njit  # type: ignore[untyped-decorator]
+def _worst(
+    slots: np.ndarray, bounds: np.ndarray, first: int, last: int, norm: np.ndarray, weights: np.ndarray,
+    words: np.ndarray,
+) -> tuple[float, int, int]:  # fmt: skip
+    """Return the highest score of a window, and its words."""
+    whole = len(norm) - 1
+    total, worst, begin = 0.0, -np.inf, first
+    for word in range(first, last):
+        score = 0.0
+        for place in range(bounds[word], bounds[word + 1]):
+            score += weights[slots[place]]
+        words[word - first] = score
+        total += score
+        if word - first >= whole:
+            total -= words[word - first - whole]
+        if word - first >= whole - 1 and total > worst:
+            worst, begin = total, word - whole + 1
+    if last - first < whole:
+        return total * norm[last - first], first, last
+    return worst * norm[whole], begin, begin + whole
+
+
+@njit  # type: ignore[untyped-decorator]
+def _scores(
+    slots: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, rows: np.ndarray, norm: np.ndarray,
+    weights: np.ndarray, out: np.ndarray,
+) -> None:  # fmt: skip
+    words = np.zeros(np.diff(offsets).max())
+    for index, row in enumerate(rows):
+        if offsets[row + 1] > offsets[row]:
+            out[index] = _worst(slots, bounds, offsets[row], offsets[row + 1], norm, weights, words)[0]
+
+
+@njit  # type: ignore[untyped-decorator]
+def _fit(
+    slots: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, labels: np.ndarray, kinds: np.ndarray,
+    order: np.ndarray, norm: np.ndarray, rate: float, sparsity: float, shrinkage: float, prior: np.ndarray,
+    weights: np.ndarray, biases: np.ndarray,
+) -> None:  # fmt: skip
+    words = np.zeros(np.diff(offsets).max())
+    sums, squares, learned = np.zeros(len(weights)), np.zeros(len(weights)), np.zeros(len(weights))
+    bias_squares = np.zeros(len(biases))
+    for row in order:
+        if offsets[row + 1] == offsets[row]:
+            continue
+        score, first, last = _worst(slots, bounds, offsets[row], offsets[row + 1], norm, weights, words)
+        error = 1 / (1 + np.exp(-(score + biases[kinds[row]]))) - labels[row]
+        step = error * norm[last - first]
+        for place in range(bounds[first], bounds[last]):
+            slot = slots[place]
+            squared = squares[slot] + step * step
+            sums[slot] += step - (np.sqrt(squared) - np.sqrt(squares[slot])) / rate * learned[slot]
+            squares[slot] = squared
+        for place in range(bounds[first], bounds[last]):
+            slot = slots[place]
+            excess = np.abs(sums[slot]) - sparsity
+            if excess > 0:
+                learned[slot] = -np.sign(sums[slot]) * excess / ((1 + np.sqrt(squares[slot])) / rate + shrinkage)
+            else:
+                learned[slot] = 0.0
+            weights[slot] = prior[slot] + learned[slot]
+        bias_squares[kinds[row]] += error * error
+        biases[kinds[row]] -= rate * error / (1 + np.sqrt(bias_squares[kinds[row]]))

@@ -1,0 +1,108 @@
+"""Secrets of every kind, made at run time, in code, config and logs: they are found, as what they are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dataaudit.corpus.findings import Tier
+from dataaudit.detectors.patterns.screen import find_in
+from dataaudit.detectors.secrets.rules import load_secrets
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+from secret_kinds import KINDS, documents
+
+NUM_DOCUMENTS = 100
+CHECKED = (
+    "aws access key id",
+    "azure storage key",
+    "azure service bus key",
+    "azure sas",
+    "github classic",
+    "github server",
+    "github refresh",
+    "github fine-grained",
+    "gitlab routable",
+    "npm token",
+    "pypi token",
+    "grafana token",
+    "sendgrid key",
+    "discord token",
+    "age identity",
+    "bitcoin key",
+    "jwt",
+    "rsa key",
+    "pkcs8 key",
+    "service account",
+    "ed25519 key",
+    "ec key",
+    "ec key in code",
+    "encrypted rsa key",
+    "openssh key",
+    "pgp key",
+    "putty key",
+    "slack bot",
+    "slack user",
+    "stripe key",
+    "anthropic key",
+    "openai project",
+)
+SEALED = ("github classic", "github fine-grained", "npm token", "gitlab routable", "grafana token", "age identity")
+
+
+@pytest.fixture(scope="module")
+def registry():
+    return load_secrets()
+
+
+def found_at(registry, text, start, end):
+    """Findings that overlap a place and are not reserved."""
+    found, _ = find_in(registry, memoryview(text.encode()))
+    return [one for one in found if one.start < end and one.end > start and not one.reserved]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_at_least_99_of_100_secrets_of_a_kind_are_found(registry, kind):
+    missed = sum(not found_at(registry, *made) for made in documents(kind, NUM_DOCUMENTS))
+    assert missed <= NUM_DOCUMENTS // 100
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_secret_is_found_as_what_it_is(registry, kind):
+    named = [
+        registry.entities[one.code].name for made in documents(kind, 20, seed=1) for one in found_at(registry, *made)
+    ]
+    right = named.count(KINDS[kind][0])
+    # Keys without a form of their own are as well what a name such as `client_secret` says.
+    assert right == len(named) or set(named) <= {KINDS[kind][0], "API_KEY_ASSIGNMENT"}
+
+
+@pytest.mark.parametrize("kind", CHECKED)
+def test_what_has_a_checksum_or_a_structure_is_validated(registry, kind):
+    for made in documents(kind, 10, seed=2):
+        assert [Tier(one.tier) for one in found_at(registry, *made)] == [Tier.VALIDATED]
+
+
+@pytest.mark.parametrize("kind", SEALED)
+def test_one_wrong_letter_breaks_a_checksum(registry, kind):
+    for text, start, end in documents(kind, 10, seed=3):
+        place = end - 12
+        other = "Q" if text[place].isupper() and text[place] != "Q" else "q" if text[place] != "q" else "p"
+        broken = text[:place] + other + text[place + 1 :]
+        assert Tier.VALIDATED not in [one.tier for one in found_at(registry, broken, start, end)]
+
+
+def test_the_place_of_a_token_is_its_own(registry):
+    text, start, end = documents("github classic", 1)[0]
+    (one,) = found_at(registry, text, start, end)
+    assert (one.start, one.end) == (start, end)
+
+
+def test_a_secret_behind_letters_of_other_scripts_is_found(registry):
+    text, start, end = documents("npm token", 1)[0]
+    head = "\u043a\u043b\u044e\u0447 \u5bc6\u94a5 "
+    found, _ = find_in(registry, memoryview((head + text).encode()))
+    assert [one.start for one in found] == [start + len(head.encode())]
+    assert found[0].end == end + len(head.encode())
