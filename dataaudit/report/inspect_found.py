@@ -37,8 +37,8 @@ def document_found(manifest: Manifest, shard: dict[str, Any], row: int, names: N
     Returns:
         ``neighbours`` (near-duplicates), ``overlap`` (what is protected and in it), ``copied_by`` (training documents
         that hold a piece of it, when it is held out), ``hotspots``, ``findings`` (of detectors and judges): each with
-        ``count``, the ``first`` rows, and how many are ``not_listed``; and ``looked_for``, the names of those of them that
-        the build looked for.
+        ``count``, the ``first`` rows, and how many are ``not_listed``; and ``looked_for``, the names of those of them
+        that the build looked for.
     """
     place = (shard["shard"], row)
     return {

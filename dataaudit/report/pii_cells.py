@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.report.few import Count, Hidden, about, hide, suppressed
+from dataaudit.report.few import FEW, Count, Hidden, about, hide, suppressed
 
 METRIC = "pii_hit_rate"
 TIERS = ("validated", "contextual", "pattern")
@@ -68,7 +68,7 @@ def pii_cells(manifest: Manifest) -> PiiCells | None:
     }  # fmt: skip
     by_source, by_shard = hide(list(sources.values())), hide(list(totals.values()))
     if hidden.whole or by_source.whole or by_shard.whole:
-        return _nothing(names, list(sources), shards, below=_cell(whole)[0] < 5)
+        return _nothing(names, list(sources), shards, below=_cell(whole)[0] < FEW)
     entities = _counts(dict(zip(names, rows, strict=True)), hidden, whole)
     tiers: dict[tuple[str, str], Count] = {}
     for name in names:
