@@ -33,7 +33,7 @@ def issued(digits: str) -> bool:
 def card(candidate: Candidate) -> Evidence:
     """Reject what Luhn refuses; an issuer's prefix and length are weak evidence, strong in the groups of a card's face."""
     digits = digits_of(candidate.text)
-    if not luhn(digits) or one_digit(digits[1:]):
+    if not luhn(digits) or one_digit(digits):
         return Evidence.REJECTED
     groups = tuple(len(group) for group in candidate.text.replace("-", " ").split())
     if not issued(digits):
