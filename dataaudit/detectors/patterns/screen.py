@@ -212,7 +212,7 @@ def _stretches(
     """Merge the hits of each rule, extended by its reach, into stretches that do not overlap; sorted by place.
 
     Returns:
-        Rule, first byte, byte after the last, byte after the last hit.
+        Rule, first byte, byte after the last, byte from which no match begins.
     """
     by_prefilter: dict[int, list[tuple[int, int]]] = {}
     for place, start, end in hits:
@@ -222,18 +222,19 @@ def _stretches(
         spans.sort()
         for rule in sharing[place]:
             behind, ahead = ready[rule].rule.reach
+            beside = ahead if ready[rule].rule.anchored else 0
             first, last, hit = spans[0][0] - behind, 0, 0
             for start, end in spans:
                 if start - behind >= last > 0:
                     merged.append((rule, max(0, first), min(size, last), hit))
                     first, last, hit = start - behind, 0, 0
-                last, hit = max(last, end + ahead), max(hit, end)
+                last, hit = max(last, end + ahead), max(hit, end + beside)
             merged.append((rule, max(0, first), min(size, last), hit))
     return sorted(merged, key=itemgetter(1, 0))
 
 
 def _matches(regex: re.Pattern[bytes], text: bytes, start: int, end: int, hit: int) -> Iterator[re.Match[bytes]]:
-    """Yield the matches that lie in a stretch; a lookaround sees beyond it. Behind the last hit there are none."""
+    """Yield the matches that lie in a stretch and begin before ``hit``; a lookaround sees beyond it."""
     horizon = min(len(text), end + AHEAD_BYTES)
     while start < hit:
         match = regex.search(text, start, horizon)
