@@ -5,11 +5,11 @@
     python benchmarks/pii.py corpus SHARD.jsonl.zst ... [--most-mb 100]
     python benchmarks/pii.py make FILE.json                 (with a Python that has faker)
 
-`labelled` reads a list of {full_text, spans: [{entity_type, start_position, end_position}]}. A gold span is found when a
-finding of its type overlaps it; a finding is right when it overlaps a gold span of its type. PYTHON is an interpreter with
-presidio-analyzer: its default recognizers for English run with a blank pipeline over the same texts, and both are timed by
-CPU. `regions` looks for phonenumbers' example numbers of all regions in all formats. `make` writes a labelled file of 30
-locales. Prints Markdown, of misses only their number.
+`labelled` reads a list of {full_text, spans: [{entity_type, start_position, end_position}]}. A gold span is found when
+a finding of its type overlaps it; a finding is right when it overlaps a gold span of its type. PYTHON is an interpreter
+with presidio-analyzer: its default recognizers for English run with a blank pipeline over the same texts, and both are
+timed by CPU. `regions` looks for the example numbers that phonenumbers has of all regions, in all formats. `make`
+writes a labelled file of 30 locales. Prints Markdown, of misses only their number.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def labelled(path: Path, python: str | None) -> None:
     texts, gold = [text for text, _ in items], [spans for _, spans in items]
     found, seconds = ours(texts)
     other, other_seconds = peers(python, texts) if python else ([[] for _ in texts], 0.0)
-    print("| type | spans | recall | precision | missed | validated / contextual / pattern | presidio recall | precision |")
+    print("| type | spans | recall | precision | missed | by tier (v / c / p) | presidio: recall | precision |")
     print("|---|---|---|---|---|---|---|---|")
     kinds = sorted({one[0] for spans in gold for one in spans})
     shipped = {one[0] for spans in found for one in spans} | set(TYPES)
@@ -223,7 +223,8 @@ def make(path: Path, each: int = 12) -> None:
         maker.seed_instance(3)
         values = {
             "PHONE_NUMBER": maker.phone_number, "EMAIL_ADDRESS": maker.email, "CREDIT_CARD": maker.credit_card_number,
-            "IBAN_CODE": maker.iban, "IP_ADDRESS": rng.choice([maker.ipv4, maker.ipv6]), "MAC_ADDRESS": maker.mac_address,
+            "IBAN_CODE": maker.iban, "MAC_ADDRESS": maker.mac_address,
+            "IP_ADDRESS": rng.choice([maker.ipv4, maker.ipv6]),
             "DATE_OF_BIRTH": lambda maker=maker: maker.date_of_birth().strftime(rng.choice(["%d/%m/%Y", "%B %d, %Y"])),
         }  # fmt: skip
         for kind, value in values.items():

@@ -40,6 +40,7 @@ class _Ready:
     regex: re.Pattern[bytes]
     has_value: bool
     unbounded: bool
+    needs_context: bool
     validators: tuple[Validator, ...]
     reserved: Predicate | None
 
@@ -125,7 +126,7 @@ def find_in(registry: Registry, document: memoryview) -> tuple[list[Found], bool
             truncated = True
             break
         one = ready[rule]
-        if one.rule.tiers.needs_context and not around.speaks(one, start, end):
+        if one.needs_context and not around.speaks(one, start, end):
             left -= 1
             continue
         if one.unbounded and end - start > MAX_UNBOUNDED_BYTES:
@@ -174,7 +175,7 @@ def _judge(one: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundin
         return None
     before, after, speaking = around.look(start, end, *one.entity.window)
     near = one.code in speaking
-    if one.rule.tiers.needs_context and not near:
+    if one.needs_context and not near:
         return None
     candidate = Candidate(
         text=text[start:end].decode("latin-1"),
@@ -264,6 +265,7 @@ def _prepare(registry: Registry) -> tuple[_Ready, ...]:
                 regex=regex,
                 has_value="value" in regex.groupindex,
                 unbounded=any(found["loop"] for found in _UNBOUNDED.finditer(rule.regex.encode())),
+                needs_context=rule.tiers.needs_context,
                 validators=tuple(registry.validators[name] for name in rule.validators),
                 reserved=registry.reserved[entity.reserved] if entity.reserved else None,
             )

@@ -1,17 +1,27 @@
 """Check digits by other means than the code's: long division, tables written out, all last digits tried."""
 
+import phonenumbers
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataaudit.detectors.pii import checksums, crypto, national
+from dataaudit.detectors.pii import checksums, crypto, national, plans
 
 DIGITS = st.text(alphabet="0123456789", min_size=2, max_size=24)
 D5 = [
     "0123456789", "1234067895", "2340178956", "3401289567", "4012395678",
     "5987604321", "6598710432", "7659821043", "8765932104", "9876543210",
 ]  # fmt: skip
-PERMUTED = ["0123456789", "1576283094", "5803796142", "8916043527", "9453126870", "4286573901", "2793806415", "7046913258"]
+PERMUTED = [
+    "0123456789",
+    "1576283094",
+    "5803796142",
+    "8916043527",
+    "9453126870",
+    "4286573901",
+    "2793806415",
+    "7046913258",
+]
 
 
 @given(DIGITS)
@@ -130,3 +140,26 @@ def test_bech32_takes_the_vectors_of_bips_173_and_350(address, valid):
 )  # fmt: skip
 def test_eip55_takes_the_vectors_of_its_text(address):
     assert crypto.eip55(address)
+
+
+def test_numbering_plans_say_of_example_numbers_what_phonenumbers_says():
+    for region in sorted(phonenumbers.SUPPORTED_REGIONS):
+        number = phonenumbers.example_number(region)
+        digits = f"{number.country_code}{phonenumbers.national_significant_number(number)}"
+        assert plans.in_use(digits) is True
+        national = phonenumbers.national_significant_number(number)
+        assert plans.in_use_in(national, (region,))
+
+
+@settings(max_examples=100)
+@given(
+    code=st.sampled_from(sorted(phonenumbers.COUNTRY_CODE_TO_REGION_CODE)), rest=st.from_regex(r"[1-9][0-9]{6,10}\Z")
+)
+def test_numbering_plans_take_no_number_that_phonenumbers_refuses(code, rest):
+    parsed = phonenumbers.PhoneNumber(country_code=code, national_number=int(rest))
+    assert not plans.in_use(f"{code}{rest}") or phonenumbers.is_valid_number(parsed)
+
+
+def test_a_code_that_no_country_has_is_told_apart():
+    assert plans.in_use("99912345678") is None
+    assert plans.in_use("0123456789") is None

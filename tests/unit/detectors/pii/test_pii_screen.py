@@ -15,7 +15,24 @@ from dataaudit.detectors.pii import load_pii
 REGISTRY = load_pii()
 SCREEN = PatternScreen(registry=REGISTRY)
 PIECES = [before + value + after for _, _, _, before, value, after in FOUND] + [text for _, text in MISSED]
-GLUE = [" ", "\n", "", ", ", "-", ".", "x", "7", "\u00e9", "\u8a9e", "phone ", "ip ", "CARD ", "Passport No. ", "\x00", "/"]
+GLUE = [
+    " ",
+    "\n",
+    "",
+    ", ",
+    "-",
+    ".",
+    "x",
+    "7",
+    "\u00e9",
+    "\u8a9e",
+    "phone ",
+    "ip ",
+    "CARD ",
+    "Passport No. ",
+    "\x00",
+    "/",
+]
 RULES = [(REGISTRY.entities[code].name, index, rule) for index, (code, rule) in enumerate(REGISTRY.rules)]
 
 
@@ -74,8 +91,13 @@ def test_the_first_pass_misses_nothing_that_a_rule_matches(entity, index, rule, 
         assert any(covered) or (spans and first <= match.start() and match.end() <= last), entity
 
 
-@pytest.mark.parametrize("piece", ["1234567890", "4111 1111 ", "a@a.aa ", "+1 650 253 0000\n", "1.2.3.4:", "phone 0301234567 ",
-    "passport C01X00T47 ", "a:b::c:", "0" * 64])  # fmt: skip
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "1234567890", "4111 1111 ", "a@a.aa ", "+1 650 253 0000\n", "1.2.3.4:", "phone 0301234567 ",
+        "passport C01X00T47 ", "a:b::c:", "0" * 64,
+    ],
+)  # fmt: skip
 def test_hostile_repetitions_are_bounded_and_said(piece):
     text = (piece * (3_000_000 // len(piece))).encode()
     batch = SCREEN.find(np.frombuffer(text, dtype=np.uint8), np.array([0, len(text)], dtype=np.int64))

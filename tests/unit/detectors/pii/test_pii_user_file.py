@@ -46,5 +46,7 @@ def test_the_digest_of_the_registry_shows_the_user_s_file(tmp_path):
 
 def test_a_validator_that_is_not_known_is_an_error_with_its_place(tmp_path):
     (tmp_path / "mine.yaml").write_text("entities: {MINE: {rules: [{regex: 'abc', validators: lunh}]}}")
-    with pytest.raises(ConfigError, match=r"mine\.yaml: 1 problem\(s\)\n  - entities\.MINE\.rules\.0\.validators: `lunh`"):
+    with pytest.raises(
+        ConfigError, match=r"mine\.yaml: 1 problem\(s\)\n  - entities\.MINE\.rules\.0\.validators: `lunh`"
+    ):
         load_pii([tmp_path / "mine.yaml"])
