@@ -3,8 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
+# The judges (torch, Detoxify, presidio, spaCy) are 1.5 GB. `make test JUDGES=no` goes without: their tests are skipped.
+JUDGES ?= yes
+# Options of pip for torch alone, e.g. the index of its CPU builds, which spare the libraries of GPUs on Linux.
+TORCH ?=
+TESTED := $(if $(filter no,$(JUDGES)),$(VENV)/.dev,$(VENV)/.judges)
 
-.PHONY: demo test test-slow lint format lock clean
+.PHONY: demo test test-slow lint format lock judges clean
 
 demo: $(VENV)/.base
 	$(BIN)/python pipelines/demo_corpus.py --out demo
@@ -13,10 +18,10 @@ demo: $(VENV)/.base
 	@$(BIN)/dataaudit build pipelines/demo.yaml --manifest demo/manifest; code=$$?; \
 	  test $$code -eq 3 || { echo "expected exit code 3 (one shard is broken on purpose), found $$code"; exit 1; }
 
-test: $(VENV)/.dev
+test: $(TESTED)
 	$(BIN)/pytest -m 'not slow'
 
-test-slow: $(VENV)/.dev
+test-slow: $(TESTED)
 	$(BIN)/pytest -m slow
 
 lint: $(VENV)/.dev
@@ -29,12 +34,18 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# What the toxicity and the personal data judge need, into the same environment.
+judges: $(VENV)/.judges
+
 # The lock files: exact versions with hashes, for every Python from 3.11 on. Needs `uv` (any recent one).
+# torch has builds for each kind of GPU, which differ from machine to machine: its version stands in constraints.txt.
+COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade -c constraints.txt \
+  --generate-hashes --no-header --no-annotate
 lock:
-	uv pip compile pyproject.toml --extra build --universal --python-version 3.11 --upgrade \
-	  --generate-hashes --no-header --no-annotate -o requirements.lock
-	uv pip compile pyproject.toml --extra build --extra dev --universal --python-version 3.11 --upgrade \
-	  -c requirements.lock --generate-hashes --no-header --no-annotate -o requirements-dev.lock
+	$(COMPILE) --extra build -o requirements.lock
+	$(COMPILE) --extra build --extra dev -c requirements.lock -o requirements-dev.lock
+	echo "torch ; sys_platform == 'never'" | $(COMPILE) --extra toxicity --extra pii -c requirements-dev.lock \
+	  --override - $(addprefix --no-emit-package ,torch sympy mpmath networkx) -o requirements-judges.lock
 
 clean:
 	rm -rf $(VENV) demo
@@ -51,4 +62,9 @@ $(VENV)/.base: requirements.lock pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.base
 	$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.judges: requirements-judges.lock constraints.txt $(VENV)/.dev
+	$(PIP) install $(TORCH) -c constraints.txt torch
+	$(PIP) install --require-hashes -r requirements-judges.lock
 	@touch $@

@@ -13,7 +13,8 @@ from unittest.mock import patch
 from dataaudit.config import AuditConfig, Split
 from dataaudit.corpus.shards import discover
 from dataaudit.corpus.tokens import Encoder
-from dataaudit.detectors import LanguageIdentifier
+from dataaudit.detectors import LanguageIdentifier, PatternScreen, ToxicityScreen, resolve_content
+from dataaudit.engine import looking
 from dataaudit.engine import work as worker
 from dataaudit.engine.job import prepare_languages, prepare_tokenizer
 from dataaudit.engine.keys import tokenizer_value
@@ -23,9 +24,15 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ProbeUnit, ScanSettings
 from dataaudit.stages import accumulate, make_stages
 
-STEPS = ("text_digests", "row_digests", "write_keyed")
-LOADING = ("load_encoder", "load_languages")
+METHODS = (
+    (Encoder, "encode", "encode"), (LanguageIdentifier, "identify", "languages"),
+    (ToxicityScreen, "score", "toxicity screen"), (PatternScreen, "find", "patterns"),
+)  # fmt: skip
 START = "start: encoders, detectors"
+STEPS = (
+    (looking, "text_digests", "text_digests"), (looking, "with_words", "words"), (worker, "row_digests", "row_digests"),
+    (worker, "write_keyed", "write_keyed"), (looking, "load_encoder", START), (looking, "load_languages", START),
+)  # fmt: skip
 
 
 class Clock:
@@ -98,7 +105,11 @@ def profile(folder: Path, work: Path) -> dict[str, Any]:
     shards = discover(config.splits, folder, root_at_base=True, follow_symlinks=False).shards
     clock = Clock()
     store = PartialStore(work)
-    value = tokenizer_value(tokenizer, risks, force_reference=False, seed=0)
+    content = resolve_content(config, base_dir=folder, screen=True, detectors=frozenset({"pii", "secrets"}))
+    decisive = {
+        "tokenizer": tokenizer_value(tokenizer, risks, force_reference=False, seed=0),
+        "languages": languages.key_value(seed=0), **content.decisive(None),
+    }  # fmt: skip
     planned = []
     for shard in shards:
         unit = ProbeUnit(
@@ -107,20 +118,26 @@ def profile(folder: Path, work: Path) -> dict[str, Any]:
         )  # fmt: skip
         with clock.step("hash of the file"):
             probe = worker.probe_file(unit).probe
-        planned.append(plan_shard(shard, probe, None, config, stages, value, languages.key_value(seed=0)))
+        planned.append(plan_shard(shard, probe, None, config, stages, decisive))
     timed = tuple(TimedStage(stage, clock) for stage in stages)
     settings = ScanSettings(
-        state=work, stages=timed, tokenizer=tokenizer, risks=risks, force_reference=False, seed=0, languages=languages
+        state=work,
+        stages=timed,
+        tokenizer=tokenizer,
+        risks=risks,
+        force_reference=False,
+        seed=0,
+        languages=languages,
+        screen=content.screen,
+        patterns=content.patterns,
     )
     begun = time.process_time()
     with ExitStack() as stack:
-        for name in STEPS:
-            stack.enter_context(patch.object(worker, name, clock.timed(name, getattr(worker, name))))
-        for name in LOADING:
-            stack.enter_context(patch.object(worker, name, clock.timed(START, getattr(worker, name))))
+        for place, name, step in STEPS:
+            stack.enter_context(patch.object(place, name, clock.timed(step, getattr(place, name))))
         stack.enter_context(patch.object(accumulate, "merge", clock.timed("merging partials", accumulate.merge)))
         stack.enter_context(patch.object(worker, "read_part", clock.stream("read", worker.read_part)))
-        for kind, method, step in ((Encoder, "encode", "encode"), (LanguageIdentifier, "identify", "languages")):
+        for kind, method, step in METHODS:
             stack.enter_context(patch.object(kind, method, clock.timed(step, getattr(kind, method))))
         for unit in missing_units(planned, store, fresh=True):
             with clock.step("rest"):

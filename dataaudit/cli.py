@@ -176,6 +176,8 @@ def main() -> None:
               help="Folder of partial results; .dataaudit beside the manifest by default.")  # fmt: skip
 @click.option("--shard-timeout", type=click.FloatRange(min=1), metavar="SECONDS", default=1800.0,
               show_default=True, help="Seconds a sub-shard may take before it counts as stuck.")  # fmt: skip
+@click.option("--hmac-key", type=_FOLDER, metavar="FILE",
+              help="Key of 16 bytes or more; findings get digests under it.")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="Compute everything anew.")
 @click.option("--rehash", is_flag=True, help="Hash every file, also those that look unchanged.")
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -191,6 +193,7 @@ def build(
     memory_limit: str,
     state: Path | None,
     shard_timeout: float,
+    hmac_key: Path | None,
     *,
     fresh: bool,
     rehash: bool,
@@ -207,7 +210,7 @@ def build(
     from dataaudit.engine.cluster import ClusterChoice
     from dataaudit.engine.job import BuildOptions
     from dataaudit.engine.progress import Progress
-    from dataaudit.engine.setup import prepare
+    from dataaudit.engine.setup import prepare, read_key
     from dataaudit.report.summary import build_summary
 
     if scheduler is not None and workers is not None:
@@ -219,6 +222,7 @@ def build(
         fresh=fresh,
         rehash=rehash,
         unit_seconds=shard_timeout,
+        hmac_key=None if hmac_key is None else read_key(hmac_key),
     )
     signal.signal(signal.SIGTERM, _terminate)
     with Progress(quiet=quiet) as progress:

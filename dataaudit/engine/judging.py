@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ class Verdicts:
     strata: np.ndarray
     """int64[m] stratum of each."""
     tokens: np.ndarray
-    """int64[m]"""
+    """int64[m] what hits are counted in."""
     hits: np.ndarray
     """int64[m] findings of the class; 1 or 0 for a class of whole documents."""
 
@@ -72,12 +72,22 @@ class Rates:
 
     def per_million(self, stat: str, entity: str | None, verdicts: Verdicts) -> list[Metric]:
         """Return the hits per million tokens, in every scope."""
+        return self._ratios(stat, entity, verdicts, 1_000_000, "hits per million tokens")
+
+    def parts(self, stat: str, entity: str | None, verdicts: Verdicts) -> list[Metric]:
+        """Return hits as a share of what they are counted in, which are at least as many, in every scope."""
+        return self._ratios(stat, entity, verdicts, 1, "ratio")
+
+    def _ratios(self, stat: str, entity: str | None, verdicts: Verdicts, per: int, unit: str) -> list[Metric]:
         metrics = []
         for scope, inside in self.scopes():
             chosen = inside[verdicts.strata]
             judged = Judged(stratum=verdicts.strata[chosen], hits=verdicts.hits[chosen], units=verdicts.tokens[chosen])
-            found = estimate_ratio(np.where(inside, self._sampled.documents, 0), judged, confidence=CONFIDENCE)
-            metrics.append(self._record(stat, entity, scope, found, "hits per million tokens"))
+            sizes = np.where(inside, self._sampled.documents, 0)
+            found = estimate_ratio(sizes, judged, per=per, confidence=CONFIDENCE)
+            if unit == "ratio":
+                found = replace(found, high=min(1.0, found.high))
+            metrics.append(self._record(stat, entity, scope, found, unit))
         return metrics
 
     def coverage(self, judged: int) -> list[Metric]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit import __version__
+from dataaudit.detectors import key_id
 from dataaudit.engine.drifting import drift_table
 from dataaudit.engine.families import Gathered, found_columns, found_folders, found_tables
 from dataaudit.engine.gather import GatheredShard
@@ -91,6 +92,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         headline=headline(metrics),
         ledger=ledger_record(shards, whole.documents),
         seeds={"sample": job.config.seed},
+        hmac_key=key_id(job.options.hmac_key),
         tables=table_records(tables),
     )
     run = Run(
@@ -145,9 +147,10 @@ def _tokenizer_record(job: Job, encoding: pa.Table) -> TokenizerRecord:
 def _detector_records(job: Job) -> tuple[DetectorRecord, ...]:
     """Return what looked at documents, sorted by name; the config says which one's answer counts."""
     models = () if job.languages is None else (job.languages.chosen, job.languages.second)
+    records = [(model.name, model.version, model.sha256, model.languages) for model in models]
     return tuple(
-        DetectorRecord(name=model.name, version=model.version, sha256=model.sha256, languages=model.languages)
-        for model in sorted(models, key=lambda model: model.name)
+        DetectorRecord(name=name, version=version, sha256=sha256, languages=languages)
+        for name, version, sha256, languages in sorted([*records, *job.content.records()])
     )
 
 

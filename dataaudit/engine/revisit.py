@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,7 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import WANTED, Outcome, ScanSettings, VisitUnit, visit_kind
 from dataaudit.engine.work import visit_part
 from dataaudit.errors import ClusterError
-from dataaudit.link.visitor import Visitor
+from dataaudit.link.visitor import Visitor, identity_of
 from dataaudit.manifest.canonical import digest_json
 
 _TWINS = 2
@@ -161,7 +160,7 @@ class _Plan:
                     place = piece.schema.get_field_index("row")
                     pieces.setdefault(key, []).append(piece.set_column(place, "row", own))
         names = ordered.drop_columns(["shard"]).column_names
-        identity = [visit.visitor.name, visit.visitor.version, asdict(cast("Any", visit.visitor))]
+        identity = [visit.visitor.name, visit.visitor.version, identity_of(visit.visitor)]
         keys_by_part = {}
         for reading_key, tables in pieces.items():
             wanted = pa.concat_tables(tables).combine_chunks()

@@ -85,8 +85,9 @@ def draw(linking: Linking, question: Question) -> Sampled:
             files=linking.files(MEMBERS) if plan.counts.any() else [], rows=int(documents.sum()),
         )
     ).table("drawn", DRAWN)  # fmt: skip
-    names = [drawn[name].to_numpy() for name in ("stratum", "drawn", "place")]
-    first = first_of_each(*names, plan.counts)
+    first = first_of_each(
+        drawn["stratum"].to_numpy(), drawn["drawn"].to_numpy(), drawn["place"].to_numpy(), plan.counts
+    )
     return Sampled(
         frame=frame, splits=splits, documents=documents, tokens=tokens, guesses=guesses, plan=plan, unread=unread,
         places=first["place"].to_numpy(), strata=first["stratum"].to_numpy(),

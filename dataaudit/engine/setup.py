@@ -13,6 +13,9 @@ from dataaudit.corpus.infer import infer_splits
 from dataaudit.errors import ConfigError
 from dataaudit.report.text import plural
 
+_LEAST_KEY = 16
+"""Bytes of a key, as HMAC with SHA-256 asks for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
@@ -78,3 +81,21 @@ def prepare(
 def _from_cwd(tokenizer: str, cwd: Path) -> str:
     """A path on the command line is relative to where it is typed, not to the config."""
     return str((cwd / tokenizer).absolute()) if (cwd / tokenizer).exists() else tokenizer
+
+
+def read_key(path: Path) -> bytes:
+    """Read the user's key for digests of findings; white space at its ends is not part of it.
+
+    Raises:
+        ConfigError: It cannot be read, or is too short to keep anything secret.
+    """
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read the key {path}: {error.strerror}") from None
+    if len(key) < _LEAST_KEY:
+        raise ConfigError(
+            f"the key {path} has {len(key)} bytes, expected {_LEAST_KEY} or more",
+            "Make one with: head -c 32 /dev/urandom | base64 > key",
+        )
+    return key

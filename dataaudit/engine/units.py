@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from dataaudit.corpus.protected.sets import ItemFields
 from dataaudit.corpus.readers import NATIVE_FORMATS, Part, ReadRequest
 from dataaudit.corpus.shards import Compression, Format, Shard, format_of
 from dataaudit.corpus.tokens import Risks, TokenizerFile
-from dataaudit.detectors import LanguageModels
+from dataaudit.detectors import DetectorModel, LanguageModels, Registry
 from dataaudit.engine.index import FileStat
 from dataaudit.link.joined import JoinFunction
 from dataaudit.link.visitor import Visitor
@@ -119,6 +119,12 @@ class ScanSettings:
     """What decides languages, when a stage needs them."""
     protected: IndexFile | None = None
     """The index of what is protected, when a stage looks for it."""
+    screen: DetectorModel | None = None
+    """The toxicity screen, when a stage needs it."""
+    patterns: Registry | None = None
+    """What the pattern detectors look for, when a stage looks at findings."""
+    hmac_key: bytes | None = field(default=None, repr=False)
+    """The user's key for digests of findings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

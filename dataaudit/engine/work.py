@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from functools import partial as bind
 from pathlib import Path
 from typing import TypeVar
@@ -26,16 +25,11 @@ from dataaudit.corpus.files import open_binary
 from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.infer import peek
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.normal import row_digests, text_digests
-from dataaudit.corpus.protected.file import DamagedIndexError
-from dataaudit.corpus.protected.index import IndexFile, open_index
-from dataaudit.corpus.protected.matching import Matcher
+from dataaudit.corpus.normal import row_digests
 from dataaudit.corpus.readers import Part, PartStats, is_cut_by_decoding, plan_compressed, plan_parts, read_part
 from dataaudit.corpus.readers.hub_rows import key_of_rows
-from dataaudit.corpus.tokens import Encoder, Risks, TokenBatch, TokenizerFile, load_encoder
-from dataaudit.detectors import LanguageIdentifier, LanguageModels, load_languages
 from dataaudit.engine.index import stat_file
-from dataaudit.engine.keys import SAMPLE_ONE_IN
+from dataaudit.engine.looking import encode, look_for, origin
 from dataaudit.engine.store import PartialStore, StateFolderError
 from dataaudit.engine.units import (
     READING,
@@ -49,7 +43,7 @@ from dataaudit.engine.units import (
     ScanUnit,
     VisitUnit,
 )
-from dataaudit.engine.visiting import Visiting, documents_at, wanted_of, with_words
+from dataaudit.engine.visiting import Visiting, documents_at, wanted_of
 from dataaudit.errors import ConfigError, DetectorError
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
 from dataaudit.stages.accumulate import Accumulator
@@ -151,7 +145,7 @@ def as_value(function: Callable[[], Outcome]) -> Outcome:
     """Run something whose errors are values, unless they may pass."""
     try:
         return function()
-    except (StateFolderError, ConfigError) as error:  # of the second kind: a worker that lacks a library
+    except (StateFolderError, ConfigError, DetectorError) as error:  # of the others: a worker that lacks something
         return Outcome(fault=(error.message, error.hint))
     except ShardUnreadable as error:
         return Outcome(reason=error.reason, place=error.place)
@@ -162,16 +156,7 @@ def as_value(function: Callable[[], Outcome]) -> Outcome:
     except (OSError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - a fault of ours costs one shard, by name, and never shows its text
-        return Outcome(reason=Reason.INTERNAL, place=_origin(error))
-
-
-def _origin(error: Exception) -> str:
-    """Return the kind of an error and where it came from, without its message (that may hold text)."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = "" if trace is None else f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
-    return f"{type(error).__name__}{where}"
+        return Outcome(reason=Reason.INTERNAL, place=origin(error))
 
 
 def _probe(unit: ProbeUnit) -> Outcome:
@@ -239,15 +224,12 @@ class _Collected:
 def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     wanted = {name for name, _ in unit.stage_keys}
     stages = [stage for stage in settings.stages if stage.name in wanted]
-    encoder = _encoder(settings) if any(stage.needs_tokens for stage in stages) else None
-    identifier = _identifier(settings) if any(stage.needs_languages for stage in stages) else None
-    matcher = _matcher(settings) if any(stage.needs_matches for stage in stages) else None
-    words = any(stage.needs_words for stage in stages)
+    looking = look_for(stages, settings)
     losses, stats, collected = LossLog(), PartStats(), _Collected(stages)
     unreadable: ShardUnreadable | None = None
     try:
         for raw in read_part(unit.request, losses, stats):
-            collected.add(_complete(raw, encoder, identifier, matcher, words=words))
+            collected.add(looking.complete(raw))
     except ShardUnreadable as error:
         unreadable = error
     if _may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
@@ -271,7 +253,7 @@ def _visit(unit: VisitUnit, settings: ScanSettings) -> Outcome:
         if len(chosen):
             seen += len(chosen)
             for one in visiting:
-                one.see(chosen, lambda texts: _encode(texts, settings))
+                one.see(chosen, lambda texts: encode(texts, settings))
         if len(raw) and raw.rows[-1] >= rows[-1]:
             break
     if _may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
@@ -280,11 +262,6 @@ def _visit(unit: VisitUnit, settings: ScanSettings) -> Outcome:
     for one in visiting:
         one.write(store)
     return Outcome()
-
-
-def _encode(texts: pa.LargeStringArray, settings: ScanSettings) -> TokenBatch:
-    """Encode texts that are parts of documents; their encoder was checked in the scan."""
-    return _encoder(settings).encode(texts, np.zeros(len(texts), dtype=np.uint64))
 
 
 def _may_have_changed(unit: ScanUnit | VisitUnit) -> bool:
@@ -309,87 +286,3 @@ def _reading(losses: LossLog, stats: PartStats, unreadable: ShardUnreadable | No
             for reason in sorted(losses.records)
         },
     }
-
-
-def _complete(
-    batch: DocBatch,
-    encoder: Encoder | None,
-    identifier: LanguageIdentifier | None,
-    matcher: Matcher | None,
-    *,
-    words: bool,
-) -> DocBatch:
-    digests = text_digests(batch.texts)
-    identity = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
-    tokens = None if encoder is None else encoder.encode(batch.texts, identity)
-    languages = None if identifier is None else identifier.identify(batch.texts, identity)
-    cut = with_words(batch) if words or matcher is not None else batch
-    matches = None
-    if matcher is not None:
-        assert cut.words is not None
-        matches = matcher.match(cut.words, batch.byte_values(), batch.byte_offsets())
-    return replace(cut, digests=digests, tokens=tokens, languages=languages, matches=matches)
-
-
-def _encoder(settings: ScanSettings) -> Encoder:
-    """Load the encoders once a process.
-
-    Raises:
-        StateFolderError: They cannot be loaded, which is no shard's fault.
-    """
-    try:
-        return _load_once(settings.tokenizer, settings.risks, settings.force_reference, settings.seed)
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001 - `tokenizers` raises `Exception` itself
-        raise StateFolderError(
-            f"a worker cannot load the tokenizer {settings.tokenizer.name} ({_origin(error)})",
-            f"Expected it in {settings.state}; check that every worker can read that folder, then run again.",
-        ) from None
-
-
-def _identifier(settings: ScanSettings) -> LanguageIdentifier:
-    """Load the language detectors once a process.
-
-    Raises:
-        StateFolderError: They cannot be loaded, which is no shard's fault.
-    """
-    assert settings.languages is not None, "the detectors are prepared when a stage needs languages"
-    try:
-        return _load_languages_once(settings.languages, settings.seed)
-    except DetectorError as error:
-        raise StateFolderError(f"a worker cannot load a language detector: {error.message}", error.hint) from None
-
-
-def _matcher(settings: ScanSettings) -> Matcher:
-    """Map the index of what is protected once a process.
-
-    Raises:
-        StateFolderError: It is not there or not whole, which is no shard's fault.
-    """
-    assert settings.protected is not None, "the index is built when a stage needs matches"
-    try:
-        return _open_once(settings.protected)
-    except DamagedIndexError as error:
-        raise StateFolderError(
-            f"a worker cannot read the index of protected sets {error.path}",
-            f"Every worker has to see {settings.state}; run the same command again and the index is built anew.",
-        ) from None
-
-
-@lru_cache(maxsize=1)
-def _open_once(file: IndexFile) -> Matcher:
-    index, sha256 = open_index(file.path)
-    if sha256 != file.sha256:
-        raise DamagedIndexError(str(file.path))
-    return Matcher(index)
-
-
-@lru_cache(maxsize=1)
-def _load_languages_once(models: LanguageModels, seed: int) -> LanguageIdentifier:
-    return load_languages(models, seed=seed)
-
-
-@lru_cache(maxsize=1)
-def _load_once(tokenizer: TokenizerFile, risks: Risks, force_reference: bool, seed: int) -> Encoder:
-    return load_encoder(tokenizer, risks, force_reference=force_reference, sample_one_in=SAMPLE_ONE_IN, seed=seed)

@@ -55,6 +55,8 @@ class Frame:
 
 _LEVELS = 1 << 10
 """More than there are levels, from -1 on."""
+_WEYL = 0x9E3779B97F4A7C15
+"""Odd: its multiples fall evenly on 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +99,10 @@ class SampleJoin:
         new = np.ones(len(keys), dtype=bool)
         new[1:] = keys[1:] != keys[:-1]
         first = np.maximum.accumulate(np.where(new, positions, 0)) if len(keys) else positions
+        offset = np.uint64(((self.seed + 1) * _WEYL + self.salt * _WEYL**2) % 2**64)
         with np.errstate(over="ignore"):
-            salted = spread(keys + spread(np.array([self.seed], np.int64)) * np.uint64(2 * self.salt + 1))
-            return spread(salted + (positions - first).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+            salted = spread(keys + offset)
+            return spread(salted + (positions - first).astype(np.uint64) * np.uint64(_WEYL))
 
 
 def first_of_each(strata: np.ndarray, drawn: np.ndarray, places: np.ndarray, counts: np.ndarray) -> pa.Table:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Protocol, runtime_checkable
+from dataclasses import asdict
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 
@@ -16,7 +17,10 @@ Encode = Callable[[pa.LargeStringArray], TokenBatch]
 
 @runtime_checkable
 class Visitor(Protocol):
-    """A frozen, picklable dataclass of plain JSON parameters. No I/O, no clock, no unseeded randomness."""
+    """A frozen, picklable dataclass of plain JSON parameters, unless it is :class:`Decided`.
+
+    No I/O but the loading of a model, no clock, no unseeded randomness.
+    """
 
     name: ClassVar[str]
     """Name in the partial store."""
@@ -36,3 +40,17 @@ class Visitor(Protocol):
             encode: Encodes texts.
         """
         ...
+
+
+@runtime_checkable
+class Decided(Protocol):
+    """A visitor whose fields are no plain JSON, or do not all decide what it finds."""
+
+    def decisive(self) -> dict[str, Any]:
+        """Return what decides what it finds, as plain JSON values."""
+        ...
+
+
+def identity_of(visitor: Visitor) -> dict[str, Any]:
+    """Return what decides what a visitor finds, as plain JSON values."""
+    return visitor.decisive() if isinstance(visitor, Decided) else asdict(cast("Any", visitor))

@@ -173,6 +173,9 @@ class Core(_Model):
     ledger: LedgerRecord
     seeds: dict[str, Count]
     redaction: Literal["no_text"] = Field(default="no_text", description="No document text is stored.")
+    hmac_key: str | None = Field(
+        default=None, pattern=r"^[0-9a-f]{16}$", description="Id of the user's key that findings are digested with."
+    )
     tables: dict[str, TableRecord]
 
 

@@ -385,7 +385,7 @@ FINDINGS = TableSpec(
             *_SPAN,
             _f("score", _RATIO, "confidence"),
             _f("reserved", pa.bool_(), "True for an example, a reserved value or an allowed one: in no rate"),
-            _f("hmac", pa.binary(16), "HMAC-SHA256 of the normal form, cut; only with the user's key", null=True),
+            _f("hmac", _STRING, "first 16 bytes of HMAC-SHA256 of the normal form, hex; only with a key", null=True),
         ]
     ),
 )

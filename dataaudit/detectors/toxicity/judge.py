@@ -70,7 +70,13 @@ class ToxicityJudge:
             DetectorError: The weights are gone or are not those that were found, or the device is not here. What a
                 document does to the libraries is never raised.
         """
-        return _loaded(self.model).judge(texts)
+        with quiet():
+            return _loaded(self.model).judge(texts)
+
+    @staticmethod
+    def release() -> None:
+        """Give the memory of the model back; the next question loads it again."""
+        _loaded.cache_clear()
 
 
 class _Loaded:
@@ -99,14 +105,13 @@ class _Loaded:
         windows: list[list[int]] = []
         for index, text in enumerate(texts):
             try:
-                with quiet():
-                    found = windows_of(
-                        text.as_py(),
-                        self._tokenizer,
-                        window=self._limit,
-                        max_windows=self.model.max_windows,
-                        seed=self.model.seed,
-                    )
+                found = windows_of(
+                    text.as_py(),
+                    self._tokenizer,
+                    window=self._limit,
+                    max_windows=self.model.max_windows,
+                    seed=self.model.seed,
+                )
             except Exception:  # noqa: BLE001  # what it says may hold text of the document
                 failures[index] = Failure.NOT_ENCODED
                 continue
@@ -159,8 +164,7 @@ class _Loaded:
 
 @lru_cache(maxsize=1)
 def _loaded(model: JudgeModel) -> _Loaded:
-    with quiet():
-        return _Loaded(model)
+    return _Loaded(model)
 
 
 def _device(wanted: str) -> str:

@@ -115,6 +115,8 @@ def _given(checkpoint: dict[str, Any]) -> Iterator[None]:
 
 
 def _check(loaded: Any) -> None:
+    import torch
+
     try:
         arguments = arguments_of(loaded)
         classes = loaded["config"]["dataset"]["args"]["classes"]
@@ -126,7 +128,8 @@ def _check(loaded: Any) -> None:
             Absence.BROKEN_CHECKPOINT, "expected `config` and `state_dict` as Detoxify writes them"
         ) from None
     named = isinstance(classes, list) and bool(classes) and all(isinstance(name, str) for name in classes)
-    if not (known and named and isinstance(tensors, Mapping) and len(set(classes)) == len(classes)):
+    whole = isinstance(tensors, Mapping) and all(map(torch.is_tensor, tensors.values()))
+    if not (known and named and whole and len(set(classes)) == len(classes)):
         raise CheckpointError(Absence.BROKEN_CHECKPOINT, "expected classes, arguments and tensors as Detoxify writes")
     if not (model.endswith("ForSequenceClassification") and model.isidentifier()):
         raise CheckpointError(Absence.BROKEN_CHECKPOINT, "expected a model for sequence classification")

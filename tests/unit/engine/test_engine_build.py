@@ -13,7 +13,7 @@ from engine_made import HereRunner, Notes, write_file
 
 from dataaudit.corpus.tokens import Risks, TokenBatch
 from dataaudit.engine import build as module
-from dataaudit.engine import job, work
+from dataaudit.engine import job, looking, work
 from dataaudit.engine.build import build
 from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.job import BuildOptions
@@ -56,7 +56,7 @@ def runners(monkeypatch):
     monkeypatch.setattr(module, "open_cluster", lambda *_: contextlib.nullcontext(cluster))
     monkeypatch.setattr(module, "Runner", here)
     monkeypatch.setattr(job, "inspect_risks", lambda *_, **__: Risks(supported=True, reason="ok"))
-    monkeypatch.setattr(work, "_load_once", lambda file, risks, force, seed: FakeEncoder(force))
+    monkeypatch.setattr(looking, "load_once", lambda file, risks, force, seed: FakeEncoder(force))
     return made
 
 

@@ -15,7 +15,7 @@ from engine_made import DECISIVE, STAGE_LIST, config, shard, write_file
 from dataaudit.config import LanguageConfig
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.tokens import Risks, resolve_tokenizer
-from dataaudit.detectors import resolve_languages
+from dataaudit.detectors import resolve_content, resolve_languages
 from dataaudit.engine import work
 from dataaudit.engine.plan import missing_units, plan_shard
 from dataaudit.engine.store import PartialStore
@@ -40,12 +40,21 @@ def languages(tmp_path_factory):
     return resolve_languages(LanguageConfig(), base_dir=folder, cache_dir=folder)
 
 
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    """The screen and the patterns of a build without any setting."""
+    return resolve_content(
+        config(), base_dir=tmp_path_factory.mktemp("content"), screen=True, detectors=frozenset({"pii", "secrets"})
+    )
+
+
 @pytest.fixture
-def settings(tokenizer, languages, tmp_path):
+def settings(tokenizer, languages, content, tmp_path):
     """Settings of a scan whose state folder is empty."""
     return ScanSettings(
         state=tmp_path / "state", stages=STAGE_LIST, tokenizer=tokenizer[0], risks=tokenizer[1],
-        force_reference=True, seed=0, languages=languages,
+        force_reference=True, seed=0, languages=languages, screen=content.screen,
+        patterns=content.patterns,
     )  # fmt: skip
 
 

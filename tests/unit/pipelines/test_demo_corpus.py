@@ -2,8 +2,10 @@
 
 import gzip
 import importlib.util
+import random
 import struct
 import sys
+import zlib
 from pathlib import Path
 from types import ModuleType
 
@@ -61,6 +63,7 @@ def _load(name: str) -> ModuleType:
 
 sources = _load("demo_sources")
 leaks = _load("demo_leaks")
+content = _load("demo_content")
 demo = _load("demo_corpus")
 
 
@@ -208,7 +211,8 @@ def test_broken_lines_are_bad_each_in_its_way_and_the_rest_is_untouched(corpus, 
     lines = (made / "data/train" / demo.BROKEN).read_bytes().splitlines(keepends=True)
     assert [line for line in lines if line in demo.BROKEN_LINES] == list(demo.BROKEN_LINES)
     good = [orjson.loads(line)["id"] for line in lines if line not in demo.BROKEN_LINES]
-    assert good == [each.id for each in corpus if each.source == "messages" and not demo.held_out(each.id)]
+    own = [each.id for each in corpus if each.source == "messages" and not demo.held_out(each.id)]
+    assert good == [*own, *(each.id for each in content.rude_comments())]
     encoding, cut, number = demo.BROKEN_LINES
     with pytest.raises(UnicodeDecodeError):
         encoding.decode()
@@ -224,8 +228,8 @@ def test_other_shards_hold_each_document_once_and_nothing_but_the_leaks_is_added
     read = [row["id"] for path in sound for row in _rows(path)]
     assert len(read) == len(set(read))
     added = set(read) - {each.id for each in corpus if not demo.held_out(each.id)}
-    assert len(added) == demo.NUM_LEAKED + leaks.NUM_REWRITTEN
-    assert all(name.startswith(("mirror/", "rewrite/")) for name in added)
+    assert len(added) == demo.NUM_LEAKED + leaks.NUM_REWRITTEN + content.NUM_RECORDS
+    assert all(name.startswith(("mirror/", "rewrite/", "members/")) for name in added)
 
 
 def test_documents_of_the_stuck_shard_end_with_their_last_line_repeated(corpus, made):
@@ -261,9 +265,44 @@ def test_the_sentence_of_61_words_is_in_so_many_documents(made):
     assert sum(leaks.SENTENCE in row["text"] for row in rows) == leaks.NUM_REPEATED
 
 
+def test_insults_records_and_keys_are_where_the_page_says(made):
+    lines = (made / "data/train" / content.RUDE_INTO).read_bytes().splitlines()
+    rude = [orjson.loads(line)["text"] for line in lines if b"rude/" in line]
+    assert len(rude) == content.NUM_RUDE
+    assert len(set(rude)) > content.NUM_RUDE // 2
+    records = [row["text"] for row in _rows(made / "data/train" / content.RECORDS_INTO)][-content.NUM_RECORDS :]
+    assert all("IBAN DE" in text and f"@{content._MAIL}" in text for text in records)
+    keys = [row["text"] for row in _rows(made / "data/train" / content.KEYS_INTO)]
+    assert sum("TODO remove: ghp" in text for text in keys) == content.NUM_KEYS
+
+
+def test_numbers_of_accounts_cards_and_tokens_carry_their_checks():
+    made = random.Random(3)
+    for _ in range(50):
+        iban = content.german_iban(made).replace(" ", "")
+        assert int(iban[4:] + "1314" + iban[2:4]) % 97 == 1
+        digits = [int(digit) for digit in content.card_number(made).replace(" ", "")]
+        doubled = sum(sum(divmod(2 * digit, 10)) for digit in digits[0::2])
+        assert (doubled + sum(digits[1::2])) % 10 == 0
+        body = content.access_token(made)[4:]
+        check = 0
+        for letter in body[30:]:
+            check = check * 62 + content._BASE62.index(letter)
+        assert check == zlib.crc32(body[:30].encode())
+
+
 def test_page_names_every_fault(made):
     page = (made / "PLANTED.md").read_text()
-    for place in (demo.TWIN, demo.LEAKED_INTO, demo.CUT, demo.BROKEN, demo.OFF_MIXTURE, demo.STUCK):
+    for place in (
+        demo.TWIN,
+        demo.LEAKED_INTO,
+        demo.CUT,
+        demo.BROKEN,
+        demo.OFF_MIXTURE,
+        demo.STUCK,
+        content.RUDE_INTO,
+        content.KEYS_INTO,
+    ):
         assert f"{place}`" in page
 
 

@@ -1,0 +1,123 @@
+"""What looks at the content of every document, and the judges of a sample: found before a scan starts."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dataaudit.config import AuditConfig
+from dataaudit.detectors.base import DetectorModel
+from dataaudit.detectors.patterns.database import compile_database
+from dataaudit.detectors.patterns.registry import Registry, join_registries
+from dataaudit.detectors.pii import load_pii
+from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings
+from dataaudit.detectors.pii.analyzer_resolve import resolve_analyzer
+from dataaudit.detectors.secrets.rules import load_secrets
+from dataaudit.detectors.toxicity import find_screen
+from dataaudit.detectors.toxicity.judge_model import NAMED, JudgeModel, JudgeSettings
+from dataaudit.detectors.toxicity.judge_resolve import resolve_judge
+from dataaudit.detectors.unavailable import Unavailable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContentModels:
+    """What stages and judges need; what nobody asked for is None."""
+
+    screen: DetectorModel | None = None
+    """The toxicity screen."""
+    patterns: Registry | None = None
+    """What all pattern detectors look for, in one pass."""
+    registries: Mapping[str, Registry] = field(default_factory=dict)
+    """The same by detector."""
+    judge: JudgeModel | Unavailable | None = None
+    """Of toxicity."""
+    analyzer: AnalyzerModel | Unavailable | None = None
+    """Of personal data."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should be told: judges that were asked for and cannot be had."""
+        found = (self.judge, self.analyzer)
+        return [f"{one.message}: {one.hint}" for one in found if isinstance(one, Unavailable)]
+
+    def decisive(self, key: bytes | None) -> dict[str, Any]:
+        """Return what decides the answers that stages look at, as plain JSON values, by name.
+
+        Args:
+            key: Of the user, for digests of findings; it is named by its id alone.
+        """
+        screen = None if self.screen is None else [self.screen.name, self.screen.version, self.screen.sha256]
+        named = {name: [registry.digest, key_id(key)] for name, registry in self.registries.items()}
+        return {"screen": screen, **named}
+
+    def records(self) -> list[tuple[str, str, str, tuple[str, ...]]]:
+        """Return name, version, digest and languages of each detector and judge, for the manifest."""
+        found = [] if self.screen is None else [self.screen]
+        records = [(one.name, one.version, one.sha256, one.languages) for one in found]
+        for name, registry in self.registries.items():
+            version = ", ".join(f"{key} {value}" for key, value in sorted(registry.versions.items()))
+            records.append((name, version, registry.digest.removeprefix("sha256:"), ()))
+        if isinstance(self.judge, JudgeModel):
+            name = f"detoxify {self.judge.name}"
+            records.append((name, self.judge.version, self.judge.sha256, self.judge.languages))
+        if isinstance(self.analyzer, AnalyzerModel):
+            records.append(("presidio", self.analyzer.version, self.analyzer.sha256, (self.analyzer.language,)))
+        return records
+
+
+def resolve_content(config: AuditConfig, *, base_dir: Path, screen: bool, detectors: frozenset[str]) -> ContentModels:
+    """Find what stages need, and the judges that the config asks for.
+
+    Args:
+        config: Of the build.
+        base_dir: Folder that relative paths start from.
+        screen: Whether a stage looks at the toxicity screen.
+        detectors: Names of the pattern detectors that stages look at.
+
+    Raises:
+        ConfigError: A file of entities, rules or fingerprints is wrong.
+        DetectorError: The screen is not usable.
+    """
+    registries = {}
+    if "pii" in detectors:
+        entities = config.pii.entities
+        registries["pii"] = load_pii([] if entities is None else [base_dir / entities])
+    if "secrets" in detectors:
+        rules, allow = config.secrets.rules, config.secrets.allow
+        registries["secrets"] = load_secrets(
+            [] if rules is None else [base_dir / rules], allow=None if allow is None else base_dir / allow
+        )
+    patterns = join_registries(*registries.values()) if registries else None
+    if patterns is not None:
+        compile_database(patterns)
+    return ContentModels(
+        screen=find_screen() if screen else None, patterns=patterns, registries=registries,
+        judge=_judge(config, base_dir) if screen else None,
+        analyzer=_analyzer(config, base_dir, registries["pii"]) if "pii" in registries else None,
+    )  # fmt: skip
+
+
+def key_id(key: bytes | None) -> str | None:
+    """Return what names a key and tells nothing of it; None without one."""
+    return None if key is None else hmac.new(key, b"dataaudit key id", hashlib.sha256).hexdigest()[:16]
+
+
+def _judge(config: AuditConfig, base_dir: Path) -> JudgeModel | Unavailable | None:
+    settings = config.toxicity
+    if settings.judge is None:
+        return None
+    name = settings.judge if settings.judge in NAMED else str(Path(settings.judge).expanduser())
+    wanted = JudgeSettings(judge=name, device=settings.device, languages=settings.languages, seed=config.seed)
+    return resolve_judge(wanted, base_dir)
+
+
+def _analyzer(config: AuditConfig, base_dir: Path, registry: Registry) -> AnalyzerModel | Unavailable | None:
+    settings = config.pii
+    if settings.analyzer is None:
+        return None
+    wanted = AnalyzerSettings(model=settings.model, language=settings.language, seed=config.seed)
+    return resolve_analyzer(wanted, registry, base_dir)

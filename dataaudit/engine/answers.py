@@ -1,0 +1,99 @@
+"""What a judge said of the documents of its sample, each with the stratum that it was drawn from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.engine.judging import Verdicts
+from dataaudit.engine.revisit import Visited
+from dataaudit.engine.sampling import Question, Sampled
+from dataaudit.link.judges import SEEN
+from dataaudit.link.places import places_of
+from dataaudit.manifest.metric import Metric, Scope, count
+
+
+class Answers:
+    """The documents that have a verdict, in the manifest's order, and how many have none.
+
+    Args:
+        visited: What the visitor found.
+        sampled: What it was to look at.
+    """
+
+    def __init__(self, visited: Visited, sampled: Sampled) -> None:
+        self._visited = visited
+        seen = self.table("seen", SEEN)
+        places = places_of(seen["shard"].to_numpy(), seen["row"].to_numpy())
+        good = pc.equal(seen["failure"], "").to_numpy()
+        order = np.argsort(sampled.places)
+        strata = sampled.strata[order][np.searchsorted(sampled.places[order], places)]
+        self.failed = int((~good).sum())
+        self.partly = int((~seen["whole"].to_numpy()[good]).sum())
+        self._strata, self._tokens, self._places = strata[good], seen["tokens"].to_numpy()[good], places[good]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def table(self, name: str, schema: pa.Schema) -> pa.Table:
+        """Return a table of the visitor's, with the shard of each row."""
+        return self._visited.table(name, pa.schema([*schema, ("shard", pa.int32())]))
+
+    def verdicts(self, rows: pa.Table, hits: np.ndarray, units: np.ndarray | None = None) -> Verdicts:
+        """Add up hits by document.
+
+        Args:
+            rows: shard, row.
+            hits: int64[n] of each row.
+            units: int64[n] what the hits of each row are counted in; the documents' tokens when left out.
+        """
+        places = np.searchsorted(self._places, places_of(rows["shard"].to_numpy(), rows["row"].to_numpy()))
+        totals = np.zeros(len(self), dtype=np.int64)
+        np.add.at(totals, places, hits)
+        sizes = self._tokens
+        if units is not None:
+            sizes = np.zeros(len(self), dtype=np.int64)
+            np.add.at(sizes, places, units)
+        return Verdicts(strata=self._strata, tokens=sizes, hits=totals)
+
+    def records(self, question: Question, version: str) -> list[Metric]:
+        """Return how many of the sample have no verdict, and of how many only a part was looked at."""
+        numbers = (("judge_failed", self.failed), ("judge_partly", self.partly))
+        return [
+            count(
+                question.metric, stat, number, scope=Scope(), unit="documents", n=len(self) + self.failed,
+                version=version,
+            )
+            for stat, number in numbers
+        ]  # fmt: skip
+
+    def warnings(self, question: Question, sampled: Sampled, subject: str) -> list[str]:
+        """Return what the user should be told of the sample."""
+        told = []
+        if self.failed:
+            told.append(f"{subject}: the judge had no answer for {self.failed:,} of the sampled documents")
+        if sampled.plan.wanted > question.most:
+            told.append(
+                f"{subject}: {sampled.plan.wanted:,} documents would have to be judged for intervals of"
+                f" +-{question.half_width:g}; {subject}.most_judged allows {question.most:,}:"
+                f" expect +-{sampled.plan.half_width:.2g}"
+            )
+        return told
+
+
+def judged_findings(judge: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return what a judge found as rows of the manifest's findings.
+
+    Args:
+        judge: Its name.
+        rows: class, shard, row, start, end, score.
+        schema: Of the manifest's table.
+    """
+    size = rows.num_rows
+    columns = {name: rows[name] for name in ("class", "shard", "row", "start", "end", "score")}
+    fixed = {
+        "detector": [judge] * size, "tier": ["judged"] * size, "reserved": np.zeros(size, bool),
+        "hmac": pa.nulls(size, pa.string()),
+    }  # fmt: skip
+    return pa.table(columns | fixed).select(schema.names).cast(schema)

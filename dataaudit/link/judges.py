@@ -1,0 +1,126 @@
+"""Visitors that show a sample of documents to the judges, and keep what these say: classes, scores, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.findings import Tier
+from dataaudit.detectors.patterns.screen import PatternScreen
+from dataaudit.detectors.pii.analyzer import PiiAnalyzer
+from dataaudit.detectors.pii.analyzer_model import AnalyzerModel
+from dataaudit.detectors.toxicity.judge import ToxicityJudge
+from dataaudit.detectors.toxicity.judge_model import JudgeModel
+from dataaudit.link.visitor import Encode
+
+SEEN = pa.schema([("row", pa.int64()), ("tokens", pa.int64()), ("whole", pa.bool_()), ("failure", pa.string())])
+"""A row a document: its tokens, whether the judge saw all of it, and why it has no verdict; empty when it has one."""
+SCORES = pa.schema([("row", pa.int64()), ("bytes", pa.int64()), ("class", pa.string()), ("score", pa.float64())])
+"""A row a document and class: its probability, and the document's size. Documents without a verdict have none."""
+
+MARKS = pa.schema(
+    [
+        ("row", pa.int64()), ("class", pa.string()), ("start", pa.int64()), ("end", pa.int64()),
+        ("score", pa.float64()),
+    ]
+)  # fmt: skip
+"""A row a finding: its entity, where it is, how sure."""
+OPINIONS = pa.schema(
+    [("row", pa.int64()), ("class", pa.string()), ("candidates", pa.int64()), ("confirmed", pa.int64())]
+)
+"""A row a document and entity: candidates that the patterns alone are not sure of, and those that are confirmed."""
+_DECISIVE = ("version", "sha256", "language", "min_score", "seed", "stretch", "overlap", "max_stretches", "window")
+CONFIRMED = 0.5
+"""Score from which on a candidate counts as confirmed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToxicityVisit:
+    """Visitor: asks Detoxify."""
+
+    name: ClassVar[str] = "toxicity_judge"
+    version: ClassVar[str] = "1"
+    needs_words: ClassVar[bool] = False
+    emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
+    model: JudgeModel
+
+    def decisive(self) -> dict[str, Any]:
+        """Return what decides its verdicts: all of the model but where it lies and what it runs on."""
+        values = asdict(self.model)
+        for name in ("path", "config_path", "device"):
+            del values[name]
+        return values
+
+    def visit(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
+        """Return ``seen`` and ``scores`` of the documents."""
+        del wanted
+        judged = ToxicityJudge(self.model).judge(batch.texts)
+        failures = ["" if failure is None else str(failure) for failure in judged.failures]
+        tokens = np.diff(encode(batch.texts).offsets)
+        seen = pa.table([batch.rows, tokens, judged.whole, failures], schema=SEEN)
+        good = np.flatnonzero([not failure for failure in failures])
+        classes = self.model.classes
+        scores = pa.table(
+            [
+                np.repeat(batch.rows[good], len(classes)), np.repeat(batch.num_bytes()[good], len(classes)),
+                list(classes) * len(good),
+                judged.probabilities[good].astype(np.float64).round(4).reshape(-1),
+            ],
+            schema=SCORES,
+        )  # fmt: skip
+        return {"seen": seen, "scores": scores}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiiVisit:
+    """Visitor: asks presidio for all that it finds, and for its opinion of what the patterns are not sure of."""
+
+    name: ClassVar[str] = "pii_judge"
+    version: ClassVar[str] = "1"
+    needs_words: ClassVar[bool] = False
+    emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
+    model: AnalyzerModel
+
+    def decisive(self) -> dict[str, Any]:
+        """Return what decides its findings; the digest stands for the spaCy model and the registry."""
+        return {name: getattr(self.model, name) for name in _DECISIVE}
+
+    def visit(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
+        """Return ``seen``, ``marks`` and ``opinions`` of the documents."""
+        del wanted
+        analyzer = PiiAnalyzer(self.model)
+        found = analyzer.analyze(batch.texts)
+        tokens = np.diff(encode(batch.texts).offsets)
+        failures = ["" if failure is None else str(failure) for failure in found.failures]
+        names = pa.array(found.entities, pa.string()).take(pa.array(found.codes))
+        marks = [batch.rows[found.documents], names, found.starts, found.ends, found.scores.astype(np.float64).round(4)]
+        return {
+            "seen": pa.table([batch.rows, tokens, found.whole, failures], schema=SEEN),
+            "marks": pa.table(marks, schema=MARKS),
+            "opinions": self._opinions(batch, analyzer),
+        }
+
+    def _opinions(self, batch: DocBatch, analyzer: PiiAnalyzer) -> pa.Table:
+        """Ask about the candidates; those that no recognizer can judge are left out."""
+        held = PatternScreen(registry=self.model.registry).find(batch.byte_values(), batch.byte_offsets())
+        asked = np.flatnonzero((held.tiers != Tier.VALIDATED) & ~held.reserved)
+        entities = [held.entities[code] for code in held.codes[asked]]
+        places = (held.documents[asked], held.starts[asked], held.ends[asked])
+        scores = analyzer.confirm(batch.texts, *places, entities).scores
+        known = np.flatnonzero(~np.isnan(scores))
+        table = pa.table(
+            {
+                "row": batch.rows[places[0][known]], "class": pa.array(entities, pa.string()).take(pa.array(known)),
+                "candidates": np.ones(len(known), np.int64), "confirmed": (scores[known] >= CONFIRMED).astype(np.int64),
+            }
+        )  # fmt: skip
+        grouped = table.group_by(["row", "class"], use_threads=False).aggregate(
+            [("candidates", "sum"), ("confirmed", "sum")]
+        )
+        return grouped.rename_columns(OPINIONS.names).cast(OPINIONS)
