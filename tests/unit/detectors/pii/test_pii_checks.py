@@ -153,7 +153,8 @@ def test_numbering_plans_say_of_example_numbers_what_phonenumbers_says():
 
 @settings(max_examples=100)
 @given(
-    code=st.sampled_from(sorted(phonenumbers.COUNTRY_CODE_TO_REGION_CODE)), rest=st.from_regex(r"[1-9][0-9]{6,10}\Z")
+    code=st.sampled_from(sorted(phonenumbers.COUNTRY_CODE_TO_REGION_CODE)),
+    rest=st.from_regex(r"[1-9][0-9]{6,10}", fullmatch=True),
 )
 def test_numbering_plans_take_no_number_that_phonenumbers_refuses(code, rest):
     parsed = phonenumbers.PhoneNumber(country_code=code, national_number=int(rest))
