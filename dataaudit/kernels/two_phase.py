@@ -15,6 +15,7 @@ among eleven intervals and coverage: docs/two-phase.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from statistics import NormalDist
 
 import numpy as np
@@ -181,7 +182,8 @@ def score_bounds(units: Units, confidence: float) -> tuple[Floats, Floats]:
     """
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     shape = units.rates.shape[:-1]
-    rows = Units(units.weights, units.rates.reshape(-1, units.rates.shape[-1]), units.effective, units.thirds)
+    rates = units.rates.reshape(prod(shape), units.rates.shape[-1])  # a census leaves no strata
+    rows = Units(units.weights, rates, units.effective, units.thirds)
     alike = np.ones(len(rows.rates))
     low, high = _bound(rows, -1.0, alike * z, alike), _bound(rows, 1.0, alike * z, alike)
     down, up = _used(rows, low, -1.0, z), _used(rows, high, 1.0, z)
