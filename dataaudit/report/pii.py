@@ -9,7 +9,7 @@ from typing import Any
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.report import text as t
-from dataaudit.report.few import ROUNDED, SHARED, Count, cell, count_cell
+from dataaudit.report.few import ROUNDED, SHARED, Count, count_cell
 from dataaudit.report.judged import Estimate, Judge, estimate, interval, judge_lines, judge_of, per_million, short
 from dataaudit.report.layout import name_column, number_column, prose, section, table
 from dataaudit.report.pii_cells import METRIC, TIERS, pii_cells
@@ -19,6 +19,7 @@ _LEGEND = (
     "docs: documents that hold some; validated, contextual, pattern: hits by how sure they are; reserved: hits that are"
     " examples or test values, in no other number."
 )
+_TITLE = "Personal data, as patterns find it in every document"
 _JUDGED = "Personal data in a sample, as presidio sees it"
 _HOW = (
     "set `pii: {analyzer: presidio}` in the config, with `model` for names, places and organisations;"
@@ -138,8 +139,8 @@ def pii_lines(found: Pii | None, width: int, limit: int) -> list[str]:
         )
     lines += prose(SHARED, width) if found.suppressed else []
     if found.judge is None:
-        return section("Personal data", lines)
-    return [*section("Personal data", lines), "", *_judged(found.judge, found.sample, width, limit)]
+        return section(_TITLE, lines)
+    return [*section(_TITLE, lines), "", *_judged(found.judge, found.sample, width, limit)]
 
 
 def _entities(found: Pii, width: int, limit: int) -> list[str]:
@@ -152,7 +153,7 @@ def _entities(found: Pii, width: int, limit: int) -> list[str]:
     every = [*shown, found.total] if found.entities else []
     rows = [
         [
-            t.clean(one.entity, _NAME_LIMIT) or "(all)", cell(one.found, per_million(one.found.per_million)),
+            t.clean(one.entity, _NAME_LIMIT) or "(all)", per_million(one.found.per_million),
             count_cell(one.found, one.found.documents),
             *(count_cell(one.tiers[tier], one.tiers[tier].hits) for tier in TIERS), t.count(one.reserved),
         ]
@@ -175,9 +176,9 @@ def _sources(found: Pii, width: int, limit: int) -> list[str]:
     shown = holding if len(holding) <= limit + 1 else holding[:limit]
     rows = [
         [
-            t.clean(one.source, _NAME_LIMIT), cell(one.found, per_million(one.found.per_million)),
+            t.clean(one.source, _NAME_LIMIT), per_million(one.found.per_million),
             count_cell(one.found, one.found.hits), count_cell(one.found, one.found.documents),
-            cell(one.found, t.ratio(one.found.share)),
+            t.ratio(one.found.share),
         ]
         for one in shown
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.report.few import FEW, Count, Hidden, about, hide, suppressed
+from dataaudit.report.few import FEW, Count, Hidden, about, hide, suppressed, two_digits
 
 METRIC = "pii_hit_rate"
 TIERS = ("validated", "contextual", "pattern")
@@ -140,8 +140,8 @@ def _rounded(cell: _Cell, documents: int, tokens: int) -> Count:
     """Return a count that is shown rounded, and rates of the rounded one."""
     found, hits = min(about(cell[0]), documents), about(cell[1])
     return Count(
-        hits=hits, documents=found, per_million=hits / tokens * 1e6 if tokens else None,
-        share=found / documents if documents else None, rounded=True,
+        hits=hits, documents=found, per_million=two_digits(hits / tokens * 1e6) if tokens else None,
+        share=two_digits(found / documents) if documents else None, rounded=True,
     )  # fmt: skip
 
 
