@@ -250,6 +250,7 @@ CORPUS = {
         '{"text": "anna.berg@posteo.de, pay GB82 WEST 1234 5698 7654 32", "source": "web"}',
         '{"text": "host 84.23.17.9, 12 High Street", "source": "web"}',
         '{"text": "AKIAQYLPMN5HFIQR7XYA https://bob:hT5kWq9Zr2@db.posteo.de/x", "source": "web"}',
+        '{"text": "password: \'kP9#vX2$mQ7z\'", "source": "web"}',
         '{"text": "glpat-x3K9mQ2vB7nR5tY8wZ1c", "source": "web"}',
         '{"text": "Four!", "source": "web"}',
     ],
