@@ -7,7 +7,7 @@ A table's digest is the sha256 of, in this order:
    a value and 0 where it is null; then the values:
 
    * numbers and booleans: little-endian, at their own width (booleans one byte), nulls as zeros,
-   * strings: their UTF-8 lengths as int64 (null 0), then all bytes one after another,
+   * strings, and bytes of a fixed length: their UTF-8 lengths as int64 (null 0), then all bytes one after another,
    * lists: their lengths as int64 (null 0), then the items of all rows, as columns like these.
 
 Rows are sorted by the table's key, then by every other column that is not a list, ascending, nulls last,
@@ -116,8 +116,8 @@ def _update(state: Any, array: pa.Array) -> None:
         state.update(lengths.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
         for _, leaf in flat_columns(pa.table({"item": array.flatten()})):
             _update(state, leaf)
-    elif pa.types.is_string(kind):
-        binary = pc.fill_null(array, "").cast(pa.large_binary())
+    elif pa.types.is_string(kind) or pa.types.is_fixed_size_binary(kind):
+        binary = pc.fill_null(array.cast(pa.large_binary()), b"")
         lengths = pc.binary_length(binary)
         state.update(lengths.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
         state.update(_joined(binary))
