@@ -158,6 +158,11 @@ class PiiAnalyzer:
                     scores[row] = peers[row] = np.nan
         return Confirmation(scores=scores, peers=peers)
 
+    @staticmethod
+    def release() -> None:
+        """Give the memory of the model back; the next question loads it again."""
+        _engine.cache_clear()
+
     def _around(self, data: bytes, start: int, end: int) -> tuple[str, int, int]:
         """Return the text around a candidate, and the characters of it that are the candidate."""
         before = data[max(0, start - self.model.window) : start].decode("utf-8", "ignore")

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from dataaudit.detectors.secrets.encodings import decode_base58_checked, decode_base64, decode_bech32
 
 _BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-_AWS = re.compile(r"A(?:KIA|SIA)[A-Z2-7]{16}")
+_AWS = re.compile(r"A(?:KIA|SIA)[A-HK-Z2-7][A-Z2-7]{15}")
 _SLACK = re.compile(
     r"xox[bpas]-(?:2-)?\d{10,14}-\d{10,14}(?:-\d{10,14})?-(?:[A-Za-z0-9]{24}|[a-f0-9]{32})|"
     r"xapp-\d-A[A-Z0-9]{8,12}-\d{10,14}-[a-f0-9]{64}|"
@@ -16,6 +16,8 @@ _SLACK = re.compile(
 )
 _SIGNED = re.compile(r"[?&;](?:amp;)?(?:sv=20\d\d-\d\d-\d\d|se=20\d\d-\d\d-\d\d)")
 _SIGNATURE = re.compile(r"[?&;]sig=([^&\s\"'<>]+)")
+_ANTHROPIC = re.compile(r"sk-ant-(?:api|admin)\d\d-[\w-]{93}AA")
+_ATLASSIAN = re.compile(r"ATATT3[\w=-]{186}")
 _DISCORD_EPOCH_BITS = range(46, 64)
 """Bits of an account number: milliseconds since 2015 above 22 others."""
 
@@ -23,7 +25,8 @@ _DISCORD_EPOCH_BITS = range(46, 64)
 def is_aws_access_key(token: str) -> bool:
     """Tell whether an AWS access key id holds an account number of twelve digits.
 
-    Keys issued since 2019 hold it in bits 1 to 40 of the base 32 of what follows the first four letters.
+    Keys hold it in bits 1 to 40 of the base 32 of what follows the first four letters; older ones, which do not, go on
+    with I or J and cannot be told from chance.
     """
     if not _AWS.fullmatch(token):
         return False
@@ -65,6 +68,36 @@ def is_sendgrid_key(token: str) -> bool:
     """Tell whether a SendGrid key is made of 16 and of 32 bytes in base64."""
     name, _, secret = token.removeprefix("SG.").partition(".")
     return len(decode_base64(name) or b"") == 16 and len(decode_base64(secret) or b"") == 32
+
+
+def is_shared_access_key(text: str) -> bool:
+    """Tell whether a service bus's key decodes to 32 bytes."""
+    return len(decode_base64(text) or b"") == 32
+
+
+def is_anthropic_key(token: str) -> bool:
+    """Tell whether an Anthropic key has its length and the two letters that all of them end with."""
+    return _ANTHROPIC.fullmatch(token) is not None
+
+
+def is_stripe_key(token: str) -> bool:
+    """Tell whether a Stripe key has 24 letters behind its prefix, or the 99 and more of later ones."""
+    return len(token) == 32 or len(token) >= 107
+
+
+def is_square_token(token: str) -> bool:
+    """Tell whether a Square token has the prefix that names its kind."""
+    return token.startswith("sq0")
+
+
+def is_vault_token(token: str) -> bool:
+    """Tell whether a Vault token has 24 letters behind its prefix, or the 90 and more of signed ones."""
+    return len(token) == 28 or len(token) >= 94
+
+
+def is_atlassian_token(token: str) -> bool:
+    """Tell whether an Atlassian token is one of those with a checksum at the end, by its length."""
+    return _ATLASSIAN.fullmatch(token) is not None
 
 
 def is_pypi_token(token: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -18,22 +18,22 @@ DETECTOR = "secrets"
 _FILE = "secrets.yaml"
 
 
-def secrets_registry(*, files: Iterable[Path] = (), allow_list: Path | None = None) -> Registry:
-    """Build the registry of secrets.
+def load_secrets(paths: Sequence[Path] = (), *, allow: Path | None = None) -> Registry:
+    """Return the shipped rules for secrets with those of the user's files, later files first in right.
 
     Args:
-        files: The user's own entities, as in ``secrets.yaml``; a later one replaces an earlier one of its name.
-        allow_list: Fingerprints of values that are allowed, beside the package's own list of documented values.
+        paths: YAML files of the user, as ``secrets.yaml``; an entity replaces an earlier one of its name.
+        allow: Fingerprints of values that are allowed, beside the package's own list of documented values.
 
     Raises:
         ConfigError: A file cannot be read or is wrong.
     """
-    names = Names(validators=VALIDATORS, reserved=RESERVED)
+    names = Names(validators=dict(VALIDATORS), reserved=dict(RESERVED))
     text = resources.files("dataaudit.detectors.secrets").joinpath(_FILE).read_text(encoding="utf-8")
     own = parse_layer(text, where=_FILE, detector=DETECTOR, names=names)
     layers = [Layer(entities=add_upstream(own.entities, names), off=own.off, where=own.where)]
-    layers += [read_layer(path, detector=DETECTOR, names=names) for path in files]
-    allowed = documented_values() | (read_allow_list(allow_list) if allow_list else frozenset())
+    layers += [read_layer(path, detector=DETECTOR, names=names) for path in paths]
+    allowed = documented_values() | (read_allow_list(allow) if allow else frozenset())
     predicates = {}
     for layer in layers:
         for entity in layer.entities:
@@ -41,7 +41,7 @@ def secrets_registry(*, files: Iterable[Path] = (), allow_list: Path | None = No
             predicates[_predicate(entity)] = Allowed(entity=entity.name, placeholder=placeholder, fingerprints=allowed)
     return build_registry(
         [replace(layer, entities=tuple(map(_with_allowed, layer.entities))) for layer in layers],
-        names=Names(validators=VALIDATORS, reserved=predicates),
+        names=Names(validators=names.validators, reserved=predicates),
         versions={
             "secrets": VERSION,
             "detect-secrets": library_version(),

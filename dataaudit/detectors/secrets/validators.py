@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from dataaudit.detectors.patterns.entity import Candidate, Evidence, Predicate, Validator
 from dataaudit.detectors.secrets import checksums, issuers, pem
-from dataaudit.detectors.secrets.encodings import decode_base64
 from dataaudit.detectors.secrets.entropy import bits_per_letter, is_random, is_varied
 from dataaudit.detectors.secrets.jwt import is_json_web_token
 from dataaudit.detectors.secrets.passwords import is_password
@@ -101,11 +101,15 @@ def _url_password(candidate: Candidate) -> Evidence:
     return Evidence.FORM if form else Evidence.REJECTED
 
 
-def _strong_if(holds: Callable[[str], bool], otherwise: Evidence = Evidence.FORM) -> Validator:
-    def validator(candidate: Candidate) -> Evidence:
-        return Evidence.STRONG if holds(candidate.text) else otherwise
+@dataclass(frozen=True, slots=True, repr=False)
+class _StrongIf:
+    """Strong evidence where a check of the text holds; a class, so that registries can be sent to workers."""
 
-    return validator
+    holds: Callable[[str], bool]
+    otherwise: Evidence = Evidence.FORM
+
+    def __call__(self, candidate: Candidate) -> Evidence:
+        return Evidence.STRONG if self.holds(candidate.text) else self.otherwise
 
 
 def _issued(_candidate: Candidate) -> Evidence:
@@ -117,19 +121,19 @@ _BY_TEXT: Mapping[str, Callable[[str], bool]] = {
     "aws_account": issuers.is_aws_access_key,
     "azure_storage_key": issuers.is_azure_storage_key,
     "azure_signature": issuers.is_azure_signature,
-    "thirty_two_bytes": lambda text: len(decode_base64(text) or b"") == 32,
+    "thirty_two_bytes": issuers.is_shared_access_key,
     "github_checksum": checksums.is_github_token,
     "gitlab_checksum": checksums.is_gitlab_token,
     "grafana_checksum": checksums.is_grafana_token,
     "pypi_macaroon": issuers.is_pypi_token,
-    "anthropic_end": lambda text: re.fullmatch(r"sk-ant-(?:api|admin)\d\d-[\w-]{93}AA", text) is not None,
+    "anthropic_end": issuers.is_anthropic_key,
     "slack_lengths": issuers.is_slack_token,
     "discord_account": issuers.is_discord_token,
     "sendgrid_lengths": issuers.is_sendgrid_key,
-    "stripe_length": lambda text: len(text) == 32 or len(text) >= 107,
-    "square_prefix": lambda text: text.startswith("sq0"),
-    "vault_length": lambda text: len(text) == 28 or len(text) >= 94,
-    "atlassian_length": lambda text: re.fullmatch(r"ATATT3[\w=-]{186}", text) is not None,
+    "stripe_length": issuers.is_stripe_key,
+    "square_prefix": issuers.is_square_token,
+    "vault_length": issuers.is_vault_token,
+    "atlassian_length": issuers.is_atlassian_token,
     "age_checksum": issuers.is_age_key,
 }
 _OR_NOTHING: Mapping[str, Callable[[str], bool]] = {
@@ -147,8 +151,8 @@ VALIDATORS: Final[Mapping[str, Validator]] = MappingProxyType(
         "password": _password,
         "url_password": _url_password,
         "issued_form": _issued,
-        **{name: _strong_if(holds) for name, holds in _BY_TEXT.items()},
-        **{name: _strong_if(holds, Evidence.REJECTED) for name, holds in _OR_NOTHING.items()},
+        **{name: _StrongIf(holds) for name, holds in _BY_TEXT.items()},
+        **{name: _StrongIf(holds, Evidence.REJECTED) for name, holds in _OR_NOTHING.items()},
     }
 )
 """Checks by the names that rules give them."""

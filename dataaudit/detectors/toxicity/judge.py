@@ -73,6 +73,11 @@ class ToxicityJudge:
         with quiet():
             return _loaded(self.model).judge(texts)
 
+    @staticmethod
+    def release() -> None:
+        """Give the memory of the model back; the next question loads it again."""
+        _loaded.cache_clear()
+
 
 class _Loaded:
     """The model and the tokenizer in memory."""

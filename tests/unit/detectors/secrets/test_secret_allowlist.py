@@ -10,7 +10,7 @@ import pytest
 
 from dataaudit.detectors.patterns.screen import find_in
 from dataaudit.detectors.secrets.allowlist import documented_values, fingerprint, parse_allow_list, read_allow_list
-from dataaudit.detectors.secrets.rules import secrets_registry
+from dataaudit.detectors.secrets.rules import load_secrets
 from dataaudit.errors import ConfigError
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
@@ -25,7 +25,7 @@ def test_a_listed_value_is_reserved_and_others_are_not(tmp_path):
     (text, start, end), (other, _, _) = documents("npm token", 2)
     listed = tmp_path / "allowed"
     listed.write_text(f"# fixtures of the tests\n{fingerprint('NPM_TOKEN', text[start:end])}  # rotated 2024\n\n")
-    registry = secrets_registry(allow_list=listed)
+    registry = load_secrets(allow=listed)
     assert [one.reserved for one in find_in(registry, memoryview(text.encode()))[0]] == [True]
     assert [one.reserved for one in find_in(registry, memoryview(other.encode()))[0]] == [False]
 
@@ -36,14 +36,14 @@ def test_a_listed_private_key_is_known_however_it_is_wrapped(tmp_path):
     listed = tmp_path / "allowed"
     listed.write_text(fingerprint("PRIVATE_KEY", key) + "\n")
     wrapped = '{"private_key": "' + key.replace("\n", "\\n") + '\\n"}'
-    found, _ = find_in(secrets_registry(allow_list=listed), memoryview(wrapped.encode()))
+    found, _ = find_in(load_secrets(allow=listed), memoryview(wrapped.encode()))
     assert [one.reserved for one in found] == [True]
 
 
 def test_an_allow_list_changes_the_digest_of_the_rules(tmp_path):
     listed = tmp_path / "allowed"
     listed.write_text("0" * 64 + "\n")
-    assert secrets_registry(allow_list=listed).digest != secrets_registry().digest
+    assert load_secrets(allow=listed).digest != load_secrets().digest
 
 
 def test_a_line_that_is_no_fingerprint_is_an_error_that_does_not_show_it(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dataaudit.detectors.patterns.screen import find_in
-from dataaudit.detectors.secrets.rules import secrets_registry
+from dataaudit.detectors.secrets.rules import load_secrets
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from made_secrets import ALNUM, HEX, b64, pick
@@ -49,7 +49,7 @@ PLACEHOLDERS = (
 
 @pytest.fixture(scope="module")
 def registry():
-    return secrets_registry()
+    return load_secrets()
 
 
 @pytest.mark.parametrize("text", CODE)

@@ -9,7 +9,7 @@ import pytest
 
 from dataaudit.corpus.findings import Tier
 from dataaudit.detectors.patterns.screen import find_in
-from dataaudit.detectors.secrets.rules import secrets_registry
+from dataaudit.detectors.secrets.rules import load_secrets
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from secret_kinds import KINDS, documents
@@ -54,7 +54,7 @@ SEALED = ("github classic", "github fine-grained", "npm token", "gitlab routable
 
 @pytest.fixture(scope="module")
 def registry():
-    return secrets_registry()
+    return load_secrets()
 
 
 def found_at(registry, text, start, end):

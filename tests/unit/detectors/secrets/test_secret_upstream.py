@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import sys
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_every_match_of_the_library_s_regexes_is_found_by_its_leading_part():
 def test_the_library_s_rules_are_read_from_the_library(monkeypatch):
     newer = [("GitHubTokenDetector", [re.compile(r"ghx_[A-Za-z0-9]{40}(?!\w)")])]
     monkeypatch.setattr(upstream, "_plugins", lambda: newer)
-    registry = rules.secrets_registry()
+    registry = rules.load_secrets()
     token = "ghx_" + "aB3dE5fG7h" * 3 + "Zq9Yw8Xv7U"
     (found,) = find_in(registry, memoryview(f"x = '{token}'".encode()))[0]
     assert registry.entities[found.code].name == "GITHUB_TOKEN"
@@ -77,15 +78,15 @@ def test_the_library_s_rules_are_read_from_the_library(monkeypatch):
 
 def test_a_plugin_that_is_new_has_an_entity_of_its_own(monkeypatch):
     monkeypatch.setattr(upstream, "_plugins", lambda: [("AcmeTokenDetector", [re.compile(r"acme-[a-z0-9]{32}")])])
-    registry = rules.secrets_registry()
+    registry = rules.load_secrets()
     (found,) = find_in(registry, memoryview(b"acme-" + b"k3j2h4g5f6d7s8a9" * 2))[0]
     assert registry.entities[found.code].name == "OTHER_ACME_TOKEN"
 
 
 def test_the_library_s_version_is_part_of_the_digest(monkeypatch):
-    before = rules.secrets_registry().digest
+    before = rules.load_secrets().digest
     monkeypatch.setattr(rules, "library_version", lambda: "99.0")
-    assert rules.secrets_registry().digest != before
+    assert rules.load_secrets().digest != before
 
 
 def test_every_plugin_of_the_installed_version_is_used_or_skipped_with_a_reason():
@@ -93,6 +94,33 @@ def test_every_plugin_of_the_installed_version_is_used_or_skipped_with_a_reason(
     named = {plugin for plugin, _ in upstream._plugins()}
     assert named == set(uses)
     assert all(use.skip or use.entity for use in uses.values())
+
+
+def test_a_registry_can_be_sent_to_a_worker(tmp_path):
+    registry = rules.load_secrets()
+    sent = pickle.loads(pickle.dumps(registry))
+    text, _, _ = documents("npm token", 1)[0]
+    assert sent.digest == registry.digest
+    assert find_in(sent, memoryview(text.encode())) == find_in(registry, memoryview(text.encode()))
+
+
+def test_a_user_adds_an_entity_changes_one_and_switches_one_off(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "entities:\n"
+        "  ACME_KEY:\n    reserved: placeholder\n    rules: [{regex: 'acme_[a-z0-9]{20}', validators: [random]}]\n"
+        "  NPM_TOKEN: {enabled: false}\n"
+        "  VAULT_TOKEN:\n    rules: [{regex: 'vault:[a-z0-9]{20}'}]\n"
+    )
+    registry = rules.load_secrets([own])
+    names = {entity.name: entity for entity in registry.entities}
+    assert "NPM_TOKEN" not in names
+    assert [rule.regex for rule in names["VAULT_TOKEN"].rules] == ["vault:[a-z0-9]{20}"]
+    found, _ = find_in(registry, memoryview(b"acme_k3j2h4g5f6d7s8a9q1w2 acme_xxxxxxxxxxxxxxxxxxxx"))
+    assert [(registry.entities[one.code].name, one.reserved) for one in found] == [
+        ("ACME_KEY", False),
+        ("ACME_KEY", True),
+    ]
 
 
 def test_at_least_thirty_rules_come_from_the_library():

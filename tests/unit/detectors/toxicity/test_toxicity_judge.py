@@ -85,7 +85,8 @@ def test_the_answers_are_those_of_detoxify(random_weights):
     assert np.abs(judged.probabilities - expected).max() <= 0.5e-4 + 1e-6
 
 
-def test_an_answer_does_not_depend_on_what_is_asked_beside_it(random_weights):
+def test_an_answer_does_not_depend_on_what_is_asked_beside_it(random_weights, monkeypatch):
+    monkeypatch.setattr("dataaudit.detectors.toxicity.judge.DIGITS", 15)  # not even in what is rounded away
     texts = mixed_texts(60)
     judge = ToxicityJudge(random_weights)
     together = judge.judge(column(*texts)).probabilities
@@ -181,3 +182,10 @@ def test_a_judge_is_sent_to_a_worker_as_a_small_name(one_class):
     sent = pickle.dumps(one_class)
     assert pickle.loads(sent) == one_class
     assert len(sent) < 2000
+
+
+def test_a_judge_that_gave_its_memory_back_answers_again(one_class):
+    judge = ToxicityJudge(one_class)
+    first = judge.judge(column("you are vile")).probabilities
+    judge.release()
+    assert judge.judge(column("you are vile")).probabilities.tobytes() == first.tobytes()

@@ -1,0 +1,167 @@
+"""Secrets beside detect-secrets in one run: recall by kind, findings where there are none to find, speed.
+
+    python benchmarks/secret_rates.py FOLDER [--source linux-source-6.1] [--sample-megabytes 4] [--count 100]
+    python benchmarks/secret_rates.py FOLDER --files      # any folder of text files: each is a document
+
+Recall is over secrets that the tests' makers write: random, with the checksums that issuers give them, in lines of
+code, config and logs. detect-secrets runs with all of its plugins and default filters over the same texts as files;
+a secret is found when any plugin reports its line ("any"), or one that is not of keywords or entropy ("by form").
+Findings are counted over all documents of FOLDER (of one source, where their `source` says it), those of
+detect-secrets over a sample taken evenly, which is as slow as it is. Times are CPU of one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.findings import Tier
+from dataaudit.corpus.loss import LossLog
+from dataaudit.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
+from dataaudit.corpus.shards import format_of
+from dataaudit.detectors.patterns.registry import Registry
+from dataaudit.detectors.patterns.screen import find_in
+from dataaudit.detectors.secrets.rules import load_secrets
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from secret_kinds import KINDS, documents
+
+FIELDS = FieldRule(text="text", source_column="source", source_constant="all", max_record_bytes=1 << 30)
+WEAK = {"Secret Keyword", "Base64 High Entropy String", "Hex High Entropy String"}
+SKIPPED = {"Public IP (ipv4)"}
+MEGABYTE = 1_000_000
+LONG = 100_000
+"""Bytes of a document from which it is not in the sample of detect-secrets: one would be all of it."""
+
+
+def read_texts(folder: Path, source: str | None) -> Iterator[bytes]:
+    """Yield the documents of all shards, of one source where it is named."""
+    for path in sorted(path for path in folder.rglob("*") if format_of(str(path))[0] != "unknown"):
+        format_, compression = format_of(str(path))
+        for part in plan_parts(str(path), format_, compression, path.stat().st_size, 1 << 60):
+            request = ReadRequest(
+                path=str(path), format=format_, compression=compression, part=part, fields=FIELDS, batch_bytes=1 << 22
+            )
+            for batch in read_part(request, LossLog(), PartStats()):
+                names = batch.sources().to_pylist()
+                for text, name in zip(batch.texts.to_pylist(), names, strict=True):
+                    if source in {None, name}:
+                        yield text.encode()
+
+
+def read_files(folder: Path) -> Iterator[bytes]:
+    """Yield the text files of a folder."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
+        data = path.read_bytes()
+        if data and b"\0" not in data[:4096]:
+            yield data
+
+
+def peer_findings(text: str) -> list[tuple[int, str]]:
+    """Return (line, type) of what detect-secrets reports in a text."""
+    from detect_secrets import SecretsCollection
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "notes.txt"
+        path.write_text(text)
+        found = SecretsCollection()
+        found.scan_file(str(path))
+    return sorted({(one.line_number, one.type) for _, one in found if one.type not in SKIPPED})
+
+
+def recall(registry: Registry, kind: str, count: int) -> tuple[float, float, float, str]:
+    """Return the share found by us, by detect-secrets, and by its forms alone; and our most frequent tier."""
+    ours, tiers, peers = 0, Counter[str](), [0, 0]
+    for text, start, end in documents(kind, count):
+        found, _ = find_in(registry, memoryview(text.encode()))
+        over = [one for one in found if one.start < end and one.end > start and not one.reserved]
+        ours += bool(over)
+        tiers.update(Tier(one.tier).name.lower() for one in over[:1])
+        first = text.count("\n", 0, start) + 1
+        last = first + text.count("\n", start, end)
+        types = {type_ for line, type_ in peer_findings(text) if first <= line <= last}
+        peers[0] += bool(types)
+        peers[1] += bool(types - WEAK)
+    return ours / count, peers[0] / count, peers[1] / count, tiers.most_common(1)[0][0]
+
+
+def print_recall(registry: Registry, count: int) -> None:
+    """Print the table of kinds."""
+    print("| kind | entity | ours | tier | detect-secrets, by form | any |\n|---|---|--:|---|--:|--:|")
+    rates = []
+    for kind, (entity, _, _) in KINDS.items():
+        ours, either, by_form, tier = recall(registry, kind, count)
+        rates.append((ours, by_form, either))
+        print(f"| {kind} | `{entity}` | {ours:.2f} | {tier} | {by_form:.2f} | {either:.2f} |")
+    means = ", ".join(f"{sum(column) / len(rates):.3f}" for column in zip(*rates, strict=True))
+    least = ", ".join(str(sum(rate >= 0.99 for rate in column)) for column in zip(*rates, strict=True))
+    print(f"\n{len(KINDS)} kinds, {count} of each; ours, by form, any: mean {means}; 99 % are found of {least} kinds")
+
+
+def print_findings(registry: Registry, texts: list[bytes]) -> None:
+    """Print what we find in all documents."""
+    counts: Counter[tuple[str, str]] = Counter()
+    seconds, num_truncated = 0.0, 0
+    for text in texts:
+        before = time.process_time()
+        found, truncated = find_in(registry, memoryview(text))
+        seconds += time.process_time() - before
+        num_truncated += truncated
+        for one in found:
+            tier = "reserved" if one.reserved else Tier(one.tier).name.lower()
+            counts[tier, registry.entities[one.code].name] += 1
+    megabytes = sum(map(len, texts)) / MEGABYTE
+    print(f"\nours: {megabytes:.0f} MB, {len(texts)} documents, {1000 * seconds / megabytes:.2f} ms/MB, ", end="")
+    print(f"{num_truncated} documents not looked at wholly")
+    for (tier, entity), num in sorted(counts.items()):
+        print(f"  {tier:10} {entity:28} {num:6} ({10 * num / megabytes:.3f} per 10 MB)")
+
+
+def print_beside(registry: Registry, texts: list[bytes], megabytes: float) -> None:
+    """Print both on a sample of the documents that are not long."""
+    small = [text for text in texts if len(text) < LONG]
+    sample = small[:: max(1, round(sum(map(len, small)) / (megabytes * MEGABYTE)))]
+    size = sum(map(len, sample)) / MEGABYTE
+    before = time.process_time()
+    ours_found = sum(not one.reserved for text in sample for one in find_in(registry, memoryview(text))[0])
+    ours_seconds = time.process_time() - before
+    before = time.process_time()
+    types = Counter(type_ for text in sample for _, type_ in peer_findings(text.decode(errors="replace")))
+    peer_seconds = time.process_time() - before
+    print(f"\nsample: {size:.1f} MB, {len(sample)} documents")
+    print(f"  ours           {1000 * ours_seconds / size:9.1f} ms/MB, {ours_found} findings")
+    print(f"  detect-secrets {1000 * peer_seconds / size:9.1f} ms/MB, {sum(types.values())} findings, ", end="")
+    print(f"{peer_seconds / ours_seconds:.0f} x our time")
+    for type_, num in types.most_common():
+        print(f"    {type_:32} {num:6} ({10 * num / size:.1f} per 10 MB)")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--source", default=None)
+    parser.add_argument("--files", action="store_true")
+    parser.add_argument("--sample-megabytes", type=float, default=4)
+    parser.add_argument("--count", type=int, default=100)
+    args = parser.parse_args()
+
+    from detect_secrets.settings import default_settings
+
+    registry = load_secrets()
+    with default_settings():
+        if args.count:
+            print_recall(registry, args.count)
+        texts = list(read_files(args.folder) if args.files else read_texts(args.folder, args.source))
+        print_findings(registry, texts)
+        print_beside(registry, texts, args.sample_megabytes)
+
+
+if __name__ == "__main__":
+    main()
