@@ -17,7 +17,7 @@ from dataaudit.detectors.patterns.registry import Registry, join_registries
 from dataaudit.detectors.pii import load_pii
 from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings
 from dataaudit.detectors.pii.analyzer_resolve import resolve_analyzer
-from dataaudit.detectors.secrets.rules import secrets_registry
+from dataaudit.detectors.secrets.rules import load_secrets
 from dataaudit.detectors.toxicity import find_screen
 from dataaudit.detectors.toxicity.judge_model import NAMED, JudgeModel, JudgeSettings
 from dataaudit.detectors.toxicity.judge_resolve import resolve_judge
@@ -89,8 +89,8 @@ def resolve_content(config: AuditConfig, *, base_dir: Path, screen: bool, detect
         registries["pii"] = load_pii([] if entities is None else [base_dir / entities])
     if "secrets" in detectors:
         rules, allow = config.secrets.rules, config.secrets.allow
-        registries["secrets"] = secrets_registry(
-            files=[] if rules is None else [base_dir / rules], allow_list=None if allow is None else base_dir / allow
+        registries["secrets"] = load_secrets(
+            [] if rules is None else [base_dir / rules], allow=None if allow is None else base_dir / allow
         )
     patterns = join_registries(*registries.values()) if registries else None
     if patterns is not None:

@@ -107,7 +107,7 @@ def test_digests_of_findings_are_equal_where_the_values_are_and_only_under_one_k
 
 @JUDGES
 def test_the_judges_rates_hold_the_truth(judged):
-    """The tiny judge calls documents with bad words toxic: the interval holds their share, and says what it rests on."""
+    """The tiny judge calls documents with bad words toxic: the interval holds their share."""
     _, manifest = judged
     (rate,) = [
         one for one in manifest.metrics("data_toxicity_rate", "rate") if one.scope.as_dict() == {"split": "train"}

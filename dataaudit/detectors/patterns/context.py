@@ -1,60 +1,153 @@
-"""Words near a candidate: folded text, and a pattern of context words over it."""
+"""Words near a candidate: a window of the text in lower case, and the context words of all entities in it."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_GAP = r"[ \t\r\n_-]{0,4}"
+"""What may stand between the words of a phrase."""
 
 
-def fold(text: str) -> str:
-    """Return the text without case and accents."""
+def lowered(text: str) -> str:
+    """Return the text in lower case, letter by letter: a letter whose lower case is several letters stays."""
     if text.isascii():
         return text.lower()
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+    return "".join(map(_lower, text))
+
+
+def _lower(letter: str) -> str:
+    low = letter.lower()
+    return low if len(low) == 1 and (letter.isascii() or not low.isascii()) else letter
+
+
+def unaccented(text: str) -> str:
+    """Return the text without accents."""
+    decomposed = unicodedata.normalize("NFD", text)
+    return unicodedata.normalize("NFC", "".join(one for one in decomposed if not unicodedata.combining(one)))
 
 
 def before(document: bytes, start: int, size: int) -> str:
-    """Return up to ``size`` bytes that end at ``start``, folded; a word that is cut is left out."""
+    """Return up to ``size`` bytes that end at ``start`` in lower case; a word that is cut is left out."""
     first = max(0, start - size)
     while 0 < first < start and (
         document[first] & 0xC0 == 0x80 or (document[first] in _LETTERS and document[first - 1] in _LETTERS)
     ):
         first += 1
-    return fold(document[first:start].decode("utf-8", "ignore"))
+    return lowered(document[first:start].decode("utf-8", "ignore"))
 
 
 def after(document: bytes, end: int, size: int) -> str:
-    """Return up to ``size`` bytes from ``end``, folded; a word that is cut is left out."""
+    """Return up to ``size`` bytes from ``end`` in lower case; a word that is cut is left out."""
     last = min(len(document), end + size)
     while end < last < len(document) and (
         document[last] & 0xC0 == 0x80 or (document[last] in _LETTERS and document[last - 1] in _LETTERS)
     ):
         last -= 1
-    return fold(document[end:last].decode("utf-8", "ignore"))
+    return lowered(document[end:last].decode("utf-8", "ignore"))
 
 
-@lru_cache(maxsize=1024)
-def word_pattern(words: Sequence[str]) -> re.Pattern[str] | None:
-    """Return a pattern that finds any of the words in folded text; None without words.
+class ContextWords:
+    """All context words of a registry, in one hyperscan database over windows.
 
     A word is not found inside of a longer one, unless ``*`` ends it. Scripts without case (Chinese, Arabic, Thai)
-    set no spaces or join their words, so there a word is found anywhere.
+    join their words, so there a word is found anywhere. A word with accents is found without them too.
     """
-    if not words:
-        return None
+
+    def __init__(self, words: Iterable[tuple[int, Iterable[str]]]) -> None:
+        """Compile the words of each entity, by code."""
+        import hyperscan
+
+        entities: dict[str, set[int]] = {}
+        for code, listed in words:
+            for word in listed:
+                for form in forms(word):
+                    entities.setdefault(form, set()).add(code)
+        self._words = sorted(entities)
+        self._codes = [frozenset(entities[word]) for word in self._words]
+        self._edges = [(cased(word[0]), cased(word[-1]) and not word.endswith("*")) for word in self._words]
+        self._terminated = hyperscan.ScanTerminated
+        self._database: Any = None
+        if self._words:
+            self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+            self._database.compile(
+                expressions=[_expression(word).encode() for word in self._words],
+                ids=list(range(len(self._words))),
+                elements=len(self._words),
+                flags=[hyperscan.HS_FLAG_SOM_LEFTMOST] * len(self._words),
+            )
+
+    def near(self, *windows: str) -> frozenset[int]:
+        """Return the codes of the entities that some word in one of the windows speaks for."""
+        if self._database is None:
+            return frozenset()
+        text = "\0".join(windows).encode()
+        hits: list[tuple[int, int, int]] = []
+
+        def on_match(word: int, start: int, end: int, _flags: int, _context: object) -> None:
+            hits.append((word, start, end))
+
+        self._database.scan(text, match_event_handler=on_match)
+        found: set[int] = set()
+        for word, start, end in hits:
+            left, right = self._edges[word]
+            if (left and _letter_before(text, start)) or (right and _letter_after(text, end)):
+                continue
+            found |= self._codes[word]
+        return frozenset(found)
+
+
+def anchor(words: Iterable[str]) -> str:
+    """Return a pattern, over text as it is written, that matches wherever one of the words stands; ignores case."""
     parts = []
-    for word in sorted(set(words)):
-        folded = fold(word.removesuffix("*"))
-        left = r"(?<![^\W\d_])" if _cased(folded[0]) else ""
-        right = r"(?![^\W\d_])" if _cased(folded[-1]) and not word.endswith("*") else ""
-        parts.append(left + re.escape(folded).replace(r"\ ", r"[\s_-]*") + right)
-    return re.compile("|".join(parts))
+    for word in sorted({form for one in words for form in forms(one)}):
+        left = r"(?:^|[^a-z])" if word[0].isascii() and cased(word[0]) else ""
+        right = r"(?:[^a-z]|$)" if word[-1].isascii() and cased(word[-1]) else ""
+        parts.append(left + _expression(word, any_case=True) + right)
+    return "|".join(parts)
 
 
-def _cased(letter: str) -> bool:
+def forms(word: str) -> set[str]:
+    """Return a context word in lower case, as it is and without accents; ``*`` stays."""
+    low = lowered(word)
+    return {low, unaccented(low)}
+
+
+def cased(letter: str) -> bool:
+    """Whether a letter has an upper and a lower case."""
     return letter.isalpha() and letter.upper() != letter.lower()
+
+
+def _expression(word: str, *, any_case: bool = False) -> str:
+    pieces = word.removesuffix("*").split()
+    return _GAP.join("".join(_written(letter, any_case) for letter in piece) for piece in pieces)
+
+
+def _written(letter: str, any_case: bool) -> str:
+    if letter.isascii() or not any_case:
+        return re.escape(letter) if letter.isascii() else f"(?:{letter})"
+    return f"(?:{'|'.join(_spellings().get(letter, [letter]))})"
+
+
+@lru_cache(maxsize=1)
+def _spellings() -> dict[str, list[str]]:
+    """Return, by letter, the letters beyond ASCII that it is the lower case of, itself included."""
+    spelled: dict[str, list[str]] = {}
+    for point in range(0x80, 0x1E944):
+        letter = chr(point)
+        low = _lower(letter)
+        if low != letter:
+            spelled.setdefault(low, [low]).append(letter)
+    return spelled
+
+
+def _letter_before(text: bytes, place: int) -> bool:
+    return text[max(0, place - 4) : place].decode("utf-8", "ignore")[-1:].isalpha()
+
+
+def _letter_after(text: bytes, place: int) -> bool:
+    return text[place : place + 4].decode("utf-8", "ignore")[:1].isalpha()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from dataaudit.detectors.patterns.entity import Rule
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.errors import ConfigError
 
@@ -19,27 +21,46 @@ MAX_DOCUMENT_HITS = 16 * MAX_BLOCK_HITS
 
 
 Hit = tuple[int, int, int]
-"""Match of a prefilter: index of the rule over all rules of the registry, first byte in the document, byte after."""
+"""Match of a prefilter: its place in :attr:`Prefilters.rules`, first byte in the document, byte after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilters:
+    """The compiled prefilters of a registry."""
+
+    database: Any
+    """Of hyperscan; the ids are places in ``rules``."""
+    rules: tuple[tuple[int, ...], ...]
+    """The rules that share each prefilter, by their index over all rules of the registry."""
 
 
 @lru_cache(maxsize=8)
-def compile_database(registry: Registry) -> Any:
-    """Return a hyperscan database of the registry's prefilters; ids are the indices of rules.
+def compile_database(registry: Registry) -> Prefilters:
+    """Compile the registry's prefilters; rules that share one are searched for once.
 
     Raises:
         ConfigError: A pattern that hyperscan does not take, named with its entity.
     """
     import hyperscan
 
-    rules = registry.rules
-    expressions = [rule.prefilter.encode() for _, rule in rules]
-    flags = [_flags(hyperscan, rule.ignore_case) for _, rule in rules]
+    shared: dict[tuple[str, bool], list[int]] = {}
+    for index, (_, rule) in enumerate(registry.rules):
+        shared.setdefault((rule.prefilter, _caseless(rule)), []).append(index)
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     try:
-        database.compile(expressions=expressions, ids=list(range(len(rules))), elements=len(rules), flags=flags)
+        database.compile(
+            expressions=[prefilter.encode() for prefilter, _ in shared],
+            ids=list(range(len(shared))),
+            elements=len(shared),
+            flags=[_flags(hyperscan, ignore_case) for _, ignore_case in shared],
+        )
     except hyperscan.error as error:
         raise _blame(hyperscan, registry) or ConfigError(f"the patterns cannot be compiled together: {error}") from None
-    return database
+    return Prefilters(database, tuple(tuple(rules) for rules in shared.values()))
+
+
+def _caseless(rule: Rule) -> bool:
+    return rule.ignore_case or rule.prefilter_ignores_case
 
 
 def _flags(hyperscan: Any, ignore_case: bool) -> int:
@@ -56,7 +77,7 @@ def _blame(hyperscan: Any, registry: Registry) -> ConfigError | None:
                 expressions=[rule.prefilter.encode()],
                 ids=[0],
                 elements=1,
-                flags=[_flags(hyperscan, rule.ignore_case)],
+                flags=[_flags(hyperscan, _caseless(rule))],
             )
         except hyperscan.error as error:
             return ConfigError(
@@ -68,7 +89,7 @@ def _blame(hyperscan: Any, registry: Registry) -> ConfigError | None:
     return None
 
 
-def scan(database: Any, document: memoryview) -> tuple[list[Hit], bool]:
+def scan(prefilters: Prefilters, document: memoryview) -> tuple[list[Hit], bool]:
     """Return the hits in a document, and whether parts of it were not looked at.
 
     The order of hits means nothing. A hit that lies in the overlap of two blocks is given twice.
@@ -77,11 +98,11 @@ def scan(database: Any, document: memoryview) -> tuple[list[Hit], bool]:
     hits: list[Hit] = []
     truncated = False
     for first in range(0, size, BLOCK_BYTES):
-        block = _scan_block(database, document[first : min(size, first + BLOCK_BYTES + OVERLAP_BYTES)])
+        block = _scan_block(prefilters.database, document[first : min(size, first + BLOCK_BYTES + OVERLAP_BYTES)])
         if block is None:
             truncated = True
             continue
-        hits += [(rule, first + start, first + end) for rule, start, end in block] if first else block
+        hits += [(place, first + start, first + end) for place, start, end in block] if first else block
         if len(hits) > MAX_DOCUMENT_HITS:
             return hits, True
     return hits, truncated
@@ -93,8 +114,8 @@ def _scan_block(database: Any, block: memoryview) -> list[Hit] | None:
 
     hits: list[Hit] = []
 
-    def on_match(rule: int, start: int, end: int, _flags: int, _context: object) -> bool | None:
-        hits.append((rule, start, end))
+    def on_match(place: int, start: int, end: int, _flags: int, _context: object) -> bool | None:
+        hits.append((place, start, end))
         return len(hits) > MAX_BLOCK_HITS or None
 
     try:

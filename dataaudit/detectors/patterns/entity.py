@@ -29,7 +29,7 @@ class Candidate:
     text: str
     """What was found, bytes beyond ASCII as Latin-1: one character a byte."""
     before: str
-    """Up to the entity's window of bytes before it, case and accents folded."""
+    """Up to the entity's window of bytes before it, in lower case."""
     after: str
     """The same behind it."""
     context: bool
@@ -99,6 +99,8 @@ class Rule:
     """Regexes none of which begins right behind a match."""
     ignore_case: bool = False
     """Whether case is ignored, of ASCII letters."""
+    prefilter_ignores_case: bool = False
+    """Whether it is ignored in the prefilter alone."""
     validators: tuple[str, ...] = ()
     """Checks by name; all must hold, and the strongest evidence counts."""
     passes: Evidence | None = None

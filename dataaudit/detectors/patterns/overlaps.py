@@ -21,19 +21,21 @@ class Found:
     """Index of the rule over all entities; only decides ties."""
     tier: int
     """Of :class:`dataaudit.corpus.findings.Tier`."""
+    score: float
+    """Confidence."""
     reserved: bool
     """An example or a reserved value."""
 
 
 def without_overlaps(found: Iterable[Found]) -> list[Found]:
-    """Keep findings that do not overlap: the surer tier, then the longer, the earlier, the entity that sorts first.
+    """Keep findings that do not overlap: the surer tier, then the longer, the earlier, the higher score.
 
     Returns:
         The kept ones in order of their places.
     """
     kept: list[Found] = []
     starts: list[int] = []
-    for one in sorted(found, key=lambda f: (f.tier, f.start - f.end, f.start, f.code, f.rule)):
+    for one in sorted(found, key=lambda f: (f.tier, f.start - f.end, f.start, -f.score, f.code, f.rule)):
         place = bisect_left(starts, one.end)
         if place and kept[place - 1].end > one.start:
             continue

@@ -36,7 +36,7 @@ def find_plainly(
         validators: Checks by name; 0 is rejected, 1 the form, 2 weak, 3 strong.
         reserved: Predicates by name.
     """
-    found: list[tuple[tuple[int, ...], PlainFinding]] = []
+    found: list[tuple[tuple[float, ...], PlainFinding]] = []
     number = 0
     for code, entity in enumerate(entities):
         for rule in entity.rules:
@@ -50,7 +50,7 @@ def find_plainly(
             for match in re.finditer(pattern.encode(), document, re.IGNORECASE if rule.ignore_case else 0):
                 one = _one(document, match, entity, rule, validators, reserved)
                 if one is not None:
-                    order = (one.tier, one.start - one.end, one.start, code, number)
+                    order = (one.tier, one.start - one.end, one.start, -entity.scores[one.tier], code, number)
                     found.append((order, one))
             number += 1
     kept: list[PlainFinding] = []
@@ -115,22 +115,28 @@ def _splits(document: bytes, place: int) -> bool:
 
 
 def _folded(text: str) -> str:
-    apart = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(letter for letter in apart if unicodedata.combining(letter) == 0)
+    """Return the text in lower case; letters whose lower case is longer, or ASCII while they are not, stay."""
+    low = [letter.lower() for letter in text]
+    keep = [len(to) != 1 or (ord(to) < 128 <= ord(letter)) for letter, to in zip(text, low, strict=True)]
+    return "".join(letter if same else to for letter, to, same in zip(text, low, keep, strict=True))
 
 
 def _says(window: str, word: str) -> bool:
+    low = _folded(word)
+    plain = "".join(one for one in unicodedata.normalize("NFD", low) if unicodedata.combining(one) == 0)
+    return any(_stands(window, form) for form in (low, unicodedata.normalize("NFC", plain)))
+
+
+def _stands(window: str, word: str) -> bool:
     open_end = word.endswith("*")
-    pieces = [re.escape(piece) for piece in _folded(word.rstrip("*")).split(" ")]
-    folded = _folded(word.rstrip("*"))
-    for match in re.finditer(r"[\s_-]*".join(pieces), window):
-        before = window[match.start() - 1 : match.start()]
-        after = window[match.end() : match.end() + 1]
-        cased_first = folded[0].isalpha() and folded[0].upper() != folded[0].lower()
-        cased_last = folded[-1].isalpha() and folded[-1].upper() != folded[-1].lower()
-        if cased_first and before.isalpha():
+    pieces = word.rstrip("*").split()
+    first, last = pieces[0][0], pieces[-1][-1]
+    for place in range(len(window)):
+        match = re.compile(r"[ \t\r\n_-]{0,4}".join(map(re.escape, pieces))).match(window, place)
+        if match is None:
             continue
-        if cased_last and not open_end and after.isalpha():
-            continue
-        return True
+        joined_before = first.lower() != first.upper() and first.isalpha() and window[:place][-1:].isalpha()
+        joined_after = last.lower() != last.upper() and last.isalpha() and window[match.end() :][:1].isalpha()
+        if not joined_before and (open_end or not joined_after):
+            return True
     return False

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +38,6 @@ class _Ready:
     rule: Rule
     entity: Entity
     regex: re.Pattern[bytes]
-    words: re.Pattern[str] | None
     has_value: bool
     unbounded: bool
     validators: tuple[Validator, ...]
@@ -111,45 +111,69 @@ class PatternScreen:
 
 def find_in(registry: Registry, document: memoryview) -> tuple[list[Found], bool]:
     """Return the findings in one document, sorted by (start, end, entity), and whether parts were not looked at."""
-    hits, truncated = scan(compile_database(registry), document)
+    prefilters = compile_database(registry)
+    hits, truncated = scan(prefilters, document)
     if not hits:
         return [], truncated
     text = bytes(document)
     by_detector: dict[str, list[Found]] = {}
     ready = _prepare(registry)
+    around = _Surroundings(_context_words(registry), text)
     left = MAX_CANDIDATES
-    for rule, start, end in _stretches(hits, ready, len(text)):
+    for rule, start, end, last in _stretches(hits, prefilters.rules, ready, len(text)):
         if left <= 0:
             truncated = True
             break
         one = ready[rule]
-        if one.rule.tiers.needs_context and not _context_around(one, text, start, end):
+        if one.rule.tiers.needs_context and not around.speaks(one, start, end):
             left -= 1
             continue
         if one.unbounded and end - start > MAX_UNBOUNDED_BYTES:
             truncated = True
             continue
         left -= 1
-        for match in _matches(one.regex, text, start, end):
+        for match in _matches(one.regex, text, start, end, last):
             if left <= 0:
                 truncated = True
                 break
             left -= 1
-            judged = _judge(one, text, match)
+            judged = _judge(one, text, match, around)
             if judged is not None:
                 by_detector.setdefault(one.entity.detector, []).append(judged)
     kept = [one for found in by_detector.values() for one in without_overlaps(found)]
     return sorted(kept, key=lambda one: (one.start, one.end, one.code)), truncated
 
 
-def _judge(one: _Ready, text: bytes, match: re.Match[bytes]) -> Found | None:
+class _Surroundings:
+    """Windows of one document and the words in them; the rules that meet at one place share them."""
+
+    def __init__(self, words: context.ContextWords, text: bytes) -> None:
+        self._words = words
+        self._text = text
+        self._seen: dict[tuple[int, int, int, int], tuple[str, str, frozenset[int]]] = {}
+
+    def look(self, start: int, end: int, behind: int, ahead: int) -> tuple[str, str, frozenset[int]]:
+        """Return ``behind`` bytes before ``start``, ``ahead`` bytes from ``end``, and the entities of their words."""
+        place = (start, end, behind, ahead)
+        if place not in self._seen:
+            first, last = context.before(self._text, start, behind), context.after(self._text, end, ahead)
+            self._seen[place] = first, last, self._words.near(first, last)
+        return self._seen[place]
+
+    def speaks(self, one: _Ready, start: int, end: int) -> bool:
+        """Return whether a context word lies near or inside a stretch: without one, no match in it can have any."""
+        behind, ahead = one.entity.window
+        size = end - start
+        return one.code in self.look(end, start, behind + size, ahead + size)[2]
+
+
+def _judge(one: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundings) -> Found | None:
     """Return what a match of a rule's regex is, None when it is nothing."""
     start, end = match.span("value") if one.has_value else match.span()
     if start < 0 or end <= start or end - start > MAX_MATCH_BYTES:
         return None
-    before = context.before(text, start, one.entity.window[0])
-    after = context.after(text, end, one.entity.window[1])
-    near = one.words is not None and (one.words.search(before) or one.words.search(after)) is not None
+    before, after, speaking = around.look(start, end, *one.entity.window)
+    near = one.code in speaking
     if one.rule.tiers.needs_context and not near:
         return None
     candidate = Candidate(
@@ -157,7 +181,9 @@ def _judge(one: _Ready, text: bytes, match: re.Match[bytes]) -> Found | None:
         before=before,
         after=after,
         context=near,
-        groups={name: group.decode("latin-1") for name, group in match.groupdict().items() if group is not None},
+        groups={name: group.decode("latin-1") for name, group in match.groupdict().items() if group is not None}
+        if one.regex.groupindex
+        else {},
     )
     evidence = Evidence.FORM
     for validator in one.validators:
@@ -169,43 +195,57 @@ def _judge(one: _Ready, text: bytes, match: re.Match[bytes]) -> Found | None:
     if tier is None:
         return None
     reserved = one.reserved is not None and one.reserved(candidate)
-    return Found(start=start, end=end, code=one.code, rule=one.index, tier=int(tier), reserved=reserved)
+    return Found(
+        start=start,
+        end=end,
+        code=one.code,
+        rule=one.index,
+        tier=int(tier),
+        score=one.entity.scores[tier],
+        reserved=reserved,
+    )
 
 
-def _stretches(hits: list[Hit], ready: tuple[_Ready, ...], size: int) -> list[Hit]:
-    """Merge the hits of each rule, extended by its reach, into stretches that do not overlap; sorted by place."""
-    reaches = [one.rule.reach for one in ready]
-    merged: list[Hit] = []
-    rule, first, last = -1, 0, 0
-    for hit, from_, to in sorted(hits):
-        behind, ahead = reaches[hit]
-        start, end = max(0, from_ - behind), min(size, to + ahead)
-        if hit == rule and start < last:
-            last = max(last, end)
-            continue
-        if rule >= 0:
-            merged.append((rule, first, last))
-        rule, first, last = hit, start, end
-    merged.append((rule, first, last))
-    return sorted(merged, key=lambda one: (one[1], one[0], one[2]))
+def _stretches(
+    hits: list[Hit], sharing: tuple[tuple[int, ...], ...], ready: tuple[_Ready, ...], size: int
+) -> list[tuple[int, int, int, int]]:
+    """Merge the hits of each rule, extended by its reach, into stretches that do not overlap; sorted by place.
+
+    Returns:
+        Rule, first byte, byte after the last, byte after the last hit.
+    """
+    by_prefilter: dict[int, list[tuple[int, int]]] = {}
+    for place, start, end in hits:
+        by_prefilter.setdefault(place, []).append((start, end))
+    merged: list[tuple[int, int, int, int]] = []
+    for place, spans in by_prefilter.items():
+        spans.sort()
+        for rule in sharing[place]:
+            behind, ahead = ready[rule].rule.reach
+            first, last, hit = spans[0][0] - behind, 0, 0
+            for start, end in spans:
+                if start - behind >= last > 0:
+                    merged.append((rule, max(0, first), min(size, last), hit))
+                    first, last, hit = start - behind, 0, 0
+                last, hit = max(last, end + ahead), max(hit, end)
+            merged.append((rule, max(0, first), min(size, last), hit))
+    return sorted(merged, key=itemgetter(1, 0))
 
 
-def _matches(regex: re.Pattern[bytes], text: bytes, start: int, end: int) -> Iterator[re.Match[bytes]]:
-    """Yield the matches that lie in a stretch; a lookaround sees beyond it."""
+def _matches(regex: re.Pattern[bytes], text: bytes, start: int, end: int, hit: int) -> Iterator[re.Match[bytes]]:
+    """Yield the matches that lie in a stretch; a lookaround sees beyond it. Behind the last hit there are none."""
     horizon = min(len(text), end + AHEAD_BYTES)
-    for match in regex.finditer(text, start, horizon):
-        if match.end() > end:
+    while start < hit:
+        match = regex.search(text, start, horizon)
+        if match is None or match.end() > end:
             return
         yield match
+        start = match.end()
 
 
-def _context_around(one: _Ready, text: bytes, start: int, end: int) -> bool:
-    """Return whether a context word lies near or inside a stretch: without one, no match in it can have any."""
-    if one.words is None:
-        return False
-    window = one.entity.window
-    around = context.before(text, end, end - start + window[0]), context.after(text, start, end - start + window[1])
-    return any(one.words.search(side) for side in around)
+@lru_cache(maxsize=8)
+def _context_words(registry: Registry) -> context.ContextWords:
+    return context.ContextWords((code, entity.context) for code, entity in enumerate(registry.entities))
 
 
 @lru_cache(maxsize=8)
@@ -221,7 +261,6 @@ def _prepare(registry: Registry) -> tuple[_Ready, ...]:
                 rule=rule,
                 entity=entity,
                 regex=regex,
-                words=context.word_pattern(entity.context),
                 has_value="value" in regex.groupindex,
                 unbounded=any(found["loop"] for found in _UNBOUNDED.finditer(rule.regex.encode())),
                 validators=tuple(registry.validators[name] for name in rule.validators),

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dataaudit.corpus.findings import Tier
+from dataaudit.detectors.patterns.context import anchor
 from dataaudit.detectors.patterns.entity import Entity, Evidence, Predicate, Rule, TierPolicy, Validator
 from dataaudit.errors import ConfigError
 from dataaudit.yamlfile import explain, in_words, load_yaml, nearest
@@ -66,6 +67,9 @@ class WrittenRule(_Strict):
     regex: str = Field(min_length=1, description="Python's re, on UTF-8 bytes.")
     prefilter: str = Field(default="", description="What is searched first; the regex when left out.")
     reach: _Window = Field(default=(0, 0), description="Bytes around the prefilter's match.")
+    anchor: Literal["words"] | None = Field(
+        default=None, description="words: search for the entity's context words; `reach` is the length of a match."
+    )
     left: str = Field(default=r"\w", description="Characters none of which stands before a match.")
     right: str = Field(default=r"\w", description="Characters none of which follows a match.")
     before_not: Words = Field(default=(), strict=False, description="Regexes that must not end before a match.")
@@ -169,7 +173,7 @@ def _entity(name: str, detector: str, written: WrittenEntity) -> Entity:
     return Entity(
         name=name,
         detector=detector,
-        rules=tuple(_rule(rule, number) for number, rule in enumerate(written.rules, 1)),
+        rules=tuple(_rule(rule, number, written) for number, rule in enumerate(written.rules, 1)),
         languages=written.languages,
         context=written.context,
         window=written.window,
@@ -179,22 +183,30 @@ def _entity(name: str, detector: str, written: WrittenEntity) -> Entity:
     )
 
 
-def _rule(written: WrittenRule, number: int) -> Rule:
-    tiers = {name: _TIERS[value] for name, value in written.tiers.model_dump().items()}
+def _rule(written: WrittenRule, number: int, entity: WrittenEntity) -> Rule:
+    prefilter, reach, ignore_case = written.prefilter or written.regex, written.reach, written.ignore_case
+    if written.anchor is not None:
+        prefilter = anchor(entity.context)
+        reach = (reach[0] + entity.window[1], reach[1] + entity.window[0])
     return Rule(
         name=written.name or str(number),
         regex=written.regex,
-        prefilter=written.prefilter or written.regex,
-        reach=written.reach,
+        prefilter=prefilter,
+        prefilter_ignores_case=written.anchor is not None,
+        reach=reach,
         left=written.left,
         right=written.right,
         before_not=written.before_not,
         after_not=written.after_not,
-        ignore_case=written.ignore_case,
+        ignore_case=ignore_case,
         validators=written.validators,
         passes=_EVIDENCE[written.passes] if written.passes else None,
-        tiers=TierPolicy(**tiers),
+        tiers=_tiers(written),
     )
+
+
+def _tiers(written: WrittenRule) -> TierPolicy:
+    return TierPolicy(**{name: _TIERS[value] for name, value in written.tiers.model_dump().items()})
 
 
 def _check_entity(name: str, entity: WrittenEntity, names: Names) -> list[str]:
@@ -206,7 +218,7 @@ def _check_entity(name: str, entity: WrittenEntity, names: Names) -> list[str]:
         )
     problems += _check_range(f"{place}.window", entity.window, MAX_WINDOW_BYTES)
     for number, rule in enumerate(entity.rules):
-        problems += _check_rule(f"{place}.rules.{number}", rule, names)
+        problems += _check_rule(f"{place}.rules.{number}", rule, entity, names)
     labels = [rule.name or str(number) for number, rule in enumerate(entity.rules, 1)]
     if len(set(labels)) < len(labels):
         problems.append(f"{place}.rules: two rules have one name")
@@ -219,13 +231,15 @@ def _check_range(place: str, window: tuple[int, int], most: int) -> list[str]:
     return [f"{place}: expected two numbers from 0 to {most}, found {list(window)}"]
 
 
-def _check_rule(place: str, rule: WrittenRule, names: Names) -> list[str]:
+def _check_rule(place: str, rule: WrittenRule, entity: WrittenEntity, names: Names) -> list[str]:
     problems = [
         f"{place}.validators: `{name}` is not known{nearest(name, list(names.validators))}"
         for name in rule.validators
         if name not in names.validators
     ]
     problems += _check_range(f"{place}.reach", rule.reach, MAX_MATCH_BYTES)
+    if rule.anchor and (rule.prefilter or not entity.context or not _tiers(rule).needs_context):
+        problems.append(f"{place}.anchor: expected `context`, no `prefilter`, and tiers that drop all without context")
     for key in ("regex", "prefilter", "left", "right"):
         if _CONTROL.search(getattr(rule, key)):
             problems.append(f"{place}.{key}: holds a control character; put the pattern in single quotes")
@@ -235,7 +249,7 @@ def _check_rule(place: str, rule: WrittenRule, names: Names) -> list[str]:
         return [f"{place}: a class in brackets holds more than ASCII; write (?:x|y), patterns see bytes of UTF-8"]
     try:
         with warnings.catch_warnings(action="error"):
-            compiled = full_regex(_rule(rule, 1))
+            compiled = full_regex(_rule(rule, 1, entity))
     except (re.error, RecursionError, OverflowError, Warning) as error:
         reason = "it is too deep or too large" if isinstance(error, RecursionError | OverflowError) else str(error)
         return [f"{place}.regex: `{rule.regex[:120]}` is not a regular expression: {reason}"]

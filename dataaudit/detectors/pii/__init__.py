@@ -1,6 +1,7 @@
 """Personal data in text: the shipped registry of entities, its validators, and what users add to it.
 
-``load_pii(files)`` gives the registry for :class:`dataaudit.detectors.patterns.screen.PatternScreen`.
+``load_pii(files)`` gives the registry for :class:`dataaudit.detectors.patterns.screen.PatternScreen`; the
+modules ``analyzer...`` are the judge of a sample, which shares it.
 """
 
 from __future__ import annotations

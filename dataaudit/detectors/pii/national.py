@@ -178,7 +178,7 @@ def cn_resident_id(text: str) -> bool:
 
 
 def kr_rrn(digits: str) -> bool:
-    """Korean registration number: a birthday, a digit of sex and century; weights, MOD 11 (issued before October 2020)."""
+    """Korean registration number: a birthday, a digit of sex and century; weights, MOD 11 (until October 2020)."""
     if not real_date((1900 if digits[6] in "1256" else 2000) + int(digits[:2]), int(digits[2:4]), int(digits[4:6])):
         return False
     total = weighted(digits[:12], (2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5))
@@ -261,7 +261,6 @@ _CHECKS: dict[str, tuple[Callable[[str], bool], set[int], bool, Evidence]] = {
     "hr_oib": (hr_oib, {11}, False, _WEAK),
     "tr_kimlik": (tr_kimlik, {11}, False, _WEAK),
     "cn_resident_id": (cn_resident_id, {18}, True, _STRONG),
-    "kr_rrn": (kr_rrn, {13}, False, _WEAK),
     "sg_nric": (sg_nric, {9}, True, _WEAK),
     "za_id": (za_id, {13}, False, _WEAK),
     "mx_curp": (mx_curp, {18}, True, _STRONG),
@@ -274,8 +273,17 @@ def _hetu(candidate: Candidate) -> Evidence:
     return Evidence.STRONG if fi_hetu(candidate.text.upper()) else Evidence.REJECTED
 
 
+def _rrn(candidate: Candidate) -> Evidence:
+    """Korean numbers given since October 2020 have no check digit, so only the birthday can be asked of them."""
+    digits = digits_of(candidate.text)
+    if kr_rrn(digits):
+        return Evidence.WEAK
+    born = real_date((1900 if digits[6] in "1256" else 2000) + int(digits[:2]), int(digits[2:4]), int(digits[4:6]))
+    return Evidence.FORM if born else Evidence.REJECTED
+
+
 NATIONAL: dict[str, Validator] = {
     name: _National(check, frozenset(lengths), letters, evidence)
     for name, (check, lengths, letters, evidence) in _CHECKS.items()
-} | {"fi_hetu": _hetu}
+} | {"fi_hetu": _hetu, "kr_rrn": _rrn}
 """Validators by name; the rule decides with layout and context what the evidence is worth."""

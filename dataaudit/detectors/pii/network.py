@@ -14,6 +14,8 @@ _VERSION = re.compile(
 )
 _VERSION_AFTER = re.compile(r"\s?(?:-?(?:rc|alpha|beta|pre|dev|release|final|snapshot)\b|\s(?:release|version)\b)")
 
+_SAID = re.compile(r"\b(?:ips?|ip_?addr(?:ess)?|addr(?:ess)?|ping|dns|inet|resolver|nameserver)\b")
+
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
@@ -46,7 +48,7 @@ def reserved_ip(candidate: Candidate) -> bool:
     address = _address(candidate.text)
     if address is None or not address.is_global or address.is_multicast:
         return True
-    if address.version == 6 or candidate.context:
+    if address.version == 6 or _SAID.search(candidate.before):
         return False
     small = all(int(part) < 40 for part in candidate.text.split("."))
     version = _VERSION.search(candidate.before) or _VERSION_AFTER.match(candidate.after)

@@ -1,4 +1,4 @@
-"""Phone numbers: ``phonenumbers`` says which are in use, with a country's code anywhere, without one in some regions."""
+"""Phone numbers: ``phonenumbers`` says which are in use; without a country's code, in some regions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def international(candidate: Candidate) -> Evidence:
     said = usable(digits.replace("0", "", 1) if "(0)" in plain else digits, None)
     if said is Evidence.STRONG:
         return Evidence.STRONG if plus or not plain.isdigit() else Evidence.WEAK
-    if plain.isdigit() or said is Evidence.REJECTED and not candidate.context:
+    if plain.isdigit() or (said is Evidence.REJECTED and not candidate.context):
         return Evidence.REJECTED
     return Evidence.FORM
 
@@ -71,9 +71,21 @@ def national(candidate: Candidate) -> Evidence:
     digits = digits_of(plain)
     if not 6 <= len(digits) <= 15 or one_digit(digits) or _DATE.match(plain) or _QUAD.match(plain):
         return Evidence.REJECTED
+    groups = re.findall(r"[0-9]+", plain)
+    mixed = "." in plain and " " in plain.replace(") ", ")")
+    dashed = [len(one) for one in groups] == [3, 2, 4] and " " not in plain
+    if mixed or dashed or _is_range(plain, groups) or groups.count("00") > 1:
+        return Evidence.REJECTED
     if not candidate.context:
         return Evidence.FORM
     return Evidence.WEAK if any(usable(digits, region) is Evidence.STRONG for region in REGIONS) else Evidence.FORM
+
+
+def _is_range(plain: str, groups: list[str]) -> bool:
+    """Whether it is two pages or lines, as in 671-685."""
+    if len(groups) != 2 or len(groups[0]) != len(groups[1]) or "-" not in plain:
+        return False
+    return 0 <= int(groups[1]) - int(groups[0]) < 200
 
 
 def trunk(candidate: Candidate) -> Evidence:
@@ -82,6 +94,8 @@ def trunk(candidate: Candidate) -> Evidence:
     digits = digits_of(without_extension(candidate.text))
     if said is not Evidence.FORM or candidate.context:
         return said
+    if not 9 <= len(digits) <= 12:
+        return Evidence.REJECTED
     return Evidence.FORM if any(usable(digits, region) is Evidence.STRONG for region in REGIONS) else Evidence.REJECTED
 
 
@@ -89,7 +103,11 @@ def reserved_phone(candidate: Candidate) -> bool:
     """Whether it is fiction: 555-0100 to 555-0199 and the 555 area, Ofcom's numbers for drama, counting digits."""
     digits = digits_of(without_extension(candidate.text))
     ten = digits[-10:]
-    if len(digits) <= 11 and len(ten) in {7, 10} and (ten[-7:-2] == "55501" or ten[-10:-7] == "555" and len(ten) == 10):
+    if (
+        len(digits) <= 11
+        and len(ten) in {7, 10}
+        and (ten[-7:-2] == "55501" or (ten[-10:-7] == "555" and len(ten) == 10))
+    ):
         return True
     if digits.startswith(("1555", "001555")) or re.match(r"(?:44|0044|0)(?:7700900|2079460|1632960)", digits):
         return True
