@@ -105,7 +105,7 @@ def resolve_content(config: AuditConfig, *, base_dir: Path, screen: bool, detect
 @lru_cache(maxsize=1)
 def shipped_patterns() -> Registry:
     """Return what is shipped of personal data and secrets, whatever a config says: for masking."""
-    return join_registries(load_pii(), secrets_registry())
+    return join_registries(load_pii(), load_secrets())
 
 
 def key_id(key: bytes | None) -> str | None:

@@ -16,6 +16,7 @@ WINDOW_BYTES = 60
 """Bytes that are shown at either side of a finding."""
 WHOLE_BYTES = 160
 """Bytes that are shown of the beginning of a document whose finding is the whole of it."""
+_TOKEN = "LONG"
 _LONG = re.compile(rb"[!-~]{24,}|[0-9A-Za-z+/=_-]{16,}|[^\s@]{1,200}@[^\s@]{1,200}")
 """Tokens that may be a key or an address which no detector knows: shown as ``[LONG]``."""
 _MARGIN_BYTES = 512
@@ -53,12 +54,12 @@ def masked_window(text: bytes, finding: Span, others: Iterable[Span], *, whole: 
     spans = [span for span in spans if span.start < last and span.end > first and span.end > span.start]
     low = max(0, first - _MARGIN_BYTES)
     around = text[low : last + _MARGIN_BYTES]
-    spans += [Span(low + found.start(), low + found.end(), "LONG") for found in _LONG.finditer(around)]
+    spans += [Span(low + found.start(), low + found.end(), _TOKEN) for found in _LONG.finditer(around)]
     pieces, place = [], first
     for start, end, names in _joined(spans):
         if end <= first or start >= last:
             continue
-        shown = "|".join(dict.fromkeys(names))
+        shown = "|".join(names)
         own = not whole and start <= finding.start and finding.end <= end
         pieces += [_open_text(text[place : max(place, start)]), f"<<{shown}>>" if own else f"[{shown}]"]
         place = max(place, end)
@@ -68,7 +69,7 @@ def masked_window(text: bytes, finding: Span, others: Iterable[Span], *, whole: 
 
 
 def _joined(spans: list[Span]) -> list[tuple[int, int, list[str]]]:
-    """Return stretches that do not overlap, each with the names of its spans; found ones before ``LONG``."""
+    """Return stretches that do not overlap, each with the names of its spans; ``LONG`` only where it is all."""
     joined: list[tuple[int, int, list[str]]] = []
     for span in sorted(spans):
         if joined and span.start < joined[-1][1]:
@@ -76,7 +77,9 @@ def _joined(spans: list[Span]) -> list[tuple[int, int, list[str]]]:
             joined.append((start, max(end, span.end), [*names, span.name]))
         else:
             joined.append((span.start, span.end, [span.name]))
-    return [(start, end, sorted(names, key=lambda name: (name == "LONG", name))) for start, end, names in joined]
+    return [
+        (start, end, sorted({name for name in names if name != _TOKEN}) or [_TOKEN]) for start, end, names in joined
+    ]
 
 
 def _open_text(part: bytes) -> str:
