@@ -92,7 +92,7 @@ OWN = {
 
 
 def made_of(registry, rng, *, without=frozenset()) -> dict[str, tuple[str, str]]:
-    """Return by entity of a registry a line of text that holds one, and the value: drawn from its rules until it is found."""
+    """Return by entity of a registry a line of text that holds one, and the value, drawn from its rules."""
     found: dict[str, tuple[str, str]] = {}
     for code, entity in enumerate(registry.entities):
         if entity.name in without:

@@ -16,7 +16,7 @@ WINDOW_BYTES = 60
 """Bytes that are shown at either side of a finding."""
 WHOLE_BYTES = 160
 """Bytes that are shown of the beginning of a document whose finding is the whole of it."""
-_TOKEN = "LONG"
+_UNKNOWN = "LONG"
 _LONG = re.compile(rb"[!-~]{24,}|[0-9A-Za-z+/=_-]{16,}|[^\s@]{1,200}@[^\s@]{1,200}")
 """Tokens that may be a key or an address which no detector knows: shown as ``[LONG]``."""
 _MARGIN_BYTES = 512
@@ -54,7 +54,7 @@ def masked_window(text: bytes, finding: Span, others: Iterable[Span], *, whole: 
     spans = [span for span in spans if span.start < last and span.end > first and span.end > span.start]
     low = max(0, first - _MARGIN_BYTES)
     around = text[low : last + _MARGIN_BYTES]
-    spans += [Span(low + found.start(), low + found.end(), _TOKEN) for found in _LONG.finditer(around)]
+    spans += [Span(low + found.start(), low + found.end(), _UNKNOWN) for found in _LONG.finditer(around)]
     pieces, place = [], first
     for start, end, names in _joined(spans):
         if end <= first or start >= last:
@@ -78,14 +78,14 @@ def _joined(spans: list[Span]) -> list[tuple[int, int, list[str]]]:
         else:
             joined.append((span.start, span.end, [span.name]))
     return [
-        (start, end, sorted({name for name in names if name != _TOKEN}) or [_TOKEN]) for start, end, names in joined
+        (start, end, sorted({name for name in names if name != _UNKNOWN}) or [_UNKNOWN]) for start, end, names in joined
     ]
 
 
 def _open_text(part: bytes) -> str:
     """Return text that no finding covers, without its digits."""
     text = part.decode("utf-8", "replace")
-    return "".join("#" if character.isdigit() else character for character in text)
+    return "".join("*" if character.isdigit() else character for character in text)
 
 
 def _character(text: bytes, place: int) -> int:

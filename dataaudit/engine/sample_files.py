@@ -24,7 +24,7 @@ BANNER = """\
 # SAMPLES OF FINDINGS: THIS FILE HOLDS PARTS OF DOCUMENTS.
 #
 # dataaudit wrote it because somebody asked for it with --samples. Each entry is a few words around a finding. What the
-# detectors found is masked by its class in brackets, the finding itself as <<CLASS>>; digits are #, long tokens [LONG].
+# detectors found is masked by its class in brackets, the finding itself as <<CLASS>>; digits are *, long tokens [LONG].
 # What no detector knows is NOT masked: names, places, a sentence that somebody would know again.
 # Who may see it: those who may see the corpus itself, and nobody else. Do not commit, publish, mail or log it.
 # To delete it: rm -r {folder}

@@ -124,7 +124,7 @@ def sample_findings(
     Raises:
         OSError: The folder cannot be written.
     """
-    chosen = choose(findings, samples.number, seed=manifest.core.seeds["sample"])
+    chosen = choose(findings, samples.number, seed=manifest.core.seeds.get("sample", 0))
     numbers = sorted(set(chosen["shard"].to_pylist()))
     shards = {row["shard"]: row for row in manifest.table("shards").take(pa.array(numbers, pa.int64())).to_pylist()}
     progress.begin("samples", len(shards), sum(shard["size"] for shard in shards.values()))

@@ -19,7 +19,6 @@ from canaries import SENTENCE, Search, personal, secrets
 from click.testing import CliRunner
 from corpus import write_jsonl, write_parquet, write_slow_tokenizer
 from running import DATAAUDIT
-from tiny_judge import write_checkpoint
 
 from dataaudit import cli
 from dataaudit.detectors import shipped_patterns
@@ -211,7 +210,7 @@ def audited(planted, tmp_path_factory):
     build = ("build", root / "config.yaml", "--workers", 2, "--manifest", "m", "--hmac-key", root / "key")
     for number, entries in ((signal.SIGKILL, 30), (signal.SIGINT, 60)):
         process = desk.start(*build)
-        while process.poll() is None and len(list(desk.work.glob(".dataaudit/*/*"))) < entries:
+        while process.poll() is None and len(list((desk.work / ".dataaudit/partials").rglob("*"))) < entries:
             time.sleep(0.05)
         os.killpg(process.pid, number) if number == signal.SIGKILL else process.send_signal(number)
         desk.end(process)
