@@ -121,8 +121,15 @@ def profile(folder: Path, work: Path) -> dict[str, Any]:
         planned.append(plan_shard(shard, probe, None, config, stages, decisive))
     timed = tuple(TimedStage(stage, clock) for stage in stages)
     settings = ScanSettings(
-        state=work, stages=timed, tokenizer=tokenizer, risks=risks, force_reference=False, seed=0, languages=languages,
-        screen=content.screen, patterns=content.patterns,
+        state=work,
+        stages=timed,
+        tokenizer=tokenizer,
+        risks=risks,
+        force_reference=False,
+        seed=0,
+        languages=languages,
+        screen=content.screen,
+        patterns=content.patterns,
     )
     begun = time.process_time()
     with ExitStack() as stack:

@@ -50,13 +50,13 @@ class Recipe:
     """Of the order of documents."""
 
 
-def documents(texts: list[str], bits: tuple[int, int, int]) -> Documents:
+def documents(texts: list[str], recipe: Recipe) -> Documents:
     """Return the features of texts."""
     encoded = [text.encode("utf-8", "replace") for text in texts]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     values = np.frombuffer(b"".join(encoded), dtype=np.uint8)
     words = split_words(values, offsets)
-    slots, bounds = feature_slots(values, offsets, words, bits)
+    slots, bounds = feature_slots(values, offsets, words, recipe.bits, recipe.window)
     return Documents(slots, bounds, words.offsets)
 
 

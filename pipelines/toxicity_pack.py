@@ -17,7 +17,7 @@ from dataaudit.kernels.words import split_words
 RAW_BITS = 16
 """A raw score is in ``2 ** -RAW_BITS`` of a logit."""
 LARGEST = 127
-DISGUISED = {"least_toxic": 50, "share": 0.6, "masked_to_its_end": 400, "words": 120, "places": 4096}
+DISGUISED = {"least_toxic": 50, "share": 0.5, "least_score": 6.0, "words": 200}
 IN_A_GROUP = 200
 """Neighbouring scores that the calibration takes together."""
 _WORD = re.compile(rf"(?<![^\W_])[a-z]{{{MIN_DISGUISED},{MAX_DISGUISED}}}(?![^\W_])")
@@ -35,12 +35,14 @@ def quantised(weights: np.ndarray, recipe: Recipe, words: list[str]) -> ToxicWei
     whole = np.clip(np.rint(weights / unit), -LARGEST, LARGEST).astype(np.int8)
     first, second = 1 << recipe.bits[0], (1 << recipe.bits[0]) + (1 << recipe.bits[1])
     scale = np.rint(norms(recipe) * unit * 2.0 ** (RAW_BITS + NORM_BITS)).astype(np.int64)
-    alone = documents(words, recipe.bits)
+    alone = documents(words, recipe)
     weight_of = {
         word: int(whole[alone.slots[alone.bounds[place] : alone.bounds[place + 1]]].astype(np.int64).sum())
         for place, word in enumerate(words)
     }
-    keys, disguised = _disguises({word: weight for word, weight in weight_of.items() if weight > 0})
+    keys, disguised = _disguises(
+        {word: weight for word, weight in weight_of.items() if weight * unit >= DISGUISED["least_score"]}
+    )
     return ToxicWeights(whole[:first], whole[first:second], whole[second:], keys, disguised, scale)
 
 

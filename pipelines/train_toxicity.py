@@ -36,7 +36,7 @@ def main() -> int:
     data = load(given.work)
     texts = [text[:MAX_CHARS] for text in data.texts]
     biases = np.where(data.kinds == TWEETS, 1, 0).astype(np.uint8)  # clean text has the bias of comments
-    features = documents(texts, recipe.bits)
+    features = documents(texts, recipe)
     words = disguised_words(texts, data.labels)
     print(f"{len(texts):,} texts, {len(features.slots):,} features", flush=True)
 

@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.kernels.two_phase` and of the sharing out in :mod:`dataaudit.kernels.allocation`.
+"""Slow twin of :mod:`dataaudit.kernels.two_phase`, of its ratios and of the sharing out of judge calls.
 
 Works from the definition: for every share that is tried, the likeliest rates that add up to it are found by halving,
 and the share is kept or rejected by the test; the bounds are found by halving over shares.
@@ -151,3 +151,64 @@ def in_proportion(sizes: list[int], masses: list[float], least: list[int], budge
         if not pinned:
             return [fixed.get(place, parts.get(place, 0.0)) for place in range(len(sizes))]
         fixed |= pinned
+
+
+def ratio(strata: list[tuple[int, list[tuple[int, int]]]]) -> tuple[Fraction, Fraction]:
+    """Return estimated hits and units of all documents.
+
+    Args:
+        strata: Documents of each, with (hits, units) of those that were judged.
+    """
+    hits, units = Fraction(0), Fraction(0)
+    for size, judged in strata:
+        for one in judged:
+            hits += Fraction(size * one[0], len(judged))
+            units += Fraction(size * one[1], len(judged))
+    return hits, units
+
+
+def ratio_bounds(strata: list[tuple[int, list[tuple[int, int]]]], confidence: float) -> tuple[float, float]:
+    """Return the interval of hits for each unit, where some document of every stratum was judged."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    hits, units = ratio(strata)
+    variance, third, heaviest = Fraction(0), Fraction(0), Fraction(0)
+    for size, judged in strata:
+        n = len(judged)
+        if n == size:
+            continue
+        heaviest = max(heaviest, Fraction(size, n))
+        rests = [one[0] - hits / units * one[1] for one in judged]
+        middle = sum(rests, start=Fraction(0)) / n if n > 1 else Fraction(0)
+        square = sum(((rest - middle) ** 2 for rest in rests), start=Fraction(0)) / max(n - 1, 1)
+        cube = sum(((rest - middle) ** 3 for rest in rests), start=Fraction(0)) / n
+        variance += Fraction(size * (size - n), n) * square
+        third += Fraction(size * (size - n) * (size - 2 * n), n * n) * cube
+    with_hits = [one[0] for _, judged in strata for one in judged if one[0]]
+    step = heaviest * (Fraction(sum(with_hits), len(with_hits)) if with_hits else 1)
+    clump = max(step, variance / hits) if hits else step
+
+    def below(tried: float) -> bool:
+        left = tried / float(hits)
+        return _far(float(hits) - tried, float(variance) * left, float(third) * left) >= z
+
+    def above(more: float) -> bool:
+        spread, cube = float(variance + clump * Fraction(more)), float(third + clump**2 * Fraction(more))
+        return _far(more, spread, -cube) >= z
+
+    low = _first(below, float(hits)) if hits and variance else float(hits)
+    near, far = 0.0, float(max(hits, clump))
+    while step and not above(far):
+        near, far = far, 2 * far
+    for _ in range(2 * _STEPS):
+        middle_ = (near + far) / 2
+        near, far = (near, middle_) if above(middle_) else (middle_, far)
+    high = float(hits) + (far if step else 0.0)
+    return low / float(units), high / float(units)
+
+
+def _far(gap: float, spread: float, third: float) -> float:
+    """Return how many standard deviations a gap is, skewness allowed for in full."""
+    if spread <= 0:
+        return float("inf")
+    far, skew = gap / spread**0.5, third / spread**1.5
+    return float(far - skew * (far**2 - 1) / 6 + skew**2 * far**3 / 108)

@@ -3,7 +3,9 @@
 A word's score is the sum of the weights of its features (:mod:`dataaudit.kernels.toxic_features`), or that of the word
 it disguises (:mod:`dataaudit.kernels.toxic_disguises`). A window of ``n`` words scores the sum of its words' scores
 times ``norms[n]``, and a document as its worst window of ``len(norms) - 1`` consecutive words; a shorter document is
-one window. Padding a toxic passage does not hide it, and a long clean document is compared like with like.
+one window. A word that is repeated within a window's length counts once, so that a term of a manual that happens to
+look like an insult does not add up. Padding a toxic passage does not hide it, and a long clean document is compared
+like with like.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from dataaudit.kernels.toxic_features import (
     NO_LETTER,
     READ_HASHES,
     gram_slot,
+    is_repeated,
     letter_at,
     pair_slot,
+    recent_words,
     word_slot,
 )
 from dataaudit.kernels.words import WordBatch
@@ -69,7 +73,7 @@ def toxic_scores(
     scores, window = np.zeros(len(offsets) - 1, dtype=np.int64), np.empty(len(weights.norms) - 1, dtype=np.int32)
     _score(
         values, offsets, words.offsets, words.hashes, words.starts, words.ends, wanted, weights.words, weights.pairs,
-        weights.grams, weights.keys, weights.disguised, weights.norms, window, scores,
+        weights.grams, weights.keys, weights.disguised, weights.norms, window, *recent_words(), scores,
     )  # fmt: skip
     return scores
 
@@ -77,13 +81,13 @@ def toxic_scores(
 @compiled(
     f"void({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_HASHES}, {READ_IDS}, {READ_IDS},"
     f" Array(boolean, 1, 'C', readonly=True), {READ_WEIGHTS}, {READ_WEIGHTS}, {READ_WEIGHTS}, {READ_HASHES},"
-    f" Array(int16, 1, 'C', readonly=True), {READ_OFFSETS}, int32[::1], int64[::1])"
+    f" Array(int16, 1, 'C', readonly=True), {READ_OFFSETS}, int32[::1], uint64[::1], int64[::1], int64[::1])"
 )
 def _score(
     data: np.ndarray, offsets: np.ndarray, word_offsets: np.ndarray, hashes: np.ndarray, starts: np.ndarray,
     ends: np.ndarray, wanted: np.ndarray, word_weights: np.ndarray, pair_weights: np.ndarray,
     gram_weights: np.ndarray, keys: np.ndarray, disguised: np.ndarray, norms: np.ndarray, ring: np.ndarray,
-    scores: np.ndarray,
+    recent: np.ndarray, recent_at: np.ndarray, scores: np.ndarray,
 ) -> None:  # fmt: skip
     zero, one, eight = np.uint64(0), np.uintp(1), np.uint64(8)
     word_shift, pair_shift, gram_shift = np.uint64(64), np.uint64(64), np.uint64(64)
@@ -102,6 +106,7 @@ def _score(
         before, total, worst, slot, seen = zero, np.int64(0), np.int64(0), 0, 0
         for word in range(first_word, last_word):
             value, score = hashes[word], np.int64(0)
+            repeated = is_repeated(value, word, first_word, whole, recent, recent_at)
             number = value & NUMBER != zero
             if number:
                 value = ANY_NUMBER
@@ -109,32 +114,33 @@ def _score(
                 score += np.int64(pair_weights[pair_slot(before, value, pair_shift)])
             before = value
             if not number:
-                score += np.int64(word_weights[word_slot(value, word_shift)])
                 place, stop = begun + np.uintp(starts[word]), begun + np.uintp(ends[word])
                 first = place
                 window, letters, last, run, stretched, digits = EDGE, 1, EDGE, 1, False, False
-                while place < stop and letters <= MAX_LETTERS:
-                    letter, size = letter_at(data, place)
-                    place += size
-                    if letter == NO_LETTER:
-                        continue
-                    window = window << eight | letter
-                    letters += 1
-                    if letters >= 3:
-                        score += np.int64(gram_weights[gram_slot(window, 3, gram_shift)])
-                        if letters >= 4:
-                            score += np.int64(gram_weights[gram_slot(window, 4, gram_shift)])
-                            if letters >= 5:
-                                score += np.int64(gram_weights[gram_slot(window, 5, gram_shift)])
-                    run = run + 1 if letter == last else 1
-                    last = letter
-                    stretched = stretched or run == 3
-                    digits = bool(digits or letter <= 57)
-                if letters <= MAX_LETTERS:
-                    window = window << eight | EDGE
-                    letters += 1
-                    for length in range(3, min(letters, 5) + 1):
-                        score += np.int64(gram_weights[gram_slot(window, length, gram_shift)])
+                if not repeated:
+                    score += np.int64(word_weights[word_slot(value, word_shift)])
+                    while place < stop and letters <= MAX_LETTERS:
+                        letter, size = letter_at(data, place)
+                        place += size
+                        if letter == NO_LETTER:
+                            continue
+                        window = window << eight | letter
+                        letters += 1
+                        if letters >= 3:
+                            score += np.int64(gram_weights[gram_slot(window, 3, gram_shift)])
+                            if letters >= 4:
+                                score += np.int64(gram_weights[gram_slot(window, 4, gram_shift)])
+                                if letters >= 5:
+                                    score += np.int64(gram_weights[gram_slot(window, 5, gram_shift)])
+                        run = run + 1 if letter == last else 1
+                        last = letter
+                        stretched = stretched or run == 3
+                        digits = bool(digits or letter <= 57)
+                    if letters <= MAX_LETTERS:
+                        window = window << eight | EDGE
+                        letters += 1
+                        for length in range(3, min(letters, 5) + 1):
+                            score += np.int64(gram_weights[gram_slot(window, length, gram_shift)])
                 found = np.int64(0)
                 if digits or (stop < end_of_document and is_mask(data[stop])):
                     found = masked_weight(data, first, end_of_document, keys, disguised)

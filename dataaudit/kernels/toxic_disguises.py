@@ -64,9 +64,17 @@ def is_mask(byte: Integer) -> bool:
     return bool(byte == 33 or 35 <= byte <= 37 or byte in (42, 64))
 
 
+@helper
+def _is_letter(data: np.ndarray, place: Integer, stop: Integer) -> bool:
+    return bool(place < stop and 97 <= data[place] | np.uint8(32) <= 122)
+
+
 @cold
 def masked_weight(data: np.ndarray, place: Integer, stop: Integer, keys: np.ndarray, weights: np.ndarray) -> Integer:
-    """Weigh what begins at ``place``, digits and symbols being masks: to its end, else to its last letter."""
+    """Weigh what begins at ``place``, symbols and digits between letters being masks; to its end, or its last letter.
+
+    Two digits are no mask: ``F105`` is the name of something.
+    """
     key, upto, count, count_upto, masks, masks_upto = MASKED, MASKED, 0, 0, 0, 0
     while place < stop and count < MAX_DISGUISED:
         byte = data[place]
@@ -75,7 +83,7 @@ def masked_weight(data: np.ndarray, place: Integer, stop: Integer, keys: np.ndar
             key = next_key(key, np.uint64(lower))
             count += 1
             upto, count_upto, masks_upto = key, count, masks
-        elif count and (48 <= byte <= 57 or is_mask(byte)):
+        elif count and (is_mask(byte) or (48 <= byte <= 57 and _is_letter(data, place + np.uintp(1), stop))):
             key = next_key(key, np.uint64(MASK))
             count += 1
             masks += 1

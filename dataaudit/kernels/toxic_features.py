@@ -1,8 +1,9 @@
 """What the toxicity screen looks at in a word: itself, the word before it, and runs of three to five of its letters.
 
-Each is hashed to a slot of one of three tables of weights. Letters are folded first, so that accents, width and case
-do not matter, and characters that nobody sees are not there; a script other than Latin is one unknown letter
-after another. What is disguised on purpose is looked up apart, see :mod:`dataaudit.kernels.toxic_disguises`.
+A word that has just been there counts once: of its next occurrence only the pair is looked at. Each feature is hashed
+to a slot of one of three tables of weights. Letters are folded first, so that accents, width and case do not matter,
+and characters that nobody sees are not there; a script other than Latin is one unknown letter after another. What is
+disguised on purpose is looked up apart, see :mod:`dataaudit.kernels.toxic_disguises`.
 
 :func:`feature_slots` lists the slots, which is what a model is trained on; :mod:`dataaudit.kernels.toxic` adds up
 the weights in them without listing anything.
@@ -21,6 +22,7 @@ WORDS, PAIRS, GRAMS = 0, 1, 2
 """The three tables."""
 MAX_LETTERS = 24
 """Letters of a word that are looked at; more of them is hardly a word."""
+RECENT_BITS = 10
 ANY_NUMBER = np.uint64(0x9AE16A3B2F90404F)
 """What every number is to the word after it."""
 EDGE = np.uint64(0x60)
@@ -37,7 +39,7 @@ LATIN = b"aaaaaaaceeeeiiiidnooooo\0ouuuuytsaaaaaaaceeeeiiiidnooooo\0ouuuuyty"
 
 
 def feature_slots(
-    values: np.ndarray, offsets: np.ndarray, words: WordBatch, bits: tuple[int, int, int]
+    values: np.ndarray, offsets: np.ndarray, words: WordBatch, bits: tuple[int, int, int], window: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """List what a model may weigh in every word of some documents.
 
@@ -46,6 +48,7 @@ def feature_slots(
         offsets: int64[n + 1] of the documents in it.
         words: The words of these documents.
         bits: Of the slots of the three tables; each has ``2 ** bits``.
+        window: Words within which a word counts once.
 
     Returns:
         ``slots`` uint32[f], those of the second table after all of the first, those of the third after all of the
@@ -54,18 +57,30 @@ def feature_slots(
     sizes = np.minimum(words.ends.astype(np.int64) - words.starts, MAX_LETTERS) + 1
     most = 2 * len(words.hashes) + 3 * int(sizes.sum())
     slots, bounds = np.empty(most, dtype=np.uint32), np.zeros(len(words.hashes) + 1, dtype=np.int64)
-    _list(values, offsets, words.offsets, words.hashes, words.starts, words.ends, *bits, slots, bounds)
+    _list(
+        values,
+        offsets,
+        words.offsets,
+        words.hashes,
+        words.starts,
+        words.ends,
+        *bits,
+        window,
+        *recent_words(),
+        slots,
+        bounds,
+    )
     return slots[: bounds[-1]].copy(), bounds
 
 
 @compiled(
     f"void({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_HASHES}, {READ_IDS}, {READ_IDS}, int64, int64, int64,"
-    " uint32[::1], int64[::1])"
+    " int64, uint64[::1], int64[::1], uint32[::1], int64[::1])"
 )
 def _list(
     data: np.ndarray, offsets: np.ndarray, word_offsets: np.ndarray, hashes: np.ndarray, starts: np.ndarray,
-    ends: np.ndarray, word_bits: Integer, pair_bits: Integer, gram_bits: Integer, slots: np.ndarray,
-    bounds: np.ndarray,
+    ends: np.ndarray, word_bits: Integer, pair_bits: Integer, gram_bits: Integer, window_words: Integer,
+    recent: np.ndarray, recent_at: np.ndarray, slots: np.ndarray, bounds: np.ndarray,
 ) -> None:  # fmt: skip
     full, count = np.uint64(64), 0
     word_shift, pair_shift, gram_shift = full - word_bits, full - pair_bits, full - gram_bits
@@ -75,6 +90,7 @@ def _list(
         begun, before = np.uintp(offsets[document]), np.uint64(0)
         for word in range(word_offsets[document], word_offsets[document + 1]):
             value = hashes[word]
+            repeated = is_repeated(value, word, word_offsets[document], window_words, recent, recent_at)
             number = value & NUMBER != np.uint64(0)
             if number:
                 value = ANY_NUMBER
@@ -82,7 +98,7 @@ def _list(
                 slots[count] = np.uint32(pairs_from + pair_slot(before, value, pair_shift))
                 count += 1
             before = value
-            if not number:
+            if not number and not repeated:
                 slots[count] = np.uint32(word_slot(value, word_shift))
                 count += 1
                 place, stop = begun + np.uintp(starts[word]), begun + np.uintp(ends[word])
@@ -102,6 +118,26 @@ def _list(
                         slots[count] = np.uint32(grams_from + gram_slot(window, length, gram_shift))
                         count += 1
             bounds[word + 1] = count
+
+
+def recent_words() -> tuple[np.ndarray, np.ndarray]:
+    """Return two arrays in which :func:`is_repeated` keeps what it has seen."""
+    return np.zeros(1 << RECENT_BITS, dtype=np.uint64), np.zeros(1 << RECENT_BITS, dtype=np.int64)
+
+
+@helper
+def is_repeated(
+    value: np.uint64, word: Integer, first_word: Integer, window: Integer, recent: np.ndarray, recent_at: np.ndarray
+) -> bool:
+    """Tell whether a word was there less than ``window`` words before, and remember it.
+
+    One word is remembered for each ``RECENT_BITS`` bits, so now and then a repeated one is taken for new.
+    """
+    place = value >> np.uint64(64 - RECENT_BITS)
+    when = recent_at[place]
+    found = recent[place] == value and when >= first_word and word - when < window
+    recent[place], recent_at[place] = value, word
+    return bool(found)
 
 
 @helper

@@ -22,10 +22,6 @@ class AnalyzerSettings:
     """Language of the words around a finding when there is no model; a model knows its own."""
     labels: tuple[tuple[str, str], ...] = ()
     """Labels of the model and the entities that they mean, beyond those that presidio knows (``PER``, ``GPE``, ...)."""
-    disable: tuple[str, ...] = ()
-    """presidio's recognizers that are left out, by class name (``UrlRecognizer``)."""
-    enable: tuple[str, ...] = ()
-    """presidio's recognizers that are added to its default ones, by class name (``EsNifRecognizer``)."""
     min_score: float = 0.3
     """Hits below this score are left out; presidio gives some to any number of nine digits."""
     seed: int = 0
