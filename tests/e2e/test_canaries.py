@@ -8,17 +8,21 @@ import importlib.util
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import stat
 import subprocess
 import time
 from pathlib import Path
 
+import failing_libraries
 import pytest
 from canaries import SENTENCE, Search, personal, secrets
 from click.testing import CliRunner
 from corpus import write_jsonl, write_parquet, write_slow_tokenizer
 from running import DATAAUDIT
+from tiny_judge import write_checkpoint
 
 from dataaudit import cli
 from dataaudit.detectors import shipped_patterns
@@ -43,48 +47,17 @@ pii: {analyzer: presidio, most_judged: 40, half_width: 0.2}
 """
 PLACES = ("train", "packed", "columns", "val", "broken", "failing")
 FILLER = "The committee met on Monday and read the letter about the new library beside the river. "
-FAILS = "kingfisher"
-"""A word of documents that make the libraries fail; see :data:`PATCH`."""
-PATCH = '''
-"""Makes libraries fail on some documents, with the document's text in what they say, print, warn and log."""
-import importlib.abc, logging, sys, warnings
-
-def loud(text):
-    logging.getLogger().critical("cannot look at %s", text)
-    raise RuntimeError(f"cannot look at {text}")
-
-def failing(function):
-    def call(*args, **kwargs):
-        for value in (*args, *kwargs.values()):
-            text = bytes(value).decode("utf-8", "replace") if isinstance(value, (bytes, memoryview)) else value
-            if isinstance(text, list):
-                text = " ".join(map(str, text))
-            if isinstance(text, str) and "kingfisher" in text:
-                loud(text)
-        return function(*args, **kwargs)
-    return call
-
-class Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name not in NAMES:
-            return None
-        for finder in sys.meta_path:
-            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
-                run = spec.loader.exec_module
-                def exec_module(module, run=run, name=name):
-                    run(module)
-                    for place in NAMES[name]:
-                        owner = module
-                        *names, last = place.split(".")
-                        for one in names:
-                            owner = getattr(owner, one)
-                        setattr(owner, last, failing(getattr(owner, last)))
-                spec.loader.exec_module = exec_module
-                return spec
-
-NAMES = {names}
-sys.meta_path.insert(0, Finder())
-'''
+FAILING = {
+    "dataaudit.detectors.patterns.database": {"_scan_block": "kingfisher"},
+    "phonenumbers": {"parse": "3141592"},
+    "pycld2": {"detect": "sandpiper"},
+    "dataaudit.corpus.tokens.reference": {"TokenizersReference.encode": "woodpecker"},
+}
+"""Functions that are given text, and the words that make them fail."""
+FAILING_JUDGES = {
+    "presidio_analyzer.analyzer_engine": {"AnalyzerEngine.analyze": "library"},
+    "transformers.tokenization_utils_base": {"PreTrainedTokenizerBase.__call__": "library"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +88,14 @@ def texts_of(lines, rng, *, word="", together=3):
     return made
 
 
-def plant(root, lines, *, failing=False):
-    """Write the corpus: each place's lines in a format of its own; copies of some, broken records, a cut file."""
+def plant(root, lines, *, words=()):
+    """Write the corpus: each place's lines in a format of its own; copies of some, broken records, cut files.
+
+    Args:
+        root: Where to.
+        lines: By place.
+        words: For each a shard in two formats, whose documents hold it.
+    """
     rng = random.Random(9)
     made = {place: [{"text": text, "source": "web"} for text in texts_of(found, rng)] for place, found in lines.items()}
     filler = [{"text": f"{FILLER}{number} {FILLER}", "source": "plain"} for number in range(60)]
@@ -139,10 +118,12 @@ def plant(root, lines, *, failing=False):
     whole = (root / "data/train/b.jsonl.zst").read_bytes()
     (root / "data/train/cut.jsonl.zst").write_bytes(whole[: len(whole) // 2])
     (root / "data/train/cut.parquet").write_bytes((root / "data/train/c.parquet").read_bytes()[:-40])
-    if failing:
-        rows = [{"text": text, "source": "web"} for text in texts_of(lines["failing"], rng, word=FAILS)]
-        write_jsonl(root / "data/train/failing.jsonl", rows)
-        write_parquet(root / "data/train/failing.parquet", rows)
+    for word in words:
+        rows = [
+            {"text": text, "source": "web"} for text in texts_of(lines["failing"], rng, word=f"Call +44 20 8{word}")
+        ]
+        write_jsonl(root / f"data/train/{word}.jsonl", rows)
+        write_parquet(root / f"data/train/{word}.parquet", rows)
     write_slow_tokenizer(root / "tokenizer.json")
 
 
@@ -151,19 +132,23 @@ class Desk:
 
     Args:
         root: The folder.
-        patch: Folder of a ``sitecustomize.py`` for every process.
+        failing: Functions that fail in every process, as in :data:`FAILING`.
     """
 
-    def __init__(self, root: Path, patch: Path | None = None) -> None:
+    def __init__(self, root: Path, failing=None) -> None:
         self.root, self.work = root, root / "work"
         for name in ("tmp", "dask"):
             (self.work / name).mkdir(parents=True)
         self.printed = b""
-        more = {} if patch is None else {"PYTHONPATH": os.pathsep.join([str(patch), os.environ.get("PYTHONPATH", "")])}
         self._environment = {
             **os.environ, "TMPDIR": str(self.work / "tmp"), "DASK_TEMPORARY_DIRECTORY": str(self.work / "dask"),
-            "PYTHONWARNINGS": "default", **more,
+            "PYTHONWARNINGS": "default",
         }  # fmt: skip
+        if failing:
+            (root / "patch").mkdir()
+            shutil.copy(failing_libraries.__file__, root / "patch" / "sitecustomize.py")
+            self._environment[failing_libraries.ASKED] = json.dumps(failing)
+            self._environment["PYTHONPATH"] = os.pathsep.join([str(root / "patch"), os.environ.get("PYTHONPATH", "")])
         self._environment.pop("DATAAUDIT_DEBUG", None)
 
     def start(self, *args):
@@ -274,7 +259,7 @@ def test_samples_are_masked_files_for_their_owner(audited):
             assert text.startswith("# SAMPLES OF FINDINGS: THIS FILE HOLDS PARTS OF DOCUMENTS.")
             assert f"rm -r {folder}" in text
             entries = text.split("\n#\n")[-1].strip().split("\n\n")
-            assert all(path.name.split(".")[1] in entry.split("<<")[1].split(">>")[0] for entry in entries)
+            assert all(re.search(rf"<<[^>]*{path.name.split('.')[1]}[^>]*>>", entry) for entry in entries)
 
 
 def test_samples_change_no_number_and_no_id(audited):
@@ -282,26 +267,36 @@ def test_samples_change_no_number_and_no_id(audited):
     assert audited.printed.count(load_manifest(audited.work / "m").id.encode()) >= 2
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        {"phonenumbers": ["parse"], "dataaudit.detectors.patterns.database": ["_scan_block"]},
-        {"pycld2": ["detect"]},
-        {"dataaudit.kernels.words": ["split_words"], "dataaudit.corpus.tokens.encoder": ["Encoder.encode"]},
-    ],
-    ids=["patterns", "languages", "kernels"],
-)
-def test_libraries_that_fail_with_the_text_in_their_message_cost_a_shard_and_show_nothing(planted, tmp_path, names):
-    """What they raise and log reaches no stderr, no note, no traceback; the shard is named with its reason."""
+def test_libraries_that_fail_with_the_text_in_their_message_cost_a_shard_and_show_nothing(planted, tmp_path):
+    """What they raise, print, warn and log reaches no stderr, no note, no traceback; the shard is named."""
     lines, search = planted
-    plant(tmp_path, lines, failing=True)
+    words = sorted({word for places in FAILING.values() for word in places.values()})
+    plant(tmp_path, lines, words=words)
     (tmp_path / "config.yaml").write_text(CONFIG.format(more=""), encoding="utf-8")
-    patch = tmp_path / "patch"
-    patch.mkdir()
-    (patch / "sitecustomize.py").write_text(PATCH.replace("{names}", repr(names)).replace("{text}", "{text}"))
-    desk = Desk(tmp_path, patch)
+    desk = Desk(tmp_path, FAILING)
     desk.run("build", tmp_path / "config.yaml", "--workers", 2, "--manifest", "m", expect=3)
     shards = load_manifest(desk.work / "m").table("shards").to_pylist()
-    assert {row["reason"] for row in shards if "failing" in row["uri"]} == {"internal"}
+    reasons = {row["uri"]: row["reason"] for row in shards if any(word in row["uri"] for word in words)}
+    assert reasons == dict.fromkeys(reasons, "internal")
+    assert len(reasons) == 2 * len(words)
     desk.ask("show", "m")
+    assert desk.leaks(search) == set()
+
+
+@JUDGES
+@pytest.mark.parametrize("failing", [None, FAILING_JUDGES], ids=["well", "failing"])
+def test_judges_show_nothing_of_what_they_read(planted, tmp_path, failing):
+    """Also when they fail, and say so with the text: a document without a verdict is counted, and that is all."""
+    lines, search = planted
+    plant(tmp_path, lines)
+    write_checkpoint(tmp_path / "judge", classes=("toxic", "insult"))
+    (tmp_path / "config.yaml").write_text(CONFIG.format(more=JUDGED), encoding="utf-8")
+    desk = Desk(tmp_path, failing)
+    more = ("--samples", 9, "--samples-dir", "samples")
+    desk.run("build", tmp_path / "config.yaml", "--workers", 2, "--manifest", "m", *more, expect=3)
+    manifest = load_manifest(desk.work / "m")
+    for metric in ("pii_hit_rate", "data_toxicity_rate"):
+        (failed,) = manifest.metrics(metric, "judge_failed")
+        assert (failed.value == 0) == (failing is None)
+        desk.ask("show", "m", "--metric", metric)
     assert desk.leaks(search) == set()

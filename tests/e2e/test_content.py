@@ -67,7 +67,9 @@ def judged(corpus):
 def test_addresses_and_insults_are_counted_and_placed(corpus):
     """Hits and documents are those that were written, and every finding says where it stands."""
     _, manifest = build(corpus / "plain.yaml", manifest=corpus / "m")
-    assert metric(manifest, "pii_hit_rate", "documents", split="train", entity="EMAIL_ADDRESS") == pytest.approx(NUM_MAILS / 600)
+    assert metric(manifest, "pii_hit_rate", "documents", split="train", entity="EMAIL_ADDRESS") == pytest.approx(
+        NUM_MAILS / 600
+    )
     assert metric(manifest, "pii_hit_rate", "documents", source="rude") == 0
     found = manifest.table("findings").to_pylist()
     mails = [row for row in found if row["class"] == "EMAIL_ADDRESS"]

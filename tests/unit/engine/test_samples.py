@@ -49,11 +49,10 @@ def folder(tmp_path):
     lines = "".join(f'{{"text": "{text}"}}\n' for text in TEXTS).encode()
     (data / "a.jsonl").write_bytes(lines)
     pq.write_table(pa.table({"text": TEXTS}), data / "b.parquet", row_group_size=7)
+    columns = hashlib.sha256((data / "b.parquet").read_bytes()).hexdigest()
     shards = [
         shard("a.jsonl", size=len(lines), sha256=hashlib.sha256(lines).hexdigest(), documents=20),
-        shard(
-            "b.parquet", format="parquet", documents=20, sha256=hashlib.sha256((data / "b.parquet").read_bytes()).hexdigest()
-        ),
+        shard("b.parquet", format="parquet", documents=20, sha256=columns),
     ]  # fmt: skip
     config = {"splits": {"train": {"text": "text"}}, "reader": {"max_line_bytes": 10**6, "text_document": "file"}}
     rows = found_in(TEXTS, 0) + found_in(TEXTS, 1)
