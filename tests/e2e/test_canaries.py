@@ -277,7 +277,7 @@ def test_libraries_that_fail_with_the_text_in_their_message_cost_a_shard_and_sho
     desk.run("build", tmp_path / "config.yaml", "--workers", 2, "--manifest", "m", expect=3)
     shards = load_manifest(desk.work / "m").table("shards").to_pylist()
     reasons = {row["uri"]: row["reason"] for row in shards if any(word in row["uri"] for word in words)}
-    assert reasons == dict.fromkeys(reasons, "internal")
+    assert reasons == dict.fromkeys(reasons, "internal_error")
     assert len(reasons) == 2 * len(words)
     desk.ask("show", "m")
     assert desk.leaks(search) == set()
