@@ -38,10 +38,16 @@ def bounds(strata: list[Stratum], confidence: float) -> tuple[float, float]:
     entries = _merged([one for one in strata if 0 < one[1] < one[0]], total)
     low = high = 0.0
     if entries:
-        z = NormalDist().inv_cdf((1 + confidence) / 2)
-        low = _one_side(entries, z)
-        high = 1 - unseen / total - sum(one[0] for one in strata if one[0] == one[1]) / total
-        high -= _one_side([(weight, 1 - rate, n, third) for weight, rate, n, third in entries], z)
+        tail = NormalDist().cdf(-NormalDist().inv_cdf((1 + confidence) / 2))
+        other = [(weight, 1 - rate, n, third) for weight, rate, n, third in entries]
+        below, above = _one_side(entries, tail, 1.0), _one_side(other, tail, 1.0)
+        down, up = _used(entries, below, tail), _used(other, above, tail)
+        if up < down:
+            below = _one_side(entries, tail * (2 - up), up)
+        if down < up:
+            above = _one_side(other, tail * (2 - down), down)
+        open_ = sum(one[0] for one in entries)
+        low, high = below, open_ - above
     return max(low + known / total, found / total), min(high + (known + unseen) / total, 1 - missed / total)
 
 
@@ -70,13 +76,26 @@ def _merged(strata: list[Stratum], total: int) -> list[Entry]:
     return entries
 
 
-def _one_side(entries: list[Entry], z: float) -> float:
+def _used(entries: list[Entry], bound: float, tail: float) -> float:
+    """Return what part of a lower tail's error is left to it when strata of positives alone may hide negatives."""
+    if all(rate < 1 for _, rate, _, _ in entries):
+        return 1.0
+    mixed = [one for one in entries if one[1] < 1]
+    far = sum(one[0] * one[1] for one in entries) - bound
+    near = sum(one[0] * one[1] for one in mixed) - _one_side(mixed, tail, 1.0)
+    if near <= 0:
+        return 0.0
+    return NormalDist().cdf(NormalDist().inv_cdf(tail) * max(far / near, 1.0)) / tail
+
+
+def _one_side(entries: list[Entry], tail: float, stepped: float) -> float:
     """Return the lower bound; the upper one is that of the other label."""
+    z = -NormalDist().inv_cdf(tail)
     value = sum(weight * rate for weight, rate, _, _ in entries)
     if value <= 0:
         return 0.0
     variance = sum(weight**2 * rate * (1 - rate) / n for weight, rate, n, _ in entries)
-    few = min(1.0, variance / value**2)
+    few = 1 - (1 - min(1.0, variance / value**2)) * stepped
 
     def rejected(tried: float) -> bool:
         rates = _likeliest(entries, tried)

@@ -205,7 +205,7 @@ def _rule(written: WrittenRule, number: int, entity: WrittenEntity) -> Rule:
         name=written.name or str(number),
         regex=written.regex,
         prefilter=prefilter,
-        prefilter_ignores_case=written.anchor is not None,
+        anchored=written.anchor is not None,
         reach=reach,
         left=written.left,
         right=written.right,
