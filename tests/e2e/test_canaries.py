@@ -38,12 +38,14 @@ splits:
   val: {{paths: [data/val], text: text, source: {{column: source}}, held_out: true}}
 tokenizer: tokenizer.json
 reader: {{part_bytes: 60000, max_bad_records: 0.5}}
-stages: {{near_dup: {{signatures: true}}}}
+stages: {stages}
 {more}
 """
+EVERY_STAGE = "{near_dup: {signatures: true}}"
+CONTENT_ONLY = "{near_dup: false, overlap: false, repeats: false, filters: false}"
 JUDGED = """
-toxicity: {judge: judge/tiny.ckpt, languages: [en], most_judged: 60, half_width: 0.2}
-pii: {analyzer: presidio, most_judged: 40, half_width: 0.2}
+toxicity: {judge: judge/tiny.ckpt, languages: [en], most_judged: 20, half_width: 0.3}
+pii: {analyzer: presidio, most_judged: 20, half_width: 0.3}
 """
 PLACES = ("train", "packed", "columns", "val", "broken", "failing")
 FILLER = "The committee met on Monday and read the letter about the new library beside the river. "
@@ -160,7 +162,7 @@ class Desk:
 
     def end(self, process, *expect):
         """Wait for a command; keep what it printed."""
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=500)
         self.printed += out + err
         assert b"Traceback" not in err, err
         if expect:
@@ -189,7 +191,7 @@ def audited(planted, tmp_path_factory):
     """A corpus with canaries after every command was run on it, and a killed and an interrupted build before."""
     root = tmp_path_factory.mktemp("canaries")
     plant(root, planted[0])
-    (root / "config.yaml").write_text(CONFIG.format(more=""), encoding="utf-8")
+    (root / "config.yaml").write_text(CONFIG.format(more="", stages=EVERY_STAGE), encoding="utf-8")
     (root / "key").write_text("b6c1a0d2e4f8-made-up-key-of-the-canaries\n", encoding="utf-8")
     desk = Desk(root)
     build = ("build", root / "config.yaml", "--workers", 2, "--manifest", "m", "--hmac-key", root / "key")
@@ -272,7 +274,7 @@ def test_libraries_that_fail_with_the_text_in_their_message_cost_a_shard_and_sho
     lines, search = planted
     words = sorted({word for places in FAILING.values() for word in places.values()})
     plant(tmp_path, lines, words=words)
-    (tmp_path / "config.yaml").write_text(CONFIG.format(more=""), encoding="utf-8")
+    (tmp_path / "config.yaml").write_text(CONFIG.format(more="", stages=CONTENT_ONLY), encoding="utf-8")
     desk = Desk(tmp_path, FAILING)
     desk.run("build", tmp_path / "config.yaml", "--workers", 2, "--manifest", "m", expect=3)
     shards = load_manifest(desk.work / "m").table("shards").to_pylist()
@@ -290,10 +292,10 @@ def test_judges_show_nothing_of_what_they_read(planted, tmp_path, failing):
     lines, search = planted
     plant(tmp_path, lines)
     write_checkpoint(tmp_path / "judge", classes=("toxic", "insult"))
-    (tmp_path / "config.yaml").write_text(CONFIG.format(more=JUDGED), encoding="utf-8")
+    (tmp_path / "config.yaml").write_text(CONFIG.format(more=JUDGED, stages=CONTENT_ONLY), encoding="utf-8")
     desk = Desk(tmp_path, failing)
     more = ("--samples", 9, "--samples-dir", "samples")
-    desk.run("build", tmp_path / "config.yaml", "--workers", 2, "--manifest", "m", *more, expect=3)
+    desk.run("build", tmp_path / "config.yaml", "--workers", 1, "--manifest", "m", *more, expect=3)
     manifest = load_manifest(desk.work / "m")
     for metric in ("pii_hit_rate", "data_toxicity_rate"):
         (failed,) = manifest.metrics(metric, "judge_failed")
