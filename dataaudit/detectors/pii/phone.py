@@ -46,7 +46,7 @@ def international(candidate: Candidate) -> Evidence:
 def national(candidate: Candidate) -> Evidence:
     """Judge a number without a country's code, dates and dotted quads left out.
 
-    The plans of :data:`REGIONS` are not asked: of random numbers of 7 to 12 digits nine in ten are in use in one of them.
+    The plans of :data:`REGIONS` are not asked: nine of ten random numbers of 7 to 12 digits are in use in one.
     """
     plain = without_extension(candidate.text).strip()
     digits = digits_of(plain)
