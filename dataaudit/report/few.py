@@ -21,7 +21,7 @@ BELOW = f"<{FEW}"
 WITHHELD = "*"
 ROUNDED = "rounded to tens, and to two digits from 100 on"
 SHARED = (
-    f"{BELOW}: fewer than {FEW} documents, none perhaps; {WITHHELD}: withheld, as it would tell such a number."
+    f"{BELOW}: in fewer than {FEW} documents, none perhaps; {WITHHELD}: withheld, as it would tell such a number."
     " The manifest's tables hold the exact ones."
 )
 """The rule as readers are told it."""
@@ -89,13 +89,13 @@ def about(number: int) -> int:
     return (number + step // 2) // step * step
 
 
-def cell(count: Count, value: str) -> str:
-    """Return ``value``, or what stands in its place when the count is not shown."""
-    if not count.suppressed:
-        return value
-    return BELOW if count.fewer_than else WITHHELD
+def two_digits(value: float) -> float:
+    """Round to two digits: a rate of a rounded number has no more."""
+    return float(f"{value:.2g}")
 
 
 def count_cell(count: Count, number: int | None) -> str:
-    """Return a number of a cell, or what stands in its place."""
-    return cell(count, t.count(number))
+    """Return a number of a cell, or what stands in its place when the count is not shown."""
+    if not count.suppressed:
+        return t.count(number)
+    return BELOW if count.fewer_than else WITHHELD

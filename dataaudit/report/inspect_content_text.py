@@ -7,7 +7,7 @@ from typing import Any
 
 from dataaudit.report import text as t
 from dataaudit.report.few import BELOW, ROUNDED, SHARED, WITHHELD
-from dataaudit.report.inspect_content import is_small
+from dataaudit.report.inspect_content import JUDGE_OF_PII, is_small
 from dataaudit.report.judged import per_million
 from dataaudit.report.layout import name_column, number_column, prose, section, table, word_column
 from dataaudit.report.pii_cells import TIERS
@@ -89,7 +89,10 @@ def _judged(found: Sequence[dict[str, Any]], width: int) -> list[str]:
         ]
         for one in found
     ]  # fmt: skip
-    return section("Found by a judge in the sampled documents", table(columns, rows, width))
+    lines = table(columns, rows, width)
+    if any(one["judge"] == JUDGE_OF_PII for one in found):
+        lines += prose(f"Of personal data: numbers {ROUNDED}; {SHARED}", width)
+    return section("Found by a judge in the sampled documents", lines)
 
 
 def _cell(one: dict[str, Any], name: str = "hits") -> str:

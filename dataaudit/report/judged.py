@@ -28,6 +28,8 @@ class Estimate:
     """Documents behind it."""
     reason: str = ""
     """Why there is no value, as a code."""
+    suppressed: bool = False
+    """Not shown, as it rests on so few documents that it points at them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +54,12 @@ class Judge:
     """The same in words."""
 
 
-def estimate(record: Metric | None) -> Estimate | None:
-    """Return a record of the manifest as an estimate."""
+def estimate(record: Metric | None, *, hidden: bool = False) -> Estimate | None:
+    """Return a record of the manifest as an estimate, without its numbers when these are hidden."""
     if record is None:
         return None
+    if hidden:
+        return Estimate(value=None, low=None, high=None, documents=record.n, suppressed=True)
     return Estimate(value=record.value, low=record.low, high=record.high, documents=record.n, reason=record.reason)
 
 
@@ -86,7 +90,7 @@ def judge_lines(judge: Judge, width: int) -> list[str]:
         listed = ", ".join(judge.languages[:_LISTED]) + (", ..." if len(judge.languages) > _LISTED else "")
         reads = f"It reads {t.clean(listed)}: {t.ratio(judge.reads)} of the documents, and the rates are of these"
     drawn = f"{t.plural(judge.judged, 'document')}, drawn by a hash from every source, language and level of the screen"
-    parts = [f"Judged by {t.clean(judge.name or 'a model', 80)}: {drawn}", reads]
+    parts = [f"Judged by {t.clean(judge.name or 'a model', 200)}: {drawn}", reads]
     if judge.partly:
         parts.append(f"Of {t.plural(judge.partly, 'long document')} it saw a part")
     if judge.failed:

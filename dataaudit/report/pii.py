@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.report import text as t
-from dataaudit.report.few import ROUNDED, SHARED, Count, cell, count_cell
+from dataaudit.report.few import FEW, ROUNDED, SHARED, Count, count_cell
 from dataaudit.report.judged import Estimate, Judge, estimate, interval, judge_lines, judge_of, per_million, short
 from dataaudit.report.layout import name_column, number_column, prose, section, table
-from dataaudit.report.pii_cells import METRIC, TIERS, pii_cells
+from dataaudit.report.pii_cells import JUDGED, METRIC, TIERS, few_judged, pii_cells
 
 _NAME_LIMIT = 40
 _LEGEND = (
     "docs: documents that hold some; validated, contextual, pattern: hits by how sure they are; reserved: hits that are"
     " examples or test values, in no other number."
 )
+_TITLE = "Personal data, as patterns find it in every document"
 _JUDGED = "Personal data in a sample, as presidio sees it"
 _HOW = (
     "set `pii: {analyzer: presidio}` in the config, with `model` for names, places and organisations;"
@@ -98,6 +99,7 @@ def personal_data(manifest: Manifest) -> Pii | None:
     sources = [PiiSource(source=name, found=count) for name, count in cells.sources.items()]
     whole = wide[""]
     asked = "analyzer_documents" in whole
+    hidden = few_judged(manifest) | {name for name, count in cells.entities.items() if count.suppressed}
     counts = [*cells.entities.values(), *cells.tiers.values(), *cells.sources.values()]
     return Pii(
         total=PiiEntity(
@@ -107,7 +109,7 @@ def personal_data(manifest: Manifest) -> Pii | None:
         sources=tuple(sorted(sources, key=lambda one: (*_most(one.found), one.source))),
         truncated=_number(whole, "truncated"),
         judge=judge_of(manifest, "presidio", whole, "analyzer_documents") if asked else None,
-        sample=_sample(wide), suppressed=any(count.suppressed for count in counts),
+        sample=_sample(wide, hidden), suppressed=any(count.suppressed for count in counts),
     )  # fmt: skip
 
 
@@ -138,8 +140,8 @@ def pii_lines(found: Pii | None, width: int, limit: int) -> list[str]:
         )
     lines += prose(SHARED, width) if found.suppressed else []
     if found.judge is None:
-        return section("Personal data", lines)
-    return [*section("Personal data", lines), "", *_judged(found.judge, found.sample, width, limit)]
+        return section(_TITLE, lines)
+    return [*section(_TITLE, lines), "", *_judged(found.judge, found.sample, width, limit)]
 
 
 def _entities(found: Pii, width: int, limit: int) -> list[str]:
@@ -152,7 +154,7 @@ def _entities(found: Pii, width: int, limit: int) -> list[str]:
     every = [*shown, found.total] if found.entities else []
     rows = [
         [
-            t.clean(one.entity, _NAME_LIMIT) or "(all)", cell(one.found, per_million(one.found.per_million)),
+            t.clean(one.entity, _NAME_LIMIT) or "(all)", per_million(one.found.per_million),
             count_cell(one.found, one.found.documents),
             *(count_cell(one.tiers[tier], one.tiers[tier].hits) for tier in TIERS), t.count(one.reserved),
         ]
@@ -175,9 +177,9 @@ def _sources(found: Pii, width: int, limit: int) -> list[str]:
     shown = holding if len(holding) <= limit + 1 else holding[:limit]
     rows = [
         [
-            t.clean(one.source, _NAME_LIMIT), cell(one.found, per_million(one.found.per_million)),
+            t.clean(one.source, _NAME_LIMIT), per_million(one.found.per_million),
             count_cell(one.found, one.found.hits), count_cell(one.found, one.found.documents),
-            cell(one.found, t.ratio(one.found.share)),
+            t.ratio(one.found.share),
         ]
         for one in shown
     ]  # fmt: skip
@@ -207,19 +209,27 @@ def _judged(judge: Judge, sample: Sequence[PiiSample], width: int, limit: int) -
     lines = table(columns, rows, width)
     if len(shown) < len(seen):
         lines += prose(f"and {t.count(len(seen) - len(shown))} more; --json lists all", width)
-    if len(seen) < len(sample):
-        lines += prose(f"None found in the sample: {t.plural(len(sample) - len(seen), 'further kind')}.", width)
+    few = sum(one.documents is not None and one.documents.suppressed for one in sample)
+    if few:
+        lines += prose(
+            f"In fewer than {FEW} sampled documents, or hidden above: {t.plural(few, 'further kind')}.", width
+        )
+    if len(seen) + few < len(sample):
+        lines += prose(f"Not in the sample: {t.plural(len(sample) - len(seen) - few, 'further kind')}.", width)
     if any(one.confirmed for one in shown):
         text = "confirmed: of what the patterns alone are not sure of, the share that presidio confirms."
         lines += prose(text, width)
     return section(_JUDGED, [*lines, *judge_lines(judge, width)])
 
 
-def _sample(wide: Mapping[str, Mapping[str, Metric]]) -> tuple[PiiSample, ...]:
+def _sample(wide: Mapping[str, Mapping[str, Metric]], hidden: Collection[str]) -> tuple[PiiSample, ...]:
     found = [
         PiiSample(
-            entity=name, documents=estimate(records.get("analyzer_documents")),
-            hits=estimate(records.get("analyzer_hits")), confirmed=estimate(records.get("confirmed")),
+            entity=name,
+            **{
+                part: estimate(records.get(stat), hidden=name in hidden)
+                for part, stat in zip(("documents", "hits", "confirmed"), JUDGED, strict=True)
+            },
         )
         for name, records in wide.items()
         if {"analyzer_documents", "confirmed"} & records.keys() and (name or "judge_reads" in records)

@@ -13,10 +13,12 @@ from typing import TypeVar
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.report.few import FEW, Count, Hidden, about, hide, suppressed
+from dataaudit.report.few import FEW, Count, Hidden, about, hide, suppressed, two_digits
 
 METRIC = "pii_hit_rate"
 TIERS = ("validated", "contextual", "pattern")
+JUDGED = ("analyzer_documents", "analyzer_hits", "confirmed")
+"""Stats of the sample that presidio saw."""
 _Key = TypeVar("_Key")
 _Cell = tuple[int, int]
 """Documents and hits."""
@@ -140,8 +142,8 @@ def _rounded(cell: _Cell, documents: int, tokens: int) -> Count:
     """Return a count that is shown rounded, and rates of the rounded one."""
     found, hits = min(about(cell[0]), documents), about(cell[1])
     return Count(
-        hits=hits, documents=found, per_million=hits / tokens * 1e6 if tokens else None,
-        share=found / documents if documents else None, rounded=True,
+        hits=hits, documents=found, per_million=two_digits(hits / tokens * 1e6) if tokens else None,
+        share=two_digits(found / documents) if documents else None, rounded=True,
     )  # fmt: skip
 
 
@@ -212,6 +214,15 @@ def _nothing(
     )  # fmt: skip
 
 
+def few_judged(manifest: Manifest) -> frozenset[str]:
+    """Return the entities that a judge found in so few sampled documents that their rates are not shown."""
+    found: dict[str, int] = {}
+    for row in manifest.table("judged", ["metric", "class", "positive"]).to_pylist():
+        if row["metric"] == METRIC:
+            found[row["class"]] = found.get(row["class"], 0) + row["positive"]
+    return frozenset(name for name, documents in found.items() if 0 < documents < FEW)
+
+
 def hidden_records(manifest: Manifest, records: Sequence[Metric]) -> frozenset[int]:
     """Return the indexes of records that are not shown; of other metrics than this one all are.
 
@@ -220,10 +231,11 @@ def hidden_records(manifest: Manifest, records: Sequence[Metric]) -> frozenset[i
     if not records or records[0].metric != METRIC or (cells := pii_cells(manifest)) is None:
         return frozenset()
     splits = sum(split.documents > 0 for split in manifest.core.splits)
-    return frozenset(index for index, record in enumerate(records) if _is_hidden(record, cells, splits))
+    few = few_judged(manifest)
+    return frozenset(index for index, record in enumerate(records) if _is_hidden(record, cells, few, splits))
 
 
-def _is_hidden(record: Metric, cells: PiiCells, splits: int) -> bool:
+def _is_hidden(record: Metric, cells: PiiCells, few: frozenset[str], splits: int) -> bool:
     """Tell whether a record is not shown; one split alone is the whole dataset."""
     scope, stat = record.scope, record.stat
     if splits == 1:
@@ -231,6 +243,8 @@ def _is_hidden(record: Metric, cells: PiiCells, splits: int) -> bool:
     tier, _, own = stat.rpartition("_")
     if scope != Scope(entity=scope.entity):
         return stat != "truncated" and record.status == "ok"
+    if stat in JUDGED:
+        return scope.entity in few or (scope.entity in cells.entities and cells.entities[scope.entity].suppressed)
     if own not in {"hits", "documents"} or tier not in {"", *TIERS} or record.status != "ok":
         return False
     if scope.entity is None:

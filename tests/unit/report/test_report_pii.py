@@ -57,9 +57,9 @@ def test_kinds_stand_by_tier_with_reserved_ones_apart(manifest):
 def test_a_small_count_and_what_would_tell_it_are_hidden_and_the_rule_is_told(manifest):
     """3 of one kind: hidden, with the next larger kind, since the sum is shown."""
     shown = text(manifest)
-    assert "US_SSN * * * * * 0" in shown
-    assert "PHONE_NUMBER * * * * * 0" in shown
-    assert "<5: fewer than 5 documents" in shown
+    assert "US_SSN - * * * * 0" in shown
+    assert "PHONE_NUMBER - * * * * 0" in shown
+    assert "<5: in fewer than 5 documents" in shown
     facts = json.loads(show_manifest(manifest.folder, None, as_json=True))["personal_data"]
     (hidden,) = (one for one in facts["entities"] if one["entity"] == "US_SSN")
     assert hidden["found"]["suppressed"]
@@ -93,6 +93,31 @@ def test_the_sample_stands_apart_with_intervals_and_what_it_rests_on(manifest):
     assert "PERSON 0.2000 0.1000 to 0.3000 300 200 to 400 -" in shown
     assert "90 documents, drawn by a hash" in shown
     assert "Of 2 long documents it saw a part. It had no answer for 1 document." in shown
+
+
+def test_kinds_in_few_sampled_documents_have_no_rates(tmp_path):
+    """The interval would tell how many there are."""
+    kinds = {"PERSON": 3, "LOCATION": 30, "NRP": 0}
+    rates = [share(METRIC, "analyzer_documents", 0.4, 0.3, 0.5, 90)]
+    rates += [share(METRIC, stat, number / 90, 0.0, 0.9, 90, entity=name) for name, number in kinds.items()
+              for stat in ("analyzer_documents", "analyzer_hits")]  # fmt: skip
+    stratum = {
+        "metric": METRIC, "split": "train", "source": "web", "language": "en", "level": 0, "documents": 900,
+        "tokens": 9, "judged": 90, "judged_tokens": 9, "hits": 0,
+    }  # fmt: skip
+    judged = [stratum | {"class": name, "positive": number} for name, number in kinds.items()]
+    make_found(
+        tmp_path / "m", docs(9), metrics=[*rates, *judge(METRIC, 90)], more={"tables": {"judged": judged}}
+    )  # fmt: skip
+    shown = text(load_manifest(tmp_path / "m"))
+    assert "LOCATION 0.3333" in shown
+    assert "PERSON" not in shown
+    assert (
+        "In fewer than 5 sampled documents, or hidden above: 1 further kind. Not in the sample: 1 further kind."
+        in shown
+    )
+    told = json.loads(show_manifest(tmp_path / "m", METRIC, as_json=True))["records"]
+    assert not [one for one in told if one["scope"].get("entity") == "PERSON"]
 
 
 def test_an_absent_analyzer_is_not_evaluated_with_the_reason(tmp_path):

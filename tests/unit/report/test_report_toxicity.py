@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from made_counts import judge, screened, share
 from made_manifest import make, shard
 
+from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.report.judged import per_million
 from dataaudit.report.meanings import ABSENCES
+from dataaudit.report.quality import languages
 from dataaudit.report.show import show_manifest
 from dataaudit.report.toxicity import toxic, toxic_lines
 
@@ -99,3 +102,15 @@ def test_one_source_is_not_told_twice(tmp_path):
 )  # fmt: skip
 def test_rates_per_million_keep_three_digits(value, shown):
     assert per_million(value) == shown
+
+
+def test_the_screen_is_no_detector_of_languages(tmp_path):
+    """It stands among the detectors of a manifest, with the languages that it reads."""
+    make(tmp_path / "m", [shard("a.jsonl")])
+    manifest = load_manifest(tmp_path / "m")
+    screen = DetectorRecord(name="dataaudit-screen", version="1", sha256="ab" * 32, languages=("en",))
+    language = DetectorRecord(name="pycld2", version="0.42", sha256="cd" * 32, languages=("en", "de"))
+    core = manifest.core.model_copy(update={"detectors": (screen, language)})
+    found = languages(replace(manifest, core=core))
+    assert found is not None
+    assert found.detectors == ("pycld2 0.42",)
