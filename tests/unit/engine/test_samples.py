@@ -144,3 +144,21 @@ def test_neither_key_nor_windows_are_in_a_repr(tmp_path):
     for value in (partial(scan_part, settings=settings), settings, options, Outcome(windows=("some words",))):
         assert "nobody" not in repr(value)
         assert "some words" not in repr(value)
+
+
+def test_of_a_verdict_of_a_whole_document_its_beginning_is_shown(folder):
+    """What else was found in it is masked."""
+    rows = [
+        *found_in(TEXTS, 0),
+        finding(0, 3, 0, len(TEXTS[3]), detector="tiny", tier="judged", **{"class": "toxicity"}),
+    ]
+    make_again(folder, rows)
+    texts = sample(folder.parent / "again", "a.jsonl:3", to="whole")
+    assert texts["tiny.toxicity.judged.txt"].endswith("\n    Number *: write to [EMAIL_ADDRESS] today.\n")
+
+
+def make_again(folder, rows):
+    """Publish the same manifest with other findings, as `again`."""
+    shards = pq.read_table(folder / "shards.parquet").to_pylist()
+    config = {"splits": {"train": {"text": "text"}}, "reader": {"max_line_bytes": 10**6, "text_document": "file"}}
+    make(folder.parent / "again", shards, roots=folder.parent / "data", config=config, tables={"findings": rows})
