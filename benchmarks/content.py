@@ -1,6 +1,6 @@
 """What toxicity, personal data and secrets add to a whole build: builds with and without them, in turn, one worker.
 
-``python benchmarks/content.py FOLDER --rounds 3`` audits the shards below FOLDER (a column `text` and a column `source`) with the
+``python benchmarks/content.py FOLDER --rounds 3`` audits the shards below FOLDER (columns `text` and `source`) with the
 stages of the scan (no near-duplicates, leakage, repeats), without any judge. Prints Markdown: wall and CPU seconds,
 the largest process, the ratios of the medians.
 """
