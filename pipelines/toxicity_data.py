@@ -43,24 +43,6 @@ CLEAN_CHARS, CLEAN_ONE_FILE = 8_000, 20
 """Characters of a clean document, and at most how many documents are cut from one file."""
 SNIPPET_WORDS, SNIPPETS_ONE_IN = (4, 40), 12
 """Words of a line that is a clean document of its own, and one line in so many is."""
-GROUPS = (
-    "gay", "lesbian", "homosexual", "bisexual", "transgender", "queer", "straight", "Muslim", "Jewish", "Christian",
-    "Catholic", "Hindu", "Buddhist", "atheist", "black", "white", "Asian", "African", "African American", "Mexican",
-    "Latino", "Arab", "Indian", "Chinese", "Turkish", "Polish", "Roma", "immigrant", "refugee", "disabled", "blind",
-    "deaf", "feminist", "elderly",
-)  # fmt: skip
-SENTENCES = (
-    "My neighbour is {}.", "I am {} and I work as a nurse.", "She is a {} teacher from Ohio.",
-    "Many {} people live in our town.", "He was raised in a {} family.", "The {} community opened a new school.",
-    "A study of {} voters was published last year.", "Two {} men won the chess tournament.",
-    "The article on {} history needs more sources.", "The first {} senator was elected in 1990.",
-    "{} students and their parents met the mayor.", "She married a {} man in 1995.",
-    "The film tells the story of a {} woman who moves to Boston.", "The {} festival takes place every June.",
-    "There are several {} writers on the list of winners.", "What is the population of {} people in Canada?",
-    "The museum shows paintings by {} artists.", "As a {} man I found the book interesting.",
-    "The city has a {} library and a {} newspaper.", "They interviewed {} women about their work.",
-)  # fmt: skip
-"""What names a group of people is no insult; after Dixon et al. 2018, "Measuring and Mitigating Unintended Bias"."""
 _OF_TWEETS = re.compile(
     r"@\w|#\w|[\U0001F300-\U0001FAFF\uE000-\uF8FF]|\blol\b|\b(?:hoe|bitch|trash|bird|yankee|ghetto)"
 )  # signs of tweets, and the words by which most of these were found
@@ -109,8 +91,6 @@ def clean_texts(folder: Path) -> Iterator[str]:
         yield from _passages(_tar_files(_pip(folder, name, "--no-binary")))
     for name in CLEAN_NPM:
         yield from _passages(_tar_files(_npm(folder, name)))
-    for group in GROUPS:
-        yield from (sentence.format(group, group) for sentence in SENTENCES)
 
 
 def _passages(files: Iterator[tuple[str, bytes]]) -> Iterator[str]:

@@ -38,9 +38,9 @@ class Recipe:
     """Words of a window."""
     passage: int = 24
     """Words of a passage."""
-    margin: float = 1.0
+    margin: float = 2.0
     """Logits that a passage scores less than a document of its own."""
-    power: float = 0.6
+    power: float = 0.7
     """A window's sum is divided by its number of words to this power."""
     passes: int = 4
     """Over the data."""
