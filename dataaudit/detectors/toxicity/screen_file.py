@@ -78,8 +78,11 @@ def read_screen(data: bytes, origin: str) -> ScreenFile:
         raise DetectorError(
             f"toxicity: expected the screen's model in {origin}, found: {fault}", "Install dataaudit again."
         )
-    tables = (arrays[name] for name in ("words", "pairs", "grams", "keys", "disguised", "norms"))
-    weights = ToxicWeights(*tables, *arrays["passage"].tolist())
+    passage, margin = arrays["passage"].tolist()
+    weights = ToxicWeights(
+        **{name: arrays[name] for name in ("words", "pairs", "grams", "keys", "disguised", "norms")},
+        passage=passage, margin=margin,
+    )  # fmt: skip
     return ScreenFile(
         weights=weights, bias=int(arrays["bias"][0]), steps=arrays["steps"], probabilities=arrays["probabilities"],
         low=arrays["low"], high=arrays["high"], about=about,
