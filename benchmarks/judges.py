@@ -131,12 +131,11 @@ def exact(judge: ToxicityJudge, model: JudgeModel, texts: list[str]) -> None:
 
 def pii(labelled: Path, model_name: str | None) -> None:
     """Print recall and hits that touch no labelled span by entity, and speed beside presidio alone."""
-    from dataaudit.detectors.pii.shipped import load_pii
-
     from dataaudit.detectors.pii.analyzer import PiiAnalyzer
     from dataaudit.detectors.pii.analyzer_engine import build_engine, load_nlp
     from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings
     from dataaudit.detectors.pii.analyzer_resolve import resolve_analyzer
+    from dataaudit.detectors.pii.shipped import load_pii
 
     records = json.loads(labelled.read_text())
     texts = [record["full_text"] for record in records]

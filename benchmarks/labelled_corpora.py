@@ -1,9 +1,10 @@
-"""Simulated corpora for `coverage.py`: documents with a screen score and a label, at a chosen base rate and R^2.
+"""Simulated corpora for `two_phase.py`: documents with a screen score and a label, at a chosen base rate and R^2.
 
 The scores of positives and of negatives come from a labelled set: a CSV with the columns ``score`` (0 to 1) and
-``label`` (0 or 1). Their logits are resampled with a Gaussian kernel, since a few hundred documents say nothing of a
-tail of one in 1,000; then all positives are moved by the amount at which the calibrated screen has the wanted
-R^2. Without a file the logits are those of two normal distributions.
+``label`` (0 or 1), or ``text`` and ``is_toxic``, which the toxicity screen scores. Their logits are resampled with a
+Gaussian kernel, since a few hundred documents say nothing of a tail of one in 1,000; then all positives are moved by
+the amount at which the calibrated screen has the wanted R^2. Without a file the logits are those of two normal
+distributions.
 
 A corpus has four sources (40, 30, 20, 10 % of documents; rates in proportion to 0.5, 1, 1.5, 2) and eight score bins;
 its rates vary from corpus to corpus (log-normal, 0.3 a source).
@@ -25,7 +26,10 @@ RELATIVE = np.array([0.5, 1.0, 1.5, 2.0])
 EDGES = np.array([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6])
 """Calibrated probabilities at which score bins begin."""
 NOISE = 0.3
-KERNEL = 0.3
+KERNEL = 1.0
+"""Width of the kernel in logits: Silverman's rule gives 1.0 to 1.3 for 450 scores whose logits spread by 4 to 5."""
+FIXED_POINT = 1 << 16
+"""Of the toxicity screen's raw scores, which are logits."""
 _GRID = np.linspace(-30, 60, 9001)
 
 
@@ -43,9 +47,13 @@ class Scores:
         if path is None:
             return cls(np.array([0.0]), np.array([0.0]), 1.0)
         with path.open(encoding="utf-8", newline="") as file:
-            rows = [(float(row["score"]), int(row["label"])) for row in csv.DictReader(file)]
-        values = logit(np.clip([score for score, _ in rows], 1e-4, 1 - 1e-4))
-        labels = np.array([label for _, label in rows])
+            rows = list(csv.DictReader(file))
+        if "score" in rows[0]:
+            values = logit(np.clip([float(row["score"]) for row in rows], 1e-4, 1 - 1e-4))
+            labels = np.array([int(row["label"]) for row in rows])
+        else:
+            values, seen = screened([row["text"] for row in rows])
+            values, labels = values[seen], np.array([row["is_toxic"] == "Toxic" for row in rows])[seen]
         return cls(values[labels == 0], values[labels == 1], KERNEL)
 
     def below(self, cuts: np.ndarray, moved: float) -> tuple[np.ndarray, np.ndarray]:
@@ -74,6 +82,18 @@ class Scores:
             middle = (low + high) / 2
             low, high = (middle, high) if self.squared_correlation(base, middle) < wanted else (low, middle)
         return (low + high) / 2
+
+
+def screened(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the logits that the toxicity screen gives to texts, and which it judges."""
+    from dataaudit.detectors.toxicity.screen import ToxicityScreen, find_screen
+    from dataaudit.kernels.words import split_words
+
+    data = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *(len(one) for one in data)], dtype=np.int64)
+    values = np.frombuffer(b"".join(data), dtype=np.uint8)
+    found = ToxicityScreen(find_screen()).score(values, offsets, split_words(values, offsets), None)
+    return found.raw / FIXED_POINT, found.screened
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Other intervals of a weighted sum of shares, for comparison in `coverage.py`.
+"""Other intervals of a weighted sum of shares, for comparison in `two_phase.py`.
 
 Each takes sizes, judged int64[k] and positives int64[corpora, k] and returns two float64[corpora].
 """

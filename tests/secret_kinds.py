@@ -245,17 +245,17 @@ KINDS: dict[str, Kind] = {
         ("DB_PASSWORD={}", "export MYSQL_ROOT_PASSWORD={}"),
     ),
     "api key in code": (
-        "API_KEY_ASSIGNMENT",
+        "SECRET_ASSIGNMENT",
         form("", ALNUM, 32),
         ('api_key = "{}"', "'client_secret': '{}'", 'secretKey: "{}"'),
     ),
     "hexadecimal api key in code": (
-        "API_KEY_ASSIGNMENT",
+        "SECRET_ASSIGNMENT",
         form("", HEX, 32),
         ('api_key = "{}"', "'client_secret': '{}'"),
     ),
     "api key in environment": (
-        "API_KEY_ASSIGNMENT",
+        "SECRET_ASSIGNMENT",
         form("", ALNUM, 40),
         ("WEATHER_API_KEY={}", "export SESSION_SECRET={}"),
     ),

@@ -111,7 +111,11 @@ def _judge(config: AuditConfig, base_dir: Path) -> JudgeModel | Unavailable | No
     if settings.judge is None:
         return None
     name = settings.judge if settings.judge in NAMED else str(Path(settings.judge).expanduser())
-    wanted = JudgeSettings(judge=name, device=settings.device, languages=settings.languages, seed=config.seed)
+    folder = settings.config_path
+    wanted = JudgeSettings(
+        judge=name, device=settings.device, languages=settings.languages, seed=config.seed,
+        config_path=None if folder is None else str(Path(folder).expanduser()),
+    )  # fmt: skip
     return resolve_judge(wanted, base_dir)
 
 

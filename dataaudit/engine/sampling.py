@@ -18,7 +18,7 @@ from dataaudit.stages.strata import MEMBERS
 _LEAST_SHARE = 0.005
 """Sources and languages with fewer of the documents share their strata with others."""
 _MOST_NAMES = 50
-_MINIMUM = 10
+_MINIMUM = 5
 """Documents judged of each stratum, if the limit allows."""
 
 

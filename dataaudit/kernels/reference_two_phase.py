@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.kernels.two_phase` and of the sharing out in :mod:`dataaudit.kernels.allocation`.
+"""Slow twin of :mod:`dataaudit.kernels.two_phase`, of its ratios and of the sharing out of judge calls.
 
 Works from the definition: for every share that is tried, the likeliest rates that add up to it are found by halving,
 and the share is kept or rejected by the test; the bounds are found by halving over shares.
@@ -38,10 +38,16 @@ def bounds(strata: list[Stratum], confidence: float) -> tuple[float, float]:
     entries = _merged([one for one in strata if 0 < one[1] < one[0]], total)
     low = high = 0.0
     if entries:
-        z = NormalDist().inv_cdf((1 + confidence) / 2)
-        low = _one_side(entries, z)
-        high = 1 - unseen / total - sum(one[0] for one in strata if one[0] == one[1]) / total
-        high -= _one_side([(weight, 1 - rate, n, third) for weight, rate, n, third in entries], z)
+        tail = NormalDist().cdf(-NormalDist().inv_cdf((1 + confidence) / 2))
+        other = [(weight, 1 - rate, n, third) for weight, rate, n, third in entries]
+        below, above = _one_side(entries, tail, 1.0), _one_side(other, tail, 1.0)
+        down, up = _used(entries, below, tail), _used(other, above, tail)
+        if up < down:
+            below = _one_side(entries, tail * (2 - up), up)
+        if down < up:
+            above = _one_side(other, tail * (2 - down), down)
+        open_ = sum(one[0] for one in entries)
+        low, high = below, open_ - above
     return max(low + known / total, found / total), min(high + (known + unseen) / total, 1 - missed / total)
 
 
@@ -70,13 +76,26 @@ def _merged(strata: list[Stratum], total: int) -> list[Entry]:
     return entries
 
 
-def _one_side(entries: list[Entry], z: float) -> float:
+def _used(entries: list[Entry], bound: float, tail: float) -> float:
+    """Return what part of a lower tail's error is left to it when strata of positives alone may hide negatives."""
+    if all(rate < 1 for _, rate, _, _ in entries):
+        return 1.0
+    mixed = [one for one in entries if one[1] < 1]
+    far = sum(one[0] * one[1] for one in entries) - bound
+    near = sum(one[0] * one[1] for one in mixed) - _one_side(mixed, tail, 1.0)
+    if near <= 0:
+        return 0.0
+    return NormalDist().cdf(NormalDist().inv_cdf(tail) * max(far / near, 1.0)) / tail
+
+
+def _one_side(entries: list[Entry], tail: float, stepped: float) -> float:
     """Return the lower bound; the upper one is that of the other label."""
+    z = -NormalDist().inv_cdf(tail)
     value = sum(weight * rate for weight, rate, _, _ in entries)
     if value <= 0:
         return 0.0
     variance = sum(weight**2 * rate * (1 - rate) / n for weight, rate, n, _ in entries)
-    few = min(1.0, variance / value**2)
+    few = 1 - (1 - min(1.0, variance / value**2)) * stepped
 
     def rejected(tried: float) -> bool:
         rates = _likeliest(entries, tried)
@@ -151,3 +170,64 @@ def in_proportion(sizes: list[int], masses: list[float], least: list[int], budge
         if not pinned:
             return [fixed.get(place, parts.get(place, 0.0)) for place in range(len(sizes))]
         fixed |= pinned
+
+
+def ratio(strata: list[tuple[int, list[tuple[int, int]]]]) -> tuple[Fraction, Fraction]:
+    """Return estimated hits and units of all documents.
+
+    Args:
+        strata: Documents of each, with (hits, units) of those that were judged.
+    """
+    hits, units = Fraction(0), Fraction(0)
+    for size, judged in strata:
+        for one in judged:
+            hits += Fraction(size * one[0], len(judged))
+            units += Fraction(size * one[1], len(judged))
+    return hits, units
+
+
+def ratio_bounds(strata: list[tuple[int, list[tuple[int, int]]]], confidence: float) -> tuple[float, float]:
+    """Return the interval of hits for each unit, where some document of every stratum was judged."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    hits, units = ratio(strata)
+    variance, third, heaviest = Fraction(0), Fraction(0), Fraction(0)
+    for size, judged in strata:
+        n = len(judged)
+        if n == size:
+            continue
+        heaviest = max(heaviest, Fraction(size, n))
+        rests = [one[0] - hits / units * one[1] for one in judged]
+        middle = sum(rests, start=Fraction(0)) / n if n > 1 else Fraction(0)
+        square = sum(((rest - middle) ** 2 for rest in rests), start=Fraction(0)) / max(n - 1, 1)
+        cube = sum(((rest - middle) ** 3 for rest in rests), start=Fraction(0)) / n
+        variance += Fraction(size * (size - n), n) * square
+        third += Fraction(size * (size - n) * (size - 2 * n), n * n) * cube
+    with_hits = [one[0] for _, judged in strata for one in judged if one[0]]
+    step = heaviest * (Fraction(sum(with_hits), len(with_hits)) if with_hits else 1)
+    clump = max(step, variance / hits) if hits else step
+
+    def below(tried: float) -> bool:
+        left = tried / float(hits)
+        return _far(float(hits) - tried, float(variance) * left, float(third) * left) >= z
+
+    def above(more: float) -> bool:
+        spread, cube = float(variance + clump * Fraction(more)), float(third + clump**2 * Fraction(more))
+        return _far(more, spread, -cube) >= z
+
+    low = _first(below, float(hits)) if hits and variance else float(hits)
+    near, far = 0.0, float(max(hits, clump))
+    while step and not above(far):
+        near, far = far, 2 * far
+    for _ in range(2 * _STEPS):
+        middle_ = (near + far) / 2
+        near, far = (near, middle_) if above(middle_) else (middle_, far)
+    high = float(hits) + (far if step else 0.0)
+    return low / float(units), high / float(units)
+
+
+def _far(gap: float, spread: float, third: float) -> float:
+    """Return how many standard deviations a gap is, skewness allowed for in full."""
+    if spread <= 0:
+        return float("inf")
+    far, skew = gap / spread**0.5, third / spread**1.5
+    return float(far - skew * (far**2 - 1) / 6 + skew**2 * far**3 / 108)

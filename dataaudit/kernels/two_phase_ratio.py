@@ -50,8 +50,8 @@ def estimate_ratio(sizes: Counts, judged: Judged, *, per: int = 1_000_000, confi
         confidence: Coverage, between 0 and 1.
 
     Returns:
-        The estimate; ``high`` is infinite where nothing bounds it: no document was judged. Strata of which none was
-        judged are taken to be as the rest; ``uncovered`` counts their documents.
+        The estimate. ``high`` is infinite where nothing bounds it: no document was judged. For strata of which none was
+        judged, the interval reaches from no hits to as many as in the judged document that has most for its size.
     """
     seen = np.bincount(judged.stratum, minlength=len(sizes)).astype(np.int64)
     assert bool((seen <= sizes).all())
@@ -72,9 +72,14 @@ def estimate_ratio(sizes: Counts, judged: Judged, *, per: int = 1_000_000, confi
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     low = _bound(hits, variance, third, step, -1.0, z)
     high = _bound(hits, variance, third, step, 1.0, z)
+    low, high = low / units, high / units
+    if uncovered:
+        part = uncovered / total
+        worst = float((judged.hits[judged.units > 0] / judged.units[judged.units > 0]).max())
+        low, high = low * (1 - part), high * (1 - part) + max(high, worst) * part
     return Estimate(
-        value=hits / units * per, low=low / units * per, high=high / units * per, documents=total,
-        judged=int(seen.sum()), positives=positives, uncovered=uncovered, plain_width=None,
+        value=hits / units * per, low=low * per, high=high * per, documents=total, judged=int(seen.sum()),
+        positives=positives, uncovered=uncovered, plain_width=None,
     )  # fmt: skip
 
 

@@ -107,12 +107,12 @@ class PiiVisit:
         }
 
     def _opinions(self, batch: DocBatch, analyzer: PiiAnalyzer) -> pa.Table:
-        """Ask about the candidates; those that no recognizer can judge are left out."""
+        """Ask presidio's own recognizers about the candidates; kinds that it has no recognizer for are left out."""
         held = PatternScreen(registry=self.model.registry).find(batch.byte_values(), batch.byte_offsets())
         asked = np.flatnonzero((held.tiers != Tier.VALIDATED) & ~held.reserved)
         entities = [held.entities[code] for code in held.codes[asked]]
         places = (held.documents[asked], held.starts[asked], held.ends[asked])
-        scores = analyzer.confirm(batch.texts, *places, entities).scores
+        scores = analyzer.confirm(batch.texts, *places, entities).peers
         known = np.flatnonzero(~np.isnan(scores))
         table = pa.table(
             {

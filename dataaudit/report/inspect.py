@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.report import text as t
+from dataaudit.report.inspect_content import shard_judged, shown_columns
 from dataaudit.report.inspect_found import document_found, medians_of_others
 from dataaudit.report.inspect_text import render_row, render_shard
 from dataaudit.report.meanings import STATUSES, reason_text
@@ -60,6 +61,7 @@ def inspect_place(folder: Path, place: str, *, as_json: bool) -> str:
         "medians_of_others": medians_of_others(manifest, facts),
         "outliers": [asdict(one) for one in outliers(manifest) if one.shard == found.shard],
         "rules": _rules(manifest, facts),
+        "judged": shard_judged(manifest, found.shard),
         "duplicates": _duplicates(manifest, found.shard, names),
     }
     return t.as_json(value) if as_json else render_shard(value, manifest.folder)
@@ -73,6 +75,7 @@ def _shard(manifest: Manifest, ordinal: int, names: _Names) -> dict[str, Any]:
     losses.sort(key=lambda loss: (loss["reason"], *_place_order(loss["place"])))
     return {
         **row,
+        **shown_columns(manifest, row),
         "name": names.of(ordinal),
         "root": manifest.run.roots.get(row["split"], ""),
         "status_meaning": STATUSES.get(row["status"], ""),

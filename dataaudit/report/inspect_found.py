@@ -10,10 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
+from dataaudit.report.inspect_content import document_findings
 
 LISTED = 10
 """Rows of each kind that are listed; the rest is counted."""
-COMPARED = ("exact_dup_rate", "near_dup_rate", "repeat_token_share", "held_out_copies", "contaminated")
+COMPARED = (
+    "exact_dup_rate", "near_dup_rate", "repeat_token_share", "held_out_copies", "contaminated", "toxicity_screen",
+)  # fmt: skip
 """Columns of the shards that are set beside those of the split's other shards."""
 COUNTED = ("held_out_copies", "contaminated")
 """Those of them that count documents: compared as shares of a shard's documents."""
@@ -33,8 +36,9 @@ def document_found(manifest: Manifest, shard: dict[str, Any], row: int, names: N
 
     Returns:
         ``neighbours`` (near-duplicates), ``overlap`` (what is protected and in it), ``copied_by`` (training documents
-        that hold a piece of it, when it is held out), ``hotspots``: each with ``count``, the ``first`` rows, and how
-        many are ``not_listed``; and ``looked_for``, the names of those of them that the build looked for.
+        that hold a piece of it, when it is held out), ``hotspots``, ``findings`` (of detectors and judges): each with
+        ``count``, the ``first`` rows, and how many are ``not_listed``; and ``looked_for``, the names of those of them
+        that the build looked for.
     """
     place = (shard["shard"], row)
     return {
@@ -42,6 +46,7 @@ def document_found(manifest: Manifest, shard: dict[str, Any], row: int, names: N
         "overlap": _bounded(_in_it(manifest, *place), lambda one: one),
         "copied_by": _bounded(_copied_by(manifest, shard, row), lambda one: one | {"name": names(one["shard"])}),
         "hotspots": _bounded(_hotspots(manifest, *place), lambda one: one),
+        "findings": _bounded(document_findings(manifest, *place), lambda one: one),
         "looked_for": _looked_for(manifest, shard),
     }
 
@@ -114,7 +119,7 @@ def _looked_for(manifest: Manifest, shard: dict[str, Any]) -> list[str]:
     """Return the names of what the build looked for in this shard."""
     columns = {
         "exact": "exact_dup_rate", "neighbours": "near_dup_rate", "hotspots": "repeat_token_share",
-        "held_out_copies": "held_out_copies", "items": "contaminated",
+        "held_out_copies": "held_out_copies", "items": "contaminated", "pii": "pii", "secrets": "secrets",
     }  # fmt: skip
     found = [name for name, column in columns.items() if shard[column] is not None]
     held_out = {split.name for split in manifest.core.splits if split.held_out}

@@ -12,7 +12,8 @@ from dataaudit.report.layout import Column, name_column, number_column, prose, s
 _NOT_LISTED = {
     "exact": "an exact duplicate", "neighbours": "a near-duplicate", "hotspots": "holding a hotspot",
     "held_out_copies": "holding a piece of a held-out document", "items": "holding an evaluation item",
-    "copied_by": "a held-out document that is in training data",
+    "copied_by": "a held-out document that is in training data", "pii": "holding personal data",
+    "secrets": "holding a secret",
 }  # fmt: skip
 
 
@@ -34,9 +35,12 @@ def not_listed(row: dict[str, Any], width: int) -> list[str]:
     found, kinds = row["found"], {group["kind"] for group in row["groups"]}
     parts = {one["part"] == "document" for one in found["overlap"]["first"]}
     every = not found["overlap"]["not_listed"]
+    detectors = {one["detector"] for one in found["findings"]["first"]}
+    unlisted = bool(found["findings"]["not_listed"])
     has = {
         "exact": "exact" in kinds, "neighbours": "near" in kinds or bool(found["neighbours"]["count"]),
         "hotspots": bool(found["hotspots"]["count"]), "copied_by": bool(found["copied_by"]["count"]),
+        "pii": "pii" in detectors or unlisted, "secrets": "secrets" in detectors or unlisted,
         "held_out_copies": True in parts or not every, "items": False in parts or not every,
     }  # fmt: skip
     absent = [words for name, words in _NOT_LISTED.items() if name in found["looked_for"] and not has[name]]

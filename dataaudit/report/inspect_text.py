@@ -8,6 +8,7 @@ from typing import Any
 
 from dataaudit.report import text as t
 from dataaudit.report.blocks import NAME_LIMIT
+from dataaudit.report.inspect_content_text import content_blocks, finding_block
 from dataaudit.report.inspect_found import COUNTED
 from dataaudit.report.inspect_found_text import found_blocks, not_listed
 from dataaudit.report.layout import (
@@ -39,6 +40,7 @@ def render_shard(value: dict[str, Any], folder: Path) -> str:
         _parts("source", shard["sources"], shard["tokens"], width),
         _parts("language", shard["languages"] or [], shard["tokens"], width),
         _rules(value["rules"], width),
+        *content_blocks(value, width),
         section("Drift from the reference", facts(_drift(shard), width)),
         _losses(shard["losses"], width),
     ]
@@ -66,7 +68,7 @@ def render_row(value: dict[str, Any]) -> str:
         if group["others_not_listed"]:
             lines += prose(f"and {t.count(group['others_not_listed'])} more", width)
         blocks.append(section(f"Group of {group['kind']} duplicates, number {group['cluster']}", lines))
-    blocks += [*found_blocks(row, width), not_listed(row, width)]
+    blocks += [finding_block(row["found"]["findings"], width), *found_blocks(row, width), not_listed(row, width)]
     return page(f"row {row['row']} of {_title(shard)}", *blocks)
 
 

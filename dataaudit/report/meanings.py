@@ -1,4 +1,4 @@
-"""What codes mean, in plain English: reasons of losses, paths of encoders, exit codes.
+"""What codes mean, in plain English: reasons of losses, paths of encoders, absent judges, exit codes.
 
 The texts repeat the code's own definitions for people; a test holds that no code is without one.
 """
@@ -63,6 +63,20 @@ ENCODERS: dict[str, str] = {
     "sample_difference": "the reference encoder: the fast one differed on a sampled document",
 }
 
+ABSENCES: dict[str, str] = {
+    "no_judge": "no judge is set in the config",
+    "no_analyzer": "no analyzer is set in the config",
+    "not_installed": "a library that the judge needs is not installed",
+    "weights_absent": "the judge's model is not on this machine and could not be fetched",
+    "config_absent": "the settings that belong to the judge's model are not on this machine and could not be fetched",
+    "broken_checkpoint": "the file of the judge's model is damaged, or of a form that is not known",
+    "unsafe_checkpoint": "the file of the judge's model asks to run code while it is read",
+    "no_device": "the device that the config names is not here",
+    "not_judged": "the judge has no answer for any document of the sample",
+    "empty_denominator": "no document is in a language that the judge reads",
+}
+"""Why there is no rate of a judge."""
+
 EXIT_CODES: dict[int, str] = {
     ExitCode.PASS: "pass",
     ExitCode.BUDGET_EXCEEDED: "a budget is exceeded",
@@ -81,6 +95,11 @@ def reason_text(code: str) -> str:
 def encoder_text(code: str) -> str:
     """Return who counted the tokens, and why."""
     return ENCODERS.get(code, f"the reference encoder: {code}, {_UNEXPLAINED}")
+
+
+def absence_text(code: str) -> str:
+    """Return why a judge has no rate."""
+    return ABSENCES.get(code, f"{code}, {_UNEXPLAINED}")
 
 
 def exit_text(code: int) -> str:

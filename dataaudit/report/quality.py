@@ -19,6 +19,8 @@ from dataaudit.report.text import plural
 
 UND = "und"
 _NAME_LIMIT = 60
+_LANGUAGE_DETECTORS = ("pycld2", "fasttext")
+"""Names of those that say a language, among all detectors of a manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,8 @@ class Rule:
 def languages(manifest: Manifest) -> Languages | None:
     """Return the languages, or None when they were not looked for."""
     core = manifest.core
-    if not core.detectors:
+    detectors = [one for one in core.detectors if one.name in _LANGUAGE_DETECTORS]
+    if not detectors:
         return None
     trained = [split.name for split in core.splits if not split.held_out]
     training = trained or [split.name for split in core.splits]
@@ -79,7 +82,7 @@ def languages(manifest: Manifest) -> Languages | None:
     agreement = manifest.metrics("language_share", "detector_agreement", Scope())
     return Languages(
         parts=tuple(parts),
-        detectors=tuple(f"{one.name} {one.version}" for one in sorted(core.detectors, key=_decides(core.config))),
+        detectors=tuple(f"{one.name} {one.version}" for one in sorted(detectors, key=_decides(core.config))),
         agreement=agreement[0] if agreement and agreement[0].status == "ok" else None,
         trained=bool(trained),
     )

@@ -16,6 +16,7 @@ from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.report import blocks
 from dataaudit.report import text as t
+from dataaudit.report.content import content, content_facts, content_lines, content_warning
 from dataaudit.report.drift import drift_lines, drifts
 from dataaudit.report.layout import (
     name_column,
@@ -37,6 +38,7 @@ from dataaudit.report.outliers import (
     most_duplicated,
     outliers,
 )
+from dataaudit.report.pii_cells import hidden_records
 from dataaudit.report.protected import protected_facts, protected_lines
 from dataaudit.report.quality import composition, language_lines, languages, padding_lines, rule_lines, rules
 from dataaudit.report.repeats import repeat_lines, repeats
@@ -46,7 +48,12 @@ _SOURCES = 20
 _LANGUAGES = 30
 _DRIFTS = 20
 _HOTSPOTS = 20
+_KINDS = 20
 _EVERY = 2**31
+_NOT_SHOWN = (
+    "{number} not shown: counts of personal data by split or source, small ones, and what would tell small ones may"
+    " point at people. The table `metrics` of the manifest holds them; without --metric, sources are shown rounded."
+)
 _MAY_BE_SAID_ONCE = (3, 4, 5, 6, 8, 9)
 """Columns of the table of records (unit, bounds, method, status) that are left out when all rows agree."""
 
@@ -76,6 +83,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
                 "sources_by_split": {name: [_source(one) for one in rows] for name, (rows, _) in by_split.items()},
                 "near_duplicates": None if near is None else asdict(near),
                 "leaks": [asdict(one) for one in leaks(manifest)],
+                **content_facts(manifest),
                 **protected_facts(manifest),
                 "repeats": None if (held := repeats(manifest, _EVERY)) is None else asdict(held),
                 "outliers": [asdict(one) for one in far],
@@ -83,11 +91,11 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
                 "metrics": names,
             }
         )
-    width = terminal_width()
+    width, within = terminal_width(), content(manifest)
     tokens = {split.name: split.tokens for split in view.splits}
     return page(
         blocks.title(view),
-        blocks.identity(view, width),
+        [*content_warning(within, width), *blocks.identity(view, width)],
         blocks.splits(view, width),
         blocks.mixture(view, width, _SOURCES) if view.sources and _declares(view.sources) else [],
         *(
@@ -98,6 +106,7 @@ def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
         rule_lines(rules(manifest), [split.name for split in view.splits], width, every=True),
         padding_lines(manifest, width),
         drift_lines(manifest, drifts(manifest), width, _DRIFTS),
+        *content_lines(within, width, _KINDS),
         near_lines(near, width),
         leak_lines(leaks(manifest), width),
         *protected_lines(manifest, width),
@@ -116,9 +125,11 @@ def _metric(manifest: Manifest, name: str, *, as_json: bool) -> str:
     if not records:
         known = sorted(pc.unique(manifest.table("metrics", ["metric"])["metric"]).to_pylist())
         raise ConfigError(f"{manifest.folder} has no metric `{name}`{nearest(name, known)}")
+    hidden = hidden_records(manifest, records)
+    records = [record for index, record in enumerate(records) if index not in hidden]
     if as_json:
         value = [{**asdict(record), "scope": record.scope.as_dict()} for record in records]
-        return t.as_json({"id": manifest.id, "metric": name, "records": value})
+        return t.as_json({"id": manifest.id, "metric": name, "records": value, "suppressed": len(hidden)})
     width = terminal_width()
     rows = [_row(record) for record in records]
     columns = [
@@ -131,9 +142,10 @@ def _metric(manifest: Manifest, name: str, *, as_json: bool) -> str:
     said = [f"{columns[index].head} {same[index]}" for index in _MAY_BE_SAID_ONCE
             if index in same and same[index] != t.NOTHING]  # fmt: skip
     return page(
-        f"{t.clean(name)}: {t.plural(len(records), 'record')}",
+        f"{t.clean(name)}: {t.plural(len(records) + len(hidden), 'record')}",
         prose(f"every record: {', '.join(said)}", width) if said else [],
         table([columns[index] for index in kept], [[row[index] for index in kept] for row in rows], width),
+        prose(_NOT_SHOWN.format(number=t.plural(len(hidden), "record")), width) if hidden else [],
     )
 
 

@@ -11,6 +11,7 @@ from dataaudit.errors import ManifestMismatch
 from dataaudit.manifest.load import load_manifest
 from dataaudit.report import blocks
 from dataaudit.report import text as t
+from dataaudit.report.content import content, content_facts, content_lines, content_warning
 from dataaudit.report.drift import drift_lines, drifts
 from dataaudit.report.layout import facts, page, section, terminal_width
 from dataaudit.report.leaks import leak_lines, leaks
@@ -25,6 +26,7 @@ _SOURCES = 10
 _LANGUAGES = 10
 _DRIFTS = 5
 _HOTSPOTS = 5
+_KINDS = 5
 
 
 def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
@@ -52,18 +54,20 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
             "parts_planned": result.planned,
             "parts_scanned": result.scanned,
         }
-        found = {"leaks": [asdict(leak) for leak in leaks(manifest)], **protected_facts(manifest)}
+        found = {"leaks": [asdict(leak) for leak in leaks(manifest)], **content_facts(manifest)}
+        found |= protected_facts(manifest)
         return t.as_json({**asdict(view), **composition(manifest), **found, "notes": manifest.run.notes, **run})
-    width = terminal_width()
+    width, within = terminal_width(), content(manifest)
     return page(
         blocks.title(view),
-        blocks.identity(view, width),
+        [*content_warning(within, width), *blocks.identity(view, width)],
         blocks.splits(view, width),
         blocks.mixture(view, width, _SOURCES),
         language_lines(languages(manifest), width, _LANGUAGES),
         rule_lines(rules(manifest), [split.name for split in view.splits], width, every=False),
         padding_lines(manifest, width),
         drift_lines(manifest, drifts(manifest), width, _DRIFTS),
+        *content_lines(within, width, _KINDS, details=False),
         near_lines(near_duplicates(manifest), width, details=False),
         leak_lines(leaks(manifest), width),
         *protected_lines(manifest, width),

@@ -67,7 +67,9 @@ def judged(corpus):
 def test_addresses_and_insults_are_counted_and_placed(corpus):
     """Hits and documents are those that were written, and every finding says where it stands."""
     _, manifest = build(corpus / "plain.yaml", manifest=corpus / "m")
-    assert metric(manifest, "pii_hit_rate", "documents", split="train", entity="EMAIL_ADDRESS") == NUM_MAILS / 600
+    assert metric(manifest, "pii_hit_rate", "documents", split="train", entity="EMAIL_ADDRESS") == pytest.approx(
+        NUM_MAILS / 600
+    )
     assert metric(manifest, "pii_hit_rate", "documents", source="rude") == 0
     found = manifest.table("findings").to_pylist()
     mails = [row for row in found if row["class"] == "EMAIL_ADDRESS"]
@@ -76,7 +78,7 @@ def test_addresses_and_insults_are_counted_and_placed(corpus):
     rude = metric(manifest, "data_toxicity_rate", "screen_positive", source="rude")
     assert rude == 1
     assert metric(manifest, "data_toxicity_rate", "screen_positive", source="plain") == 0
-    assert verify(corpus / "m").ok
+    assert verify(manifest) == []
 
 
 def test_without_judges_their_rates_are_not_evaluated(corpus):

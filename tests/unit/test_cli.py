@@ -25,7 +25,7 @@ HEAVY = ("dask", "distributed", "pyarrow", "numpy", "pydantic", "rich", "tokeniz
 OPTIONS = {
     "build": [
         "inputs", "--manifest", "--tokenizer", "--text", "--reference", "--workers", "--scheduler", "--memory-limit",
-        "--state", "--shard-timeout", "--fresh", "--rehash", "--quiet", "--json",
+        "--state", "--shard-timeout", "--hmac-key", "--fresh", "--rehash", "--quiet", "--json",
     ],
     "show": ["folder", "--metric", "--json"],
     "inspect": ["folder", "place", "--json"],

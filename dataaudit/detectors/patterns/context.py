@@ -15,14 +15,23 @@ _GAP = r"[ \t\r\n_-]{0,4}"
 
 def lowered(text: str) -> str:
     """Return the text in lower case, letter by letter: a letter whose lower case is several letters stays."""
-    if text.isascii():
-        return text.lower()
-    return "".join(map(_lower, text))
+    return text.lower() if text.isascii() else text.translate(_LOWER)
 
 
 def _lower(letter: str) -> str:
     low = letter.lower()
     return low if len(low) == 1 and (letter.isascii() or not low.isascii()) else letter
+
+
+class _Lower(dict[int, str]):
+    """Lower case by code point, filled as letters are met."""
+
+    def __missing__(self, point: int) -> str:
+        self[point] = _lower(chr(point))
+        return self[point]
+
+
+_LOWER = _Lower()
 
 
 def unaccented(text: str) -> str:
@@ -52,7 +61,7 @@ def after(document: bytes, end: int, size: int) -> str:
 
 
 class ContextWords:
-    """All context words of a registry, in one hyperscan database over windows.
+    """All context words of a registry, searched for in one pass over a window: by their first words, as literals.
 
     A word is not found inside of a longer one, unless ``*`` ends it. Scripts without case (Chinese, Arabic, Thai)
     join their words, so there a word is found anywhere. A word with accents is found without them too.
@@ -67,18 +76,24 @@ class ContextWords:
             for word in listed:
                 for form in forms(word):
                     entities.setdefault(form, set()).add(code)
-        self._words = sorted(entities)
-        self._codes = [frozenset(entities[word]) for word in self._words]
-        self._edges = [(cased(word[0]), cased(word[-1]) and not word.endswith("*")) for word in self._words]
-        self._terminated = hyperscan.ScanTerminated
+        words_ = sorted(entities)
+        pieces = [word.removesuffix("*").split() for word in words_]
+        self._codes = [frozenset(entities[word]) for word in words_]
+        self._edges = [(cased(word[0]), cased(word[-1]) and not word.endswith("*")) for word in words_]
+        self._sizes = [len(listed[0].encode()) for listed in pieces]
+        self._phrases = [
+            re.compile(_GAP.join(map(re.escape, listed)).encode()) if len(listed) > 1 else None for listed in pieces
+        ]
         self._database: Any = None
-        if self._words:
+        if words_:
             self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
             self._database.compile(
-                expressions=[_expression(word).encode() for word in self._words],
-                ids=list(range(len(self._words))),
-                elements=len(self._words),
-                flags=[hyperscan.HS_FLAG_SOM_LEFTMOST] * len(self._words),
+                expressions=[
+                    "".join(_written(letter, any_case=False) for letter in listed[0]).encode() for listed in pieces
+                ],
+                ids=list(range(len(words_))),
+                elements=len(words_),
+                flags=[0] * len(words_),
             )
 
     def near(self, *windows: str) -> frozenset[int]:
@@ -86,14 +101,21 @@ class ContextWords:
         if self._database is None:
             return frozenset()
         text = "\0".join(windows).encode()
-        hits: list[tuple[int, int, int]] = []
+        hits: list[tuple[int, int]] = []
 
-        def on_match(word: int, start: int, end: int, _flags: int, _context: object) -> None:
-            hits.append((word, start, end))
+        def on_match(word: int, _start: int, end: int, _flags: int, _context: object) -> None:
+            hits.append((word, end))
 
         self._database.scan(text, match_event_handler=on_match)
         found: set[int] = set()
-        for word, start, end in hits:
+        for word, first_end in hits:
+            start, end = first_end - self._sizes[word], first_end
+            phrase = self._phrases[word]
+            if phrase is not None:
+                match = phrase.match(text, start)
+                if match is None:
+                    continue
+                end = match.end()
             left, right = self._edges[word]
             if (left and _letter_before(text, start)) or (right and _letter_after(text, end)):
                 continue
@@ -107,7 +129,7 @@ def anchor(words: Iterable[str]) -> str:
     for word in sorted({form for one in words for form in forms(one)}):
         left = r"(?:^|[^a-z])" if word[0].isascii() and cased(word[0]) else ""
         right = r"(?:[^a-z]|$)" if word[-1].isascii() and cased(word[-1]) else ""
-        parts.append(left + _expression(word, any_case=True) + right)
+        parts.append(left + _expression(word) + right)
     return "|".join(parts)
 
 
@@ -122,12 +144,12 @@ def cased(letter: str) -> bool:
     return letter.isalpha() and letter.upper() != letter.lower()
 
 
-def _expression(word: str, *, any_case: bool = False) -> str:
+def _expression(word: str) -> str:
     pieces = word.removesuffix("*").split()
-    return _GAP.join("".join(_written(letter, any_case) for letter in piece) for piece in pieces)
+    return _GAP.join("".join(_written(letter, any_case=True) for letter in piece) for piece in pieces)
 
 
-def _written(letter: str, any_case: bool) -> str:
+def _written(letter: str, *, any_case: bool) -> str:
     if letter.isascii() or not any_case:
         return re.escape(letter) if letter.isascii() else f"(?:{letter})"
     return f"(?:{'|'.join(_spellings().get(letter, [letter]))})"
@@ -146,8 +168,12 @@ def _spellings() -> dict[str, list[str]]:
 
 
 def _letter_before(text: bytes, place: int) -> bool:
+    if place and text[place - 1] < 0x80:
+        return text[place - 1] in _LETTERS
     return text[max(0, place - 4) : place].decode("utf-8", "ignore")[-1:].isalpha()
 
 
 def _letter_after(text: bytes, place: int) -> bool:
+    if place < len(text) and text[place] < 0x80:
+        return text[place] in _LETTERS
     return text[place : place + 4].decode("utf-8", "ignore")[:1].isalpha()

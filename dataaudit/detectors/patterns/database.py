@@ -60,7 +60,7 @@ def compile_database(registry: Registry) -> Prefilters:
 
 
 def _caseless(rule: Rule) -> bool:
-    return rule.ignore_case or rule.prefilter_ignores_case
+    return rule.ignore_case or rule.anchored
 
 
 def _flags(hyperscan: Any, ignore_case: bool) -> int:

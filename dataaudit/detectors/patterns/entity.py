@@ -99,8 +99,8 @@ class Rule:
     """Regexes none of which begins right behind a match."""
     ignore_case: bool = False
     """Whether case is ignored, of ASCII letters."""
-    prefilter_ignores_case: bool = False
-    """Whether it is ignored in the prefilter alone."""
+    anchored: bool = False
+    """Whether the prefilter is the entity's context words, in any case, and a match lies beside them."""
     validators: tuple[str, ...] = ()
     """Checks by name; all must hold, and the strongest evidence counts."""
     passes: Evidence | None = None

@@ -131,8 +131,11 @@ def _stands(window: str, word: str) -> bool:
     open_end = word.endswith("*")
     pieces = word.rstrip("*").split()
     first, last = pieces[0][0], pieces[-1][-1]
+    if pieces[0] not in window:
+        return False
+    phrase = re.compile(r"[ \t\r\n_-]{0,4}".join(map(re.escape, pieces)))
     for place in range(len(window)):
-        match = re.compile(r"[ \t\r\n_-]{0,4}".join(map(re.escape, pieces))).match(window, place)
+        match = phrase.match(window, place)
         if match is None:
             continue
         joined_before = first.lower() != first.upper() and first.isalpha() and window[:place][-1:].isalpha()

@@ -28,6 +28,10 @@ class Registry:
     """Predicates by name."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of code and libraries that decide findings beside the rules."""
+    enable: tuple[str, ...] = ()
+    """presidio's recognizers that are switched on beside, sorted; they decide nothing here."""
+    disable: tuple[str, ...] = ()
+    """presidio's recognizers that are switched off, sorted."""
     digest: str = ""
     """``sha256:`` of the canonical JSON of all rules and versions."""
 
@@ -53,7 +57,11 @@ def build_registry(layers: Iterable[Layer], *, names: Names, versions: Mapping[s
     """
     found: dict[str, Entity] = {}
     known: set[str] = set()
+    enable: set[str] = set()
+    disable: set[str] = set()
     for layer in layers:
+        enable = enable - set(layer.disable) | set(layer.enable)
+        disable = disable - set(layer.enable) | set(layer.disable)
         for name in layer.off:
             if name not in known:
                 raise ConfigError(
@@ -74,6 +82,8 @@ def build_registry(layers: Iterable[Layer], *, names: Names, versions: Mapping[s
         validators=names.validators,
         reserved=names.reserved,
         versions=dict(versions),
+        enable=tuple(sorted(enable)),
+        disable=tuple(sorted(disable)),
         digest=_digest(entities, versions),
     )
 
@@ -103,6 +113,8 @@ def join_registries(*registries: Registry) -> Registry:
         validators=validators,
         reserved=reserved,
         versions=versions,
+        enable=tuple(sorted({name for one in registries for name in one.enable})),
+        disable=tuple(sorted({name for one in registries for name in one.disable})),
         digest=_digest(entities, versions),
     )
 

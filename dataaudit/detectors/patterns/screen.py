@@ -26,6 +26,8 @@ AHEAD_BYTES = 64
 """Bytes behind the place of a match that a lookahead of its regex can see."""
 MAX_UNBOUNDED_BYTES = 4096
 """Longest stretch in which a regex with an unbounded repeat is tried: its time may grow with the square."""
+LONG_BYTES = 64
+"""A longer stretch is asked for context words as a whole before its matches are; in a shorter one they are asked."""
 _UNBOUNDED = re.compile(rb"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<loop>[*+]|\{\d+,\})", re.DOTALL)
 
 
@@ -40,6 +42,7 @@ class _Ready:
     regex: re.Pattern[bytes]
     has_value: bool
     unbounded: bool
+    needs_context: bool
     validators: tuple[Validator, ...]
     reserved: Predicate | None
 
@@ -125,7 +128,7 @@ def find_in(registry: Registry, document: memoryview) -> tuple[list[Found], bool
             truncated = True
             break
         one = ready[rule]
-        if one.rule.tiers.needs_context and not around.speaks(one, start, end):
+        if one.needs_context and end - start > LONG_BYTES and not around.speaks(one, start, end):
             left -= 1
             continue
         if one.unbounded and end - start > MAX_UNBOUNDED_BYTES:
@@ -174,7 +177,7 @@ def _judge(one: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundin
         return None
     before, after, speaking = around.look(start, end, *one.entity.window)
     near = one.code in speaking
-    if one.rule.tiers.needs_context and not near:
+    if one.needs_context and not near:
         return None
     candidate = Candidate(
         text=text[start:end].decode("latin-1"),
@@ -212,7 +215,7 @@ def _stretches(
     """Merge the hits of each rule, extended by its reach, into stretches that do not overlap; sorted by place.
 
     Returns:
-        Rule, first byte, byte after the last, byte after the last hit.
+        Rule, first byte, byte after the last, byte from which no match begins.
     """
     by_prefilter: dict[int, list[tuple[int, int]]] = {}
     for place, start, end in hits:
@@ -222,18 +225,19 @@ def _stretches(
         spans.sort()
         for rule in sharing[place]:
             behind, ahead = ready[rule].rule.reach
+            beside = ahead if ready[rule].rule.anchored else 0
             first, last, hit = spans[0][0] - behind, 0, 0
             for start, end in spans:
                 if start - behind >= last > 0:
                     merged.append((rule, max(0, first), min(size, last), hit))
                     first, last, hit = start - behind, 0, 0
-                last, hit = max(last, end + ahead), max(hit, end)
+                last, hit = max(last, end + ahead), max(hit, end + beside)
             merged.append((rule, max(0, first), min(size, last), hit))
     return sorted(merged, key=itemgetter(1, 0))
 
 
 def _matches(regex: re.Pattern[bytes], text: bytes, start: int, end: int, hit: int) -> Iterator[re.Match[bytes]]:
-    """Yield the matches that lie in a stretch; a lookaround sees beyond it. Behind the last hit there are none."""
+    """Yield the matches that lie in a stretch and begin before ``hit``; a lookaround sees beyond it."""
     horizon = min(len(text), end + AHEAD_BYTES)
     while start < hit:
         match = regex.search(text, start, horizon)
@@ -263,6 +267,7 @@ def _prepare(registry: Registry) -> tuple[_Ready, ...]:
                 regex=regex,
                 has_value="value" in regex.groupindex,
                 unbounded=any(found["loop"] for found in _UNBOUNDED.finditer(rule.regex.encode())),
+                needs_context=rule.tiers.needs_context,
                 validators=tuple(registry.validators[name] for name in rule.validators),
                 reserved=registry.reserved[entity.reserved] if entity.reserved else None,
             )

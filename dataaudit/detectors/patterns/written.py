@@ -93,8 +93,16 @@ class WrittenEntity(_Strict):
     scores: Scores = Scores()
 
 
+class WrittenPeers(_Strict):
+    """presidio's recognizers that a file switches, by class name."""
+
+    enable: Words = Field(default=(), strict=False, description="Those that presidio does not use by itself.")
+    disable: Words = Field(default=(), strict=False, description="Those that it does.")
+
+
 class _File(_Strict):
     entities: dict[Annotated[str, Field(pattern=ENTITY_PATTERN)], WrittenEntity]
+    presidio: WrittenPeers = WrittenPeers()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +125,10 @@ class Layer:
     """Entities that it switches off."""
     where: str
     """The file, for messages."""
+    enable: tuple[str, ...] = ()
+    """presidio's recognizers that it switches on, by class name."""
+    disable: tuple[str, ...] = ()
+    """presidio's recognizers that it switches off."""
 
 
 def read_layer(path: Path, *, detector: str, names: Names) -> Layer:
@@ -157,7 +169,8 @@ def parse_layer(text: str, *, where: str, detector: str, names: Names) -> Layer:
     if problems:
         raise _problems(where, problems)
     off = tuple(name for name, entity in written.entities.items() if not entity.enabled)
-    return Layer(entities=tuple(entities), off=off, where=where)
+    peers = written.presidio
+    return Layer(entities=tuple(entities), off=off, where=where, enable=peers.enable, disable=peers.disable)
 
 
 def full_regex(rule: Rule) -> re.Pattern[bytes]:
@@ -192,7 +205,7 @@ def _rule(written: WrittenRule, number: int, entity: WrittenEntity) -> Rule:
         name=written.name or str(number),
         regex=written.regex,
         prefilter=prefilter,
-        prefilter_ignores_case=written.anchor is not None,
+        anchored=written.anchor is not None,
         reach=reach,
         left=written.left,
         right=written.right,

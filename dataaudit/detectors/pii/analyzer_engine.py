@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.detectors.patterns.registry import Registry
-from dataaudit.detectors.pii.analyzer_ours import our_recognizers
+from dataaudit.detectors.pii.analyzer_ours import our_recognizer
 from dataaudit.errors import ConfigError
 from dataaudit.yamlfile import nearest
 
@@ -98,7 +98,7 @@ def build_engine(
             context_aware_enhancer=LemmaContextAwareEnhancer(),
         )
 
-    return Engine(analyzer([*peers, *our_recognizers(registry, language)]), analyzer(peers), nlp, language)
+    return Engine(analyzer([*peers, our_recognizer(registry, language)]), analyzer(peers), nlp, language)
 
 
 def ner_entities(nlp: Any, meaning: dict[str, str]) -> tuple[str, ...]:
@@ -116,17 +116,15 @@ def chosen_peers(language: str, *, enable: Iterable[str], disable: Iterable[str]
     Raises:
         ConfigError: A name is none of presidio's, or one that asks a network.
     """
-    usual, local = {one.name for one in _usual_peers(language)}, _local_peers()
-    for name in disable:
-        if name not in usual:
-            raise ConfigError(
-                f"pii.disable: presidio has no recognizer {name} that is on by itself{nearest(name, sorted(usual))}"
-            )
-    for name in enable:
-        if name not in usual | local.keys():
-            raise ConfigError(
-                f"pii.enable: presidio has no recognizer {name} that works with patterns{nearest(name, sorted(local))}"
-            )
+    usual = {one.name for one in _usual_peers(language)}
+    known = usual | _local_peers().keys()
+    for key, names in (("enable", enable), ("disable", disable)):
+        for name in names:
+            if name not in known:
+                raise ConfigError(
+                    f"presidio.{key}: presidio has no recognizer {name} that works with patterns"
+                    f"{nearest(name, sorted(known))}"
+                )
     return tuple(sorted(usual - set(disable) | set(enable)))
 
 

@@ -22,10 +22,6 @@ class AnalyzerSettings:
     """Language of the words around a finding when there is no model; a model knows its own."""
     labels: tuple[tuple[str, str], ...] = ()
     """Labels of the model and the entities that they mean, beyond those that presidio knows (``PER``, ``GPE``, ...)."""
-    disable: tuple[str, ...] = ()
-    """presidio's recognizers that are left out, by class name (``UrlRecognizer``)."""
-    enable: tuple[str, ...] = ()
-    """presidio's recognizers that are added to its default ones, by class name (``EsNifRecognizer``)."""
     min_score: float = 0.3
     """Hits below this score are left out; presidio gives some to any number of nine digits."""
     seed: int = 0
@@ -56,11 +52,12 @@ class AnalyzerModel:
     """Hits below this score are left out."""
     seed: int = 0
     """Of the choice of stretches in long documents."""
-    stretch: int = 8192
+    stretch: int = 2048
     """Characters that are looked at at once."""
     overlap: int = 256
     """Characters beyond a stretch that are seen with it, so that what begins in it ends in it."""
     max_stretches: int = 32
-    """Stretches of a document that are looked at, at most; drawn by hash in longer ones."""
+    """Stretches of a document that are looked at, at most; drawn by hash in longer ones. presidio's patterns take up to
+    a millisecond for each character of hostile text, so that a document costs about a minute at most."""
     window: int = 256
     """Bytes on either side of a candidate that are shown when it is to be confirmed."""

@@ -25,7 +25,8 @@ def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: P
 
     Args:
         settings: What the config says.
-        registry: Entities of our own, the user's among them, that become recognizers too.
+        registry: Entities of our own, the user's among them, that become recognizers too; and which of presidio's own
+            recognizers the user's file switches.
         base_dir: Folder that relative paths start from.
 
     Returns:
@@ -55,7 +56,7 @@ def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: P
                 message=f"pii.model: {what} cannot be loaded ({type(error).__name__})",
                 hint="Give the name or the folder of a model that `spacy.load` loads, made for this version of spaCy.",
             )
-        recognizers = chosen_peers(language, enable=settings.enable, disable=settings.disable)
+        recognizers = chosen_peers(language, enable=registry.enable, disable=registry.disable)
         labels = tuple(sorted(settings.labels))
         engine = build_engine(nlp, language, recognizers=recognizers, registry=registry, labels=dict(labels))
         try:

@@ -60,12 +60,9 @@ def stretches(text: str, *, size: int, at_most: int, seed: int) -> tuple[list[tu
 def _cut(text: str, size: int) -> Iterator[tuple[int, int]]:
     begin = 0
     while len(text) - begin > size:
-        end = begin + size
+        near = range(begin + size, max(begin, begin + size - _REACH), -1)
         # The last white space near the end of the stretch; without one the cut goes through a word.
-        while end > begin + size - _REACH and not text[end - 1].isspace():
-            end -= 1
-        if not text[end - 1].isspace():
-            end = begin + size
+        end = next((end for end in near if text[end - 1].isspace()), begin + size)
         yield begin, end
         begin = end
     if begin < len(text):

@@ -31,9 +31,9 @@ def issued(digits: str) -> bool:
 
 
 def card(candidate: Candidate) -> Evidence:
-    """Reject what Luhn refuses; an issuer's prefix and length are weak evidence, strong in the groups of a card's face."""
+    """Reject what Luhn refuses; an issuer's prefix is weak evidence, in the groups of a card's face a strong one."""
     digits = digits_of(candidate.text)
-    if not luhn(digits) or one_digit(digits[1:]):
+    if not luhn(digits) or one_digit(digits):
         return Evidence.REJECTED
     groups = tuple(len(group) for group in candidate.text.replace("-", " ").split())
     if not issued(digits):

@@ -58,4 +58,4 @@ def reserved_id(candidate: Candidate) -> bool:
     """Whether manuals show this identifier, or its digits count up."""
     plain = "".join(one for one in candidate.text.upper() if one.isascii() and one.isalnum())
     digits = digits_of(plain)
-    return plain in _TEST_IDS or digits[:8] in "1234567890123456" or len(set(digits)) <= 2
+    return plain in _TEST_IDS or (len(digits) > 5 and digits[:8] in "1234567890123456") or len(set(digits)) <= 2

@@ -7,6 +7,9 @@ import re
 from collections import Counter
 
 _WORDS = re.compile(r"[A-Z]?[a-z]{4,}")
+_SEPARATOR = re.compile(r"[_.-]")
+_JOINED = re.compile(r"(?<![A-Za-z])[A-Za-z]{3,}[_.-]?")
+"""Words of an identifier in one case: ``base_of_the_4th_table``."""
 _RUN = re.compile(r"(.)\1{2,}")
 _CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"))
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
@@ -55,7 +58,8 @@ def is_random(text: str) -> bool:
         if sum(kinds) < 2:
             return False
         alphabet = 26 * kinds[0] + 26 * kinds[1] + 10 * kinds[2]
-        if kinds[0] and kinds[1] and sum(map(len, _WORDS.findall(body))) > _MAX_WORDS * len(body):
+        words = _WORDS if kinds[0] and kinds[1] else _JOINED if _SEPARATOR.search(body) else None
+        if words and sum(map(len, words.findall(body))) > _MAX_WORDS * len(body):
             return False
     if _RUN.search(body) and len(_RUN.sub("", body)) < 0.6 * len(body):
         return False

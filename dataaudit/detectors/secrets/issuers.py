@@ -18,6 +18,7 @@ _SIGNED = re.compile(r"[?&;](?:amp;)?(?:sv=20\d\d-\d\d-\d\d|se=20\d\d-\d\d-\d\d)
 _SIGNATURE = re.compile(r"[?&;]sig=([^&\s\"'<>]+)")
 _ANTHROPIC = re.compile(r"sk-ant-(?:api|admin)\d\d-[\w-]{93}AA")
 _ATLASSIAN = re.compile(r"ATATT3[\w=-]{186}")
+_VAULT = re.compile(r"hv[sbr]\.(?:[A-Za-z0-9]{24}|[\w-]{90,})")
 _DISCORD_EPOCH_BITS = range(46, 64)
 """Bits of an account number: milliseconds since 2015 above 22 others."""
 
@@ -92,7 +93,7 @@ def is_square_token(token: str) -> bool:
 
 def is_vault_token(token: str) -> bool:
     """Tell whether a Vault token has 24 letters behind its prefix, or the 90 and more of signed ones."""
-    return len(token) == 28 or len(token) >= 94
+    return _VAULT.fullmatch(token) is not None
 
 
 def is_atlassian_token(token: str) -> bool:

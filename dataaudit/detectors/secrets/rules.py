@@ -11,6 +11,7 @@ from dataaudit.detectors.patterns.entity import Entity
 from dataaudit.detectors.patterns.registry import Registry, build_registry
 from dataaudit.detectors.patterns.written import Layer, Names, parse_layer, read_layer
 from dataaudit.detectors.secrets.allowlist import Allowed, digest_allow_list, documented_values, read_allow_list
+from dataaudit.detectors.secrets.forms import CHECK, NoOtherForm, other_forms
 from dataaudit.detectors.secrets.upstream import add_upstream, library_version
 from dataaudit.detectors.secrets.validators import RESERVED, VALIDATORS, VERSION
 
@@ -28,7 +29,7 @@ def load_secrets(paths: Sequence[Path] = (), *, allow: Path | None = None) -> Re
     Raises:
         ConfigError: A file cannot be read or is wrong.
     """
-    names = Names(validators=dict(VALIDATORS), reserved=dict(RESERVED))
+    names = Names(validators={**VALIDATORS, CHECK: NoOtherForm(forms=())}, reserved=dict(RESERVED))
     text = resources.files("dataaudit.detectors.secrets").joinpath(_FILE).read_text(encoding="utf-8")
     own = parse_layer(text, where=_FILE, detector=DETECTOR, names=names)
     layers = [Layer(entities=add_upstream(own.entities, names), off=own.off, where=own.where)]
@@ -41,7 +42,10 @@ def load_secrets(paths: Sequence[Path] = (), *, allow: Path | None = None) -> Re
             predicates[_predicate(entity)] = Allowed(entity=entity.name, placeholder=placeholder, fingerprints=allowed)
     return build_registry(
         [replace(layer, entities=tuple(map(_with_allowed, layer.entities))) for layer in layers],
-        names=Names(validators=names.validators, reserved=predicates),
+        names=Names(
+            validators={**VALIDATORS, CHECK: other_forms(entity for layer in layers for entity in layer.entities)},
+            reserved=predicates,
+        ),
         versions={
             "secrets": VERSION,
             "detect-secrets": library_version(),

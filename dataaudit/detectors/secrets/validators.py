@@ -113,7 +113,7 @@ class _StrongIf:
 
 
 def _issued(_candidate: Candidate) -> Evidence:
-    """An issuer's prefix of six letters and more, exact lengths and alphabets: chance does not meet these."""
+    """Fixed letters of an issuer, five and more, exact lengths and alphabets: chance does not meet these."""
     return Evidence.STRONG
 
 

@@ -140,9 +140,9 @@ def config_folder(model_type: str, *, given: Path | None, beside: Path, download
             return given
         message = f"expected config.json and a vocabulary in {given}"
         return Unavailable(reason=Absence.CONFIG_ABSENT, message=message, hint="Correct `toxicity.config_path`.")
-    for place in (Path(model_type), beside / model_type):
-        if is_config(place):
-            return place
+    place = beside / model_type
+    if is_config(place):
+        return place
     found = _from_hub(model_type, download=download and not offline())
     if found is not None:
         return found

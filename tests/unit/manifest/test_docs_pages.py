@@ -21,11 +21,15 @@ from dataaudit.config import AuditConfig, SourceRule, parse_config
 from dataaudit.corpus.infer import infer_source, infer_splits, infer_text
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import discover
+from dataaudit.engine.personal import CONFIRMED, DOCUMENTS, HITS
+from dataaudit.engine.toxicity import THRESHOLDS
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.verify import verify
 from dataaudit.stages import STAGES
+from dataaudit.stages.pii import METRIC as PERSONAL
+from dataaudit.stages.toxicity import METRIC as TOXIC
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "manifest"
@@ -243,6 +247,11 @@ CORPUS = {
     "data/train/a.jsonl": ['{"text": "one two three", "source": "web"}', '{"text": "one  two three", "source": "web"}'],
     "data/train/c.jsonl": [
         '{"text": "six words stand here on line", "source": "web"}',
+        '{"text": "anna.berg@posteo.de, pay GB82 WEST 1234 5698 7654 32", "source": "web"}',
+        '{"text": "host 84.23.17.9, 12 High Street", "source": "web"}',
+        '{"text": "AKIAQYLPMN5HFIQR7XYA https://bob:hT5kWq9Zr2@db.posteo.de/x", "source": "web"}',
+        '{"text": "password: \'kP9#vX2$mQ7z\'", "source": "web"}',
+        '{"text": "glpat-x3K9mQ2vB7nR5tY8wZ1c", "source": "web"}',
         '{"text": "Four!", "source": "web"}',
     ],
     "eval/set.jsonl": ['{"question": "Six words stand here on line"}', "no json"],
@@ -278,13 +287,24 @@ def built(tmp_path_factory):
 
 
 class TestMetricsPage:
-    def told(self) -> dict[tuple[str, str], list[str]]:
-        """Return the page's rows by metric and statistic."""
+    def told(self, *, judged: bool = False) -> dict[tuple[str, str], list[str]]:
+        """Return the page's rows by metric and statistic: of any build, or of one with judges."""
         found = {}
         for section in re.split(r"^## ", page("docs/metrics.md"), flags=re.MULTILINE)[1:]:
             name = code(section.partition("\n")[0].strip())
-            found |= {(name, code(row[0])): row[1:] for row in rows(section)}
+            always, _, more = section.partition("\n### ")
+            found |= {(name, code(row[0])): row[1:] for row in rows(more if judged else always)}
         return found
+
+    def test_stats_of_judges_are_those_that_the_families_make(self):
+        """Their names are those of the code, and units those of the sampled values."""
+        told = self.told(judged=True)
+        both = {"judge_reads", "judged_share", "judge_failed", "judge_partly"}
+        toxic = {"rate", *(f"rate_at_{one:g}" for one in THRESHOLDS)}
+        stats = {(TOXIC, stat) for stat in toxic | both}
+        stats |= {(PERSONAL, stat) for stat in {DOCUMENTS, HITS, CONFIRMED} | both}
+        assert set(told) == stats
+        assert told[PERSONAL, HITS][0] == "hits per million tokens"
 
     def test_names_stats_units_and_scopes_are_those_of_a_build(self, built):
         """Every record of a real manifest stands on the page as it is, and the page tells of no other."""
@@ -294,6 +314,8 @@ class TestMetricsPage:
             "split source language": "split and source and language",
             "split rule": "split and rule", "source rule": "source and rule",
             "split source rule": "split and source and rule",
+            "entity": "entity", "split entity": "split and entity", "source entity": "source and entity",
+            "split source entity": "split and source and entity",
             "set": "set", "set rule": "set and rule", "set entity": "set and entity", "source set": "source and set",
             "set entity rule": "set and entity and rule",
             "source set entity rule": "source and set and entity and rule",

@@ -44,6 +44,8 @@ def slow_type(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         fields = (f"{f.name}: {slow_type(f.type)}{'' if f.nullable else ' not null'}" for f in kind)
         return f"struct<{', '.join(fields)}>"
+    if pa.types.is_fixed_size_binary(kind):
+        return f"fixed_size_binary[{kind.byte_width}]"
     return {pa.int32(): "int32", pa.int64(): "int64", pa.float64(): "double", pa.string(): "string",
             pa.bool_(): "bool"}[kind]  # fmt: skip
 
@@ -58,6 +60,9 @@ def slow_bytes(kind: pa.DataType, values: list[Any]) -> bytes:
         return out + b"".join(slow_bytes(inner, column) for _, inner, column in leaves)
     if pa.types.is_string(kind):
         texts = [(value or "").encode() for value in values]
+    if pa.types.is_fixed_size_binary(kind):
+        texts = [value or b"" for value in values]
+    if pa.types.is_string(kind) or pa.types.is_fixed_size_binary(kind):
         return out + b"".join(struct.pack("<q", len(text)) for text in texts) + b"".join(texts)
     return out + b"".join(struct.pack(NAMES[slow_type(kind)], value or 0) for value in values)
 
@@ -105,6 +110,8 @@ def values_of(field: pa.Field) -> st.SearchStrategy[Any]:
         made = st.lists(values_of(pa.field("item", kind.value_type, nullable=False)), max_size=3)
     elif pa.types.is_string(kind):
         made = TEXT
+    elif pa.types.is_fixed_size_binary(kind):
+        made = st.binary(min_size=kind.byte_width, max_size=kind.byte_width)
     elif pa.types.is_boolean(kind):
         made = st.booleans()
     elif pa.types.is_floating(kind):

@@ -15,7 +15,7 @@ from dataaudit.manifest.verify import verify
 TESTS = Path(__file__).parents[2]
 GOLDEN = TESTS / "golden" / "manifest"
 RELEASED = sorted(path for path in (TESTS / "compat").iterdir() if path.is_dir())
-GOLDEN_ID = "sha256:1a55cb11ea4b2fb0750d443fcd13b6d158856df2e640692b64c7ed7700c3839e"
+GOLDEN_ID = "sha256:9afdd98eabdc1efcc892a1c0d1847077bd4f383e7bbe7b6724f20fc885c6da76"
 MAX_BYTES = 100_000
 
 

@@ -35,9 +35,14 @@ entities:
 """
 
 
+def registry_of(*texts):
+    layers = [parse_layer(text, where="mine", detector="pii", names=Names()) for text in texts]
+    return build_registry(layers, names=Names(), versions={})
+
+
 @pytest.fixture(scope="module")
 def registry():
-    return build_registry([parse_layer(MINE, where="mine", detector="pii", names=Names())], names=Names(), versions={})
+    return registry_of(MINE)
 
 
 @pytest.fixture(scope="module")
@@ -112,28 +117,28 @@ def test_scores_rise_with_words_of_context(blank):
     assert np.round(analysis.scores, 2).tolist() == [np.float32(0.3), np.float32(0.7)]
 
 
-def test_recognizers_of_presidio_can_be_switched(registry, tmp_path):
+def test_a_file_of_entities_switches_recognizers_of_presidio(blank, tmp_path):
     texts = ["see http://example.org/a and 12345678Z"]
-    usual = resolved(AnalyzerSettings(), registry, tmp_path)
-    changed = resolved(AnalyzerSettings(disable=("UrlRecognizer",), enable=("EsNifRecognizer",)), registry, tmp_path)
-    assert "URL" in usual.entities
-    assert "ES_NIF" not in usual.entities
+    more = "presidio: {enable: EsNifRecognizer, disable: [UrlRecognizer]}\nentities: {}"
+    changed = resolved(AnalyzerSettings(), registry_of(MINE, more), tmp_path)
+    assert "URL" in blank.entities
+    assert "ES_NIF" not in blank.entities
     assert "URL" not in changed.entities
     assert (0, "ES_NIF", "12345678Z") in found(PiiAnalyzer(changed).analyze(column(*texts)), texts)
-    assert usual.sha256 != changed.sha256
+    assert blank.sha256 != changed.sha256
+    back = "presidio: {enable: UrlRecognizer, disable: EsNifRecognizer}\nentities: {}"
+    again = registry_of(MINE, more, back)
+    assert (again.enable, again.disable) == (("UrlRecognizer",), ("EsNifRecognizer",))
+    assert resolved(AnalyzerSettings(), again, tmp_path).sha256 == blank.sha256
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        AnalyzerSettings(disable=("UrlRecogniser",)),
-        AnalyzerSettings(enable=("EsNifRecogniser",)),
-        AnalyzerSettings(enable=("AzureAILanguageRecognizer",)),
-    ],
+    "switch", ["disable: UrlRecogniser", "enable: EsNifRecogniser", "enable: AzureAILanguageRecognizer"]
 )
-def test_a_recognizer_that_is_not_there_is_named(settings, registry, tmp_path):
+def test_a_recognizer_that_is_not_there_is_named(switch, tmp_path):
+    registry = registry_of(f"presidio: {{{switch}}}\nentities: {{}}")
     with pytest.raises(ConfigError, match=r"presidio has no recognizer \w+ "):
-        resolve_analyzer(settings, registry, tmp_path)
+        resolve_analyzer(AnalyzerSettings(), registry, tmp_path)
 
 
 def test_hits_do_not_depend_on_how_a_long_text_is_cut(named):

@@ -43,6 +43,8 @@ def test_99_of_100_random_strings_look_random(alphabet, size):
         "aaaaaaaabbbbbbbb1",
         "2016090821474612345",
         "CONFIG_CRYPTO",
+        "lbm_base_align_mask_v4x2",
+        "dlist-entry-of-channel-0",
         "short1",
     ],
 )

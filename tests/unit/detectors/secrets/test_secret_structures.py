@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dataaudit.detectors.patterns.entity import Candidate, Evidence
 from dataaudit.detectors.secrets import checksums, issuers, pem
 from dataaudit.detectors.secrets.der import is_private_key, read_fields
 from dataaudit.detectors.secrets.encodings import decode_base58_checked, decode_base64, decode_bech32
 from dataaudit.detectors.secrets.jwt import is_json_web_token
+from dataaudit.detectors.secrets.validators import RESERVED, VALIDATORS
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 import made_secrets as made
@@ -88,6 +90,14 @@ def test_no_check_raises(text):
     assert isinstance(decode_base64(text), bytes | None)
     decode_base58_checked(text)
     decode_bech32(text)
+
+
+@settings(max_examples=50, deadline=None)
+@given(ANY_TEXT, ANY_TEXT)
+def test_no_validator_and_no_predicate_raises(text, body):
+    candidate = Candidate(text=text, before=body, after=body, context=False, groups={"body": body, "user": body})
+    assert all(isinstance(check(candidate), Evidence) for check in VALIDATORS.values())
+    assert all(isinstance(check(candidate), bool) for check in RESERVED.values())
 
 
 @settings(max_examples=50, deadline=None)

@@ -10,6 +10,7 @@ from pathlib import Path
 import hyperscan
 import pytest
 
+from dataaudit.detectors.patterns import screen
 from dataaudit.detectors.patterns.entity import Evidence
 from dataaudit.detectors.patterns.screen import find_in
 from dataaudit.detectors.patterns.written import Names
@@ -145,3 +146,8 @@ def test_validators_answer_with_evidence_for_any_text():
         candidate = Candidate(text=text, before="", after="", context=False)
         assert all(isinstance(check(candidate), Evidence) for check in VALIDATORS.values())
         assert all(isinstance(check(candidate), bool) for check in RESERVED.values())
+
+
+def test_our_own_rules_have_no_unbounded_repeat_which_would_cost_places():
+    ready = screen._prepare(rules.load_secrets())
+    assert [one.rule.regex for one in ready if one.unbounded and not one.rule.name.startswith("detect-secrets ")] == []

@@ -78,6 +78,27 @@ def test_a_file_that_is_not_there_is_a_reason(tmp_path):
     assert reason_of(tmp_path / "absent.ckpt") is Absence.WEIGHTS_ABSENT
 
 
+def test_settings_that_the_hub_has_are_taken_from_its_cache_or_fetched(tmp_path, monkeypatch):
+    path = write_checkpoint(tmp_path / "a")
+    rewrite(path, lambda checkpoint: checkpoint["config"]["arch"]["args"].update(model_type="bert-base-uncased"))
+    path = path.rename(tmp_path / "tiny.ckpt")
+    asked = []
+
+    def snapshot(name, *, local_files_only, **_):
+        asked.append((name, local_files_only))
+        if local_files_only:
+            raise FileNotFoundError
+        return str(tmp_path / "a")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    assert reason_of(path) is Absence.CONFIG_ABSENT
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    assert reason_of(path, download=False) is Absence.CONFIG_ABSENT
+    assert isinstance(resolve_judge(JudgeSettings(judge=path.name), tmp_path), JudgeModel)
+    name = "bert-base-uncased"
+    assert asked == [(name, True), (name, True), (name, True), (name, False)]
+
+
 @pytest.mark.parametrize("kept", [0, 100, 0.5, 0.99])
 def test_a_file_that_is_cut_short_is_a_reason(tmp_path, kept):
     path = write_checkpoint(tmp_path)

@@ -1,6 +1,6 @@
 """How often two-phase intervals hold the truth, and how much narrower they are than those of a plain sample.
 
-    python benchmarks/coverage.py [--labelled scores.csv] [--corpora 5000] [--table all]
+    python benchmarks/two_phase.py [--labelled labelled.csv] [--corpora 5000] [--table all]
 
 Simulates corpora of 300,000 documents (`labelled_corpora.py`) at every setting, samples each once, as `allocate` says
 and plainly, and compares intervals at 95 % with what each corpus holds. Prints Markdown.
@@ -124,10 +124,11 @@ def table_intervals(scores: Scores, count: int) -> None:
         cells, worst = [], []
         for corpora in drawn:
             plain = held(plainly(corpora), truth_of(corpora))
-            args = corpora.sizes, corpora.judged, corpora.positives
+            some = corpora.judged > 0
+            args = corpora.sizes[some], corpora.judged[some], corpora.positives[:, some]
             with np.errstate(all="ignore"):
                 if name == "this one":
-                    bounds = ours(*args, corpora.guesses)
+                    bounds = ours(*args, corpora.guesses[some])
                 elif name in INTERVALS:
                     bounds = INTERVALS[name](*args)
                 elif name.startswith("PPI"):
@@ -143,7 +144,7 @@ def table_intervals(scores: Scores, count: int) -> None:
 def main() -> None:
     """Print the tables that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--labelled", type=Path, help="CSV with columns score, label")
+    parser.add_argument("--labelled", type=Path, help="CSV with columns score, label or text, is_toxic")
     parser.add_argument("--corpora", type=int, default=5_000)
     parser.add_argument("--table", choices=["coverage", "intervals", "guesses", "all"], default="all")
     args = parser.parse_args()

@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dataaudit.detectors.patterns.screen import PatternScreen
+from dataaudit.detectors.patterns.written import WrittenEntity, WrittenRule
+from dataaudit.detectors.pii import load_pii
+from dataaudit.errors import ConfigError
+
+PAGE = Path(__file__).parents[4] / "docs" / "pii.md"
+MINE = PAGE.read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
+"""The example of the documentation."""
+
+
+def entities_in(registry, text):
+    encoded = text.encode()
+    batch = PatternScreen(registry=registry).find(
+        np.frombuffer(encoded, dtype=np.uint8), np.array([0, len(encoded)], dtype=np.int64)
+    )
+    return [(batch.entities[code], int(tier)) for code, tier in zip(batch.codes, batch.tiers, strict=True)]
+
+
+def test_a_user_adds_an_entity_with_a_built_in_validator(tmp_path):
+    (tmp_path / "mine.yaml").write_text(MINE)
+    registry = load_pii([tmp_path / "mine.yaml"])
+    assert entities_in(registry, "Kundennummer K-12345674") == [("CUSTOMER_NUMBER", 1)]
+    assert entities_in(registry, "K-12345674") == [("CUSTOMER_NUMBER", 2)]
+    assert entities_in(registry, "K-12345675") == []
+
+
+def test_a_user_switches_a_shipped_entity_off(tmp_path):
+    (tmp_path / "mine.yaml").write_text(MINE)
+    assert entities_in(load_pii([]), "P.O. Box 513") == [("STREET_ADDRESS", 2)]
+    assert entities_in(load_pii([tmp_path / "mine.yaml"]), "P.O. Box 513") == []
+
+
+def test_the_digest_of_the_registry_shows_the_user_s_file(tmp_path):
+    (tmp_path / "mine.yaml").write_text(MINE)
+    assert load_pii([]).digest == load_pii([]).digest != load_pii([tmp_path / "mine.yaml"]).digest
+
+
+def test_a_validator_that_is_not_known_is_an_error_with_its_place(tmp_path):
+    (tmp_path / "mine.yaml").write_text("entities: {MINE: {rules: [{regex: 'abc', validators: lunh}]}}")
+    with pytest.raises(ConfigError, match=r"1 problem\(s\)\n  - entities\.MINE\.rules\.0\.validators: `lunh`"):
+        load_pii([tmp_path / "mine.yaml"])
+
+
+def test_the_page_names_every_entity_and_every_key():
+    page = PAGE.read_text(encoding="utf-8")
+    registry = load_pii()
+    assert [entity.name for entity in registry.entities if entity.name not in page] == []
+    assert [key for key in (*WrittenEntity.model_fields, *WrittenRule.model_fields) if f"`{key}" not in page] == [
+        "name"
+    ]

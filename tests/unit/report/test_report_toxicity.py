@@ -1,0 +1,116 @@
+"""What is shown of toxic documents: the screen's estimate and the judge's rate, each labelled as what it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from made_counts import judge, screened, share
+from made_manifest import make, shard
+
+from dataaudit.manifest.core import DetectorRecord
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.metric import Metric
+from dataaudit.report.judged import per_million
+from dataaudit.report.meanings import ABSENCES
+from dataaudit.report.quality import languages
+from dataaudit.report.show import show_manifest
+from dataaudit.report.toxicity import toxic, toxic_lines
+
+METRIC = "data_toxicity_rate"
+SCREENED = screened({"web": (900, 800, 0.01), "forum": (100, 100, 0.6), "odd": (50, 0, 0.0)})
+
+
+def text(folder, *, width=100, **more):
+    """Return the block with single blanks."""
+    return " ".join(" ".join(toxic_lines(toxic(load_manifest(folder)), width, 10, **more)).split())
+
+
+def absent(reason):
+    """Return the record of a rate that was not evaluated."""
+    return Metric(
+        metric=METRIC, stat="rate", unit="ratio", value=None, method="sampled", status="not_evaluated", reason=reason
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A judged manifest."""
+    made = tmp_path_factory.mktemp("toxic") / "m"
+    rates = [
+        share(METRIC, "rate", 0.02, 0.01, 0.03, 500), share(METRIC, "rate", 0.02, 0.01, 0.03, 500, entity="toxicity"),
+        share(METRIC, "rate", 0.005, 0.001, 0.01, 500, entity="insult"),
+        share(METRIC, "rate", 0.2, 0.1, 0.3, 90, source="forum"),
+        share(METRIC, "rate", 0.01, 0.0, 0.02, 410, source="web"),
+        share(METRIC, "rate", 0.03, 0.01, 0.05, 300, language="en"),
+        share(METRIC, "rate", 0.0, 0.0, 0.02, 200, language="de"),
+        share(METRIC, "rate_at_0.9", 0.004, 0.001, 0.01, 500),
+    ]  # fmt: skip
+    make(made, [shard("a.jsonl", toxicity_screen=0.0125)], metrics=[*SCREENED, *rates, *judge(METRIC, 500)])
+    return made
+
+
+def test_the_screen_speaks_of_what_it_can_judge(folder):
+    shown = text(folder)
+    assert "as the screen sees them" in shown
+    assert "web 900 0.8889 0.0100 0.0080 to 0.0130 0" in shown
+    assert "forum 100 1.0000 0.6000 0.4800 to 0.7800 1.0000" in shown
+    assert "odd 50 0 - - -" in shown
+    assert "(all) 1,050 0.8571 0.0756" in shown
+
+
+def test_the_judge_stands_apart_with_intervals_sources_languages_and_classes(folder):
+    shown = text(folder)
+    assert "judged in a sample" in shown
+    assert "forum 0.2000 0.1000 to 0.3000 90 (all) 0.0200 0.0100 to 0.0300 500" in shown
+    assert "en 0.0300 0.0100 to 0.0500 300" in shown
+    assert "insult 0.0050 0.0010 to 0.0100" in shown
+    assert "with other bounds: 0.0040 at 0.9" in shown
+    assert "500 documents, drawn by a hash" in shown
+    assert "language share" not in text(folder, details=False)
+
+
+@pytest.mark.parametrize("reason", [one for one in ABSENCES if one not in {"no_analyzer", "not_judged"}])
+def test_without_a_judge_the_reason_and_what_to_do_are_told_and_no_number(tmp_path, reason):
+    make(tmp_path / "m", [shard("a.jsonl")], metrics=[*SCREENED, absent(reason)])
+    shown = text(tmp_path / "m")
+    assert f"Not evaluated: {ABSENCES[reason]} ({reason})." in shown
+    assert "toxicity: {judge: original}" in shown
+    facts = json.loads(show_manifest(tmp_path / "m", None, as_json=True))["toxicity"]
+    assert facts["total"]["rate"]["value"] is None
+    assert facts["judge"]["reason"] == reason
+    assert facts["total"]["screen"]["value"] == pytest.approx(68 / 900)
+
+
+def test_without_the_stage_nothing_is_said(tmp_path):
+    make(tmp_path / "m", [shard("a.jsonl")])
+    assert toxic(load_manifest(tmp_path / "m")) is None
+    assert toxic_lines(None, 80, 5) == []
+
+
+def test_one_source_is_not_told_twice(tmp_path):
+    make(tmp_path / "m", [shard("a.jsonl")], metrics=[*screened({"web": (9, 9, 0.1)}), absent("no_judge")])
+    shown = text(tmp_path / "m")
+    assert "web" not in shown
+    assert "(all) 9 1.0000 0.1000" in shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "-"), (0, "0"), (0.1234, "0.123"), (3.14159, "3.14"), (31.4159, "31.4"), (1234.5, "1,234")],
+)  # fmt: skip
+def test_rates_per_million_keep_three_digits(value, shown):
+    assert per_million(value) == shown
+
+
+def test_the_screen_is_no_detector_of_languages(tmp_path):
+    """It stands among the detectors of a manifest, with the languages that it reads."""
+    make(tmp_path / "m", [shard("a.jsonl")])
+    manifest = load_manifest(tmp_path / "m")
+    screen = DetectorRecord(name="dataaudit-screen", version="1", sha256="ab" * 32, languages=("en",))
+    language = DetectorRecord(name="pycld2", version="0.42", sha256="cd" * 32, languages=("en", "de"))
+    core = manifest.core.model_copy(update={"detectors": (screen, language)})
+    found = languages(replace(manifest, core=core))
+    assert found is not None
+    assert found.detectors == ("pycld2 0.42",)
