@@ -52,7 +52,9 @@ class ContentModels:
             key: Of the user, for digests of findings; it is named by its id alone.
         """
         screen = None if self.screen is None else [self.screen.name, self.screen.version, self.screen.sha256]
-        named = {name: [registry.digest, key_id(key)] for name, registry in self.registries.items()}
+        # What one detector looks for decides how soon a document full of candidates is given up for both.
+        together = None if self.patterns is None else self.patterns.digest
+        named = {name: [registry.digest, together, key_id(key)] for name, registry in self.registries.items()}
         return {"screen": screen, **named}
 
     def records(self) -> list[tuple[str, str, str, tuple[str, ...]]]:

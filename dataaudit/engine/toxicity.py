@@ -46,10 +46,10 @@ def toxic_documents(linking: Linking) -> Generator[Sequence[Visit], list[Visited
     )  # fmt: skip
     if judge is None or isinstance(judge, Unavailable):
         reason = NO_JUDGE if judge is None else str(judge.reason)
-        warnings = [] if judge is None else [f"toxicity is not judged: {judge.message}"]
-        return Found(metrics=not_evaluated(question, {"rate": "ratio"}, reason, version), warnings=warnings)
+        return Found(metrics=not_evaluated(question, {"rate": "ratio"}, reason, version))
     sampled = draw(linking, question)
-    (visited,) = yield [Visit(visitor=ToxicityVisit(model=judge), wanted=wanted_rows(sampled.places))]
+    visitor = ToxicityVisit(model=judge, tokenizer=linking.tokenizer())
+    (visited,) = yield [Visit(visitor=visitor, wanted=wanted_rows(sampled.places))]
     answers = Answers(visited, sampled)
     scores = answers.table("scores", SCORES)
     rates = Rates(question, sampled, version)
