@@ -8,8 +8,8 @@
 `labelled` reads a list of {full_text, spans: [{entity_type, start_position, end_position}]}. A gold span is found when
 a finding of its type overlaps it; a finding is right when it overlaps a gold span of its type. PYTHON is an interpreter
 with presidio-analyzer: its default recognizers for English run with a blank pipeline over the same texts, and both are
-timed by CPU, the middle of three runs. `regions` looks for the example numbers that phonenumbers has of all regions, in all formats. `make`
-writes a labelled file of 30 locales. Prints Markdown, of misses only their number.
+timed by CPU, the middle of three runs. `regions` looks for the example numbers that phonenumbers has of all regions.
+`make` writes a labelled file of 30 locales. Prints Markdown, of misses only their number.
 """
 
 from __future__ import annotations

@@ -182,6 +182,11 @@ class ToxicityConfig(_Strict):
         min_length=1,
         description="`original`, `unbiased`, `multilingual`, or the file of a Detoxify checkpoint; none when left out.",
     )
+    config_path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder with the settings and vocabulary of the judge's weights; found by itself when left out.",
+    )
     languages: Listed = Field(
         default=(), strict=False, description="Languages that the judge reads; those it was made for when left out."
     )
@@ -283,7 +288,9 @@ class AuditConfig(_Strict):
         for protected in dumped["protected"].values():
             del protected["paths"]
         del dumped["language"]["model"]  # its digest is among the detectors
-        del dumped["toxicity"]["judge"], dumped["toxicity"]["device"], dumped["pii"]["entities"], dumped["pii"]["model"]
+        for section, keys in (("toxicity", ("judge", "config_path", "device")), ("pii", ("entities", "model"))):
+            for key in keys:  # as above
+                del dumped[section][key]
         for key in ("batch_bytes", "part_bytes", "timeout_seconds", "retries"):  # no number depends on these
             del dumped["reader"][key]
         for key in ("secrets", "stages", "upstream_filters", "mixture", "seed"):  # carried by sections of their own

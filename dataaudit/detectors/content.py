@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,9 @@ class ContentModels:
             key: Of the user, for digests of findings; it is named by its id alone.
         """
         screen = None if self.screen is None else [self.screen.name, self.screen.version, self.screen.sha256]
-        named = {name: [registry.digest, key_id(key)] for name, registry in self.registries.items()}
+        # What one detector looks for decides how soon a document full of candidates is given up for both.
+        together = None if self.patterns is None else self.patterns.digest
+        named = {name: [registry.digest, together, key_id(key)] for name, registry in self.registries.items()}
         return {"screen": screen, **named}
 
     def records(self) -> list[tuple[str, str, str, tuple[str, ...]]]:
@@ -101,6 +104,12 @@ def resolve_content(config: AuditConfig, *, base_dir: Path, screen: bool, detect
     )  # fmt: skip
 
 
+@lru_cache(maxsize=1)
+def shipped_patterns() -> Registry:
+    """Return what is shipped of personal data and secrets, whatever a config says: for masking."""
+    return join_registries(load_pii(), load_secrets())
+
+
 def key_id(key: bytes | None) -> str | None:
     """Return what names a key and tells nothing of it; None without one."""
     return None if key is None else hmac.new(key, b"dataaudit key id", hashlib.sha256).hexdigest()[:16]
@@ -111,7 +120,11 @@ def _judge(config: AuditConfig, base_dir: Path) -> JudgeModel | Unavailable | No
     if settings.judge is None:
         return None
     name = settings.judge if settings.judge in NAMED else str(Path(settings.judge).expanduser())
-    wanted = JudgeSettings(judge=name, device=settings.device, languages=settings.languages, seed=config.seed)
+    folder = settings.config_path
+    wanted = JudgeSettings(
+        judge=name, device=settings.device, languages=settings.languages, seed=config.seed,
+        config_path=None if folder is None else str(Path(folder).expanduser()),
+    )  # fmt: skip
     return resolve_judge(wanted, base_dir)
 
 

@@ -24,8 +24,8 @@ class Answers:
 
     def __init__(self, visited: Visited, sampled: Sampled) -> None:
         self._visited = visited
-        seen = self.table("seen", SEEN)
-        places = places_of(seen["shard"].to_numpy(), seen["row"].to_numpy())
+        seen = self._rows("seen", SEEN, sampled.places)
+        places = _places(seen)
         good = pc.equal(seen["failure"], "").to_numpy()
         order = np.argsort(sampled.places)
         strata = sampled.strata[order][np.searchsorted(sampled.places[order], places)]
@@ -37,18 +37,18 @@ class Answers:
         return len(self._places)
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
-        """Return a table of the visitor's, with the shard of each row."""
-        return self._visited.table(name, pa.schema([*schema, ("shard", pa.int32())]))
+        """Return the rows of a table of the visitor's that are of documents with a verdict, with their shards."""
+        return self._rows(name, schema, self._places)
 
     def verdicts(self, rows: pa.Table, hits: np.ndarray, units: np.ndarray | None = None) -> Verdicts:
         """Add up hits by document.
 
         Args:
-            rows: shard, row.
+            rows: shard, row, of :meth:`table`.
             hits: int64[n] of each row.
             units: int64[n] what the hits of each row are counted in; the documents' tokens when left out.
         """
-        places = np.searchsorted(self._places, places_of(rows["shard"].to_numpy(), rows["row"].to_numpy()))
+        places = np.searchsorted(self._places, _places(rows))
         totals = np.zeros(len(self), dtype=np.int64)
         np.add.at(totals, places, hits)
         sizes = self._tokens
@@ -80,6 +80,15 @@ class Answers:
                 f" expect +-{sampled.plan.half_width:.2g}"
             )
         return told
+
+    def _rows(self, name: str, schema: pa.Schema, places: np.ndarray) -> pa.Table:
+        """Return the rows of some documents: a visitor's answer is for all copies of a part, the sample for some."""
+        table = self._visited.table(name, pa.schema([*schema, ("shard", pa.int32())]))
+        return table.filter(pa.array(np.isin(_places(table), places)))
+
+
+def _places(table: pa.Table) -> np.ndarray:
+    return places_of(table["shard"].to_numpy(), table["row"].to_numpy())
 
 
 def judged_findings(judge: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -17,8 +17,10 @@ import pyarrow as pa
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.job import Job
 from dataaudit.engine.joins import Join, JoinedParts, KeyedFile, run_join
+from dataaudit.engine.keys import tokenizer_value
 from dataaudit.engine.partials import fold_table
 from dataaudit.engine.revisit import Visit, Visited, revisit
+from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.metric import Metric
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import empty
@@ -58,6 +60,12 @@ class Linking:
     def read(self) -> Iterator[GatheredShard]:
         """Yield the shards that the stage has looked at."""
         return (shard for shard in self.shards if self.stage.name in shard.partials)
+
+    def tokenizer(self) -> str:
+        """Return the digest of what decides tokens, which keeps what visitors count with different ones apart."""
+        job = self.job
+        value = tokenizer_value(job.tokenizer, job.risks, force_reference=job.force_reference, seed=job.config.seed)
+        return digest_json(value)
 
     def files(self, name: str) -> list[KeyedFile]:
         """Return the keyed rows of a name that the stage emitted, for every part of every shard that was read."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from dataaudit.engine.sampling import Question, Sampled
 from dataaudit.kernels.two_phase import Estimate, Strata, estimate_share
-from dataaudit.kernels.two_phase_ratio import Judged, estimate_ratio
+from dataaudit.kernels.two_phase_ratio import Judged, estimate_part, estimate_ratio
 from dataaudit.manifest.metric import Metric, Scope, ratio
 from dataaudit.manifest.tables import TABLES
 
@@ -72,23 +72,25 @@ class Rates:
 
     def per_million(self, stat: str, entity: str | None, verdicts: Verdicts) -> list[Metric]:
         """Return the hits per million tokens, in every scope."""
-        return self._ratios(stat, entity, verdicts, 1_000_000, "hits per million tokens")
+        unit = "hits per million tokens"
+        return [
+            self._record(stat, entity, scope, estimate_ratio(sizes, judged, confidence=CONFIDENCE), unit)
+            for scope, sizes, judged in self._samples(verdicts)
+        ]
 
     def parts(self, stat: str, entity: str | None, verdicts: Verdicts) -> list[Metric]:
         """Return hits as a share of what they are counted in, which are at least as many, in every scope."""
-        return self._ratios(stat, entity, verdicts, 1, "ratio")
+        return [
+            self._record(stat, entity, scope, estimate_part(sizes, judged, confidence=CONFIDENCE), "ratio")
+            for scope, sizes, judged in self._samples(verdicts)
+        ]
 
-    def _ratios(self, stat: str, entity: str | None, verdicts: Verdicts, per: int, unit: str) -> list[Metric]:
-        metrics = []
+    def _samples(self, verdicts: Verdicts) -> Iterator[tuple[Scope, np.ndarray, Judged]]:
+        """Yield the sizes of the strata and the judged documents of every scope."""
         for scope, inside in self.scopes():
-            chosen = inside[verdicts.strata]
-            judged = Judged(stratum=verdicts.strata[chosen], hits=verdicts.hits[chosen], units=verdicts.tokens[chosen])
-            sizes = np.where(inside, self._sampled.documents, 0)
-            found = estimate_ratio(sizes, judged, per=per, confidence=CONFIDENCE)
-            if unit == "ratio":
-                found = replace(found, high=min(1.0, found.high))
-            metrics.append(self._record(stat, entity, scope, found, unit))
-        return metrics
+            own = inside[verdicts.strata]
+            judged = Judged(stratum=verdicts.strata[own], hits=verdicts.hits[own], units=verdicts.tokens[own])
+            yield scope, np.where(inside, self._sampled.documents, 0), judged
 
     def coverage(self, judged: int) -> list[Metric]:
         """Return how much of all documents is in languages that the judge reads, and how many it saw."""
@@ -118,8 +120,9 @@ class Rates:
         if found.value is None:
             return Metric(
                 metric=self._question.metric, stat=stat, scope=named, unit=unit, value=None, method="sampled",
-                n=0, denominator=found.documents, status="not_evaluated",
-                reason="not_judged" if found.documents else "empty_denominator", version=self._version,
+                n=found.judged, denominator=found.documents, status="not_evaluated",
+                reason="empty_denominator" if found.judged or not found.documents else "not_judged",
+                version=self._version,
             )  # fmt: skip
         return Metric(
             metric=self._question.metric, stat=stat, scope=named, unit=unit, value=found.value, low=found.low,

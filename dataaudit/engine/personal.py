@@ -42,14 +42,16 @@ def personal_data(linking: Linking) -> Generator[Sequence[Visit], list[Visited],
     analyzer, settings = linking.job.content.analyzer, linking.job.config.pii
     findings = findings_table(linking)
     question = Question(
-        metric=METRIC, half_width=settings.half_width, most=settings.most_judged, languages=(settings.language,),
+        metric=METRIC, half_width=settings.half_width, most=settings.most_judged,
+        languages=() if analyzer is None or isinstance(analyzer, Unavailable) else (analyzer.language,),
         guesses=_guesses(), salt=_SALT,
     )  # fmt: skip
     if analyzer is None or isinstance(analyzer, Unavailable):
         reason = NO_ANALYZER if analyzer is None else str(analyzer.reason)
         return Found(tables={"findings": findings}, metrics=not_evaluated(question, _UNITS, reason, Pii.version))
     sampled = draw(linking, question)
-    (visited,) = yield [Visit(visitor=PiiVisit(model=analyzer), wanted=wanted_rows(sampled.places))]
+    visitor = PiiVisit(model=analyzer, tokenizer=linking.tokenizer())
+    (visited,) = yield [Visit(visitor=visitor, wanted=wanted_rows(sampled.places))]
     answers = Answers(visited, sampled)
     rates = Rates(question, sampled, Pii.version)
     found = Found(

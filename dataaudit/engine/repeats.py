@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from dataaudit.engine.families import Found, Linking
 from dataaudit.engine.joins import Join, JoinedParts, KeyedFile
-from dataaudit.engine.keys import tokenizer_value
 from dataaudit.engine.repeat_tables import hotspot_tables, repeat_partials
 from dataaudit.engine.revisit import Visit, Visited
 from dataaudit.engine.store import write_atomic
@@ -36,7 +35,6 @@ from dataaudit.link.repeats.paths import Round
 from dataaudit.link.repeats.runs import COVERAGE, HISTOGRAM, RUN_ROWS, RUNS, choose_floor, link_hosts, link_runs
 from dataaudit.link.repeats.search import SavedSearch, Search
 from dataaudit.link.repeats.windows import OCCURRENCE_ROWS, RepeatWindows, link_windows
-from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.metric import Scope, count
 from dataaudit.stages.repeats import FINGERPRINTS, METRIC, Repeats
 
@@ -107,7 +105,7 @@ def repeated_spans(linking: Linking) -> Generator[Sequence[Visit], list[Visited]
     document = spans["document"].to_numpy()
     asked = homes.asked(file_numbers(document), row_numbers(document))
     wanted = pa.table({**asked, **{name: spans[name] for name in ("hotspot", "start", "stop")}})
-    (covered,) = yield [Visit(visitor=RepeatedSpans(_tokenizer(linking)), wanted=wanted)]
+    (covered,) = yield [Visit(visitor=RepeatedSpans(linking.tokenizer()), wanted=wanted)]
     result = _nothing(stage, floor, folders, runs)
     result.tables, numbers = hotspot_tables(covered, found.words, found.variants)
     result.extra = repeat_partials(covered, numbers)
@@ -162,12 +160,6 @@ def _save(linking: Linking, search: Search) -> SavedSearch:
     with linking.job.store.writing():
         write_atomic(path, packed)
     return SavedSearch(os.fsencode(path), sha256)
-
-
-def _tokenizer(linking: Linking) -> str:
-    job = linking.job
-    value = tokenizer_value(job.tokenizer, job.risks, force_reference=job.force_reference, seed=job.config.seed)
-    return digest_json(value)
 
 
 def _index(linking: Linking, files: Sequence[KeyedFile], rows: int) -> dict[str, Callable[[Path], None]]:

@@ -13,12 +13,12 @@ from dataaudit.engine.families import Linking
 from dataaudit.engine.joins import Join
 from dataaudit.kernels.allocation import Allocation, allocate
 from dataaudit.link.sampling import DRAWN, OTHER, Frame, SampleJoin, first_of_each
-from dataaudit.stages.strata import MEMBERS
+from dataaudit.stages.strata import MEMBERS, STRATA
 
 _LEAST_SHARE = 0.005
 """Sources and languages with fewer of the documents share their strata with others."""
 _MOST_NAMES = 50
-_MINIMUM = 10
+_MINIMUM = 5
 """Documents judged of each stratum, if the limit allows."""
 
 
@@ -82,7 +82,7 @@ def draw(linking: Linking, question: Question) -> Sampled:
     drawn = linking.join(
         Join(
             kind=f"link-{linking.stage.name}-sample", function=join, identity=[linking.stage.version, asdict(join)],
-            files=linking.files(MEMBERS) if plan.counts.any() else [], rows=int(documents.sum()),
+            files=linking.files(MEMBERS) if plan.counts.any() else [], rows=int(documents.sum()) + unread,
         )
     ).table("drawn", DRAWN)  # fmt: skip
     first = first_of_each(
@@ -102,8 +102,7 @@ def _all_strata(linking: Linking, splits: Sequence[str]) -> pa.Table:
         split = np.full(rows.num_rows, splits.index(shard.planned.shard.split), dtype=np.int64)
         pieces.append(rows.append_column("split", pa.array(split)))
     keys = ["split", "source", "language", "level"]
-    if not pieces:
-        return pa.table({name: [] for name in (*keys, "documents", "tokens")})
+    pieces = pieces or [STRATA.schema().append(pa.field("split", pa.int64())).empty_table()]
     sums = [("documents", "sum"), ("tokens", "sum")]
     grouped = pa.concat_tables(pieces).group_by(keys, use_threads=False).aggregate(sums)
     return grouped.rename_columns({"documents_sum": "documents", "tokens_sum": "tokens"})
@@ -125,10 +124,10 @@ def _frame(table: pa.Table) -> tuple[Frame, np.ndarray, np.ndarray]:
 
 
 def _largest(table: pa.Table, name: str) -> tuple[str, ...]:
-    """Return the names with strata of their own, sorted."""
+    """Return the names with strata of their own, sorted; one that is called as the rest is, is one of the rest."""
     totals: dict[str, int] = {}
     for row in table.select([name, "documents"]).to_pylist():
         totals[row[name]] = totals.get(row[name], 0) + row["documents"]
     least = _LEAST_SHARE * sum(totals.values())
     ordered = sorted(totals, key=lambda one: (-totals[one], one))
-    return tuple(sorted(one for one in ordered[:_MOST_NAMES] if totals[one] >= least))
+    return tuple(sorted(one for one in ordered[:_MOST_NAMES] if totals[one] >= least and one != OTHER))

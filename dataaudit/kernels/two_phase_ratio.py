@@ -9,7 +9,7 @@ single document weighs most, and the third moment makes both tails even. Formula
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum, sqrt
 from statistics import NormalDist
 
@@ -77,10 +77,40 @@ def estimate_ratio(sizes: Counts, judged: Judged, *, per: int = 1_000_000, confi
         part = uncovered / total
         worst = float((judged.hits[judged.units > 0] / judged.units[judged.units > 0]).max())
         low, high = low * (1 - part), high * (1 - part) + max(high, worst) * part
+    value = hits / units * per
     return Estimate(
-        value=hits / units * per, low=low * per, high=high * per, documents=total, judged=int(seen.sum()),
+        value=value, low=min(value, low * per), high=max(value, high * per), documents=total, judged=int(seen.sum()),
         positives=positives, uncovered=uncovered, plain_width=None,
     )  # fmt: skip
+
+
+def estimate_part(sizes: Counts, judged: Judged, *, confidence: float = 0.95) -> Estimate:
+    """Estimate which part of all units are hits, where every hit is one of its document's units.
+
+    Units that are not hits are counted as hits are, so that the interval near 1 is the mirror of that near 0. Where no
+    unit is a hit, or all are, one document more of the other kind may turn up, with all of its units: not one unit.
+
+    Args:
+        sizes: As of :func:`estimate_ratio`.
+        judged: ``hits`` at most ``units``.
+        confidence: Coverage, between 0 and 1.
+
+    Returns:
+        The estimate; 0 <= low <= value <= high <= 1, but infinite ``high`` where no document holds a unit.
+    """
+    assert bool((judged.hits <= judged.units).all())
+    found = estimate_ratio(sizes, judged, per=1, confidence=confidence)
+    if found.value is None:
+        return found
+    others = replace(judged, hits=judged.units - judged.hits)
+    low = min(found.low, max(0.0, 1 - _highest_part(sizes, others, confidence)))
+    return replace(found, low=low, high=max(found.value, min(1.0, _highest_part(sizes, judged, confidence))))
+
+
+def _highest_part(sizes: Counts, judged: Judged, confidence: float) -> float:
+    if not judged.hits.any():
+        judged = replace(judged, units=np.minimum(judged.units, 1))
+    return estimate_ratio(sizes, judged, per=1, confidence=confidence).high
 
 
 def _moments(sizes: Counts, seen: Counts, stratum: Counts, residuals: npt.NDArray[np.float64]) -> tuple[float, float]:

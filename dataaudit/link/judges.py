@@ -20,7 +20,8 @@ from dataaudit.detectors.toxicity.judge_model import JudgeModel
 from dataaudit.link.visitor import Encode
 
 SEEN = pa.schema([("row", pa.int64()), ("tokens", pa.int64()), ("whole", pa.bool_()), ("failure", pa.string())])
-"""A row a document: its tokens, whether the judge saw all of it, and why it has no verdict; empty when it has one."""
+"""A row a document: its tokens (of personal data, where hits are counted by them: of what the judge saw, by its
+bytes), whether the judge saw all of it, and why it has no verdict; empty when it has one."""
 SCORES = pa.schema([("row", pa.int64()), ("bytes", pa.int64()), ("class", pa.string()), ("score", pa.float64())])
 """A row a document and class: its probability, and the document's size. Documents without a verdict have none."""
 
@@ -38,6 +39,8 @@ OPINIONS = pa.schema(
 _DECISIVE = ("version", "sha256", "language", "min_score", "seed", "stretch", "overlap", "max_stretches", "window")
 CONFIRMED = 0.5
 """Score from which on a candidate counts as confirmed."""
+MOST_ASKED = 100
+"""Candidates of a document that are asked about, the first: each takes milliseconds, and a list may hold thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +52,15 @@ class ToxicityVisit:
     needs_words: ClassVar[bool] = False
     emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
     model: JudgeModel
+    tokenizer: str
+    """Digest of what decides the tokens of ``seen``."""
 
     def decisive(self) -> dict[str, Any]:
-        """Return what decides its verdicts: all of the model but where it lies and what it runs on."""
+        """Return what decides its verdicts: all of the model but what it reads, where it lies and what it runs on."""
         values = asdict(self.model)
-        for name in ("path", "config_path", "device"):
+        for name in ("languages", "path", "config_path", "device"):
             del values[name]
-        return values
+        return {**values, "tokenizer": self.tokenizer}
 
     def visit(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
         """Return ``seen`` and ``scores`` of the documents."""
@@ -86,17 +91,19 @@ class PiiVisit:
     needs_words: ClassVar[bool] = False
     emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
     model: AnalyzerModel
+    tokenizer: str
+    """Digest of what decides the tokens of ``seen``."""
 
     def decisive(self) -> dict[str, Any]:
         """Return what decides its findings; the digest stands for the spaCy model and the registry."""
-        return {name: getattr(self.model, name) for name in _DECISIVE}
+        return {**{name: getattr(self.model, name) for name in _DECISIVE}, "tokenizer": self.tokenizer}
 
     def visit(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
         """Return ``seen``, ``marks`` and ``opinions`` of the documents."""
         del wanted
         analyzer = PiiAnalyzer(self.model)
         found = analyzer.analyze(batch.texts)
-        tokens = np.diff(encode(batch.texts).offsets)
+        tokens = np.diff(encode(batch.texts).offsets) * found.analyzed // np.maximum(batch.num_bytes(), 1)
         failures = ["" if failure is None else str(failure) for failure in found.failures]
         names = pa.array(found.entities, pa.string()).take(pa.array(found.codes))
         marks = [batch.rows[found.documents], names, found.starts, found.ends, found.scores.astype(np.float64).round(4)]
@@ -107,12 +114,14 @@ class PiiVisit:
         }
 
     def _opinions(self, batch: DocBatch, analyzer: PiiAnalyzer) -> pa.Table:
-        """Ask about the candidates; those that no recognizer can judge are left out."""
+        """Ask presidio's own recognizers about the candidates; kinds that it has no recognizer for are left out."""
         held = PatternScreen(registry=self.model.registry).find(batch.byte_values(), batch.byte_offsets())
-        asked = np.flatnonzero((held.tiers != Tier.VALIDATED) & ~held.reserved)
+        unsure = np.flatnonzero((held.tiers != Tier.VALIDATED) & ~held.reserved)
+        own = held.documents[unsure]
+        asked = unsure[np.arange(len(unsure)) - np.searchsorted(own, own) < MOST_ASKED]
         entities = [held.entities[code] for code in held.codes[asked]]
         places = (held.documents[asked], held.starts[asked], held.ends[asked])
-        scores = analyzer.confirm(batch.texts, *places, entities).scores
+        scores = analyzer.confirm(batch.texts, *places, entities).peers
         known = np.flatnonzero(~np.isnan(scores))
         table = pa.table(
             {

@@ -168,8 +168,12 @@ def _spellings() -> dict[str, list[str]]:
 
 
 def _letter_before(text: bytes, place: int) -> bool:
+    if place and text[place - 1] < 0x80:
+        return text[place - 1] in _LETTERS
     return text[max(0, place - 4) : place].decode("utf-8", "ignore")[-1:].isalpha()
 
 
 def _letter_after(text: bytes, place: int) -> bool:
+    if place < len(text) and text[place] < 0x80:
+        return text[place] in _LETTERS
     return text[place : place + 4].decode("utf-8", "ignore")[:1].isalpha()

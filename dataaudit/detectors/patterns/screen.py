@@ -26,6 +26,8 @@ AHEAD_BYTES = 64
 """Bytes behind the place of a match that a lookahead of its regex can see."""
 MAX_UNBOUNDED_BYTES = 4096
 """Longest stretch in which a regex with an unbounded repeat is tried: its time may grow with the square."""
+LONG_BYTES = 64
+"""A longer stretch is asked for context words as a whole before its matches are; in a shorter one they are asked."""
 _UNBOUNDED = re.compile(rb"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<loop>[*+]|\{\d+,\})", re.DOTALL)
 
 
@@ -126,7 +128,7 @@ def find_in(registry: Registry, document: memoryview) -> tuple[list[Found], bool
             truncated = True
             break
         one = ready[rule]
-        if one.needs_context and not around.speaks(one, start, end):
+        if one.needs_context and end - start > LONG_BYTES and not around.speaks(one, start, end):
             left -= 1
             continue
         if one.unbounded and end - start > MAX_UNBOUNDED_BYTES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,14 @@ _REACH = 64
 
 def byte_of(text: str, characters: Places) -> Places:
     """Return the byte that each character begins at; one past the last character is one past the last byte."""
-    if text.isascii():
+    if text.isascii() or characters.size == 0:
         return characters
-    return _begins(text)[characters]
+    # Few places of a text that may be long: what lies between them is encoded, not a number kept of every character.
+    ordered = np.unique(characters)
+    bounds = [0, *ordered.tolist()]
+    sizes = [len(text[begin:end].encode("utf-8", "surrogatepass")) for begin, end in pairwise(bounds)]
+    found: Places = np.cumsum(sizes, dtype=np.int64)[np.searchsorted(ordered, characters)]
+    return found
 
 
 def character_of(text: str, places: Places) -> Places:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 # ISO/IEC 7064 and Verhoeff (1969): multiplication in the dihedral group of order 10, and the permutation of places.
@@ -13,22 +14,19 @@ _DIHEDRAL = tuple(
           for b in range(10))
     for a in range(10)
 )  # fmt: skip
+_DOUBLED = (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
+_OTHER = re.compile(r"[^0-9]+")
 _STEP = (1, 5, 7, 6, 2, 8, 3, 0, 9, 4)
 
 
 def digits_of(text: str) -> str:
     """Return the ASCII digits of a text."""
-    return "".join(letter for letter in text if "0" <= letter <= "9")
+    return _OTHER.sub("", text)
 
 
 def luhn(digits: str) -> bool:
     """Whether the last digit is Luhn's check digit (ISO/IEC 7812-1, annex B): meets 1 number in 10."""
-    total = 0
-    for place, letter in enumerate(reversed(digits)):
-        value = ord(letter) - 48
-        if place % 2:
-            value = value * 2 - 9 if value > 4 else value * 2
-        total += value
+    total = sum(map(int, digits[-1::-2])) + sum(_DOUBLED[int(digit)] for digit in digits[-2::-2])
     return len(digits) > 1 and total % 10 == 0
 
 

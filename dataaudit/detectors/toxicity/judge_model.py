@@ -29,7 +29,7 @@ class JudgeSettings:
     device: str = "auto"
     """``auto`` (a GPU where there is one), ``cpu`` or ``cuda``."""
     languages: tuple[str, ...] = ()
-    """Languages that a checkpoint of one's own can judge; empty: all. Published ones know theirs."""
+    """Languages that it is asked about; empty: those that a published one was trained on, all of any other."""
     download: bool = True
     """Whether a published checkpoint may be fetched when it is not in the cache."""
     seed: int = 0

@@ -93,7 +93,7 @@ def _loaded(settings: JudgeSettings, path: Path, base_dir: Path) -> JudgeModel |
         sha256=file_sha256(path),
         config_sha256=config_sha256(folder),
         classes=tuple(judge.class_names),
-        languages=NAMED[settings.judge] if named else settings.languages,
+        languages=settings.languages or NAMED.get(settings.judge, ()),
         path=path,
         config_path=folder,
         device=settings.device,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,15 @@ def test_hits_per_million_tokens_and_parts_of_candidates():
     (part,) = [one for one in rates().parts("confirmed", None, judged) if one.scope == Scope()]
     assert part.value == pytest.approx(26 / 11_000)
     assert part.high <= 1
+
+
+def test_where_nothing_could_be_confirmed_there_is_no_share_and_no_claim_that_nobody_looked():
+    """40 documents were judged and none of them holds a candidate."""
+    judged = verdicts([10, 10, 10, 10], [0, 0, 0, 0])
+    (part,) = [
+        one for one in rates().parts("confirmed", None, replace(judged, tokens=judged.hits)) if one.scope == Scope()
+    ]
+    assert (part.status, part.reason, part.n, part.denominator) == ("not_evaluated", "empty_denominator", 40, 110)
 
 
 def test_what_the_judge_cannot_read_and_what_it_saw_are_shares_of_their_own():

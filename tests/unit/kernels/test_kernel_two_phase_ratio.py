@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataaudit.kernels import reference_two_phase
-from dataaudit.kernels.two_phase_ratio import Judged, estimate_ratio
+from dataaudit.kernels.two_phase_ratio import Judged, estimate_part, estimate_ratio
 
 DOCUMENTS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 10_000)), min_size=1, max_size=6)
 STRATA = st.lists(st.tuples(st.integers(0, 10**6), DOCUMENTS), min_size=1, max_size=4)
@@ -77,6 +77,35 @@ def test_what_nobody_looked_at_widens_both_ways():
     assert found.value == known.value
     assert found.low == pytest.approx(known.low / 2)
     assert found.high == pytest.approx((known.high + 50) / 2)
+
+
+def test_a_census_beside_an_unseen_stratum_keeps_its_value_between_its_bounds():
+    """All of one stratum and none of another: no rounding puts the value outside."""
+    judged = Judged(stratum=np.array([0]), hits=np.array([1]), units=np.array([45]))
+    for more in range(1, 300):
+        found = estimate_ratio(np.array([1, more]), judged, per=1)
+        assert found.low <= found.value <= found.high
+
+
+def test_a_part_near_one_is_as_unsure_as_one_near_none():
+    """49 of 50 units are hits, or 1 of 50: the intervals are mirror images where the tails of either decide."""
+    sizes, judged = judged_of([(10_000, [(1, 1)] * 49 + [(0, 1)])])
+    most = estimate_part(sizes, judged)
+    least = estimate_part(sizes, judged_of([(10_000, [(0, 1)] * 49 + [(1, 1)])])[1])
+    assert (most.value, least.value) == pytest.approx((0.98, 0.02))
+    assert most.low == pytest.approx(1 - least.high)
+    assert most.high <= 1
+
+
+@pytest.mark.parametrize("each", [1, 20])
+def test_a_part_that_is_all_or_nothing_in_few_documents_is_not_sure(each):
+    """Five documents, each with one unit or with 20: what decides is how many documents there are."""
+    sizes, judged = judged_of([(995, [(each, each)] * 5)])
+    every = estimate_part(sizes, judged)
+    none = estimate_part(sizes, judged_of([(995, [(0, each)] * 5)])[1])
+    assert (every.value, every.high, none.value, none.low) == (1, 1, 0, 0)
+    assert every.low == pytest.approx(1 - none.high)
+    assert 0.3 < none.high < 0.7
 
 
 def test_units_that_hits_are_in_proportion_to_leave_no_doubt():

@@ -181,6 +181,8 @@ def test_a_published_checkpoint_of_the_cache_is_used(tmp_path, monkeypatch):
     made.rename(tmp_path / "hub" / "checkpoints" / f"toxic_original-{digits}.ckpt")
     model = resolve_judge(JudgeSettings(config_path="made"), tmp_path)
     assert (model.name, model.languages, model.classes) == ("original", ("en",), ("toxicity",))
+    asked = resolve_judge(JudgeSettings(config_path="made", languages=("en", "fr")), tmp_path)
+    assert asked.languages == ("en", "fr")
 
 
 def test_a_network_that_does_not_answer_is_a_reason(tmp_path, monkeypatch):

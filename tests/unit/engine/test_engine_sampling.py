@@ -1,0 +1,68 @@
+"""The sample of a judge: which strata there are, and whose documents are drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from engine_made import HereRunner, Notes, config, gathered, write_partials
+
+from dataaudit.engine import joins
+from dataaudit.engine.families import Linking
+from dataaudit.engine.sampling import Question, draw
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.toxicity import _guesses
+from dataaudit.link.places import rows_of
+from dataaudit.stages.toxicity import Toxicity
+
+
+def question(*, most=60, languages=("en",)):
+    """Return what is asked for."""
+    return Question(
+        metric="data_toxicity_rate", half_width=0.001, most=most, languages=languages, guesses=_guesses(), salt=1
+    )
+
+
+@pytest.fixture
+def linking(tmp_path):
+    """Return a maker of linkings over shards of (text, source)."""
+
+    def made(*shards):
+        store = PartialStore(tmp_path / "state")
+        read = [gathered(ordinal, documents) for ordinal, documents in enumerate(shards)]
+        for shard, documents in zip(read, shards, strict=True):
+            write_partials(store, shard.planned.parts[0], documents)
+        job = SimpleNamespace(store=store, runner=HereRunner(), progress=Notes(), config=config())
+        return Linking(job=job, stage=Toxicity(), shards=read, fresh=False)
+
+    return made
+
+
+def test_a_source_called_other_is_drawn_from_as_the_rest_is(linking):
+    """The stratum of small sources and a source of that very name are one; documents of both are drawn."""
+    sources = ["web"] * 300 + ["other"] * 99 + ["tiny"]
+    sampled = draw(linking([(f"text number {index}", name) for index, name in enumerate(sources)]), question(most=200))
+    assert sampled.frame.sources == ("web",)
+    drawn = Counter(sources[row] for row in rows_of(sampled.places).tolist())
+    assert sum(drawn.values()) == 200
+    assert drawn["other"] > 20
+
+
+def test_without_a_document_nothing_is_drawn(linking):
+    """No shard was read: no strata, no sample."""
+    sampled = draw(linking(), question())
+    assert (len(sampled.documents), len(sampled.places), sampled.unread) == (0, 0, 0)
+
+
+def test_partitions_are_made_for_all_rows_that_are_joined(linking, monkeypatch):
+    """Documents in languages that the judge does not read lie in the same files, and count for their size."""
+    monkeypatch.setattr(joins, "ROWS_PER_PARTITION", 50)
+    world = linking([("a text" * (1 + 20 * (index % 2)), "web") for index in range(400)])
+    table = world.shards[0].partials["toxicity"]["strata"]
+    languages = ["de" if index else "en" for index in range(table.num_rows)]
+    assert "de" in languages
+    place = table.schema.get_field_index("language")
+    world.shards[0].partials["toxicity"]["strata"] = table.set_column(place, table.schema.field(place), [languages])
+    draw(world, question())
+    assert len(world.job.runner.ran) == 8
