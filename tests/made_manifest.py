@@ -37,7 +37,19 @@ def shard(uri, *, split="train", documents=10, tokens=100, size=50, status="ok",
     return columns | more
 
 
-def make(folder, shards, *, ledger=(), clusters=(), mixture=None, roots=None, metrics=(), dataset="made", tables=None):
+def make(
+    folder,
+    shards,
+    *,
+    ledger=(),
+    clusters=(),
+    mixture=None,
+    roots=None,
+    metrics=(),
+    dataset="made",
+    tables=None,
+    config=None,
+):
     """Publish a manifest of these shards and return its id; splits other than train are held out.
 
     `ledger` holds (shard, reason, place, records, bytes), `clusters` (kind, cluster, shard, row, kept),
@@ -61,7 +73,7 @@ def make(folder, shards, *, ledger=(), clusters=(), mixture=None, roots=None, me
     )
     core = Core(
         tool=Named(name="dataaudit", version="0.1.0"), dataset=Named(name=dataset, version="1.0.0"),
-        config={}, stages=(), libraries={}, tokenizer=_TOKENIZER,
+        config=config or {}, stages=(), libraries={}, tokenizer=_TOKENIZER,
         mixture={name: {"weight": weight, "epochs": 1.0} for name, weight in (mixture or {}).items()},
         splits=tuple(
             SplitRecord(name=name, held_out=name != "train", **_sums([row for row in read if row["split"] == name]))

@@ -38,6 +38,9 @@ _SPLIT_WORDS = {
 }  # fmt: skip
 _FOLDER = r"(?:^|/)(?P<source>[^/]+)/[^/]+$"
 _SHOWN_COLUMNS = 20
+_LONGEST_NAME, _MOST_SPACES = 48, 3
+_DATA = re.compile(r"@|[0-9]{5}|://")
+"""What keys hold that are data: addresses, numbers, text."""
 
 
 def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = None) -> dict[str, Split]:
@@ -152,14 +155,21 @@ def infer_text(split: str, columns: dict[str, bool]) -> str:
         if columns.get(name):
             return name
     strings = [name for name, is_string in columns.items() if is_string]
-    if len(strings) == 1:
+    if len(strings) == 1 and is_plain_name(strings[0]):
         return strings[0]
-    names = [encode_path(name) for name in sorted(columns)]
+    names = [encode_path(name) for name in sorted(columns) if is_plain_name(name)]
     shown = ", ".join(names[:_SHOWN_COLUMNS]) + (", ..." if len(names) > _SHOWN_COLUMNS else "")
+    if len(names) < len(columns):
+        shown += f"{' and ' if shown else ''}{len(columns) - len(names):,} that look like data, not names"
     raise ConfigError(
         f"splits.{split}.text: cannot tell which column is the text: {shown or 'no columns'}",
         f"Name it in a config (splits.{split}.text) or with --text COLUMN.",
     )
+
+
+def is_plain_name(name: str) -> bool:
+    """Tell whether a key of records may be shown: others may be data, as in an object from addresses to letters."""
+    return len(name) <= _LONGEST_NAME and name.count(" ") <= _MOST_SPACES and _DATA.search(name) is None
 
 
 def infer_source(shards: Sequence[Shard], columns: dict[str, bool]) -> SourceRule:

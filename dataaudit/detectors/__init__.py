@@ -8,13 +8,13 @@ same for what looks at the content: the toxicity screen, the patterns of persona
 from __future__ import annotations
 
 from dataaudit.detectors.base import DetectorModel
-from dataaudit.detectors.content import ContentModels, key_id, resolve_content
+from dataaudit.detectors.content import ContentModels, key_id, resolve_content, shipped_patterns
 from dataaudit.detectors.language import LanguageIdentifier, LanguageModels, load_languages, resolve_languages
 from dataaudit.detectors.patterns.registry import Registry
-from dataaudit.detectors.patterns.screen import PatternScreen
+from dataaudit.detectors.patterns.screen import PatternScreen, find_in
 from dataaudit.detectors.toxicity import ToxicityScreen
 
 __all__ = [
     "ContentModels", "DetectorModel", "LanguageIdentifier", "LanguageModels", "PatternScreen", "Registry",
-    "ToxicityScreen", "key_id", "load_languages", "resolve_content", "resolve_languages",
+    "ToxicityScreen", "find_in", "key_id", "load_languages", "resolve_content", "resolve_languages", "shipped_patterns",
 ]  # fmt: skip

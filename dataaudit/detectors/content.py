@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,12 @@ def resolve_content(config: AuditConfig, *, base_dir: Path, screen: bool, detect
         judge=_judge(config, base_dir) if screen else None,
         analyzer=_analyzer(config, base_dir, registries["pii"]) if "pii" in registries else None,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def shipped_patterns() -> Registry:
+    """Return what is shipped of personal data and secrets, whatever a config says: for masking."""
+    return join_registries(load_pii(), load_secrets())
 
 
 def key_id(key: bytes | None) -> str | None:

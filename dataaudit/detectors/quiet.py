@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 _LOUD = (
     "decision_process",
@@ -24,12 +25,21 @@ _LOUD = (
 """Their loggers. presidio's tells words of the text at the level of debugging."""
 
 
+class _Nowhere(io.TextIOBase):
+    """Takes text and forgets it."""
+
+    def write(self, text: str) -> int:
+        """Return the number of characters, as if they had been written."""
+        return len(text)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Let no library log or warn; other loggers of the process go on."""
+    """Let no library print, log or warn; other loggers of the process go on."""
     loggers = [logging.getLogger(name) for name in _LOUD]
     before = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
+    nowhere = _Nowhere()
+    with warnings.catch_warnings(), redirect_stdout(nowhere), redirect_stderr(nowhere):
         warnings.simplefilter("ignore")
         for logger in loggers:
             logger.setLevel(logging.CRITICAL + 1)

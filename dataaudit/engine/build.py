@@ -52,6 +52,7 @@ from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.reference import load_reference
 from dataaudit.engine.repeats import repeated_spans
 from dataaudit.engine.runner import Runner
+from dataaudit.engine.samples import prepare_samples, sample_manifest
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.toxicity import toxic_documents
 from dataaudit.engine.units import Outcome, Probe
@@ -94,6 +95,7 @@ def build(
     """
     started = now()
     check_target(options.target)
+    samples = None if options.samples is None else prepare_samples(*options.samples, options.target, options.state)
     stages = make_stages(config.stages)
     reader = config.reader
     discovery = discover(
@@ -141,11 +143,15 @@ def build(
             ) from None
         hosts, workers = cluster.hosts, cluster.num_workers
     try:
-        return publish_build(job, gathered, started, hosts, workers)
+        result = publish_build(job, gathered, started, hosts, workers)
     except DamagedEntryError as error:
         raise ClusterError(
             f"the state folder {state} changed while the build used it: {error}", "Run the same command again."
         ) from None
+    if samples is not None:
+        paths = {shard.ordinal: shard.path for shard in discovery.shards}
+        sample_manifest(options.target, samples, paths, progress)
+    return result
 
 
 def _scan_and_link(job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]) -> Gathered:

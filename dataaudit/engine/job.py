@@ -46,6 +46,8 @@ class BuildOptions:
     """Time a sub-shard may take before it counts as stuck."""
     hmac_key: bytes | None = field(default=None, repr=False)
     """The user's key for digests of findings; no number depends on it."""
+    samples: tuple[int, Path] | None = None
+    """Samples of each kind of finding, and the folder that they are written to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

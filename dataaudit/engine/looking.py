@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class Looking:
     matcher: Matcher | None
     screen: ToxicityScreen | None
     patterns: PatternScreen | None
-    key: bytes | None
+    key: bytes | None = field(repr=False)
     """The user's key for digests of findings."""
     words: bool
     """Whether words are asked for."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dataaudit.config import AuditConfig, Split, nearest
-from dataaudit.corpus.infer import infer_source, infer_text, is_held_out_name
+from dataaudit.corpus.infer import infer_source, infer_text, is_held_out_name, is_plain_name
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import READER_VERSION, Part
 from dataaudit.corpus.shards import Shard
@@ -125,13 +125,14 @@ def _warnings(name: str, split: Split, seen: list[dict[str, bool]]) -> Iterator[
     if is_held_out_name(name) and not split.held_out:
         yield f"split {name} is not marked `held_out: true`, so it counts as training data"
     known = sorted({column for columns in seen for column in columns})
+    shown = [column for column in known if is_plain_name(column)]
     source = split.source.column if split.source is not None else None
     for role, column in (("text", split.text), ("source", source)):
         if column is None or not known or column in known or column.split(".")[0] in known:
             continue
         yield (
             f"none of the first {len(seen)} shard(s) of split {name} has the {role} column `{column}`"
-            f"{nearest(column, known)}"
+            f"{nearest(column, shown)}"
         )
 
 

@@ -19,7 +19,7 @@ _LEAST_SHARE = 0.005
 """Sources and languages with fewer of the documents share their strata with others."""
 _MOST_NAMES = (50, 25, 12, 6, 3, 1, 0)
 """Sources, and languages, with strata of their own at most: the first number that leaves two documents a stratum."""
-_MINIMUM = 10
+_MINIMUM = 5
 """Documents judged of each stratum, if the limit allows."""
 
 

@@ -13,8 +13,8 @@ from dataaudit.corpus.infer import infer_splits
 from dataaudit.errors import ConfigError
 from dataaudit.report.text import plural
 
-_LEAST_KEY = 16
-"""Bytes of a key, as HMAC with SHA-256 asks for."""
+_LEAST_KEY, _MOST_KEY = 16, 4096
+"""Bytes of a key: fewer can be guessed, and more are another file that was named by mistake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +87,18 @@ def read_key(path: Path) -> bytes:
     """Read the user's key for digests of findings; white space at its ends is not part of it.
 
     Raises:
-        ConfigError: It cannot be read, or is too short to keep anything secret.
+        ConfigError: It cannot be read, is too short to keep anything secret, or too long to be a key.
     """
     try:
-        key = path.read_bytes().strip()
+        with path.open("rb") as handle:
+            held = handle.read(_MOST_KEY + 1)
     except OSError as error:
         raise ConfigError(f"cannot read the key {path}: {error.strerror}") from None
+    if len(held) > _MOST_KEY:
+        raise ConfigError(
+            f"the key {path} has more than {_MOST_KEY:,} bytes", "Expected a file that holds a key alone."
+        )
+    key = held.strip()
     if len(key) < _LEAST_KEY:
         raise ConfigError(
             f"the key {path} has {len(key)} bytes, expected {_LEAST_KEY} or more",

@@ -18,7 +18,7 @@ from dataaudit.engine.sampling import Question, draw
 from dataaudit.link.judges import SCORES, ToxicityVisit
 from dataaudit.link.sampling import wanted_rows
 from dataaudit.manifest.tables import TABLES
-from dataaudit.stages.toxicity import EDGES, METRIC, UNSCREENED, Toxicity
+from dataaudit.stages.toxicity import EDGES, METRIC, MILLION, UNSCREENED, Toxicity
 
 NO_JUDGE = "no_judge"
 POSITIVE = 0.5
@@ -41,7 +41,7 @@ def toxic_documents(linking: Linking) -> Generator[Sequence[Visit], list[Visited
     settings = linking.job.config.toxicity
     question = Question(
         metric=METRIC, half_width=settings.half_width, most=settings.most_judged,
-        languages=() if judge is None or isinstance(judge, Unavailable) else judge.languages, guesses=_guesses(),
+        languages=() if judge is None or isinstance(judge, Unavailable) else judge.languages, guesses=_guesses(linking),
         salt=_SALT,
     )  # fmt: skip
     if judge is None or isinstance(judge, Unavailable):
@@ -82,8 +82,15 @@ def toxic_documents(linking: Linking) -> Generator[Sequence[Visit], list[Visited
     return found
 
 
-def _guesses() -> dict[int, float]:
-    """Return the share of toxic documents that is expected of each level: the middle of its bounds."""
+def _guesses(linking: Linking) -> dict[int, float]:
+    """Return the share of toxic documents that is expected of each level: the mean probability of its documents."""
     bounds = (0.0, *EDGES, 1.0)
     guesses = {level: (low + high) / 2 for level, (low, high) in enumerate(pairwise(bounds))}
-    return {UNSCREENED: _UNSCREENED_GUESS, **guesses}
+    sums: dict[int, list[int]] = {}
+    for shard in linking.read():
+        for row in shard.partials[linking.stage.name]["scores"].to_pylist():
+            own = sums.setdefault(row["level"], [0, 0])
+            own[0] += row["documents"]
+            own[1] += row["probability"]
+    means = {level: total / MILLION / documents for level, (documents, total) in sums.items()}
+    return {**guesses, **means, UNSCREENED: _UNSCREENED_GUESS}

@@ -146,6 +146,8 @@ class Outcome:
     """For a peek: column names, and whether each holds strings."""
     digest: str = ""
     """For a digest of rows."""
+    windows: tuple[str | None, ...] = field(default=(), repr=False)
+    """For samples: masked text. Only a child of the driver answers with it, through a pipe; it is in no task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ def _check_data(manifest: Manifest, root: str | Path | None, *, quiet: bool) -> 
         progress.begin("hash", manifest.core.ledger.shards.planned, manifest.core.ledger.bytes.planned)
         found = verify_data(
             manifest,
-            file_of=lambda split, uri: _file_of(roots[split], uri),
+            file_of=lambda split, uri: file_of(roots[split], uri),
             hash_file=hash_file,
             size_of=_size_of,
             checked=progress.advance,
@@ -104,7 +104,7 @@ def _size_of(path: str) -> int | None:
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
-def _file_of(root: str, uri: str) -> str | None:
+def file_of(root: str, uri: str) -> str | None:
     """Return the file of a URI; None when it is not below the root, which no build writes."""
     relative = PurePosixPath(decode_path(uri))
     if relative.is_absolute() or ".." in relative.parts or "\0" in os.fspath(relative):

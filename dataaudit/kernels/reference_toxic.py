@@ -104,15 +104,19 @@ def disguised_weight(
     return 0
 
 
-def window_score(scores: Sequence[int], norms: Sequence[int]) -> int:
-    """Return the score of a document from those of its words: its worst window, in fixed point."""
+def window_score(scores: Sequence[int], norms: Sequence[int], passage: int, margin: int) -> int:
+    """Return the score of a document from those of its words: its worst window or passage, in fixed point."""
     whole = len(norms) - 1
     if not scores:
         return 0
-    if len(scores) <= whole:
-        return sum(scores) * norms[len(scores)] >> 16
-    worst = max(sum(scores[place : place + whole]) for place in range(len(scores) - whole + 1))
-    return worst * norms[whole] >> 16
+    found = [_worst(scores, min(whole, len(scores)), norms)]
+    if len(scores) > passage:
+        found.append(_worst(scores, passage, norms) - margin)
+    return max(found)
+
+
+def _worst(scores: Sequence[int], size: int, norms: Sequence[int]) -> int:
+    return max(sum(scores[place : place + size]) for place in range(len(scores) - size + 1)) * norms[size] >> 16
 
 
 def key_of(letters: str, *, masked: bool) -> int:

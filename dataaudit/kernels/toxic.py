@@ -2,10 +2,10 @@
 
 A word's score is the sum of the weights of its features (:mod:`dataaudit.kernels.toxic_features`), or that of the word
 it disguises (:mod:`dataaudit.kernels.toxic_disguises`). A window of ``n`` words scores the sum of its words' scores
-times ``norms[n]``, and a document as its worst window of ``len(norms) - 1`` consecutive words; a shorter document is
-one window. A word that is repeated within a window's length counts once, so that a term of a manual that happens to
-look like an insult does not add up. Padding a toxic passage does not hide it, and a long clean document is compared
-like with like.
+times ``norms[n]``. A document scores as its worst window of ``len(norms) - 1`` consecutive words (a shorter document is
+one window), or as its worst passage of ``passage`` words less a margin, whichever is more. A word that is repeated
+within a window's length counts once, so that a term of a manual that happens to look like an insult does not add up.
+Padding a toxic passage does not hide it, and a long clean document is compared like with like.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.kernels.jit import READ_BYTES, READ_IDS, READ_OFFSETS, compiled
+from dataaudit.kernels.jit import READ_BYTES, READ_IDS, READ_OFFSETS, Integer, compiled
 from dataaudit.kernels.ngrams import NUMBER
 from dataaudit.kernels.toxic_disguises import is_mask, masked_weight, spaced_weight, stretched_weight
 from dataaudit.kernels.toxic_features import (
@@ -53,6 +53,10 @@ class ToxicWeights:
     """int16[2^d] what they weigh, in the unit of the others."""
     norms: np.ndarray
     """int64[m + 1] what a window's sum is multiplied with, by its number of words; m are a whole window."""
+    passage: int
+    """Words of a passage, fewer than m."""
+    margin: int
+    """What a passage scores less than a document of as many words."""
 
 
 def toxic_scores(
@@ -73,7 +77,8 @@ def toxic_scores(
     scores, window = np.zeros(len(offsets) - 1, dtype=np.int64), np.empty(len(weights.norms) - 1, dtype=np.int32)
     _score(
         values, offsets, words.offsets, words.hashes, words.starts, words.ends, wanted, weights.words, weights.pairs,
-        weights.grams, weights.keys, weights.disguised, weights.norms, window, *recent_words(), scores,
+        weights.grams, weights.keys, weights.disguised, weights.norms, weights.passage, weights.margin, window,
+        *recent_words(), scores,
     )  # fmt: skip
     return scores
 
@@ -81,13 +86,14 @@ def toxic_scores(
 @compiled(
     f"void({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_HASHES}, {READ_IDS}, {READ_IDS},"
     f" Array(boolean, 1, 'C', readonly=True), {READ_WEIGHTS}, {READ_WEIGHTS}, {READ_WEIGHTS}, {READ_HASHES},"
-    f" Array(int16, 1, 'C', readonly=True), {READ_OFFSETS}, int32[::1], uint64[::1], int64[::1], int64[::1])"
+    f" Array(int16, 1, 'C', readonly=True), {READ_OFFSETS}, int64, int64, int32[::1],"
+    " uint64[::1], int64[::1], int64[::1])"
 )
 def _score(
     data: np.ndarray, offsets: np.ndarray, word_offsets: np.ndarray, hashes: np.ndarray, starts: np.ndarray,
     ends: np.ndarray, wanted: np.ndarray, word_weights: np.ndarray, pair_weights: np.ndarray,
-    gram_weights: np.ndarray, keys: np.ndarray, disguised: np.ndarray, norms: np.ndarray, ring: np.ndarray,
-    recent: np.ndarray, recent_at: np.ndarray, scores: np.ndarray,
+    gram_weights: np.ndarray, keys: np.ndarray, disguised: np.ndarray, norms: np.ndarray, passage: Integer,
+    margin: Integer, ring: np.ndarray, recent: np.ndarray, recent_at: np.ndarray, scores: np.ndarray,
 ) -> None:  # fmt: skip
     zero, one, eight = np.uint64(0), np.uintp(1), np.uint64(8)
     word_shift, pair_shift, gram_shift = np.uint64(64), np.uint64(64), np.uint64(64)
@@ -104,6 +110,7 @@ def _score(
         begun, end_of_document = np.uintp(offsets[document]), np.uintp(offsets[document + 1])
         first_word, last_word = word_offsets[document], word_offsets[document + 1]
         before, total, worst, slot, seen = zero, np.int64(0), np.int64(0), 0, 0
+        in_passage, worst_passage = np.int64(0), np.int64(0)
         for word in range(first_word, last_word):
             value, score = hashes[word], np.int64(0)
             repeated = is_repeated(value, word, first_word, whole, recent, recent_at)
@@ -151,6 +158,9 @@ def _score(
                 if found != 0:
                     score = found
             total += score
+            in_passage += score
+            if seen >= passage:
+                in_passage -= np.int64(ring[slot - passage if slot >= passage else slot - passage + whole])
             if seen >= whole:
                 total -= np.int64(ring[slot])
             ring[slot] = np.int32(score)
@@ -158,6 +168,11 @@ def _score(
             seen += 1
             if seen == whole or (seen > whole and total > worst):
                 worst = total
+            if seen == passage or (seen > passage and in_passage > worst_passage):
+                worst_passage = in_passage
         if seen < whole:
             worst = total
-        scores[document] = worst * norms[min(seen, whole)] >> np.int64(NORM_BITS)
+        found = worst * norms[min(seen, whole)] >> np.int64(NORM_BITS)
+        if seen > passage:
+            found = max(found, (worst_passage * norms[passage] >> np.int64(NORM_BITS)) - margin)
+        scores[document] = found

@@ -25,10 +25,11 @@ HEAVY = ("dask", "distributed", "pyarrow", "numpy", "pydantic", "rich", "tokeniz
 OPTIONS = {
     "build": [
         "inputs", "--manifest", "--tokenizer", "--text", "--reference", "--workers", "--scheduler", "--memory-limit",
-        "--state", "--shard-timeout", "--hmac-key", "--fresh", "--rehash", "--quiet", "--json",
+        "--state", "--shard-timeout", "--hmac-key", "--samples", "--samples-dir", "--fresh", "--rehash", "--quiet",
+        "--json",
     ],
     "show": ["folder", "--metric", "--json"],
-    "inspect": ["folder", "place", "--json"],
+    "inspect": ["folder", "place", "--samples", "--samples-dir", "--json"],
     "verify": ["folder", "--data", "--root", "--quiet", "--json"],
     "export lsh": ["folder", "--out"],
     "doctor": ["--state", "--json"],
@@ -286,6 +287,17 @@ def test_a_name_that_the_terminal_cannot_write_is_no_crash(built, tmp_path, enco
     assert (done.returncode, done.stderr) == (0, "")
     assert "Coverage" in done.stdout
     assert "\\u65e5\\u672c" in done.stdout or encoding == "ascii"
+
+
+@pytest.mark.parametrize("given", [("--samples", 3), ("--samples-dir", "s")])
+@pytest.mark.parametrize("command", [("build", "x", "--manifest", "m"), ("inspect", "m", "0")])
+def test_the_options_of_samples_go_together(command, given, tmp_path, monkeypatch):
+    """How many without where to, or where to without how many, is wrong use; nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    result = invoke(*command, *given)
+    assert result.exit_code == 2
+    assert "--samples N and --samples-dir DIR go together" in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 if __name__ == "__main__":

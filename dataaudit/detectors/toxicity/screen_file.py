@@ -19,7 +19,7 @@ from dataaudit.kernels.toxic import ToxicWeights
 FORMAT = "dataaudit toxicity screen 1"
 _DTYPES = {
     **dict.fromkeys(("words", "pairs", "grams"), np.int8), "keys": np.uint64, "disguised": np.int16,
-    **dict.fromkeys(("norms", "bias", "steps"), np.int64), "about": np.uint8,
+    **dict.fromkeys(("norms", "passage", "bias", "steps"), np.int64), "about": np.uint8,
     **dict.fromkeys(("probabilities", "low", "high"), np.float64),
 }  # fmt: skip
 
@@ -47,10 +47,11 @@ class ScreenFile:
 def write_screen(file: ScreenFile) -> bytes:
     """Return a model file; the same bytes for the same model."""
     weights = {name: getattr(file.weights, name) for name in ("words", "pairs", "grams", "keys", "disguised", "norms")}
+    passage = np.array([file.weights.passage, file.weights.margin], dtype=np.int64)
     about = np.frombuffer(json.dumps({"format": FORMAT, **file.about}, sort_keys=True).encode(), dtype=np.uint8)
     out = io.BytesIO()
     np.savez_compressed(
-        out, **weights, bias=np.array([file.bias], dtype=np.int64), steps=file.steps,
+        out, **weights, passage=passage, bias=np.array([file.bias], dtype=np.int64), steps=file.steps,
         probabilities=file.probabilities, low=file.low, high=file.high, about=about,
     )  # fmt: skip
     return out.getvalue()
@@ -77,7 +78,11 @@ def read_screen(data: bytes, origin: str) -> ScreenFile:
         raise DetectorError(
             f"toxicity: expected the screen's model in {origin}, found: {fault}", "Install dataaudit again."
         )
-    weights = ToxicWeights(*(arrays[name] for name in ("words", "pairs", "grams", "keys", "disguised", "norms")))
+    passage, margin = arrays["passage"].tolist()
+    weights = ToxicWeights(
+        **{name: arrays[name] for name in ("words", "pairs", "grams", "keys", "disguised", "norms")},
+        passage=passage, margin=margin,
+    )  # fmt: skip
     return ScreenFile(
         weights=weights, bias=int(arrays["bias"][0]), steps=arrays["steps"], probabilities=arrays["probabilities"],
         low=arrays["low"], high=arrays["high"], about=about,
@@ -96,7 +101,9 @@ def _fault(arrays: dict[str, np.ndarray], about: Any) -> str | None:
         "tables whose sizes are no powers of two": any(size < 2 or size & (size - 1) for size in sizes),
         "keys without weights": len(arrays["disguised"]) != len(arrays["keys"]),
         "a table of keys without a free place": bool(np.all(arrays["keys"])),  # looking a key up would not end
-        "no windows": len(arrays["norms"]) < 2 or len(arrays["bias"]) != 1,
+        "no windows": len(arrays["passage"]) != 2
+        or not 0 < int(arrays["passage"][0]) < len(arrays["norms"]) - 1
+        or len(arrays["bias"]) != 1,
         "a calibration whose steps do not rise": bool(np.any(np.diff(steps) <= 0)) or len(chances) != len(steps) + 1,
         "a calibration that is no rising probability": not bool(np.all((chances >= 0) & (chances <= 1)))
         or bool(np.any(np.diff(chances) < 0)),

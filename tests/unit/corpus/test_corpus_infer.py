@@ -214,3 +214,13 @@ def test_a_shard_that_is_gone_has_no_columns(tmp_path):
     shard = shard_of(tmp_path / "a.jsonl")
     (tmp_path / "a.jsonl").unlink()
     assert peek(shard) is None
+
+
+def test_keys_that_are_data_are_not_shown_and_not_taken_for_the_text():
+    """An object from addresses to letters has values where others have names."""
+    for key in ("anna.berg@sea.org", "call 0171 5551234", "http://sea.org/x", "some words that go on and on", "k" * 60):
+        with pytest.raises(ConfigError, match="1 that look like data, not names") as caught:
+            infer_text("train", {key: True, "id": False})
+        assert key not in str(caught.value)
+        assert "id and" in str(caught.value)
+    assert infer_text("train", {"\u30c6\u30ad\u30b9\u30c8": True, "id": False}) == "\u30c6\u30ad\u30b9\u30c8"

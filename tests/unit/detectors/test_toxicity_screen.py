@@ -181,11 +181,12 @@ def _damaged(**arrays):
         b"", b"PK\x03\x04", find_screen().path.read_bytes()[:5000],
         _damaged(words=None), _damaged(words=np.zeros(7, np.int8)), _damaged(words=np.zeros(8, np.int16)),
         _damaged(keys=np.ones(4096, np.uint64)), _damaged(disguised=np.zeros(3, np.int16)),
-        _damaged(norms=np.zeros(1, np.int64)), _damaged(steps=np.array([2, 1])), _damaged(low=np.ones(3)),
+        _damaged(norms=np.zeros(1, np.int64)),
+        _damaged(passage=np.array([0, 1])), _damaged(steps=np.array([2, 1])), _damaged(low=np.ones(3)),
         _damaged(about=np.frombuffer(b"{}", np.uint8)), _damaged(about=np.frombuffer(b"{", np.uint8)),
         _damaged(about=np.array([{"a": 1}], dtype=object)),
     ],
-    ids=range(14),
+    ids=range(15),
 )  # fmt: skip
 def test_a_file_that_is_no_model_is_refused(data):
     with pytest.raises(DetectorError, match="expected the screen's model in here"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from engine_made import write_file
 
-from dataaudit.engine.setup import prepare
+from dataaudit.engine.setup import prepare, read_key
 from dataaudit.errors import ConfigError
 
 CONFIG = b"splits: {train: {paths: [a.jsonl], text: body}}\ntokenizer: mine.json\n"
@@ -67,3 +67,27 @@ def test_options_win_over_the_config(folder):
     assert call(folder, config, tokenizer="t.json").config.tokenizer == str(folder / "t.json")
     assert call(folder, config, tokenizer="org/name").config.tokenizer == "org/name"
     assert call(folder, config, reference="old").config.reference == str(folder / "old")
+
+
+def test_a_key_is_the_file_without_the_white_space_around_it(tmp_path):
+    """An editor's line end is no part of it."""
+    (tmp_path / "key").write_bytes(b" \n0123456789abcdef\xff\x00\n")
+    assert read_key(tmp_path / "key") == b"0123456789abcdef\xff\x00"
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (b"fifteen letters\n", "has 15 bytes, expected 16 or more"),
+        (b"x" * 5000, "has more than 4,096 bytes"),
+        (None, "cannot read the key"),
+    ],
+)
+def test_a_file_that_is_no_key_is_refused_without_being_shown(tmp_path, held, said):
+    """Too short to keep anything secret, another file named by mistake, none: never its bytes."""
+    if held is not None:
+        (tmp_path / "key").write_bytes(held)
+    with pytest.raises(ConfigError, match=said) as caught:
+        read_key(tmp_path / "key")
+    assert "fifteen" not in str(caught.value)
+    assert "xxx" not in str(caught.value)

@@ -60,7 +60,7 @@ def model(window=6):
         keys[place], disguised[place] = key, weight
     tables = [rng.integers(-127, 128, 1 << bits).astype(np.int8) for bits in BITS]
     norms = np.array([0, *(round((1 << 20) / size) for size in range(1, window + 1))], dtype=np.int64)
-    return ToxicWeights(*tables, keys, disguised, norms)
+    return ToxicWeights(*tables, keys, disguised, norms, passage=min(3, window - 1), margin=9)
 
 
 def only_disguises():
@@ -84,7 +84,7 @@ def expected(text, weights):
             )
             or plain
         )
-    return window_score(scores, weights.norms.tolist())
+    return window_score(scores, weights.norms.tolist(), weights.passage, weights.margin)
 
 
 def scores_of(texts, weights):
@@ -150,9 +150,9 @@ def test_what_is_no_disguise_is_not_looked_up(text):
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.permutations([f"word{chr(97 + place)}" for place in range(20)]), st.integers(0, 20), st.integers(1, 9))
+@given(st.permutations([f"word{chr(97 + place)}" for place in range(20)]), st.integers(0, 20), st.integers(2, 9))
 def test_a_document_scores_as_its_worst_window(words, count, size):
-    """The score of different words is the most that windows of them score."""
+    """The score of different words is the most that windows of them score, each by itself."""
     words = words[:count]
     weights = replace(model(window=size), pairs=np.zeros(1 << BITS[1], dtype=np.int8))
     passages = [" ".join(words[place : place + size]) for place in range(max(1, len(words) - size + 1))]
@@ -160,9 +160,20 @@ def test_a_document_scores_as_its_worst_window(words, count, size):
 
 
 def test_a_word_counts_once_within_a_window():
-    weights = replace(model(window=4), pairs=np.zeros(1 << BITS[1], dtype=np.int8), norms=np.full(5, 1 << 16))
+    weights = replace(
+        model(window=4), pairs=np.zeros(1 << BITS[1], dtype=np.int8), norms=np.full(5, 1 << 16), margin=9999
+    )
     once, often = scores_of(["damned tea", "damned damned tea damned"], weights)
     assert once == often
+
+
+def test_a_passage_counts_less_its_margin():
+    """Three bad words among many that weigh nothing: what they score by themselves, less the margin."""
+    weights = replace(model(window=20), passage=3, margin=9)
+    plain = {name: np.zeros_like(getattr(weights, name)) for name in ("words", "pairs", "grams")}
+    quiet = replace(weights, **plain)
+    alone = scores_of(["daaamn craaap buuugger"], quiet)[0]
+    assert scores_of(["a tea is daaamn craaap buuugger and tea"], quiet)[0] == alone - 9
 
 
 def test_documents_that_are_not_wanted_score_nothing():

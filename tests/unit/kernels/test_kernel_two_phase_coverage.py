@@ -18,8 +18,6 @@ DOCUMENTS = 300_000
 SHARES = np.array([0.4, 0.3, 0.2, 0.1])
 RATES = np.array([0.5, 1.0, 1.5, 2.0])
 EDGES = np.array([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6])
-FEWER_THAN_ONE = {(0.001, 0.9, 1_000)}
-"""Above 97 %: a plain sample would find one positive, and the stratified one sees none outside of the top bins."""
 SETTINGS = [
     (base, square, calls)
     for base in (0.001, 0.01, 0.05)
@@ -82,7 +80,7 @@ def check(base: float, square: float, calls: int) -> None:
     covered, width = held(sizes, judged, positives, truth)
     usual, plain_width = held(np.array([DOCUMENTS]), np.array([calls]), plain[:, None], truth.sum(axis=1)[:, None])
     assert judged.sum() == calls
-    assert 0.93 <= covered <= (1.0 if (base, square, calls) in FEWER_THAN_ONE else 0.97)
+    assert 0.93 <= covered <= 0.97
     assert usual >= 0.93
     for number in range(4):
         own = source == number
