@@ -12,15 +12,16 @@ from dataaudit.engine import joins
 from dataaudit.engine.families import Linking
 from dataaudit.engine.sampling import Question, draw
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.toxicity import _guesses
 from dataaudit.link.places import rows_of
-from dataaudit.stages.toxicity import Toxicity
+from dataaudit.stages.toxicity import EDGES, Toxicity
+
+GUESSES = {level: (level + 1) / 20 for level in range(-1, len(EDGES) + 1)}
 
 
 def question(*, most=60, languages=("en",)):
     """Return what is asked for."""
     return Question(
-        metric="data_toxicity_rate", half_width=0.001, most=most, languages=languages, guesses=_guesses(), salt=1
+        metric="data_toxicity_rate", half_width=0.001, most=most, languages=languages, guesses=GUESSES, salt=1
     )
 
 
