@@ -49,6 +49,16 @@ def test_a_source_called_other_is_drawn_from_as_the_rest_is(linking):
     assert drawn["other"] > 20
 
 
+def test_there_are_no_more_strata_than_can_be_looked_into(linking):
+    """Twenty sources of equal size and 14 documents to judge: few sources stand alone, and no stratum is left out."""
+    documents = [(f"text number {index:03}", f"source{index % 20:02}") for index in range(400)]
+    sampled = draw(linking(documents), question(most=14))
+    assert len(sampled.frame.sources) == 6
+    assert sampled.documents.sum() == 400
+    assert (sampled.plan.counts > 0).all()
+    assert len(sampled.places) == 14
+
+
 def test_without_a_document_nothing_is_drawn(linking):
     """No shard was read: no strata, no sample."""
     sampled = draw(linking(), question())
