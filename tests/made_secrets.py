@@ -73,8 +73,11 @@ def grafana(rng: random.Random) -> str:
 
 
 def aws_id(rng: random.Random) -> str:
-    number = (1 << 79) | (rng.randrange(10**12) << 39) | rng.getrandbits(39)
-    return rng.choice(["AKIA", "ASIA"]) + in_base(number, string.ascii_uppercase + "234567", 16)
+    made = ""
+    while not any(letter.isdigit() for letter in made):  # 1 in 30 has none, and looks like a word
+        number = (1 << 79) | (rng.randrange(10**12) << 39) | rng.getrandbits(39)
+        made = in_base(number, string.ascii_uppercase + "234567", 16)
+    return rng.choice(["AKIA", "ASIA"]) + made
 
 
 def pypi(rng: random.Random) -> str:

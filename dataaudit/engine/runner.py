@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from dataaudit.detectors.quiet import quiet
 from dataaudit.engine.alone import run_alone
 from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.units import Outcome, VisitUnit
@@ -272,6 +273,8 @@ def run_batch(
 ) -> list[Outcome]:
     """Run units one after another on this worker; an error of one fails the batch, which is then split.
 
+    Whatever libraries print, warn or log meanwhile is dropped: it may be text of a document.
+
     Args:
         function: Applied to each.
         units: What to do.
@@ -281,12 +284,13 @@ def run_batch(
         unit_seconds: Seconds that each may take in the child, beside those for its size.
     """
     _tell_start(key)
-    return [
-        run_alone(function, unit, memory_limit=memory_limit, seconds=unit_limit(unit, unit_seconds))
-        if alone or unit.isolated
-        else function(unit)
-        for unit in units
-    ]
+    with quiet():
+        return [
+            run_alone(function, unit, memory_limit=memory_limit, seconds=unit_limit(unit, unit_seconds))
+            if alone or unit.isolated
+            else function(unit)
+            for unit in units
+        ]
 
 
 def _tell_start(key: str) -> None:

@@ -14,9 +14,12 @@ BLOCK_BYTES = 64 * 1024
 """Documents are looked at in blocks that begin at multiples of this."""
 OVERLAP_BYTES = 2048
 """A block also sees this much of the next one, so that what begins in it ends in it."""
-MAX_BLOCK_HITS = 16 * 1024
-"""A block with more hits of prefilters than this is not looked at: a dump of numbers, or hostile."""
-MAX_DOCUMENT_HITS = 16 * MAX_BLOCK_HITS
+MAX_BLOCK_HITS = 64 * 1024
+"""A block with more hits of prefilters than this, one a byte, is not looked at: it is hostile.
+
+Lists of people have 12 to 24 thousand.
+"""
+MAX_DOCUMENT_HITS = 8 * MAX_BLOCK_HITS
 """Hits after which the rest of a document is not looked at."""
 
 

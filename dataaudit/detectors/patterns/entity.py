@@ -39,7 +39,7 @@ class Candidate:
 
 
 Validator = Callable[[Candidate], Evidence]
-"""Judges a candidate; it must not raise and must depend on nothing but the candidate."""
+"""Judges a candidate and depends on nothing else; a ValueError, LookupError or ArithmeticError rejects it."""
 Predicate = Callable[[Candidate], bool]
 """Says whether a candidate that was found is an example or a reserved value."""
 

@@ -190,14 +190,14 @@ def _judge(one: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundin
     )
     evidence = Evidence.FORM
     for validator in one.validators:
-        said = validator(candidate)
+        said = _said(validator, candidate)
         if said is Evidence.REJECTED:
             return None
         evidence = max(evidence, said)
     tier = one.rule.tiers.tier(one.rule.passes or evidence, near)
     if tier is None:
         return None
-    reserved = one.reserved is not None and one.reserved(candidate)
+    reserved = one.reserved is not None and _is_reserved(one.reserved, candidate)
     return Found(
         start=start,
         end=end,
@@ -207,6 +207,21 @@ def _judge(one: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundin
         score=one.entity.scores[tier],
         reserved=reserved,
     )
+
+
+def _said(validator: Validator, candidate: Candidate) -> Evidence:
+    """Return what a check says; text that it is not made for, which a user's regex may give it, does not pass."""
+    try:
+        return validator(candidate)
+    except (ValueError, LookupError, ArithmeticError):
+        return Evidence.REJECTED
+
+
+def _is_reserved(predicate: Predicate, candidate: Candidate) -> bool:
+    try:
+        return predicate(candidate)
+    except (ValueError, LookupError, ArithmeticError):
+        return False
 
 
 def _stretches(

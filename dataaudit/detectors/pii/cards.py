@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from dataaudit.detectors.patterns.entity import Candidate, Evidence
 from dataaudit.detectors.pii.checksums import digits_of, luhn, one_digit
 
@@ -21,7 +23,16 @@ _ISSUERS = (
     (9792, 9792, {16}),  # Troy
     (8600, 8600, {16}), (9860, 9860, {16}),  # UzCard, Humo
 )  # fmt: skip
-_GROUPS = {(4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3), (4, 4, 4, 1), (4, 4, 4)}
+_GROUPS = {(4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3), (4, 4, 4, 1)}
+
+# Four digits beside it: a row of a table or of a dump, in which chance meets Luhn and an issuer again and again.
+_ROW_BEFORE = re.compile(r"(?<![0-9a-z])[0-9a-f]{4}[\s-]{1,8}\Z")
+_ROW_AFTER = re.compile(r"[\s-]{1,8}[0-9a-f]{4}(?![0-9a-z/])")
+
+
+def in_row(candidate: Candidate) -> bool:
+    """Whether four hexadecimal digits stand right before or behind it."""
+    return bool(_ROW_BEFORE.search(candidate.before) or _ROW_AFTER.match(candidate.after))
 
 
 def issued(digits: str) -> bool:
@@ -38,4 +49,4 @@ def card(candidate: Candidate) -> Evidence:
     groups = tuple(len(group) for group in candidate.text.replace("-", " ").split())
     if not issued(digits):
         return Evidence.FORM if len(digits) in {15, 16} and digits[0] != "0" else Evidence.REJECTED
-    return Evidence.STRONG if groups in _GROUPS else Evidence.WEAK
+    return Evidence.STRONG if groups in _GROUPS and not in_row(candidate) else Evidence.WEAK

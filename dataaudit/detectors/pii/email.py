@@ -36,7 +36,7 @@ _GENERIC = (
 TOP_LEVEL = frozenset(f"{_COUNTRIES} {_GENERIC}".split())
 """Country codes and the common generic domains of IANA's list: another ending makes no strong evidence."""
 _FILES_LIST = (
-    "png jpg jpeg gif svg webp bmp ico css js jsx ts tsx mjs json xml html htm yaml yml toml ini cfg conf txt md "
+    "png jpg jpeg gif svg webp bmp ico css js jsx ts tsx mjs json xml html htm yaml yml toml ini cfg conf txt "
     "rst log pdf doc docx zip gz tgz jar war exe dll lib bin deb rpm whl egg class java cpp hpp cxx rb go "
     "php cs swift kt service socket target mount timer scope slice device path service lock tmp bak orig patch "
     "diff"
@@ -54,15 +54,18 @@ _NOBODY_LIST = "git noreply no-reply donotreply do-not-reply mailer-daemon"
 _NOBODY = frozenset(_NOBODY_LIST.split())
 _MESSAGE_ID = re.compile(r"[0-9]{8,}[.-]|[0-9a-f]{16,}\Z|[0-9a-f]{8}-[0-9a-f]{4}-")
 
+_IN_URL = re.compile(r"://[^\s/@]*\Z")
+"""What stands before is a URL's user or password, so the candidate's first part is the password."""
+
 
 def email(candidate: Candidate) -> Evidence:
-    """Reject file names and broken parts; a known top-level domain is strong, the look of a Message-ID is not."""
+    """Reject file names and broken parts; a known top-level domain is strong, but not in a Message-ID or a URL."""
     local, _, domain = candidate.text.rpartition("@")
     labels = domain.lower().split(".")
     broken = local.startswith(".") or local.endswith(".") or ".." in local or len(domain) > 253
     if broken or labels[-1] in _FILES or any(label.startswith("-") or label.endswith("-") for label in labels):
         return Evidence.REJECTED
-    if labels[-1] not in TOP_LEVEL or _MESSAGE_ID.match(local):
+    if labels[-1] not in TOP_LEVEL or _MESSAGE_ID.match(local) or _IN_URL.search(candidate.before):
         return Evidence.FORM
     return Evidence.STRONG
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataaudit.detectors.patterns.entity import Candidate, Evidence
+from dataaudit.detectors.pii.cards import in_row
 from dataaudit.detectors.pii.checksums import mod97
 
 _LENGTHS_LIST = (
@@ -28,4 +29,5 @@ def iban(candidate: Candidate) -> Evidence:
     letters = "".join(letter for letter in candidate.text.upper() if letter.isalnum())
     if letters[:2] not in LENGTHS or not mod97(letters[4:] + letters[:4]):
         return Evidence.REJECTED
-    return Evidence.STRONG if normal_iban(letters) else Evidence.WEAK
+    grouped = not candidate.text.isalnum()
+    return Evidence.STRONG if normal_iban(letters) and not (grouped and in_row(candidate)) else Evidence.WEAK

@@ -13,6 +13,9 @@ _CODICE_ODD = (1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12,
 _CODICE_MONTHS = "ABCDEHLMPRST"
 _NIF = "TRWAGMYFPDXBNJZSQVHLCKE"
 _IE = "WABCDEFGHIJKLMNOPQRSTUV"
+_PROVINCES = frozenset(map(str, (*range(11, 16), *range(21, 24), *range(31, 38), *range(41, 47), *range(50, 55),
+                                 *range(61, 66), 71, 81, 82, 83, 91)))  # fmt: skip
+"""First digits of Chinese identities, GB/T 2260; 83 and 91 are residents of Taiwan and foreigners."""
 _FI = "0123456789ABCDEFHJKLMNPRSTUVWXY"
 _CURP = "0123456789ABCDEFGHIJKLMN\u00d1OPQRSTUVWXYZ"
 
@@ -169,7 +172,7 @@ def tr_kimlik(digits: str) -> bool:
 
 def cn_resident_id(text: str) -> bool:
     """Chinese resident identity: region, birthday, and ISO 7064 MOD 11-2, whose 10 is X."""
-    if not real_date(int(text[6:10]), int(text[10:12]), int(text[12:14])) or not "11" <= text[:2] <= "91":
+    if text[:2] not in _PROVINCES or not real_date(int(text[6:10]), int(text[10:12]), int(text[12:14])):
         return False
     weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
     return "10X98765432"[weighted(text[:17], weights) % 11] == text[17]
@@ -241,7 +244,7 @@ _CHECKS: dict[str, tuple[Callable[[str], bool], set[int], bool, Evidence]] = {
     "uk_nhs": (uk_nhs, {10}, False, _WEAK),
     "de_tax_id": (de_tax_id, {11}, False, _WEAK),
     "es_nif": (es_nif, {9}, True, _WEAK),
-    "fr_nir": (fr_nir, {15}, True, _STRONG),
+    "fr_nir": (fr_nir, {15}, True, _WEAK),
     "it_fiscal_code": (it_fiscal_code, {16}, True, _STRONG),
     "in_aadhaar": (in_aadhaar, {12}, False, _WEAK),
     "br_cpf": (br_cpf, {11}, False, _WEAK),
@@ -268,7 +271,7 @@ _CHECKS: dict[str, tuple[Callable[[str], bool], set[int], bool, Evidence]] = {
 
 
 def _hetu(candidate: Candidate) -> Evidence:
-    return Evidence.STRONG if fi_hetu(candidate.text.upper()) else Evidence.REJECTED
+    return Evidence.WEAK if fi_hetu(candidate.text.upper()) else Evidence.REJECTED
 
 
 def _rrn(candidate: Candidate) -> Evidence:

@@ -30,12 +30,17 @@ def ipv4(candidate: Candidate) -> Evidence:
 
 
 def ipv6(candidate: Candidate) -> Evidence:
-    """Reject what RFC 4291 does not allow; eight groups, or four beside ``::``, are strong evidence."""
+    """Reject what RFC 4291 does not allow, and eight pairs (EUI-64, fingerprints).
+
+    Eight groups, or four beside ``::``, are strong evidence.
+    """
     text = candidate.text
     if _address(text) is None:
         return Evidence.REJECTED
     groups = [group for group in text.split(":") if group]
     if len(groups) < 3 and not text.lower().startswith(("fe80:", "2001:", "fd", "::ffff:", "2a", "26", "ff0")):
+        return Evidence.REJECTED
+    if len(groups) == 8 and all(len(group) <= 2 for group in groups):
         return Evidence.REJECTED
     wide = sum(len(group) for group in groups) >= 8
     if len(groups) >= 4 and wide:

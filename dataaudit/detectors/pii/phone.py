@@ -13,6 +13,11 @@ REGIONS = (
     "ID", "CH", "AR", "NG", "IL",
 )  # fmt: skip
 """Regions in which a number without a country's code is tried, by how much they write, in this order."""
+_AMERICAN_FICTION = re.compile(
+    r"[( ]{0,2}(?:(?:\+|00|011[ .-]?)?1[ .()/-]{0,3})?"
+    r"(?:555[ .()/-]{0,3}[0-9]{3}[ .-]?[0-9]{4}|(?:[2-9][0-9]{2}[ .()/-]{0,3})?555[ .-]?01[0-9]{2})(?![ .-]?[0-9])"
+)
+_BRITISH_FICTION = re.compile(r"(?:44|0044|0)0?(?:7700900|2079460|1632960)")
 _EXTENSION = re.compile(r"\s?(?:x|ext\.?|extension|#)\s?[0-9]{1,6}\Z", re.IGNORECASE)
 _DATE = re.compile(
     r"(?:(?:19|20)[0-9]{2}[-./ ][0-9]{1,2}[-./ ][0-9]{1,2}|[0-9]{1,2}[-./ ][0-9]{1,2}[-./ ](?:19|20)[0-9]{2}|"
@@ -81,14 +86,7 @@ def trunk(candidate: Candidate) -> Evidence:
 def reserved_phone(candidate: Candidate) -> bool:
     """Whether it is fiction: 555-0100 to 555-0199 and the 555 area, Ofcom's numbers for drama, counting digits."""
     digits = digits_of(without_extension(candidate.text))
-    ten = digits[-10:]
-    if (
-        len(digits) <= 11
-        and len(ten) in {7, 10}
-        and (ten[-7:-2] == "55501" or (ten[-10:-7] == "555" and len(ten) == 10))
-    ):
-        return True
-    if digits.startswith(("1555", "001555")) or re.match(r"(?:44|0044|0)(?:7700900|2079460|1632960)", digits):
+    if _AMERICAN_FICTION.match(candidate.text) or _BRITISH_FICTION.match(digits):
         return True
     return any(
         digits[-size:] in run for size in (9, 10) for run in ("01234567890", "9876543210") if len(digits) >= size

@@ -27,9 +27,9 @@ def is_aws_access_key(token: str) -> bool:
     """Tell whether an AWS access key id holds an account number of twelve digits.
 
     Keys hold it in bits 1 to 40 of the base 32 of what follows the first four letters; older ones, which do not, go on
-    with I or J and cannot be told from chance.
+    with I or J and cannot be told from chance. Nor can those without a digit, 1 in 30: peptides are written so.
     """
-    if not _AWS.fullmatch(token):
+    if not _AWS.fullmatch(token) or token.isalpha():
         return False
     number = 0
     for letter in token[4:]:

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from patterns_made import batch_of, listed, plainly, registry_of
 
 from dataaudit.corpus.findings import Tier
+from dataaudit.detectors.patterns import database
 from dataaudit.detectors.patterns.keyed import keyed_digest
 from dataaudit.detectors.patterns.screen import MAX_CANDIDATES, PatternScreen
 
@@ -93,7 +94,8 @@ def test_a_finding_across_the_edge_of_a_block_is_found_once():
         assert listed(find([text])) == plainly(REGISTRY, [text])
 
 
-def test_a_block_with_too_many_hits_is_not_looked_at_and_said_so():
+def test_a_block_with_too_many_hits_is_not_looked_at_and_said_so(monkeypatch):
+    monkeypatch.setattr(database, "MAX_BLOCK_HITS", 16 * 1024)
     dense = "#1234567" * 8192
     batch = find([dense + " " * 8192 + "ticket 1234-5678", "ticket 1234-5678"])
     assert batch.truncated.tolist() == [True, False]

@@ -124,3 +124,9 @@ def test_equal_values_in_other_spellings_have_one_keyed_digest():
     rows = [bytes(row) for row in batch.keyed]
     assert len(rows) == 4
     assert rows[0] == rows[1] != rows[2] == rows[3]
+
+
+def test_a_list_of_numbers_is_looked_at_wholly():
+    lines = "".join(f"+1 415 867 {number:04}\n" for number in range(5000))
+    batch = SCREEN.find(np.frombuffer(lines.encode(), dtype=np.uint8), np.array([0, len(lines)], dtype=np.int64))
+    assert (batch.documents.size, batch.truncated.tolist()) == (5000, [False])

@@ -5,7 +5,7 @@ import pytest
 
 from dataaudit.detectors.patterns.screen import PatternScreen
 from dataaudit.detectors.patterns.written import WrittenEntity, WrittenRule
-from dataaudit.detectors.pii import load_pii
+from dataaudit.detectors.pii import load_pii, pii_names
 from dataaudit.errors import ConfigError
 
 PAGE = Path(__file__).parents[4] / "docs" / "pii.md"
@@ -53,3 +53,13 @@ def test_the_page_names_every_entity_and_every_key():
     assert [key for key in (*WrittenEntity.model_fields, *WrittenRule.model_fields) if f"`{key}" not in page] == [
         "name"
     ]
+
+
+def test_a_check_that_a_rule_gives_other_text_rejects_it(tmp_path):
+    names = sorted(set(pii_names().validators) - {"phone_international", "phone_national", "phone_trunk"})
+    rules = "\n".join(f"      - {{regex: '[A-Z0-9x]{{1,30}}', validators: [{name}]}}" for name in names)
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"entities:\n  THING:\n    reserved: mac\n    rules:\n{rules}\n", encoding="utf-8")
+    screen = PatternScreen(registry=load_pii([path]))
+    text = b"A 9 9x9 1234567890123456 AB12CDEFGH12 GB" + b"9" * 26
+    screen.find(np.frombuffer(text, dtype=np.uint8), np.array([0, len(text)], dtype=np.int64))

@@ -135,3 +135,18 @@ def test_a_private_key_of_16384_bits_is_found(registry):
     text = "key:\n" + armour("RSA PRIVATE KEY", raw) + "\n"
     (found,), truncated = find_in(registry, memoryview(text.encode()))
     assert (found.start, found.end, found.tier, truncated) == (5, len(text) - 1, Tier.VALIDATED, False)
+
+
+@pytest.mark.parametrize(
+    ("entity", "text"),
+    [
+        ("PASSWORD_ASSIGNMENT", "DB_PASSWORD=q7Hd9vKx2LmP\r\nDEBUG=1\r\n"),
+        ("URL_PASSWORD", "postgres://u1:p" + "9f86d081884c7d659a2feaa0c55ad015" * 2 + "@db.mailhaus.de/x"),
+        ("URL_PASSWORD", "https://" + "n" * 60 + ":q7Hd9vKx2LmP@mailhaus.de"),
+    ],
+    ids=["windows line ends", "password of 65 letters", "user of 60 letters"],
+)
+def test_a_setting_is_found_however_long_and_whatever_ends_its_line(entity, text):
+    registry = load_secrets()
+    found, _ = find_in(registry, memoryview(text.encode()))
+    assert entity in [registry.entities[one.code].name for one in found]

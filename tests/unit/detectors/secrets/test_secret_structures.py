@@ -153,3 +153,7 @@ def test_a_token_without_an_algorithm_or_claims_is_no_json_web_token():
     assert not is_json_web_token(f"{made.b64url(b'{}')}.{claims}.AAAA")
     assert not is_json_web_token(f"{made.b64url(b'[' * 5000)}.{claims}.AAAA")
     assert is_json_web_token(f"{unsigned}.{claims}.")
+
+
+def test_an_aws_key_without_a_digit_may_be_a_peptide():
+    assert not issuers.is_aws_access_key("AKIA" + "QEGRLYWADTVEFGHK")
