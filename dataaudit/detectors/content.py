@@ -65,8 +65,7 @@ class ContentModels:
             version = ", ".join(f"{key} {value}" for key, value in sorted(registry.versions.items()))
             records.append((name, version, registry.digest.removeprefix("sha256:"), ()))
         if isinstance(self.judge, JudgeModel):
-            name = f"detoxify {self.judge.name}"
-            records.append((name, self.judge.version, self.judge.sha256, self.judge.languages))
+            records.append((self.judge.title, self.judge.version, self.judge.sha256, self.judge.languages))
         if isinstance(self.analyzer, AnalyzerModel):
             records.append(("presidio", self.analyzer.version, self.analyzer.sha256, (self.analyzer.language,)))
         return records

@@ -79,6 +79,11 @@ class Answers:
                 f" +-{question.half_width:g}; {subject}.most_judged allows {question.most:,}:"
                 f" expect +-{sampled.plan.half_width:.2g}"
             )
+        elif unseen := int((sampled.plan.counts == 0).sum()):
+            told.append(
+                f"{subject}: {subject}.most_judged allows {question.most:,} documents, too few for {unseen:,} of the"
+                f" {len(sampled.plan.counts):,} strata: expect +-{sampled.plan.half_width:.2g}"
+            )
         return told
 
     def _rows(self, name: str, schema: pa.Schema, places: np.ndarray) -> pa.Table:

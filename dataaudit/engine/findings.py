@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -40,12 +39,18 @@ def findings_table(linking: Linking) -> pa.Table:
     found = linking.join(join).table("findings", GATHERED)
     tiers = pa.array(TIERS, pa.string()).take(found["tier"].combine_chunks())
     columns = {
-        "detector": pa.array(np.full(found.num_rows, stage.detector, dtype=object), pa.string()),
+        "detector": pa.repeat(pa.scalar(stage.detector, pa.string()), found.num_rows),
         "class": found["entity"], "tier": tiers, "shard": found["shard"], "row": found["row"],
         "start": found["start"], "end": found["end"], "score": found["score"], "reserved": found["reserved"],
-        "hmac": pa.array([None if value is None else value.hex() for value in found["keyed"].to_pylist()], pa.string()),
+        "hmac": _hex(found["keyed"]),
     }  # fmt: skip
     return pa.table(columns).cast(TABLES["findings"].schema)
+
+
+def _hex(keyed: pa.ChunkedArray) -> pa.Array:
+    if keyed.null_count == len(keyed):  # without a key, which is the usual: no object for each of very many
+        return pa.nulls(len(keyed), pa.string())
+    return pa.array([None if value is None else value.hex() for value in keyed.to_pylist()], pa.string())
 
 
 def _hits(table: pa.Table) -> int:

@@ -40,6 +40,7 @@ class Rates:
 
     def __init__(self, question: Question, sampled: Sampled, version: str) -> None:
         self._question, self._sampled, self._version = question, sampled, version
+        self._shares: dict[tuple[int, bytes, bytes], Estimate] = {}
         keys = sampled.frame.strata
         self._split, self._source, self._language = (
             np.array([key[place] for key in keys], dtype=object) for place in range(3)
@@ -66,9 +67,16 @@ class Rates:
             positives=np.bincount(verdicts.strata[verdicts.hits > 0], minlength=size), guesses=self._sampled.guesses,
         )  # fmt: skip
         return [
-            self._record(stat, entity, scope, estimate_share(strata, inside, CONFIDENCE), "ratio")
-            for scope, inside in self.scopes()
+            self._record(stat, entity, scope, self._share(number, strata, inside), "ratio")
+            for number, (scope, inside) in enumerate(self.scopes())
         ]
+
+    def _share(self, number: int, strata: Strata, inside: np.ndarray) -> Estimate:
+        """Estimate the share of a scope, once for all classes with equal counts: most have no positive in most."""
+        key = (number, strata.judged[inside].tobytes(), strata.positives[inside].tobytes())
+        if key not in self._shares:
+            self._shares[key] = estimate_share(strata, inside, CONFIDENCE)
+        return self._shares[key]
 
     def per_million(self, stat: str, entity: str | None, verdicts: Verdicts) -> list[Metric]:
         """Return the hits per million tokens, in every scope."""

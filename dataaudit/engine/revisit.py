@@ -22,7 +22,7 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import WANTED, Outcome, ScanSettings, VisitUnit, visit_kind
 from dataaudit.engine.work import visit_part
 from dataaudit.errors import ClusterError
-from dataaudit.link.visitor import Visitor, identity_of
+from dataaudit.link.visitor import Slow, Visitor, identity_of
 from dataaudit.manifest.canonical import digest_json
 
 _TWINS = 2
@@ -143,6 +143,7 @@ class _Plan:
             self._parts[shard.planned.shard.ordinal] = np.array(shard.first_rows, dtype=np.int64), keys
         self.uris = {key: homes[0].planned.shard.uri for key, homes in self._homes.items()}
         self._visits: list[tuple[Visitor, dict[str, str]]] = []
+        self._seconds: dict[str, float] = {}
 
     def add(self, visit: Visit) -> None:
         """Take one more visitor: write what it wants of each part."""
@@ -167,6 +168,9 @@ class _Plan:
             if len(tables) > 1:  # of equal parts: once what each of them is asked for
                 wanted = wanted.group_by(names, use_threads=False).aggregate([]).select(names)
             wanted = wanted.sort_by([(name, "ascending") for name in names])
+            if isinstance(visit.visitor, Slow):
+                more = visit.visitor.seconds * wanted.num_rows
+                self._seconds[reading_key] = self._seconds.get(reading_key, 0.0) + more
             digest = _digest(wanted)
             key = digest_json([reading_key, *identity, digest]).removeprefix("sha256:")
             if not self._store.has(WANTED, key):
@@ -192,6 +196,7 @@ class _Plan:
         return VisitUnit(
             request=first.part.request, stat=probe.stat, sha256=probe.sha256, reading_key=reading_key,
             visits=tuple(visits), size=probe.stat.size // max(1, len(first.planned.parts)),
+            seconds=self._seconds.get(reading_key, 0.0),
             twins=tuple(list(twins.items())[:_TWINS]),
         )  # fmt: skip
 

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from dataaudit.detectors.quiet import quiet
 from dataaudit.engine.alone import run_alone
 from dataaudit.engine.cluster import Cluster
-from dataaudit.engine.units import Outcome
+from dataaudit.engine.units import Outcome, VisitUnit
 from dataaudit.errors import ClusterError
 
 MAX_TASK_BYTES = 1 << 30
@@ -158,7 +158,7 @@ class Runner:
         chosen = [units[index] for index in task.units]
         task.tries += 1
         task.key = f"{name}-{self._token}-{task.units[0]}-{task.units[-1]}-{task.round}.{task.tries}"
-        task.seconds = self.unit_seconds + sum(unit.size for unit in chosen) / _MIN_BYTES_PER_SECOND
+        task.seconds = self.unit_seconds + sum(unit_limit(unit, 0.0) for unit in chosen)
         alone = task.round == 3
         if alone or any(unit.isolated for unit in chosen):  # the children's own limits come first
             task.seconds = 60 + _ATTEMPTS * sum(unit_limit(unit, self.unit_seconds) for unit in chosen)
@@ -258,7 +258,8 @@ def wait_for_any(futures: list[Any]) -> None:
 
 def unit_limit(unit: Sized, unit_seconds: float) -> float:
     """Return the seconds that a unit may take."""
-    return unit_seconds + unit.size / _MIN_BYTES_PER_SECOND
+    more = unit.seconds if isinstance(unit, VisitUnit) else 0.0
+    return unit_seconds + unit.size / _MIN_BYTES_PER_SECOND + more
 
 
 def run_batch(

@@ -17,7 +17,8 @@ from dataaudit.stages.strata import MEMBERS, STRATA
 
 _LEAST_SHARE = 0.005
 """Sources and languages with fewer of the documents share their strata with others."""
-_MOST_NAMES = 50
+_MOST_NAMES = (50, 25, 12, 6, 3, 1, 0)
+"""Sources, and languages, with strata of their own at most: the first number that leaves two documents a stratum."""
 _MINIMUM = 5
 """Documents judged of each stratum, if the limit allows."""
 
@@ -75,7 +76,7 @@ def draw(linking: Linking, question: Question) -> Sampled:
         readable = pc.is_in(table["language"], pa.array(question.languages)).to_numpy(zero_copy_only=False)
     unread = int(table["documents"].to_numpy()[~readable].sum())
     table = table.filter(pa.array(readable))
-    frame, documents, tokens = _frame(table)
+    frame, documents, tokens = _frame(table, question.most)
     guesses = np.array([question.guesses[level] for *_, level in frame.strata], dtype=np.float64)
     plan = allocate(documents, guesses, half_width=question.half_width, minimum=_MINIMUM, most=question.most)
     join = SampleJoin(frame=frame, counts=tuple(plan.counts.tolist()), seed=linking.job.config.seed, salt=question.salt)
@@ -108,9 +109,17 @@ def _all_strata(linking: Linking, splits: Sequence[str]) -> pa.Table:
     return grouped.rename_columns({"documents_sum": "documents", "tokens_sum": "tokens"})
 
 
-def _frame(table: pa.Table) -> tuple[Frame, np.ndarray, np.ndarray]:
-    """Return the strata, with their documents and tokens."""
-    sources, languages = _largest(table, "source"), _largest(table, "language")
+def _frame(table: pa.Table, most: int) -> tuple[Frame, np.ndarray, np.ndarray]:
+    """Return the strata, with their documents and tokens; not more than so many judged documents can speak for."""
+    for names in _MOST_NAMES:
+        found = _frame_of(table, names)
+        if 2 * len(found[0].strata) <= most:
+            break
+    return found
+
+
+def _frame_of(table: pa.Table, names: int) -> tuple[Frame, np.ndarray, np.ndarray]:
+    sources, languages = _largest(table, "source", names), _largest(table, "language", names)
     sizes: dict[tuple[int, str, str, int], list[int]] = {}
     for row in table.to_pylist():
         source = row["source"] if row["source"] in sources else OTHER
@@ -123,11 +132,11 @@ def _frame(table: pa.Table) -> tuple[Frame, np.ndarray, np.ndarray]:
     return Frame(sources=sources, languages=languages, strata=strata), numbers[:, 0], numbers[:, 1]
 
 
-def _largest(table: pa.Table, name: str) -> tuple[str, ...]:
+def _largest(table: pa.Table, name: str, most: int) -> tuple[str, ...]:
     """Return the names with strata of their own, sorted; one that is called as the rest is, is one of the rest."""
     totals: dict[str, int] = {}
     for row in table.select([name, "documents"]).to_pylist():
         totals[row[name]] = totals.get(row[name], 0) + row["documents"]
     least = _LEAST_SHARE * sum(totals.values())
     ordered = sorted(totals, key=lambda one: (-totals[one], one))
-    return tuple(sorted(one for one in ordered[:_MOST_NAMES] if totals[one] >= least and one != OTHER))
+    return tuple(sorted(one for one in ordered[:most] if totals[one] >= least and one != OTHER))

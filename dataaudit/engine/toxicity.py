@@ -25,6 +25,8 @@ POSITIVE = 0.5
 """Probability from which on a document is of a class."""
 THRESHOLDS = (0.1, 0.25, 0.75, 0.9)
 """Further probabilities that the share of documents above is estimated for: how the judge's scores are distributed."""
+_DIGITS = 2
+"""Decimals of a score in the table of findings: the fourth may differ between processors, these hardly ever do."""
 _SALT = 1
 _UNSCREENED_GUESS = 0.02
 """Share of toxic documents expected where the screen cannot look."""
@@ -75,9 +77,11 @@ def toxic_documents(linking: Linking) -> Generator[Sequence[Visit], list[Visited
     positive = scores.filter(pc.greater_equal(scores["score"], POSITIVE))
     whole = positive.append_column("start", pa.array(np.zeros(positive.num_rows, dtype=np.int64)))
     whole = whole.append_column("end", whole["bytes"])
+    shown = pc.round(whole["score"], _DIGITS)  # rates have used the exact one
+    whole = whole.set_column(whole.schema.get_field_index("score"), "score", shown)
     found.tables = {
         "judged": pa.concat_tables(tables),
-        "findings": judged_findings(judge.name, whole, TABLES["findings"].schema),
+        "findings": judged_findings(judge.title, whole, TABLES["findings"].schema),
     }
     return found
 

@@ -97,6 +97,8 @@ class VisitUnit:
     visits: tuple[tuple[Visitor, str], ...]
     """Visitors, each with the key of what it wants and of what it finds."""
     size: int
+    seconds: float = 0.0
+    """Time that its visitors may take beside that for reading."""
     twins: tuple[tuple[str, FileStat], ...] = ()
 
     @property

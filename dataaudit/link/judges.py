@@ -39,6 +39,8 @@ OPINIONS = pa.schema(
 _DECISIVE = ("version", "sha256", "language", "min_score", "seed", "stretch", "overlap", "max_stretches", "window")
 CONFIRMED = 0.5
 """Score from which on a candidate counts as confirmed."""
+SECONDS = 20.0
+"""Time for a document on the mean: of up to eight windows, for a large model on a busy core."""
 MOST_ASKED = 100
 """Candidates of a document that are asked about, the first: each takes milliseconds, and a list may hold thousands."""
 
@@ -48,6 +50,7 @@ class ToxicityVisit:
     """Visitor: asks Detoxify."""
 
     name: ClassVar[str] = "toxicity_judge"
+    seconds: ClassVar[float] = SECONDS
     version: ClassVar[str] = "1"
     needs_words: ClassVar[bool] = False
     emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
@@ -87,6 +90,7 @@ class PiiVisit:
     """Visitor: asks presidio for all that it finds, and for its opinion of what the patterns are not sure of."""
 
     name: ClassVar[str] = "pii_judge"
+    seconds: ClassVar[float] = SECONDS
     version: ClassVar[str] = "1"
     needs_words: ClassVar[bool] = False
     emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})

@@ -51,6 +51,14 @@ class Decided(Protocol):
         ...
 
 
+@runtime_checkable
+class Slow(Protocol):
+    """A visitor that takes longer than reading does."""
+
+    seconds: ClassVar[float]
+    """Time that it may take for a document on the mean; a part that takes longer counts as stuck."""
+
+
 def identity_of(visitor: Visitor) -> dict[str, Any]:
     """Return what decides what a visitor finds, as plain JSON values."""
     return visitor.decisive() if isinstance(visitor, Decided) else asdict(cast("Any", visitor))

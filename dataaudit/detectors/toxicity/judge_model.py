@@ -66,6 +66,11 @@ class JudgeModel:
     """Windows of a document that are judged at most."""
 
     @property
+    def title(self) -> str:
+        """Name in a manifest."""
+        return f"detoxify {self.name}"
+
+    @property
     def main_class(self) -> int:
         """Index of the class that says toxic as a whole; the first where none is called so."""
         return self.classes.index("toxicity") if "toxicity" in self.classes else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.partials import DamagedEntryError
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.revisit import Visit, revisit
+from dataaudit.engine.runner import unit_limit
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ProbeUnit, ScanSettings
 from dataaudit.engine.work import probe_file
@@ -105,6 +106,22 @@ def test_equal_parts_are_read_once_for_all_their_shards(world):
     rows = {tuple(row.values()) for row in found.table("seen", SEEN).to_pylist()}
     assert rows == {(0, 3, "x", 4), (1, 3, "x", 4), (0, 5, "y", 6), (1, 5, "y", 6)}
     assert [(file.shard, file.first_row) for file in found.files("keyed")] == [(0, 0), (1, 0)]
+
+
+def test_a_part_with_documents_for_a_slow_visitor_may_take_longer(world):
+    """Two documents of 50 seconds each: 100 seconds more than reading the part may take."""
+
+    class Slow(Looker):
+        seconds = 50.0
+
+    class Watching(HereRunner):
+        def run(self, name, function, units, on_outcome):
+            limits.extend(unit_limit(unit, 7.0) - unit_limit(replace(unit, seconds=0.0), 7.0) for unit in units)
+            super().run(name, function, units, on_outcome)
+
+    limits = []
+    look(world, [(0, 3, "x"), (1, 5, "y"), (0, 5, "y")], runner=Watching(), visitor=Slow())
+    assert limits == [100.0]
 
 
 def test_what_was_found_before_is_not_read_again(world):

@@ -12,15 +12,16 @@ from dataaudit.engine import joins
 from dataaudit.engine.families import Linking
 from dataaudit.engine.sampling import Question, draw
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.toxicity import _guesses
 from dataaudit.link.places import rows_of
-from dataaudit.stages.toxicity import Toxicity
+from dataaudit.stages.toxicity import EDGES, Toxicity
+
+GUESSES = {level: (level + 1) / 20 for level in range(-1, len(EDGES) + 1)}
 
 
 def question(*, most=60, languages=("en",)):
     """Return what is asked for."""
     return Question(
-        metric="data_toxicity_rate", half_width=0.001, most=most, languages=languages, guesses=_guesses(), salt=1
+        metric="data_toxicity_rate", half_width=0.001, most=most, languages=languages, guesses=GUESSES, salt=1
     )
 
 
@@ -47,6 +48,16 @@ def test_a_source_called_other_is_drawn_from_as_the_rest_is(linking):
     drawn = Counter(sources[row] for row in rows_of(sampled.places).tolist())
     assert sum(drawn.values()) == 200
     assert drawn["other"] > 20
+
+
+def test_there_are_no_more_strata_than_can_be_looked_into(linking):
+    """Twenty sources of equal size and 14 documents to judge: few sources stand alone, and no stratum is left out."""
+    documents = [(f"text number {index:03}", f"source{index % 20:02}") for index in range(400)]
+    sampled = draw(linking(documents), question(most=14))
+    assert len(sampled.frame.sources) == 6
+    assert sampled.documents.sum() == 400
+    assert (sampled.plan.counts > 0).all()
+    assert len(sampled.places) == 14
 
 
 def test_without_a_document_nothing_is_drawn(linking):

@@ -1,0 +1,66 @@
+"""The family of toxicity: from what a judge said to findings and rates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from engine_made import config
+
+from dataaudit.detectors.toxicity.judge_model import JudgeModel
+from dataaudit.engine import toxicity
+from dataaudit.engine.revisit import Visited, VisitedPart
+from dataaudit.engine.sampling import Sampled
+from dataaudit.kernels.allocation import Allocation
+from dataaudit.link.judges import SCORES, SEEN
+from dataaudit.link.places import places_of
+from dataaudit.link.sampling import Frame
+from dataaudit.stages.toxicity import Toxicity
+
+JUDGE = JudgeModel(
+    name="local", version="1", sha256="a", config_sha256="b", classes=("insult", "toxicity"), languages=("en",),
+    path=Path("/p"), config_path=Path("/c"),
+)  # fmt: skip
+ROWS = [0, 1, 2]
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """What is found where all of three documents were judged: 0.4999, 0.5 and 0.8765 toxic."""
+    sampled = Sampled(
+        frame=Frame(sources=("web",), languages=("en",), strata=((0, "web", "en", 0),)), splits=("train",),
+        documents=np.array([3]), tokens=np.array([30]), guesses=np.array([0.1]), unread=0,
+        plan=Allocation(counts=np.array([3]), wanted=3, half_width=0.0), strata=np.zeros(3, dtype=np.int64),
+        places=places_of(np.zeros(3, dtype=np.int64), np.array(ROWS)),
+    )  # fmt: skip
+    monkeypatch.setattr(toxicity, "draw", lambda linking, question: sampled)
+    job = SimpleNamespace(config=config(), content=SimpleNamespace(judge=JUDGE))
+    family = toxicity.toxic_documents(
+        SimpleNamespace(job=job, read=lambda: iter(()), tokenizer=lambda: "t", stage=Toxicity())
+    )
+    next(family)
+    seen = pa.table([ROWS, [10] * 3, [True] * 3, [""] * 3], schema=SEEN)
+    said = [0.1, 0.4999, 0.1, 0.5, 0.1, 0.8765]
+    scores = pa.table([np.repeat(ROWS, 2), [50] * 6, list(JUDGE.classes) * 3, said], schema=SCORES)
+    part = VisitedPart(shard=0, split=0, first_row=0, key="", tables={"seen": seen, "scores": scores})
+    with pytest.raises(StopIteration) as stop:
+        family.send([Visited(kind="visit", parts=(part,))])
+    return stop.value.value
+
+
+def test_a_document_is_toxic_from_one_half_on_and_scores_are_shown_rounded(found):
+    """0.4999 would be 0.50 when rounded, and is not toxic."""
+    rows = found.tables["findings"].to_pylist()
+    assert [(row["row"], row["class"], row["start"], row["end"], row["score"]) for row in rows] == [
+        (1, "toxicity", 0, 50, 0.5), (2, "toxicity", 0, 50, 0.88)
+    ]  # fmt: skip
+    rates = {one.scope.entity: one.value for one in found.metrics if one.stat == "rate"}
+    assert rates == pytest.approx({None: 2 / 3, "toxicity": 2 / 3, "insult": 0.0})
+
+
+def test_findings_name_the_judge_as_the_manifest_does(found):
+    """So that who said it, in which version, can be looked up."""
+    assert set(found.tables["findings"]["detector"].to_pylist()) == {"detoxify local"}
