@@ -215,6 +215,12 @@ class PiiConfig(_Strict):
     )
     most_judged: int = Field(default=1000, ge=1, lt=2**31, description="Documents that the analyzer sees at most.")
 
+    @model_validator(mode="after")
+    def _model_of_an_analyzer(self) -> Self:
+        if self.model is not None and self.analyzer is None:
+            raise ValueError("model is given, but not who uses it; expected analyzer: presidio")
+        return self
+
 
 class SecretsConfig(_Strict):
     """Which secrets are looked for, and which are known."""

@@ -244,6 +244,8 @@ class TestValues:
             (merged(seed="1"), "seed: expected a whole number, found the text '1'"),
             (merged(seed=-1), "seed: expected at least 0, found the number -1"),
             (merged(seed=2**53), "seed: expected less than 9007199254740992, found the number 9007199254740992"),
+            (merged(pii={"model": "en_core_web_sm"}),
+             "pii: model is given, but not who uses it; expected analyzer: presidio"),
             (merged(max_sources=0), "max_sources: expected at least 1, found the number 0"),
             (merged(reader={"max_bad_records": 2}),
              "reader.max_bad_records: expected at most 1.0, found the number 2"),
@@ -361,7 +363,7 @@ class TestSemantic:
         [
             {"dataset": {"name": "other"}}, {"tokenizer": "other.json"}, {"reference": "other"},
             {"reader": {"batch_bytes": 2048}}, {"reader": {"part_bytes": 2048}}, {"language": {"model": "a.bin"}},
-            {"splits": {"train": {"paths": ["b", "c"]}}},
+            {"splits": {"train": {"paths": ["b", "c"]}}}, {"toxicity": {"device": "cpu", "config_path": "x"}},
         ],
     )  # fmt: skip
     def test_is_the_same_for_what_decides_no_number(self, change):
