@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.engine.families import Linking
+from dataaudit.engine.gather import kept_sources
 from dataaudit.engine.joins import Join
 from dataaudit.kernels.allocation import Allocation, allocate
 from dataaudit.link.sampling import DRAWN, OTHER, Frame, SampleJoin, first_of_each
@@ -76,7 +78,8 @@ def draw(linking: Linking, question: Question) -> Sampled:
         readable = pc.is_in(table["language"], pa.array(question.languages)).to_numpy(zero_copy_only=False)
     unread = int(table["documents"].to_numpy()[~readable].sum())
     table = table.filter(pa.array(readable))
-    frame, documents, tokens = _frame(table, question.most)
+    named = kept_sources(linking.shards, linking.job.config.max_sources)
+    frame, documents, tokens = _frame(table, question.most, named)
     guesses = np.array([question.guesses[level] for *_, level in frame.strata], dtype=np.float64)
     plan = allocate(documents, guesses, half_width=question.half_width, minimum=_MINIMUM, most=question.most)
     join = SampleJoin(frame=frame, counts=tuple(plan.counts.tolist()), seed=linking.job.config.seed, salt=question.salt)
@@ -109,19 +112,25 @@ def _all_strata(linking: Linking, splits: Sequence[str]) -> pa.Table:
     return grouped.rename_columns({"documents_sum": "documents", "tokens_sum": "tokens"})
 
 
-def _frame(table: pa.Table, most: int) -> tuple[Frame, np.ndarray, np.ndarray]:
+def _frame(table: pa.Table, most: int, named: pa.Array | None) -> tuple[Frame, np.ndarray, np.ndarray]:
     """Return the strata, with their documents and tokens; not more than so many judged documents can speak for."""
+    rows = table.to_pylist()
+    sources, languages = _largest(rows, "source"), _largest(rows, "language")
+    if named is not None:
+        known = set(named.to_pylist())
+        sources = [one for one in sources if one in known]
     for names in _MOST_NAMES:
-        found = _frame_of(table, names)
+        found = _frame_of(rows, tuple(sorted(sources[:names])), tuple(sorted(languages[:names])))
         if 2 * len(found[0].strata) <= most:
             break
     return found
 
 
-def _frame_of(table: pa.Table, names: int) -> tuple[Frame, np.ndarray, np.ndarray]:
-    sources, languages = _largest(table, "source", names), _largest(table, "language", names)
+def _frame_of(
+    rows: Sequence[Mapping[str, Any]], sources: tuple[str, ...], languages: tuple[str, ...]
+) -> tuple[Frame, np.ndarray, np.ndarray]:
     sizes: dict[tuple[int, str, str, int], list[int]] = {}
-    for row in table.to_pylist():
+    for row in rows:
         source = row["source"] if row["source"] in sources else OTHER
         language = row["language"] if row["language"] in languages else OTHER
         own = sizes.setdefault((row["split"], source, language, row["level"]), [0, 0])
@@ -132,11 +141,11 @@ def _frame_of(table: pa.Table, names: int) -> tuple[Frame, np.ndarray, np.ndarra
     return Frame(sources=sources, languages=languages, strata=strata), numbers[:, 0], numbers[:, 1]
 
 
-def _largest(table: pa.Table, name: str, most: int) -> tuple[str, ...]:
-    """Return the names with strata of their own, sorted; one that is called as the rest is, is one of the rest."""
+def _largest(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    """Return names that may have strata of their own, the largest first; one called as the rest is, is of the rest."""
     totals: dict[str, int] = {}
-    for row in table.select([name, "documents"]).to_pylist():
+    for row in rows:
         totals[row[name]] = totals.get(row[name], 0) + row["documents"]
     least = _LEAST_SHARE * sum(totals.values())
     ordered = sorted(totals, key=lambda one: (-totals[one], one))
-    return tuple(sorted(one for one in ordered[:most] if totals[one] >= least and one != OTHER))
+    return [one for one in ordered if totals[one] >= least and one != OTHER]

@@ -29,12 +29,12 @@ def question(*, most=60, languages=("en",)):
 def linking(tmp_path):
     """Return a maker of linkings over shards of (text, source)."""
 
-    def made(*shards):
+    def made(*shards, **more):
         store = PartialStore(tmp_path / "state")
         read = [gathered(ordinal, documents) for ordinal, documents in enumerate(shards)]
         for shard, documents in zip(read, shards, strict=True):
             write_partials(store, shard.planned.parts[0], documents)
-        job = SimpleNamespace(store=store, runner=HereRunner(), progress=Notes(), config=config())
+        job = SimpleNamespace(store=store, runner=HereRunner(), progress=Notes(), config=config(**more))
         return Linking(job=job, stage=Toxicity(), shards=read, fresh=False)
 
     return made
@@ -58,6 +58,13 @@ def test_there_are_no_more_strata_than_can_be_looked_into(linking):
     assert sampled.documents.sum() == 400
     assert (sampled.plan.counts > 0).all()
     assert len(sampled.places) == 14
+
+
+def test_sources_that_are_not_reported_by_name_have_no_rates_of_their_own(linking):
+    """`max_sources` holds for a judge too."""
+    documents = [(f"text number {index:03}", ("web", "web", "books")[index % 3]) for index in range(90)]
+    assert draw(linking(documents), question()).frame.sources == ("books", "web")
+    assert draw(linking(documents, max_sources=1), question()).frame.sources == ("web",)
 
 
 def test_without_a_document_nothing_is_drawn(linking):
