@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import itemgetter
 
@@ -15,6 +15,7 @@ from dataaudit.corpus.findings import FindingBatch
 from dataaudit.detectors.patterns import context
 from dataaudit.detectors.patterns.database import Hit, compile_database, scan
 from dataaudit.detectors.patterns.entity import Candidate, Entity, Evidence, Predicate, Rule, Validator
+from dataaudit.detectors.patterns.folded import Folded
 from dataaudit.detectors.patterns.keyed import DIGEST_BYTES, keyed_digest
 from dataaudit.detectors.patterns.overlaps import Found, without_overlaps
 from dataaudit.detectors.patterns.registry import Registry
@@ -115,10 +116,11 @@ class PatternScreen:
 def find_in(registry: Registry, document: memoryview) -> tuple[list[Found], bool]:
     """Return the findings in one document, sorted by (start, end, entity), and whether parts were not looked at."""
     prefilters = compile_database(registry)
-    hits, truncated = scan(prefilters, document)
+    folded = Folded(bytes(document))
+    text = folded.text
+    hits, truncated = scan(prefilters, memoryview(text))
     if not hits:
         return [], truncated
-    text = bytes(document)
     by_detector: dict[str, list[Found]] = {}
     ready = _prepare(registry)
     around = _Surroundings(_context_words(registry), text)
@@ -143,7 +145,11 @@ def find_in(registry: Registry, document: memoryview) -> tuple[list[Found], bool
             judged = _judge(one, text, match, around)
             if judged is not None:
                 by_detector.setdefault(one.entity.detector, []).append(judged)
-    kept = [one for found in by_detector.values() for one in without_overlaps(found)]
+    kept = [
+        replace(one, start=folded.written(one.start), end=folded.written(one.end))
+        for found in by_detector.values()
+        for one in without_overlaps(found)
+    ]
     return sorted(kept, key=lambda one: (one.start, one.end, one.code)), truncated
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from dataaudit.corpus.findings import Tier
 from dataaudit.detectors.patterns.context import anchor
 from dataaudit.detectors.patterns.entity import Entity, Evidence, Predicate, Rule, TierPolicy, Validator
+from dataaudit.detectors.patterns.runaway import runs_away
 from dataaudit.errors import ConfigError
 from dataaudit.yamlfile import explain, in_words, load_yaml, nearest
 
@@ -230,6 +231,11 @@ def _check_entity(name: str, entity: WrittenEntity, names: Names) -> list[str]:
             f"{place}.reserved: `{entity.reserved}` is not known{nearest(entity.reserved, list(names.reserved))}"
         )
     problems += _check_range(f"{place}.window", entity.window, MAX_WINDOW_BYTES)
+    problems += [
+        f"{place}.context.{number}: expected a word, found `{word}`"
+        for number, word in enumerate(entity.context)
+        if not word.removesuffix("*").split()
+    ]
     for number, rule in enumerate(entity.rules):
         problems += _check_rule(f"{place}.rules.{number}", rule, entity, names)
     labels = [rule.name or str(number) for number, rule in enumerate(entity.rules, 1)]
@@ -268,6 +274,10 @@ def _check_rule(place: str, rule: WrittenRule, entity: WrittenEntity, names: Nam
         return [f"{place}.regex: `{rule.regex[:120]}` is not a regular expression: {reason}"]
     if compiled.match(b"") is not None:
         return [f"{place}.regex: `{rule.regex[:120]}` matches empty text"]
+    if any(map(runs_away, (rule.regex, *rule.before_not, *rule.after_not))):
+        return [
+            f"{place}.regex: `{rule.regex[:120]}` repeats a repeat, which may take forever; let a letter stand between"
+        ]
     return []
 
 

@@ -13,6 +13,8 @@ _OLDEST, _YOUNGEST = 1900, 2035
 def birthday(candidate: Candidate) -> Evidence:
     """Reject what no calendar has: numbers in any order of day, month, year; names of months are not looked at."""
     numbers = [int(part) for part in re.findall(r"[0-9]+", candidate.text)]
+    if len(numbers) == 1 and candidate.text.isdigit() and len(candidate.text) == 8:
+        numbers = [numbers[0] // 10_000, numbers[0] // 100 % 100, numbers[0] % 100]
     if len(numbers) == 2:
         day, year = numbers if numbers[1] > 31 else reversed(numbers)
         return Evidence.FORM if 1 <= day <= 31 and _OLDEST <= year <= _YOUNGEST else Evidence.REJECTED

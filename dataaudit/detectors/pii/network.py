@@ -14,6 +14,8 @@ _VERSION = re.compile(
 )
 _VERSION_AFTER = re.compile(r"\s?(?:-?(?:rc|alpha|beta|pre|dev|release|final|snapshot)\b|\s(?:release|version)\b)")
 
+_ASSIGNED = ipaddress.IPv6Network("2000::/3")
+"""All that IANA gives out of IPv6 to be reached from everywhere."""
 _SAID = re.compile(r"\b(?:ips?|ip_?addr(?:ess)?|addr(?:ess)?|ping|dns|inet|resolver|nameserver)\b")
 
 
@@ -49,11 +51,13 @@ def ipv6(candidate: Candidate) -> Evidence:
 
 
 def reserved_ip(candidate: Candidate) -> bool:
-    """Whether it is private, loopback, for documentation (RFC 5737, RFC 3849) or looks like a version."""
+    """Whether it is private, loopback, for documentation (RFC 5737, 3849), given to nobody or looks like a version."""
     address = _address(candidate.text)
     if address is None or not address.is_global or address.is_multicast:
         return True
-    if address.version == 6 or _SAID.search(candidate.before):
+    if isinstance(address, ipaddress.IPv6Address):
+        return address.ipv4_mapped is None and address not in _ASSIGNED
+    if _SAID.search(candidate.before):
         return False
     small = all(int(part) < 40 for part in candidate.text.split("."))
     version = _VERSION.search(candidate.before) or _VERSION_AFTER.match(candidate.after)

@@ -63,3 +63,18 @@ def test_a_check_that_a_rule_gives_other_text_rejects_it(tmp_path):
     screen = PatternScreen(registry=load_pii([path]))
     text = b"A 9 9x9 1234567890123456 AB12CDEFGH12 GB" + b"9" * 26
     screen.find(np.frombuffer(text, dtype=np.uint8), np.array([0, len(text)], dtype=np.int64))
+
+
+@pytest.mark.parametrize(
+    ("entity", "problem"),
+    [
+        ("{rules: [{regex: '(a+)+b'}]}", "repeats a repeat"),
+        ("{context: ['*'], rules: [{regex: 'ab'}]}", "context.0: expected a word"),
+        ("{context: [' '], rules: [{regex: 'ab'}]}", "context.0: expected a word"),
+    ],
+)
+def test_what_would_stop_a_build_is_told_before_it(tmp_path, entity, problem):
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"entities:\n  THING: {entity}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=problem):
+        load_pii([path])

@@ -143,8 +143,20 @@ def test_a_private_key_of_16384_bits_is_found(registry):
         ("PASSWORD_ASSIGNMENT", "DB_PASSWORD=q7Hd9vKx2LmP\r\nDEBUG=1\r\n"),
         ("URL_PASSWORD", "postgres://u1:p" + "9f86d081884c7d659a2feaa0c55ad015" * 2 + "@db.mailhaus.de/x"),
         ("URL_PASSWORD", "https://" + "n" * 60 + ":q7Hd9vKx2LmP@mailhaus.de"),
+        ("PASSWORD_ASSIGNMENT", "db:\n  password: q7Hd9vKx2LmP\n"),
+        ("PASSWORD_ASSIGNMENT", "spring.datasource.password=q7Hd!vKxzLmP\r\n"),
+        ("PASSWORD_ASSIGNMENT", "[db]\npasswd = q7Hd9vKx2LmP"),
+        ("SECRET_ASSIGNMENT", "  - api_key: 76dfZTPtLLKjAyS96HBqcbCtx3GIobuiF9Pl\n"),
     ],
-    ids=["windows line ends", "password of 65 letters", "user of 60 letters"],
+    ids=[
+        "windows line ends",
+        "password of 65 letters",
+        "user of 60 letters",
+        "YAML",
+        "properties",
+        "INI",
+        "key in YAML",
+    ],
 )
 def test_a_setting_is_found_however_long_and_whatever_ends_its_line(entity, text):
     registry = load_secrets()
