@@ -107,6 +107,13 @@ def test_a_file_that_is_cut_short_is_a_reason(tmp_path, kept):
     assert reason_of(path) is Absence.BROKEN_CHECKPOINT
 
 
+@pytest.mark.parametrize("data", [b'{"text": "a"}\n', b"text,label\n", b"PK", b"\0" * 99])
+def test_a_file_of_something_else_is_no_checkpoint_and_wants_to_run_nothing(tmp_path, data):
+    path = write_checkpoint(tmp_path)
+    path.write_bytes(data)
+    assert reason_of(path) is Absence.BROKEN_CHECKPOINT
+
+
 def test_a_checkpoint_that_wants_to_run_code_is_not_let(tmp_path):
     path = write_checkpoint(tmp_path)
     rewrite(path, lambda checkpoint: {**checkpoint, "more": RunsCode(tmp_path / "made")})
