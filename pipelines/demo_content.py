@@ -7,6 +7,7 @@ import random
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 from demo_sources import Document
 
@@ -63,15 +64,12 @@ def planted_content() -> list[tuple[str, str, str]]:
 
 
 def rude_comments() -> list[Document]:
-    """Return comments in bad words."""
-    made = random.Random(10)
+    """Return comments in bad words, no two alike."""
+    every = list(product(_OPENINGS, _INSULTS, _ENDINGS))
     return [
-        Document(
-            id=f"rude/{index:02d}", source="messages", lang="en",
-            text=f"{made.choice(_OPENINGS)} {made.choice(_INSULTS)}, {made.choice(_ENDINGS)}",
-        )
-        for index in range(NUM_RUDE)
-    ]  # fmt: skip
+        Document(id=f"rude/{index:02d}", source="messages", lang="en", text="{} {}, {}".format(*parts))
+        for index, parts in enumerate(random.Random(10).sample(every, NUM_RUDE))
+    ]
 
 
 def address_book() -> list[Document]:
