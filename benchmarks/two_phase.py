@@ -60,7 +60,7 @@ def truth_of(corpora: Corpora) -> np.ndarray:
     return corpora.truth.sum(axis=1) / corpora.sizes.sum()
 
 
-def table_coverage(scores: Scores, count: int, told: str = "calibrated") -> None:
+def table_coverage(scores: Scores, count: int, told: str = "calibrated", seed: int = 1) -> None:
     """Print coverage overall and by source, and the gain."""
     print(
         "| base rate | R^2 | calls | positives: plain, ours | overall % (above, below) | sources % | plain % | gain |"
@@ -68,7 +68,7 @@ def table_coverage(scores: Scores, count: int, told: str = "calibrated") -> None
     print("|--:|--:|--:|--:|--:|--:|--:|--:|")
     squares = (0.0,) if told == "made up" else SQUARES if told == "calibrated" else (0.25, 0.75)
     for base, square, calls in itertools.product(BASES, squares, CALLS):
-        corpora = draw(scores, Setting(base, square, calls, told), count)
+        corpora = draw(scores, Setting(base, square, calls, told), count, seed)
         truth = truth_of(corpora)
         all_, plain = held(ours(corpora.sizes, corpora.judged, corpora.positives, corpora.guesses), truth), held(
             plainly(corpora), truth
@@ -147,11 +147,12 @@ def main() -> None:
     parser.add_argument("--labelled", type=Path, help="CSV with columns score, label or text, is_toxic")
     parser.add_argument("--corpora", type=int, default=5_000)
     parser.add_argument("--table", choices=["coverage", "intervals", "guesses", "all"], default="all")
+    parser.add_argument("--seed", type=int, default=1, help="of the corpora and samples of the first table")
     args = parser.parse_args()
     scores = Scores.read(args.labelled)
     if args.table in {"coverage", "all"}:
         print(f"\n## Coverage and gain, {args.corpora:,} corpora a setting\n")
-        table_coverage(scores, args.corpora)
+        table_coverage(scores, args.corpora, seed=args.seed)
     if args.table in {"guesses", "all"}:
         for told in TOLD[1:]:
             print(f"\n## Guesses {told}\n")
