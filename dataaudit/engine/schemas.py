@@ -16,7 +16,8 @@ from dataaudit.config import AuditConfig, nearest
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.core import SCHEMA_VERSION, ManifestFile
 from dataaudit.manifest.metric import METHODS, STATUSES
-from dataaudit.manifest.tables import METRICS, TABLES, TableSpec
+from dataaudit.manifest.table_spec import TableSpec
+from dataaudit.manifest.tables import METRICS, TABLES
 from dataaudit.report.text import clean
 from dataaudit.stages import REQUIRED, STAGES, stage_schema
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import rfc8785
 
-from dataaudit.manifest.tables import TableSpec
+from dataaudit.manifest.table_spec import TableSpec
 
 
 def canonical_json(value: Any) -> bytes:

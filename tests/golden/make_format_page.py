@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dataaudit.manifest.tables import TABLES, TableSpec
+from dataaudit.manifest.table_spec import TableSpec
+from dataaudit.manifest.tables import TABLES
 
 PAGE = Path(__file__).parents[2] / "manifests" / "README.md"
 START = "<!-- tables: written by tests/golden/make_format_page.py --update-golden -->\n"

@@ -17,7 +17,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dataaudit.manifest.canonical import canonical_json, digest_json, digest_table, sorted_table
-from dataaudit.manifest.tables import TABLES, TableSpec
+from dataaudit.manifest.table_spec import TableSpec
+from dataaudit.manifest.tables import TABLES
 
 Row = dict[str, Any]
 NAMES = {"int32": "<i", "int64": "<q", "double": "<d", "bool": "<?"}
