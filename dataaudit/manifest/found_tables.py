@@ -1,4 +1,4 @@
-"""Tables of what was found in documents: duplicates, leaks, repeated spans, findings, the strata of a judge's sample."""
+"""Tables of what was found in documents: duplicates, leaks, repeated spans, findings, strata of a judged sample."""
 
 from __future__ import annotations
 
