@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from re import _constants as codes  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
+
+from dataaudit.detectors.patterns.parsed import codes, parser
 
 _MANY = 16
 """Copies from which a repeat counts: 2 to this power ways are many."""

@@ -7,9 +7,9 @@ with a match of its leading part in which those are left out, so looking for tha
 from __future__ import annotations
 
 import re
-from re import _constants as codes  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
+
+from dataaudit.detectors.patterns.parsed import codes, parser
 
 _LONGEST = 44
 """Copies of a repeat that are kept as they are; longer ones make a database too large."""
