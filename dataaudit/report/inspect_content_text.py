@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dataaudit.report import text as t
+from dataaudit import text as t
 from dataaudit.report.few import BELOW, ROUNDED, SHARED, WITHHELD
 from dataaudit.report.inspect_content import JUDGE_OF_PII, is_small
 from dataaudit.report.judged import per_million

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from dataaudit.report import text as t
+from dataaudit import text as t
 from dataaudit.report.blocks import NAME_LIMIT
 from dataaudit.report.inspect_content_text import content_blocks, finding_block
 from dataaudit.report.inspect_found import COUNTED

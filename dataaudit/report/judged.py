@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dataaudit import text as t
 from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
-from dataaudit.report import text as t
 from dataaudit.report.layout import prose
 from dataaudit.report.meanings import absence_text
 

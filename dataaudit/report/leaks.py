@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
-from dataaudit.report import text as t
 from dataaudit.report.layout import prose, section
 
 

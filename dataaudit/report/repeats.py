@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
-from dataaudit.report import text as t
 from dataaudit.report.layout import name_column, number_column, prose, section, table
 
 METRIC = "doc_repeat_hotspots"

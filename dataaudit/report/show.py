@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from dataaudit import text as t
 from dataaudit.config import nearest
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.report import blocks
-from dataaudit.report import text as t
 from dataaudit.report.content import content, content_facts, content_lines, content_warning
 from dataaudit.report.drift import drift_lines, drifts
 from dataaudit.report.layout import (

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dataaudit.report import text as t
+from dataaudit import text as t
 from dataaudit.report.layout import cells, fold, name_column, number_column, page, table, wrap
 
 
