@@ -1,0 +1,134 @@
+"""The table of all shards as data for the page: columns, rounded to what is shown, compressed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.manifest.load import Manifest
+from dataaudit.report.few import BELOW, WITHHELD
+from dataaudit.report.html.oddities import Odd
+from dataaudit.report.html.pieces import named
+from dataaudit.report.pii_cells import pii_cells, shard_total
+
+BUDGET = 4_000_000
+"""Characters that the compressed table may take; beyond it, columns and then rows are left out."""
+_EXACT_UP_TO = 20_000
+"""Shards up to which counts keep all their digits."""
+_DIGITS = 4
+_URI_LIMIT, _WHY_LIMIT = 200, 400
+_COLUMNS = (
+    ("documents", "documents", "count"), ("tokens", "tokens", "count"), ("size", "stored bytes", "size"),
+    ("bytes_per_token", "bytes per token", "number"), ("seq_len_p50", "median length", "count"),
+    ("exact_dup_rate", "exact copies", "share"), ("near_dup_rate", "near-duplicates", "share"),
+    ("repeat_token_share", "repeated spans", "share"), ("filter_reject_rate", "would reject", "share"),
+    ("token_kl_drift", "drift, nats", "number"), ("toxicity_screen", "toxic, screen", "share"),
+    ("pii_hits", "PII per 1M tokens", "few"), ("secret_hits", "secrets", "count"),
+    ("held_out_copies", "copies of held-out", "count"), ("contaminated", "evaluation items", "count"),
+)  # fmt: skip
+"""Column, heading, kind."""
+_LEAST = ("toxicity_screen", "seq_len_p50", "repeat_token_share", "filter_reject_rate", "size", "near_dup_rate")
+"""What is left out first, when the table would be too large."""
+
+
+def packed_shards(manifest: Manifest, odd: Sequence[Odd], budget: int = BUDGET) -> tuple[str, dict[str, Any]]:
+    """Return the table as base64 of deflated JSON, and what it holds.
+
+    Args:
+        manifest: Whose shards.
+        odd: Shards that stand out, with reasons.
+        budget: Characters of the result at most; then columns are left out, then rows.
+    """
+    value = shard_values(manifest, odd)
+    left_out: list[str] = []
+    text = _packed(value)
+    for key in _LEAST:
+        if len(text) <= budget:
+            break
+        gone = [column for column in value["columns"] if column["key"] == key]
+        if gone:
+            left_out.append(gone[0]["head"])
+            value["columns"] = [column for column in value["columns"] if column["key"] != key]
+            text = _packed(value)
+    while len(text) > budget and value["number"] > 1:
+        _keep(value, max(1, int(value["number"] * budget / len(text) * 0.95)), odd)
+        text = _packed(value)
+    return text, {"shown": value["number"], "left_out": left_out}
+
+
+def shard_values(manifest: Manifest, odd: Sequence[Odd]) -> dict[str, Any]:
+    """Return the table as plain values: columns of equal length, names with one number for each shard."""
+    table = manifest.table("shards", ["split", "uri", "status", *(key for key, _, _ in _COLUMNS)])
+    exact = table.num_rows <= _EXACT_UP_TO
+    columns = []
+    for key, head, kind in _COLUMNS:
+        values = _few(manifest) if kind == "few" else _values(table[key], exact=exact or kind == "share")
+        if any(one is not None for one in values):
+            columns.append({"key": key, "head": head, "kind": kind, "values": values})
+    splits, statuses = (table[key].combine_chunks().dictionary_encode() for key in ("split", "status"))
+    return {
+        "number": table.num_rows, "all": table.num_rows, "hidden": [BELOW, WITHHELD],
+        "shard": None,
+        "splits": [named(one) for one in splits.dictionary.to_pylist()], "split": splits.indices.to_pylist(),
+        "statuses": statuses.dictionary.to_pylist(), "status": statuses.indices.to_pylist(),
+        "uri": [named(one, _URI_LIMIT) for one in table["uri"].to_pylist()],
+        "columns": columns,
+        "odd": {
+            str(one.shard): [one.tone, "; ".join(one.reasons)[:_WHY_LIMIT]] for one in odd
+        },
+    }  # fmt: skip
+
+
+def _values(column: pa.ChunkedArray, *, exact: bool) -> list[float | int | None]:
+    """Return a column with as many digits as are shown."""
+    if pa.types.is_integer(column.type) and exact:
+        found: list[float | int | None] = column.to_pylist()
+        return found
+    held = np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    some = np.isfinite(held) & (held != 0)
+    scale = np.ones(len(held))
+    scale[some] = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.abs(held[some]))))
+    rounded = np.round(held * scale) / scale
+    return [None if one != one else int(one) if one == int(one) else float(f"{one:.{_DIGITS}g}")
+            for one in rounded.tolist()]  # fmt: skip
+
+
+def _few(manifest: Manifest) -> list[float | int | None]:
+    """Return personal data per million tokens; -1 and -2 stand for numbers that are not shown."""
+    sizes = manifest.table("shards", ["documents", "tokens"])
+    cells = pii_cells(manifest)
+    found: list[float | int | None] = [None] * sizes.num_rows
+    if cells is None:
+        return found
+    documents, tokens = sizes["documents"].to_pylist(), sizes["tokens"].to_pylist()
+    for shard in cells.shards:
+        count = shard_total(cells, shard, documents[shard], tokens[shard])
+        found[shard] = (-1 if count.fewer_than else -2) if count.suppressed else count.per_million
+    return found
+
+
+def _keep(value: dict[str, Any], number: int, odd: Sequence[Odd]) -> None:
+    """Keep only some rows: those that stand out, gravest first, then the first ones."""
+    held = value["shard"] or range(value["number"])
+    graves = {one.shard: rank for rank, one in enumerate(odd)}
+    order = sorted(range(value["number"]), key=lambda row: (graves.get(held[row], len(graves)), row))
+    chosen = sorted(order[:number])
+    for key in ("split", "status", "uri"):
+        value[key] = [value[key][row] for row in chosen]
+    for column in value["columns"]:
+        column["values"] = [column["values"][row] for row in chosen]
+    value["shard"], value["number"] = [held[row] for row in chosen], len(chosen)
+    kept = set(value["shard"])
+    value["odd"] = {shard: one for shard, one in value["odd"].items() if int(shard) in kept}
+
+
+def _packed(value: dict[str, Any]) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(zlib.compress(text.encode("utf-8"), 9)).decode("ascii")
