@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from dataaudit.report.pii_cells import pii_cells, shard_total
 
 BUDGET = 4_000_000
 """Characters that the compressed table may take; beyond it, columns and then rows are left out."""
-_EXACT_UP_TO = 20_000
+EXACT_UP_TO = 20_000
 """Shards up to which counts keep all their digits."""
 _DIGITS = 4
 _URI_LIMIT, _WHY_LIMIT = 200, 400
@@ -38,35 +38,34 @@ _LEAST = ("toxicity_screen", "seq_len_p50", "repeat_token_share", "filter_reject
 """What is left out first, when the table would be too large."""
 
 
-def packed_shards(manifest: Manifest, odd: Sequence[Odd], budget: int = BUDGET) -> tuple[str, dict[str, Any]]:
-    """Return the table as base64 of deflated JSON, and what it holds.
+def packed_shards(
+    whole: Mapping[str, Any], odd: Sequence[Odd], budget: int = BUDGET
+) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+    """Return the table as base64 of deflated JSON, its values, and the heads of columns that are left out.
 
     Args:
-        manifest: Whose shards.
-        odd: Shards that stand out, with reasons.
-        budget: Characters of the result at most; then columns are left out, then rows.
+        whole: Of :func:`shard_values`.
+        odd: Shards that stand out: their rows are kept.
+        budget: Characters of the result at most; for it, columns are left out, then rows.
     """
-    value = shard_values(manifest, odd)
-    left_out: list[str] = []
+    value, left_out = dict(whole), []
     text = _packed(value)
     for key in _LEAST:
-        if len(text) <= budget:
-            break
         gone = [column for column in value["columns"] if column["key"] == key]
-        if gone:
+        if len(text) > budget and gone:
             left_out.append(gone[0]["head"])
             value["columns"] = [column for column in value["columns"] if column["key"] != key]
             text = _packed(value)
     while len(text) > budget and value["number"] > 1:
-        _keep(value, max(1, int(value["number"] * budget / len(text) * 0.95)), odd)
+        value = _kept(value, max(1, int(value["number"] * budget / len(text) * 0.95)), odd)
         text = _packed(value)
-    return text, {"shown": value["number"], "left_out": left_out}
+    return text, value, tuple(left_out)
 
 
 def shard_values(manifest: Manifest, odd: Sequence[Odd]) -> dict[str, Any]:
-    """Return the table as plain values: columns of equal length, names with one number for each shard."""
+    """Return the table as plain values: columns of equal length, whole numbers exact where shards are not too many."""
     table = manifest.table("shards", ["split", "uri", "status", *(key for key, _, _ in _COLUMNS)])
-    exact = table.num_rows <= _EXACT_UP_TO
+    exact = table.num_rows <= EXACT_UP_TO
     columns = []
     for key, head, kind in _COLUMNS:
         values = _few(manifest) if kind == "few" else _values(table[key], exact=exact or kind == "share")
@@ -114,19 +113,22 @@ def _few(manifest: Manifest) -> list[float | int | None]:
     return found
 
 
-def _keep(value: dict[str, Any], number: int, odd: Sequence[Odd]) -> None:
-    """Keep only some rows: those that stand out, gravest first, then the first ones."""
+def _kept(value: Mapping[str, Any], number: int, odd: Sequence[Odd]) -> dict[str, Any]:
+    """Return only some rows: those that stand out, gravest first, then the first ones."""
     held = value["shard"] or range(value["number"])
     graves = {one.shard: rank for rank, one in enumerate(odd)}
     order = sorted(range(value["number"]), key=lambda row: (graves.get(held[row], len(graves)), row))
     chosen = sorted(order[:number])
-    for key in ("split", "status", "uri"):
-        value[key] = [value[key][row] for row in chosen]
-    for column in value["columns"]:
-        column["values"] = [column["values"][row] for row in chosen]
-    value["shard"], value["number"] = [held[row] for row in chosen], len(chosen)
-    kept = set(value["shard"])
-    value["odd"] = {shard: one for shard, one in value["odd"].items() if int(shard) in kept}
+    shards = [held[row] for row in chosen]
+    return {
+        **value,
+        **{key: [value[key][row] for row in chosen] for key in ("split", "status", "uri")},
+        "columns": [
+            column | {"values": [column["values"][row] for row in chosen]} for column in value["columns"]
+        ],
+        "shard": shards, "number": len(shards),
+        "odd": {str(shard): value["odd"][str(shard)] for shard in shards if str(shard) in value["odd"]},
+    }  # fmt: skip
 
 
 def _packed(value: dict[str, Any]) -> str:

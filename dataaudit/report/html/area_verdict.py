@@ -1,0 +1,206 @@
+"""The verdict: what the policy says, rule by rule, with the shards that decided it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dataaudit import text as t
+from dataaudit.errors import ExitCode
+from dataaudit.gate.policy import Rule
+from dataaudit.gate.verdict import Case, RuleResult, State, Verdict
+from dataaudit.report.html.pieces import (
+    Block,
+    Facts,
+    Finding,
+    Grid,
+    Section,
+    Tone,
+    cell,
+    first,
+    more,
+    name,
+    named,
+    numbers,
+    percent,
+    row,
+    word,
+)
+
+TONES: dict[State, Tone] = {
+    State.FAILED: "bad", State.NOT_EVALUATED: "bad", State.WARNED: "warn", State.PASSED: "good",
+    State.NOT_APPLICABLE: "quiet",
+}  # fmt: skip
+WORDS = {
+    State.FAILED: "fails", State.NOT_EVALUATED: "not evaluated", State.WARNED: "warns", State.PASSED: "passes",
+    State.NOT_APPLICABLE: "not applicable",
+}  # fmt: skip
+_TITLES = {
+    ExitCode.PASS: "Passed", ExitCode.BUDGET_EXCEEDED: "Stopped: a budget is exceeded",
+    ExitCode.NOT_EVALUATED: "Stopped: a rule could not be evaluated",
+    ExitCode.NOTHING_EVALUATED: "Stopped: nothing was evaluated",
+}  # fmt: skip
+_AREAS = {
+    "train_val_overlap": "leakage", "benchmark_contamination": "leakage", "exact_dup_rate": "duplicates",
+    "near_dup_rate": "duplicates", "near_dup_component_rate": "duplicates", "doc_repeat_hotspots": "duplicates",
+    "source_mix_share": "mixture", "language_share": "languages", "seq_len_p50_p95": "lengths",
+    "token_kl_drift": "tokens", "pad_fraction": "tokens", "bytes_per_token": "shards", "filter_reject_rate": "quality",
+    "data_toxicity_rate": "toxicity", "pii_hit_rate": "privacy", "secret_hit_rate": "secrets",
+    "coverage_unread_bytes": "coverage",
+}  # fmt: skip
+"""Where the page says more of a metric."""
+_CASES, _EVIDENCE = 20, 3
+
+
+def verdict_title(verdict: Verdict) -> tuple[str, Tone]:
+    """Return the verdict in a few words."""
+    tone: Tone = "good" if verdict.passed else "bad"
+    if verdict.passed and verdict.count(State.WARNED):
+        return f"Passed, with {t.plural(verdict.count(State.WARNED), 'warning')}", "warn"
+    return _TITLES.get(verdict.exit_code, "Stopped"), tone
+
+
+def verdict_section(verdict: Verdict) -> tuple[Section, list[Finding]]:
+    """Return the rules, the gravest first, and what stands out of them."""
+    open_ = [one for one in verdict.rules if one.state in {State.FAILED, State.NOT_EVALUATED, State.WARNED}]
+    rest = [one for one in verdict.rules if one not in open_]
+    blocks: list[Block] = []
+    if open_:
+        blocks.append(_cases(open_))
+    blocks.append(_rules(rest, folded=bool(open_)))
+    blocks += _waivers(verdict)
+    blocks.append(
+        Facts(
+            pairs=(
+                ("policy", f"{named(verdict.policy)} {named(verdict.policy_version, 40)}, {verdict.policy_digest}"),
+                ("manifest", verdict.subject.id),
+                ("baseline", verdict.baseline.id if verdict.baseline else "none"),
+                ("waivers held against", f"{verdict.on} (UTC)"),
+                ("exit code", f"{int(verdict.exit_code)} (fails on {verdict.fail_on})"),
+            )
+        )
+    )
+    counts = [
+        f"{verdict.count(state)} {'not evaluated' if state == State.NOT_EVALUATED else state.value.replace('_', ' ')}"
+        for state in State if verdict.count(state)
+    ]  # fmt: skip
+    lead = f"{t.plural(len(verdict.rules), 'rule')}: {', '.join(counts)}."
+    if verdict.waiting:
+        lead += f" Waiting for a baseline: {', '.join(named(one, 60) for one in verdict.waiting[:5])}."
+    section = Section(
+        id="verdict", title="Rules", lead=lead, tone=verdict_title(verdict)[1], blocks=tuple(blocks)
+    )
+    return section, [_finding(one) for one in open_]
+
+
+def _finding(result: RuleResult) -> Finding:
+    rule, case = result.rule, result.cases[0] if result.cases else None
+    text = f"Rule {named(rule.name, 60)} {WORDS[result.state]}"
+    if case is not None:
+        where = _where(case)
+        text += f": {named(rule.metric, 60)} {named(case.stat, 40)}{f' of {where}' if where else ''} {_judged(rule, case)}"
+        text += f"; {_evidence(case)}" if case.evidence else ""
+        others = sum(result.counts.get(state, 0) for state in TONES if state == result.state) - 1
+        text += f" ({t.plural(others, 'further place')})" if others > 0 else ""
+    return Finding(tone=TONES[result.state], text=f"{text}.", section=_AREAS.get(rule.metric, "verdict"))
+
+
+def _cases(results: Sequence[RuleResult]) -> Grid:
+    entries = [(result, case) for result in results for case in first(result.cases, _CASES)]
+    left = sum(len(result.cases) - len(first(result.cases, _CASES)) for result in results)
+    rows = tuple(
+        row(
+            cell(WORDS[case.state] + (" (waived)" if case.waived else ""), "quiet" if case.waived else TONES[case.state]),
+            cell(named(result.rule.name, 60), href=_AREAS.get(result.rule.metric, "")),
+            f"{named(result.rule.metric, 60)} {named(case.stat, 40)}", _where(case) or "whole dataset",
+            cell(_number(case, result.rule)), _limit(result.rule), _evidence(case) or named(case.reason, 60),
+            case.fingerprint,
+        )
+        for result, case in entries
+    )  # fmt: skip
+    return Grid(
+        title="What decides", rows=rows,
+        columns=(
+            word("state"), name("rule"), name("metric"), name("where"), *numbers("found"), word("limit"),
+            name("evidence"), word("fingerprint"),
+        ),
+        more=f"and {t.plural(left, 'more place')}; gate.json has all" if left else "",
+    )  # fmt: skip
+
+
+def _rules(results: Sequence[RuleResult], *, folded: bool) -> Grid:
+    rows = tuple(
+        row(
+            cell(WORDS[one.state], TONES[one.state]), named(one.rule.name, 60),
+            f"{named(one.rule.metric, 60)} {named(one.rule.stat, 40)}",
+            _number(one.cases[0], one.rule) if one.cases else t.NOTHING, _limit(one.rule),
+            "waits for a baseline" if one.waits else f"{t.count(one.waived)} waived" if one.waived else "",
+        )
+        for one in results
+    )  # fmt: skip
+    return Grid(
+        title="Other rules" if folded else "Rules", rows=rows, folded=folded, empty="There is no other rule.",
+        columns=(word("state"), name("rule"), name("metric"), *numbers("nearest"), word("limit"), name("note")),
+    )  # fmt: skip
+
+
+def _waivers(verdict: Verdict) -> list[Block]:
+    if not verdict.waivers:
+        return []
+    shown = first(verdict.waivers, 50)
+    rows = tuple(
+        row(
+            cell(one.state.value, "bad" if one.state.value == "expired" else ""), named(one.waiver.rule, 60),
+            one.waiver.fingerprint, named(one.waiver.owner, 60), named(one.waiver.reason, 200),
+            one.waiver.expires.isoformat(),
+        )
+        for one in shown
+    )  # fmt: skip
+    columns = (word("state"), name("rule"), word("fingerprint"), name("owner"), name("reason"), word("until"))
+    return [Grid(title="Waivers", columns=columns, rows=rows, more=more(verdict.waivers, shown, "waiver"))]
+
+
+def _where(case: Case) -> str:
+    """Return the place of a case in words."""
+    if case.shard_uri is not None:
+        return f"shard {named(case.shard_uri, 100)}"
+    parts = [f"{key} {named(str(value), 60)}" for key, value in case.scope.as_dict().items()]
+    return ", ".join(parts)
+
+
+def _evidence(case: Case) -> str:
+    shown = [f"{named(one.uri, 80)}: {t.count(one.count)} {one.noun}" for one in case.evidence[:_EVIDENCE]]
+    rest = len(case.evidence) - len(shown)
+    return "; ".join(shown) + (f"; and {t.plural(rest, 'more shard')}" if rest > 0 else "")
+
+
+def _judged(rule: Rule, case: Case) -> str:
+    if case.judged is None:
+        return f"has no number ({named(case.reason, 60)})"
+    return f"is {_number(case, rule)}, has to be {_limit(rule)}"
+
+
+def _number(case: Case, rule: Rule) -> str:
+    """Return what was judged, with the interval it is a bound of."""
+    if case.judged is None:
+        return named(case.reason, 60) or t.NOTHING
+    text = _measured(case.judged, rule, case.unit)
+    if rule.limit_kind == "budget" and case.low is not None and case.high is not None:
+        bounds = f"{_measured(case.low, rule, case.unit)} to {_measured(case.high, rule, case.unit)}"
+        text += f" ({_measured(case.value or 0.0, rule, case.unit)}, interval {bounds})"
+    return text
+
+
+def _limit(rule: Rule) -> str:
+    kinds = {"change": " change", "relative_change": " change, relative", "robust_sd": " robust sd"}
+    return f"{rule.comparator} {_measured(rule.limit, rule, rule.unit)}{kinds.get(rule.limit_kind, '')}"
+
+
+def _measured(value: float, rule: Rule, unit: str) -> str:
+    if rule.limit_kind == "relative_change":
+        return percent(value)
+    if rule.limit_kind == "robust_sd":
+        return f"{value:.1f}"
+    if (unit or rule.unit) == "ratio":
+        return percent(value)
+    return f"{t.decimal(value)} {named(unit or rule.unit, 40)}"
+
