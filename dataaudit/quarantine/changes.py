@@ -76,14 +76,18 @@ def add(path: Path, wishes: Iterable[Wish], author: Author, until: dt.date | Non
     """
     last = None if until is None else until.isoformat()
     if until is not None and until < author.today:
-        raise QuarantineError(f"an entry until {last} would be over already: today is {author.today}", "Name a later day.")
+        raise QuarantineError(
+            f"an entry until {last} would be over already: today is {author.today}", "Name a later day."
+        )
 
     def decide(folded: Folded, change: _Draft) -> None:
         held: dict[object, list[Entry]] = {}
         for entry in folded.standing(Standing.HELD):
             held.setdefault(entry.content, []).append(entry)
         for wish in wishes:
-            entry = _make(Action.ADD, author, target=wish.target, reason=wish.reason, evidence=wish.evidence, until=last)
+            entry = _make(
+                Action.ADD, author, target=wish.target, reason=wish.reason, evidence=wish.evidence, until=last
+            )
             covering = [one for one in held.get(entry.content, ()) if (one.until or _FOREVER) >= (last or _FOREVER)]
             if covering:
                 change.known.append(covering[0])

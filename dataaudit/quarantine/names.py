@@ -55,7 +55,8 @@ def _find(name: str, folded: Folded) -> list[Record]:
     found = [record for record in folded.records if name in _names(record.entry)]
     if not found:
         raise QuarantineError(
-            f"no entry `{name}`", "Give the beginning of an entry's id, split/uri, or split/uri:row; `list --all` shows them."
+            f"no entry `{name}`",
+            "Give the beginning of an entry's id, split/uri, or split/uri:row; `list --all` shows them.",
         )
     return [record for record in found if record.standing in _OPEN] or found
 
