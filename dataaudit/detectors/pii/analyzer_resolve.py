@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from hashlib import sha256
 from importlib.metadata import version
@@ -13,7 +12,7 @@ from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.pii.analyzer_engine import build_engine, chosen_peers, load_nlp, model_folder
 from dataaudit.detectors.pii.analyzer_model import ANALYZER_VERSION, AnalyzerModel, AnalyzerSettings
 from dataaudit.detectors.quiet import quiet
-from dataaudit.detectors.unavailable import Absence, Unavailable
+from dataaudit.detectors.unavailable import Absence, Unavailable, not_installed
 from dataaudit.guarded import Guarded
 
 _NEEDED = ("presidio_analyzer", "spacy", "phonenumbers", "tldextract")
@@ -36,13 +35,9 @@ def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: P
     Raises:
         ConfigError: A recognizer is switched on or off that presidio does not have.
     """
-    absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if absent:
-        return Unavailable(
-            reason=Absence.NOT_INSTALLED,
-            message=f"the judge of personal data needs {', '.join(absent)}",
-            hint="Run `pip install 'dataaudit[pii]'`.",
-        )
+    absent = not_installed("the judge of personal data", _NEEDED, "pii")
+    if absent is not None:
+        return absent
     with quiet():
         model = _model_of(settings.model, base_dir)
         if isinstance(model, Unavailable):
