@@ -17,6 +17,7 @@ from typing import Literal
 from packaging.requirements import Requirement
 
 from dataaudit import __version__
+from dataaudit import text as t
 from dataaudit.config import LanguageConfig
 from dataaudit.corpus.tokens import TokenizerFile, inspect_risks, resolve_tokenizer
 from dataaudit.corpus.tokens.spec import DEFAULT_NAME
@@ -27,9 +28,8 @@ from dataaudit.engine.job import user_cache
 from dataaudit.engine.keys import NUMERIC_LIBRARIES
 from dataaudit.errors import DataAuditError, ExitCode
 from dataaudit.guarded import Guarded
+from dataaudit.layout import facts, page, section, terminal_width
 from dataaudit.manifest.replace import exchange
-from dataaudit.report import text as t
-from dataaudit.report.layout import facts, page, section, terminal_width
 from dataaudit.report.meanings import encoder_text
 from dataaudit.stages import STAGES
 

@@ -21,9 +21,9 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ScanSettings
 from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.kernels.ready import are_compiled, compile_all
-from dataaudit.report.text import plural
 from dataaudit.stages.base import Stage
 from dataaudit.stages.reference import Reference
+from dataaudit.text import plural
 
 STATE_FOLDER = ".dataaudit"
 

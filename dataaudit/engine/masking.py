@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dataaudit.report.text import clean
+from dataaudit.text import clean
 
 WINDOW_BYTES = 60
 """Bytes that are shown at either side of a finding."""

@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from dataaudit.report.text import clean_message, plural
+from dataaudit.text import clean_message, plural
 
 _PLAIN_SECONDS = 5.0
 _SHORT_SECONDS = 1.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataaudit.errors import ConfigError
-from dataaudit.report.text import clean
+from dataaudit.text import clean
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")

@@ -32,7 +32,7 @@ from dataaudit.engine.verifying import file_of
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.report.place import find_place
-from dataaudit.report.text import plural
+from dataaudit.text import plural
 
 JUDGED = "judged"
 """Tier of what a judge said."""

@@ -11,7 +11,7 @@ from dataaudit.config import AuditConfig, Dataset, load_config, parse_config
 from dataaudit.corpus.address import scheme_of
 from dataaudit.corpus.infer import infer_splits
 from dataaudit.errors import ConfigError
-from dataaudit.report.text import plural
+from dataaudit.text import plural
 
 _LEAST_KEY, _MOST_KEY = 16, 4096
 """Bytes of a key: fewer can be guessed, and more are another file that was named by mistake."""

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from dataaudit import text as t
 from dataaudit.corpus.address import Access, RemotePath, parse_address, scheme_of
 from dataaudit.corpus.objects import stat_remote
 from dataaudit.corpus.uri import decode_path, path_of
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.work import hash_file
 from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
+from dataaudit.layout import facts, page, prose, section, terminal_width
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.verify import DataCheck, Problem, verify, verify_data
-from dataaudit.report import text as t
-from dataaudit.report.layout import facts, page, prose, section, terminal_width
 
 _LISTED = 10
 

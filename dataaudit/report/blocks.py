@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from dataaudit.report import text as t
-from dataaudit.report.layout import facts, name_column, number_column, prose, section, table, word_column
+from dataaudit import text as t
+from dataaudit.layout import facts, name_column, number_column, prose, section, table, word_column
 from dataaudit.report.meanings import encoder_text, reason_text
 from dataaudit.report.view import LostShard, Overview, Volume
 

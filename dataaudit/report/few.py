@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from dataaudit.report import text as t
+from dataaudit import text as t
 
 FEW = 5
 """Documents from which on a count is shown."""

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.report import text as t
 from dataaudit.report.inspect_content import shard_judged, shown_columns
 from dataaudit.report.inspect_found import document_found, medians_of_others
 from dataaudit.report.inspect_text import render_row, render_shard

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit import text as t
+from dataaudit.layout import prose, section
 from dataaudit.manifest.load import Manifest
-from dataaudit.report import text as t
-from dataaudit.report.layout import prose, section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

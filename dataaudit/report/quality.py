@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit import text as t
+from dataaudit.layout import name_column, number_column, prose, section, table
 from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.report import text as t
 from dataaudit.report.drift import drifts
-from dataaudit.report.layout import name_column, number_column, prose, section, table
-from dataaudit.report.text import plural
+from dataaudit.text import plural
 
 UND = "und"
 _NAME_LIMIT = 60

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dataaudit.report.text import safe_line
+from dataaudit.text import safe_line
 
 _INDENT = "  "
 _LEAST_WIDTH, _MOST_WIDTH, _PIPE_WIDTH = 72, 160, 100

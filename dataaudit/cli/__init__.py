@@ -1,0 +1,49 @@
+"""The command line: parse, call, exit code. No logic, and no heavy import before a command runs."""
+
+from __future__ import annotations
+
+import click
+
+from dataaudit import __version__
+from dataaudit.cli.building import build
+from dataaudit.cli.exporting import export
+from dataaudit.cli.options import block
+from dataaudit.cli.reading import inspect, show, verify
+from dataaudit.cli.setting_up import doctor, schema
+from dataaudit.cli.shell import Group
+
+_EPILOG = "\n\n".join(
+    (
+        block(
+            "Start here:",
+            "dataaudit doctor",
+            "dataaudit build data/train data/val --manifest manifests/first",
+            "dataaudit show manifests/first",
+        ),
+        block(
+            "Exit codes:",
+            "  0  pass, warnings included",
+            "  1  a budget is exceeded, or a manifest disagrees with itself or with the data",
+            "  2  wrong use or config",
+            "  3  could not evaluate: unread bytes, lost workers",
+            "  4  nothing was evaluated",
+            "130  interrupted",
+        ),
+    )
+)
+
+
+@click.group(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_EPILOG,
+)
+@click.version_option(__version__, prog_name="dataaudit")
+def main() -> None:
+    """Audit LLM pre-training corpora: shards in, a versioned and reproducible manifest out."""
+
+
+for _command in (build, show, inspect, verify, export, doctor, schema):
+    main.add_command(_command)
+
+__all__ = ["main"]

@@ -1,0 +1,112 @@
+"""The command that scans a corpus."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from dataaudit.cli.options import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samples
+from dataaudit.cli.shell import print_text
+
+
+@click.command(
+    short_help="Scan a corpus and publish its manifest.",
+    epilog=block(
+        "Examples:",
+        "dataaudit build data/train data/val --manifest manifests/first",
+        "dataaudit build corpus.yaml --manifest manifests/2026-11 --workers 8",
+        "dataaudit build corpus.yaml --manifest manifests/2026-11 --json > summary.json",
+    ),
+)
+@click.argument("inputs", nargs=-1, required=True, metavar="CONFIG.yaml | PATHS...")
+@click.option("--manifest", "target", type=FOLDER, required=True, metavar="DIR",
+              help="Folder to publish; an old manifest there is replaced.")  # fmt: skip
+@click.option("--tokenizer", metavar="FILE|HUB-ID",
+              help="tokenizer.json, .tiktoken, SentencePiece .model, a hub id, or `default`.")  # fmt: skip
+@click.option("--text", metavar="COLUMN", help="Text column, when building from paths.")
+@click.option("--reference", metavar="DIR", help="Older manifest to compare with.")
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Local worker processes; one a core when left out."
+)
+@click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, for example tcp://host:8786.")
+@click.option("--memory-limit", metavar="SIZE", default="auto", show_default=True,
+              help="Memory of a local worker, like 2GiB.")  # fmt: skip
+@click.option("--state", type=FOLDER, metavar="DIR",
+              help="Folder of partial results; .dataaudit beside the manifest by default.")  # fmt: skip
+@click.option("--shard-timeout", type=click.FloatRange(min=1), metavar="SECONDS", default=1800.0,
+              show_default=True, help="Seconds a sub-shard may take before it counts as stuck.")  # fmt: skip
+@click.option("--hmac-key", type=FOLDER, metavar="FILE",
+              help="Key of 16 bytes or more; findings get digests under it.")  # fmt: skip
+@SAMPLES
+@SAMPLES_DIR
+@click.option("--fresh", is_flag=True, help="Compute everything anew.")
+@click.option("--rehash", is_flag=True, help="Hash every file, also those that look unchanged.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def build(
+    inputs: tuple[str, ...],
+    target: Path,
+    tokenizer: str | None,
+    text: str | None,
+    reference: str | None,
+    workers: int | None,
+    scheduler: str | None,
+    memory_limit: str,
+    state: Path | None,
+    shard_timeout: float,
+    hmac_key: Path | None,
+    samples: int | None,
+    samples_dir: Path | None,
+    *,
+    fresh: bool,
+    rehash: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Scan a corpus and publish its manifest.
+
+    With CONFIG.yaml the config says what to read. With PATHS (files, folders, globs) splits, text column and
+    sources are inferred, and what was inferred is printed. A build that was stopped goes on where it was when
+    the same command is run again. Progress goes to stderr, the summary to stdout.
+    """
+    from dataaudit.engine.build import build as run
+    from dataaudit.engine.cluster import ClusterChoice
+    from dataaudit.engine.job import BuildOptions
+    from dataaudit.engine.progress import Progress
+    from dataaudit.engine.setup import prepare, read_key
+    from dataaudit.report.summary import build_summary
+
+    if scheduler is not None and workers is not None:
+        raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
+    options = BuildOptions(
+        target=target,
+        state=state,
+        cluster=ClusterChoice(workers=workers, scheduler=scheduler, memory_limit=memory_limit),
+        fresh=fresh,
+        rehash=rehash,
+        unit_seconds=shard_timeout,
+        hmac_key=None if hmac_key is None else read_key(hmac_key),
+        samples=chosen_samples(samples, samples_dir),
+    )
+    signal.signal(signal.SIGTERM, _terminate)
+    with Progress(quiet=quiet) as progress:
+        prepared = prepare(inputs, Path.cwd(), tokenizer=tokenizer, text=text, reference=reference, note=progress.note)
+        result = run(
+            prepared.config,
+            prepared.base,
+            root_at_base=prepared.root_at_base,
+            options=options,
+            progress=progress,
+        )
+    print_text(build_summary(result, target, as_json=as_json))
+    sys.exit(result.exit_code)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    del number, frame
+    raise KeyboardInterrupt

@@ -1,0 +1,87 @@
+"""The commands that read one manifest: show, inspect, verify."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from dataaudit.cli.options import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samples
+from dataaudit.cli.shell import print_text
+
+
+@click.command(
+    short_help="Print a manifest as tables.",
+    epilog=block(
+        "Examples:",
+        "dataaudit show manifests/first",
+        "dataaudit show manifests/first --metric exact_dup_rate",
+        "dataaudit show manifests/first --json | jq .splits",
+    ),
+)
+@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.option("--metric", metavar="NAME", help="Every record of one metric.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
+def show(folder: Path, metric: str | None, *, as_json: bool) -> None:
+    """Print a manifest as tables: totals, splits, sources, coverage, shards that stand out."""
+    from dataaudit.report.show import show_manifest
+
+    print_text(show_manifest(folder, metric, as_json=as_json))
+
+
+@click.command(
+    short_help="Explain one shard, or one document.",
+    epilog=block(
+        "Examples:",
+        "dataaudit inspect manifests/first 3",
+        "dataaudit inspect manifests/first train/part-00003.jsonl.zst",
+        "dataaudit inspect manifests/first 3:1207",
+        "dataaudit inspect manifests/first 3:1207 --samples 5 --samples-dir ~/samples",
+    ),
+)
+@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.argument("place", metavar="SHARD[:ROW]")
+@SAMPLES
+@SAMPLES_DIR
+@click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
+def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | None, *, as_json: bool) -> None:
+    """Say what a manifest knows of one shard, or of one document of it. Never its text.
+
+    SHARD is an ordinal, a URI or split/uri; ROW counts the records of the shard from 0, bad ones included. With
+    --samples the words around findings are written, masked, to files: docs/privacy.md says what is in them.
+    """
+    from dataaudit.report.inspect import inspect_place
+
+    asked = chosen_samples(samples, samples_dir)
+    text = inspect_place(folder, place, as_json=as_json)
+    if asked is not None:
+        from dataaudit.engine.progress import Progress
+        from dataaudit.engine.samples import prepare_samples, sample_place
+
+        with Progress(quiet=True) as progress:
+            sample_place(folder, place, prepare_samples(*asked, folder), progress)
+    print_text(text)
+
+
+@click.command(
+    short_help="Check a manifest, and the shards on request.",
+    epilog=block(
+        "Examples:",
+        "dataaudit verify manifests/first",
+        "dataaudit verify manifests/first --data",
+        "dataaudit verify manifests/first --data --root /mnt/copy/of/the/data",
+    ),
+)
+@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.option("--data", is_flag=True, help="Hash the shards again too.")
+@click.option("--root", metavar="DIR", help="Where the shards lie now, a folder or an address; with --data.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def verify(folder: Path, root: str | None, *, data: bool, quiet: bool, as_json: bool) -> None:
+    """Check schema, digests and ledger of a manifest; exit 1 when anything disagrees, 2 when there is none."""
+    from dataaudit.engine.verifying import verify_folder
+
+    text, code = verify_folder(folder, data=data, root=root, as_json=as_json, quiet=quiet)
+    print_text(text)
+    sys.exit(code)

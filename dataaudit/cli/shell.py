@@ -1,0 +1,111 @@
+"""What every command runs in: errors become a message and an exit code, and a closed pipe is no error."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from dataaudit.errors import DataAuditError, ExitCode
+from dataaudit.text import clean_message
+
+_DEBUG = "DATAAUDIT_DEBUG"
+
+
+class Group(click.Group):
+    """Turns our errors into a message on stderr and an exit code, with no traceback.
+
+    A pipe that is closed early (``| head -1``) is no error: what is still to be printed is dropped and the
+    exit code stays that of the command.
+    """
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Run the program and exit with the code of what happened."""
+        kwargs["standalone_mode"] = False
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a name that the terminal's encoding lacks is no error
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            code = super().main(*args, **kwargs)
+        except DataAuditError as error:
+            code = _complain(f"dataaudit: {error}", error.exit_code)
+        except click.exceptions.Exit as error:
+            code = error.exit_code
+        except click.ClickException as error:
+            code = _complain(_wrong_use(error), ExitCode.WRONG_USE)
+        except (KeyboardInterrupt, click.Abort):
+            code = _complain("dataaudit: interrupted", ExitCode.INTERRUPTED)
+        except OSError as error:
+            code = _complain(f"dataaudit: {_os_error(error)}", ExitCode.NOT_EVALUATED)
+        except Exception as error:
+            if os.environ.get(_DEBUG):
+                raise
+            code = _complain(_fault(error), ExitCode.NOT_EVALUATED)
+        sys.exit(int(code or 0))
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse; the help text and the version are printed here."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except BrokenPipeError:
+            _drop_stdout()
+            raise click.exceptions.Exit(0) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its help text is printed here."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _drop_stdout()
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+
+
+def print_text(text: str) -> None:
+    """Print on stdout; when nobody reads it any more, go on."""
+    try:
+        click.echo(text, nl=False)
+    except BrokenPipeError:
+        _drop_stdout()
+
+
+def _drop_stdout() -> None:
+    """Send the rest of stdout nowhere, so that the flush at exit does not fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _complain(message: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        click.echo(clean_message(message), err=True)
+    return code
+
+
+def _wrong_use(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    lines = [f"dataaudit: {error.format_message()}"]
+    if context is not None:
+        lines += [f"  {line}" for line in context.get_usage().splitlines()]
+        lines.append(f"  `{context.command_path} --help` explains every option.")
+    return "\n".join(lines)
+
+
+def _os_error(error: OSError) -> str:
+    place = f": {error.filename}" if error.filename is not None else ""
+    return f"the system refuses: {error.strerror or type(error).__name__}{place}"
+
+
+def _fault(error: Exception) -> str:
+    """Name a fault of ours by kind and place; its message may hold text of a document."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""
+    return (
+        f"dataaudit: internal error, a fault of this program: {type(error).__name__}{where}\n"
+        f"  Please report it. {_DEBUG}=1 shows the traceback, which may hold text of the corpus."
+    )

@@ -1,0 +1,206 @@
+"""The policy: what a manifest has to keep to be released, as people write it in YAML."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from dataaudit.errors import ConfigError
+from dataaudit.manifest.canonical import digest_json
+from dataaudit.yamlfile import NAME_PATTERN, explain, load_yaml
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(allow_inf_nan=False, ge=0)]
+Field_ = Literal["split", "source", "language", "shard", "set", "entity", "rule"]
+Comparator = Literal["<=", "<", ">=", ">", "=="]
+Limit = Literal["budget", "change", "relative_change", "robust_sd"]
+LIMITS: tuple[Limit, ...] = ("budget", "change", "relative_change", "robust_sd")
+
+
+def _as_list(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_list), Field(min_length=1)]
+
+
+class Severity(StrEnum):
+    """What it means that a budget is exceeded."""
+
+    FAIL = "fail"
+    WARN = "warn"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, populate_by_name=True)
+
+
+class ScopeRule(_Model):
+    """What a rule speaks of: without any key the whole dataset."""
+
+    per: Annotated[tuple[Field_, ...], BeforeValidator(_as_list)] = Field(
+        default=(), description="One case for each value of these fields: split, source, language, shard, set, entity."
+    )
+    split: Names | None = Field(default=None, description="Only these splits.")
+    source: Names | None = Field(default=None, description="Only these sources.")
+    language: Names | None = Field(default=None, description="Only these languages.")
+    set: Names | None = Field(default=None, description="Only these protected sets or held-out splits.")
+    entity: Names | None = Field(default=None, description="Only these entity types.")
+    rule: Names | None = Field(default=None, description="Only these rules, tiers or reasons.")
+
+    def fixed(self) -> dict[str, tuple[str, ...]]:
+        """Return the fields whose values are named."""
+        named = {name: getattr(self, name) for name in ("split", "source", "language", "set", "entity", "rule")}
+        return {name: values for name, values in named.items() if values is not None}
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The fields that every case of the rule has."""
+        return frozenset(self.per) | frozenset(self.fixed())
+
+
+class Rule(_Model):
+    """One rule: a statistic of a metric, and how far it may go. Exactly one of the four limits is given."""
+
+    name: Name
+    metric: Text = Field(description="Name of the metric, as in docs/metrics.md.")
+    stat: Text = Field(description="Statistic of it; `*` stands for any text: `packed_*`.")
+    unit: Text = Field(
+        description="Unit of the metric, checked against the manifest: nobody mixes up percent and ratio."
+    )
+    scope: ScopeRule = ScopeRule()
+    comparator: Comparator = Field(
+        default="<=", description="How the judged number has to stand to the limit for the rule to hold."
+    )
+    budget: Finite | None = Field(default=None, description="Limit of the value, in the metric's unit.")
+    change: Positive | None = Field(
+        default=None, description="Limit of the difference to the baseline, in the metric's unit."
+    )
+    relative_change: Positive | None = Field(
+        default=None, description="Limit of (value - baseline) / baseline; 0.5 lets it grow to 1.5 times the baseline."
+    )
+    robust_sd: Positive | None = Field(
+        default=None,
+        description="Limit of a shard's distance from the median of its split, in robust standard deviations"
+        " (1.4826 x the median absolute deviation).",
+    )
+    direction: Literal["up", "down", "either"] = Field(
+        default="either", description="Which change counts, for change, relative_change and robust_sd."
+    )
+    severity: Severity = Severity.FAIL
+    bound: Literal["against", "value", "low", "high"] = Field(
+        default="against",
+        description="Which number of a value with an interval is judged: `against` is the bound nearer to the limit's"
+        " wrong side.",
+    )
+    required: bool = Field(
+        default=True, description="Whether the gate ends with code 3 when the rule cannot be evaluated."
+    )
+    baseline: Literal["required", "optional"] = Field(
+        default="required", description="With `optional`, a rule of change waits when there is no baseline yet."
+    )
+    allow_empty: bool = Field(default=False, description="Whether a denominator of 0 passes.")
+    owner: Text | None = None
+    reason: Text | None = Field(default=None, description="Why the rule exists.")
+    runbook: Text | None = Field(default=None, description="Where the reader finds what to do: an address or a path.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = [name for name in LIMITS if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = ", ".join(given) or "none"
+            raise ValueError(f"rule `{self.name}`: expected exactly one of {', '.join(LIMITS)}, found {found}")
+        if self.limit_kind != "budget" and self.comparator not in {"<=", "<"}:
+            raise ValueError(f"rule `{self.name}`: a limit of change is compared with `<=` or `<`")
+        if self.limit_kind == "budget" and self.direction != "either":
+            raise ValueError(f"rule `{self.name}`: `direction` goes with a change, not with a budget")
+        if self.limit_kind == "robust_sd" and "shard" not in self.scope.per:
+            raise ValueError(f"rule `{self.name}`: `robust_sd` needs `scope: {{per: shard}}`")
+        if set(self.scope.per) & set(self.scope.fixed()):
+            raise ValueError(f"rule `{self.name}`: a field is either named or in `per`, not both")
+        return self
+
+    @property
+    def limit_kind(self) -> Limit:
+        """Which of the four limits is given."""
+        return next(name for name in LIMITS if getattr(self, name) is not None)
+
+    @property
+    def limit(self) -> float:
+        """The number of the limit."""
+        return float(getattr(self, self.limit_kind))
+
+    @property
+    def needs_baseline(self) -> bool:
+        """Whether the rule compares with a baseline."""
+        return self.limit_kind in {"change", "relative_change"}
+
+
+class Waiver(_Model):
+    """One known violation that somebody answers for, until a day."""
+
+    fingerprint: str = Field(pattern=r"^[0-9a-f]{16}$", description="Of the case, as the gate prints it.")
+    rule: Name = Field(description="The rule that it waives, for the reader; has to agree with the fingerprint.")
+    owner: Text
+    reason: Text
+    expires: dt.date = Field(description="The last day on which it holds, UTC; after it the gate fails.")
+
+
+class Policy(_Model):
+    """A whole policy file."""
+
+    policy: Name = Field(description="Name of the policy.")
+    version: str = Field(default="1", description="Version that the team gives it.")
+    description: Text | None = None
+    rules: tuple[Rule, ...] = Field(min_length=1)
+    waivers: tuple[Waiver, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        twice = [name for name, number in Counter(rule.name for rule in self.rules).items() if number > 1]
+        if twice:
+            raise ValueError(f"two rules are named `{twice[0]}`")
+        twice = [name for name, number in Counter(waiver.fingerprint for waiver in self.waivers).items() if number > 1]
+        if twice:
+            raise ValueError(f"two waivers have the fingerprint {twice[0]}")
+        return self
+
+    @property
+    def digest(self) -> str:
+        """``sha256:`` and the digest of the policy in canonical JSON; waivers are a part of it."""
+        return digest_json(self.model_dump(mode="json"))
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy file.
+
+    Raises:
+        ConfigError: It cannot be read, is not YAML, or is not a policy; every problem is named.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"the policy {path} cannot be read: {reason}") from None
+    return parse_policy(text, where=str(path))
+
+
+def parse_policy(text: str, *, where: str) -> Policy:
+    """Return the policy of a YAML document.
+
+    Raises:
+        ConfigError: As of :func:`load_policy`.
+    """
+    plain = load_yaml(text, where=where)
+    try:
+        return Policy.model_validate(plain)
+    except ValidationError as error:
+        lines = explain(error, Policy)
+        raise ConfigError("\n".join([f"{where}: {len(lines)} problem(s)", *(f"  {line}" for line in lines)])) from None

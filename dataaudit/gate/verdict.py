@@ -1,0 +1,180 @@
+"""The verdict: what became of every rule, with the numbers that decided it. Plain values; every writer reads these.
+
+Nothing here is made safe to print: names come from the data. Each writer escapes for its own format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dataaudit.errors import ExitCode
+from dataaudit.gate.policy import Rule, Waiver
+from dataaudit.manifest.metric import Scope
+
+
+class State(StrEnum):
+    """What became of a case, and of a rule."""
+
+    PASSED = "pass"
+    WARNED = "warn"
+    FAILED = "fail"
+    NOT_EVALUATED = "not_evaluated"
+    NOT_APPLICABLE = "not_applicable"
+
+
+class WaiverState(StrEnum):
+    """What became of a waiver."""
+
+    USED = "used"
+    UNUSED = "unused"
+    EXPIRED = "expired"
+
+
+ORDER = (State.FAILED, State.NOT_EVALUATED, State.WARNED, State.PASSED, State.NOT_APPLICABLE)
+"""From worst to best; a rule has the state of its worst case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One place to look at: a shard and how much of it counts."""
+
+    shard: int
+    """Row of the table of shards."""
+    uri: str
+    """``split/uri`` of it."""
+    count: int
+    """How many."""
+    noun: str
+    """Of what, in the plural: ``documents with copied spans``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One rule at one place."""
+
+    rule: str
+    """Name of the rule."""
+    stat: str
+    """Statistic that was read; the rule's may be a pattern."""
+    scope: Scope
+    """Where."""
+    shard_uri: str | None = None
+    """``split/uri`` where the scope is a shard."""
+    state: State
+    reason: str = ""
+    """Code, where the number could not be judged or is of a special kind; see docs/gate.md."""
+    unit: str = ""
+    """Of value, low, high and baseline."""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    confidence: float | None = None
+    method: str = "exact"
+    """exact, sampled or estimated."""
+    denominator: int = 0
+    baseline: float | None = None
+    """The baseline's value, for rules of change; the median of the split, for rules of robust_sd."""
+    judged: float | None = None
+    """The number that was compared with the limit: value, a bound, a change or a distance; None without one."""
+    fingerprint: str = ""
+    """16 hex digits that name this violation in a waiver; the same for the same rule and place in any manifest."""
+    waived: bool = False
+    """Whether a waiver that holds covers it; such a case stays shown and does not decide."""
+    evidence: tuple[Evidence, ...] = ()
+    """The shards that hold most of it, where the manifest tells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleResult:
+    """What became of a rule."""
+
+    rule: Rule
+    state: State
+    """Of its worst case that is not waived; pass when all of them are waived."""
+    counts: dict[State, int]
+    """Cases by state, waived ones by the state that they would have had."""
+    waived: int = 0
+    """Cases that a waiver covers."""
+    cases: tuple[Case, ...]
+    """All that do not pass, worst first; or the one nearest to the limit when all pass. There may be 10^5."""
+    waits: bool = False
+    """Whether it waits for a baseline that the policy does not demand yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaiverResult:
+    """What became of a waiver."""
+
+    waiver: Waiver
+    state: WaiverState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The manifest that was judged, or the baseline."""
+
+    id: str
+    name: str
+    """Of the dataset."""
+    version: str
+    documents: int
+    shards: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a policy says of a manifest."""
+
+    policy: str
+    policy_version: str
+    policy_digest: str
+    subject: Subject
+    baseline: Subject | None
+    fail_on: str
+    """``fail`` or ``warn``: the least severity that ends with code 1."""
+    on: str
+    """The day that waivers were held against, ISO 8601."""
+    rules: tuple[RuleResult, ...]
+    """In the policy's order; a rule that the gate adds itself stands last."""
+    waivers: tuple[WaiverResult, ...]
+
+    @property
+    def codes(self) -> tuple[ExitCode, ...]:
+        """Every exit code for which there is a cause, in order."""
+        found = set()
+        states = [result.state for result in self.rules]
+        if self.subject.documents == 0 or not any(
+            result.counts.get(state) for result in self.rules for state in (State.PASSED, State.WARNED, State.FAILED)
+        ):
+            found.add(ExitCode.NOTHING_EVALUATED)
+        strict = self.fail_on == "warn"
+        if State.FAILED in states or (strict and State.WARNED in states):
+            found.add(ExitCode.BUDGET_EXCEEDED)
+        if any(waiver.state == WaiverState.EXPIRED for waiver in self.waivers):
+            found.add(ExitCode.BUDGET_EXCEEDED)
+        if any(result.state == State.NOT_EVALUATED and (result.rule.required or strict) for result in self.rules):
+            found.add(ExitCode.NOT_EVALUATED)
+        return tuple(sorted(found)) or (ExitCode.PASS,)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The exit code: 4 when there was no document or no rule could be judged, else 3 before 1 before 0."""
+        if self.subject.documents == 0:
+            return ExitCode.NOTHING_EVALUATED
+        order = (ExitCode.NOT_EVALUATED, ExitCode.BUDGET_EXCEEDED, ExitCode.NOTHING_EVALUATED)
+        return next((code for code in order if code in self.codes), ExitCode.PASS)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the manifest may be released."""
+        return self.exit_code == ExitCode.PASS
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Names of the rules that wait for a baseline."""
+        return tuple(result.rule.name for result in self.rules if result.waits)
+
+    def count(self, state: State) -> int:
+        """Return how many rules have a state."""
+        return sum(result.state == state for result in self.rules)
