@@ -251,7 +251,8 @@ def entry_schema() -> dict[str, Any]:
             "if": {"properties": {"action": {"const": action}}},
             "then": {
                 "required": [field],
-                "properties": {name: {"type": "null"} for name in sorted(special - allowed[action] - {field})},
+                "properties": {field: {"not": {"type": "null"}}}
+                | {name: {"type": "null"} for name in sorted(special - allowed[action] - {field})},
             },
         }
         for action, field in own.items()
