@@ -132,7 +132,8 @@ def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: d
     kept = pc.is_in(shards["split"], pa.array(splits if named is None else sorted(named), pa.string()))
     if statistic.metric != COVERAGE:
         kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(LOST))))
-    return shards.select(["shard", "uri", "split", "status", "documents", statistic.column]).filter(kept)
+    columns = dict.fromkeys(["shard", "uri", "split", "status", "documents", statistic.column])
+    return shards.select(list(columns)).filter(kept)
 
 
 def _values(statistic: ShardStatistic, chosen: pa.Table) -> tuple[np.ndarray, np.ndarray]:
