@@ -32,6 +32,8 @@ class Facts:
     """Languages by split."""
     protected: tuple[str, ...]
     """Names of the evaluation sets that were looked for."""
+    entities: frozenset[str]
+    """Entity types that detectors of patterns looked for."""
     records: dict[tuple[str, str], dict[Scope, Metric]]
     """Metric records by (metric, stat)."""
     shards: pa.Table = field(default_factory=TABLES["shards"].schema.empty_table)
@@ -84,7 +86,8 @@ def read_facts(manifest: Manifest, metrics: Collection[str], *, shards: Collecti
         held_out={split.name: split.held_out for split in core.splits},
         sources=_by_split(checked_table(manifest, "sources"), "source"),
         languages=_by_split(checked_table(manifest, "languages"), "language"),
-        protected=tuple(one.name for one in core.protected), records=records,
+        protected=tuple(one.name for one in core.protected),
+        entities=frozenset(entity for one in core.detectors for entity in one.entities), records=records,
         shards=checked_shards(manifest, shards) if shards else TABLES["shards"].schema.empty_table(),
     )  # fmt: skip
 

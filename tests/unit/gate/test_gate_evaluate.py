@@ -215,6 +215,11 @@ class TestEntities:
         assert verdict.rules[0].counts == {State.FAILED: 1, State.PASSED: 1}
         assert verdict.rules[0].cases[0].scope.entity == "JWT"
 
+    def test_an_entity_that_no_detector_knows_is_not_zero(self):
+        """A name that is written wrongly in a policy, or an entity of a detector that the build did not have."""
+        one = rule(metric="secret_hit_rate", stat="validated_hits", unit="hits", budget=0, scope={"entity": "JWTT"})
+        assert state_of(one, self.found(value=0.0))[0] == State.NOT_EVALUATED
+
     def test_an_entity_without_a_record_is_unknown_when_nothing_was_looked_for(self):
         one = rule(metric="secret_hit_rate", stat="validated_hits", unit="hits", budget=0, scope={"entity": "JWT"})
         assert state_of(one)[0] == State.NOT_EVALUATED
@@ -311,6 +316,12 @@ class TestShards:
         now = facts(covered(), record("bytes_per_token", "ratio", unit="bytes/token"),
                     shards=[shard_row(0, bytes_per_token=4.0)])  # fmt: skip
         assert judged(policy(one), now).rules[0].state == State.NOT_APPLICABLE
+
+    def test_shards_have_no_number_where_the_whole_has_none(self):
+        one = rule(metric="token_kl_drift", stat="kl", unit="nats", required=False, scope={"per": "shard"})
+        lost = record("token_kl_drift", "kl", None, "nats", status="not_applicable", reason="no_reference")
+        result = judged(policy(one), facts(covered(), lost, shards=[shard_row(n) for n in range(9)])).rules[0]
+        assert (result.counts, result.cases[0].reason) == ({State.NOT_APPLICABLE: 1}, "no_reference")
 
     def test_shards_without_the_metric_are_one_case(self):
         one = rule(metric="near_dup_rate", scope={"per": "shard"})

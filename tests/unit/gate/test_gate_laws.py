@@ -141,7 +141,7 @@ def test_all_shards_at_once_are_judged_as_one_by_one(statistic, data):
                 allow_empty=data.draw(st.booleans()), **more)  # fmt: skip
     table = facts(shards=rows).shards
     held_out = {"train": False, "val": True}
-    found = judge_shards(made, statistic, table, held_out, metric_held=True)
+    found = judge_shards(made, statistic, table, held_out)
     expected = list(one_by_one(made, statistic, rows, held_out))
     counts = {state: sum(one.state == state for _, one in expected) for state in State}
     assert found.counts == {state: total for state, total in counts.items() if total}
