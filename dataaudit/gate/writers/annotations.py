@@ -44,7 +44,7 @@ def annotation_lines(verdict: Verdict, policy: PolicyFile) -> str:
         waiting = ", ".join(w.name(name) for name in verdict.waiting[:20])
         marks.append(_Mark("notice", "waiting for a baseline", f"{plural(len(verdict.waiting), 'rule')}: {waiting}"))
     if waived := sum(result.waived for result in verdict.rules):
-        marks.append(_Mark("notice", "waived", f"{plural(waived, 'case')} by {plural(len(verdict.waivers), 'waiver')}"))
+        marks.append(_Mark("notice", "waived", f"{plural(waived, 'case')} that the policy's waivers cover"))
     lines = [
         _line(mark, policy) for kind in ("error", "warning", "notice")
         for mark in _capped([mark for mark in marks if mark.kind == kind])

@@ -17,6 +17,7 @@ from dataaudit.text import plural
 
 CASES = 20
 """Cases of one rule that are listed; the others are counted."""
+_DECLARATION = b'<?xml version="1.0" encoding="UTF-8"?>\n'
 _ILLEGAL = {"\ufffe": "\\ufffe", "\uffff": "\\uffff"}
 """What XML cannot hold, of what is left when control characters and surrogates are escapes."""
 
@@ -40,7 +41,8 @@ def junit_xml(verdict: Verdict) -> bytes:
     file = JUnitXml("dataaudit")
     file.add_testsuite(suite)
     file.update_statistics()
-    return bytes(file.tostring()) + b"\n"
+    whole = bytes(file.tostring())
+    return _DECLARATION + whole[whole.index(b"<testsuites") :] + b"\n"
 
 
 def _test_case(verdict: Verdict, result: RuleResult) -> TestCase:

@@ -21,7 +21,8 @@ SUMMARY_BYTES = 1024 * 1024
 """Of a step; a runner drops the whole of a larger one."""
 COMMENT_CHARACTERS = 65_535
 _NAME, _TEXT = 120, 300
-_PLAIN = re.compile(r"[A-Za-z]+(?:[ ,;'()]+[A-Za-z]+)*[.]?")
+_WORD = r"(?:[A-Za-z]+|-?[0-9][0-9,]*(?:\.[0-9]+)?)"
+_PLAIN = re.compile(rf"{_WORD}(?:[,;:)]{{0,2}} \(?{_WORD}|'[a-z]+)*(?: %)?\)?\.?")
 _HEXADECIMAL = re.compile(r"\b[0-9a-fA-F]{7,}\b")
 _HEAD = ("Rule", "State", "Where", "Value", "Limit", "Baseline", "Owner", "Runbook")
 _ORDER = {WaiverState.EXPIRED: 0, WaiverState.UNUSED: 1, WaiverState.USED: 2}
@@ -102,7 +103,7 @@ def _not_holding(verdict: Verdict, shown: list[Shown], picked: Picked) -> Sectio
     left = max(0, len(picked.shown) + picked.left_out - waived - len(shown))
     return Section(
         before=("### What does not hold", "", cells(_HEAD), cells(["---"] * len(_HEAD))),
-        rows=[_row(one.result.rule, one.case, one.effect) for one in shown], after=("",), total=len(shown) + left,
+        rows=[_row(one.result.rule, one.case, one.effect) for one in shown], total=len(shown) + left,
         noun="case",
     )  # fmt: skip
 
@@ -126,11 +127,11 @@ def _where(shown: list[Shown]) -> Section:
         if one.case is None:
             continue
         found = [f"{_text(number)} in {code(uri, _NAME)}" for uri, number in w.evidence(one.result.rule, one.case)]
-        hint = f" To waive: {code(one.case.fingerprint)}" if one.case.fingerprint else ""
-        if found or hint:
-            of = f"- {code(one.result.rule.name, _NAME)}, {_place(one.case)}: "
-            rows.append(of + ", ".join(found) + ("." if found else "") + hint)
-    return Section(before=("", "### Where to look", ""), rows=rows, after=("",), total=len(rows), noun="place")
+        if one.case.fingerprint:
+            found.append(f"fingerprint {code(one.case.fingerprint)}")
+        if found:
+            rows.append(f"- {code(one.result.rule.name, _NAME)}, {_place(one.case)}: {'; '.join(found)}")
+    return Section(before=("", "### Where to look", ""), rows=rows, total=len(rows), noun="place")
 
 
 def _waivers(verdict: Verdict, waived: list[Shown]) -> Section:
@@ -148,7 +149,7 @@ def _waivers(verdict: Verdict, waived: list[Shown]) -> Section:
             ])
         )  # fmt: skip
     return Section(
-        before=("", "### Waivers", "", cells(head), cells(["---"] * len(head))), rows=rows, after=("",),
+        before=("", "### Waivers", "", cells(head), cells(["---"] * len(head))), rows=rows,
         total=len(rows), noun="waiver",
     )  # fmt: skip
 
@@ -156,7 +157,7 @@ def _waivers(verdict: Verdict, waived: list[Shown]) -> Section:
 def _waiting(verdict: Verdict, most: int) -> Section:
     rows = [f"- {code(name, _NAME)}" for name in verdict.waiting[:most]]
     before = ("", "### Rules that wait for a baseline", "")
-    return Section(before=before, rows=rows, after=("",), total=len(verdict.waiting), noun="rule")
+    return Section(before=before, rows=rows, total=len(verdict.waiting), noun="rule")
 
 
 def _holding(verdict: Verdict, most: int) -> Section:

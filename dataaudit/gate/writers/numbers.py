@@ -70,21 +70,21 @@ def evidence_count(rule: Rule, evidence: Evidence) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with at least four digits after the point, or as many as it needs not to look like 0."""
+    """Return a number with four significant digits; a count is given whole."""
     if value is None:
         return ""
     if not math.isfinite(value):
         return str(float(value))
     if value == int(value):
         return f"{int(value):,}" if abs(value) < 1e15 else f"{value:.3g}"
-    return t.ratio(value) if abs(value) < 100 else f"{value:,.3f}"
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.1f}"
 
 
 def with_unit(shown: str, unit: str) -> str:
     """Return a number with its unit; a ratio has none."""
-    return (
-        f"{shown} {t.clean(unit, 60)}" if shown and shown[0] in "-0123456789" and unit not in {"", "ratio"} else shown
-    )
+    if not unit or unit == "ratio" or not shown.startswith(("-", "about", *"0123456789")):
+        return shown
+    return f"{shown} {t.clean(unit, 60)}"
 
 
 def _as_written(value: float) -> str:

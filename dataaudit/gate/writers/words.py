@@ -67,7 +67,7 @@ def value_words(rule: Rule, case: Case | None) -> str:
         return "no number"
     shown = numbers(rule, case)
     if not shown.value:
-        return name(case.reason, 100) or "no number"
+        return f"no number: {name(case.reason, 100)}" if case.reason else "no number"
     parts = [with_unit(shown.value, case.unit)]
     if shown.interval:
         sure = f", {case.confidence * 100:.3g} %" if case.confidence is not None else ""
@@ -139,7 +139,9 @@ def headline(verdict: Verdict) -> str:
 
 def advice(verdict: Verdict) -> str:
     """Return what to do now."""
-    return _ADVICE.get(verdict.exit_code, _ADVICE[ExitCode.BUDGET_EXCEEDED])
+    first = _ADVICE.get(verdict.exit_code, _ADVICE[ExitCode.BUDGET_EXCEEDED])
+    also = verdict.exit_code != ExitCode.BUDGET_EXCEEDED and ExitCode.BUDGET_EXCEEDED in verdict.codes
+    return f"{first} What fails besides is named below." if also else first
 
 
 def tally(verdict: Verdict) -> str:
