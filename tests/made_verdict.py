@@ -158,7 +158,7 @@ def hostile(name):
     """Return a verdict that carries one hostile name wherever a name from the data or a text can stand."""
     scope = Scope(split=name, source=name, language=name, set=name, entity=name, rule=name)
     proof = (Evidence(shard=0, uri=name, count=7, noun="documents"), Evidence(shard=1, uri=name, count=1, noun=name))
-    text = name[:1000] or "-"
+    text = written(name) or "-"
     rules = []
     for number, state in enumerate(State):
         of = rule(f"rule-{number}", metric=text, stat=text, unit=text, owner=text, reason=text, runbook=text)
@@ -175,6 +175,11 @@ def hostile(name):
                    subject=subject(name=name, version=name, id=name))  # fmt: skip
 
 
+def written(name):
+    """Return what of a name can stand in a policy: 1,000 characters of Unicode."""
+    return name.encode("utf-8", "ignore").decode()[:1000]
+
+
 def many(number, of_rule="many", **more):
     """Return a verdict with so many failing cases of one rule."""
     names = tuple(
@@ -189,7 +194,7 @@ names = st.one_of(
     st.builds("{}{}".format, st.sampled_from(HOSTILE), st.text(max_size=10)),
 )
 """Any string, and every hostile one."""
-_texts = names.map(lambda text: text[:1000]).filter(bool)
+_texts = names.map(written).filter(bool)
 _floats = st.one_of(st.none(), st.floats(), st.integers(-5, 10**18).map(float))
 
 

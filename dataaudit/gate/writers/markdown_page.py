@@ -52,11 +52,10 @@ def marker(verdict: Verdict) -> str:
 def _page(verdict: Verdict, limit: int, measure: Measure, *, rows: int, of_rule: int) -> str:
     picked = pick(verdict, rows, first=1, most=of_rule)
     shown = [one for one in picked.shown if one.effect != Effect.WAIVED]
-    waived = [one for one in picked.shown if one.effect == Effect.WAIVED]
     sections = [
         _not_holding(verdict, shown, picked),
         _where(shown),
-        _waivers(verdict, waived),
+        _waivers(verdict),
         _waiting(verdict, rows),
         _holding(verdict, rows),
         _skipped(verdict, rows),
@@ -113,10 +112,11 @@ def _row(rule: Rule, case: Case | None, effect: Effect) -> str:
     value = w.value_words(rule, case)
     if judged := w.judged_words(rule, case):
         value = f"{value}; {judged}"
+    title = f"{code(rule.name, _NAME)} {code(w.metric_words(rule, case), _NAME)}"
     return cells(
         [
-            code(rule.name, _NAME), f"**{effect}**", _place(case), _text(value), _text(w.limit_words(rule)),
-            _text(found.baseline), _text(rule.owner), _runbook(rule.runbook),
+            title, f"**{effect}**", _place(case), _text(value), _text(w.limit_words(rule)), _text(found.baseline),
+            _text(rule.owner), _runbook(rule.runbook),
         ]
     )  # fmt: skip
 
@@ -134,18 +134,21 @@ def _where(shown: list[Shown]) -> Section:
     return Section(before=("", "### Where to look", ""), rows=rows, total=len(rows), noun="place")
 
 
-def _waivers(verdict: Verdict, waived: list[Shown]) -> Section:
-    values = {one.case.fingerprint: one for one in waived if one.case is not None}
+def _waivers(verdict: Verdict) -> Section:
+    covered = {
+        case.fingerprint: (result.rule, case) for result in verdict.rules if result.waived
+        for case in result.cases if case.waived
+    }  # fmt: skip
     head = ("Waiver", "Rule", "Fingerprint", "Owner", "Reason", "Last day", "Case")
     rows = []
     for result in sorted(verdict.waivers, key=lambda one: _ORDER[one.state]):
         waiver = result.waiver
-        one = values.get(waiver.fingerprint)
+        case = covered.get(waiver.fingerprint)
         rows.append(
             cells([
                 f"**{result.state.upper()}**" if result.state == WaiverState.EXPIRED else str(result.state),
                 code(waiver.rule, _NAME), code(waiver.fingerprint), _text(waiver.owner), _text(waiver.reason),
-                _day(waiver.expires), "" if one is None else _text(w.message(one.result.rule, one.case)),
+                _day(waiver.expires), "" if case is None else _text(w.message(*case)),
             ])
         )  # fmt: skip
     return Section(
