@@ -37,6 +37,4 @@ def report(
     """
     from dataaudit.report.html.write import write_report
 
-    print_text(
-        write_report(folder, out, baseline=baseline, policy=policy, quarantine=quarantine, as_json=as_json)
-    )
+    print_text(write_report(folder, out, baseline=baseline, policy=policy, quarantine=quarantine, as_json=as_json))

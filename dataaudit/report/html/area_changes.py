@@ -40,7 +40,7 @@ _COMPLAINTS = {
 
 def no_baseline() -> Section:
     """Return what stands here when there is nothing to compare with."""
-    text = "No baseline was given; `--baseline OLD` compares this manifest with an older one."
+    text = "No baseline was given; --baseline OLD compares this manifest with an older one."
     return Section(id="changes", title="What changed", lead=text, tone="quiet")
 
 
@@ -84,7 +84,9 @@ def _totals(found: Difference) -> Grid:
         rows.append(row(title, t.count(old), t.count(new), f"{new - old:+,}", share))
     return Grid(
         title="Totals", rows=tuple(rows),
-        columns=(name(""), *numbers(named(found.old.version, 24), named(found.new.version, 24), "difference", "in percent")),
+        columns=(
+            name(""), *numbers(named(found.old.version, 24), named(found.new.version, 24), "difference", "in percent")
+        ),
     )  # fmt: skip
 
 
@@ -114,7 +116,9 @@ def _shards(changes: tuple[ShardChange, ...]) -> Grid:
     )  # fmt: skip
     return Grid(
         title="Shards that changed, gravest first", rows=rows, more=more(changes, shown, "shard"), folded=len(rows) > 8,
-        columns=(word("fate"), name("before"), name("now"), *numbers("documents before", "documents now"), name("reason")),
+        columns=(
+            word("fate"), name("before"), name("now"), *numbers("documents before", "documents now"), name("reason")
+        ),
     )  # fmt: skip
 
 
@@ -171,7 +175,11 @@ def _drifts(found: tuple[Drift, ...]) -> list[Block]:
     says = ", ".join(f"{label(piece)} {'more' if one.kl > 0 else 'less'} often"
                      for piece, one in list(zip(pieces, tokens, strict=True))[:5])  # fmt: skip
     figure = Figure(
-        id="chart-changes", title=title, chart=chart, says=says, table=table,
+        id="chart-changes",
+        title=title,
+        chart=chart,
+        says=says,
+        table=table,
         note="To the right: more often than before; to the left: less often.",
     )
     return [grid, figure]

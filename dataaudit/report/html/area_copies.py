@@ -50,9 +50,7 @@ def copies_section(manifest: Manifest, view: Overview) -> Section:
         blocks += _near(near)
     blocks += _hotspots(manifest)
     heavy = near is not None and any((one.rate or 0.0) > _MUCH for one in near.sources)
-    return Section(
-        id="duplicates", title="Duplicates", lead=lead, tone="warn" if heavy else "", blocks=tuple(blocks)
-    )
+    return Section(id="duplicates", title="Duplicates", lead=lead, tone="warn" if heavy else "", blocks=tuple(blocks))
 
 
 def _near(near: Near) -> list[Block]:
@@ -62,7 +60,7 @@ def _near(near: Near) -> list[Block]:
     rows = tuple(
         row(
             named(one.name), kind, t.count(one.of), t.count(one.documents),
-            cell(percent(one.rate), "warn" if (one.rate or 0.0) > _MUCH else "", part=one.rate),
+            cell(percent(one.rate), "warn" if (one.rate or 0.0) > _MUCH else ""),
             percent(one.component_rate),
         )
         for one, kind in shown
@@ -70,7 +68,7 @@ def _near(near: Near) -> list[Block]:
     blocks.append(
         Grid(
             title="Near-duplicates by split and source", rows=rows, more=more(scopes, shown, "source"),
-            columns=(name("name"), name("kind"), *numbers("documents", "near-duplicates", "share", "beyond one a group")),
+            columns=(name("name"), name("kind"), *numbers("documents", "near-dups", "share", "beyond one a group")),
             note="Sources without any are left out. beyond one a group: what deduplication would remove.",
         )
     )  # fmt: skip
@@ -85,26 +83,24 @@ def _near(near: Near) -> list[Block]:
 
 def _matrix(flows: Sequence[Flow]) -> Figure:
     """Return who copies whom: a row for the copy's source, a column for that of the earlier document."""
-    copies = _largest([(_of(one.split, one.source), one.documents) for one in flows])
-    earlier = _largest([(_of(one.earlier_split, one.earlier_source), one.documents) for one in flows])
-    sums: dict[tuple[str, str], int] = {}
-    for one in flows:
-        key = _of(one.split, one.source), _of(one.earlier_split, one.earlier_source)
-        sums[key] = sums.get(key, 0) + one.documents
+    sides = [((one.split, one.source), (one.earlier_split, one.earlier_source), one.documents) for one in flows]
+    order = _largest([(place, number) for left, right, number in sides for place in {left, right}])
+    copies = [one for one in order if any(left == one for left, _, _ in sides)]
+    earlier = [one for one in order if any(right == one for _, right, _ in sides)]
     values = tuple(
-        (copies.index(left), earlier.index(right), float(number), t.plural(number, "document"))
-        for (left, right), number in sums.items() if left in copies and right in earlier
+        (copies.index(left), earlier.index(right), float(number), t.plural(number, "document"), left[0] != right[0])
+        for left, right, number in sides if left in copies and right in earlier
     )  # fmt: skip
     chart = Matrix(
-        rows=tuple(label(one) for one in copies), columns=tuple(label(one) for one in earlier), values=values,
+        rows=tuple(label(_of(*one)) for one in copies), columns=tuple(label(_of(*one)) for one in earlier),
+        values=values,
         row_title="near-duplicates in", column_title="of an earlier document in",
     )  # fmt: skip
     shown = first(flows, _ROWS)
-    most = max(one.documents for one in flows)
     rows = tuple(
         row(
             named(_of(one.split, one.source)), named(_of(one.earlier_split, one.earlier_source)),
-            cell(t.count(one.documents), "warn" if one.split != one.earlier_split else "", part=one.documents / most),
+            cell(t.count(one.documents), "warn" if one.split != one.earlier_split else ""),
         )
         for one in shown
     )  # fmt: skip
@@ -118,10 +114,13 @@ def _matrix(flows: Sequence[Flow]) -> Figure:
         f"Most: {t.count(top.documents)} in {named(_of(top.split, top.source), 40)} of documents in"
         f" {named(_of(top.earlier_split, top.earlier_source), 40)}."
     )
-    cut = max(len(copies), len(earlier)) == _CELLS
+    places = {place for left, right, _ in sides for place in (left, right)}
+    note = "Orange: from one split to another." if any(one[4] for one in values) else ""
+    if len(places) > len(order):
+        note = f"The {_CELLS} largest; the table has more. {note}".rstrip()
     return Figure(
         id="chart-matrix", title="Who copies whom, by split/source", chart=chart, says=says, table=grid,
-        note=f"The {_CELLS} largest of each side; the table has more." if cut else "",
+        note=note,
     )  # fmt: skip
 
 
@@ -163,7 +162,7 @@ def _hotspots(manifest: Manifest) -> list[Block]:
             *numbers("no.", "words", "documents", "share", "occurrences", "tokens"), name("mostly in source"),
             name("most of them in shard"),
         ),
-        more=f"and {t.plural(left, 'more span')} in the table `hotspots`" if left else "",
+        more=f"and {t.plural(left, 'more span')} in the table hotspots" if left else "",
         empty="No span is that widely held.",
     )  # fmt: skip
     return [grid]
@@ -173,8 +172,8 @@ def _known(near: Near) -> str:
     """Say what was compared, and what is known of misses and mistakes."""
     counts = near.counts
     parts = [
-        f"{t.plural(counts.get('candidate_pairs', 0), 'pair')} compared exactly,"
-        f" {t.count(counts.get('verified_pairs', 0))} of them near."
+        f"Compared: {t.plural(counts.get('candidate_pairs', 0), 'pair')}.",
+        f"Near: {t.count(counts.get('verified_pairs', 0))} of them.",
     ]
     if near.recall is not None:
         parts.append(_share("Recall", near.recall, "made variant"))
@@ -192,8 +191,8 @@ def _share(what: str, one: Measured, noun: str) -> str:
     return f"{what}: {percent(one.value)} of {t.plural(one.tried, noun)} (95 % interval {bounds})."
 
 
-def _largest(pairs: Sequence[tuple[str, int]]) -> list[str]:
-    sums: dict[str, int] = {}
+def _largest(pairs: Sequence[tuple[tuple[str, str], int]]) -> list[tuple[str, str]]:
+    sums: dict[tuple[str, str], int] = {}
     for one, number in pairs:
         sums[one] = sums.get(one, 0) + number
     return sorted(sums, key=lambda one: (-sums[one], one))[:_CELLS]

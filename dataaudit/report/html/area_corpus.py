@@ -44,14 +44,15 @@ def mixture_section(view: Overview) -> Section:
     trained = any(not split.held_out for split in view.splits)
     kind = "training" if trained else "held-out"
     off = [one for one in shares if _is_off(one)]
-    lead = f"{t.plural(len(shares), 'source')} make up the {kind} tokens."
-    if any(one.declared is not None for one in shares):
-        lead += (
-            f" {t.plural(len(off), 'source')} more than {percent(_OFF)} of all tokens away from the declared share:"
-            f" {', '.join(_away(one) for one in first(_by_distance(off), 3))}."
-            if off
-            else f" Every share is within {percent(_OFF)} of the declared one."
-        )
+    lead = f"{t.plural(len(shares), 'source')} of {kind} tokens."
+    points = f"{_OFF * 100:.0f} percentage points"
+    if off:
+        verb = "is" if len(off) == 1 else "are"
+        away = "; ".join(_away(one) for one in first(_by_distance(off), 3))
+        many = f"{t.count(len(off))} of {t.plural(len(shares), 'source')}"
+        lead = f"{many} {verb} over {points} from the declared share: {away}."
+    elif any(one.declared is not None for one in shares):
+        lead += f" Every share is within {points} of the declared one."
     blocks: tuple[Block, ...] = (_splits(view.splits, view.totals),)
     if shares:
         blocks = (_sources(shares, kind), *blocks)
@@ -95,9 +96,7 @@ def length_section(manifest: Manifest, view: Overview) -> Section:
         if record.scope == Scope(split=record.scope.split)
     }
     splits = [split.name for split in view.splits]
-    rows = tuple(
-        row(named(split), *(t.decimal(found.get((split, stat))) for stat in _STATS)) for split in splits
-    )
+    rows = tuple(row(named(split), *(t.decimal(found.get((split, stat))) for stat in _STATS)) for split in splits)
     table = Grid(title="Percentiles, in tokens", columns=(name("split"), *numbers(*_STATS)), rows=rows, folded=True)
     whole = found.get(("", "p50")), found.get(("", "p95"))
     if whole[0] is None:

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dataaudit import text as t
-from dataaudit.report.html.pieces import Block, Finding, Grid, Prose, Section, cell, first, more, name, named, numbers
+from dataaudit.report.html.pieces import (
+    Block,
+    Finding,
+    Grid,
+    Prose,
+    Section,
+    cell,
+    first,
+    more,
+    name,
+    named,
+    numbers,
+    prose,
+)
 from dataaudit.report.html.pieces import row as cells
 from dataaudit.report.meanings import reason_text
 from dataaudit.report.view import LostShard, Overview
@@ -25,6 +38,8 @@ def coverage_section(view: Overview) -> tuple[Section, list[Finding]]:
             f"{t.count(number)} of {t.plural(ledger['shards']['planned'], 'shard')} {'was' if number == 1 else 'were'}"
             f" not read ({t.size(unread)}): {named(f'{one.split}/{one.uri}', 80)}, {_why(one)}"
         )
+        whole = [code for code, records in one.reasons.items() if records < 0]
+        lead += f" ({reason_text(whole[0])})" if len(whole) == 1 else ""
         lead += f", and {t.count(number - 1)} more" if number > 1 else ""
         findings.append(Finding(tone="bad", text=f"{lead}.", section="coverage"))
     bad = ledger["documents"]["bad"]
@@ -41,7 +56,9 @@ def coverage_section(view: Overview) -> tuple[Section, list[Finding]]:
     codes = sorted({code for one in (*view.unread, *view.partial) for code in one.reasons})[:30]
     if codes:
         rows = tuple(cells(named(code, 60), reason_text(code)) for code in codes)
-        blocks.append(Grid(title="What the codes mean", columns=(name("code"), name("meaning")), rows=rows, folded=True))
+        blocks.append(
+            Grid(title="What the codes mean", columns=(name("code"), prose("meaning")), rows=rows, folded=True)
+        )
     if ledger["shards_of_unknown_documents"]:
         many = t.plural(ledger["shards_of_unknown_documents"], "unread shard")
         blocks.append(Prose(text=f"The documents of {many} cannot be counted.", tone="quiet"))
@@ -56,11 +73,10 @@ def _ledger(view: Overview) -> Grid:
         cells(
             title,
             *(
-                cell(t.count(view.ledger[key][state]), "bad" if state in _STATES[2:] and view.ledger[key][state] else "")
-                for state in _STATES
+                cell(t.count(line[state]), "bad" if state in _STATES[2:] and line[state] else "") for state in _STATES
             ),
         )
-        for title, key in lines
+        for title, line in ((title, view.ledger[key]) for title, key in lines)
     )  # fmt: skip
     return Grid(title="Planned and read", columns=(name(""), *numbers(*_STATES)), rows=rows)
 
@@ -73,7 +89,7 @@ def _lost(shards: Sequence[LostShard], title: str) -> Grid:
     )
     return Grid(
         title=title, rows=rows, more=more(shards, shown, "shard"),
-        columns=(*numbers("shard"), name("split/uri"), *numbers("size"), name("status"), name("why")),
+        columns=(*numbers("shard"), name("split/uri"), *numbers("size"), name("status"), prose("why")),
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from dataaudit.report.html.pieces import (
     Grid,
     Prose,
     Section,
+    Tone,
     cell,
     first,
     label,
@@ -63,8 +64,8 @@ def privacy_section(manifest: Manifest) -> Section:
     elif not total.documents:
         lead = "No personal data was found."
     else:
-        hits = per_million(total.per_million)
-        lead = f"{t.plural(total.documents, 'document')} ({percent(total.share)}) hold some: {hits} hits per million tokens."
+        holding = f"{t.plural(total.documents, 'document')} ({percent(total.share)}) hold some"
+        lead = f"{holding}: {per_million(total.per_million)} hits per million tokens."
     blocks: list[Block] = _entities(found) + _pii_sources(found)
     if found.suppressed:
         blocks.append(Prose(text=SHARED, tone="quiet"))
@@ -90,7 +91,7 @@ def secret_section(manifest: Manifest) -> tuple[Section, list[Finding]]:
             f" {t.plural(total.validated_documents, 'document')} ({kinds}){place}. Revoke them."
         )
         findings.append(Finding(tone="bad", text=lead, section="secrets"))
-    tone = "bad" if total.validated else "warn" if hits else "good"
+    tone: Tone = "bad" if total.validated else "warn" if hits else "good"
     blocks = _secret_tables(found) if hits or total.reserved else ()
     return Section(id="secrets", title=title, lead=lead, tone=tone, blocks=blocks), findings
 
@@ -102,7 +103,8 @@ def _by_source(found: Toxic, *, judged: bool) -> Block:
     rows = tuple(
         row(
             named(one.name) or "all", t.count(one.documents), percent(one.screened),
-            percent(_value(one.screen)), _interval(one.screen), percent(one.screen_positive), *_rate(one, judged=judged),
+            percent(_value(one.screen)), _interval(one.screen), percent(one.screen_positive),
+            *_rate(one, judged=judged),
         )
         for one, _ in shown
     )  # fmt: skip
@@ -111,7 +113,7 @@ def _by_source(found: Toxic, *, judged: bool) -> Block:
     grid = Grid(
         title="Toxic documents by source", columns=(name("source"), *numbers(*heads)), rows=rows,
         more=more(pairs, shown, "source"),
-        note="screened: documents that the screen can judge; its estimate is right as far as its calibration holds here.",
+        note="screened: documents that the screen can judge; its estimate holds as far as its calibration does here.",
     )  # fmt: skip
     bars = [(one, chosen) for one, chosen in pairs if chosen is not None and chosen.value is not None][:_BARS]
     if not bars:
@@ -135,7 +137,9 @@ def _judged(found: Toxic) -> list[Block]:
     grids: list[Block] = [
         Grid(
             title=f"Judged rate by {kind}", columns=(name(kind), *numbers("share", "95 % interval")), folded=True,
-            rows=tuple(row(named(one.name), percent(_value(one.rate)), _interval(one.rate)) for one in first(rates, _ROWS)),
+            rows=tuple(
+                row(named(one.name), percent(_value(one.rate)), _interval(one.rate)) for one in first(rates, _ROWS)
+            ),
             more=more(rates, first(rates, _ROWS), kind),
         )
         for kind, rates in lists if len(rates) > 1
@@ -159,7 +163,9 @@ def _entities(found: Pii) -> list[Block]:
         note="validated, contextual, pattern: hits by how sure they are; reserved: examples, in no other number.",
         empty="None was found.",
     )  # fmt: skip
-    bars = [(one, one.found.per_million) for one in found.entities if not one.found.suppressed and one.found.per_million]
+    bars = [
+        (one, one.found.per_million) for one in found.entities if not one.found.suppressed and one.found.per_million
+    ]
     if not bars:
         return [grid]
     chosen = bars[:_BARS]
@@ -231,7 +237,7 @@ def _secret_tables(found: Secrets) -> tuple[Block, ...]:
     by_kind = Grid(
         title="Secrets by kind", rows=rows, more=more(found.entities, kinds, "kind"),
         columns=(name("kind"), *numbers("validated", "contextual", "pattern", "documents", "reserved")),
-        note="validated: structure or checksum confirms it; contextual: words beside it say so; pattern: the form alone;"
+        note="validated: structure or checksum confirms it; contextual: words beside it say so; pattern: form alone;"
         " reserved: placeholders and examples, in no other number.",
     )  # fmt: skip
     by_source = Grid(
@@ -241,7 +247,8 @@ def _secret_tables(found: Secrets) -> tuple[Block, ...]:
         more=more(found.sources, sources, "source"), empty="No source holds one.",
     )  # fmt: skip
     by_shard = Grid(
-        title="Shards with most of them", columns=(*numbers("shard"), name("split/uri"), *numbers("validated", "all hits")),
+        title="Shards with most of them",
+        columns=(*numbers("shard"), name("split/uri"), *numbers("validated", "all hits")),
         rows=tuple(
             row(t.count(one.shard), named(f"{one.split}/{one.uri}"), t.count(one.validated), t.count(one.hits))
             for one in found.places

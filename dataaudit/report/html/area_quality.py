@@ -20,7 +20,9 @@ def quality_section(manifest: Manifest) -> Section:
     splits = [split.name for split in manifest.core.splits]
     whole = "" if "" in found[0].rates else splits[0]
     wanted = [*splits, whole] if whole == "" and len(splits) > 1 else splits
-    by_rate = sorted((one for one in found if "." in one.rule), key=lambda one: (-(one.rates.get(whole) or 0), one.rule))
+    by_rate = sorted(
+        (one for one in found if "." in one.rule), key=lambda one: (-(one.rates.get(whole) or 0), one.rule)
+    )
     sets = [one for one in found if one.rule and "." not in one.rule]
     lead = "No document was removed. " + "; ".join(
         f"{named(one.rule, 40)} would reject {percent(one.rates.get(whole))}" for one in sets[:5]
@@ -28,7 +30,7 @@ def quality_section(manifest: Manifest) -> Section:
     rows = tuple(
         cells(
             named(one.rule) or "any of all rules",
-            *(cell(percent(one.rates.get(split)), part=one.rates.get(split)) for split in wanted),
+            *(cell(percent(one.rates.get(split))) for split in wanted),
         )
         for one in [*found[:1], *sets, *by_rate]
     )  # fmt: skip

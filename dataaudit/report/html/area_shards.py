@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
@@ -21,10 +22,12 @@ from dataaudit.report.html.pieces import (
     name,
     named,
     numbers,
+    prose,
     row,
 )
-from dataaudit.report.outliers import LIMIT_SD, Distances
+from dataaudit.report.outliers import LIMIT_SD, Distances, Floats
 
+Indexes = npt.NDArray[np.int64]
 _ROWS = 30
 _POINTS = 1500
 """Points up to which each is drawn."""
@@ -66,13 +69,11 @@ def shard_section(manifest: Manifest, odd: Oddities) -> tuple[Section, list[Find
 
 def _odd(odd: Oddities) -> Grid:
     shown = first(odd.shards, _ROWS)
-    rows = tuple(
-        row(t.count(one.shard), cell(one.name, one.tone), "; ".join(one.reasons)) for one in shown
-    )
+    rows = tuple(row(t.count(one.shard), cell(one.name, one.tone), "; ".join(one.reasons)) for one in shown)
     return Grid(
         title="Shards that stand out, gravest first", rows=rows, more=more(odd.shards, shown, "shard"),
-        columns=(*numbers("shard"), name("split/uri"), name("why")),
-        note="`dataaudit inspect DIR SHARD` says all that the manifest knows of one.",
+        columns=(*numbers("shard"), name("split/uri"), prose("why")),
+        note='"dataaudit inspect DIR SHARD" says all that the manifest knows of one.',
     )  # fmt: skip
 
 
@@ -93,16 +94,20 @@ def _distances(odd: Oddities, manifest: Manifest) -> Figure | None:
     loud = known[beyond][np.argsort(-np.abs(best[known][beyond]), kind="stable")][:_LOUD]
     quiet = known[~beyond]
     uris = manifest.table("shards", ["uri"])["uri"]
+
+    def point(shard: int) -> tuple[float, float, str]:
+        own, away = odd.distances[column[shard]], float(best[shard])
+        words = f"{named(own.split, 40)}/{named(uris[shard].as_py(), 100)}: {_what(own)} {away:+.1f} robust sd"
+        return float(shard), max(-_FAR, min(_FAR, away)), words
+
     chart = Points(
-        unit=f"robust sd from the median (drawn at {_FAR:.0f} when farther)", order="shard, in the manifest's order",
-        quiet=tuple(_point(int(one), best, column, odd.distances, uris) for one in quiet) if len(quiet) <= _POINTS else (),
-        loud=tuple(_point(int(one), best, column, odd.distances, uris) for one in loud),
+        unit="robust sd", order="shard, in the manifest's order",
+        quiet=tuple(point(one) for one in quiet.tolist()) if len(quiet) <= _POINTS else (),
+        loud=tuple(point(one) for one in loud.tolist()),
         boxes=() if len(quiet) <= _POINTS else _boxes(quiet, best[quiet], number),
         lines=((0.0, float(number - 1), 0.0, LIMIT_SD),),
     )  # fmt: skip
-    rows = tuple(
-        row(t.count(int(one)), f"{best[one]:+.1f}", _what(odd.distances[column[one]])) for one in loud[:_ROWS]
-    )
+    rows = tuple(row(t.count(int(one)), f"{best[one]:+.1f}", _what(odd.distances[column[one]])) for one in loud[:_ROWS])
     grid = Grid(
         title="Shards beyond the limits", columns=(*numbers("shard", "robust sd"), name("in")), rows=rows, folded=True,
         empty="None.", more=more(loud.tolist(), rows, "shard"),
@@ -110,7 +115,7 @@ def _distances(odd: Oddities, manifest: Manifest) -> Figure | None:
     says = (
         f"{t.plural(len(known), 'shard')} measured, {t.count(int(beyond.sum()))} of them beyond"
         f" {LIMIT_SD:.0f} robust sd. Each point is a shard, in the column in which it is farthest from the median of"
-        " its split; dashed: the limits."
+        f" its split; dashed: the limits; drawn at {_FAR:.0f} where it is farther."
     )
     return Figure(
         id="chart-shards", title="Distance from the median of the split", chart=chart, says=says, table=grid, note=says,
@@ -118,15 +123,7 @@ def _distances(odd: Oddities, manifest: Manifest) -> Figure | None:
     )  # fmt: skip
 
 
-def _point(
-    shard: int, best: np.ndarray, column: np.ndarray, held: tuple[Distances, ...], uris: object
-) -> tuple[float, float, str]:
-    one = held[column[shard]]
-    words = f"{named(one.split, 40)}/{named(uris[shard].as_py(), 100)}: {_what(one)} {best[shard]:+.1f} robust sd"  # type: ignore[index]
-    return float(shard), float(np.clip(best[shard], -_FAR, _FAR)), words
-
-
-def _boxes(quiet: np.ndarray, values: np.ndarray, number: int) -> tuple[tuple[float, float, float, float, int], ...]:
+def _boxes(quiet: Indexes, values: Floats, number: int) -> tuple[tuple[float, float, float, float, int], ...]:
     across = np.linspace(-0.5, number - 0.5, _ACROSS + 1)
     up = np.linspace(-LIMIT_SD, LIMIT_SD, _UP + 1)
     counts, _, _ = np.histogram2d(quiet, values, bins=(across, up))

@@ -114,7 +114,9 @@ def _moving_tokens(manifest: Manifest, worst: Drift) -> list[Block]:
         shown=tuple(f"{_nats(one['kl'])} nats" for one in held), unit="part of KL, nats",
     )  # fmt: skip
     grid = Grid(
-        title=title, rows=rows, folded=True,
+        title=title,
+        rows=rows,
+        folded=True,
         columns=(name("token"), *numbers("count", "in the reference", "part of KL, nats", "part of JS, nats")),
     )
     says = ", ".join(f"{label(piece)} {'more' if one['kl'] > 0 else 'less'} often" for piece, one in
@@ -141,8 +143,6 @@ def _padding(manifest: Manifest) -> Grid | None:
         columns=numbers("context, tokens", *_WAYS.values()), rows=rows,
         note="Share of the fed tokens that would be padding, by context length and way of batching.",
     )  # fmt: skip
-
-
 
 
 def _moved(one: Drift) -> bool:

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataaudit import text as t
 from dataaudit.errors import ExitCode
 from dataaudit.gate.policy import Rule
-from dataaudit.gate.verdict import Case, RuleResult, State, Verdict
+from dataaudit.gate.verdict import ORDER, Case, RuleResult, State, Verdict
+from dataaudit.gate.writers.numbers import evidence_count, with_unit
+from dataaudit.gate.writers.numbers import numbers as numbers_of
 from dataaudit.report.html.pieces import (
     Block,
+    Cell,
     Facts,
     Finding,
     Grid,
@@ -21,7 +24,7 @@ from dataaudit.report.html.pieces import (
     name,
     named,
     numbers,
-    percent,
+    prose,
     row,
     word,
 )
@@ -61,8 +64,9 @@ def verdict_title(verdict: Verdict) -> tuple[str, Tone]:
 
 def verdict_section(verdict: Verdict) -> tuple[Section, list[Finding]]:
     """Return the rules, the gravest first, and what stands out of them."""
-    open_ = [one for one in verdict.rules if one.state in {State.FAILED, State.NOT_EVALUATED, State.WARNED}]
-    rest = [one for one in verdict.rules if one not in open_]
+    order = (State.FAILED, State.NOT_EVALUATED, State.WARNED)
+    open_ = [one for state in order for one in verdict.rules if one.state == state]
+    rest = [one for one in verdict.rules if one.state not in order]
     blocks: list[Block] = []
     if open_:
         blocks.append(_cases(open_))
@@ -81,27 +85,30 @@ def verdict_section(verdict: Verdict) -> tuple[Section, list[Finding]]:
     )
     counts = [
         f"{verdict.count(state)} {'not evaluated' if state == State.NOT_EVALUATED else state.value.replace('_', ' ')}"
-        for state in State if verdict.count(state)
+        for state in ORDER if verdict.count(state)
     ]  # fmt: skip
     lead = f"{t.plural(len(verdict.rules), 'rule')}: {', '.join(counts)}."
     if verdict.waiting:
         lead += f" Waiting for a baseline: {', '.join(named(one, 60) for one in verdict.waiting[:5])}."
-    section = Section(
-        id="verdict", title="Rules", lead=lead, tone=verdict_title(verdict)[1], blocks=tuple(blocks)
-    )
+    section = Section(id="verdict", title="Rules", lead=lead, tone=verdict_title(verdict)[1], blocks=tuple(blocks))
     return section, [_finding(one) for one in open_]
 
 
 def _finding(result: RuleResult) -> Finding:
-    rule, case = result.rule, result.cases[0] if result.cases else None
-    text = f"Rule {named(rule.name, 60)} {WORDS[result.state]}"
-    if case is not None:
-        where = _where(case)
-        text += f": {named(rule.metric, 60)} {named(case.stat, 40)}{f' of {where}' if where else ''} {_judged(rule, case)}"
-        text += f"; {_evidence(case)}" if case.evidence else ""
-        others = sum(result.counts.get(state, 0) for state in TONES if state == result.state) - 1
-        text += f" ({t.plural(others, 'further place')})" if others > 0 else ""
-    return Finding(tone=TONES[result.state], text=f"{text}.", section=_AREAS.get(rule.metric, "verdict"))
+    """Return a rule that does not hold, with the place where it holds least."""
+    rule = result.rule
+    text = named(rule.metric, 60)
+    if result.cases:
+        case = result.cases[0]
+        where, evidence = _where(case), _evidence(rule, case, 1)
+        others = result.counts.get(result.state, 0) - 1
+        text += f" {named(case.stat, 40)}{f' of {where}' if where else ''} {_judged(rule, case)}."
+        text += f" {evidence}." if evidence else ""
+        text += f" And {t.plural(others, 'further place')}." if others > 0 else ""
+    return Finding(
+        tone=TONES[result.state], head=f"{named(rule.name, 60)} {WORDS[result.state]}", text=text,
+        section=_AREAS.get(rule.metric, "verdict"),
+    )  # fmt: skip
 
 
 def _cases(results: Sequence[RuleResult]) -> Grid:
@@ -109,29 +116,29 @@ def _cases(results: Sequence[RuleResult]) -> Grid:
     left = sum(len(result.cases) - len(first(result.cases, _CASES)) for result in results)
     rows = tuple(
         row(
-            cell(WORDS[case.state] + (" (waived)" if case.waived else ""), "quiet" if case.waived else TONES[case.state]),
-            cell(named(result.rule.name, 60), href=_AREAS.get(result.rule.metric, "")),
-            f"{named(result.rule.metric, 60)} {named(case.stat, 40)}", _where(case) or "whole dataset",
-            cell(_number(case, result.rule)), _limit(result.rule), _evidence(case) or named(case.reason, 60),
-            case.fingerprint,
+            _state(case),
+            cell(
+                named(result.rule.name, 60), href=_AREAS.get(result.rule.metric, ""),
+                detail=f"{named(result.rule.metric, 60)} {named(case.stat, 40)}",
+            ),
+            cell(_where(case) or "whole dataset", detail=case.fingerprint), _number(case, result.rule),
+            _limit(result.rule), _evidence(result.rule, case, _EVIDENCE) or _unread(case),
         )
         for result, case in entries
     )  # fmt: skip
     return Grid(
         title="What decides", rows=rows,
-        columns=(
-            word("state"), name("rule"), name("metric"), name("where"), *numbers("found"), word("limit"),
-            name("evidence"), word("fingerprint"),
-        ),
+        columns=(word("state"), name("rule"), name("where"), *numbers("found"), name("limit"), prose("evidence")),
         more=f"and {t.plural(left, 'more place')}; gate.json has all" if left else "",
+        note="Under the place stands the fingerprint that a waiver names.",
     )  # fmt: skip
 
 
 def _rules(results: Sequence[RuleResult], *, folded: bool) -> Grid:
     rows = tuple(
         row(
-            cell(WORDS[one.state], TONES[one.state]), named(one.rule.name, 60),
-            f"{named(one.rule.metric, 60)} {named(one.rule.stat, 40)}",
+            cell(WORDS[one.state], TONES[one.state]),
+            cell(named(one.rule.name, 60), detail=f"{named(one.rule.metric, 60)} {named(one.rule.stat, 40)}"),
             _number(one.cases[0], one.rule) if one.cases else t.NOTHING, _limit(one.rule),
             "waits for a baseline" if one.waits else f"{t.count(one.waived)} waived" if one.waived else "",
         )
@@ -139,7 +146,7 @@ def _rules(results: Sequence[RuleResult], *, folded: bool) -> Grid:
     )  # fmt: skip
     return Grid(
         title="Other rules" if folded else "Rules", rows=rows, folded=folded, empty="There is no other rule.",
-        columns=(word("state"), name("rule"), name("metric"), *numbers("nearest"), word("limit"), name("note")),
+        columns=(word("state"), name("rule"), *numbers("nearest"), name("limit"), name("note")),
     )  # fmt: skip
 
 
@@ -167,40 +174,47 @@ def _where(case: Case) -> str:
     return ", ".join(parts)
 
 
-def _evidence(case: Case) -> str:
-    shown = [f"{named(one.uri, 80)}: {t.count(one.count)} {one.noun}" for one in case.evidence[:_EVIDENCE]]
+def _state(case: Case) -> Cell:
+    """Return the state; one that is waived is shown and does not decide."""
+    return (
+        cell(WORDS[case.state], "quiet", detail="waived") if case.waived else cell(WORDS[case.state], TONES[case.state])
+    )
+
+
+def _unread(case: Case) -> str:
+    """Say why there is no number, where the number itself does not."""
+    return named(case.reason, 60) if case.judged is not None else ""
+
+
+def _evidence(rule: Rule, case: Case, limit: int) -> str:
+    """Name the shards that hold most; small counts of personal data are not said."""
+    shown = [f"{named(one.uri, 80)}: {evidence_count(rule, one)}" for one in case.evidence[:limit]]
     rest = len(case.evidence) - len(shown)
     return "; ".join(shown) + (f"; and {t.plural(rest, 'more shard')}" if rest > 0 else "")
 
 
 def _judged(rule: Rule, case: Case) -> str:
-    if case.judged is None:
-        return f"has no number ({named(case.reason, 60)})"
-    return f"is {_number(case, rule)}, has to be {_limit(rule)}"
+    """Say in words how a case stands to its limit."""
+    found = _number(case, rule)
+    return f"is {found}, limit {_limit(rule)}" if case.judged is not None else f"has no number ({found})"
 
 
 def _number(case: Case, rule: Rule) -> str:
-    """Return what was judged, with the interval it is a bound of."""
-    if case.judged is None:
+    """Return what was judged as every output of the gate writes it; a small count of personal data is withheld."""
+    found = numbers_of(rule, case)
+    unit = case.unit or rule.unit
+    if not found.value:
         return named(case.reason, 60) or t.NOTHING
-    text = _measured(case.judged, rule, case.unit)
-    if rule.limit_kind == "budget" and case.low is not None and case.high is not None:
-        bounds = f"{_measured(case.low, rule, case.unit)} to {_measured(case.high, rule, case.unit)}"
-        text += f" ({_measured(case.value or 0.0, rule, case.unit)}, interval {bounds})"
-    return text
+    text = with_unit(found.value, unit) + (f" ({found.interval})" if found.interval else "")
+    if not found.judged:
+        return text
+    kinds = {"change": "a change of", "relative_change": "a relative change of", "robust_sd": "robust sd"}
+    kind = kinds.get(rule.limit_kind, "judged")
+    was = f", baseline {found.baseline}" if found.baseline else ""
+    return f"{text}{was}: {kind} {found.judged}"
 
 
 def _limit(rule: Rule) -> str:
-    kinds = {"change": " change", "relative_change": " change, relative", "robust_sd": " robust sd"}
-    return f"{rule.comparator} {_measured(rule.limit, rule, rule.unit)}{kinds.get(rule.limit_kind, '')}"
-
-
-def _measured(value: float, rule: Rule, unit: str) -> str:
-    if rule.limit_kind == "relative_change":
-        return percent(value)
-    if rule.limit_kind == "robust_sd":
-        return f"{value:.1f}"
-    if (unit or rule.unit) == "ratio":
-        return percent(value)
-    return f"{t.decimal(value)} {named(unit or rule.unit, 40)}"
-
+    limit = numbers_of(rule, None).limit
+    unit = rule.unit if rule.limit_kind in {"budget", "change"} and rule.unit != "ratio" else ""
+    return f"{limit} {named(unit, 40)}".rstrip()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from bokeh.core.properties import value as constant
 from bokeh.embed import json_item
@@ -30,18 +30,20 @@ _ID = re.compile(r"p\d+")
 def chart_item(shown: Figure) -> dict[str, Any]:
     """Return what Bokeh needs to draw a figure: the same for the same figure, whatever was drawn before."""
     drawn = _DRAW[type(shown.chart)](shown.chart, shown.height)
-    item: dict[str, Any] = json_item(drawn, shown.id)
+    item: Any = json_item(drawn, shown.id)  # type: ignore[arg-type]
     return _renumbered(item, shown.id, {})  # type: ignore[no-any-return]
 
 
 def _bars(chart: Bars, height: int) -> Any:
     number = len(chart.labels)
     least = min(0.0, *chart.values, *(low for low, _ in filter(None, chart.spans)))
-    most = max(0.0, *chart.values, *(mark or 0.0 for mark in chart.marks), *(high for _, high in filter(None, chart.spans)))
+    most = max(
+        0.0, *chart.values, *(mark or 0.0 for mark in chart.marks), *(high for _, high in filter(None, chart.spans))
+    )
     room = (most - least or 1.0) * 0.16
     plot = _plot(
-        height or number * _ROW + _FRAME, x_range=Range1d(least - (room if least < 0 else 0), most + room),
-        y_range=Range1d(number - 0.4, -0.6),
+        height or number * _ROW + _FRAME, x_range=_range(least - (room if least < 0 else 0), most + room),
+        y_range=_range(number - 0.4, -0.6),
     )  # fmt: skip
     loud = chart.loud or (False,) * number
     words = [f"{name}: {value}" for name, value in zip(chart.labels, chart.shown, strict=True)]
@@ -87,11 +89,19 @@ def _with_spans(chart: Bars) -> list[tuple[float, tuple[float, float] | None]]:
 def _steps(chart: Steps, height: int) -> Any:
     top = max((max(values) for _, values in chart.series), default=1.0) or 1.0
     plot = _plot(
-        height or 260, x_axis_type="log", x_range=Range1d(chart.edges[0], chart.edges[-1]), y_range=Range1d(0, top * 1.08)
+        height or 260,
+        x_axis_type="log",
+        x_range=_range(chart.edges[0], chart.edges[-1]),
+        y_range=_range(0, top * 1.08),
     )
     for (name, values), color in zip(chart.series, _SERIES, strict=False):
         plot.step(
-            x=list(chart.edges), y=[*values, values[-1]], mode="after", line_color=color, line_width=2, legend_label=name
+            x=list(chart.edges),
+            y=[*values, values[-1]],
+            mode="after",
+            line_color=color,
+            line_width=2,
+            legend_label=name,
         )
     bins = range(len(chart.edges) - 1)
     words = [
@@ -100,7 +110,8 @@ def _steps(chart: Steps, height: int) -> Any:
         for index in bins
     ]
     source = ColumnDataSource({
-        "left": list(chart.edges[:-1]), "right": list(chart.edges[1:]), "top": [top * 1.08] * len(words), "words": words,
+        "left": list(chart.edges[:-1]), "right": list(chart.edges[1:]), "top": [top * 1.08] * len(words),
+        "words": words,
     })  # fmt: skip
     areas = plot.quad(left="left", right="right", bottom=0, top="top", source=source, fill_alpha=0, line_alpha=0,
                       hover_fill_alpha=0.12, hover_fill_color=GREY, hover_line_alpha=0)  # fmt: skip
@@ -120,23 +131,31 @@ def _steps(chart: Steps, height: int) -> Any:
 
 def _matrix(chart: Matrix, height: int) -> Any:
     plot = _plot(
-        height or len(chart.rows) * 34 + 110, x_range=Range1d(-0.5, len(chart.columns) - 0.5),
-        y_range=Range1d(len(chart.rows) - 0.5, -0.5), x_axis_location="above",
+        height or len(chart.rows) * 34 + 110, x_range=_range(-0.5, len(chart.columns) - 0.5),
+        y_range=_range(len(chart.rows) - 0.5, -0.5), x_axis_location="above",
     )  # fmt: skip
-    most = max((value for _, _, value, _ in chart.values), default=1.0) or 1.0
-    depth = [0.12 + 0.88 * math.sqrt(value / most) for _, _, value, _ in chart.values]
+    most = max((one[2] for one in chart.values), default=1.0) or 1.0
+    depth = [0.12 + 0.88 * math.sqrt(one[2] / most) for one in chart.values]
     source = ColumnDataSource({
-        "x": [column for _, column, _, _ in chart.values], "y": [line for line, _, _, _ in chart.values], "alpha": depth,
-        "words": [f"{chart.rows[line]} of {chart.columns[column]}: {said}" for line, column, _, said in chart.values],
-        "text": [f"{value:,.0f}" for _, _, value, _ in chart.values],
+        "x": [one[1] for one in chart.values], "y": [one[0] for one in chart.values], "alpha": depth,
+        "words": [f"{chart.rows[one[0]]} of {chart.columns[one[1]]}: {one[3]}" for one in chart.values],
+        "text": [f"{one[2]:,.0f}" for one in chart.values],
+        "fill_color": [ORANGE if one[4] else BLUE for one in chart.values],
         "text_color": [PANEL if one > 0.6 else INK for one in depth],
     })  # fmt: skip
     cells = plot.rect(
-        x="x", y="y", width=0.96, height=0.92, source=source, fill_color=BLUE, fill_alpha="alpha", line_color=None
+        x="x",
+        y="y",
+        width=0.96,
+        height=0.92,
+        source=source,
+        fill_color="fill_color",
+        fill_alpha="alpha",
+        line_color=None,
     )
     plot.text(
-        x="x", y="y", text="text", source=source, text_align="center", text_baseline="middle", text_font=constant(_FONT),
-        text_font_size="12px", text_color="text_color",
+        x="x", y="y", text="text", source=source, text_align="center", text_baseline="middle",
+        text_font=constant(_FONT), text_font_size="12px", text_color="text_color",
     )  # fmt: skip
     _name_ticks(plot.yaxis[0], chart.rows)
     _name_ticks(plot.xaxis[0], chart.columns)
@@ -149,7 +168,15 @@ def _matrix(chart: Matrix, height: int) -> Any:
 
 
 def _points(chart: Points, height: int) -> Any:
-    plot = _plot(height or 260)
+    reach = max(
+        [*(abs(one[1]) for one in (*chart.loud, *chart.quiet)), *(abs(one[2] + one[3]) for one in chart.lines), 1.0]
+    )
+    last = max([*(one[1] for one in chart.lines), 0.0])
+    plot = _plot(
+        height or 260,
+        x_range=_range(-max(1.0, last * 0.02), last + max(1.0, last * 0.02)),
+        y_range=_range(-reach * 1.12, reach * 1.12),
+    )
     for left, right, middle, limit in chart.lines:
         for at in (middle - limit, middle + limit):
             plot.segment(
@@ -203,12 +230,16 @@ def _plot(height: int, **more: Any) -> Any:
     return plot
 
 
+def _range(start: float, end: float) -> Range1d:
+    return Range1d(start=start, end=end)
+
+
 def _name_ticks(axis: Any, labels: Sequence[str]) -> None:
     axis.ticker = FixedTicker(ticks=list(range(len(labels))), minor_ticks=[])
     axis.major_label_overrides = {index: PlainText(text=text) for index, text in enumerate(labels)}
 
 
-def _hover(plot: Any, renderers: list[Any], *, mode: str) -> None:
+def _hover(plot: Any, renderers: list[Any], *, mode: Literal["mouse", "hline"]) -> None:
     plot.add_tools(HoverTool(renderers=renderers, tooltips=[("", "@words")], mode=mode, point_policy="follow_mouse"))
 
 

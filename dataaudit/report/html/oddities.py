@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from dataaudit.report.view import UNREAD, LostShard, lost_shards
 _REPEATS = 0.5
 """Exact-duplicate rate from which a shard stands out."""
 _WORDS = {"bytes_per_token": "bytes per token"}
-_UNREAD, _LEAK, _SECRET, _FAR, _COPY, _PARTIAL = range(6)
+_UNREAD, _LEAK, _SECRET, _FAR, _COPY, _PARTIAL, _LISTED = range(7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class Oddities:
     distances: tuple[Distances, ...]
 
 
-def oddities(manifest: Manifest) -> Oddities:
-    """Return every shard that stands out."""
+def oddities(manifest: Manifest, quarantined: Mapping[int, str]) -> Oddities:
+    """Return every shard that stands out; ``quarantined`` says of some that a list holds them back."""
     table = manifest.table("shards", ["split", "uri", "documents", "exact_dup_rate", "secrets_validated"])
     measured = distances(manifest)
     found: dict[int, list[tuple[int, float, str]]] = {}
@@ -55,6 +55,8 @@ def oddities(manifest: Manifest) -> Oddities:
 
     for lost in lost_shards(manifest):
         note(lost.shard, _UNREAD if lost.status in UNREAD else _PARTIAL, float(lost.size), _loss(lost))
+    for shard, text in quarantined.items():
+        note(shard, _LISTED, 0.0, text)
     for place in leak_places(manifest):
         if place.copied:
             note(place.shard, _LEAK, float(place.copied), _leak(place))

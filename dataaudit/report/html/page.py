@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dataaudit import text as t
@@ -54,6 +54,8 @@ class Page:
     """Who judged it."""
     findings: tuple[Finding, ...]
     """What stands out, gravest first."""
+    others: tuple[Finding, ...]
+    """What stands out besides, when a verdict stands first."""
     findings_left_out: int
     figures: tuple[Figured, ...]
     sections: tuple[Section, ...]
@@ -67,7 +69,10 @@ class Page:
 
 
 def page_of(
-    manifest: Manifest, verdict: Verdict | None = None, difference: Difference | None = None, quarantined: object = None
+    manifest: Manifest,
+    verdict: Verdict | None = None,
+    difference: Difference | None = None,
+    quarantined: Mapping[int, str] | None = None,
 ) -> Page:
     """Return the page of a manifest.
 
@@ -75,8 +80,9 @@ def page_of(
         manifest: What it is about.
         verdict: Of a policy on it; without one the page says what stands out.
         difference: From an older manifest to this one.
+        quarantined: Shards that a quarantine list holds back, with reasons, by ordinal.
     """
-    view, odd = overview(manifest), oddities(manifest)
+    view, odd = overview(manifest), oddities(manifest, quarantined or {})
     leaks, leak_findings = leak_section(manifest)
     secret, secret_findings = secret_section(manifest)
     coverage, coverage_findings = coverage_section(view)
@@ -89,12 +95,15 @@ def page_of(
         found.append(Finding(tone="warn", text=mixture.lead, section="mixture"))
     if changes.tone == "warn":
         found.append(Finding(tone="warn", text=changes.lead, section="changes"))
-    ordered = [*rule_findings, *sorted(found, key=lambda one: _GRAVITY.get(one.tone, 2))]
-    headline, tone, subline = _headline(verdict, ordered)
+    found.sort(key=lambda one: _GRAVITY.get(one.tone, 2))
+    chief, others = (found, []) if verdict is None else (rule_findings, found)
+    headline, tone, subline = _headline(verdict, found)
     return Page(
         dataset=named(view.dataset), version=named(view.version, 40), id=view.id, built=view.built, tool=view.tool,
-        parents=view.parents, headline=headline, tone=tone, subline=subline, findings=tuple(ordered[:_FINDINGS]),
-        findings_left_out=max(0, len(ordered) - _FINDINGS), figures=_figures(view), odd=odd,
+        parents=view.parents, headline=headline, tone=tone, subline=subline, findings=tuple(chief[:_FINDINGS]),
+        others=tuple(others[:_FINDINGS]),
+        findings_left_out=max(0, len(chief) - _FINDINGS) + max(0, len(others) - _FINDINGS),
+        figures=_figures(view), odd=odd,
         sections=(
             *judged, changes, mixture, language_section(manifest), length_section(manifest, view),
             token_section(manifest, view), copies_section(manifest, view), leaks, quality_section(manifest),
@@ -114,7 +123,7 @@ def _headline(verdict: Verdict | None, findings: Sequence[Finding]) -> tuple[str
         baseline = "no baseline" if verdict.baseline is None else f"baseline {named(verdict.baseline.version, 40)}"
         subline = f"Policy {named(verdict.policy, 60)} {named(verdict.policy_version, 40)}, {baseline}."
         return headline, tone, subline
-    subline = "No policy was given, so nothing is passed or stopped; `--policy POLICY.yaml` decides."
+    subline = "No policy was given, so nothing is passed or stopped: --policy POLICY.yaml has it judged."
     if not findings:
         return "Nothing stands out", "good", subline
     return f"{t.plural(len(findings), 'thing')} to look at", worst(one.tone for one in findings), subline

@@ -23,12 +23,10 @@ class Cell:
 
     text: str
     tone: Tone = ""
-    part: float | None = None
-    """Length of the bar behind the number, 0 to 1; None for no bar."""
-    heat: int | None = None
-    """Shade of the cell, 0 to 9; None for none."""
     href: str = ""
     """Where it leads within the page."""
+    detail: str = ""
+    """A second line, in small print."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +34,8 @@ class Column:
     """One column of a table."""
 
     head: str
-    kind: Literal["name", "number", "word"] = "number"
-    """Names are folded, numbers stand right, words are never folded."""
-    about: str = ""
-    """What it says, in a sentence."""
+    kind: Literal["name", "number", "word", "text"] = "number"
+    """Names and text are folded, text less; numbers stand right, words are never folded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +108,8 @@ class Matrix:
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    values: tuple[tuple[int, int, float, str], ...]
-    """Row, column, value, value in words; pairs without one are left out."""
+    values: tuple[tuple[int, int, float, str, bool], ...]
+    """Row, column, value, value in words, whether to point it out; pairs without one are left out."""
     row_title: str
     column_title: str
 
@@ -179,6 +175,8 @@ class Finding:
     """Something that stands out."""
 
     tone: Tone
+    head: str = ""
+    """What stands before it, in bold."""
     text: str
     section: str
     """Id of the section that says more."""
@@ -218,6 +216,11 @@ def name(head: str) -> Column:
     return Column(head=head, kind="name")
 
 
+def prose(head: str) -> Column:
+    """Return a column of sentences."""
+    return Column(head=head, kind="text")
+
+
 def word(head: str) -> Column:
     """Return a column of short words."""
     return Column(head=head, kind="word")
@@ -239,7 +242,7 @@ def percent(value: float | None) -> str:
     if value is None:
         return t.NOTHING
     shown = value * 100
-    if value == 0 or value == 1:
+    if value in {0, 1}:
         return f"{shown:.0f} %"
     if shown >= 99.95:
         return f"{min(shown, 99.99):.2f} %"

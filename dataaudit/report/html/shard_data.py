@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,13 +26,14 @@ EXACT_UP_TO = 20_000
 _DIGITS = 4
 _URI_LIMIT, _WHY_LIMIT = 200, 400
 _COLUMNS = (
-    ("documents", "documents", "count"), ("tokens", "tokens", "count"), ("size", "stored bytes", "size"),
-    ("bytes_per_token", "bytes per token", "number"), ("seq_len_p50", "median length", "count"),
+    ("documents", "documents", "count"), ("tokens", "tokens", "count"),
+    ("bytes_per_token", "bytes per token", "number"),
     ("exact_dup_rate", "exact copies", "share"), ("near_dup_rate", "near-duplicates", "share"),
+    ("held_out_copies", "copies of held-out", "count"), ("contaminated", "with evaluation items", "count"),
+    ("secret_hits", "secrets", "count"), ("token_kl_drift", "drift, nats", "number"),
     ("repeat_token_share", "repeated spans", "share"), ("filter_reject_rate", "would reject", "share"),
-    ("token_kl_drift", "drift, nats", "number"), ("toxicity_screen", "toxic, screen", "share"),
-    ("pii_hits", "PII per 1M tokens", "few"), ("secret_hits", "secrets", "count"),
-    ("held_out_copies", "copies of held-out", "count"), ("contaminated", "evaluation items", "count"),
+    ("toxicity_screen", "toxic, screen", "share"), ("pii_hits", "PII per 1M tokens", "few"),
+    ("seq_len_p50", "median length", "count"), ("size", "stored size", "size"),
 )  # fmt: skip
 """Column, heading, kind."""
 _LEAST = ("toxicity_screen", "seq_len_p50", "repeat_token_share", "filter_reject_rate", "size", "near_dup_rate")
@@ -95,8 +97,13 @@ def _values(column: pa.ChunkedArray, *, exact: bool) -> list[float | int | None]
     scale = np.ones(len(held))
     scale[some] = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.abs(held[some]))))
     rounded = np.round(held * scale) / scale
-    return [None if one != one else int(one) if one == int(one) else float(f"{one:.{_DIGITS}g}")
-            for one in rounded.tolist()]  # fmt: skip
+    return [_short(one) for one in rounded.tolist()]
+
+
+def _short(value: float) -> float | int | None:
+    if math.isnan(value):
+        return None
+    return int(value) if value == int(value) else float(f"{value:.{_DIGITS}g}")
 
 
 def _few(manifest: Manifest) -> list[float | int | None]:

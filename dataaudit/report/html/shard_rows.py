@@ -1,4 +1,4 @@
-"""The first rows of the table of shards as text, for readers without JavaScript; the script shows the same and the rest."""
+"""The first rows of the table of shards as text, for readers without JavaScript; the script shows all of them."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def shard_table(value: Mapping[str, Any], left_out: Sequence[str]) -> ShardTable
         rows.append((tone, (t.count(shard), uri, value["statuses"][value["status"][index]], *cells, why)))
     more = ""
     if value["number"] < value["all"]:
-        more = f"The file holds {value['number']:,} of {value['all']:,} shards: those that stand out, then the first ones. "
+        more = f"The file holds {value['number']:,} of {value['all']:,} shards: what stands out, then the first ones. "
     if left_out:
         more += f"Left out for size: {', '.join(left_out)}. "
-    more += "`dataaudit show DIR --json` and the table `shards` of the manifest have everything."
+    more += '"dataaudit show DIR --json" and the table "shards" of the manifest have everything.'
     note = "Heads sort. Marked rows stand out."
     if value["all"] > EXACT_UP_TO:
         note += " Numbers are rounded to four digits."

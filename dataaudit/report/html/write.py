@@ -9,7 +9,6 @@ from pathlib import Path
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import load_manifest
-from dataaudit.report.html.inputs import difference_of, quarantined, verdict_of
 
 
 def write_report(
@@ -31,6 +30,7 @@ def write_report(
         OSError: The file cannot be written.
     """
     from dataaudit.report.html.document import render
+    from dataaudit.report.html.inputs import difference_of, quarantined_shards, verdict_of
     from dataaudit.report.html.page import page_of
 
     if out.is_dir():
@@ -38,7 +38,7 @@ def write_report(
     manifest = load_manifest(folder)
     page = page_of(
         manifest, verdict=verdict_of(manifest, policy, baseline), difference=difference_of(manifest, baseline),
-        quarantined=quarantined(manifest, quarantine),
+        quarantined=quarantined_shards(manifest, quarantine),
     )  # fmt: skip
     data = render(page, manifest).encode("utf-8")
     _replace(out, data)
