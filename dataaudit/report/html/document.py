@@ -34,7 +34,8 @@ def render(page: Page, manifest: Manifest) -> str:
         loader=PackageLoader(_PACKAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     odd = page.odd.shards
-    data, values, left_out = packed_shards(shard_values(manifest, odd), odd)
+    parts, values, left_out = packed_shards(shard_values(manifest, odd), odd)
+    data = embedded_json(parts)
     body = environment.get_template("page.html.j2").render(
         page=page, titles={one.id: one.title for one in page.sections}, kind_of=lambda block: type(block).__name__,
         shards=shard_table(values, left_out),
@@ -46,7 +47,7 @@ def render(page: Page, manifest: Manifest) -> str:
     hashes = [f"'sha256-{_hash(script)}'" for script in scripts] + ([f"'sha256-{library_hash}'"] if library else [])
     return environment.get_template("document.html.j2").render(
         title=f"{page.dataset} {page.version}: data audit", nonce=nonce, policy=_policy(hashes, nonce),
-        style=_trusted(_asset("page.css")), body=_trusted(body), charts=_trusted(charts), shard_data=data,
+        style=_trusted(_asset("page.css")), body=_trusted(body), charts=_trusted(charts), shard_data=_trusted(data),
         library=library, scripts=[_trusted(script) for script in scripts],
     )  # fmt: skip
 

@@ -19,11 +19,12 @@ from dataaudit.report.html.oddities import Odd
 from dataaudit.report.html.pieces import named
 from dataaudit.report.pii_cells import pii_cells, shard_total
 
-BUDGET = 4_000_000
+BUDGET = 4_200_000
 """Characters that the compressed table may take; beyond it, columns and then rows are left out."""
 EXACT_UP_TO = 20_000
 """Shards up to which counts keep all their digits."""
-_DIGITS = 4
+_DIGITS, _DIGITS_OF_SHARE = 4, 3
+_LEVEL = 6
 _URI_LIMIT, _WHY_LIMIT = 200, 400
 _COLUMNS = (
     ("documents", "documents", "count"), ("tokens", "tokens", "count"),
@@ -42,8 +43,8 @@ _LEAST = ("toxicity_screen", "seq_len_p50", "repeat_token_share", "filter_reject
 
 def packed_shards(
     whole: Mapping[str, Any], odd: Sequence[Odd], budget: int = BUDGET
-) -> tuple[str, dict[str, Any], tuple[str, ...]]:
-    """Return the table as base64 of deflated JSON, its values, and the heads of columns that are left out.
+) -> tuple[dict[str, str], dict[str, Any], tuple[str, ...]]:
+    """Return the parts of the table as base64 of deflated JSON, its values, and the heads of columns left out.
 
     Args:
         whole: Of :func:`shard_values`.
@@ -51,17 +52,18 @@ def packed_shards(
         budget: Characters of the result at most; for it, columns are left out, then rows.
     """
     value, left_out = dict(whole), []
-    text = _packed(value)
+    parts = _parts(value)
     for key in _LEAST:
-        gone = [column for column in value["columns"] if column["key"] == key]
-        if len(text) > budget and gone:
-            left_out.append(gone[0]["head"])
+        if _size(parts) > budget and key in parts:
+            left_out += [column["head"] for column in value["columns"] if column["key"] == key]
             value["columns"] = [column for column in value["columns"] if column["key"] != key]
-            text = _packed(value)
-    while len(text) > budget and value["number"] > 1:
-        value = _kept(value, max(1, int(value["number"] * budget / len(text) * 0.95)), odd)
-        text = _packed(value)
-    return text, value, tuple(left_out)
+            del parts[key]
+    while _size(parts) > budget and value["number"] > 1:
+        value = _kept(value, max(1, int(value["number"] * budget / _size(parts) * 0.95)), odd)
+        parts = _parts(value)
+    columns = [{name: one for name, one in column.items() if name != "values"} for column in value["columns"]]
+    head = {name: value[name] for name in ("number", "all", "hidden", "splits", "statuses")} | {"columns": columns}
+    return {"head": _packed(head), **parts}, value, tuple(left_out)
 
 
 def shard_values(manifest: Manifest, odd: Sequence[Odd]) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def shard_values(manifest: Manifest, odd: Sequence[Odd]) -> dict[str, Any]:
     exact = table.num_rows <= EXACT_UP_TO
     columns = []
     for key, head, kind in _COLUMNS:
-        values = _few(manifest) if kind == "few" else _values(table[key], exact=exact or kind == "share")
+        values = _few(manifest) if kind == "few" else _values(table[key], _digits(kind, exact=exact))
         if any(one is not None for one in values):
             columns.append({"key": key, "head": head, "kind": kind, "values": values})
     splits, statuses = (table[key].combine_chunks().dictionary_encode() for key in ("split", "status"))
@@ -87,23 +89,29 @@ def shard_values(manifest: Manifest, odd: Sequence[Odd]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _values(column: pa.ChunkedArray, *, exact: bool) -> list[float | int | None]:
-    """Return a column with as many digits as are shown."""
-    if pa.types.is_integer(column.type) and exact:
+def _digits(kind: str, *, exact: bool) -> int:
+    """Return how many digits are kept; 0 for all. Shares are shown with three at most."""
+    if kind == "share" or not exact:
+        return _DIGITS_OF_SHARE if kind == "share" and not exact else _DIGITS
+    return 0 if kind in {"count", "size"} else _DIGITS
+
+
+def _values(column: pa.ChunkedArray, digits: int) -> list[float | int | None]:
+    """Return a column rounded to some significant digits; all of them when there are none to round to."""
+    if not digits:
         found: list[float | int | None] = column.to_pylist()
         return found
     held = np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
     some = np.isfinite(held) & (held != 0)
     scale = np.ones(len(held))
-    scale[some] = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(np.abs(held[some]))))
-    rounded = np.round(held * scale) / scale
-    return [_short(one) for one in rounded.tolist()]
+    scale[some] = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(held[some]))))
+    return [_short(one, digits) for one in (np.round(held * scale) / scale).tolist()]
 
 
-def _short(value: float) -> float | int | None:
+def _short(value: float, digits: int) -> float | int | None:
     if math.isnan(value):
         return None
-    return int(value) if value == int(value) else float(f"{value:.{_DIGITS}g}")
+    return int(value) if value == int(value) else float(f"{value:.{digits}g}")
 
 
 def _few(manifest: Manifest) -> list[float | int | None]:
@@ -138,6 +146,16 @@ def _kept(value: Mapping[str, Any], number: int, odd: Sequence[Odd]) -> dict[str
     }  # fmt: skip
 
 
-def _packed(value: dict[str, Any]) -> str:
+def _parts(value: Mapping[str, Any]) -> dict[str, str]:
+    """Return what there is one of for each row, packed one by one: so each is known by its size."""
+    plain = {name: value[name] for name in ("uri", "split", "status", "shard", "odd")}
+    return {name: _packed(one) for name, one in (plain | {c["key"]: c["values"] for c in value["columns"]}).items()}
+
+
+def _size(parts: Mapping[str, str]) -> int:
+    return sum(len(part) for part in parts.values())
+
+
+def _packed(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(zlib.compress(text.encode("utf-8"), 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(text.encode("utf-8"), _LEVEL)).decode("ascii")

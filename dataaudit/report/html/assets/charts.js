@@ -51,7 +51,7 @@
     const items = JSON.parse(document.getElementById("charts").textContent);
     if (!items.length) return;
     const library = document.createElement("script");
-    library.textContent = await dataaudit.unpack("bokeh");
+    library.textContent = await dataaudit.unpack(document.getElementById("bokeh").textContent);
     document.head.append(library);
     const info = console.log;
     console.log = () => {};

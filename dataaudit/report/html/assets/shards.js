@@ -55,9 +55,18 @@
     });
   }
 
+  async function load() {
+    const parts = JSON.parse(document.getElementById("shard-data").textContent);
+    const part = async (name) => JSON.parse(await dataaudit.unpack(parts[name]));
+    const data = await part("head");
+    for (const name of ["uri", "split", "status", "shard", "odd"]) data[name] = await part(name);
+    for (const column of data.columns) column.values = await part(column.key);
+    return data;
+  }
+
   async function start() {
     const table = document.getElementById("all-shards");
-    const data = JSON.parse(await dataaudit.unpack("shard-data"));
+    const data = await load();
     const scroll = table.parentElement;
     const body = table.tBodies[0];
     const ordinal = (row) => (data.shard ? data.shard[row] : row);
@@ -190,5 +199,5 @@
     refresh();
     document.documentElement.dataset.shards = "ready";
   }
-  if (document.getElementById("shard-data")) start();
+  start();
 })();

@@ -13,9 +13,8 @@ const dataaudit = (() => {
   }
 
   // Data lie in the page as base64 of deflated text: 100,000 shards would not fit otherwise.
-  async function unpack(id) {
-    const packed = atob(document.getElementById(id).textContent.trim());
-    const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
+  async function unpack(text) {
+    const bytes = Uint8Array.from(atob(text.trim()), (character) => character.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
     return new Response(stream).text();
   }
