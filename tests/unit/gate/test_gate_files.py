@@ -41,7 +41,8 @@ def leaked(tmp_path):
         record("exact_dup_rate", "rate", 0.3), record("exact_dup_rate", "rate", 0.2, source="web"),
         record("exact_dup_rate", "rate", 0.9, source="code"), record("secret_hit_rate", "validated_hits", 4.0, "hits"),
         record("pii_hit_rate", "documents", 0.2), record("pii_hit_rate", "documents", 0.2346, source="web"),
-        record("pii_hit_rate", "documents", 0.04, source="code"), record("coverage_unread_bytes", "shard_bytes", 77.0, "bytes"),
+        record("pii_hit_rate", "documents", 0.04, source="code"),
+        record("coverage_unread_bytes", "shard_bytes", 77.0, "bytes"),
     ]  # fmt: skip
     # Shards are ordered by split and URI: a, b, broken, c, v.
     overlap = [span("val", 1, 3), span("val", 1, 4), span("val", 0, 7), span("val", 0, 8, "ngram"), span("quiz", 3, 1)]
