@@ -20,6 +20,7 @@ from dataaudit.manifest.core import SCHEMA_VERSION, ManifestFile
 from dataaudit.manifest.metric import METHODS, STATUSES
 from dataaudit.manifest.table_spec import TableSpec
 from dataaudit.manifest.tables import METRICS, TABLES
+from dataaudit.quarantine.entry import entry_schema
 from dataaudit.stages import REQUIRED, STAGES, stage_schema
 from dataaudit.text import clean
 
@@ -94,6 +95,7 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json]]] = {
     "metric": ("JSON Schema of one metric record", metric_schema),
     "policy": ("JSON Schema of a gate's policy", Policy.model_json_schema),
     "gate": ("JSON Schema of gate.json, a verdict", gate_schema),
+    "quarantine": ("JSON Schema of one line of a quarantine list", entry_schema),
     "tables": ("columns, types, meanings and keys of every table", tables_description),
 }
 
