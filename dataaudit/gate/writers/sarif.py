@@ -209,7 +209,7 @@ def _invocation(verdict: Verdict, left: int) -> Invocation:
         "exitCodeDescription": f"{w.headline(verdict)}: {w.tally(verdict)}",
     }
     if left:
-        text = f"{left:,} results are left out; `dataaudit gate --json` gives all of them."
+        text = f"{left:,} results are left out; `--out gate.json` writes them to a file."
         more["toolExecutionNotifications"] = [{"level": "warning", "message": {"text": text}}]
     judged = not any(result.state == State.NOT_EVALUATED for result in verdict.rules)
     return Invocation(execution_successful=judged and verdict.exit_code in {0, 1}, **more)

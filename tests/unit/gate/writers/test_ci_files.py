@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from junitparser import JUnitXml
+from made_manifest import make, shard
 from pre_commit.clientlib import load_config, load_manifest
+
+from dataaudit.manifest.metric import Scope, count
 
 ROOT = Path(__file__).parents[4]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -156,6 +160,27 @@ def test_a_comment_is_made_once_and_then_updated(stubs, tmp_path, known, target)
     assert write[write.index("--method") + 1] == ("PATCH" if known else "POST")
     assert f"repos/owner/corpus/{target}" in write
     assert f"body=@{body}" in write
+
+
+def test_the_action_judges_a_real_manifest(stubs, tmp_path):
+    """With the program itself: every output is there, the policy's line is marked, the step's summary is written."""
+    program = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m dataaudit "$@"\n'
+    (tmp_path / "bin/dataaudit").write_text(program)
+    unread = count("coverage_unread_bytes", "shard_bytes", 0, scope=Scope(), unit="bytes", n=100, version="1")
+    make(tmp_path / "m", [shard("a.jsonl"), shard("b::error::.jsonl")], metrics=[unread])
+    (tmp_path / "p.yaml").write_text(
+        "policy: p\nrules:\n  - name: large-enough\n    metric: documents\n    stat: count\n    unit: documents\n"
+        "    comparator: '>='\n    budget: 1000\n"
+    )
+    done = step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE="", FAIL_ON="fail")
+    found = outputs(stubs)
+    assert found["verdict"] == "fail", done.stdout + done.stderr
+    assert "file=p.yaml,line=3::documents.count, whole dataset: 20 documents; limit >= 1,000 documents" in done.stdout
+    assert json.loads(Path(found["gate-json"]).read_text())["exit_code"] == 1
+    assert JUnitXml.fromfile(found["junit"]).failures == 1
+    assert len(json.loads(Path(found["sarif"]).read_text())["runs"][0]["results"]) == 1
+    assert "| `large-enough` `documents.count` | **FAIL** |" in Path(found["markdown"]).read_text()
+    assert Path(stubs["GITHUB_STEP_SUMMARY"]).read_text().startswith("<!-- dataaudit-gate")
 
 
 def test_the_hook_is_one_by_pre_commits_own_reader():
