@@ -70,7 +70,9 @@ def test_the_verdict_comes_first_with_the_code_and_what_to_do():
     lines = [line for line in page.splitlines() if line]
     assert lines[0] == marker(mixed())
     assert lines[1] == "## dataaudit gate: NOT EVALUATED"
-    assert lines[2].startswith("**Exit code 3: 2 rules fail, 1 rule could not be evaluated, 1 rule warns, 2 rules hold")
+    assert lines[2].startswith(
+        "**Exit code 3 (also 1): 2 rules fail, 1 rule could not be evaluated, 1 rule warns, 2 rules hold"
+    )
     assert lines[3].startswith("Do not release it")
     assert lines[3].endswith("What fails besides is named below.")
 
