@@ -89,6 +89,8 @@ class Recut:
     split: str
     consistent: bool
     """Whether all of it agrees, token counts included: then cutting or ordering explains the difference, unproven."""
+    fell: bool
+    """Whether some count of a source fell: then not all old documents are in the split as they were, for sure."""
     agree: tuple[str, ...]
     """What agrees, in words."""
     differ: tuple[str, ...]

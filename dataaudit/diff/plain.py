@@ -1,0 +1,89 @@
+"""The difference as JSON, and the JSON Schema of it, both from the types alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+from dataaudit import text as t
+from dataaudit.diff.difference import Difference
+from dataaudit.manifest.metric import Scope
+
+SCHEMA_NAME: Final = "dataaudit-diff"
+SCHEMA_VERSION: Final = 1
+_SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+Json = dict[str, Any]
+
+
+def render_json(difference: Difference) -> str:
+    """Return the whole difference as JSON in ASCII; equal manifests give equal bytes."""
+    return t.as_json({"schema": {"name": SCHEMA_NAME, "version": SCHEMA_VERSION}, **_plain(difference)})
+
+
+def diff_schema() -> Json:
+    """Return the JSON Schema of what :func:`render_json` gives."""
+    definitions: Json = {}
+    _schema(Difference, definitions)
+    whole = definitions.pop(Difference.__name__)
+    known: Json = {
+        "type": "object",
+        "properties": {"name": {"const": SCHEMA_NAME}, "version": {"const": SCHEMA_VERSION}},
+        "required": ["name", "version"],
+        "additionalProperties": False,
+    }
+    return {
+        **whole,
+        "title": Difference.__name__,
+        "description": "What changed between two manifests, as `dataaudit diff --json` prints it.",
+        "properties": {"schema": known, **whole["properties"]},
+        "required": ["schema", *whole["required"]],
+        "$defs": definitions,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return plain JSON values; a scope keeps only the fields that are given."""
+    if isinstance(value, Scope):
+        return value.as_dict()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _plain(one) for name, one in value._asdict().items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {name: _plain(value[name]) for name in sorted(value)}
+    return str(value) if isinstance(value, StrEnum) else value
+
+
+def _schema(kind: Any, definitions: Json) -> Json:
+    """Return the schema of a type; classes of several fields go into the definitions."""
+    if kind in _SIMPLE:
+        return {"type": _SIMPLE[kind]}
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in {Union, UnionType}:
+        return {"anyOf": [_schema(one, definitions) for one in inner]}
+    if origin is Literal:
+        return {"enum": list(inner)}
+    if origin is tuple:
+        return {"type": "array", "items": _schema(inner[0], definitions)}
+    if origin is Mapping:
+        return {"type": "object", "additionalProperties": _schema(inner[1], definitions)}
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return {"enum": [str(one) for one in kind]}
+    name = kind.__name__
+    if name not in definitions:
+        definitions[name] = {}  # a class may hold itself
+        hints = get_type_hints(kind)
+        properties = {key: _schema(hint, definitions) for key, hint in hints.items()}
+        given = Scope is kind
+        if given:
+            properties = {key: one["anyOf"][0] for key, one in properties.items()}
+        definitions[name] = {
+            "type": "object", "properties": properties, "required": [] if given else list(properties),
+            "additionalProperties": False,
+        }  # fmt: skip
+    return {"$ref": f"#/$defs/{name}"}
