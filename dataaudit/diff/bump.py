@@ -25,10 +25,10 @@ _MEANING = {
     ShardFate.CHANGED: (Bump.MAJOR, "with other rows than before"),
     ShardFate.LOST: (Bump.MAJOR, "read before and unread now"),
     ShardFate.UNKNOWN: (Bump.MAJOR, "unread in both, with other stored bytes or unknown ones"),
-    ShardFate.RECUT: (Bump.PATCH, "cut or ordered otherwise: all that is counted of their splits agrees"),
+    ShardFate.RECUT: (Bump.PATCH, "cut or ordered otherwise now: all that is counted of their splits agrees"),
     ShardFate.ADDED: (Bump.MINOR, "added"),
     ShardFate.RECOVERED: (Bump.MINOR, "unread before and read now"),
-    ShardFate.MOVED: (Bump.PATCH, "with the same rows under another name"),
+    ShardFate.MOVED: (Bump.PATCH, "under another name, otherwise the same"),
     ShardFate.REPACKED: (Bump.PATCH, "with the same rows, stored otherwise"),
 }
 _UNREAD = {

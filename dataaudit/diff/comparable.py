@@ -111,7 +111,9 @@ class Meaning:
         if metric == "pii_hit_rate":
             return ("presidio" if stat in _JUDGED_PII else "pii") in self._detectors
         if metric == "data_toxicity_rate":
-            return _SCREEN in self._detectors if stat in _LOOKS else not self._same_judge
+            if stat in _LOOKS:  # the screen looks at documents of the languages that it knows
+                return _SCREEN in self._detectors or not self.same_languages()
+            return not self._same_judge
         return stat == "detector_agreement" and bool(_LANGUAGES & self._detectors)
 
 

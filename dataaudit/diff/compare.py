@@ -105,6 +105,8 @@ def _less(recut: Sequence[Recut], gone: set[str]) -> bool:
 
 def _tally(pair: Pairs, tables: Sequence[pa.Table]) -> Tally:
     """Count the shards of one fate; of a pair the side that was read, the newer one if both were."""
+    if pair.fate == ShardFate.RECUT:  # no pairs: the old shards stand for all
+        pair = Pairs(fate=pair.fate, old=pair.old[pair.old >= 0], new=np.full(int((pair.old >= 0).sum()), -1))
     assert pair.fate is not None
     documents, unread = (np.zeros(len(pair.old), dtype=np.int64), np.ones(len(pair.old), dtype=bool))
     for table, rows in zip(tables, (pair.old, pair.new), strict=True):

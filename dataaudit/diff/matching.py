@@ -52,11 +52,12 @@ def match(old: pa.Table, new: pa.Table) -> Iterator[Pairs]:
     """
     one, other = _sides(old, new)
     same = _pair(one, other, one.place, other.place, one.content, other.content)
-    repacked = _stored_otherwise(old, new, same)
-    yield Pairs(fate=None, old=same[0][~repacked], new=same[1][~repacked])
-    yield Pairs(fate=ShardFate.REPACKED, old=same[0][repacked], new=same[1][repacked])
     moved = _pair(one, other, one.split, other.split, one.content, other.content, holding=True)
-    yield Pairs(fate=ShardFate.MOVED, old=moved[0], new=moved[1])
+    repacked = [_stored_otherwise(old, new, pairs) for pairs in (same, moved)]
+    yield Pairs(fate=None, old=same[0][~repacked[0]], new=same[1][~repacked[0]])
+    yield Pairs(fate=ShardFate.MOVED, old=moved[0][~repacked[1]], new=moved[1][~repacked[1]])
+    both = [np.concatenate([same[side][repacked[0]], moved[side][repacked[1]]]) for side in (0, 1)]
+    yield Pairs(fate=ShardFate.REPACKED, old=both[0], new=both[1])
     nothing = np.zeros_like(one.split), np.zeros_like(other.split)
     moved = _pair(one, other, *nothing, one.content, other.content, holding=True)
     yield Pairs(fate=ShardFate.MOVED_SPLIT, old=moved[0], new=moved[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,8 +67,7 @@ def compare_metrics(old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidd
     ):  # fmt: skip
         alone = np.flatnonzero(~np.isin(mine, theirs) & ~np.isin(mine, list(secret)))
         changes += [_alone(row, fate) for row in _rows(table, alone)]
-    changes.sort(key=_order)
-    return Compared(tuple(changes), int((~chosen & shown).sum()), len(secret))
+    return Compared(tuple(_ordered(changes)), int((~chosen & shown).sum()), len(secret))
 
 
 def _rows(table: pa.Table, rows: np.ndarray) -> list[dict[str, Any]]:
@@ -185,8 +185,22 @@ def _number(row: dict[str, Any]) -> Number:
     return Number(**{name: row[name] for name in names})
 
 
+def _ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
+    """Order by gravity, then by how many fields name the place, then by the relative change, largest first.
+
+    Of equal gravity and as many fields the largest change of each metric comes first, then the second ones, and so on:
+    otherwise one metric with many statistics hides all others.
+    """
+    places: Counter[tuple[int, int, str]] = Counter()
+    found = []
+    for key, change in sorted(((_order(change), change) for change in changes), key=lambda pair: pair[0]):
+        kind = (key[0], key[1], change.metric)
+        places[kind] += 1
+        found.append(((*key[:2], places[kind], *key[2:]), change))
+    return [change for _, change in sorted(found, key=lambda pair: pair[0])]
+
+
 def _order(change: MetricChange) -> tuple[Any, ...]:
-    """Order by gravity, then by how much of the corpus it speaks of, then by the relative change, largest first."""
     values = [abs(side.value) for side in (change.old, change.new) if side is not None and side.value is not None]
     largest = max(values, default=0.0)
     relative = abs(change.difference) / largest if change.difference is not None and largest else 0.0

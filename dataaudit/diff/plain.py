@@ -61,29 +61,34 @@ def _plain(value: Any) -> Any:
 
 def _schema(kind: Any, definitions: Json) -> Json:
     """Return the schema of a type; classes of several fields go into the definitions."""
-    if kind in _SIMPLE:
-        return {"type": _SIMPLE[kind]}
     origin, inner = get_origin(kind), get_args(kind)
-    if origin in {Union, UnionType}:
-        return {"anyOf": [_schema(one, definitions) for one in inner]}
-    if origin is Literal:
-        return {"enum": list(inner)}
-    if origin is tuple:
-        return {"type": "array", "items": _schema(inner[0], definitions)}
-    if origin is Mapping:
-        return {"type": "object", "additionalProperties": _schema(inner[1], definitions)}
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return {"enum": [str(one) for one in kind]}
+    if kind in _SIMPLE:
+        schema: Json = {"type": _SIMPLE[kind]}
+    elif origin in {Union, UnionType}:
+        schema = {"anyOf": [_schema(one, definitions) for one in inner]}
+    elif origin is Literal:
+        schema = {"enum": list(inner)}
+    elif origin is tuple:
+        schema = {"type": "array", "items": _schema(inner[0], definitions)}
+    elif origin is Mapping:
+        schema = {"type": "object", "additionalProperties": _schema(inner[1], definitions)}
+    elif isinstance(kind, type) and issubclass(kind, StrEnum):
+        schema = {"enum": [str(one) for one in kind]}
+    else:
+        schema = _defined(kind, definitions)
+    return schema
+
+
+def _defined(kind: Any, definitions: Json) -> Json:
+    """Return a reference to the schema of a class with fields; of a scope only given fields are there."""
     name = kind.__name__
     if name not in definitions:
         definitions[name] = {}  # a class may hold itself
-        hints = get_type_hints(kind)
-        properties = {key: _schema(hint, definitions) for key, hint in hints.items()}
-        given = Scope is kind
-        if given:
+        properties = {key: _schema(hint, definitions) for key, hint in get_type_hints(kind).items()}
+        if kind is Scope:
             properties = {key: one["anyOf"][0] for key, one in properties.items()}
         definitions[name] = {
-            "type": "object", "properties": properties, "required": [] if given else list(properties),
+            "type": "object", "properties": properties, "required": [] if kind is Scope else list(properties),
             "additionalProperties": False,
         }  # fmt: skip
     return {"$ref": f"#/$defs/{name}"}

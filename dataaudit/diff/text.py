@@ -133,15 +133,15 @@ def _metrics(difference: Difference, width: int, limit: int | None) -> list[str]
     shown = held[:limit]
     rows = [
         [
-            f"{t.clean(one.metric, _NAME)} {t.clean(one.stat, _NAME)}", _where(one), words.number(one.old, one.unit),
+            t.clean(one.metric, _NAME), t.clean(one.stat, _NAME), _where(one), words.number(one.old, one.unit),
             words.number(one.new, one.unit), words.signed(one.difference, one.unit), words.bounds(one),
             words.judged(one),
         ]
         for one in shown
     ]  # fmt: skip
     columns = [
-        name_column("metric"), name_column("where"), name_column("old"), name_column("new"), number_column("change"),
-        name_column("its interval"), word_column(""),
+        word_column("metric"), name_column("stat"), name_column("where"), name_column("old"), name_column("new"),
+        number_column("change"), name_column("its interval"), word_column(""),
     ]  # fmt: skip
     lines = table(columns, rows, width) + _more(len(held) - len(shown), "changed record", width)
     for note in words.noise_notes(shown):
@@ -160,12 +160,13 @@ def _metrics(difference: Difference, width: int, limit: int | None) -> list[str]
 def _apart(difference: Difference, width: int, limit: int | None) -> list[str]:
     """Return the records without a difference: added up, or each one when everything is asked for."""
     if limit is not None:
-        rows = words.apart(difference)
         lines = []
-        for fate, reason, metric, records in rows[:limit]:
-            what = f"{t.clean(metric, _NAME)}, {t.plural(records, 'record')}"
-            lines += prose(f"{what}: {t.clean(words.apart_words(fate, reason), 2 * _NAME)}", width)
-        return lines + _more(len(rows) - len(rows[:limit]), "more line of this kind", width, plain=True)
+        for fate, reason, metrics in words.apart(difference):
+            records = sum(metrics.values())
+            names = ", ".join(f"{t.clean(name, _NAME)} {number:,}" for name, number in metrics.items())
+            why = t.clean(words.apart_words(fate, reason), 2 * _NAME)
+            lines += prose(f"{t.plural(records, 'record')} {why}: {names}", width)
+        return lines
     columns = [name_column("metric"), name_column("where"), name_column("old"), name_column("new"), name_column("why")]
     rest = [one for one in difference.metrics if one.fate not in words.SIGNED]
     return table(

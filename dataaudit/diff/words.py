@@ -14,7 +14,7 @@ LISTED = 10
 FATES = {
     ShardFate.MOVED_SPLIT: "moved to another split", ShardFate.REMOVED: "removed", ShardFate.CHANGED: "changed",
     ShardFate.LOST: "no longer read", ShardFate.UNKNOWN: "unread in both", ShardFate.RECUT: "cut otherwise",
-    ShardFate.ADDED: "added", ShardFate.RECOVERED: "read again", ShardFate.MOVED: "renamed",
+    ShardFate.ADDED: "added", ShardFate.RECOVERED: "read now", ShardFate.MOVED: "renamed",
     ShardFate.REPACKED: "repacked",
 }  # fmt: skip
 REASONS = {
@@ -31,6 +31,8 @@ _COMPLAINTS = {
     "backwards": "the new version is smaller than the old one",
     "other_dataset": "the two manifests are of datasets with different names; their versions cannot be compared",
 }
+EXACT, SURELY, MAYBE = "", "<--", "~"
+"""Marks of a change: counted; larger than noise, or than chance; not larger."""
 SIGNED = (MetricFate.CHANGED, MetricFate.BEYOND_NOISE, MetricFate.WITHIN_NOISE)
 """Fates of metrics that have a difference."""
 
@@ -92,10 +94,10 @@ def bounds(change: MetricChange) -> str:
 
 
 def judged(change: MetricChange) -> str:
-    """Return in words whether a change is larger than noise."""
+    """Return the mark that says whether a change is larger than noise, or than chance."""
     if change.fate == MetricFate.CHANGED:
-        return {None: "exact", True: "chance could", False: "beyond chance"}[change.chance]
-    return {MetricFate.BEYOND_NOISE: "beyond noise", MetricFate.WITHIN_NOISE: "within noise"}[change.fate]
+        return {None: EXACT, True: MAYBE, False: SURELY}[change.chance]
+    return SURELY if change.fate == MetricFate.BEYOND_NOISE else MAYBE
 
 
 def where(change: MetricChange) -> list[tuple[str, str]]:
@@ -108,21 +110,25 @@ def compared(difference: Difference) -> list[MetricChange]:
     return [change for change in difference.metrics if change.fate in SIGNED]
 
 
-def apart(difference: Difference) -> list[tuple[MetricFate, str, str, int]]:
-    """Return (fate, reason, metric, records) of those without one, most grave first."""
-    rest = (change for change in difference.metrics if change.fate not in SIGNED)
-    found = Counter((change.fate, change.reason, change.metric) for change in rest)
+def apart(difference: Difference) -> list[tuple[MetricFate, str, dict[str, int]]]:
+    """Return (fate, reason, records by metric) of those without a difference, most grave first."""
+    found: dict[tuple[MetricFate, str], Counter[str]] = {}
+    for change in difference.metrics:
+        if change.fate not in SIGNED:
+            reason = "" if change.fate in {MetricFate.ADDED, MetricFate.REMOVED} else change.reason
+            found.setdefault((change.fate, reason), Counter())[change.metric] += 1
     order = (MetricFate.LOST, MetricFate.GAINED, MetricFate.NOT_COMPARABLE, MetricFate.REMOVED, MetricFate.ADDED)
-    return sorted(((*key, records) for key, records in found.items()), key=lambda row: (order.index(row[0]), row[1:]))
+    keys = sorted(found, key=lambda key: (order.index(key[0]), key[1]))
+    return [(*key, dict(sorted(found[key].items()))) for key in keys]
 
 
 def apart_words(fate: MetricFate, reason: str) -> str:
     """Return why records have no difference."""
     why = REASONS.get(reason, reason)
     return {
-        MetricFate.LOST: f"had a value and has none now: {why}",
-        MetricFate.GAINED: f"has a value now and had none: {why}",
-        MetricFate.NOT_COMPARABLE: f"not comparable: {why}",
+        MetricFate.LOST: f"with a value before and none now ({why})",
+        MetricFate.GAINED: f"with a value now and none before ({why})",
+        MetricFate.NOT_COMPARABLE: f"not comparable ({why})",
         MetricFate.REMOVED: "only in the old manifest", MetricFate.ADDED: "only in the new manifest",
     }[fate]  # fmt: skip
 
@@ -155,18 +161,17 @@ def shard_status(change: ShardChange) -> str:
 
 
 def noise_notes(changes: Sequence[MetricChange]) -> list[str]:
-    """Return what the words of :func:`judged` mean, of those that occur."""
-    said = {judged(change) for change in changes}
-    notes = {
-        "exact": "exact: counted, so any change is one of the corpus",
-        "chance could": (
-            "chance could, beyond chance: counted too; two corpora of these sizes, drawn document by document from"
-            " one process, would, or would not, differ so much by chance (95 %)"
-        ),
-        "beyond noise": (
-            "beyond noise, within noise: sampled or estimated; the interval of the change excludes, or includes, 0"
-        ),
-    }
-    twins = {"beyond chance": "chance could", "within noise": "beyond noise"}
-    keys = {twins.get(word, word) for word in said}
-    return [text for key, text in notes.items() if key in keys]
+    """Return what the marks of :func:`judged` mean, of those that occur."""
+    sampled = any(change.fate != MetricFate.CHANGED for change in changes)
+    asked = any(change.chance is not None for change in changes)
+    notes = []
+    if sampled:
+        notes.append(f"{SURELY} sampled or estimated, and the interval of the change excludes 0; {MAYBE} includes it")
+    if asked:
+        notes.append(
+            f"{SURELY} counted, and two corpora of these sizes, drawn document by document from one process, would not"
+            f" differ so much by chance (95 %); {MAYBE} could"
+        )
+    if any(judged(change) == EXACT for change in changes):
+        notes.append("no mark: counted, so the corpora differ; chance is not asked")
+    return notes
