@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dataaudit import text as t
 from dataaudit.diff import words
-from dataaudit.diff.difference import Bump, Difference, Drift, Setting, Side
+from dataaudit.diff.difference import Bump, Difference, Drift, MetricChange, Setting, Side
 from dataaudit.markdown import code, table
 
 MOST_CHARACTERS = 65_535
@@ -134,9 +134,9 @@ def _metrics(difference: Difference, limit: int, name: int) -> list[str]:
     shown = held[:limit]
     rows = [
         [
-            code(f"{one.metric} {one.stat}", name),
-            ", ".join(code(value, name) for _, value in words.where(one)) or "all", words.number(one.old, one.unit), words.number(one.new, one.unit), words.signed(one.difference, one.unit),
-            words.bounds(one), _mark(words.judged(one)),
+            code(f"{one.metric} {one.stat}", name), _where(one, name), words.number(one.old, one.unit),
+            words.number(one.new, one.unit), words.signed(one.difference, one.unit), words.bounds(one),
+            _mark(words.judged(one)),
         ]
         for one in shown
     ]  # fmt: skip
@@ -150,6 +150,10 @@ def _metrics(difference: Difference, limit: int, name: int) -> list[str]:
     if difference.hidden_metrics:
         lines += ["", f"{t.plural(difference.hidden_metrics, 'record')} of personal data not shown: small counts"]
     return lines
+
+
+def _where(change: MetricChange, name: int) -> str:
+    return ", ".join(code(value, name) for _, value in words.where(change)) or "all"
 
 
 def _mark(text: str) -> str:
@@ -187,10 +191,14 @@ def _chance(drift: Drift) -> str:
 def _settings(settings: Sequence[Setting], limit: int, name: int) -> list[str]:
     shown = settings[:limit]
     rows = [
-        [one.area, code(one.name, name), *(t.NOTHING if held is None else code(held, name) for held in (one.old, one.new))]
+        [one.area, code(one.name, name), _setting(one.old, name), _setting(one.new, name)]
         for one in shown
     ]  # fmt: skip
     return table(["in", "setting", "old", "new"], rows, 4) + _more(len(settings) - len(shown), "setting")
+
+
+def _setting(value: str | None, name: int) -> str:
+    return t.NOTHING if value is None else code(value, name)
 
 
 def _more(number: int, noun: str) -> list[str]:

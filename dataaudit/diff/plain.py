@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from dataaudit import text as t
 from dataaudit.diff.difference import Difference
 from dataaudit.manifest.metric import Scope
 
@@ -19,8 +19,9 @@ Json = dict[str, Any]
 
 
 def render_json(difference: Difference) -> str:
-    """Return the whole difference as JSON in ASCII; equal manifests give equal bytes."""
-    return t.as_json({"schema": {"name": SCHEMA_NAME, "version": SCHEMA_VERSION}, **_plain(difference)})
+    """Return the whole difference as JSON in ASCII, a line for each item of a list; equal manifests, equal bytes."""
+    held = {"schema": {"name": SCHEMA_NAME, "version": SCHEMA_VERSION}, **_plain(difference)}
+    return "{\n" + ",\n".join(f"  {_compact(name)}: {_value(value)}" for name, value in held.items()) + "\n}\n"
 
 
 def diff_schema() -> Json:
@@ -44,6 +45,18 @@ def diff_schema() -> Json:
     }
 
 
+def _value(value: Any) -> str:
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f"    {_compact(item)}" for item in value) + "\n  ]"
+    if isinstance(value, dict) and value:
+        return "{\n" + ",\n".join(f"    {_compact(name)}: {_compact(value[name])}" for name in value) + "\n  }"
+    return _compact(value)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=True, allow_nan=False)
+
+
 def _plain(value: Any) -> Any:
     """Return plain JSON values; a scope keeps only the fields that are given."""
     if isinstance(value, Scope):
@@ -51,7 +64,7 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {name: _plain(one) for name, one in value._asdict().items()}
+        return value._asdict()  # of plain values; there may be very many
     if isinstance(value, (tuple, list)):
         return [_plain(one) for one in value]
     if isinstance(value, Mapping):

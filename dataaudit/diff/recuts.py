@@ -84,7 +84,7 @@ def _further(
         checks.append((LANGUAGES, _same_rows(old, new, "languages", split), ""))
     else:
         checks.append((LANGUAGES, None, "other language detector"))
-    checks.append((DUPLICATES, *_same_records(old, new, split, "exact_dup_rate", "within_split_rate")))
+    checks.append((DUPLICATES, *_same_records(old, new, split, "exact_dup_rate", "within_split_rate", sources=False)))
     if meaning.same_stage("filters"):
         checks.append((RULES, *_same_records(old, new, split, "filter_reject_rate", "rate")))
     return checks
@@ -128,9 +128,24 @@ def _digest(manifest: Manifest, name: str) -> str | None:
     return None if record is None else record.digest
 
 
-def _same_records(old: Manifest, new: Manifest, split: str, metric: str, stat: str) -> tuple[bool | None, str]:
-    """Return whether the records of a split and of its sources have the same values, and why that is not known."""
-    held = [_values(manifest.metrics(metric, stat), split) for manifest in (old, new)]
+def _same_records(
+    old: Manifest, new: Manifest, split: str, metric: str, stat: str, *, sources: bool = True
+) -> tuple[bool | None, str]:
+    """Return whether records of a split have the same values, and why that is not known.
+
+    Args:
+        old: The older manifest.
+        new: The newer one.
+        split: Name of the split.
+        metric: Name of the metric.
+        stat: Its statistic.
+        sources: Whether the records of its sources count as well; which of two equal documents of two sources is the
+            earlier one depends on the order.
+    """
+    held = []
+    for manifest in (old, new):
+        records = _values(manifest.metrics(metric, stat), split)
+        held.append({key: value for key, value in records.items() if sources or key[0] is None})
     if not held[0] or not held[1]:
         return None, "not counted in both"
     return held[0] == held[1], ""

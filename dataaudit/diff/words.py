@@ -43,7 +43,7 @@ def verdict(difference: Difference) -> str:
         return "equal: both manifests are the same"
     proposal = difference.proposal
     if proposal.bump == Bump.NONE:
-        return "the data is the same, only the audit differs: no bump"
+        return "the data is the same, so no bump is due"
     doubt = "" if proposal.proven else ", not proven"
     least = "" if proposal.version is None else f": {proposal.version} or later"
     return f"{proposal.bump} bump{doubt}{least}"

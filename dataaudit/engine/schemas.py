@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataaudit.config import AuditConfig, nearest
+from dataaudit.diff.plain import diff_schema
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.core import SCHEMA_VERSION, ManifestFile
 from dataaudit.manifest.metric import METHODS, STATUSES
@@ -91,6 +92,7 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json]]] = {
     "manifest": ("JSON Schema of manifest.json", manifest_schema),
     "metric": ("JSON Schema of one metric record", metric_schema),
     "tables": ("columns, types, meanings and keys of every table", tables_description),
+    "diff": ("JSON Schema of what `diff --json` prints", diff_schema),
 }
 
 

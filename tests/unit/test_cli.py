@@ -31,6 +31,7 @@ OPTIONS = {
     "show": ["folder", "--metric", "--json"],
     "inspect": ["folder", "place", "--samples", "--samples-dir", "--json"],
     "verify": ["folder", "--data", "--root", "--quiet", "--json"],
+    "diff": ["old", "new", "--format", "--all", "--json"],
     "export lsh": ["folder", "--out"],
     "doctor": ["--state", "--json"],
     "schema": ["name", "--out", "--json"],
