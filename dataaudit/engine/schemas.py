@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataaudit.config import AuditConfig, nearest
+from dataaudit.diff.plain import diff_schema
 from dataaudit.errors import ConfigError
 from dataaudit.gate.document import gate_schema
 from dataaudit.gate.policy import Policy
@@ -97,6 +98,7 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json]]] = {
     "gate": ("JSON Schema of gate.json, a verdict", gate_schema),
     "quarantine": ("JSON Schema of one line of a quarantine list", entry_schema),
     "tables": ("columns, types, meanings and keys of every table", tables_description),
+    "diff": ("JSON Schema of what `diff --json` prints", diff_schema),
 }
 
 
