@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dataaudit import text as t
 from dataaudit.diff.difference import Difference
+from dataaudit.diff.reading import load_pair
 from dataaudit.errors import ManifestMismatch
 from dataaudit.gate.document import read_verdict
 from dataaudit.gate.run import judge_manifest, read_policy
@@ -49,7 +50,6 @@ def difference_of(manifest: Manifest, baseline: Path | None) -> Difference | Non
     """
     if baseline is None:
         return None
-    from dataaudit.diff.reading import load_pair
 
     return load_pair(baseline, manifest.folder, hidden=hidden_records)
 
