@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataaudit import text as t
 from dataaudit.errors import ExitCode
 from dataaudit.gate.policy import Rule
+from dataaudit.gate.reasons import reason_text
 from dataaudit.gate.verdict import ORDER, Case, RuleResult, State, Verdict
 from dataaudit.gate.writers.numbers import evidence_count, with_unit
 from dataaudit.gate.writers.numbers import numbers as numbers_of
+from dataaudit.gate.writers.words import judged_words, limit_words, value_words
 from dataaudit.report.html.pieces import (
     Block,
     Cell,
@@ -121,8 +123,8 @@ def _cases(results: Sequence[RuleResult]) -> Grid:
                 named(result.rule.name, 60), href=_AREAS.get(result.rule.metric, ""),
                 detail=f"{named(result.rule.metric, 60)} {named(case.stat, 40)}",
             ),
-            cell(_where(case) or "whole dataset", detail=case.fingerprint), _number(case, result.rule),
-            _limit(result.rule), _evidence(result.rule, case, _EVIDENCE) or _unread(case),
+            cell(_where(case) or "whole dataset", detail=case.fingerprint), _number(result.rule, case),
+            limit_words(result.rule), _evidence(result.rule, case, _EVIDENCE),
         )
         for result, case in entries
     )  # fmt: skip
@@ -139,7 +141,7 @@ def _rules(results: Sequence[RuleResult], *, folded: bool) -> Grid:
         row(
             cell(WORDS[one.state], TONES[one.state]),
             cell(named(one.rule.name, 60), detail=f"{named(one.rule.metric, 60)} {named(one.rule.stat, 40)}"),
-            _number(one.cases[0], one.rule) if one.cases else t.NOTHING, _limit(one.rule),
+            _number(one.rule, one.cases[0]) if one.cases else t.NOTHING, limit_words(one.rule),
             "waits for a baseline" if one.waits else f"{t.count(one.waived)} waived" if one.waived else "",
         )
         for one in results
@@ -181,11 +183,6 @@ def _state(case: Case) -> Cell:
     )
 
 
-def _unread(case: Case) -> str:
-    """Say why there is no number, where the number itself does not."""
-    return named(case.reason, 60) if case.judged is not None else ""
-
-
 def _evidence(rule: Rule, case: Case, limit: int) -> str:
     """Name the shards that hold most; small counts of personal data are not said."""
     shown = [f"{named(one.uri, 80)}: {evidence_count(rule, one)}" for one in case.evidence[:limit]]
@@ -195,26 +192,21 @@ def _evidence(rule: Rule, case: Case, limit: int) -> str:
 
 def _judged(rule: Rule, case: Case) -> str:
     """Say in words how a case stands to its limit."""
-    found = _number(case, rule)
-    return f"is {found}, limit {_limit(rule)}" if case.judged is not None else f"has no number ({found})"
+    found = value_words(rule, case)
+    if case.judged is None:
+        return f"has {found}" if found.startswith("no number") else f"is {found}, and cannot be judged"
+    how = judged_words(rule, case)
+    return f"is {found}{f', {how}' if how else ''}, limit {limit_words(rule)}"
 
 
-def _number(case: Case, rule: Rule) -> str:
-    """Return what was judged as every output of the gate writes it; a small count of personal data is withheld."""
-    found = numbers_of(rule, case)
-    unit = case.unit or rule.unit
-    if not found.value:
-        return named(case.reason, 60) or t.NOTHING
-    text = with_unit(found.value, unit) + (f" ({found.interval})" if found.interval else "")
-    if not found.judged:
-        return text
-    kinds = {"change": "a change of", "relative_change": "a relative change of", "robust_sd": "robust sd"}
-    kind = kinds.get(rule.limit_kind, "judged")
-    was = f", baseline {found.baseline}" if found.baseline else ""
-    return f"{text}{was}: {kind} {found.judged}"
+def _number(rule: Rule, case: Case) -> Cell:
+    """Return what was found as every output of the gate writes it; a small count of personal data is withheld."""
+    shown = numbers_of(rule, case)
+    words = [shown.interval, judged_words(rule, case), _reason(case)]
+    if not shown.value:
+        return cell("none", detail=_reason(case))
+    return cell(with_unit(shown.value, case.unit), detail="; ".join(word for word in words if word))
 
 
-def _limit(rule: Rule) -> str:
-    limit = numbers_of(rule, None).limit
-    unit = rule.unit if rule.limit_kind in {"budget", "change"} and rule.unit != "ratio" else ""
-    return f"{limit} {named(unit, 40)}".rstrip()
+def _reason(case: Case) -> str:
+    return named(reason_text(case.reason), 100) if case.reason else ""
