@@ -44,6 +44,7 @@ OPTIONS = {
     ],
     "diff": ["old", "new", "--format", "--all", "--json"],
     "export lsh": ["folder", "--out"],
+    "report": ["folder", "--out", "--baseline", "--policy", "--quarantine", "--json"],
     "doctor": ["--state", "--json"],
     "schema": ["name", "--out", "--json"],
 }  # fmt: skip

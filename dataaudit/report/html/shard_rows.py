@@ -66,6 +66,6 @@ def _format(value: float | None, kind: str, hidden: Sequence[str]) -> str:
         return t.size(int(value))
     if kind == "share":
         return percent(value)
-    if value == int(value):
-        return t.count(int(value))
-    return f"{value:,.1f}" if kind == "count" else f"{value:.3f}" if abs(value) >= 0.001 else f"{value:.1e}"
+    if kind == "count":
+        return t.count(int(value)) if value == int(value) else f"{value:,.1f}"
+    return f"{value:.3f}" if value == 0 or abs(value) >= 0.001 else f"{value:.1e}"

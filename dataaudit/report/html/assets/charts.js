@@ -52,11 +52,11 @@
     if (!items.length) return;
     const library = document.createElement("script");
     library.textContent = await dataaudit.unpack(document.getElementById("bokeh").textContent);
+    const log = console.log;
+    console.log = () => {}; // Bokeh greets; the console is for what is wrong
     document.head.append(library);
-    const info = console.log;
-    console.log = () => {};
     Bokeh.set_log_level("error");
-    console.log = info;
+    console.log = log;
     draw(items);
     dataaudit.onTheme(() => draw(items));
   }

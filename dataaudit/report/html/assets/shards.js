@@ -26,8 +26,7 @@
   }
 
   function number(value) {
-    if (Number.isInteger(value)) return grouped(value);
-    return Math.abs(value) >= 0.001 ? value.toFixed(3) : value.toExponential(1);
+    return value === 0 || Math.abs(value) >= 0.001 ? value.toFixed(3) : value.toExponential(1);
   }
 
   function few(value, hidden) {
