@@ -43,6 +43,10 @@ OPTIONS = {
         "--held-out", "--rows", "--exclude-changed", "--keep-unread", "--ignore-bad-lines", "--on", "--json",
     ],
     "diff": ["old", "new", "--format", "--all", "--json"],
+    "gate": [
+        "folder", "--policy", "--baseline", "--fail-on", "--out", "--junit", "--sarif", "--summary", "--markdown",
+        "--annotations", "--quarantine", "--json",
+    ],
     "export lsh": ["folder", "--out"],
     "doctor": ["--state", "--json"],
     "schema": ["name", "--out", "--json"],
