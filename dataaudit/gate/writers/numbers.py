@@ -152,7 +152,7 @@ def discreet(rule: Rule, case: Case) -> Case:
         replace(one, count=_about(one.count)) for one in case.evidence
         if one.count >= (FEW_DOCUMENTS if "document" in one.noun else FEW_HITS)
     )  # fmt: skip
-    reason = case.reason or (WITHHELD if hidden else "")
+    reason = case.reason or ("withheld" if hidden else "")
     return replace(case, **bounds, evidence=kept, reason=reason)
 
 

@@ -68,9 +68,12 @@ def test_a_change_is_told_with_the_baseline():
 
 
 def test_what_could_not_be_judged_says_why():
-    """The reason's code, not an empty cell."""
+    """In words, not an empty cell."""
     one = case(State.NOT_EVALUATED, value=None, reason="empty_denominator")
-    assert words.message(rule(), one) == "train_val_overlap.span, set val: no number: empty_denominator; limit <= 0"
+    assert (
+        words.message(rule(), one)
+        == "train_val_overlap.span, set val: no number: there is nothing to divide by; limit <= 0"
+    )
 
 
 @pytest.mark.parametrize("few", range(1, 5))

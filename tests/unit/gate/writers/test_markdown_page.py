@@ -84,7 +84,7 @@ def test_a_row_has_rule_place_value_limit_baseline_owner_and_runbook():
         "| `copied-spans` `train_val_overlap.span` | **FAIL** | set `val` | 0.0012 | `<= 0` |  | Evaluation"
         " | [runbook](<https://wiki.example/runbooks/leak?step=1>) |"
     ) in page
-    assert "40 tokens; 7.25 robust standard deviations from it | `distance <= 5 robust SD` | 200 |" in page
+    assert "40 tokens; distance: 7.25 robust SD | `distance <= 5 robust SD` | 200 |" in page
     assert "- `copied-spans`, set `val`: 12 documents with copied spans in `train/part-3.jsonl`; fingerprint" in page
     assert "### Rules that wait for a baseline\n\n- `drift`" in page
     assert_safe(page, 7)
