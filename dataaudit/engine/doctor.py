@@ -27,8 +27,8 @@ from dataaudit.engine.doctor_content import content_checks
 from dataaudit.engine.job import user_cache
 from dataaudit.engine.keys import NUMERIC_LIBRARIES
 from dataaudit.errors import DataAuditError, ExitCode
+from dataaudit.layout import facts, page, section, terminal_width
 from dataaudit.manifest.replace import exchange
-from dataaudit.report.layout import facts, page, section, terminal_width
 from dataaudit.report.meanings import encoder_text
 from dataaudit.stages import STAGES
 

@@ -16,9 +16,9 @@ from dataaudit.engine.progress import Progress
 from dataaudit.engine.work import hash_file
 from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
 from dataaudit.export.trust import SignedVerdict, Trust, check_trust, verdict_facts, verdict_pairs
+from dataaudit.layout import facts, page, prose, section, terminal_width
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.verify import DataCheck, Problem, verify, verify_data
-from dataaudit.report.layout import facts, page, prose, section, terminal_width
 
 _LISTED = 10
 

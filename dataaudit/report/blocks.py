@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from dataaudit import text as t
-from dataaudit.report.layout import facts, name_column, number_column, prose, section, table, word_column
+from dataaudit.layout import facts, name_column, number_column, prose, section, table, word_column
 from dataaudit.report.meanings import encoder_text, reason_text
 from dataaudit.report.view import LostShard, Overview, Volume
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from dataaudit import text as t
+from dataaudit.layout import name_column, number_column, prose, section, table, word_column
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
-from dataaudit.report.layout import name_column, number_column, prose, section, table, word_column
 
 _METRIC = "token_kl_drift"
 _ALARM_NATS = 0.05

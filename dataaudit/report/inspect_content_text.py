@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dataaudit import text as t
+from dataaudit.layout import name_column, number_column, prose, section, table, word_column
 from dataaudit.report.few import BELOW, ROUNDED, SHARED, WITHHELD
 from dataaudit.report.inspect_content import JUDGE_OF_PII, is_small
 from dataaudit.report.judged import per_million
-from dataaudit.report.layout import name_column, number_column, prose, section, table, word_column
 from dataaudit.report.pii_cells import TIERS
 
 _NAME_LIMIT = 40

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dataaudit import text as t
+from dataaudit.layout import Column, name_column, number_column, prose, section, table, word_column
 from dataaudit.report.blocks import NAME_LIMIT
-from dataaudit.report.layout import Column, name_column, number_column, prose, section, table, word_column
 
 _NOT_LISTED = {
     "exact": "an exact duplicate", "neighbours": "a near-duplicate", "hotspots": "holding a hotspot",

@@ -7,11 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit import text as t
-from dataaudit.report.blocks import NAME_LIMIT
-from dataaudit.report.inspect_content_text import content_blocks, finding_block
-from dataaudit.report.inspect_found import COUNTED
-from dataaudit.report.inspect_found_text import found_blocks, not_listed
-from dataaudit.report.layout import (
+from dataaudit.layout import (
     facts,
     name_column,
     number_column,
@@ -22,6 +18,10 @@ from dataaudit.report.layout import (
     terminal_width,
     word_column,
 )
+from dataaudit.report.blocks import NAME_LIMIT
+from dataaudit.report.inspect_content_text import content_blocks, finding_block
+from dataaudit.report.inspect_found import COUNTED
+from dataaudit.report.inspect_found_text import found_blocks, not_listed
 from dataaudit.report.outliers import LIMIT_SD
 
 _PARTS = 10

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dataaudit import text as t
+from dataaudit.layout import prose
 from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
-from dataaudit.report.layout import prose
 from dataaudit.report.meanings import absence_text
 
 _LISTED = 8

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit import text as t
+from dataaudit.layout import prose, section
 from dataaudit.manifest.load import Manifest
-from dataaudit.report.layout import prose, section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

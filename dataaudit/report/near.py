@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dataaudit import text as t
+from dataaudit.layout import name_column, number_column, prose, section, table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.report.layout import name_column, number_column, prose, section, table
 
 RATE, COMPONENTS, OVERLAP = "near_dup_rate", "near_dup_component_rate", "train_val_overlap"
 MUCH = 0.5

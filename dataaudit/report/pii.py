@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dataaudit import text as t
+from dataaudit.layout import name_column, number_column, prose, section, table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.report.few import FEW, ROUNDED, SHARED, Count, count_cell
 from dataaudit.report.judged import Estimate, Judge, estimate, interval, judge_lines, judge_of, per_million, short
-from dataaudit.report.layout import name_column, number_column, prose, section, table
 from dataaudit.report.pii_cells import JUDGED, METRIC, TIERS, few_judged, pii_cells
 
 _NAME_LIMIT = 40

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dataaudit import text as t
+from dataaudit.layout import name_column, number_column, prose, section, table, word_column
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
-from dataaudit.report.layout import name_column, number_column, prose, section, table, word_column
 
 _PARTS = ("question", "answer", "both")
 _RATES = ("near_dup", "ngram", "ngram_without_common", "span")

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit import text as t
+from dataaudit.layout import name_column, number_column, prose, section, table
 from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.report.drift import drifts
-from dataaudit.report.layout import name_column, number_column, prose, section, table
 from dataaudit.text import plural
 
 UND = "und"

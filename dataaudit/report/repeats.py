@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dataaudit import text as t
+from dataaudit.layout import name_column, number_column, prose, section, table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
-from dataaudit.report.layout import name_column, number_column, prose, section, table
 
 METRIC = "doc_repeat_hotspots"
 _NAME_LIMIT = 40

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dataaudit import text as t
+from dataaudit.layout import name_column, number_column, prose, section, table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.report.layout import name_column, number_column, prose, section, table
 
 METRIC = "secret_hit_rate"
 TIERS = ("validated", "contextual", "pattern")

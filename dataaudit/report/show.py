@@ -13,12 +13,7 @@ import pyarrow.compute as pc
 from dataaudit import text as t
 from dataaudit.config import nearest
 from dataaudit.errors import ConfigError
-from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.manifest.metric import Metric
-from dataaudit.report import blocks
-from dataaudit.report.content import content, content_facts, content_lines, content_warning
-from dataaudit.report.drift import drift_lines, drifts
-from dataaudit.report.layout import (
+from dataaudit.layout import (
     name_column,
     number_column,
     page,
@@ -28,6 +23,11 @@ from dataaudit.report.layout import (
     terminal_width,
     word_column,
 )
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.metric import Metric
+from dataaudit.report import blocks
+from dataaudit.report.content import content, content_facts, content_lines, content_warning
+from dataaudit.report.drift import drift_lines, drifts
 from dataaudit.report.leaks import leak_lines, leaks
 from dataaudit.report.near import near_duplicates, near_lines
 from dataaudit.report.outliers import (

@@ -9,11 +9,11 @@ from typing import Any
 
 from dataaudit import text as t
 from dataaudit.errors import ManifestMismatch
+from dataaudit.layout import facts, page, section, terminal_width
 from dataaudit.manifest.load import load_manifest
 from dataaudit.report import blocks
 from dataaudit.report.content import content, content_facts, content_lines, content_warning
 from dataaudit.report.drift import drift_lines, drifts
-from dataaudit.report.layout import facts, page, section, terminal_width
 from dataaudit.report.leaks import leak_lines, leaks
 from dataaudit.report.meanings import exit_text
 from dataaudit.report.near import near_duplicates, near_lines

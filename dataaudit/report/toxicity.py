@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dataaudit import text as t
+from dataaudit.layout import name_column, number_column, prose, section, table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.report.judged import Estimate, Judge, estimate, interval, judge_lines, judge_of
-from dataaudit.report.layout import name_column, number_column, prose, section, table
 
 METRIC = "data_toxicity_rate"
 _NAME_LIMIT = 40

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dataaudit import text as t
-from dataaudit.report.layout import cells, fold, name_column, number_column, page, table, wrap
+from dataaudit.layout import cells, fold, name_column, number_column, page, table, wrap
 
 
 @pytest.mark.parametrize(
