@@ -61,9 +61,10 @@ def export_lsh(folder: Path, out: Path) -> None:
 @click.option("--creator", "creators", multiple=True, metavar="NAME", help="Organisation; may be given again.")
 @click.option("--description", metavar="TEXT", help="What the dataset is.")
 @click.option("--date-published", metavar="DATE", help="Such as 2026-11-22.")
+@click.option("--cite-as", metavar="TEXT", help="A citation, BibTeX if possible; recommended.")
 def export_croissant(
     folder: Path, out: Path, metadata: Path | None, licenses: tuple[str, ...], url: str | None,
-    creators: tuple[str, ...], description: str | None, date_published: str | None,
+    creators: tuple[str, ...], description: str | None, date_published: str | None, cite_as: str | None,
 ) -> None:  # fmt: skip
     """Write Croissant 1.1 with fields of responsible AI: files with digests, columns, provenance, what was found.
 
@@ -73,7 +74,7 @@ def export_croissant(
 
     given = {
         "license": list(licenses), "url": url, "creator": list(creators), "description": description,
-        "date_published": date_published,
+        "date_published": date_published, "cite_as": cite_as,
     }  # fmt: skip
     print_text(write(folder, out, metadata, given))
 

@@ -84,7 +84,7 @@ def need(absent: Iterable[str], what: str) -> None:
     """
     names = list(absent)
     if names:
-        raise ConfigError(f"{what}: {', '.join(names)}")
+        raise ConfigError("\n".join([f"{what}:", *(f"  {name}" for name in names)]))
 
 
 def _text(moment: dt.datetime) -> str:
