@@ -6,6 +6,8 @@ told in tens: an exact one says how many are still to be found.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
 from dataaudit.report.few import FEW, about
@@ -22,7 +24,14 @@ from dataaudit.report.view import Overview
 NAMED = 10
 """Sources, languages and entities that are named."""
 _NAME_LIMIT = 80
+Show = Callable[[str], str]
+"""Makes a name from the data harmless in the format that it is written in."""
 _RATES = {"near_dup": "have a near-duplicate in training data", "ngram": "share half of their 13-grams with it"}
+
+
+def plain(text: str) -> str:
+    """Return a name for plain text."""
+    return t.clean(text, _NAME_LIMIT)
 
 
 def coverage(view: Overview) -> list[str]:
@@ -61,29 +70,31 @@ def duplicates(manifest: Manifest, view: Overview) -> list[str]:
     return said
 
 
-def leakage(manifest: Manifest) -> list[str]:
+def leakage(manifest: Manifest, show: Show = plain) -> list[str]:
     """Say what of held-out splits and evaluation sets is in training data."""
     said = []
     for split in held_out_leaks(manifest):
         for stat, meaning in _RATES.items():
             value = getattr(split, stat)
             if value is not None:
-                said.append(f"{t.ratio(value)} of the documents of the held-out split {_name(split.split)} {meaning}.")
+                said.append(f"{t.ratio(value)} of the documents of the held-out split {show(split.split)} {meaning}.")
         if split.why:
-            said.append(f"Leakage of the held-out split {_name(split.split)} was not evaluated: {split.why}.")
+            said.append(f"Leakage of the held-out split {show(split.split)} was not evaluated: {plain(split.why)}.")
     for leak in set_leaks(manifest):
         if leak.verbatim is None:
-            said.append(f"Items of the evaluation set {_name(leak.set)} ({leak.part}) were not evaluated: {leak.why}.")
+            said.append(
+                f"Items of the evaluation set {show(leak.set)} ({leak.part}) were not evaluated: {plain(leak.why)}."
+            )
         else:
             also = "" if leak.similar is None else f", {t.ratio(leak.similar)} with small changes"
             said.append(
                 f"{t.ratio(leak.verbatim)} of {t.plural(leak.findable, 'item')} of the evaluation set"
-                f" {_name(leak.set)} ({leak.part}) are in training data word for word{also}."
+                f" {show(leak.set)} ({leak.part}) are in training data word for word{also}."
             )
     return said
 
 
-def toxicity(manifest: Manifest) -> list[str]:
+def toxicity(manifest: Manifest, show: Show = plain) -> list[str]:
     """Say how toxic documents are, by whoever judged."""
     found = toxic(manifest)
     if found is None:
@@ -91,40 +102,38 @@ def toxicity(manifest: Manifest) -> list[str]:
     total = found.total
     if total.rate is not None and total.rate.value is not None:
         bounds = f"{t.ratio(total.rate.low)} to {t.ratio(total.rate.high)}"
-        return [
-            f"{t.ratio(total.rate.value)} of the documents are toxic, by {found.judge.name} on a sample ({bounds})."
-        ]
+        judge = show(found.judge.name or "")
+        return [f"{t.ratio(total.rate.value)} of the documents are toxic, by {judge} on a sample ({bounds})."]
     if total.screen_positive is None:
         return []
     judged = f"{t.ratio(total.screen_positive)} of the documents that it can judge ({t.ratio(total.screened)} of all)"
     return [f"A screen takes {judged} for toxic; no judge has looked at them."]
 
 
-def mixture(view: Overview) -> list[str]:
+def mixture(view: Overview, show: Show = plain) -> list[str]:
     """Say which sources the training tokens come from."""
     held = [share for share in view.sources if share.share is not None]
     if not held:
         return []
-    named = ", ".join(f"{_name(share.source)} {t.ratio(share.share)}" for share in held[:NAMED])
+    named = ", ".join(f"{show(share.source)} {t.ratio(share.share)}" for share in held[:NAMED])
     more = f", {t.plural(len(held) - NAMED, 'further source')}" if len(held) > NAMED else ""
     return [f"Sources by share of the training tokens: {named}{more}."]
 
 
-def tongues(manifest: Manifest) -> list[str]:
+def tongues(manifest: Manifest, show: Show = plain) -> list[str]:
     """Say which languages the tokens are in."""
     found = languages(manifest)
     if found is None or not found.parts:
         return []
-    named = ", ".join(f"{_name(part.language)} {t.ratio(part.share)}" for part in found.parts[:NAMED])
+    named = ", ".join(f"{show(part.language)} {t.ratio(part.share)}" for part in found.parts[:NAMED])
     rest = len(found.parts) - NAMED
     more = f", {t.plural(rest, 'further language')}" if rest > 0 else ""
     whose = "training tokens" if found.trained else "tokens"
-    return [
-        f"Languages by share of the {whose}: {named}{more}; decided by {found.detectors[0]}, und where it is not sure."
-    ]
+    who = show(found.detectors[0])
+    return [f"Languages by share of the {whose}: {named}{more}; decided by {who}, und where it is not sure."]
 
 
-def personal(manifest: Manifest) -> list[str]:
+def personal(manifest: Manifest, show: Show = plain) -> list[str]:
     """Say which personal data patterns found; numbers that would point at people are left out."""
     found = personal_data(manifest)
     if found is None:
@@ -132,7 +141,7 @@ def personal(manifest: Manifest) -> list[str]:
     if not found.entities:
         return ["Patterns for personal data found none."]
     held = [one for one in found.entities if not one.found.suppressed and one.found.documents]
-    said = [_entity(one) for one in held[:NAMED]]
+    said = [_entity(one, show) for one in held[:NAMED]]
     few = sum(one.found.suppressed for one in found.entities)
     if few:
         said.append(f"{t.plural(few, 'further kind')} of personal data: in so few documents that no number is given.")
@@ -154,27 +163,23 @@ def keys(manifest: Manifest) -> list[str]:
     return [f"Secrets (keys, tokens, passwords) are in {_roughly(found.total.documents)} documents{sure}."]
 
 
-def filters(manifest: Manifest) -> list[str]:
+def filters(manifest: Manifest, show: Show = plain) -> list[str]:
     """Say which filters ran before, as declared, and that the audit removed nothing."""
     said = [
-        f"Filter {_name(one.name)}{' ' + _name(one.version) if one.version else ''}, as declared:"
+        f"Filter {show(one.name)}{' ' + show(one.version) if one.version else ''}, as declared:"
         f" {t.plural(one.documents_in, 'document')} in, {t.count(one.documents_out)} out."
         for one in manifest.core.upstream_filters
     ]
     return [*(said or ["No filter before the audit is declared."]), "The audit itself removed and changed nothing."]
 
 
-def _entity(one: PiiEntity) -> str:
+def _entity(one: PiiEntity, show: Show) -> str:
     share = f", {t.ratio(one.found.share)} of all" if one.found.share is not None else ""
-    return f"{_name(one.entity)}: in {t.plural(one.found.documents or 0, 'document')}{share}, as patterns find it."
+    return f"{show(one.entity)}: in {t.plural(one.found.documents or 0, 'document')}{share}, as patterns find it."
 
 
 def _roughly(number: int) -> str:
     return f"fewer than {FEW}" if number < FEW else f"about {t.count(about(number))}"
-
-
-def _name(text: str) -> str:
-    return t.clean(text, _NAME_LIMIT)
 
 
 def _are(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Record sets of a Croissant file: the columns of text and source, for each split and format whose columns have names."""
+"""Record sets of a Croissant file: text and source of each split, where the format has columns."""
 
 from __future__ import annotations
 
