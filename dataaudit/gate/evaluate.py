@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dataaudit.gate.facts import Facts
-from dataaudit.gate.judge import COVERAGE, EMPTY, MISSING, NEW, NO_BASELINE, UNREAD, Compared, excess, judge
+from dataaudit.gate.judge import COVERAGE, MISSING, UNREAD, Judgement, excess, judge
+from dataaudit.gate.lookup import compared_with, record_of, why_not_at_all
 from dataaudit.gate.policy import Policy, Rule, ScopeRule, Waiver
 from dataaudit.gate.scopes import expected_scopes, judged_stats
 from dataaudit.gate.shards import judge_shards, shard_statistics
@@ -18,9 +19,6 @@ from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.catalogue import Statistic, statistic
 from dataaudit.manifest.metric import Metric, Scope
 
-_OTHER_TOKENIZER = "other_tokenizer"
-_OTHER_DEFINITION = "other_definition"
-_BASELINE_MISSING = "baseline_missing"
 _NOTHING = "nothing_to_judge"
 _WAIVED = (State.FAILED, State.WARNED)
 COVERAGE_RULE = Rule(
@@ -99,9 +97,7 @@ def _result(rule: Rule, now: Facts, baseline: Facts | None, waivers: dict[str, W
 def _cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[Case], Counter[State], bool]:
     """Return the cases of a rule that matter, the number of all by state, and whether it waits for a baseline."""
     if "shard" in rule.scope.per and now.has(rule.metric):
-        found = [judge_shards(rule, one, now.shards, now.held_out, metric_held=True) for one in shard_statistics(rule)]
-        counts = sum((Counter(one.counts) for one in found), Counter[State]())
-        cases = [case for one in found for case in one.cases]
+        cases, counts = _shard_cases(rule, now)
         if counts.total():
             return cases, counts, False
     cases, waits = _record_cases(rule, now, baseline) if "shard" not in rule.scope.per else ([], False)
@@ -113,6 +109,23 @@ def _cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[Case], 
     return cases, Counter(case.state for case in cases), waits
 
 
+def _shard_cases(rule: Rule, now: Facts) -> tuple[list[Case], Counter[State]]:
+    cases: list[Case] = []
+    counts: Counter[State] = Counter()
+    for one in shard_statistics(rule):
+        known = statistic(one.metric, one.stat)
+        whole = None if known is None else why_not_at_all(known, now, Scope())
+        if whole is None:
+            found = judge_shards(rule, one, now.shards, now.held_out)
+            cases += found.cases
+            counts.update(found.counts)
+        else:
+            missed = judge(rule, whole)
+            cases.append(_case(rule, one.stat, Scope(), whole, missed))
+            counts[missed.state] += 1
+    return cases, counts
+
+
 def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[Case], bool]:
     held = now.has(rule.metric)
     cases, waits = [], False
@@ -121,11 +134,11 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[
         if known is None:
             continue
         for scope in _scopes(rule, known, now, baseline):
-            record = _record(known, now, scope)
-            compared = _compared(known, scope, record, now, baseline) if rule.needs_baseline else None
+            record = record_of(known, now, scope)
+            compared = compared_with(known, scope, record, now, baseline) if rule.needs_baseline else None
             found = judge(rule, record, compared, metric_held=held)
             waits = waits or found.waits
-            cases.append(_case(rule, stat, scope, record, found.state, found.reason, found.baseline, found.judged))
+            cases.append(_case(rule, stat, scope, record, found))
     return cases, waits
 
 
@@ -138,76 +151,10 @@ def _scopes(rule: Rule, stat: Statistic, now: Facts, baseline: Facts | None) -> 
     return [*scopes, *(scope for scope in expected_scopes(rule, stat, baseline) if scope not in known)]
 
 
-def _record(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
-    """Return the record of a scope; 0 where its absence says that there is none of it.
-
-    A part of a share has no record where it has nothing. That is known from elsewhere: from the tables of sources
-    and languages, or from the record of the same statistic for all entities together.
-    """
-    found = facts.find(stat.metric, stat.stat, scope) or _of_the_whole(stat, facts, scope)
-    zero = [name for name in stat.absent_is_zero if getattr(scope, name) is not None]
-    if found is not None or not zero:
-        return found
-    if stat.metric in {"source_mix_share", "language_share"}:
-        whole = next((one for one in facts.records.get((stat.metric, stat.stat), {}).values()), None)
-        if whole is None or _is_listed(facts, scope, zero[0]):
-            return None
-    else:
-        whole = facts.find(stat.metric, stat.stat, replace(scope, **dict.fromkeys(zero)))
-        if whole is None or whole.status != "ok":
-            return None
-    return Metric(
-        metric=stat.metric, stat=stat.stat, scope=scope, unit=stat.unit, value=0.0, n=whole.n,
-        denominator=whole.denominator, version=whole.version,
-    )  # fmt: skip
-
-
-def _of_the_whole(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
-    """Return why a part has no number, where the whole dataset has none for a reason that holds for its parts."""
-    whole = facts.find(stat.metric, stat.stat, Scope())
-    if whole is None or whole.status == "ok" or whole.reason == EMPTY:
-        return None
-    return replace(whole, scope=scope)
-
-
-def _is_listed(facts: Facts, scope: Scope, name: str) -> bool:
-    """Return whether the manifest's own tables say that there is some of it, so that a record is missing."""
-    by_split = facts.sources if name == "source" else facts.languages
-    splits = (scope.split,) if scope.split is not None else tuple(by_split)
-    return any(getattr(scope, name) in by_split.get(split, ()) for split in splits)
-
-
-def _compared(stat: Statistic, scope: Scope, record: Metric | None, now: Facts, baseline: Facts | None) -> Compared:
-    if baseline is None:
-        return Compared(reason=NO_BASELINE)
-    if "token" in stat.unit and now.tokenizer != baseline.tokenizer:
-        return Compared(reason=_OTHER_TOKENIZER)
-    other = _record(stat, baseline, scope)
-    if other is None:
-        return Compared(reason=_BASELINE_MISSING if _was_there(stat, scope, baseline) else NEW)
-    if other.value is None:
-        return Compared(reason=f"baseline_{other.reason}" if other.status == "not_evaluated" else other.reason)
-    if record is not None and (record.version, record.unit) != (other.version, other.unit):
-        return Compared(reason=_OTHER_DEFINITION)
-    return Compared(value=other.value)
-
-
-def _was_there(stat: Statistic, scope: Scope, facts: Facts) -> bool:
-    """Return whether a manifest had this part of the corpus, so that a record is missing."""
-    if scope.split is not None and scope.split not in facts.held_out:
-        return False
-    listed = [_is_listed(facts, scope, name) for name in ("source", "language") if getattr(scope, name) is not None]
-    sets = facts.protected if stat.metric == "benchmark_contamination" else facts.splits("held_out")
-    return all(listed) and (scope.set is None or scope.set in sets)
-
-
-def _case(
-    rule: Rule, stat: str, scope: Scope, record: Metric | None, state: State, reason: str,
-    baseline: float | None, judged: float | None,
-) -> Case:  # fmt: skip
+def _case(rule: Rule, stat: str, scope: Scope, record: Metric | None, found: Judgement) -> Case:
     case = Case(
-        rule=rule.name, stat=stat, scope=scope, state=state, reason=reason, unit=rule.unit, baseline=baseline,
-        judged=judged,
+        rule=rule.name, stat=stat, scope=scope, state=found.state, reason=found.reason, unit=rule.unit,
+        baseline=found.baseline, judged=found.judged,
     )  # fmt: skip
     if record is None:
         return case

@@ -39,6 +39,14 @@ _COUNTS = frozenset({"pii_hit_rate", "secret_hit_rate", COVERAGE})
 _SPAN_RULES = {"span": ("span", "whole"), "ngram": ("ngram", "whole")}
 
 
+def evidence_columns(rules: Sequence[Rule]) -> set[str]:
+    """Return the columns of the table of shards that evidence for some rules needs."""
+    found = {_COLUMNS[rule.metric][0] for rule in rules if rule.metric in _COLUMNS}
+    if any("source" in rule.scope.fields for rule in rules):
+        found.add("sources")
+    return found | {"shard", "uri", "split", "status", "documents", "tokens"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clues:
     """The tables in which evidence is looked up."""

@@ -6,10 +6,11 @@ import datetime as dt
 from pathlib import Path
 
 from dataaudit.gate.evaluate import complete_rules, evaluate
-from dataaudit.gate.evidence import Clues, with_evidence
+from dataaudit.gate.evidence import Clues, evidence_columns, with_evidence
 from dataaudit.gate.facts import Facts, read_facts
 from dataaudit.gate.policy import Policy, load_policy
 from dataaudit.gate.scopes import check_policy
+from dataaudit.gate.shards import shard_statistics
 from dataaudit.gate.verdict import Verdict
 from dataaudit.manifest.load import Manifest, load_manifest
 
@@ -50,5 +51,7 @@ def judge_manifest(
 
 
 def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Facts:
-    """Read the facts that a policy asks for."""
-    return read_facts(manifest, {rule.metric for rule in complete_rules(policy)}, shards=shards)
+    """Read the facts that a policy asks for; those of shards only where asked for."""
+    rules = complete_rules(policy)
+    columns = evidence_columns(rules) | {one.column for rule in rules for one in shard_statistics(rule)}
+    return read_facts(manifest, {rule.metric for rule in rules}, shards=columns if shards else ())

@@ -93,9 +93,7 @@ class ShardCases:
     counts: dict[State, int]
 
 
-def judge_shards(
-    rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool], *, metric_held: bool
-) -> ShardCases:
+def judge_shards(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool]) -> ShardCases:
     """Judge a statistic of every shard that was read; of coverage, of every shard.
 
     Args:
@@ -103,7 +101,6 @@ def judge_shards(
         statistic: What it speaks of.
         shards: The table of shards.
         held_out: Of every split whether it is held out.
-        metric_held: Whether the manifest has any record of the metric.
     """
     chosen = _chosen(rule, statistic, shards, held_out)
     values, denominators = _values(statistic, chosen)
@@ -115,7 +112,7 @@ def judge_shards(
     counts: dict[State, int] = {State.PASSED: len(values) - len(suspects)}
     for index in suspects:
         case = _case(rule, statistic, record_at(int(index)), _compared(rule, medians[index], spreads[index]),
-                     f"{splits[index]}/{chosen['uri'][int(index)].as_py()}", metric_held=metric_held)  # fmt: skip
+                     f"{splits[index]}/{chosen['uri'][int(index)].as_py()}")  # fmt: skip
         counts[case.state] = counts.get(case.state, 0) + 1
         cases.append(case)
     if any(case.state != State.PASSED for case in cases):
@@ -132,7 +129,8 @@ def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: d
     kept = pc.is_in(shards["split"], pa.array(splits if named is None else sorted(named), pa.string()))
     if statistic.metric != COVERAGE:
         kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(LOST))))
-    return shards.select(["shard", "uri", "split", "status", "documents", statistic.column]).filter(kept)
+    columns = dict.fromkeys(["shard", "uri", "split", "status", "documents", statistic.column])
+    return shards.select(list(columns)).filter(kept)
 
 
 def _values(statistic: ShardStatistic, chosen: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -204,10 +202,8 @@ def _compared(rule: Rule, median: float, spread: float) -> Compared | None:
     return Compared(value=float(median), spread=float(spread))
 
 
-def _case(
-    rule: Rule, statistic: ShardStatistic, record: Metric, compared: Compared | None, uri: str, *, metric_held: bool
-) -> Case:
-    found = judge(rule, record, compared, metric_held=metric_held)
+def _case(rule: Rule, statistic: ShardStatistic, record: Metric, compared: Compared | None, uri: str) -> Case:
+    found = judge(rule, record, compared)
     return Case(
         rule=rule.name, stat=statistic.stat, scope=record.scope, shard_uri=uri, state=found.state, reason=found.reason,
         unit=record.unit, value=record.value, method="estimated" if statistic.estimated else "exact",

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from in_toto_attestation.predicates.vsa.v1.vsa_pb2 import VerificationSummary
 from in_toto_attestation.v1.statement import Statement
+from judged_manifest import rule_result, used_waiver, verdict_of
 from made_manifest import make, shard
-from made_verdict import rule_result, used_waiver, verdict_of
 
 from dataaudit import __version__
 from dataaudit.cli import main
@@ -26,14 +26,16 @@ from dataaudit.export.trust import Trust, check_trust
 from dataaudit.export.verdict import About, Signing, export_verdict
 from dataaudit.gate.verdict import State
 from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.metric import Scope, count
 
 TIME = "2026-11-22T10:00:00Z"
 POLICY = """
 policy: easy
 rules:
   - {name: documents, metric: documents, stat: count, unit: documents, comparator: ">=", budget: 1}
-  - {name: coverage, metric: coverage_unread_bytes, stat: bytes, unit: bytes, budget: 0, required: false}
 """
+READ = count("coverage_unread_bytes", "shard_bytes", 0, scope=Scope(), unit="bytes", n=2, version="1")
+SHARDS = [shard("a.jsonl"), shard("b.jsonl", split="val", documents=3)]
 HARD = POLICY.replace("budget: 1}", "budget: 1000000}")
 
 
@@ -41,7 +43,7 @@ HARD = POLICY.replace("budget: 1}", "budget: 1000000}")
 def place(tmp_path_factory):
     """A manifest, a policy and a pair of keys, made with the commands of the docs."""
     folder = tmp_path_factory.mktemp("verdicts")
-    make(folder / "m", [shard("a.jsonl"), shard("b.jsonl", split="val", documents=3)])
+    make(folder / "m", SHARDS, metrics=[READ])
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "hard.yaml").write_text(HARD)
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", folder / "key.pem"], check=True)
@@ -94,12 +96,13 @@ def test_a_statement_is_what_in_toto_and_slsa_ask_for(manifest):
 
 
 def test_the_library_of_in_toto_reads_a_statement_and_its_predicate(manifest):
-    """Its class of the predicate has neither our own field nor the versions of the verifier, which came later."""
+    """Its class of the predicate knows no field of ours and takes `verifiedLevels` for one text, SLSA for a list."""
     payload = json.loads(statement(verdict_of(manifest), manifest, None, time=TIME))
     read = Statement([], "", {})
     ParseDict(payload, read.pb)
     read.validate()
-    known = ParseDict(payload["predicate"], VerificationSummary(), ignore_unknown_fields=True)
+    standard = {name: value for name, value in payload["predicate"].items() if name != "verifiedLevels"}
+    known = ParseDict(standard, VerificationSummary(), ignore_unknown_fields=True)
     assert known.verification_result == "PASSED"
     assert known.policy.digest["sha256"] == "5a" * 32
     assert known.time_verified.ToJsonString() == TIME
@@ -207,7 +210,7 @@ def test_verify_refuses_the_verdict_of_another_manifest(place, signed, tmp_path)
 
 def test_verify_refuses_a_manifest_whose_run_was_changed(place, signed, tmp_path):
     """The id does not cover the circumstances of the run, the digest of the file does."""
-    make(tmp_path / "m", [shard("a.jsonl"), shard("b.jsonl", split="val", documents=3)], roots="/elsewhere")
+    make(tmp_path / "m", SHARDS, metrics=[READ], roots="/elsewhere")
     trust = Trust(signature=signed, public_key=place / "key.pub")
     assert codes(load_manifest(tmp_path / "m"), trust) == ["manifest_file"]
 
