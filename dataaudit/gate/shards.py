@@ -115,10 +115,11 @@ def judge_shards(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_o
                      f"{splits[index]}/{chosen['uri'][int(index)].as_py()}")  # fmt: skip
         counts[case.state] = counts.get(case.state, 0) + 1
         cases.append(case)
-    if any(case.state != State.PASSED for case in cases):
-        cases = [case for case in cases if case.state != State.PASSED]
-    else:
-        cases = sorted(cases, key=lambda case: -excess(rule, case.judged or 0.0))[:1]
+    bad = [case for case in cases if case.state not in {State.PASSED, State.NOT_APPLICABLE}]
+    near = sorted(
+        (case for case in cases if case.state == State.PASSED), key=lambda case: -excess(rule, case.judged or 0)
+    )
+    cases = bad or near[:1] or cases[:1]
     return ShardCases(cases=cases, counts={state: number for state, number in counts.items() if number})
 
 
@@ -171,9 +172,9 @@ def _suspects(rule: Rule, values: np.ndarray, medians: np.ndarray, spreads: np.n
     sign = -1.0 if rule.comparator in {">=", ">"} else 1.0
     distance = np.abs(judged - limit) if rule.comparator == "==" else sign * (judged - limit)
     unsure = np.isnan(distance) | (distance > -1e-9 * max(1.0, abs(limit)))
-    if unsure.any() or not len(distance):
-        return np.flatnonzero(unsure)
-    return np.array([int(np.argmax(distance))])
+    if not np.isnan(distance).all():
+        unsure[int(np.nanargmax(distance))] = True
+    return np.flatnonzero(unsure)
 
 
 def _records(

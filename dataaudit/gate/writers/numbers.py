@@ -8,7 +8,8 @@ how many documents hits are is not known here; hits are shown from ten times as 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from dataaudit import text as t
 from dataaudit.gate.policy import Rule
@@ -127,3 +128,23 @@ def _about(counted: int) -> int:
     """Round to tens, and to two digits from 100 on."""
     step: int = 10 ** max(1, len(str(abs(counted))) - 2)
     return (counted + step // 2) // step * step
+
+
+def discreet(rule: Rule, case: Case) -> Case:
+    """Return a case whose numbers may be passed on: those of personal data rounded, or None where they are few."""
+    if rule.metric not in PERSONAL:
+        return case
+    hidden = WITHHELD in {_rounded(case, case.value), _rounded(case, case.baseline)}
+    bounds: dict[str, Any] = {
+        name: None if hidden else _short(getattr(case, name)) for name in ("value", "low", "high", "baseline", "judged")
+    }
+    kept = tuple(
+        replace(one, count=_about(one.count)) for one in case.evidence
+        if one.count >= (FEW_DOCUMENTS if "document" in one.noun else FEW_HITS)
+    )  # fmt: skip
+    reason = case.reason or (WITHHELD if hidden else "")
+    return replace(case, **bounds, evidence=kept, reason=reason)
+
+
+def _short(value: float | None) -> float | None:
+    return value if value is None or not math.isfinite(value) else float(f"{value:.2g}")

@@ -19,6 +19,8 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 class Outputs:
     """What is to be written beside the terminal's table."""
 
+    verdict: Path | None = None
+    """``gate.json``."""
     junit: Path | None = None
     sarif: Path | None = None
     summary: Path | None = None
@@ -34,7 +36,8 @@ class Outputs:
     def files(self) -> dict[str, Path | None]:
         """The files by option."""
         return {
-            "--junit": self.junit, "--sarif": self.sarif, "--summary": self.summary, "--markdown": self.comment,
+            "--out": self.verdict, "--junit": self.junit, "--sarif": self.sarif, "--summary": self.summary,
+            "--markdown": self.comment,
         }  # fmt: skip
 
 
@@ -64,6 +67,10 @@ def write_outputs(verdict: Verdict, outputs: Outputs, policy: Path) -> str:
         ConfigError: A file cannot be written.
     """
     place = _place(policy, outputs)
+    if outputs.verdict is not None:
+        from dataaudit.gate.document import gate_json
+
+        write_file(outputs.verdict, gate_json(verdict))
     if outputs.junit is not None:
         from dataaudit.gate.writers.junit import junit_xml
 
