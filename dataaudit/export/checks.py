@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dataaudit import text as t
+from dataaudit.errors import ConfigError
+from dataaudit.gate.document import read_verdict
 from dataaudit.gate.verdict import Case, RuleResult, State, Verdict
+from dataaudit.gate.writers.numbers import numbers, with_unit
 
 _STATUS = {
     State.PASSED: "pass",
@@ -18,12 +22,11 @@ _STATUS = {
 """What is not evaluated is no success: a reader that knows two states only must not take it for one."""
 _SEVERITY = {"fail": "error", "warn": "warn"}
 _NAME_LIMIT = 200
-PERSONAL = "pii_hit_rate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One rule."""
+    """One rule; every text is harmless to print."""
 
     name: str
     kind: str
@@ -36,9 +39,27 @@ class Check:
     expected: str
     """Comparator, limit and unit."""
     actual: str | None
-    """What was found where it is worst."""
+    """What was found where it is worst, or why nothing was; small counts of personal data are withheld."""
     applies: bool = True
     params: dict[str, Any] = field(default_factory=dict)
+    """State, waived cases, and where the worst case is."""
+
+
+def read_checks(path: Path, identity: str) -> tuple[Check, ...]:
+    """Return the rules of a ``gate.json``.
+
+    Args:
+        path: Of the file.
+        identity: Of the manifest that it has to be of.
+
+    Raises:
+        ManifestError: The file cannot be read, or is none.
+        ConfigError: It is the verdict of another manifest.
+    """
+    verdict = read_verdict(path)
+    if verdict.subject.id != identity:
+        raise ConfigError(f"{path} is the verdict of {verdict.subject.id}, the manifest is {identity}")
+    return checks_of(verdict)
 
 
 def checks_of(verdict: Verdict) -> tuple[Check, ...]:
@@ -49,23 +70,21 @@ def checks_of(verdict: Verdict) -> tuple[Check, ...]:
 def _check(result: RuleResult) -> Check:
     rule = result.rule
     worst = result.cases[0] if result.cases else None
-    expected = f"{rule.limit_kind} {rule.comparator} {rule.limit:g}"
+    shown = numbers(rule, worst)
+    found = with_unit(shown.judged or shown.value, rule.unit)
     return Check(
-        name=rule.name, kind=f"{rule.metric}.{rule.stat}", status=_STATUS[result.state],
-        severity=_SEVERITY[rule.severity.value], description=rule.reason, expected=f"{expected} {rule.unit}".strip(),
-        actual=_actual(rule.metric, worst), applies=result.state != State.NOT_APPLICABLE,
-        params={"state": result.state.value, "waived": result.waived, **_scope(worst)},
+        name=rule.name, kind=t.clean(f"{rule.metric}.{rule.stat}", _NAME_LIMIT), status=_STATUS[result.state],
+        severity=_SEVERITY[rule.severity.value],
+        description=None if rule.reason is None else t.clean(rule.reason, _NAME_LIMIT),
+        expected=t.clean(f"{shown.limit} {rule.unit}" if rule.limit_kind == "budget" else shown.limit, _NAME_LIMIT),
+        actual=found or (t.clean(worst.reason, _NAME_LIMIT) if worst is not None and worst.reason else None),
+        applies=result.state != State.NOT_APPLICABLE,
+        params={"state": result.state.value, "waived": result.waived, **_place(worst)},
     )  # fmt: skip
 
 
-def _actual(metric: str, case: Case | None) -> str | None:
-    """Return what was found; of personal data nothing, as a small number points at people."""
-    if case is None or (metric == PERSONAL and case.judged is not None):
-        return None
-    return case.reason or None if case.judged is None else f"{case.judged:.12g}"
-
-
-def _scope(case: Case | None) -> dict[str, Any]:
+def _place(case: Case | None) -> dict[str, Any]:
     if case is None:
         return {}
-    return {name: t.clean(str(value), _NAME_LIMIT) for name, value in case.scope.as_dict().items()}
+    scope = {name: t.clean(str(value), _NAME_LIMIT) for name, value in case.scope.as_dict().items()}
+    return scope | ({"shard_uri": t.clean(case.shard_uri, _NAME_LIMIT)} if case.shard_uri else {})
