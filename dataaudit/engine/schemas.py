@@ -18,6 +18,7 @@ from dataaudit.manifest.core import SCHEMA_VERSION, ManifestFile
 from dataaudit.manifest.metric import METHODS, STATUSES
 from dataaudit.manifest.table_spec import TableSpec
 from dataaudit.manifest.tables import METRICS, TABLES
+from dataaudit.quarantine.entry import entry_schema
 from dataaudit.stages import REQUIRED, STAGES, stage_schema
 from dataaudit.text import clean
 
@@ -90,6 +91,7 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json]]] = {
     "config": ("JSON Schema of a config file, for editors and checks", config_schema),
     "manifest": ("JSON Schema of manifest.json", manifest_schema),
     "metric": ("JSON Schema of one metric record", metric_schema),
+    "quarantine": ("JSON Schema of one line of a quarantine list", entry_schema),
     "tables": ("columns, types, meanings and keys of every table", tables_description),
 }
 
