@@ -15,7 +15,7 @@ from dataaudit.corpus.uri import decode_path, path_of
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.work import hash_file
 from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
-from dataaudit.export.trust import SignedVerdict, Trust, check_trust, verdict_facts, verdict_pairs
+from dataaudit.export.trust import CODES, SignedVerdict, Trust, check_trust, verdict_facts, verdict_pairs
 from dataaudit.layout import facts, page, prose, section, terminal_width
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.verify import DataCheck, Problem, verify, verify_data
@@ -164,7 +164,7 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
     if data is not None:
         size = f"{t.plural(data.shards, 'shard')} as the manifest says, {t.count(data.bytes)} bytes"
         pairs.append(("shards", size))
-    elif verdict.problems:
+    elif any(problem.code not in CODES for problem in verdict.problems):
         pairs.append(("shards", "not read: the manifest has to be well first"))
     else:
         pairs.append(("shards", "not read; --data hashes them again"))

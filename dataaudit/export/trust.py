@@ -19,6 +19,9 @@ from dataaudit.export.statement import PASSED, BadStatement, Summary, pointer_di
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.verify import Problem
 
+CODES = frozenset({"signature", "statement", "subject", "manifest_file", "verdict", "policy"})
+"""Codes of problems with a signed verdict; the manifest itself may be well."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:

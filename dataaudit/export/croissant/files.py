@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 from dataaudit import text as t
 from dataaudit.export.croissant.about import About
 from dataaudit.export.output import read_file
+from dataaudit.gate.facts import checked_shards
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import POINTER
 from dataaudit.report.view import UNREAD
@@ -61,10 +62,14 @@ class Group:
 
 
 def groups(manifest: Manifest) -> list[Group]:
-    """Return the shards that are files, by split and format; streamed datasets have none."""
+    """Return the shards that are files, by split and format; streamed datasets have none.
+
+    Raises:
+        ManifestMismatch: The table of shards is not the one that the manifest was published with.
+    """
     columns = ["split", "uri", "format", "compression", "status", "documents"]
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for row in manifest.table("shards", columns).to_pylist():
+    for row in checked_shards(manifest, columns).to_pylist():
         if row["format"] in _FORMATS:
             found.setdefault((row["split"], row["format"], row["compression"]), []).append(row)
     return [
@@ -99,7 +104,7 @@ def encodings(kind: str, codec: str) -> list[str]:
 
 def _readable(manifest: Manifest) -> list[dict[str, Any]]:
     columns = ["shard", "split", "uri", "format", "compression", "status", "size", "sha256"]
-    rows = manifest.table("shards", columns).to_pylist()
+    rows = checked_shards(manifest, columns).to_pylist()
     return [row for row in rows if row["format"] in _FORMATS and row["status"] not in UNREAD and row["sha256"]]
 
 
