@@ -45,6 +45,7 @@ OPTIONS = {
         "file", "--manifest", "--out", "--format", "--root", "--documents", "--from", "--findings", "--ngram-score",
         "--held-out", "--rows", "--exclude-changed", "--keep-unread", "--ignore-bad-lines", "--on", "--json",
     ],
+    "diff": ["old", "new", "--format", "--all", "--json"],
     "export lsh": ["folder", "--out"],
     "export croissant": [
         "folder", "--out", "--metadata", "--license", "--url", "--creator", "--description", "--date-published",

@@ -40,6 +40,10 @@ MOST_RESULTS = 5000
 MOST_RULES = 25_000
 MOST_BYTES = 10_000_000
 """Compressed."""
+_WHOLE = 5
+"""Times as large as it may be when compressed; what is larger is not even compressed, to save time."""
+_MOST_TEXT = 2000
+"""Characters of a message."""
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ROOT, _DATA = "%SRCROOT%", "DATA"
 _EXPIRED = "waivers/expired"
@@ -65,7 +69,9 @@ def sarif_json(verdict: Verdict, policy: PolicyFile, *, most_bytes: int = MOST_B
     while True:
         text: str = _file(verdict, policy, room).model_dump_json(by_alias=True, exclude_none=True)
         made = text.encode("utf-8") + b"\n"
-        if room <= 1 or len(made) <= most_bytes or len(gzip.compress(made, 6, mtime=0)) <= most_bytes:
+        if room <= 1 or len(made) <= most_bytes:
+            return made
+        if len(made) <= _WHOLE * most_bytes and len(gzip.compress(made, 6, mtime=0)) <= most_bytes:
             return made
         room //= 2
 
@@ -114,7 +120,7 @@ def _descriptor(rule: Rule) -> ReportingDescriptor:
     lines = [w.prose(rule.reason) or what]
     lines += [f"{title}: {w.prose(text)}" for title, text in (("Owner", rule.owner), ("Runbook", rule.runbook)) if text]
     return ReportingDescriptor(
-        id=w.name(rule.name), name=w.name(rule.name), short_description=Message(text=_text(what)),
+        id=w.name(rule.name), short_description=Message(text=_text(what)),
         full_description=Message(text=_text(lines[0])), help=Message(text=_text("\n".join(lines))),
         help_uri=web_address(rule.runbook),
         default_configuration=ReportingConfiguration(
@@ -128,7 +134,7 @@ def _own_rules() -> list[ReportingDescriptor]:
     texts = {_EXPIRED: "A waiver whose day has passed stops the release.", _VERDICT: "The verdict as a whole."}
     return [
         ReportingDescriptor(
-            id=name, name=name, short_description=Message(text=text), full_description=Message(text=text),
+            id=name, short_description=Message(text=text), full_description=Message(text=text),
             help=Message(text=text), default_configuration=ReportingConfiguration(level=Level.ERROR.value),
         )
         for name, text in texts.items()
@@ -209,7 +215,7 @@ def _invocation(verdict: Verdict, left: int) -> Invocation:
         "exitCodeDescription": f"{w.headline(verdict)}: {w.tally(verdict)}",
     }
     if left:
-        text = f"{left:,} results are left out; `dataaudit gate --json` gives all of them."
+        text = f"{left:,} results are left out; `--out gate.json` writes them to a file."
         more["toolExecutionNotifications"] = [{"level": "warning", "message": {"text": text}}]
     judged = not any(result.state == State.NOT_EVALUATED for result in verdict.rules)
     return Invocation(execution_successful=judged and verdict.exit_code in {0, 1}, **more)
@@ -235,5 +241,6 @@ def _uri(path: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Escape what a SARIF message takes for a link (section 3.11.6)."""
+    """Escape what a SARIF message takes for a link (section 3.11.6); a text that is too long is cut."""
+    text = text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + " ..."
     return text.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")

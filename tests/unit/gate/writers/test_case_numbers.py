@@ -9,8 +9,9 @@ from made_verdict import case, mixed, rule
 
 from dataaudit.gate.verdict import Evidence, State
 from dataaudit.gate.writers import words
-from dataaudit.gate.writers.numbers import evidence_count, number, numbers, with_unit
+from dataaudit.gate.writers.numbers import FEW_DOCUMENTS, evidence_count, number, numbers, with_unit
 from dataaudit.manifest.metric import Scope
+from dataaudit.report.few import FEW
 
 HITS = "hits per million tokens"
 
@@ -67,9 +68,12 @@ def test_a_change_is_told_with_the_baseline():
 
 
 def test_what_could_not_be_judged_says_why():
-    """The reason's code, not an empty cell."""
+    """In words, not an empty cell."""
     one = case(State.NOT_EVALUATED, value=None, reason="empty_denominator")
-    assert words.message(rule(), one) == "train_val_overlap.span, set val: no number: empty_denominator; limit <= 0"
+    assert (
+        words.message(rule(), one)
+        == "train_val_overlap.span, set val: no number: there is nothing to divide by; limit <= 0"
+    )
 
 
 @pytest.mark.parametrize("few", range(1, 5))
@@ -94,6 +98,18 @@ def test_few_hits_of_personal_data_are_withheld_with_what_follows_from_them(hits
     assert (shown.baseline, shown.judged) == ("withheld (few)", "")
 
 
+def test_the_reports_keep_the_same_bound():
+    """One rule for all that is shown."""
+    assert FEW_DOCUMENTS == FEW
+
+
+@pytest.mark.parametrize("value", [1e18, 1e300, math.inf, math.nan, -1e18, 7.5])
+def test_absurd_counts_of_personal_data_are_no_error(value):
+    """A damaged number is shown as it is, or not at all."""
+    of = rule(metric="pii_hit_rate", stat="reserved", unit="hits")
+    assert words.message(of, case(unit="hits", value=value, judged=value, denominator=10**15))
+
+
 def test_larger_counts_of_personal_data_are_rounded():
     """To two digits, so that no exact one follows from two of them."""
     of = rule(metric="pii_hit_rate", stat="hits", unit=HITS)
@@ -109,7 +125,17 @@ def test_counts_of_evidence_keep_the_same_rule(count, shown):
     """In every shard."""
     one = Evidence(shard=0, uri="train/a", count=count, noun="documents with findings")
     assert evidence_count(rule(metric="pii_hit_rate"), one) == f"{shown} documents with findings"
-    assert evidence_count(rule(), one) == f"{count:,} documents with findings"
+    assert evidence_count(rule(), one).startswith(f"{count:,} document")
+
+
+def test_one_piece_of_evidence_is_singular():
+    """Of the nouns that there are."""
+    nouns = {
+        "documents that hold an item": "1 document that holds an item", "validated secrets": "1 validated secret",
+        "near-duplicates of held-out documents": "1 near-duplicate of held-out documents", "text": "1 text",
+    }  # fmt: skip
+    for noun, shown in nouns.items():
+        assert evidence_count(rule(), Evidence(shard=0, uri="train/a", count=1, noun=noun)) == shown
 
 
 def test_a_ratio_has_no_unit():
