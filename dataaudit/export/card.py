@@ -76,17 +76,18 @@ def replaced(card: bytes, inner: str, where: str) -> bytes:
         ConfigError: A marker is absent or there are several.
     """
     begins, ends = (_marks(card, marker) for marker in (BEGIN, END))
-    newline = b"\r\n" if b"\r\n" in card else b"\n"
-    fresh = inner.encode().replace(b"\n", newline)
     if not begins and not ends:
+        newline = b"\r\n" if b"\r\n" in card else b"\n"
         gap = b"" if not card else newline if card.endswith(b"\n") else newline * 2
-        return card + gap + fresh
+        return card + gap + inner.encode().replace(b"\n", newline)
     if len(begins) != 1 or len(ends) != 1 or begins[0].start() > ends[0].start():
         raise ConfigError(
             f"{where}: expected one line {BEGIN} and one line {END} after it, found {len(begins)} and {len(ends)}",
             "Mend the markers, or remove them all and the section is added at the end.",
         )
-    return card[: begins[0].start()] + fresh.removesuffix(newline) + card[ends[0].end() :]
+    newline = b"\r\n" if card[begins[0].end() :].lstrip(b" \t").startswith(b"\r") else b"\n"
+    fresh = inner.encode().replace(b"\n", newline).removesuffix(newline)
+    return card[: begins[0].start()] + fresh + card[ends[0].end() :]
 
 
 def metadata(manifest: Manifest) -> str:
