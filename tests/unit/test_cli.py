@@ -30,7 +30,10 @@ OPTIONS = {
     ],
     "show": ["folder", "--metric", "--json"],
     "inspect": ["folder", "place", "--samples", "--samples-dir", "--json"],
-    "verify": ["folder", "--data", "--root", "--quiet", "--json"],
+    "verify": [
+        "folder", "--data", "--root", "--signature", "--public-key", "--identity", "--issuer", "--policy", "--quiet",
+        "--json",
+    ],
     "quarantine list": ["file", "--all", "--on", "--json"],
     "quarantine add": [
         "file", "places", "--manifest", "--reason", "--metric", "--run", "--until", "--note", "--who", "--json",
@@ -48,6 +51,16 @@ OPTIONS = {
         "--annotations", "--quarantine", "--json",
     ],
     "export lsh": ["folder", "--out"],
+    "export croissant": [
+        "folder", "--out", "--metadata", "--license", "--url", "--creator", "--description", "--date-published",
+        "--cite-as",
+    ],
+    "export openlineage": ["folder", "--out", "--verdict", "--namespace", "--run-id"],
+    "export verdict": [
+        "folder", "--policy", "--baseline", "--out", "--fail-on", "--time", "--policy-uri", "--resource-uri",
+        "--verifier", "--sign", "--key", "--identity",
+    ],
+    "export card": ["folder", "--out", "--update"],
     "doctor": ["--state", "--json"],
     "schema": ["name", "--out", "--json"],
 }  # fmt: skip
