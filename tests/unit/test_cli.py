@@ -46,6 +46,10 @@ OPTIONS = {
         "--held-out", "--rows", "--exclude-changed", "--keep-unread", "--ignore-bad-lines", "--on", "--json",
     ],
     "diff": ["old", "new", "--format", "--all", "--json"],
+    "gate": [
+        "folder", "--policy", "--baseline", "--fail-on", "--out", "--junit", "--sarif", "--summary", "--markdown",
+        "--annotations", "--quarantine", "--json",
+    ],
     "export lsh": ["folder", "--out"],
     "export croissant": [
         "folder", "--out", "--metadata", "--license", "--url", "--creator", "--description", "--date-published",
