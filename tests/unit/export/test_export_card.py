@@ -47,7 +47,6 @@ def test_the_card_is_printed_without_a_file(tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        "`sha256:06b9a981e4d3426f4d7d040e399da12f75c0fd7fa3a32084d0d9f63a9299f91d`.",
         "| `train` | training | 14 | 12,844 | 7,700,365 | 30.1 MB | 227 | 1,990 |",
         "| `code` | 1,815 | 4,360,363 | 0.5663 | 0.4700 |",
         "| `en` | 6,514 | 6,342,576 | 0.8237 |",
@@ -59,6 +58,10 @@ def test_the_card_is_printed_without_a_file(tmp_path):
 )
 def test_the_section_holds_the_numbers_of_the_manifest(demo, line):
     assert line in demo.splitlines()
+
+
+def test_the_section_names_the_manifest(demo):
+    assert f"`{load_manifest(DEMO).id}`." in demo.splitlines()
 
 
 def test_an_update_twice_gives_the_same_bytes(tmp_path):
