@@ -18,6 +18,7 @@ from dataaudit.quarantine.names import short_id, target_name
 _NAME = 300
 """Characters of a name that are shown."""
 _LISTED = 10
+_LONG = 2000
 _OPEN = frozenset({Standing.HELD, Standing.PROPOSED})
 
 
@@ -52,7 +53,7 @@ def list_view(
     ), code
 
 
-def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
+def change_view(path: Path, change: Change, *, verb: str, as_json: bool, notes: Sequence[str] = ()) -> str:
     """Return what a command that changes the list prints.
 
     Args:
@@ -60,12 +61,14 @@ def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
         change: What it came to.
         verb: What was done to the entries: ``held back``.
         as_json: JSON instead of text.
+        notes: What else has to be known.
     """
     if as_json:
         return t.as_json(
             {
                 "file": str(path), "added": [plain_entry(entry) for entry in change.added],
                 "known": [plain_entry(entry) for entry in change.known],
+                "notes": [t.clean(note, _LONG) for note in notes],
                 "bad_lines": [_bad_json(line) for line in change.bad],
             }
         )  # fmt: skip
@@ -77,6 +80,7 @@ def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
         title,
         facts(added, width),
         section("Nothing was added for these: the list says so already", facts(known, width)),
+        section("Look at this", [line for note in notes[:_LISTED] for line in prose(t.clean(note, _LONG), width)]),
         bad_lines(change.bad, width),
     )
 
