@@ -59,7 +59,7 @@ def put(path, *entries):
 
 
 def test_many_writers_some_killed_lose_nothing_that_was_acknowledged(tmp_path):
-    """Eight processes at once, three of them killed: each acknowledged line is there exactly once, the shared one too."""
+    """Eight processes, three of them killed: each acknowledged line is there exactly once, and the shared one is."""
     path = tmp_path / "q.jsonl"
     writers = [start(WRITER, path, name, 200 if name < 3 else 15) for name in range(8)]
     acknowledged = []
