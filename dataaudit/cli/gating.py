@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dataaudit.cli.options import FOLDER, block
-from dataaudit.cli.shell import print_text
+from dataaudit.cli.shell import note, print_text
 
 
 @click.command(
@@ -47,6 +47,8 @@ from dataaudit.cli.shell import print_text
 @click.option("--markdown", type=FOLDER, metavar="FILE", help="Markdown for a comment on a pull request.")
 @click.option("--annotations/--no-annotations", default=None,
               help="Print GitHub's ::error:: commands; by default where a GitHub runner runs it.")  # fmt: skip
+@click.option("--quarantine", type=FOLDER, metavar="FILE",
+              help="List to which shards that fail rules about shards are proposed.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print gate.json instead of tables.")
 def gate(
     folder: Path,
@@ -58,6 +60,7 @@ def gate(
     sarif: Path | None,
     summary: Path | None,
     markdown: Path | None,
+    quarantine: Path | None,
     *,
     annotations: bool | None,
     as_json: bool,
@@ -81,4 +84,8 @@ def gate(
     lines = write_outputs(verdict, outputs, policy)
     print_text(gate_json(verdict).decode("utf-8") if as_json else terminal_text(verdict))
     print_text(lines)
+    if quarantine is not None:
+        from dataaudit.quarantine.gate import propose_shards
+
+        note(propose_shards(quarantine, verdict, folder))
     sys.exit(verdict.exit_code)

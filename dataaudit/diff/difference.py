@@ -42,9 +42,9 @@ class ShardFate(StrEnum):
     RECOVERED = "recovered"
     """It was not read and now is."""
     MOVED = "moved"
-    """The same rows under another URI of the split."""
+    """The same rows and stored bytes under another URI of the split."""
     REPACKED = "repacked"
-    """The same rows under the same URI, stored as other bytes."""
+    """The same rows in the same split, stored as other bytes; under the same URI or another."""
 
 
 class ShardChange(NamedTuple):
@@ -89,6 +89,8 @@ class Recut:
     split: str
     consistent: bool
     """Whether all of it agrees, token counts included: then cutting or ordering explains the difference, unproven."""
+    fell: bool
+    """Whether some count of a source fell: then not all old documents are in the split as they were, for sure."""
     agree: tuple[str, ...]
     """What agrees, in words."""
     differ: tuple[str, ...]
@@ -286,7 +288,7 @@ class Difference:
     hidden_metrics: int
     """Records that are not shown, because a small count may point at people."""
     metrics: tuple[MetricChange, ...]
-    """What matters most first: see docs/diff.md."""
+    """What matters most first: the order of docs/diff.md."""
     drifts: tuple[Drift, ...]
     """The dataset, splits, sources; those that moved most first among the sources."""
     unchanged_drifts: int

@@ -20,6 +20,7 @@ from dataaudit.manifest.core import SCHEMA_NAME, SCHEMA_VERSION, Core, ManifestF
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.replace import POINTER, hidden_copy
 from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.upgrade import readable, upgraded_document, upgraded_table
 
 _RESTORE = "Restore the file or build again."
 _TRIES = 20
@@ -37,6 +38,8 @@ class Manifest:
     """What the numbers are and what decided them."""
     run: Run
     """Circumstances of the build."""
+    written_as: int = SCHEMA_VERSION
+    """Schema version that it was written in; everything here is in the form of the newest."""
 
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Read one table, or some of its columns.
@@ -45,7 +48,11 @@ class Manifest:
             ManifestError: The file is absent, damaged, or not of the schema, or another manifest has taken
                 its place since this one was loaded.
         """
-        table = self._read_unmixed(name, columns)
+        if self.written_as == SCHEMA_VERSION:
+            table = self._read_unmixed(name, columns)
+        else:
+            table = upgraded_table(name, self.table_as_written(name), self.written_as)
+            table = table if columns is None else table.select(columns)
         expected = TABLES[name].schema
         if columns is not None:
             expected = pa.schema([expected.field(column) for column in columns])
@@ -56,6 +63,14 @@ class Manifest:
                 _RESTORE,
             )
         return table
+
+    def table_as_written(self, name: str) -> pa.Table | None:
+        """Read one table in the form of the schema version that it was written in; None when that has no such table.
+
+        Raises:
+            ManifestError: The file is absent or damaged.
+        """
+        return self._read_unmixed(name, None) if name in self.core.tables else None
 
     def _read_unmixed(self, name: str, columns: list[str] | None) -> pa.Table:
         """Read a table while the folder holds this manifest: it may be replaced at any moment."""
@@ -131,9 +146,9 @@ def load_manifest(folder: Path) -> Manifest:
         raise _absent(folder, error) from None
     except orjson.JSONDecodeError as error:
         raise ManifestError(f"{path} is not valid JSON: {error}", _RESTORE) from None
-    _check_schema(document, path)
+    version = _check_schema(document, path)
     try:
-        parsed = ManifestFile.model_validate(document)
+        parsed = ManifestFile.model_validate(upgraded_document(document, version))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -150,7 +165,7 @@ def load_manifest(folder: Path) -> Manifest:
             f"{path}: the id says {parsed.id}, the core's digest is {found}",
             f"The file was changed after it was written. {_RESTORE}",
         )
-    return Manifest(folder=folder, id=parsed.id, core=parsed.core, run=parsed.run)
+    return Manifest(folder=folder, id=parsed.id, core=parsed.core, run=parsed.run, written_as=version)
 
 
 def _read_pointer(path: Path) -> bytes:
@@ -187,18 +202,21 @@ def _absent(folder: Path, error: OSError) -> ManifestError:
     return ManifestError(f"no manifest at {folder}: {reason}", "`dataaudit build ... --manifest DIR` writes one.")
 
 
-def _check_schema(document: Any, path: Path) -> None:
+def _check_schema(document: Any, path: Path) -> int:
+    """Return the schema version of a pointer."""
     core = document.get("core") if isinstance(document, dict) else None
     schema = core.get("schema") if isinstance(core, dict) else None
     if not isinstance(schema, dict) or schema.get("name") != SCHEMA_NAME:
         raise ManifestError(
             f"{path}: expected a {SCHEMA_NAME}, found another kind of JSON", "Name the folder of a manifest."
         )
-    if schema.get("version") != SCHEMA_VERSION:
+    version = schema.get("version")
+    if not readable(version):
         raise ManifestError(
-            f"{path}: schema version {schema.get('version')}, this program reads version {SCHEMA_VERSION}",
+            f"{path}: schema version {version}, this program reads version {SCHEMA_VERSION}",
             "Install the version of dataaudit that wrote it, or a newer one.",
         )
+    return version
 
 
 def _differences(expected: pa.Schema, found: pa.Schema) -> str:

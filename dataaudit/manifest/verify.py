@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.errors import ManifestError
-from dataaudit.manifest.canonical import digest_table, flat_columns, sorted_table
-from dataaudit.manifest.core import Coverage
+from dataaudit.manifest.canonical import flat_columns, sorted_table
+from dataaudit.manifest.checked import found_digest
+from dataaudit.manifest.core import SCHEMA_VERSION, Coverage
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.signatures import FOLDER, file_name, read_signatures
@@ -37,6 +38,9 @@ def verify(manifest: Manifest) -> list[Problem]:
     problems: list[Problem] = []
     tables: dict[str, pa.Table] = {}
     for name in sorted(set(TABLES) | set(manifest.core.tables)):
+        if name not in manifest.core.tables and manifest.written_as < SCHEMA_VERSION:
+            tables[name] = manifest.table(name)  # its schema version had no such table
+            continue
         if name not in TABLES or name not in manifest.core.tables:
             problems.append(Problem("table_list", f"table {name}: in one of schema and core, not in both"))
             continue
@@ -75,7 +79,7 @@ def _check_table(manifest: Manifest, name: str, table: pa.Table) -> list[Problem
         ordered = sorted_table(table, TABLES[name])
     except ValueError as error:
         return [Problem("table_values", str(error))]
-    found = digest_table(ordered)
+    found = found_digest(manifest, name, ordered)
     if found != record.digest:
         return [Problem("table_digest", f"table {name}: the core says {record.digest}, found {found}")]
     if name == "shards" and table["shard"].to_pylist() != list(range(table.num_rows)):

@@ -42,6 +42,7 @@ OPTIONS = {
         "file", "--manifest", "--out", "--format", "--root", "--documents", "--from", "--findings", "--ngram-score",
         "--held-out", "--rows", "--exclude-changed", "--keep-unread", "--ignore-bad-lines", "--on", "--json",
     ],
+    "diff": ["old", "new", "--format", "--all", "--json"],
     "export lsh": ["folder", "--out"],
     "doctor": ["--state", "--json"],
     "schema": ["name", "--out", "--json"],

@@ -21,7 +21,7 @@ SUMMARY_BYTES = 1024 * 1024
 """Of a step; a runner drops the whole of a larger one."""
 COMMENT_CHARACTERS = 65_535
 _NAME, _TEXT = 120, 300
-_WORD = r"(?:[A-Za-z]+|-?[0-9][0-9,]*(?:\.[0-9]+)?)"
+_WORD = r"(?:[A-Za-z]+(?:[-/][a-z]+)*|-?[0-9][0-9,]*(?:\.[0-9]+)?)"
 _PLAIN = re.compile(rf"{_WORD}(?:[,;:)]{{0,2}} \(?{_WORD}|'[a-z]+)*(?: %)?\)?\.?")
 _HEXADECIMAL = re.compile(r"\b[0-9a-fA-F]{7,}\b")
 _HEAD = ("Rule", "State", "Where", "Value", "Limit", "Baseline", "Owner", "Runbook")
@@ -72,7 +72,7 @@ def _head(verdict: Verdict) -> str:
         marker(verdict),
         f"## dataaudit gate: {w.headline(verdict)}",
         "",
-        f"**Exit code {int(verdict.exit_code)}: {w.tally(verdict)}.**",
+        f"**Exit code {_codes(verdict)}: {w.tally(verdict)}.**",
         "",
         w.advice(verdict),
         "",
@@ -81,6 +81,12 @@ def _head(verdict: Verdict) -> str:
     if verdict.baseline is not None:
         lines += ["", f"Compared with: {_subject(verdict.baseline)}."]
     return "\n".join([*lines, "", ""])
+
+
+def _codes(verdict: Verdict) -> str:
+    code = int(verdict.exit_code)
+    others = ", ".join(str(int(one)) for one in verdict.codes if one != code)
+    return f"{code} (also {others})" if others else str(code)
 
 
 def _subject(subject: Subject) -> str:

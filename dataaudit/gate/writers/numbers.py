@@ -65,7 +65,7 @@ def evidence_count(rule: Rule, evidence: Evidence) -> str:
     """Return ``12 documents with copied spans``."""
     noun = t.clean(evidence.noun, 100)
     if rule.metric not in PERSONAL:
-        return f"{evidence.count:,} {noun}"
+        return f"{evidence.count:,} {_singular(noun) if evidence.count == 1 else noun}"
     few = FEW_DOCUMENTS if "document" in evidence.noun else FEW_HITS
     return f"fewer than {few} {noun}" if evidence.count < few else f"about {_about(evidence.count):,} {noun}"
 
@@ -86,6 +86,15 @@ def with_unit(shown: str, unit: str) -> str:
     if not unit or unit == "ratio" or not shown.startswith(("-", "about", *"0123456789")):
         return shown
     return f"{shown} {t.clean(unit, 60)}"
+
+
+def _singular(noun: str) -> str:
+    """Return ``document that holds an item`` for ``documents that hold an item``."""
+    words = noun.split(" ")
+    first = next((index for index, word in enumerate(words) if word.endswith("s")), None)
+    if first is not None:
+        words[first] = words[first].removesuffix("s")
+    return " ".join(words).replace(" that hold ", " that holds ")
 
 
 def _as_written(value: float) -> str:
@@ -142,7 +151,7 @@ def discreet(rule: Rule, case: Case) -> Case:
         replace(one, count=_about(one.count)) for one in case.evidence
         if one.count >= (FEW_DOCUMENTS if "document" in one.noun else FEW_HITS)
     )  # fmt: skip
-    reason = case.reason or (WITHHELD if hidden else "")
+    reason = case.reason or ("withheld" if hidden else "")
     return replace(case, **bounds, evidence=kept, reason=reason)
 
 

@@ -68,4 +68,4 @@ def _section(section: Section, room: int, measure: Measure) -> str:
 
 
 def _left(section: Section, number: int) -> str:
-    return f"{plural(number, f'more {section.noun}')} not shown here; `dataaudit gate --json` gives all."
+    return f"{plural(number, f'more {section.noun}')} not shown here; `--out gate.json` writes them to a file."

@@ -31,10 +31,11 @@ def policy_file(path: str, text: str | None, environ: Mapping[str, str]) -> Poli
     Args:
         path: As the user gave it.
         text: What the file holds, to find the rules' lines; None when it cannot be read again.
-        environ: The environment; a runner tells the root of the repository in it, else it is the current folder.
+        environ: The environment; where no folder above is a checkout, the repository is what a runner says in it,
+            or else the current folder.
     """
-    root = os.path.realpath(environ.get(_WORKSPACE) or ".")
     whole = os.path.realpath(path)
+    root = _checkout(whole) or os.path.realpath(environ.get(_WORKSPACE) or ".")
     inside = os.path.relpath(whole, root).replace(os.sep, "/") if _is_below(whole, root) else None
     name = clean(inside or os.path.basename(path) or "policy.yaml", 500)
     return PolicyFile(
@@ -48,6 +49,16 @@ def rule_lines(text: str) -> dict[str, int]:
         return dict(_names(yaml.compose(text, yaml.SafeLoader)))
     except (yaml.YAMLError, RecursionError, ValueError):
         return {}
+
+
+def _checkout(path: str) -> str | None:
+    """Return the nearest folder above that is a checkout of git."""
+    above = os.path.dirname(path)
+    while not os.path.exists(os.path.join(above, ".git")):
+        if above == os.path.dirname(above):
+            return None
+        above = os.path.dirname(above)
+    return above
 
 
 def _is_below(path: str, root: str) -> bool:

@@ -114,7 +114,7 @@ def _descriptor(rule: Rule) -> ReportingDescriptor:
     lines = [w.prose(rule.reason) or what]
     lines += [f"{title}: {w.prose(text)}" for title, text in (("Owner", rule.owner), ("Runbook", rule.runbook)) if text]
     return ReportingDescriptor(
-        id=w.name(rule.name), name=w.name(rule.name), short_description=Message(text=_text(what)),
+        id=w.name(rule.name), short_description=Message(text=_text(what)),
         full_description=Message(text=_text(lines[0])), help=Message(text=_text("\n".join(lines))),
         help_uri=web_address(rule.runbook),
         default_configuration=ReportingConfiguration(
@@ -128,7 +128,7 @@ def _own_rules() -> list[ReportingDescriptor]:
     texts = {_EXPIRED: "A waiver whose day has passed stops the release.", _VERDICT: "The verdict as a whole."}
     return [
         ReportingDescriptor(
-            id=name, name=name, short_description=Message(text=text), full_description=Message(text=text),
+            id=name, short_description=Message(text=text), full_description=Message(text=text),
             help=Message(text=text), default_configuration=ReportingConfiguration(level=Level.ERROR.value),
         )
         for name, text in texts.items()
@@ -209,7 +209,7 @@ def _invocation(verdict: Verdict, left: int) -> Invocation:
         "exitCodeDescription": f"{w.headline(verdict)}: {w.tally(verdict)}",
     }
     if left:
-        text = f"{left:,} results are left out; `dataaudit gate --json` gives all of them."
+        text = f"{left:,} results are left out; `--out gate.json` writes them to a file."
         more["toolExecutionNotifications"] = [{"level": "warning", "message": {"text": text}}]
     judged = not any(result.state == State.NOT_EVALUATED for result in verdict.rules)
     return Invocation(execution_successful=judged and verdict.exit_code in {0, 1}, **more)

@@ -69,7 +69,8 @@ def _beside(shown: Shown) -> str:
     found = numbers(shown.result.rule, shown.case)
     parts = [words.judged_words(shown.result.rule, shown.case)]
     if found.baseline and shown.case is not None:
-        parts.append(f"from {with_unit(found.baseline, shown.case.unit)}")
+        word = "median" if shown.result.rule.limit_kind == "robust_sd" else "from"
+        parts.append(f"{word} {with_unit(found.baseline, shown.case.unit)}")
     told = ", ".join(part for part in parts if part)
     return f"({told})" if told else ""
 

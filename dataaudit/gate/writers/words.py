@@ -6,6 +6,7 @@ from collections import Counter
 
 from dataaudit.errors import ExitCode
 from dataaudit.gate.policy import Rule
+from dataaudit.gate.reasons import reason_text
 from dataaudit.gate.verdict import Case, RuleResult, Verdict, WaiverResult
 from dataaudit.gate.writers.effects import WORDS, Effect, effect_of, expired
 from dataaudit.gate.writers.numbers import evidence_count, numbers, with_unit
@@ -67,13 +68,13 @@ def value_words(rule: Rule, case: Case | None) -> str:
         return "no number"
     shown = numbers(rule, case)
     if not shown.value:
-        return f"no number: {name(case.reason, 100)}" if case.reason else "no number"
+        return f"no number: {name(reason_text(case.reason), 100)}" if case.reason else "no number"
     parts = [with_unit(shown.value, case.unit)]
     if shown.interval:
         sure = f", {case.confidence * 100:.3g} %" if case.confidence is not None else ""
         parts.append(f"({shown.interval}{sure})")
     if case.reason:
-        parts.append(f"({name(case.reason, 100)})")
+        parts.append(f"({name(reason_text(case.reason), 100)})")
     return " ".join(parts)
 
 
@@ -86,7 +87,7 @@ def judged_words(rule: Rule, case: Case | None) -> str:
         "budget": f"judged: {shown.judged}",
         "change": f"change: {shown.judged}",
         "relative_change": f"relative change: {shown.judged}",
-        "robust_sd": f"{shown.judged} robust standard deviations from it",
+        "robust_sd": f"distance: {shown.judged} robust SD",
     }[rule.limit_kind]
 
 
@@ -169,5 +170,5 @@ def why(result: RuleResult) -> str:
     """Return why a rule was not judged."""
     if result.waits:
         return "it waits for a baseline"
-    reasons = dict.fromkeys(name(case.reason, 100) for case in result.cases if case.reason)
+    reasons = dict.fromkeys(name(reason_text(case.reason), 100) for case in result.cases if case.reason)
     return ", ".join(list(reasons)[:3]) or "nothing to judge"

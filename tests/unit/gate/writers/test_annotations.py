@@ -118,7 +118,7 @@ def test_a_text_that_is_no_policy_has_no_lines(text):
 
 
 def test_a_path_is_told_from_the_root_of_the_repository(tmp_path, monkeypatch):
-    """The runner's, else the current folder; nothing outside of it."""
+    """The nearest checkout, else the runner's folder, else the current one; nothing outside of it."""
     (tmp_path / "gates").mkdir()
     monkeypatch.chdir(tmp_path / "gates")
     environ = {"GITHUB_WORKSPACE": str(tmp_path)}
@@ -126,3 +126,7 @@ def test_a_path_is_told_from_the_root_of_the_repository(tmp_path, monkeypatch):
     assert policy_file("p.yaml", None, {}).in_repository == "p.yaml"
     assert policy_file("../p.yaml", None, {}).in_repository is None
     assert policy_file("../p.yaml", None, {}).name == "p.yaml"
+    (tmp_path / "gates/.git").mkdir()
+    assert policy_file("p.yaml", None, environ).in_repository == "p.yaml"
+    (tmp_path / "gates/deep").mkdir()
+    assert policy_file("deep/p.yaml", None, environ).in_repository == "deep/p.yaml"

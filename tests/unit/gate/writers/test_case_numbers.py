@@ -67,9 +67,12 @@ def test_a_change_is_told_with_the_baseline():
 
 
 def test_what_could_not_be_judged_says_why():
-    """The reason's code, not an empty cell."""
+    """In words, not an empty cell."""
     one = case(State.NOT_EVALUATED, value=None, reason="empty_denominator")
-    assert words.message(rule(), one) == "train_val_overlap.span, set val: no number: empty_denominator; limit <= 0"
+    assert (
+        words.message(rule(), one)
+        == "train_val_overlap.span, set val: no number: there is nothing to divide by; limit <= 0"
+    )
 
 
 @pytest.mark.parametrize("few", range(1, 5))
@@ -109,7 +112,17 @@ def test_counts_of_evidence_keep_the_same_rule(count, shown):
     """In every shard."""
     one = Evidence(shard=0, uri="train/a", count=count, noun="documents with findings")
     assert evidence_count(rule(metric="pii_hit_rate"), one) == f"{shown} documents with findings"
-    assert evidence_count(rule(), one) == f"{count:,} documents with findings"
+    assert evidence_count(rule(), one).startswith(f"{count:,} document")
+
+
+def test_one_piece_of_evidence_is_singular():
+    """Of the nouns that there are."""
+    nouns = {
+        "documents that hold an item": "1 document that holds an item", "validated secrets": "1 validated secret",
+        "near-duplicates of held-out documents": "1 near-duplicate of held-out documents", "text": "1 text",
+    }  # fmt: skip
+    for noun, shown in nouns.items():
+        assert evidence_count(rule(), Evidence(shard=0, uri="train/a", count=1, noun=noun)) == shown
 
 
 def test_a_ratio_has_no_unit():

@@ -70,7 +70,9 @@ def test_the_verdict_comes_first_with_the_code_and_what_to_do():
     lines = [line for line in page.splitlines() if line]
     assert lines[0] == marker(mixed())
     assert lines[1] == "## dataaudit gate: NOT EVALUATED"
-    assert lines[2].startswith("**Exit code 3: 2 rules fail, 1 rule could not be evaluated, 1 rule warns, 2 rules hold")
+    assert lines[2].startswith(
+        "**Exit code 3 (also 1): 2 rules fail, 1 rule could not be evaluated, 1 rule warns, 2 rules hold"
+    )
     assert lines[3].startswith("Do not release it")
     assert lines[3].endswith("What fails besides is named below.")
 
@@ -82,7 +84,7 @@ def test_a_row_has_rule_place_value_limit_baseline_owner_and_runbook():
         "| `copied-spans` `train_val_overlap.span` | **FAIL** | set `val` | 0.0012 | `<= 0` |  | Evaluation"
         " | [runbook](<https://wiki.example/runbooks/leak?step=1>) |"
     ) in page
-    assert "40 tokens; 7.25 robust standard deviations from it | `distance <= 5 robust SD` | 200 |" in page
+    assert "40 tokens; distance: 7.25 robust SD | `distance <= 5 robust SD` | 200 |" in page
     assert "- `copied-spans`, set `val`: 12 documents with copied spans in `train/part-3.jsonl`; fingerprint" in page
     assert "### Rules that wait for a baseline\n\n- `drift`" in page
     assert_safe(page, 7)

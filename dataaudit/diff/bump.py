@@ -1,0 +1,130 @@
+"""Which version bump a difference of the data means, by Croissant 1.1: https://docs.mlcommons.org/croissant/.
+
+PATCH: the data remains the same, although it might be serialised or packaged otherwise. MINOR: the existing data is the
+same and can still be retrieved as it is; there is more. MAJOR: existing data was edited, removed, or shuffled across
+splits. A smaller bump is a promise to whoever trained on the old version, so what cannot be shown counts as MAJOR.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from dataaudit.diff.difference import Bump, Cause, Proposal, ShardFate, Side
+from dataaudit.text import plural
+
+ORDER = (Bump.NONE, Bump.PATCH, Bump.MINOR, Bump.MAJOR)
+SPLIT_ROLE = "split_role"
+_VERSION = re.compile(r"^v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:[-+][0-9A-Za-z.+-]+)?$")
+_LONGEST = 100
+_Triple = tuple[int, int, int]
+_MEANING = {
+    ShardFate.MOVED_SPLIT: (Bump.MAJOR, "moved to another split"),
+    ShardFate.REMOVED: (Bump.MAJOR, "gone: no shard holds their rows any more"),
+    ShardFate.CHANGED: (Bump.MAJOR, "with other rows than before"),
+    ShardFate.LOST: (Bump.MAJOR, "read before and unread now"),
+    ShardFate.UNKNOWN: (Bump.MAJOR, "unread in both, with other stored bytes or unknown ones"),
+    ShardFate.RECUT: (Bump.PATCH, "cut or ordered otherwise now: all that is counted of their splits agrees"),
+    ShardFate.ADDED: (Bump.MINOR, "added"),
+    ShardFate.RECOVERED: (Bump.MINOR, "unread before and read now"),
+    ShardFate.MOVED: (Bump.PATCH, "under another name, otherwise the same"),
+    ShardFate.REPACKED: (Bump.PATCH, "with the same rows, stored otherwise"),
+}
+_UNREAD = {
+    ShardFate.REMOVED: "gone that could not be read before: what they held is not known",
+    ShardFate.ADDED: "added that cannot be read",
+    ShardFate.MOVED: "that cannot be read with the same stored bytes under another name",
+    ShardFate.MOVED_SPLIT: "that cannot be read moved to another split",
+}
+_EMPTY = {ShardFate.REMOVED: "gone"}
+_UNPROVEN = frozenset({ShardFate.RECUT, ShardFate.UNKNOWN})
+_UNKNOWN = frozenset({ShardFate.REMOVED, ShardFate.UNKNOWN})
+_NOT_SHOWN = "; their documents may all stand in other shards, which digests of shards cannot show"
+
+
+class Tally(NamedTuple):
+    """Shards of one fate, by what is known of them."""
+
+    fate: ShardFate
+    holding: int
+    """Shards that were read and hold documents; of a pair it counts as one."""
+    documents: int
+    """Of these, on the side that has them; of pairs on the new one."""
+    empty: int
+    """Shards that were read and hold none."""
+    unread: int
+    """Shards that were not read."""
+
+
+def causes_of(tallies: Iterable[Tally], roles: int, *, proven: bool) -> tuple[Cause, ...]:
+    """Return what demands a bump, the gravest first.
+
+    Args:
+        tallies: How many shards met which fate.
+        roles: Splits that were held out and are not any more, or the other way round.
+        proven: Whether it is shown that the documents of removed and changed shards are not all there any more.
+    """
+    causes = []
+    if roles:
+        text = f"{plural(roles, 'split')} changed between training and held out"
+        causes.append(Cause(bump=Bump.MAJOR, code=SPLIT_ROLE, text=text))
+    for tally in tallies:
+        causes += _causes(tally, proven=proven)
+    return tuple(sorted(causes, key=lambda cause: -ORDER.index(cause.bump)))
+
+
+def _causes(tally: Tally, *, proven: bool) -> Iterator[Cause]:
+    fate = tally.fate
+    if tally.holding:
+        bump, words = _MEANING[fate]
+        certain = proven if fate in {ShardFate.REMOVED, ShardFate.CHANGED} else fate not in _UNPROVEN
+        text = f"{plural(tally.holding, 'shard')} ({plural(tally.documents, 'document')}) {words}"
+        if not certain and bump == Bump.MAJOR:
+            text += _NOT_SHOWN
+        yield Cause(bump=bump, code=fate, text=text, proven=certain)
+    if tally.unread:
+        text = f"{plural(tally.unread, 'shard')} {_UNREAD.get(fate, _MEANING[fate][1])}"
+        yield Cause(bump=_MEANING[fate][0], code=f"{fate}_unread", text=text, proven=fate not in _UNKNOWN)
+    if tally.empty:
+        text = f"{plural(tally.empty, 'shard')} without a document {_EMPTY.get(fate, _MEANING[fate][1])}"
+        yield Cause(bump=Bump.PATCH, code=f"{fate}_empty", text=text)
+
+
+def propose(causes: Sequence[Cause], old: Side, new: Side) -> Proposal:
+    """Return the bump that the causes demand, and hold the two versions against it."""
+    bump = max((cause.bump for cause in causes), key=ORDER.index, default=Bump.NONE)
+    was, now = parse_version(old.version), parse_version(new.version)
+    least = None if was is None else bumped(was, bump)
+    return Proposal(
+        bump=bump, proven=all(cause.proven for cause in causes), causes=tuple(causes),
+        version=None if least is None else ".".join(map(str, least)),
+        complaint=_complaint(bump, was, now, other_name=old.name != new.name),
+    )  # fmt: skip
+
+
+def parse_version(text: str) -> _Triple | None:
+    """Return MAJOR, MINOR and PATCH of a version by Semantic Versioning 2.0.0; None when it is none."""
+    found = _VERSION.match(text) if len(text) <= _LONGEST else None
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+
+
+def bumped(version: _Triple, bump: Bump) -> _Triple:
+    """Return the next version."""
+    major, minor, patch = version
+    return {
+        Bump.NONE: version, Bump.PATCH: (major, minor, patch + 1), Bump.MINOR: (major, minor + 1, 0),
+        Bump.MAJOR: (major + 1, 0, 0),
+    }[bump]  # fmt: skip
+
+
+def _complaint(bump: Bump, was: _Triple | None, now: _Triple | None, *, other_name: bool) -> str:
+    if other_name:
+        return "other_dataset"
+    if was is None or now is None:
+        return "not_semver"
+    if now < was:
+        return "backwards"
+    if now >= bumped(was, bump):
+        return ""
+    return "unchanged" if now == was else "too_small"

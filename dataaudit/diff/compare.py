@@ -1,0 +1,169 @@
+"""Compares two manifests: pure, but for the tables that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.diff.bump import Tally, causes_of, propose
+from dataaudit.diff.comparable import Meaning
+from dataaudit.diff.difference import Difference, FateCount, Recut, ShardChange, ShardFate, Side
+from dataaudit.diff.drifts import drifts
+from dataaudit.diff.matching import COLUMNS, UNREAD, Pairs, match
+from dataaudit.diff.metrics import Hidden, compare_metrics
+from dataaudit.diff.recuts import recuts
+from dataaudit.diff.settings import settings
+from dataaudit.manifest.canonical import canonical_json
+from dataaudit.manifest.checked import checked_table
+from dataaudit.manifest.core import core_json
+from dataaudit.manifest.load import Manifest
+
+_ORDER = {fate: number for number, fate in enumerate(ShardFate)}
+_OLD_GONE = (ShardFate.REMOVED, ShardFate.CHANGED)
+_NEW_COME = (ShardFate.ADDED, ShardFate.CHANGED)
+_UNITS = ("documents", "bytes", "tokens")
+
+
+def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
+    """Return what changed from one manifest to another.
+
+    Args:
+        old: The older one.
+        new: The newer one.
+        hidden: Which records of a metric are not to be shown, as they may point at people.
+
+    Raises:
+        ManifestError: A table is absent or damaged.
+        ManifestMismatch: A table is not the one that its manifest was published with.
+    """
+    meaning = Meaning(old, new)
+    tables = tuple(checked_table(manifest, "shards").select(COLUMNS) for manifest in (old, new))
+    pairs = list(match(*tables))
+    gone = _splits(tables[0], [pair.old for pair in pairs if pair.fate in _OLD_GONE])
+    come = _splits(tables[1], [pair.new for pair in pairs if pair.fate in _NEW_COME])
+    recut = recuts(old, new, gone & come, meaning)
+    pairs = _with_recuts(pairs, tables, {one.split for one in recut if one.consistent})
+    tallies = [_tally(pair, tables) for pair in pairs if pair.fate is not None and len(pair.old)]
+    roles = {split.name: split.held_out for split in old.core.splits}
+    changed_roles = sum(roles.get(split.name, split.held_out) != split.held_out for split in new.core.splits)
+    causes = causes_of(tallies, changed_roles, proven=_less(recut, gone))
+    sides = _side(old), _side(new)
+    records = compare_metrics(old, new, meaning, hidden)
+    drifted, still = drifts(old, new, same_tokenizer=meaning.same_tokenizer)
+    return Difference(
+        old=sides[0], new=sides[1], equal=_equal(old, new), descends=old.id in new.core.parents,
+        proposal=propose(causes, *sides),
+        unchanged_shards=sum(len(pair.old) for pair in pairs if pair.fate is None),
+        fates=tuple(_count(pair, tables) for pair in pairs if pair.fate is not None and len(pair.old)),
+        shards=tuple(change for pair in pairs for change in _changes(pair, tables)),
+        recuts=recut, unchanged_metrics=records.unchanged, hidden_metrics=records.hidden, metrics=records.changes,
+        drifts=tuple(drifted), unchanged_drifts=still, settings=settings(old, new),
+        parents={"old": old.core.parents, "new": new.core.parents},
+    )  # fmt: skip
+
+
+def _equal(old: Manifest, new: Manifest) -> bool:
+    """Return whether both are the same, also when they were written under two schema versions."""
+    return old.id == new.id or canonical_json(core_json(old.core)) == canonical_json(core_json(new.core))
+
+
+def _splits(table: pa.Table, rows: Sequence[np.ndarray]) -> set[str]:
+    """Return the splits of shards with documents."""
+    chosen = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
+    chosen = chosen[(table["documents"].to_numpy() > 0)[chosen]]
+    return set(table["split"].take(pa.array(chosen)).unique().to_pylist())
+
+
+def _with_recuts(pairs: list[Pairs], tables: Sequence[pa.Table], splits: set[str]) -> list[Pairs]:
+    """Return the pairs in the order of fates; what another cut of a split explains is a fate of its own."""
+    kept, moved = [], []
+    for pair in pairs:
+        if pair.fate not in {*_OLD_GONE, *_NEW_COME} or not splits:
+            kept.append(pair)
+            continue
+        side, rows = (1, pair.new) if pair.fate == ShardFate.ADDED else (0, pair.old)
+        table = tables[side].take(pa.array(rows))
+        explained = np.isin(np.array(table["split"].to_pylist(), dtype=object), list(splits))
+        explained &= table["documents"].to_numpy() > 0
+        kept.append(Pairs(fate=pair.fate, old=pair.old[~explained], new=pair.new[~explained]))
+        moved.append((pair.old[explained], pair.new[explained]))
+    if moved:
+        old, new = (np.concatenate([one[side] for one in moved]) for side in (0, 1))
+        kept.append(Pairs(fate=ShardFate.RECUT, old=old, new=new))
+    return sorted(kept, key=lambda pair: -1 if pair.fate is None else _ORDER[pair.fate])
+
+
+def _less(recut: Sequence[Recut], gone: set[str]) -> bool:
+    """Return whether it is shown that documents of removed and changed shards are not all there any more."""
+    explained = {one.split for one in recut if one.consistent}
+    doubtful = {one.split for one in recut if not one.fell}
+    return bool(gone - doubtful) or not gone - explained
+
+
+def _tally(pair: Pairs, tables: Sequence[pa.Table]) -> Tally:
+    """Count the shards of one fate; of a pair the side that was read, the newer one if both were."""
+    if pair.fate == ShardFate.RECUT:  # no pairs: the old shards stand for all
+        pair = Pairs(fate=pair.fate, old=pair.old[pair.old >= 0], new=np.full(int((pair.old >= 0).sum()), -1))
+    assert pair.fate is not None
+    documents, unread = (np.zeros(len(pair.old), dtype=np.int64), np.ones(len(pair.old), dtype=bool))
+    for table, rows in zip(tables, (pair.old, pair.new), strict=True):
+        there = rows >= 0
+        read = np.zeros(len(rows), dtype=bool)
+        read[there] = ~np.isin(np.array(_column(table, "status", rows[there]), dtype=object), UNREAD)
+        documents[read] = np.array(_column(table, "documents", rows[read]), dtype=np.int64)
+        unread &= ~read
+    holding = documents > 0
+    return Tally(
+        fate=pair.fate, holding=int(holding.sum()), documents=int(documents.sum()),
+        empty=int((~holding & ~unread).sum()), unread=int(unread.sum()),
+    )  # fmt: skip
+
+
+def _count(pair: Pairs, tables: Sequence[pa.Table]) -> FateCount:
+    assert pair.fate is not None
+    sums: dict[str, int] = {}
+    for name, table, rows in zip(("old", "new"), tables, (pair.old, pair.new), strict=True):
+        there = rows[rows >= 0]
+        sums[f"{name}_shards"] = len(there)
+        for unit in ("documents", "tokens"):
+            sums[f"{name}_{unit}"] = int(table[unit].to_numpy()[there].sum())
+    return FateCount(fate=pair.fate, **sums)
+
+
+def _changes(pair: Pairs, tables: Sequence[pa.Table]) -> Iterator[ShardChange]:
+    """Yield the shards of one fate: those with most documents first, then by split and URI."""
+    if pair.fate is None or not len(pair.old):
+        return
+    sides: dict[str, list[Any]] = {}
+    for name, table, rows in zip(("old", "new"), tables, (pair.old, pair.new), strict=True):
+        taken = table.take(pa.array(np.where(rows < 0, 0, rows), mask=rows < 0))
+        for column in ("split", "uri", "status", "reason", *_UNITS):
+            sides[f"{name}_{column}"] = taken[column].to_pylist()
+    columns = [sides[name] for name in ShardChange._fields[1:]]
+    found = [ShardChange(pair.fate, *values) for values in zip(*columns, strict=True)]
+    yield from sorted(found, key=_place)
+
+
+def _place(change: ShardChange) -> tuple[int, str, str, str, str]:
+    return (
+        -max(change.old_documents or 0, change.new_documents or 0), change.new_split or "", change.new_uri or "",
+        change.old_split or "", change.old_uri or "",
+    )  # fmt: skip
+
+
+def _column(table: pa.Table, name: str, rows: np.ndarray) -> list[Any]:
+    values: list[Any] = table[name].take(pa.array(rows)).to_pylist()
+    return values
+
+
+def _side(manifest: Manifest) -> Side:
+    core = manifest.core
+    return Side(
+        id=manifest.id, name=core.dataset.name, version=core.dataset.version, schema=manifest.written_as,
+        tool=core.tool.version, tokenizer=core.tokenizer.name, shards=core.totals.shards,
+        unread_shards=core.ledger.shards.quarantined + core.ledger.shards.skipped, documents=core.totals.documents,
+        bytes=core.totals.bytes, tokens=core.totals.tokens,
+    )  # fmt: skip

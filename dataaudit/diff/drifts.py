@@ -1,0 +1,207 @@
+"""Drift: the token counts of both manifests against each other, of the dataset, its splits, and their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.diff.difference import Drift, TokenShift
+from dataaudit.diff.divergence import divergence, least_by_chance
+from dataaudit.manifest.checked import checked_table
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Scope, rounded
+
+OTHER = "other"
+"""The name under which a build adds up small sources."""
+NO_HISTOGRAM = "no_histogram"
+OTHER_TOKENIZER = "other_tokenizer"
+FOLDED = "folded_sources"
+NEW, GONE = "new", "gone"
+_TOP = 10
+"""Tokens that are named for a scope."""
+_Place = tuple[str | None, str | None]
+
+
+class Histogram:
+    """Token counts of one manifest.
+
+    Args:
+        manifest: The manifest.
+
+    Raises:
+        ManifestError: A table is absent or damaged.
+        ManifestMismatch: A table is not the one that the manifest was published with.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        table = checked_table(manifest, "histogram")
+        self._tokens = table["token"].to_numpy()
+        self._counts = table["count"].to_numpy()
+        self._spans = _spans(table)
+        self.size = max(manifest.core.tokenizer.vocab_size, int(self._tokens.max(initial=-1)) + 1)
+        held = checked_table(manifest, "sources").filter(pc.field("tokens") > 0)
+        named = set(zip(held["split"].to_pylist(), held["source"].to_pylist(), strict=True))
+        self.folded = bool(named - self._spans.keys()) or _capped(manifest, named)
+        self.places: set[_Place] = {(None, None), *((split, None) for split, _ in named), *named}
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no count at all."""
+        return not self._spans
+
+    def counts(self, place: _Place, size: int) -> np.ndarray | None:
+        """Return int64[size] counts of a split (None: all) and source (None: all), or None without any."""
+        chosen = [span for key, span in self._spans.items() if _within(key, place)]
+        if not chosen:
+            return None
+        total = np.zeros(size, dtype=np.int64)
+        for span in chosen:
+            total[self._tokens[span]] += self._counts[span]  # no token occurs twice in a span
+        return total
+
+    def same(self, other: Histogram, split: str) -> bool:
+        """Return whether every source of a split has the same counts in both."""
+        mine, theirs = self._of(split), other._of(split)
+        return mine.keys() == theirs.keys() and all(
+            np.array_equal(self._tokens[span], other._tokens[theirs[name]])
+            and np.array_equal(self._counts[span], other._counts[theirs[name]])
+            for name, span in mine.items()
+        )
+
+    def exceeds(self, other: Histogram, split: str) -> bool:
+        """Return whether some token occurs more often in some source of a split than in the other's."""
+        size = max(self.size, other.size)
+        for source in self._of(split):
+            mine, theirs = self.counts((split, source), size), other.counts((split, source), size)
+            if mine is not None and (theirs is None or bool((mine > theirs).any())):
+                return True
+        return False
+
+    def _of(self, split: str) -> dict[str, slice]:
+        return {source: span for (own, source), span in self._spans.items() if own == split}
+
+
+def drifts(old: Manifest, new: Manifest, *, same_tokenizer: bool) -> tuple[list[Drift], int]:
+    """Return how far both are apart wherever they are, and in how many splits and sources they are not.
+
+    Raises:
+        ManifestError: As of :class:`Histogram`.
+    """
+    if not same_tokenizer:
+        return [_without((None, None), OTHER_TOKENIZER, old.core.totals.tokens, new.core.totals.tokens)], 0
+    one, other = Histogram(old), Histogram(new)
+    if one.empty or other.empty:
+        if one.empty and other.empty and not old.core.totals.tokens and not new.core.totals.tokens:
+            return [], 0
+        return [_without((None, None), NO_HISTOGRAM, old.core.totals.tokens, new.core.totals.tokens)], 0
+    biases = _biases(new) if old.id in new.core.parents and len(new.core.parents) == 1 else {}
+    pieces = _pieces(old) | _pieces(new)
+    found, same = [], 0
+    for place in sorted(one.places | other.places, key=lambda at: (at[0] or "", at[1] or "")):
+        drift = _drift(place, one, other, biases, pieces)
+        if drift is None:
+            same += 1
+        else:
+            found.append(drift)
+    found.sort(key=_order)
+    return found, same
+
+
+def _drift(
+    place: _Place, one: Histogram, other: Histogram, biases: dict[_Place, tuple[float, float]], pieces: dict[int, str]
+) -> Drift | None:
+    """Return the drift of one place; None where both are the same."""
+    size = max(one.size, other.size)
+    was, now = one.counts(place, size), other.counts(place, size)
+    totals = (0 if was is None else int(was.sum())), (0 if now is None else int(now.sum()))
+    if place[1] == OTHER and (one.folded or other.folded):
+        return _without(place, FOLDED, *totals)
+    if was is None or now is None:
+        missing = (one, place in one.places) if was is None else (other, place in other.places)
+        if missing[1]:
+            return _without(place, FOLDED, *totals)
+        return _without(place, NEW if was is None else GONE, *totals)
+    if np.array_equal(was, now):
+        return None
+    held = divergence(was, now)
+    bias = biases.get(place)
+    return Drift(
+        split=place[0], source=place[1], old_tokens=totals[0], new_tokens=totals[1], kl=rounded(held.kl),
+        js=rounded(held.js), by_chance=rounded(least_by_chance(was, now)) if bias is None else bias[0],
+        by_chance_high=None if bias is None else bias[1], floor=bias is None, reason="",
+        top=tuple(_top(held.js_terms, held.kl_terms, was, now, pieces)),
+    )  # fmt: skip
+
+
+def _top(
+    js: np.ndarray, kl: np.ndarray, was: np.ndarray, now: np.ndarray, pieces: dict[int, str]
+) -> Iterator[TokenShift]:
+    """Yield the tokens that add most, equal ones by token."""
+    likely = np.argsort(-js, kind="stable")[: 2 * _TOP]  # rounding may swap neighbours
+    ordered = sorted((-rounded(float(js[token])), int(token)) for token in likely if js[token] > 0)
+    for _, token in ordered[:_TOP]:
+        yield TokenShift(
+            token=token, piece=pieces.get(token), old=int(was[token]), new=int(now[token]),
+            kl=rounded(float(kl[token])), js=rounded(float(js[token])),
+        )  # fmt: skip
+
+
+def _without(place: _Place, reason: str, old_tokens: int, new_tokens: int) -> Drift:
+    return Drift(
+        split=place[0], source=place[1], old_tokens=old_tokens, new_tokens=new_tokens, kl=None, js=None,
+        by_chance=None, by_chance_high=None, floor=False, reason=reason,
+    )  # fmt: skip
+
+
+def _biases(new: Manifest) -> dict[_Place, tuple[float, float]]:
+    """Return what chance gives, as the build found it against the old manifest: mean and upper bound."""
+    found: dict[_Place, tuple[float, float]] = {}
+    for record in new.metrics("token_kl_drift", "kl_bias"):
+        place = (record.scope.split, record.scope.source)
+        if (
+            record.value is not None
+            and record.high is not None
+            and record.scope == Scope(split=place[0], source=place[1])
+        ):
+            found[place] = record.value, record.high
+    return found
+
+
+def _pieces(manifest: Manifest) -> dict[int, str]:
+    """Return the names of tokens that a manifest knows."""
+    table = checked_table(manifest, "drift")
+    pairs = zip(table["token"].to_pylist(), table["piece"].to_pylist(), strict=True)
+    return {token: piece for token, piece in pairs if piece}
+
+
+def _within(key: tuple[str, str], place: _Place) -> bool:
+    return place[0] in {None, key[0]} and place[1] in {None, key[1]}
+
+
+def _capped(manifest: Manifest, named: set[tuple[str, str]]) -> bool:
+    """Return whether the source `other` stands for several: there are as many sources as the config allows."""
+    sources = {source for _, source in named}
+    limit = manifest.core.config.get("max_sources", len(sources) + 1)
+    return OTHER in sources and len(sources) >= limit
+
+
+def _spans(table: pa.Table) -> dict[tuple[str, str], slice]:
+    """Return where the rows of each split and source are."""
+    if table.num_rows == 0:
+        return {}
+    columns = [table[name].combine_chunks().dictionary_encode() for name in ("split", "source")]
+    splits, sources = (column.indices.to_numpy() for column in columns)
+    changes = np.flatnonzero((splits[1:] != splits[:-1]) | (sources[1:] != sources[:-1])) + 1
+    bounds = [0, *changes.tolist(), table.num_rows]
+    names = [column.dictionary.to_pylist() for column in columns]
+    return {(names[0][splits[start]], names[1][sources[start]]): slice(start, stop) for start, stop in pairwise(bounds)}
+
+
+def _order(drift: Drift) -> tuple[int, float, str, str]:
+    """Order: the dataset, splits, sources by divergence, then those without a number."""
+    depth = (drift.split is not None) + (drift.source is not None)
+    return depth, -(drift.js if drift.js is not None and depth == 2 else 0.0), drift.split or "", drift.source or ""

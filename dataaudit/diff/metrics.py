@@ -1,0 +1,210 @@
+"""Every metric record of two manifests, side by side; those that are not as they were."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.diff.comparable import OTHER_UNIT, OTHER_VERSION, Meaning
+from dataaudit.diff.difference import MetricChange, MetricFate, Number
+from dataaudit.diff.matching import codes, joined
+from dataaudit.diff.noise import Interval, chance, difference
+from dataaudit.diff.trials import Trials
+from dataaudit.manifest.canonical import flat_columns
+from dataaudit.manifest.checked import checked_table
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Metric, Scope, rounded
+from dataaudit.manifest.table_spec import TableSpec
+from dataaudit.manifest.tables import METRICS
+
+Hidden = Callable[[Manifest, Sequence[Metric]], Collection[int]]
+"""Returns the indexes of the records that are not to be shown, of those of one metric."""
+_GUARDED = "pii_hit_rate"
+_SHOWN = ("value", "low", "high", "confidence", "unit", "method", "status", "reason", "version")
+_SHARD = "shard_ordinal"
+_GRAVITY = {
+    MetricFate.BEYOND_NOISE: 0, MetricFate.CHANGED: 0, MetricFate.LOST: 1, MetricFate.GAINED: 1,
+    MetricFate.WITHIN_NOISE: 2, MetricFate.ADDED: 3, MetricFate.REMOVED: 3, MetricFate.NOT_COMPARABLE: 4,
+}  # fmt: skip
+_BY_CHANCE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What became of all metric records."""
+
+    changes: tuple[MetricChange, ...]
+    unchanged: int
+    hidden: int
+
+
+def compare_metrics(old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidden) -> Compared:
+    """Return the records that are not as they were, and how many are.
+
+    Raises:
+        ManifestError: A table is absent or damaged.
+        ManifestMismatch: A table is not the one that its manifest was published with.
+    """
+    tables = checked_table(old, "metrics"), checked_table(new, "metrics")
+    places = _places(tables, METRICS)
+    _, left, right = np.intersect1d(*places, assume_unique=True, return_indices=True)
+    concealed = tuple(_concealed(manifest, table, hidden) for manifest, table in zip((old, new), tables, strict=True))
+    secret = set(places[0][concealed[0]].tolist()) | set(places[1][concealed[1]].tolist())
+    differ = _differ(tables, left, right) | _meant_otherwise(tables, left, right, meaning)
+    shown = ~np.isin(places[0][left], list(secret))
+    trials = Trials(old), Trials(new)
+    chosen = differ & shown
+    pairs = zip(_rows(tables[0], left[chosen]), _rows(tables[1], right[chosen]), strict=True)
+    changes = [_change(was, now, meaning, trials) for was, now in pairs]
+    for table, mine, theirs, fate in (
+        (tables[0], places[0], places[1], MetricFate.REMOVED), (tables[1], places[1], places[0], MetricFate.ADDED),
+    ):  # fmt: skip
+        alone = np.flatnonzero(~np.isin(mine, theirs) & ~np.isin(mine, list(secret)))
+        changes += [_alone(row, fate) for row in _rows(table, alone)]
+    return Compared(tuple(_ordered(changes)), int((~chosen & shown).sum()), len(secret))
+
+
+def _rows(table: pa.Table, rows: np.ndarray) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table.take(pa.array(rows)).to_pylist()
+    return found
+
+
+def _places(tables: tuple[pa.Table, pa.Table], spec: TableSpec) -> tuple[np.ndarray, np.ndarray]:
+    """Return codes of the records' names: the same number for the same metric, statistic and scope."""
+    flat = [dict(flat_columns(table.select(["metric", "stat", "scope"]))) for table in tables]
+    return joined([codes(*(pa.chunked_array([held[name]]) for held in flat)) for name in spec.key])
+
+
+def _differ(tables: tuple[pa.Table, pa.Table], left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """bool[n]: whether anything that is shown differs between two records of one name, of which one has a value."""
+    found = np.zeros(len(left), dtype=bool)
+    for name in _SHOWN:
+        one, other = codes(*(table[name] for table in tables))
+        found |= one[left] != other[right]
+    valued = [table["value"].is_valid().to_numpy() for table in tables]
+    return np.asarray(found & (valued[0][left] | valued[1][right]))
+
+
+def _meant_otherwise(
+    tables: tuple[pa.Table, pa.Table], left: np.ndarray, right: np.ndarray, meaning: Meaning
+) -> np.ndarray:
+    """bool[n]: whether two records cannot be compared, though they may be equal by chance."""
+    names = ["metric", "stat", "unit", "set", "rule", "language"]
+    if not len(left):
+        return np.zeros(0, dtype=bool)
+    scope = dict(flat_columns(tables[1].select(["scope"])))
+    columns = [*(tables[1][name] for name in names[:3]), *(pa.chunked_array([scope[f"scope.{n}"]]) for n in names[3:])]
+    rows = pa.table(dict(zip(names, columns, strict=True))).take(pa.array(right))
+    kind, _ = joined([codes(rows[name], rows[name][:0]) for name in names])
+    _, first, of = np.unique(kind, return_index=True, return_inverse=True)
+    kinds = rows.take(pa.array(first)).to_pylist()
+    told = [bool(meaning.why_not(row["metric"], row["stat"], row) or meaning.other_unit(row["unit"])) for row in kinds]
+    valued = [table["value"].is_valid().to_numpy() for table in tables]
+    return np.asarray(np.array(told, dtype=bool)[of] & valued[0][left] & valued[1][right])
+
+
+def _concealed(manifest: Manifest, table: pa.Table, hidden: Hidden) -> np.ndarray:
+    """Return the rows of records that are not to be shown."""
+    rows = np.flatnonzero(pc.equal(table["metric"], _GUARDED).to_numpy())
+    if not len(rows):
+        return rows
+    records = [Metric(**{**row, "scope": Scope(**row["scope"])}) for row in _rows(table, rows)]
+    return rows[sorted(hidden(manifest, records))]
+
+
+def _change(was: dict[str, Any], now: dict[str, Any], meaning: Meaning, trials: tuple[Trials, Trials]) -> MetricChange:
+    """Return what became of one record."""
+    sides = _number(was), _number(now)
+    named: dict[str, Any] = {
+        "metric": now["metric"], "stat": now["stat"], "scope": Scope(**now["scope"]), "unit": now["unit"],
+        "old": sides[0], "new": sides[1],
+    }  # fmt: skip
+    if was["status"] != "ok" or now["status"] != "ok":
+        fate = MetricFate.LOST if was["status"] == "ok" else MetricFate.GAINED
+        return MetricChange(**named, fate=fate, reason=was["reason"] if now["status"] == "ok" else now["reason"])
+    if reason := _why_not(was, now, meaning):
+        return MetricChange(**named, fate=MetricFate.NOT_COMPARABLE, reason=reason)
+    exact = was["method"] == now["method"] == "exact"
+    found = difference(_interval(was), _interval(now))
+    named["difference"] = rounded(found.value)
+    if exact:
+        return MetricChange(**named, fate=MetricFate.CHANGED, **_chance(was, now, trials))
+    return MetricChange(
+        **named, fate=MetricFate.WITHIN_NOISE if found.low <= 0 <= found.high else MetricFate.BEYOND_NOISE,
+        low=rounded(found.low), high=rounded(found.high), confidence=rounded(found.confidence),
+    )  # fmt: skip
+
+
+def _alone(row: dict[str, Any], fate: MetricFate) -> MetricChange:
+    number = _number(row)
+    return MetricChange(
+        metric=row["metric"], stat=row["stat"], scope=Scope(**row["scope"]), unit=row["unit"], fate=fate,
+        reason=row["reason"], old=number if fate == MetricFate.REMOVED else None,
+        new=number if fate == MetricFate.ADDED else None,
+    )  # fmt: skip
+
+
+def _why_not(was: dict[str, Any], now: dict[str, Any], meaning: Meaning) -> str:
+    if was["unit"] != now["unit"]:
+        return OTHER_UNIT
+    if was["version"] != now["version"]:
+        return OTHER_VERSION
+    if now["scope"]["shard"] is not None:
+        return _SHARD
+    return meaning.why_not(now["metric"], now["stat"], now["scope"]) or meaning.other_unit(now["unit"])
+
+
+def _chance(was: dict[str, Any], now: dict[str, Any], trials: tuple[Trials, Trials]) -> dict[str, Any]:
+    """Return what chance alone gives, of a share that it is asked for."""
+    draws = [
+        held.of(row["metric"], row["stat"], row["scope"], row["value"], row["denominator"])
+        for held, row in zip(trials, (was, now), strict=True)
+    ]
+    if draws[0] is None or draws[1] is None:
+        return {}
+    found = chance(was["value"], draws[0], now["value"], draws[1])
+    return {
+        "chance_low": rounded(found.low), "chance_high": rounded(found.high), "chance": found.low <= 0 <= found.high,
+    }  # fmt: skip
+
+
+def _interval(row: dict[str, Any]) -> Interval:
+    if row["low"] is None:
+        return Interval(row["value"], row["value"], row["value"])
+    return Interval(row["value"], row["low"], row["high"], row["confidence"])
+
+
+def _number(row: dict[str, Any]) -> Number:
+    names = ("value", "low", "high", "confidence", "denominator", "method", "status", "reason")
+    return Number(**{name: row[name] for name in names})
+
+
+def _ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
+    """Order by gravity, then by how many fields name the place, then by the relative change, largest first.
+
+    Of equal gravity and as many fields the largest change of each metric comes first, then the second ones, and so on:
+    otherwise one metric with many statistics hides all others.
+    """
+    places: Counter[tuple[int, int, str]] = Counter()
+    found = []
+    for key, change in sorted(((_order(change), change) for change in changes), key=lambda pair: pair[0]):
+        kind = (key[0], key[1], change.metric)
+        places[kind] += 1
+        found.append(((*key[:2], places[kind], *key[2:]), change))
+    return [change for _, change in sorted(found, key=lambda pair: pair[0])]
+
+
+def _order(change: MetricChange) -> tuple[Any, ...]:
+    values = [abs(side.value) for side in (change.old, change.new) if side is not None and side.value is not None]
+    largest = max(values, default=0.0)
+    relative = abs(change.difference) / largest if change.difference is not None and largest else 0.0
+    scope = change.scope.as_dict()
+    gravity = _BY_CHANCE if change.chance else _GRAVITY[change.fate]
+    place = tuple(sorted((name, str(value)) for name, value in scope.items()))
+    return gravity, len(scope), -rounded(relative), change.metric, change.stat, place

@@ -1,0 +1,125 @@
+"""How many independent draws stand behind a share: what chance gives is counted in documents, never in tokens.
+
+A share of documents is one of so many draws. A share of tokens is not: the tokens of a document come together. For
+the share of a source the variance follows from the lengths of its documents and of the others (linearised, as a ratio
+of two totals over documents drawn independently: Cochran 1977, Sampling Techniques, 3rd ed., section 2.11):
+
+    var(p) = ((1 - p)^2 S_in + p^2 S_out) / T^2,    S the sum of squares of documents' tokens, T all tokens
+
+and p (1 - p) / var is how many independent draws would vary as much. Of a language the squares are not known: its
+documents are taken to vary in length as all documents of the scope do. Where p is 0 or 1 the draws are those of
+equal lengths, T^2 / S (Kish 1965, Survey Sampling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.manifest.checked import checked_table
+from dataaudit.manifest.load import Manifest
+
+_OF_DOCUMENTS = {
+    "exact_dup_rate": ("rate", "within_split_rate"), "near_dup_rate": ("rate",), "near_dup_component_rate": ("rate",),
+    "filter_reject_rate": ("rate",), "data_toxicity_rate": ("screened_share", "screen_positive"),
+    "pii_hit_rate": ("documents", "validated_documents", "contextual_documents", "pattern_documents"),
+}  # fmt: skip
+"""Shares of documents. Leaks and secrets are not among them: one more is one more, whatever chance does."""
+_Key = tuple[str | None, str | None]
+_Sums = dict[_Key, tuple[float, float, float]]
+"""Documents, tokens and squares of tokens by split and source; None for all of them."""
+
+
+class Trials:
+    """Independent draws behind the shares of one manifest.
+
+    Args:
+        manifest: The manifest; its tables are read when they are needed.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+
+    def of(self, metric: str, stat: str, scope: Mapping[str, Any], share: float, denominator: int) -> float | None:
+        """Return the number of draws, more than 0; None where chance is not asked."""
+        if stat in _OF_DOCUMENTS.get(metric, ()):
+            return float(denominator) if denominator > 0 else None
+        if stat == "share" and metric == "source_mix_share":
+            return self._source(scope, share)
+        if stat == "share" and metric == "language_share":
+            return self._language(scope, share)
+        return None
+
+    def _source(self, scope: Mapping[str, Any], share: float) -> float | None:
+        whole = self._lengths.get((scope.get("split"), None))
+        if whole is None:
+            return None
+        part = self._lengths.get((scope.get("split"), scope.get("source")), (0.0, 0.0, 0.0))
+        return _draws(share, whole[1], part[2], whole[2])
+
+    def _language(self, scope: Mapping[str, Any], share: float) -> float | None:
+        place: _Key = (scope.get("split"), scope.get("source"))
+        whole = self._lengths.get(place)
+        if whole is None:
+            return None
+        spread = whole[0] * whole[2] / whole[1] ** 2
+        documents, tokens = self._languages.get((*place, scope["language"]), (0.0, 0.0))
+        part = spread * tokens**2 / documents if documents else 0.0
+        others = whole[0] - documents
+        rest = spread * (whole[1] - tokens) ** 2 / others if others > 0 else 0.0
+        return _draws(share, whole[1], part, part + rest)
+
+    @cached_property
+    def _lengths(self) -> _Sums:
+        table = checked_table(self._manifest, "lengths")
+        documents = table["documents"].to_numpy().astype(np.float64)
+        middle = (table["low"].to_numpy().astype(np.float64) + table["high"].to_numpy()) / 2
+        values = pa.table(
+            {
+                "split": table["split"], "source": table["source"], "documents": documents,
+                "tokens": documents * middle, "squares": documents * middle**2,
+            }
+        )  # fmt: skip
+        found: _Sums = {}
+        for names in ((), ("split",), ("source",), ("split", "source")):
+            grouped = values.group_by(list(names), use_threads=False).aggregate([(name, "sum") for name in _SUMS])
+            for row in grouped.to_pylist():
+                if row["tokens_sum"]:
+                    sums = row["documents_sum"], row["tokens_sum"], row["squares_sum"]
+                    found[row.get("split"), row.get("source")] = sums
+        return found
+
+    @cached_property
+    def _languages(self) -> dict[tuple[str | None, str | None, str], tuple[float, float]]:
+        table = checked_table(self._manifest, "languages")
+        found = {}
+        for names in ((), ("split",), ("source",), ("split", "source")):
+            grouped = table.group_by([*names, "language"], use_threads=False).aggregate(
+                [("documents", "sum"), ("tokens", "sum")]
+            )
+            for row in grouped.to_pylist():
+                place = row.get("split"), row.get("source"), row["language"]
+                found[place] = float(row["documents_sum"]), float(row["tokens_sum"])
+        return found
+
+
+_SUMS = ("documents", "tokens", "squares")
+
+
+def _draws(share: float, tokens: float, part: float, whole: float) -> float | None:
+    """Return the effective number of draws of a share of tokens.
+
+    Args:
+        share: Of the part.
+        tokens: Of all documents.
+        part: Sum of the squares of the tokens of the part's documents.
+        whole: Of all documents.
+    """
+    if whole <= 0:
+        return None
+    variance = ((1 - share) ** 2 * part + share**2 * max(0.0, whole - part)) / tokens**2
+    return share * (1 - share) / variance if 0 < share < 1 and variance > 0 else tokens**2 / whole

@@ -1,0 +1,177 @@
+"""Words and numbers that the text and the Markdown of a difference share; nothing here is escaped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from dataaudit import text as t
+from dataaudit.diff.bump import bumped, parse_version
+from dataaudit.diff.difference import Bump, Difference, Drift, MetricChange, MetricFate, Number, ShardChange, ShardFate
+
+LISTED = 10
+"""Rows of a section that are listed unless all are asked for."""
+FATES = {
+    ShardFate.MOVED_SPLIT: "moved to another split", ShardFate.REMOVED: "removed", ShardFate.CHANGED: "changed",
+    ShardFate.LOST: "no longer read", ShardFate.UNKNOWN: "unread in both", ShardFate.RECUT: "cut otherwise",
+    ShardFate.ADDED: "added", ShardFate.RECOVERED: "read now", ShardFate.MOVED: "renamed",
+    ShardFate.REPACKED: "repacked",
+}  # fmt: skip
+REASONS = {
+    "other_unit": "another unit", "other_version": "another version of the definition",
+    "other_tokenizer": "another tokenizer", "other_detector": "another detector or model",
+    "other_protected_set": "other items in the evaluation set", "other_reference": "another reference manifest",
+    "other_parameters": "other parameters of the stage", "shard_ordinal": "shards are numbered anew",
+    "new": "only in the new manifest", "gone": "only in the old manifest",
+    "folded_sources": "added up with other small sources", "no_histogram": "token counts were not kept",
+    "empty_denominator": "nothing to divide by",
+}  # fmt: skip
+_COMPLAINTS = {
+    "not_semver": "a version is not MAJOR.MINOR.PATCH, so nothing can be said of it",
+    "backwards": "the new version is smaller than the old one",
+    "other_dataset": "the two manifests are of datasets with different names; their versions cannot be compared",
+}
+EXACT, SURELY, MAYBE = "", "<--", "~"
+"""Marks of a change: counted; larger than noise, or than chance; not larger."""
+SIGNED = (MetricFate.CHANGED, MetricFate.BEYOND_NOISE, MetricFate.WITHIN_NOISE)
+"""Fates of metrics that have a difference."""
+
+
+def verdict(difference: Difference) -> str:
+    """Return the one line that says it all."""
+    if difference.equal:
+        return "equal: both manifests are the same"
+    proposal = difference.proposal
+    if proposal.bump == Bump.NONE:
+        return "the data is the same, so no bump is due"
+    doubt = "" if proposal.proven else ", not proven"
+    least = "" if proposal.version is None else f": {proposal.version} or later"
+    return f"{proposal.bump} bump{doubt}{least}"
+
+
+def complaint(difference: Difference) -> str:
+    """Return what is wrong with the versions, or nothing."""
+    code, bump = difference.proposal.complaint, difference.proposal.bump
+    if code in _COMPLAINTS:
+        return _COMPLAINTS[code]
+    if code == "unchanged":
+        return f"the version did not change, but the data demand a {bump} bump"
+    if code == "too_small":
+        return f"the new version promises a {promised(difference)} change, but the data demand a {bump} bump"
+    return ""
+
+
+def promised(difference: Difference) -> Bump:
+    """Return which bump the two versions are, as far as they go."""
+    was, now = parse_version(difference.old.version), parse_version(difference.new.version)
+    if was is None or now is None:
+        return Bump.NONE
+    return next((bump for bump in reversed(Bump) if now >= bumped(was, bump)), Bump.NONE)
+
+
+def number(side: Number | None, unit: str) -> str:
+    """Return a value with its interval."""
+    if side is None:
+        return t.NOTHING
+    if side.value is None:
+        return side.reason or side.status
+    if side.low is None or side.high is None:
+        return t.measured(side.value, unit)
+    return f"{t.measured(side.value, unit)} ({t.measured(side.low, unit)} to {t.measured(side.high, unit)})"
+
+
+def signed(value: float | None, unit: str) -> str:
+    """Return a difference with its sign."""
+    if value is None:
+        return t.NOTHING
+    return f"{'+' if value > 0 else ''}{t.measured(value, unit)}"
+
+
+def bounds(change: MetricChange) -> str:
+    """Return the interval of a difference, or what chance leaves of it."""
+    low, high = (change.low, change.high) if change.low is not None else (change.chance_low, change.chance_high)
+    return "" if low is None else f"{signed(low, change.unit)} to {signed(high, change.unit)}"
+
+
+def judged(change: MetricChange) -> str:
+    """Return the mark that says whether a change is larger than noise, or than chance."""
+    if change.fate == MetricFate.CHANGED:
+        return {None: EXACT, True: MAYBE, False: SURELY}[change.chance]
+    return SURELY if change.fate == MetricFate.BEYOND_NOISE else MAYBE
+
+
+def where(change: MetricChange) -> list[tuple[str, str]]:
+    """Return (field, value) of the scope."""
+    return [(name, str(value)) for name, value in change.scope.as_dict().items()]
+
+
+def compared(difference: Difference) -> list[MetricChange]:
+    """Return the metrics with a difference."""
+    return [change for change in difference.metrics if change.fate in SIGNED]
+
+
+def apart(difference: Difference) -> list[tuple[MetricFate, str, dict[str, int]]]:
+    """Return (fate, reason, records by metric) of those without a difference, most grave first."""
+    found: dict[tuple[MetricFate, str], Counter[str]] = {}
+    for change in difference.metrics:
+        if change.fate not in SIGNED:
+            reason = "" if change.fate in {MetricFate.ADDED, MetricFate.REMOVED} else change.reason
+            found.setdefault((change.fate, reason), Counter())[change.metric] += 1
+    order = (MetricFate.LOST, MetricFate.GAINED, MetricFate.NOT_COMPARABLE, MetricFate.REMOVED, MetricFate.ADDED)
+    keys = sorted(found, key=lambda key: (order.index(key[0]), key[1]))
+    return [(*key, dict(sorted(found[key].items()))) for key in keys]
+
+
+def apart_words(fate: MetricFate, reason: str) -> str:
+    """Return why records have no difference."""
+    why = REASONS.get(reason, reason)
+    return {
+        MetricFate.LOST: f"with a value before and none now ({why})",
+        MetricFate.GAINED: f"with a value now and none before ({why})",
+        MetricFate.NOT_COMPARABLE: f"not comparable ({why})",
+        MetricFate.REMOVED: "only in the old manifest", MetricFate.ADDED: "only in the new manifest",
+    }[fate]  # fmt: skip
+
+
+def moved(drifts: Sequence[Drift]) -> list[Drift]:
+    """Return the drifts that have a number."""
+    return [drift for drift in drifts if drift.kl is not None]
+
+
+def shard_place(change: ShardChange) -> str:
+    """Return ``split/uri``; of one that moved the old place and the new one."""
+    old = None if change.old_uri is None else f"{change.old_split}/{change.old_uri}"
+    new = None if change.new_uri is None else f"{change.new_split}/{change.new_uri}"
+    if old is None or new is None or old == new:
+        return new or old or ""
+    return f"{old} -> {new}"
+
+
+def shard_status(change: ShardChange) -> str:
+    """Return the status where it is not ok on both sides."""
+    held = [
+        "" if status in {None, "ok"} else f"{status} ({reason})" if reason else str(status)
+        for status, reason in (
+            (change.old_status, change.old_reason), (change.new_status, change.new_reason),
+        )
+    ]  # fmt: skip
+    if held[0] == held[1] or change.old_status is None or change.new_status is None:
+        return held[1] or held[0]
+    return f"{held[0] or 'ok'} -> {held[1] or 'ok'}"
+
+
+def noise_notes(changes: Sequence[MetricChange]) -> list[str]:
+    """Return what the marks of :func:`judged` mean, of those that occur."""
+    sampled = any(change.fate != MetricFate.CHANGED for change in changes)
+    asked = any(change.chance is not None for change in changes)
+    notes = []
+    if sampled:
+        notes.append(f"{SURELY} sampled or estimated, and the interval of the change excludes 0; {MAYBE} includes it")
+    if asked:
+        notes.append(
+            f"{SURELY} counted, and two corpora of these sizes, drawn document by document from one process, would not"
+            f" differ so much by chance (95 %); {MAYBE} could"
+        )
+    if any(judged(change) == EXACT for change in changes):
+        notes.append("no mark: counted, so the corpora differ; chance is not asked")
+    return notes
