@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from made_manifest import make, shard
 from quarantine_made import AUTHOR, digest
 
+from dataaudit.errors import ManifestError
 from dataaudit.gate.policy import parse_policy
 from dataaudit.gate.verdict import Case, RuleResult, State, Subject, Verdict
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.quarantine.changes import accept
 from dataaudit.quarantine.file import read
+from dataaudit.quarantine.gate import propose_shards
 from dataaudit.quarantine.held import load_quarantine
 from dataaudit.quarantine.proposals import proposals, write_proposals
 
@@ -55,7 +58,7 @@ ROWS = [row(0), row(1), row(2)]
 
 def test_a_shard_that_failed_is_proposed_with_what_decided():
     """Target by digests; metric, value, limit, rule, policy and manifest as evidence; the metric as reason."""
-    [wish] = proposals(verdict(case("dups", 1)), ROWS).wishes
+    [wish] = proposals(verdict(case("dups", 1)), ROWS, ()).wishes
     assert (wish.target.sha256, wish.target.uri, wish.reason) == (digest(1), "1.jsonl", "exact_dup_rate")
     evidence = wish.evidence
     assert (evidence.value, evidence.limit, evidence.comparator, evidence.limit_kind) == (0.5, 0.1, "<=", "budget")
@@ -64,7 +67,7 @@ def test_a_shard_that_failed_is_proposed_with_what_decided():
 
 def test_a_distance_is_told_beside_the_value():
     """The number that was judged is not the metric's."""
-    [wish] = proposals(verdict(case("drift", 0, value=0.3, judged=9.0)), ROWS).wishes
+    [wish] = proposals(verdict(case("drift", 0, value=0.3, judged=9.0)), ROWS, ()).wishes
     assert (wish.evidence.value, wish.evidence.judged, wish.evidence.limit_kind) == (0.3, 9.0, "robust_sd")
 
 
@@ -73,19 +76,19 @@ def test_only_cases_that_failed_and_are_not_waived_count():
     others = [case("dups", 0, state=state) for state in State if state != State.FAILED]
     waived = dataclasses.replace(case("dups", 1), waived=True)
     whole = Case(rule="whole", stat="rate", scope=Scope(), state=State.FAILED)
-    assert proposals(verdict(*others, waived, whole), ROWS).wishes == ()
+    assert proposals(verdict(*others, waived, whole), ROWS, ()).wishes == ()
 
 
 def test_personal_data_of_one_shard_is_not_written_down():
     """The list lies in git; the number may speak of one person."""
-    [wish] = proposals(verdict(case("pii", 0, value=3.0, judged=3.0)), ROWS).wishes
+    [wish] = proposals(verdict(case("pii", 0, value=3.0, judged=3.0)), ROWS, ()).wishes
     assert (wish.evidence.value, wish.evidence.judged, wish.evidence.limit) == (None, None, 1.0)
 
 
 def test_a_copy_of_another_shard_is_not_proposed_for_its_duplicates():
     """Both have one digest: an entry would hold back the text altogether. For other rules it is proposed."""
     rows = [row(0), row(1, sha256=digest(0), rows_digest=digest("r0")), row(2)]
-    found = proposals(verdict(case("dups", 1), case("drift", 1), case("dups", 2)), rows)
+    found = proposals(verdict(case("dups", 1), case("drift", 1), case("dups", 2)), rows, ())
     assert [(wish.evidence.rule, wish.target.uri) for wish in found.wishes] == [
         ("dups", "2.jsonl"),
         ("drift", "1.jsonl"),
@@ -93,10 +96,18 @@ def test_a_copy_of_another_shard_is_not_proposed_for_its_duplicates():
     assert [(one.name, one.rule, one.why) for one in found.passed_over] == [("train/1.jsonl", "dups", "twin")]
 
 
+def test_a_held_out_shard_is_not_proposed_for_its_duplicates():
+    """It keeps them and training data loses them; other rules speak of the shard itself."""
+    rows = [row(0), row(1, split="val"), row(2)]
+    found = proposals(verdict(case("dups", 1), case("drift", 1)), rows, ["val"])
+    assert [wish.evidence.rule for wish in found.wishes] == ["drift"]
+    assert [(one.name, one.why) for one in found.passed_over] == [("val/1.jsonl", "held_out")]
+
+
 def test_a_shard_without_a_digest_is_passed_over():
     """It was not read; lists leave it out anyway."""
     rows = [row(0, sha256="", rows_digest=None, status="skipped", reason="absent")]
-    assert [one.why for one in proposals(verdict(case("drift", 0)), rows).passed_over] == ["unread"]
+    assert [one.why for one in proposals(verdict(case("drift", 0)), rows, ()).passed_over] == ["unread"]
 
 
 def test_proposals_are_written_once_and_hold_when_accepted(tmp_path):
@@ -114,3 +125,17 @@ def test_proposals_are_written_once_and_hold_when_accepted(tmp_path):
     accept(path, None, AUTHOR)
     assert load_quarantine(path).holds(sha256=digest(1))
     assert len(read(path).entries) == 4
+
+
+def test_the_gate_says_what_it_proposed_and_what_not(tmp_path):
+    """How many, what to do next, and why a shard that failed is not among them; a replaced manifest is an error."""
+    rows = [row(0), row(1, sha256=digest(0), rows_digest=digest("r0")), row(2)]
+    identity = make(tmp_path / "m", rows)
+    judged = verdict(case("dups", 1), case("dups", 2), subject=identity)
+    path = tmp_path / "q.jsonl"
+    first = propose_shards(path, judged, tmp_path / "m")
+    assert first.startswith(f"quarantine: 1 proposal added to {path}\n  nothing is held back yet: ")
+    assert "would be held back too: train/1.jsonl" in first
+    assert "0 proposals added" in propose_shards(path, judged, tmp_path / "m")
+    with pytest.raises(ManifestError, match="was replaced while it was judged"):
+        propose_shards(path, verdict(case("dups", 2)), tmp_path / "m")
