@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 # The judges (torch, Detoxify, presidio, spaCy) are 1.5 GB. `make test JUDGES=no` goes without: their tests are skipped.
 JUDGES ?= yes
-# Options of pip for torch alone, e.g. the index of its CPU builds, which spare the libraries of GPUs on Linux.
+# Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 TESTED := $(if $(filter no,$(JUDGES)),$(VENV)/.dev,$(VENV)/.judges)
 

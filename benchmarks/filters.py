@@ -21,15 +21,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from shard_batches import shard_batches
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.loss import LossLog
-from dataaudit.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
-from dataaudit.corpus.shards import format_of
 from dataaudit.stages.filters import Filters
 
-FIELDS = FieldRule(text="text", source_column=None, source_constant="all", max_record_bytes=1 << 30)
 SETS = ("gopher_quality", "gopher_repetition", "c4", "fineweb")
 _TOP = ((2, 0.20), (3, 0.18), (4, 0.16))
 _REPEATED = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
@@ -38,14 +34,8 @@ _REPEATED = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
 def read_texts(folder: Path, wanted: int) -> list[str]:
     """Return documents taken evenly from all shards."""
     texts: list[str] = []
-    for path in sorted(path for path in folder.rglob("*") if format_of(str(path))[0] != "unknown"):
-        format_, compression = format_of(str(path))
-        for part in plan_parts(str(path), format_, compression, path.stat().st_size, 1 << 60):
-            request = ReadRequest(
-                path=str(path), format=format_, compression=compression, part=part, fields=FIELDS, batch_bytes=1 << 22
-            )
-            for batch in read_part(request, LossLog(), PartStats()):
-                texts += batch.texts.to_pylist()
+    for batch in shard_batches(folder):
+        texts += batch.texts.to_pylist()
     chosen = np.unique(np.linspace(0, len(texts) - 1, min(wanted, len(texts))).astype(int))
     return [texts[place] for place in chosen]
 

@@ -21,12 +21,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from shard_batches import shard_batches
 
 from dataaudit.config import LanguageConfig
-from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.loss import LossLog
-from dataaudit.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
-from dataaudit.corpus.shards import format_of
 from dataaudit.detectors import cld2, lid176, looks, resolve_languages
 from dataaudit.detectors.base import DetectorModel, LanguageDetector
 from dataaudit.detectors.language import load_detector
@@ -34,7 +31,6 @@ from dataaudit.detectors.language import load_detector
 LABELS = {"nb": "no"}
 """File names whose language both detectors know by another code."""
 EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
-FIELDS = FieldRule(text="text", source_column=None, source_constant="all", max_record_bytes=1 << 30)
 MIN_CONFIDENCE = LanguageConfig().min_confidence
 
 
@@ -92,14 +88,8 @@ def ask(detector: LanguageDetector, labels: list[str], texts: list[str]) -> Answ
 def corpus_texts(folder: Path, one_in: int = 8) -> pa.LargeStringArray:
     """Return every ``one_in``-th document of all shards."""
     texts: list[str] = []
-    for path in sorted(path for path in folder.rglob("*") if format_of(str(path))[0] != "unknown"):
-        format_, compression = format_of(str(path))
-        for part in plan_parts(str(path), format_, compression, path.stat().st_size, 1 << 60):
-            request = ReadRequest(
-                path=str(path), format=format_, compression=compression, part=part, fields=FIELDS, batch_bytes=1 << 22
-            )
-            for batch in read_part(request, LossLog(), PartStats()):
-                texts += batch.texts.to_pylist()[::one_in]
+    for batch in shard_batches(folder):
+        texts += batch.texts.to_pylist()[::one_in]
     return pa.array(texts, pa.large_string())
 
 

@@ -20,19 +20,15 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.findings import Tier
-from dataaudit.corpus.loss import LossLog
-from dataaudit.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
-from dataaudit.corpus.shards import format_of
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.patterns.screen import find_in
 from dataaudit.detectors.secrets.rules import load_secrets
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from secret_kinds import KINDS, documents
+from shard_batches import shard_batches
 
-FIELDS = FieldRule(text="text", source_column="source", source_constant="all", max_record_bytes=1 << 30)
 WEAK = {"Secret Keyword", "Base64 High Entropy String", "Hex High Entropy String"}
 SKIPPED = {"Public IP (ipv4)"}
 MEGABYTE = 1_000_000
@@ -42,17 +38,11 @@ LONG = 100_000
 
 def read_texts(folder: Path, source: str | None) -> Iterator[bytes]:
     """Yield the documents of all shards, of one source where it is named."""
-    for path in sorted(path for path in folder.rglob("*") if format_of(str(path))[0] != "unknown"):
-        format_, compression = format_of(str(path))
-        for part in plan_parts(str(path), format_, compression, path.stat().st_size, 1 << 60):
-            request = ReadRequest(
-                path=str(path), format=format_, compression=compression, part=part, fields=FIELDS, batch_bytes=1 << 22
-            )
-            for batch in read_part(request, LossLog(), PartStats()):
-                names = batch.sources().to_pylist()
-                for text, name in zip(batch.texts.to_pylist(), names, strict=True):
-                    if source in {None, name}:
-                        yield text.encode()
+    for batch in shard_batches(folder, "source"):
+        names = batch.sources().to_pylist()
+        for text, name in zip(batch.texts.to_pylist(), names, strict=True):
+            if source in {None, name}:
+                yield text.encode()
 
 
 def read_files(folder: Path) -> Iterator[bytes]:

@@ -8,6 +8,8 @@
     +-- DetectorError              a detector or its model cannot be found or read
     +-- ManifestError              a manifest is absent, damaged or of an unknown schema
     |   +-- ManifestMismatch       contents and digests disagree                        (1)
+    +-- QuarantineError            a quarantine list is absent, of a newer version or no such list
+    |   +-- QuarantineDamaged      lines of it cannot be read, so what they hold is not known (3)
     +-- ClusterError               the Dask cluster cannot do the work                   (3)
     +-- StoreError                 a remote store does not answer, so the shards are not known (3)
     +-- NothingEvaluated           no document was read; an older manifest was kept      (4)
@@ -73,6 +75,16 @@ class ManifestMismatch(ManifestError):
     """The contents of a manifest disagree with its digests, or the data with the manifest."""
 
     exit_code = ExitCode.BUDGET_EXCEEDED
+
+
+class QuarantineError(DataAuditError):
+    """A quarantine list is absent, cannot be read or written, or is of a newer version."""
+
+
+class QuarantineDamaged(QuarantineError):
+    """Some lines of a quarantine list cannot be read: what they hold back is not known."""
+
+    exit_code = ExitCode.NOT_EVALUATED
 
 
 class ClusterError(DataAuditError):

@@ -132,7 +132,7 @@ def _line(item: dict[str, Any], model: type[BaseModel]) -> str:
         )
     if kind == "value_error":
         return f"{place}: {str(item['msg']).removeprefix('Value error, ')}"
-    words = _WORDS.get(kind, str(item["msg"])).format(**item.get("ctx", {}))
+    words = _WORDS[kind].format(**item.get("ctx", {})) if kind in _WORDS else str(item["msg"])
     if kind == "string_pattern_mismatch" and item["ctx"]["pattern"] == NAME_PATTERN:
         words = _NAME_WORDS
     if kind == "missing":

@@ -8,7 +8,9 @@ from dataaudit import __version__
 from dataaudit.cli.building import build
 from dataaudit.cli.diffing import diff
 from dataaudit.cli.exporting import export
+from dataaudit.cli.gating import gate
 from dataaudit.cli.options import block
+from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import inspect, show, verify
 from dataaudit.cli.setting_up import doctor, schema
 from dataaudit.cli.shell import Group
@@ -44,7 +46,7 @@ def main() -> None:
     """Audit LLM pre-training corpora: shards in, a versioned and reproducible manifest out."""
 
 
-for _command in (build, show, inspect, verify, diff, export, doctor, schema):
+for _command in (build, show, inspect, verify, diff, gate, quarantine, export, doctor, schema):
     main.add_command(_command)
 
 __all__ = ["main"]

@@ -73,6 +73,12 @@ def print_text(text: str) -> None:
         _drop_stdout()
 
 
+def note(text: str) -> None:
+    """Print on stderr."""
+    with contextlib.suppress(OSError):
+        click.echo(clean_message(text.rstrip("\n")), err=True)
+
+
 def _drop_stdout() -> None:
     """Send the rest of stdout nowhere, so that the flush at exit does not fail again."""
     with contextlib.suppress(OSError, ValueError):

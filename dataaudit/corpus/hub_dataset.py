@@ -18,6 +18,7 @@ from dataaudit.config import DatasetSource
 from dataaudit.corpus.address import Access, RemoteStat
 from dataaudit.corpus.stores import http_status, silence_libraries
 from dataaudit.errors import ConfigError, StoreError
+from dataaudit.guarded import Guarded
 
 _LOCAL_PREFIXES = ("/", "./", "../", "~")
 _NO_ANSWER = frozenset(
@@ -94,10 +95,11 @@ def find_rows(wanted: DatasetSource, base: str, access: Access, where: str) -> l
     _library(access, where)
     if not os.path.isabs(name):
         revision = _commit(name, wanted.revision, where)
-    try:
+    found: dict[str, Any] = {}
+    with Guarded() as call:
         found = load_splits(name, wanted.config, revision, access)
-    except Exception as error:  # noqa: BLE001 - it parses a stranger's card and files: TypeError, yaml's, Arrow's ...
-        raise _explained(error, where, name) from None
+    if call.error is not None:
+        raise _explained(call.error, where, name)
     if wanted.split not in found:
         raise ConfigError(f"{where}.split: {name} has no split {wanted.split}", f"It has: {', '.join(sorted(found))}.")
     chosen = found[wanted.split]
@@ -142,10 +144,11 @@ def _commit(name: str, revision: str | None, where: str) -> str:
     """Return the commit that a revision (a branch, a tag, none) means now."""
     from huggingface_hub import HfApi
 
-    try:
+    found = None
+    with Guarded() as call:
         found = HfApi().dataset_info(name, revision=revision).sha
-    except Exception as error:  # noqa: BLE001 - of httpx or httpx2 (by the client's version), or its own: no common root
-        raise _explained(error, where, name) from None
+    if call.error is not None:
+        raise _explained(call.error, where, name)
     if not found:
         raise ConfigError(f"{where}: the hub names no commit for {name}")
     return found

@@ -110,7 +110,7 @@ class _StoreObject:
         self.copy: Copy | None = None
         self._path = path
         self._store = filesystem(path)
-        self._name = name_in(self._store, path)
+        self._name = name_in(path)
         self._handle: Any = None
         self._lock = threading.Lock()
 

@@ -111,7 +111,7 @@ class RemoteLister:
         path = address.remote_path(self.access)
         store = filesystem(path)
         try:
-            info = run(patiently(lambda: ask(store, "info", name_in(store, path)), path))
+            info = run(patiently(lambda: ask(store, "info", name_in(path)), path))
         except FileNotFoundError:
             return "nothing", None
         except NoCredentialsError:
@@ -179,7 +179,7 @@ def _walk(folder: RemotePath, prefix: str) -> Iterator[tuple[list[str], RemoteSt
     them at once; a tree is walked here, since fsspec's own walk passes over what it may not list in silence.
     """
     store = filesystem(folder)
-    top = name_in(store, folder).rstrip("/")
+    top = name_in(folder).rstrip("/")
     if has_own(store, "find"):  # by prefix, instead of walking
         more = {"prefix": prefix} if prefix and folder.partition("://")[0] in {"s3", "s3a", "gs", "gcs"} else {}
         found = run(patiently(lambda: ask(store, "find", top, detail=True, **more), folder, num_bytes=None))
@@ -208,7 +208,7 @@ def _walk(folder: RemotePath, prefix: str) -> Iterator[tuple[list[str], RemoteSt
 
 def _ls(folder: RemotePath, name: str | None = None) -> list[dict[str, Any]]:
     store = filesystem(folder)
-    target = name_in(store, folder) if name is None else name
+    target = name_in(folder) if name is None else name
 
     def try_once() -> Awaitable[Any]:
         return ask(store, "ls", target, detail=True)

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from dataaudit.corpus.address import Access, RemotePath, scheme_of
 from dataaudit.errors import ConfigError
+from dataaudit.guarded import Guarded
 
 _T = TypeVar("_T")
 _SLOWEST_BYTES_PER_SECOND = 50_000
@@ -65,15 +66,11 @@ def _filesystem(_pid: int, scheme: str, authority: str, access: Access) -> Any:
     except ValueError:
         raise ConfigError(f"{scheme}:// names no kind of store that fsspec knows") from None
     options = _options(scheme, access) | {"skip_instance_cache": True}
-    try:
-        if authority:
-            made, _ = fsspec.url_to_fs(f"{scheme}://{authority}/x", **options)
-        else:
-            made = kind(**options)
-    except Exception as error:  # noqa: BLE001 - any store's library, of types unknown here; its text may hold a password
-        raise ConfigError(
-            f"{scheme}:// cannot be opened ({type(error).__name__})", "See docs/remote.md for what it needs."
-        ) from None
+    made: Any = None
+    with Guarded() as call:
+        made = fsspec.url_to_fs(f"{scheme}://{authority}/x", **options)[0] if authority else kind(**options)
+    if call.error is not None:
+        raise ConfigError(f"{scheme}:// cannot be opened ({call.kind})", "See docs/remote.md for what it needs.")
     if scheme in {"s3", "s3a"}:
         made.retries = 1
     return made
@@ -160,9 +157,11 @@ def _twin(store: Any, name: str) -> str:
     return f"_{name}" if store.async_impl else name
 
 
-def name_in(store: Any, path: RemotePath) -> str:
-    """Return what a filesystem calls a file or folder."""
-    name: str = store._strip_protocol(path.full)  # noqa: SLF001 - what fsspec tells filesystems to override; no other way
+def name_in(path: RemotePath) -> str:
+    """Return what the filesystem of an address calls the file or folder."""
+    from fsspec.core import strip_protocol
+
+    name: str = strip_protocol(path.full)
     return name
 
 
@@ -180,12 +179,10 @@ async def patiently(try_once: Callable[[], Awaitable[_T]], path: RemotePath, *, 
     access = path.access
     limit = None if num_bytes is None else 2 * access.timeout_seconds + num_bytes / _SLOWEST_BYTES_PER_SECOND
     for number in range(access.retries + 1):
-        try:
+        with Guarded(ConfigError) as call:
             return await asyncio.wait_for(try_once(), limit)
-        except ConfigError:
-            raise
-        except Exception as error:  # noqa: BLE001 - any store's library, of types unknown here; none may end a build
-            failure = as_os_error(error, path)
+        assert call.error is not None, "without an error it has returned"
+        failure = as_os_error(call.error, path)
         if failure.errno in _NOT_LOOPED or number == access.retries:
             raise failure from None
         pause = min(_FIRST_PAUSE_SECONDS * 2**number, _LONGEST_PAUSE_SECONDS)

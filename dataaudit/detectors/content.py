@@ -22,6 +22,7 @@ from dataaudit.detectors.toxicity import find_screen
 from dataaudit.detectors.toxicity.judge_model import NAMED, JudgeModel, JudgeSettings
 from dataaudit.detectors.toxicity.judge_resolve import resolve_judge
 from dataaudit.detectors.unavailable import Unavailable
+from dataaudit.manifest.core import DetectorRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +58,25 @@ class ContentModels:
         named = {name: [registry.digest, together, key_id(key)] for name, registry in self.registries.items()}
         return {"screen": screen, **named}
 
-    def records(self) -> list[tuple[str, str, str, tuple[str, ...]]]:
-        """Return name, version, digest and languages of each detector and judge, for the manifest."""
-        found = [] if self.screen is None else [self.screen]
-        records = [(one.name, one.version, one.sha256, one.languages) for one in found]
+    def records(self) -> list[DetectorRecord]:
+        """Return what the manifest says of each detector and judge."""
+        records = []
+        if self.screen is not None:
+            records.append(_record(self.screen.name, self.screen, self.screen.languages))
         for name, registry in self.registries.items():
             version = ", ".join(f"{key} {value}" for key, value in sorted(registry.versions.items()))
-            records.append((name, version, registry.digest.removeprefix("sha256:"), ()))
+            digest = registry.digest.removeprefix("sha256:")
+            entities = tuple(sorted(entity.name for entity in registry.entities))
+            records.append(DetectorRecord(name=name, version=version, sha256=digest, entities=entities))
         if isinstance(self.judge, JudgeModel):
-            records.append((self.judge.title, self.judge.version, self.judge.sha256, self.judge.languages))
+            records.append(_record(self.judge.title, self.judge, self.judge.languages))
         if isinstance(self.analyzer, AnalyzerModel):
-            records.append(("presidio", self.analyzer.version, self.analyzer.sha256, (self.analyzer.language,)))
+            records.append(_record("presidio", self.analyzer, (self.analyzer.language,)))
         return records
+
+
+def _record(name: str, model: DetectorModel | JudgeModel | AnalyzerModel, languages: tuple[str, ...]) -> DetectorRecord:
+    return DetectorRecord(name=name, version=model.version, sha256=model.sha256, languages=languages)
 
 
 def resolve_content(config: AuditConfig, *, base_dir: Path, screen: bool, detectors: frozenset[str]) -> ContentModels:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -33,3 +35,15 @@ class Unavailable:
     """What was looked for, where, and what was found; never text of a document."""
     hint: str
     """What to do about it."""
+
+
+def not_installed(judge: str, modules: Sequence[str], extra: str) -> Unavailable | None:
+    """Return what a judge lacks of the modules that it needs, none of which is imported; None when all are here."""
+    absent = [name for name in modules if importlib.util.find_spec(name) is None]
+    if not absent:
+        return None
+    return Unavailable(
+        reason=Absence.NOT_INSTALLED,
+        message=f"{judge} needs {', '.join(absent)}",
+        hint=f"Run `pip install 'dataaudit[{extra}]' -c constraints.txt`.",
+    )

@@ -2,34 +2,40 @@
 
 The child is kept warm for the next unit, and replaced after anything went wrong. The parent watches its memory and
 its time, and turns whatever happens into a value. A child that has read other units before may have been harmed by
-them, so nothing is blamed on a unit that has not failed in a fresh one.
+them, so nothing is blamed on a unit that has not failed in a fresh one. A thread takes the child's answers from their
+pipe, so one that stops halfway is noticed like one that never comes. They are pickles, which can run code here; but the
+child runs with our rights: who makes it write what it should not has these already.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import pickle
-import select
+import queue
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine.child import INPUT_ERROR, LENGTH_BYTES, READY, frame
+from dataaudit.engine.child import INPUT_ERROR, READY
 from dataaudit.engine.units import Outcome
+from dataaudit.guarded import Guarded
 
 _POLL_SECONDS = 0.05
 _DEATHS = 2
 _INPUT_ERRORS = 3
-_BLOCK_BYTES = 1 << 16
 _START_SECONDS = 120.0
+_LAST_SECONDS = 5.0
+
+_Call = tuple[Callable[[Any], Outcome], Any]
+_Answer = Outcome | str | Exception | None
+"""What a child says; an error of ours while that is read, which is raised; None when it says nothing any more."""
 
 
 def run_alone(function: Callable[[Any], Outcome], unit: Any, *, memory_limit: int, seconds: float) -> Outcome:
@@ -44,12 +50,11 @@ def run_alone(function: Callable[[Any], Outcome], unit: Any, *, memory_limit: in
     Raises:
         OSError: No child can be started here: the machine's fault.
     """
-    call = frame((function, unit))
     with _LOCK:
-        return _run(call, memory_limit, seconds)
+        return _run((function, unit), memory_limit, seconds)
 
 
-def _run(call: bytes, memory_limit: int, seconds: float) -> Outcome:
+def _run(call: _Call, memory_limit: int, seconds: float) -> Outcome:
     deaths: list[str] = []
     input_errors = 0
     while len(deaths) < _DEATHS and input_errors < _INPUT_ERRORS:
@@ -80,39 +85,33 @@ class _Child:
         self.calls = 0
         """Calls that were sent."""
         self._ready = False
-        self._answers, theirs = os.pipe()
-        try:
-            self._process = subprocess.Popen(  # -P: nothing is imported from the folder that a build runs in
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "dataaudit.engine.child",
-                    str(theirs),
-                    str(os.getpid()),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=(theirs,),
-            )
-        except BaseException:
-            os.close(self._answers)
-            raise
-        finally:
-            os.close(theirs)
+        self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+        their_calls, self._calls = Pipe(duplex=False)
+        ours, their_answers = Pipe(duplex=False)
+        with their_calls, their_answers:
+            threading.Thread(target=_take, args=(ours, self._answers), daemon=True).start()
+            theirs = their_calls.fileno(), their_answers.fileno()
+            try:
+                self._process = subprocess.Popen(  # -P: nothing is imported from the folder that a build runs in
+                    [sys.executable, "-P", "-m", "dataaudit.engine.child", *map(str, theirs), str(os.getpid())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=theirs,
+                )
+            except BaseException:
+                self._calls.close()
+                raise
 
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, call: bytes, memory_limit: int, seconds: float) -> Outcome | str:
+    def ask(self, call: _Call, memory_limit: int, seconds: float) -> Outcome | str:
         """Return the outcome of a call, or how the child died."""
         self._await_start()
         self.calls += 1
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(call)
-            self._process.stdin.flush()
+            self._calls.send(call)
         except BrokenPipeError:
             return self._death()
         return self._answer(memory_limit, time.monotonic() + seconds)
@@ -133,26 +132,27 @@ class _Child:
 
     def _answer(self, memory_limit: int, deadline: float) -> Outcome | str:
         """Return the child's next answer, or how it died."""
-        held = bytearray()
         while True:
-            if select.select([self._answers], [], [], _POLL_SECONDS)[0]:
-                block = os.read(self._answers, _BLOCK_BYTES)
-                if not block:
-                    return self._death()
-                held += block
-                if len(held) >= LENGTH_BYTES and len(held) == LENGTH_BYTES + int.from_bytes(
-                    held[:LENGTH_BYTES], "little"
-                ):
-                    # The child runs as we do: who makes it write what it should not has our rights already.
-                    outcome: Outcome | str = pickle.loads(held[LENGTH_BYTES:])  # noqa: S301 - as said above
-                    return outcome
-            elif memory_limit and _resident_bytes(self._process.pid) + _resident_bytes(os.getpid()) > memory_limit:
-                return Outcome(reason=Reason.OUT_OF_MEMORY)
-            elif time.monotonic() > deadline:
-                return Outcome(reason=Reason.TIMED_OUT)
+            try:
+                answer = self._answers.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                if memory_limit and _resident_bytes(self._process.pid) + _resident_bytes(os.getpid()) > memory_limit:
+                    return Outcome(reason=Reason.OUT_OF_MEMORY)
+                if time.monotonic() > deadline:
+                    return Outcome(reason=Reason.TIMED_OUT)
+            else:
+                if isinstance(answer, Exception):
+                    _drop()
+                    raise answer
+                return self._death() if answer is None else answer
 
     def _death(self) -> str:
-        code = self._process.wait()
+        """Return how the child ended; one that says nothing more and stays is ended."""
+        try:
+            code = self._process.wait(_LAST_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = self._process.wait()
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     def kill(self) -> None:
@@ -160,13 +160,21 @@ class _Child:
         self._process.kill()
 
     def end(self) -> None:
-        """Kill the process and close the pipes."""
+        """Kill the process and close the pipe of calls; the thread closes the other when it has come to its end."""
         self.kill()
         self._process.wait()
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        os.close(self._answers)
+        self._calls.close()
+
+
+def _take(source: Connection, answers: queue.SimpleQueue[_Answer]) -> None:
+    """Hand on what a child says until it ends, maybe within an answer."""
+    with source:
+        while True:
+            with Guarded() as call:
+                answers.put(source.recv())
+            if call.error is not None:
+                answers.put(None if isinstance(call.error, EOFError | OSError) else call.error)
+                return
 
 
 _LOCK = threading.Lock()

@@ -27,6 +27,7 @@ from dataaudit.engine.doctor_content import content_checks
 from dataaudit.engine.job import user_cache
 from dataaudit.engine.keys import NUMERIC_LIBRARIES
 from dataaudit.errors import DataAuditError, ExitCode
+from dataaudit.guarded import Guarded
 from dataaudit.layout import facts, page, section, terminal_width
 from dataaudit.manifest.replace import exchange
 from dataaudit.report.meanings import encoder_text
@@ -142,11 +143,9 @@ def _problem(requirement: Requirement, name: str) -> str | None:
         return f"{found} is installed, {requirement.specifier} is needed"
     if name in _DATA_ONLY:
         return None
-    try:
+    with Guarded() as call:
         importlib.import_module(_MODULES.get(name, name.replace("-", "_")))
-    except Exception as error:  # noqa: BLE001 - a broken wheel may fail in any way; that is what is asked
-        return f"{found} is installed, but importing it fails: {type(error).__name__}"
-    return None
+    return f"{found} is installed, but importing it fails: {call.kind}" if call.error is not None else None
 
 
 def _tokenizers(state: Path) -> Iterator[Check]:

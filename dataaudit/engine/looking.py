@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +28,7 @@ from dataaudit.engine.store import StateFolderError
 from dataaudit.engine.units import ScanSettings
 from dataaudit.engine.visiting import with_words
 from dataaudit.errors import DetectorError
+from dataaudit.guarded import Guarded
 from dataaudit.stages.base import Stage
 
 
@@ -95,30 +95,18 @@ def encode(texts: pa.LargeStringArray, settings: ScanSettings) -> TokenBatch:
     return _encoder(settings).encode(texts, np.zeros(len(texts), dtype=np.uint64))
 
 
-def origin(error: Exception) -> str:
-    """Return the kind of an error and where it came from, without its message (that may hold text)."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = "" if trace is None else f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
-    return f"{type(error).__name__}{where}"
-
-
 def _encoder(settings: ScanSettings) -> Encoder:
     """Load the encoders.
 
     Raises:
         StateFolderError: They cannot be loaded, which is no shard's fault.
     """
-    try:
+    with Guarded(MemoryError) as call:
         return load_once(settings.tokenizer, settings.risks, settings.force_reference, settings.seed)
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001 - `tokenizers` raises `Exception` itself
-        raise StateFolderError(
-            f"a worker cannot load the tokenizer {settings.tokenizer.name} ({origin(error)})",
-            f"Expected it in {settings.state}; check that every worker can read that folder, then run again.",
-        ) from None
+    raise StateFolderError(
+        f"a worker cannot load the tokenizer {settings.tokenizer.name} ({call.origin})",
+        f"Expected it in {settings.state}; check that every worker can read that folder, then run again.",
+    )
 
 
 def _identifier(settings: ScanSettings) -> LanguageIdentifier:

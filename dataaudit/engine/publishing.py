@@ -147,11 +147,11 @@ def _tokenizer_record(job: Job, encoding: pa.Table) -> TokenizerRecord:
 def _detector_records(job: Job) -> tuple[DetectorRecord, ...]:
     """Return what looked at documents, sorted by name; the config says which one's answer counts."""
     models = () if job.languages is None else (job.languages.chosen, job.languages.second)
-    records = [(model.name, model.version, model.sha256, model.languages) for model in models]
-    return tuple(
-        DetectorRecord(name=name, version=version, sha256=sha256, languages=languages)
-        for name, version, sha256, languages in sorted([*records, *job.content.records()])
-    )
+    records = [
+        DetectorRecord(name=model.name, version=model.version, sha256=model.sha256, languages=model.languages)
+        for model in models
+    ]
+    return tuple(sorted([*records, *job.content.records()], key=lambda one: (one.name, one.version, one.sha256)))
 
 
 def _protects(job: Job) -> frozenset[str]:

@@ -31,7 +31,7 @@ from dataaudit.engine.sample_texts import SampleUnit, Wanted, sample_shard
 from dataaudit.engine.verifying import file_of
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.report.place import find_place
+from dataaudit.manifest.place import find_place
 from dataaudit.text import plural
 
 JUDGED = "judged"

@@ -15,10 +15,13 @@ import pyarrow as pa
 from dataaudit.config import AuditConfig, nearest
 from dataaudit.diff.plain import diff_schema
 from dataaudit.errors import ConfigError
+from dataaudit.gate.document import gate_schema
+from dataaudit.gate.policy import Policy
 from dataaudit.manifest.core import SCHEMA_VERSION, ManifestFile
 from dataaudit.manifest.metric import METHODS, STATUSES
 from dataaudit.manifest.table_spec import TableSpec
 from dataaudit.manifest.tables import METRICS, TABLES
+from dataaudit.quarantine.entry import entry_schema
 from dataaudit.stages import REQUIRED, STAGES, stage_schema
 from dataaudit.text import clean
 
@@ -91,6 +94,9 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json]]] = {
     "config": ("JSON Schema of a config file, for editors and checks", config_schema),
     "manifest": ("JSON Schema of manifest.json", manifest_schema),
     "metric": ("JSON Schema of one metric record", metric_schema),
+    "policy": ("JSON Schema of a gate's policy", Policy.model_json_schema),
+    "gate": ("JSON Schema of gate.json, a verdict", gate_schema),
+    "quarantine": ("JSON Schema of one line of a quarantine list", entry_schema),
     "tables": ("columns, types, meanings and keys of every table", tables_description),
     "diff": ("JSON Schema of what `diff --json` prints", diff_schema),
 }

@@ -162,11 +162,15 @@ def _coverage(shards: Sequence[GatheredShard]) -> list[Metric]:
     for shard in shards:
         for loss in shard.losses[:1] if shard.status in UNREAD else shard.losses:
             by_reason[loss.reason] = by_reason.get(loss.reason, 0) + loss.num_bytes
-    values = [(Scope(), sum(by_reason.values()))]
-    values += [(Scope(rule=reason), value) for reason, value in sorted(by_reason.items())]
+    unread: dict[str, int] = {shard.planned.shard.split: 0 for shard in shards}
+    for shard in shards:
+        unread[shard.planned.shard.split] += shard.size if shard.status in UNREAD else 0
+    values = [("bytes", Scope(), sum(by_reason.values())), ("shard_bytes", Scope(), sum(unread.values()))]
+    values += [("bytes", Scope(rule=reason), value) for reason, value in sorted(by_reason.items())]
+    values += [("shard_bytes", Scope(split=split), value) for split, value in sorted(unread.items())]
     return [
-        count("coverage_unread_bytes", "bytes", value, scope=scope, unit="bytes", n=planned, version="1")
-        for scope, value in values
+        count("coverage_unread_bytes", stat, value, scope=scope, unit="bytes", n=planned, version="1")
+        for stat, scope, value in values
     ]
 
 

@@ -29,7 +29,7 @@ from dataaudit.corpus.normal import row_digests
 from dataaudit.corpus.readers import Part, PartStats, is_cut_by_decoding, plan_compressed, plan_parts, read_part
 from dataaudit.corpus.readers.hub_rows import key_of_rows
 from dataaudit.engine.index import stat_file
-from dataaudit.engine.looking import encode, look_for, origin
+from dataaudit.engine.looking import encode, look_for
 from dataaudit.engine.store import PartialStore, StateFolderError
 from dataaudit.engine.units import (
     READING,
@@ -45,6 +45,7 @@ from dataaudit.engine.units import (
 )
 from dataaudit.engine.visiting import Visiting, documents_at, wanted_of
 from dataaudit.errors import ConfigError, DetectorError
+from dataaudit.guarded import Guarded
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
 from dataaudit.stages.accumulate import Accumulator
 from dataaudit.stages.base import Stage, nothing
@@ -143,20 +144,18 @@ def hash_file(path: str) -> str:
 
 def as_value(function: Callable[[], Outcome]) -> Outcome:
     """Run something whose errors are values, unless they may pass."""
-    try:
-        return function()
-    except (StateFolderError, ConfigError, DetectorError) as error:  # of the others: a worker that lacks something
-        return Outcome(fault=(error.message, error.hint))
-    except ShardUnreadable as error:
-        return Outcome(reason=error.reason, place=error.place)
-    except FileNotFoundError:
-        return Outcome(reason=Reason.NOT_FOUND)
-    except PermissionError:
-        return Outcome(reason=Reason.PERMISSION)
-    except (OSError, MemoryError):
-        raise
-    except Exception as error:  # noqa: BLE001 - a fault of ours costs one shard, by name, and never shows its text
-        return Outcome(reason=Reason.INTERNAL, place=origin(error))
+    with Guarded(OSError, MemoryError) as call:
+        try:
+            return function()
+        except (StateFolderError, ConfigError, DetectorError) as error:  # of the others: a worker that lacks something
+            return Outcome(fault=(error.message, error.hint))
+        except ShardUnreadable as error:
+            return Outcome(reason=error.reason, place=error.place)
+        except FileNotFoundError:
+            return Outcome(reason=Reason.NOT_FOUND)
+        except PermissionError:
+            return Outcome(reason=Reason.PERMISSION)
+    return Outcome(reason=Reason.INTERNAL, place=call.origin)  # a fault of ours costs one shard, by name
 
 
 def _probe(unit: ProbeUnit) -> Outcome:

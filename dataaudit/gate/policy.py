@@ -6,7 +6,7 @@ import datetime as dt
 from collections import Counter
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -28,7 +28,10 @@ def _as_list(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_list), Field(min_length=1)]
+_One = Annotated[str, Field(min_length=1)]
+_Many = Annotated[tuple[_One, ...], Field(min_length=1)]
+Names = Annotated[_Many, BeforeValidator(_as_list, json_schema_input_type=_One | _Many)]
+_Fields = Annotated[tuple[Field_, ...], BeforeValidator(_as_list, json_schema_input_type=Field_ | tuple[Field_, ...])]
 
 
 class Severity(StrEnum):
@@ -45,7 +48,7 @@ class _Model(BaseModel):
 class ScopeRule(_Model):
     """What a rule speaks of: without any key the whole dataset."""
 
-    per: Annotated[tuple[Field_, ...], BeforeValidator(_as_list)] = Field(
+    per: _Fields = Field(
         default=(), description="One case for each value of these fields: split, source, language, shard, set, entity."
     )
     split: Names | None = Field(default=None, description="Only these splits.")
@@ -66,8 +69,15 @@ class ScopeRule(_Model):
         return frozenset(self.per) | frozenset(self.fixed())
 
 
+def _one_limit(schema: dict[str, Any]) -> None:
+    """Say in the JSON Schema that exactly one limit is given."""
+    schema["oneOf"] = [{"required": [name], "properties": {name: {"type": "number"}}} for name in LIMITS]
+
+
 class Rule(_Model):
     """One rule: a statistic of a metric, and how far it may go. Exactly one of the four limits is given."""
+
+    model_config = ConfigDict(json_schema_extra=_one_limit)
 
     name: Name
     metric: Text = Field(description="Name of the metric, as in docs/metrics.md.")

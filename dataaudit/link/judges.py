@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -46,17 +46,28 @@ MOST_ASKED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToxicityVisit:
+class _Asking:
+    """What the visitors share: they take long, see texts alone, and say of each document whether it has a verdict."""
+
+    seconds: ClassVar[float] = SECONDS
+    needs_words: ClassVar[bool] = False
+    emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
+    tokenizer: str
+    """Digest of what decides the tokens of ``seen``."""
+
+
+def _seen(batch: DocBatch, tokens: np.ndarray, whole: np.ndarray, failures: Sequence[str | None]) -> pa.Table:
+    """Return the table :data:`SEEN` of a batch."""
+    return pa.table([batch.rows, tokens, whole, [str(failure or "") for failure in failures]], schema=SEEN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToxicityVisit(_Asking):
     """Visitor: asks Detoxify."""
 
     name: ClassVar[str] = "toxicity_judge"
-    seconds: ClassVar[float] = SECONDS
     version: ClassVar[str] = "1"
-    needs_words: ClassVar[bool] = False
-    emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
     model: JudgeModel
-    tokenizer: str
-    """Digest of what decides the tokens of ``seen``."""
 
     def decisive(self) -> dict[str, Any]:
         """Return what decides its verdicts: all of the model but what it reads, where it lies and what it runs on."""
@@ -69,10 +80,8 @@ class ToxicityVisit:
         """Return ``seen`` and ``scores`` of the documents."""
         del wanted
         judged = ToxicityJudge(self.model).judge(batch.texts)
-        failures = ["" if failure is None else str(failure) for failure in judged.failures]
         tokens = np.diff(encode(batch.texts).offsets)
-        seen = pa.table([batch.rows, tokens, judged.whole, failures], schema=SEEN)
-        good = np.flatnonzero([not failure for failure in failures])
+        good = np.flatnonzero([failure is None for failure in judged.failures])
         classes = self.model.classes
         scores = pa.table(
             [
@@ -82,21 +91,16 @@ class ToxicityVisit:
             ],
             schema=SCORES,
         )  # fmt: skip
-        return {"seen": seen, "scores": scores}
+        return {"seen": _seen(batch, tokens, judged.whole, judged.failures), "scores": scores}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PiiVisit:
+class PiiVisit(_Asking):
     """Visitor: asks presidio for all that it finds, and for its opinion of what the patterns are not sure of."""
 
     name: ClassVar[str] = "pii_judge"
-    seconds: ClassVar[float] = SECONDS
     version: ClassVar[str] = "1"
-    needs_words: ClassVar[bool] = False
-    emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
     model: AnalyzerModel
-    tokenizer: str
-    """Digest of what decides the tokens of ``seen``."""
 
     def decisive(self) -> dict[str, Any]:
         """Return what decides its findings; the digest stands for the spaCy model and the registry."""
@@ -108,11 +112,10 @@ class PiiVisit:
         analyzer = PiiAnalyzer(self.model)
         found = analyzer.analyze(batch.texts)
         tokens = np.diff(encode(batch.texts).offsets) * found.analyzed // np.maximum(batch.num_bytes(), 1)
-        failures = ["" if failure is None else str(failure) for failure in found.failures]
         names = pa.array(found.entities, pa.string()).take(pa.array(found.codes))
         marks = [batch.rows[found.documents], names, found.starts, found.ends, found.scores.astype(np.float64).round(4)]
         return {
-            "seen": pa.table([batch.rows, tokens, found.whole, failures], schema=SEEN),
+            "seen": _seen(batch, tokens, found.whole, found.failures),
             "marks": pa.table(marks, schema=MARKS),
             "opinions": self._opinions(batch, analyzer),
         }

@@ -18,6 +18,7 @@ digits before they get here.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ import pyarrow.compute as pc
 import rfc8785
 
 from dataaudit.manifest.table_spec import TableSpec
+
+_PART_ROWS = 1 << 18
 
 
 def canonical_json(value: Any) -> bytes:
@@ -78,11 +81,22 @@ def _plain_floats(table: pa.Table, spec: TableSpec, field: pa.Field) -> pa.Chunk
 
 def digest_table(table: pa.Table) -> str:
     """Return ``sha256:<hex>`` of a sorted table; see the module's text for the exact bytes."""
-    columns = list(flat_columns(table))
-    header = [[[name, str(column.type)] for name, column in columns], table.num_rows]
-    state = hashlib.sha256(canonical_json(header) + b"\n")
-    for _, column in columns:
-        _update(state, column)
+    return digest_columns(table.schema, table.num_rows, table.column)
+
+
+def digest_columns(schema: pa.Schema, num_rows: int, column: Callable[[str], pa.ChunkedArray]) -> str:
+    """Return the digest of a table that is in canonical order already, with one column in memory at a time.
+
+    Args:
+        schema: Columns of the table, in their order.
+        num_rows: Rows of it.
+        column: Gives a column by its name; each is asked for once.
+    """
+    empty = flat_columns(schema.empty_table())
+    state = hashlib.sha256(canonical_json([[[name, str(leaf.type)] for name, leaf in empty], num_rows]) + b"\n")
+    for field in schema:
+        for kind, leaf in _leaves(field.type, column(field.name).chunks):
+            _update(state, kind, leaf)
     return f"sha256:{state.hexdigest()}"
 
 
@@ -107,25 +121,40 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return combined
 
 
-def _update(state: Any, array: pa.Array) -> None:
-    """Feed one leaf column to a hash object."""
-    state.update(pc.cast(array.is_valid(), pa.uint8()).to_numpy(zero_copy_only=False).tobytes())
-    kind = array.type
+def _leaves(kind: pa.DataType, chunks: list[pa.Array]) -> Iterator[tuple[pa.DataType, list[pa.Array]]]:
+    """Yield type and chunks of every leaf of a column, structs opened."""
+    if not pa.types.is_struct(kind):
+        yield kind, chunks
+        return
+    opened = [chunk.flatten() for chunk in chunks]
+    for index, field in enumerate(kind):
+        yield from _leaves(field.type, [children[index] for children in opened])
+
+
+def _update(state: Any, kind: pa.DataType, chunks: list[pa.Array]) -> None:
+    """Feed one leaf column to a hash object, some rows at a time and without a copy of the whole."""
+    parts = [chunk.slice(start, _PART_ROWS) for chunk in chunks for start in range(0, len(chunk), _PART_ROWS)]
+    for part in parts:
+        state.update(pc.cast(part.is_valid(), pa.uint8()).to_numpy(zero_copy_only=False))
     if pa.types.is_list(kind):
-        lengths = pc.fill_null(pc.list_value_length(array), 0)
-        state.update(lengths.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
-        for _, leaf in flat_columns(pa.table({"item": array.flatten()})):
-            _update(state, leaf)
+        for part in parts:
+            _update_numbers(state, pc.list_value_length(part), "<i8")
+        for leaf_kind, leaf in _leaves(kind.value_type, [part.flatten() for part in parts]):
+            _update(state, leaf_kind, leaf)
     elif pa.types.is_string(kind) or pa.types.is_fixed_size_binary(kind):
-        binary = pc.fill_null(array.cast(pa.large_binary()), b"")
-        lengths = pc.binary_length(binary)
-        state.update(lengths.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
-        state.update(_joined(binary))
-    elif pa.types.is_boolean(kind):
-        state.update(pc.fill_null(array, False).cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes())
+        for part in parts:
+            _update_numbers(state, pc.binary_length(part.cast(pa.large_binary())), "<i8")
+        for part in parts:
+            state.update(_joined(pc.fill_null(part.cast(pa.large_binary()), b"")))
     else:
-        values = pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
-        state.update(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<")).tobytes())
+        for part in parts:
+            _update_numbers(state, part.cast(pa.uint8()) if pa.types.is_boolean(kind) else part, None)
+
+
+def _update_numbers(state: Any, array: pa.Array, kind: str | None) -> None:
+    """Feed numbers, little-endian, nulls as zeros."""
+    values = pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
+    state.update(np.ascontiguousarray(values, dtype=kind or values.dtype.newbyteorder("<")))
 
 
 def _joined(binary: pa.LargeBinaryArray) -> memoryview:

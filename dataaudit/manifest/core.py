@@ -68,6 +68,9 @@ class DetectorRecord(_Model):
     languages: tuple[str, ...] = Field(
         default=(), description="Of a language detector: the codes it can give. It knows no other language."
     )
+    entities: tuple[str, ...] = Field(
+        default=(), description="Of a detector of patterns: the entity types it looks for, found or not."
+    )
 
 
 class ProtectedRecord(_Model):

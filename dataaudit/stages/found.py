@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.findings import FindingBatch, Tier
+from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.stages.partial import Partial, TableShape, group
 from dataaudit.stages.strata import KEY_BYTES, digest_keys
 
@@ -133,6 +134,17 @@ def whole_counts(by_source: Mapping[str, tuple[Counts, Mapping[str, int]]]) -> t
             _add(counts.setdefault(key, dict.fromkeys(numbers, 0)), numbers)
         _add(totals, sizes)
     return counts, totals
+
+
+def records(
+    partial: Partial, scope: Scope, of_one: Callable[[Counts, Mapping[str, int], Scope], list[Metric]]
+) -> list[Metric]:
+    """Return what ``of_one`` makes of the counts and totals of a scope, then of those of each source in it."""
+    by_source = counts_by_source(partial)
+    metrics = of_one(*whole_counts(by_source), scope)
+    for source, (counts, totals) in by_source.items():
+        metrics += of_one(counts, totals, replace(scope, source=source))
+    return metrics
 
 
 def with_tiers(counts: Counts) -> list[tuple[tuple[str, str], dict[str, int]]]:

@@ -41,11 +41,7 @@ class Secrets(StageDefaults):
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return the counts of the scope and of each source, of every entity and tier that was found there."""
-        by_source = found.counts_by_source(partial)
-        metrics = self._records(*found.whole_counts(by_source), context.scope)
-        for source, (counts, totals) in by_source.items():
-            metrics += self._records(counts, totals, replace(context.scope, source=source))
-        return metrics
+        return found.records(partial, context.scope, self._records)
 
     def _records(self, counts: found.Counts, totals: Mapping[str, int], scope: Scope) -> list[Metric]:
         metrics = []

@@ -31,6 +31,17 @@ OPTIONS = {
     "show": ["folder", "--metric", "--json"],
     "inspect": ["folder", "place", "--samples", "--samples-dir", "--json"],
     "verify": ["folder", "--data", "--root", "--quiet", "--json"],
+    "quarantine list": ["file", "--all", "--on", "--json"],
+    "quarantine add": [
+        "file", "places", "--manifest", "--reason", "--metric", "--run", "--until", "--note", "--who", "--json",
+    ],
+    "quarantine lift": ["file", "names", "--reason", "--note", "--who", "--json"],
+    "quarantine accept": ["file", "names", "--all", "--until", "--note", "--who", "--json"],
+    "quarantine dismiss": ["file", "lines", "--reason", "--note", "--who", "--json"],
+    "quarantine apply": [
+        "file", "--manifest", "--out", "--format", "--root", "--documents", "--from", "--findings", "--ngram-score",
+        "--held-out", "--rows", "--exclude-changed", "--keep-unread", "--ignore-bad-lines", "--on", "--json",
+    ],
     "diff": ["old", "new", "--format", "--all", "--json"],
     "export lsh": ["folder", "--out"],
     "doctor": ["--state", "--json"],

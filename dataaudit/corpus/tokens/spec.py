@@ -15,6 +15,7 @@ from dataaudit.corpus.tokens.files import write_atomically
 from dataaudit.corpus.tokens.hub import download_tokenizer_json
 from dataaudit.corpus.tokens.tiktoken_ranks import CONVERSION_VERSION, encoding_for, to_tokenizer_json
 from dataaudit.errors import TokenizerError
+from dataaudit.guarded import Guarded
 
 Format = Literal["tokenizer.json", "tiktoken", "sentencepiece"]
 
@@ -148,17 +149,19 @@ def _inspect_json(content: bytes, name: str) -> Facts:
     """Read vocabulary size and special ids, and prove that `tokenizers` loads the file."""
     import tokenizers
 
-    try:
+    size = 0
+    special: tuple[int, ...] = ()
+    with Guarded() as call:
         tokenizer = tokenizers.Tokenizer.from_buffer(content)
         document: dict[str, Any] = json.loads(content)
         added = document.get("added_tokens") or []
         special = tuple(sorted(int(token["id"]) for token in added if token.get("special")))
         size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
-    except Exception as error:  # noqa: BLE001 - the library raises `Exception` itself, it has no class of its own
+    if call.error is not None:  # its text may be shown: a tokenizer is no document
         raise TokenizerError(
-            f"tokenizer {name}: expected a tokenizer.json that `tokenizers` loads, found: {error}",
+            f"tokenizer {name}: expected a tokenizer.json that `tokenizers` loads, found: {call.error}",
             "Save it again with a current version of `tokenizers`, or fetch it again.",
-        ) from None
+        )
     if size == 0:
         raise TokenizerError(f"tokenizer {name}: expected a vocabulary, found none", "Train or fetch it again.")
     return size, special

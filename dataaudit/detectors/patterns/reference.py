@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +23,7 @@ class PlainFinding:
 
 
 def find_plainly(
-    document: bytes,
+    written: bytes,
     entities: Sequence[Any],
     validators: dict[str, Callable[[Any], int]],
     reserved: dict[str, Callable[[Any], bool]],
@@ -31,11 +31,12 @@ def find_plainly(
     """Return what the entities' rules find in a document, sorted by place.
 
     Args:
-        document: UTF-8 of the document.
+        written: UTF-8 of the document.
         entities: Records with the fields of :class:`dataaudit.detectors.patterns.entity.Entity`.
         validators: Checks by name; 0 is rejected, 1 the form, 2 weak, 3 strong.
         reserved: Predicates by name.
     """
+    document, places = _with_plain_spaces(written)
     found: list[tuple[tuple[float, ...], PlainFinding]] = []
     number = 0
     for code, entity in enumerate(entities):
@@ -61,7 +62,22 @@ def find_plainly(
         if not taken:
             kept.append(one)
     names = [entity.name for entity in entities]
-    return sorted(kept, key=lambda one: (one.start, one.end, names.index(one.entity)))
+    there = [replace(one, start=places[one.start], end=places[one.end]) for one in kept]
+    return sorted(there, key=lambda one: (one.start, one.end, names.index(one.entity)))
+
+
+def _with_plain_spaces(written: bytes) -> tuple[bytes, list[int]]:
+    """Return a text with plain spaces and hyphens for those that do not break a line, and where each byte stood."""
+    plain, places, place = bytearray(), [], 0
+    while place < len(written):
+        size, letter = 1, written[place : place + 1]
+        for unbroken, instead in (("\u00a0", b" "), ("\u202f", b" "), ("\u2011", b"-")):
+            if written.startswith(unbroken.encode(), place):
+                size, letter = len(unbroken.encode()), instead
+        plain += letter
+        places.append(place)
+        place += size
+    return bytes(plain), [*places, place]
 
 
 def _one(document: bytes, match: Any, entity: Any, rule: Any, validators: Any, reserved: Any) -> PlainFinding | None:

@@ -18,6 +18,7 @@ from dataaudit.detectors.pii.analyzer_resolve import analyzer_sha256
 from dataaudit.detectors.pii.analyzer_text import byte_of, stretches
 from dataaudit.detectors.quiet import quiet
 from dataaudit.errors import DetectorError
+from dataaudit.guarded import Guarded
 
 DIGITS = 4
 """Decimal places of a score."""
@@ -95,12 +96,11 @@ class PiiAnalyzer:
         failures: list[Failure | None] = [None] * len(texts)
         with quiet():
             for number, value in enumerate(texts):
-                text = value.as_py()
-                try:
-                    hits, analyzed[number], whole[number] = self._document(engine, text)
-                except Exception:  # noqa: BLE001  # what it says may hold text of the document
+                hits: list[Hit] = []
+                with Guarded() as call:
+                    hits, analyzed[number], whole[number] = self._document(engine, value.as_py())
+                if call.error is not None:
                     failures[number] = Failure.FAILED
-                    continue
                 rows += sorted((number, start, end, codes[name], score) for start, end, name, score in hits)
         columns = list(zip(*rows, strict=True)) or [(), (), (), (), ()]
         return Analysis(
@@ -149,12 +149,11 @@ class PiiAnalyzer:
                     document = int(documents[row])
                     data = texts[document].as_py().encode()
                 text, begin, end = self._around(data, int(starts[row]), int(ends[row]))
-                try:
-                    with engine.zone():
-                        scores[row] = _best(engine.all.analyze(text, engine.language, [name]), name, begin, end)
-                        if name in of_peers:
-                            peers[row] = _best(engine.peers.analyze(text, engine.language, [name]), name, begin, end)
-                except Exception:  # noqa: BLE001  # what it says may hold text of the document
+                with Guarded() as call, engine.zone():
+                    scores[row] = _best(engine.all.analyze(text, engine.language, [name]), name, begin, end)
+                    if name in of_peers:
+                        peers[row] = _best(engine.peers.analyze(text, engine.language, [name]), name, begin, end)
+                if call.error is not None:
                     scores[row] = peers[row] = np.nan
         return Confirmation(scores=scores, peers=peers)
 
@@ -197,13 +196,14 @@ def _best(results: Sequence[Any], name: str, begin: int, end: int) -> float:
 @lru_cache(maxsize=1)
 def _engine(model: AnalyzerModel) -> Engine:
     with quiet():
-        try:
+        nlp = None
+        with Guarded() as call:
             nlp = load_nlp(model.model, model.language)
-        except Exception as error:  # noqa: BLE001  # of every kind: what a folder holds decides
+        if call.error is not None:
             raise DetectorError(
-                f"pii.model: the spaCy model cannot be loaded on a worker ({type(error).__name__})",
+                f"pii.model: the spaCy model cannot be loaded on a worker ({call.kind})",
                 "Install it, or put it where every worker reaches it.",
-            ) from None
+            )
         if analyzer_sha256(nlp, model.registry, model.recognizers, model.labels) != model.sha256:
             raise DetectorError(
                 "pii.model: a worker has another spaCy model or other versions of libraries than the build began with",

@@ -21,7 +21,7 @@ def our_recognizer(registry: Registry, language: str) -> Any:
 
     screen = PatternScreen(registry=registry)
 
-    class OurRecognizer(EntityRecognizer):  # type: ignore[misc]  # presidio has no types
+    class OurRecognizer(EntityRecognizer):
         """Entities of the registry."""
 
         def load(self) -> None:

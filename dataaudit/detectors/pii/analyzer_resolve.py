@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from hashlib import sha256
 from importlib.metadata import version
@@ -13,7 +12,8 @@ from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.pii.analyzer_engine import build_engine, chosen_peers, load_nlp, model_folder
 from dataaudit.detectors.pii.analyzer_model import ANALYZER_VERSION, AnalyzerModel, AnalyzerSettings
 from dataaudit.detectors.quiet import quiet
-from dataaudit.detectors.unavailable import Absence, Unavailable
+from dataaudit.detectors.unavailable import Absence, Unavailable, not_installed
+from dataaudit.guarded import Guarded
 
 _NEEDED = ("presidio_analyzer", "spacy", "phonenumbers", "tldextract")
 _PACKAGES = ("presidio-analyzer", "spacy", "phonenumbers", "tldextract")
@@ -35,36 +35,33 @@ def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: P
     Raises:
         ConfigError: A recognizer is switched on or off that presidio does not have.
     """
-    absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if absent:
-        return Unavailable(
-            reason=Absence.NOT_INSTALLED,
-            message=f"the judge of personal data needs {', '.join(absent)}",
-            hint="Run `pip install 'dataaudit[pii]'`.",
-        )
+    absent = not_installed("the judge of personal data", _NEEDED, "pii")
+    if absent is not None:
+        return absent
     with quiet():
         model = _model_of(settings.model, base_dir)
         if isinstance(model, Unavailable):
             return model
-        try:
+        nlp, language = None, settings.language
+        with Guarded() as call:
             nlp = load_nlp(model, settings.language)
             language = settings.language if model is None or nlp.lang == "xx" else nlp.lang
-        except Exception as error:  # noqa: BLE001  # of every kind: what a folder holds decides
+        if call.error is not None:
             what = "a spaCy model" if model else f"the language {settings.language}"
             return Unavailable(
                 reason=Absence.BROKEN_CHECKPOINT,
-                message=f"pii.model: {what} cannot be loaded ({type(error).__name__})",
+                message=f"pii.model: {what} cannot be loaded ({call.kind})",
                 hint="Give the name or the folder of a model that `spacy.load` loads, made for this version of spaCy.",
             )
         recognizers = chosen_peers(language, enable=registry.enable, disable=registry.disable)
         labels = tuple(sorted(settings.labels))
         engine = build_engine(nlp, language, recognizers=recognizers, registry=registry, labels=dict(labels))
-        try:
+        with Guarded() as call:
             engine.all.analyze(_PROBE, language)
-        except Exception as error:  # noqa: BLE001  # as above
+        if call.error is not None:
             return Unavailable(
                 reason=Absence.BROKEN_CHECKPOINT,
-                message=f"pii.model: the analyzer does not answer ({type(error).__name__})",
+                message=f"pii.model: the analyzer does not answer ({call.kind})",
                 hint="Give another model, or none.",
             )
     return AnalyzerModel(

@@ -7,6 +7,7 @@ with a match of its leading part in which those are left out, so looking for tha
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from dataaudit.detectors.patterns.parsed import codes, parser
@@ -60,29 +61,24 @@ def _sequence(parsed: Any) -> tuple[str, bool]:
     return "".join(parts), False
 
 
-def _item(code: Any, value: Any) -> tuple[str, bool]:  # noqa: PLR0911 - one return for each kind of node
-    if code is codes.LITERAL:
-        return _letter(value), False
-    if code is codes.NOT_LITERAL:
-        return f"[^{_letter(value)}]", False
-    if code is codes.ANY:
-        return ".", False
-    if code is codes.IN:
-        return _class(value), False
-    if code in {codes.ASSERT, codes.ASSERT_NOT, codes.AT}:
-        return "", False
-    if code is codes.SUBPATTERN:
-        text, cut = _sequence(value[-1])
-        return f"(?:{text})", cut
-    if code is codes.BRANCH:
-        branches = [_sequence(branch) for branch in value[1]]
-        return "(?:" + "|".join(text for text, _ in branches) + ")", any(cut for _, cut in branches)
-    if code in {codes.MAX_REPEAT, codes.MIN_REPEAT}:
-        return _repeat(*value)
-    raise ValueError(f"a regex with {code} cannot be searched for")
+def _item(code: Any, value: Any) -> tuple[str, bool]:
+    if code not in _KINDS:
+        raise ValueError(f"a regex with {code} cannot be searched for")
+    return _KINDS[code](value)
 
 
-def _repeat(low: int, high: int, parsed: Any) -> tuple[str, bool]:
+def _branch(value: Any) -> tuple[str, bool]:
+    branches = [_sequence(branch) for branch in value[1]]
+    return "(?:" + "|".join(text for text, _ in branches) + ")", any(cut for _, cut in branches)
+
+
+def _group(value: Any) -> tuple[str, bool]:
+    text, cut = _sequence(value[-1])
+    return f"(?:{text})", cut
+
+
+def _repeat(value: Any) -> tuple[str, bool]:
+    low, high, parsed = value
     text, cut = _sequence(parsed)
     if cut:
         return (f"(?:{text})", True) if low else ("", True)
@@ -110,3 +106,19 @@ def _class(items: Any) -> str:
 def _letter(code: int) -> str:
     letter = chr(code)
     return letter if letter.isalnum() and letter.isascii() else f"\\x{code:02x}"
+
+
+_KINDS: dict[Any, Callable[[Any], tuple[str, bool]]] = {
+    codes.LITERAL: lambda value: (_letter(value), False),
+    codes.NOT_LITERAL: lambda value: (f"[^{_letter(value)}]", False),
+    codes.ANY: lambda _: (".", False),
+    codes.IN: lambda value: (_class(value), False),
+    codes.ASSERT: lambda _: ("", False),
+    codes.ASSERT_NOT: lambda _: ("", False),
+    codes.AT: lambda _: ("", False),
+    codes.SUBPATTERN: _group,
+    codes.BRANCH: _branch,
+    codes.MAX_REPEAT: _repeat,
+    codes.MIN_REPEAT: _repeat,
+}
+"""The text of each kind of node, and whether it was cut."""

@@ -18,6 +18,7 @@ from dataaudit.detectors.toxicity.judge_files import config_sha256, file_sha256
 from dataaudit.detectors.toxicity.judge_model import JudgeModel
 from dataaudit.detectors.toxicity.judge_windows import window_limit, windows_of
 from dataaudit.errors import DetectorError
+from dataaudit.guarded import Guarded
 
 DIGITS = 4
 """Decimal places of an answer: more than these may differ between processors."""
@@ -104,7 +105,8 @@ class _Loaded:
         whole = np.zeros(number, dtype=np.bool_)
         windows: list[list[int]] = []
         for index, text in enumerate(texts):
-            try:
+            found = None
+            with Guarded():
                 found = windows_of(
                     text.as_py(),
                     self._tokenizer,
@@ -112,7 +114,7 @@ class _Loaded:
                     max_windows=self.model.max_windows,
                     seed=self.model.seed,
                 )
-            except Exception:  # noqa: BLE001  # what it says may hold text of the document
+            if found is None:
                 failures[index] = Failure.NOT_ENCODED
                 continue
             counts[index], whole[index] = len(found.tokens), found.whole
@@ -134,22 +136,21 @@ class _Loaded:
         """float32[w, classes] of each window: NaN where the answer is no number, inf where the model raised."""
         answers = np.full((len(windows), len(self.model.classes)), np.inf, dtype=np.float32)
         for batch in batches(windows, limit=self._limit, tokens=self._tokens, pad=self._pad):
-            try:
+            with Guarded() as call:
                 answers[batch.windows] = self._ask(batch)[: len(batch.windows)]
-            except Exception:  # noqa: BLE001  # one window must not cost the others their answers
+            if call.error is not None:  # one window must not cost the others their answers
                 for row, window in enumerate(batch.windows.tolist()):
                     answers[window] = self._ask_alone(batch, row)
         return answers
 
     def _ask_alone(self, batch: Batch, row: int) -> npt.NDArray[np.float32] | float:
         rows = np.full(len(batch.ids), row)
-        try:
+        with Guarded():
             answer: npt.NDArray[np.float32] = self._ask(
                 Batch(windows=batch.windows[row : row + 1], ids=batch.ids[rows], mask=batch.mask[rows])
             )[0]
-        except Exception:  # noqa: BLE001  # what it says may hold text of the document
-            return float("inf")
-        return answer
+            return answer
+        return float("inf")
 
     def _ask(self, batch: Batch) -> npt.NDArray[np.float32]:
         import torch

@@ -15,9 +15,12 @@ from typing import Any
 
 from dataaudit.detectors.quiet import quiet
 from dataaudit.detectors.unavailable import Absence
+from dataaudit.guarded import Guarded
 
 _LOCK = threading.Lock()
 _OLD_NAMES = {"gamma": "weight", "beta": "bias"}
+_OF_CODE = ("GLOBAL", "Unsupported global", "Unsupported class")
+"""Words of torch's refusal of what would run."""
 
 
 class CheckpointError(Exception):
@@ -44,17 +47,15 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
     import torch
 
-    try:
-        with quiet():
-            loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if any(word in str(error) for word in ("GLOBAL", "Unsupported global", "Unsupported class")):
-            raise CheckpointError(
-                Absence.UNSAFE_CHECKPOINT, "it holds more than tensors, numbers, strings, lists and dicts"
-            ) from None
-        raise CheckpointError(Absence.BROKEN_CHECKPOINT, "it is no whole file of torch.save") from None
-    except Exception:  # noqa: BLE001  # of a dozen kinds: what the bytes happen to mean to an unpickler decides
-        raise CheckpointError(Absence.BROKEN_CHECKPOINT, "it is no whole file of torch.save") from None
+    loaded: Any = None
+    with Guarded() as call, quiet():
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    if isinstance(call.error, pickle.UnpicklingError) and any(word in str(call.error) for word in _OF_CODE):
+        raise CheckpointError(
+            Absence.UNSAFE_CHECKPOINT, "it holds more than tensors, numbers, strings, lists and dicts"
+        )
+    if call.error is not None:
+        raise CheckpointError(Absence.BROKEN_CHECKPOINT, "it is no whole file of torch.save")
     _check(loaded)
     checked: dict[str, Any] = loaded
     return checked
@@ -86,13 +87,11 @@ def build(path: Path, config_path: Path, device: str) -> Any:
     transformers_logging.disable_progress_bar()
     checkpoint = read_checkpoint(path)
     arguments_of(checkpoint)["model_type"] = str(config_path)
-    try:
-        with _LOCK, quiet(), _given(checkpoint):
-            judge = Detoxify(checkpoint=str(path), device=device)
-    except Exception as error:  # noqa: BLE001  # whatever the libraries raise, the file does not fit
-        raise CheckpointError(
-            Absence.BROKEN_CHECKPOINT, f"it does not fit its settings ({type(error).__name__})"
-        ) from None
+    judge: Any = None
+    with Guarded() as call, _LOCK, quiet(), _given(checkpoint):
+        judge = Detoxify(checkpoint=str(path), device=device)
+    if call.error is not None:
+        raise CheckpointError(Absence.BROKEN_CHECKPOINT, f"it does not fit its settings ({call.kind})")
     absent = _absent(judge.model, checkpoint["state_dict"])
     if absent:
         raise CheckpointError(Absence.BROKEN_CHECKPOINT, f"{absent} of the model's tensors are not in it")

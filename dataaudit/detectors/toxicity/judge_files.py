@@ -7,9 +7,19 @@ import tempfile
 import time
 from hashlib import sha256
 from pathlib import Path
-from urllib.request import Request, urlopen
+from typing import Any
+from urllib.request import (
+    HTTPDefaultErrorHandler,
+    HTTPErrorProcessor,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    UnknownHandler,
+)
 
 from dataaudit.detectors.unavailable import Absence, Unavailable
+from dataaudit.guarded import Guarded
 
 CONFIG_FILES = (
     "added_tokens.json",
@@ -108,7 +118,7 @@ def fetch(url: str, path: Path, *, digits: str, stall_s: float = _STALL_S, deadl
     digest = sha256()
     path.parent.mkdir(parents=True, exist_ok=True)
     with (
-        urlopen(Request(url, headers={"User-Agent": "dataaudit"}), timeout=stall_s) as answer,  # noqa: S310 - https, as checked
+        open_https(url, timeout=stall_s) as answer,
         tempfile.NamedTemporaryFile(dir=path.parent, prefix=".fetch-", delete=False) as part,
     ):
         try:
@@ -124,6 +134,26 @@ def fetch(url: str, path: Path, *, digits: str, stall_s: float = _STALL_S, deadl
         finally:
             part.close()
             Path(part.name).unlink(missing_ok=True)
+
+
+def open_https(url: str, *, timeout: float) -> Any:
+    """Open an address with the one handler that there is, of https; a redirection to another scheme has none.
+
+    Args:
+        url: An https address.
+        timeout: Seconds without an answer after which it is given up.
+
+    Raises:
+        OSError: It does not come, or is of another scheme.
+    """
+    opener = OpenerDirector()
+    opener.addheaders = [("User-Agent", "dataaudit")]
+    for handler in (
+        ProxyHandler(), UnknownHandler(), HTTPDefaultErrorHandler(), HTTPRedirectHandler(), HTTPErrorProcessor(),
+        HTTPSHandler(),
+    ):  # fmt: skip
+        opener.add_handler(handler)
+    return opener.open(url, timeout=timeout)
 
 
 def config_folder(model_type: str, *, given: Path | None, beside: Path, download: bool) -> Path | Unavailable:
@@ -162,12 +192,11 @@ def _from_hub(name: str, *, download: bool) -> Path | None:
     from huggingface_hub import snapshot_download
 
     for local in (True, False) if download else (True,):
-        try:
+        folder = None
+        with Guarded():  # no such name, no network, no right to it
             folder = snapshot_download(
                 name, allow_patterns=list(CONFIG_FILES), local_files_only=local, etag_timeout=_STALL_S
             )
-        except Exception:  # noqa: BLE001, S112  # of a dozen kinds: no such name, no network, no right to it
-            continue
-        if is_config(Path(folder)):
+        if folder is not None and is_config(Path(folder)):
             return Path(folder)
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +10,7 @@ from dataaudit.detectors.quiet import quiet
 from dataaudit.detectors.toxicity.judge_checkpoint import CheckpointError, arguments_of, build, read_checkpoint
 from dataaudit.detectors.toxicity.judge_files import config_folder, config_sha256, file_sha256, published_weights
 from dataaudit.detectors.toxicity.judge_model import NAMED, WINDOWS_VERSION, JudgeModel, JudgeSettings
-from dataaudit.detectors.unavailable import Absence, Unavailable
+from dataaudit.detectors.unavailable import Absence, Unavailable, not_installed
 
 _NEEDED = ("torch", "transformers", "detoxify")
 
@@ -26,13 +25,9 @@ def resolve_judge(settings: JudgeSettings, base_dir: Path) -> JudgeModel | Unava
     Returns:
         The judge, or why what depends on it is not evaluated.
     """
-    absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if absent:
-        return Unavailable(
-            reason=Absence.NOT_INSTALLED,
-            message=f"the toxicity judge needs {', '.join(absent)}",
-            hint="Run `pip install 'dataaudit[toxicity]' -c constraints.txt`.",
-        )
+    absent = not_installed("the toxicity judge", _NEEDED, "toxicity")
+    if absent is not None:
+        return absent
     if settings.device == "cuda" and not has_cuda():
         return Unavailable(
             reason=Absence.NO_DEVICE, message="toxicity.device: no CUDA device is here", hint="Use `auto` or `cpu`."

@@ -112,7 +112,12 @@ def test_the_ledger_balances_for_any_states_of_shards(states, tmp_path_factory):
     assert ledger.uncounted_shards == sum(item[0] in ("unreadable", "skipped", "gone") for item in states)
     assert ledger.bytes.planned == sum(one.size for one in shards)
     assert manifest.table("ledger").num_rows == sum(len(one.losses) for one in shards)
-    unread = [record for record in metrics if record.metric == "coverage_unread_bytes"]
+    lost = [record for record in metrics if record.stat == "shard_bytes"]
+    assert [record.value for record in lost if not record.scope.as_dict()] == [
+        ledger.bytes.quarantined + ledger.bytes.skipped
+    ]
+    assert sum(record.value for record in lost) == 2 * (ledger.bytes.quarantined + ledger.bytes.skipped)
+    unread = [record for record in metrics if record.metric == "coverage_unread_bytes" and record.stat == "bytes"]
     whole = [record for record in unread if not record.scope.as_dict()]
     bad_bytes = sum(3 * item[3] for item in states if item[0] == "partial")
     assert whole[0].value == ledger.bytes.quarantined + ledger.bytes.skipped + bad_bytes

@@ -33,6 +33,7 @@ GLUE = [
     "\x00",
     "/",
 ]
+LONG = b"roe@a." + (b"c" * 63 + b".") * 3 + b"d" * 56 + b".de"
 RULES = [(REGISTRY.entities[code].name, index, rule) for index, (code, rule) in enumerate(REGISTRY.rules)]
 
 
@@ -79,16 +80,45 @@ def test_the_first_pass_misses_nothing_that_a_rule_matches(entity, index, rule, 
         word = data.draw(st.sampled_from(words)).removesuffix("*")
         value = data.draw(st.sampled_from([word, word.upper(), word.title()])).encode() + b" " + value
     text = data.draw(st.sampled_from([b"", b" ", "\u00e9 ".encode()])) + value + b" "
+    assert missed(index, rule, text) == [], entity
+
+
+def missed(index, rule, text):
+    """Return the matches of a rule's regex that no stretch around a match of its prefilter holds."""
     prefilters = compile_database(REGISTRY)
     spans = [
         (start - rule.reach[0], end + rule.reach[1])
         for place, start, end in scan(prefilters, memoryview(text))[0]
         if index in prefilters.rules[place]
     ]
-    for match in full_regex(rule).finditer(text):
-        covered = [start <= match.start() and match.end() <= end for start, end in spans]
-        first, last = min((start for start, _ in spans), default=0), max((end for _, end in spans), default=-1)
-        assert any(covered) or (spans and first <= match.start() and match.end() <= last), entity
+    first, last = min((start for start, _ in spans), default=0), max((end for _, end in spans), default=-1)
+    return [
+        match.group()
+        for match in full_regex(rule).finditer(text)
+        if not any(start <= match.start() and match.end() <= end for start, end in [*spans, (first, last)])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b"0@-.-.AA ", None),
+        (b"roe@mailhaus.-.de ", None),
+        (b"roe@-mailhaus.de ", None),
+        (b"roe@mailhaus.de.-x ", b"roe@mailhaus.de"),
+        (b"a" * 40 + b"..." + b"%41" * 8 + b"b" * 64 + b"@mailhaus.de ", b"b" * 64 + b"@mailhaus.de"),
+        (LONG + b" ", LONG),
+        (b"roe@a." + (b"c" * 63 + b".") * 7 + b"d" * 24 + b" ", None),
+    ],
+    ids=["two hyphens", "inner", "first", "behind", "longest before", "253 bytes", "longest behind"],
+)  # fmt: skip
+def test_the_first_pass_and_the_regex_of_addresses_agree_on_labels_and_lengths(text, value):
+    """No label of a host's name begins with a hyphen (RFC 1123, 2.1); a name of more than 253 bytes is none."""
+    (index, rule), *_ = [(index, rule) for name, index, rule in RULES if name == "EMAIL_ADDRESS"]
+    assert missed(index, rule, text) == []
+    found = found_in(text)
+    assert found == plainly(text)
+    assert [text[one.start : one.end] for one in found if one.entity == "EMAIL_ADDRESS"] == ([value] if value else [])
 
 
 @pytest.mark.parametrize(

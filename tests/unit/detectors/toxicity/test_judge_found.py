@@ -163,7 +163,7 @@ def test_broken_settings_are_a_reason(tmp_path):
 @pytest.mark.parametrize("name", sorted(NAMED))
 def test_a_published_checkpoint_is_not_fetched_where_the_environment_forbids_it(tmp_path, monkeypatch, name):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    monkeypatch.setattr(judge_files, "urlopen", None)
+    monkeypatch.setattr(judge_files, "open_https", None)
     found = resolve_judge(JudgeSettings(judge=name), tmp_path)
     assert (found.reason, str(tmp_path) in found.message) == (Absence.WEIGHTS_ABSENT, True)
 
@@ -193,19 +193,25 @@ def test_a_published_checkpoint_of_the_cache_is_used(tmp_path, monkeypatch):
 
 
 def test_a_network_that_does_not_answer_is_a_reason(tmp_path, monkeypatch):
-    def silent(request, timeout):
+    def silent(url, timeout):
         assert 0 < timeout <= 60
         raise TimeoutError
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.delenv("HF_HUB_OFFLINE")
-    monkeypatch.setattr(judge_files, "urlopen", silent)
+    monkeypatch.setattr(judge_files, "open_https", silent)
     assert resolve_judge(JudgeSettings(), tmp_path).reason is Absence.WEIGHTS_ABSENT
     assert not list((tmp_path / "hub" / "checkpoints").iterdir())
 
 
+@pytest.mark.parametrize("url", ["http://models.invalid/a", "file:///etc/passwd", "ftp://models.invalid/a", "data:,a"])
+def test_nothing_but_https_is_opened_wherever_a_server_redirects_to(url):
+    with pytest.raises(OSError, match="unknown url type"):
+        judge_files.open_https(url, timeout=1.0)
+
+
 def test_what_is_fetched_is_kept_only_with_the_digest_of_its_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(judge_files, "urlopen", lambda request, timeout: io.BytesIO(b"weights"))
+    monkeypatch.setattr(judge_files, "open_https", lambda url, timeout: io.BytesIO(b"weights"))
     digits = sha256(b"weights").hexdigest()[:8]
     judge_files.fetch("https://models.invalid/a", tmp_path / "a", digits=digits)
     assert (tmp_path / "a").read_bytes() == b"weights"

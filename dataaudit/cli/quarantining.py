@@ -1,0 +1,243 @@
+"""The commands of the quarantine list."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dataaudit.cli.options import FOLDER, block
+from dataaudit.cli.shell import print_text
+
+
+def _day(_context: click.Context, parameter: click.Parameter, value: str | None) -> dt.date | None:
+    if value is None:
+        return None
+    try:
+        return dt.date.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"expected a day such as 2026-12-31, found {value}", param=parameter) from None
+
+
+FILE = click.argument("file", type=FOLDER, metavar="FILE")
+REASON = click.option(
+    "--reason", metavar="CODE", required=True, help="Why, as a short code: letters, digits, `.`, `_`, `-`."
+)
+NOTE = click.option("--note", metavar="TEXT", help="Why, in words.")
+WHO = click.option(
+    "--who", metavar="NAME", help="Who answers for it; by default git's user.email, else the user's name."
+)
+UNTIL = click.option("--until", metavar="DAY", callback=_day, help="Last day, UTC, on which it holds: 2026-12-31.")
+ON = click.option(
+    "--on", metavar="DAY", callback=_day, help="Day, UTC, that expiries are held against; today by default."
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
+_FORMATS = click.Choice(["list", "datatrove", "hf"])
+
+
+@click.group(
+    short_help="The list of shards and documents that loaders leave out.",
+    epilog=block(
+        "Examples:",
+        "dataaudit quarantine add quarantine.jsonl --manifest manifests/first train/part-3.parquet --reason spam",
+        "dataaudit quarantine list",
+        "dataaudit quarantine apply quarantine.jsonl --manifest manifests/first --out clean --documents",
+    ),
+)
+def quarantine() -> None:
+    """Keep a list of what is held back from training, and write what loaders read of it.
+
+    The list is a file of JSON lines that only grows: keep it in git, beside the config. docs/quarantine.md explains it.
+    """
+
+
+@quarantine.command(
+    name="list",
+    short_help="What is held back, and why.",
+    epilog=block(
+        "Examples:", "dataaudit quarantine list", "dataaudit quarantine list quarantine.jsonl --all --json | jq .counts"
+    ),
+)
+@click.argument("file", type=FOLDER, metavar="[FILE]", default=Path("quarantine.jsonl"))
+@click.option("--all", "everything", is_flag=True, help="Lifted, expired and accepted entries too.")
+@ON
+@JSON
+def list_entries(file: Path, on: dt.date | None, *, everything: bool, as_json: bool) -> None:
+    """Print the entries of a list: FILE, or quarantine.jsonl; exit 3 when lines of it cannot be read."""
+    from dataaudit.quarantine.file import read
+    from dataaudit.quarantine.fold import fold
+    from dataaudit.quarantine.held import today
+    from dataaudit.quarantine.view import list_view
+
+    contents = read(file)
+    text, code = list_view(
+        file, contents, fold(contents.entries, on or today()), everything=everything, as_json=as_json
+    )  # fmt: skip
+    print_text(text)
+    sys.exit(code)
+
+
+@quarantine.command(
+    short_help="Hold shards or documents back.",
+    epilog=block(
+        "Examples:",
+        "dataaudit quarantine add quarantine.jsonl --manifest manifests/first 14 --reason drift --until 2026-12-31",
+        "dataaudit quarantine add quarantine.jsonl --manifest manifests/first train/a.parquet:1207 --reason secret",
+        "dataaudit quarantine add quarantine.jsonl sha256:$(sha256sum < bad.parquet | cut -c1-64) --reason spike",
+    ),
+)
+@FILE
+@click.argument("places", nargs=-1, required=True, metavar="SHARD[:ROW]...")
+@click.option("--manifest", type=FOLDER, metavar="DIR", help="Where the shards stand.")
+@REASON
+@click.option("--metric", metavar="NAME", help="Number of the table of shards that becomes evidence: exact_dup_rate.")
+@click.option("--run", metavar="ID", help="Training run that becomes evidence.")
+@UNTIL
+@NOTE
+@WHO
+@JSON
+def add(file: Path, places: tuple[str, ...], manifest: Path | None, *, as_json: bool, **given: Any) -> None:
+    """Hold back shards, or documents as SHARD:ROW, by their digests; made when there is no FILE.
+
+    SHARD is an ordinal, a URI or split/uri of the manifest; or sha256:HEX, which needs none. What is held back for the
+    same reason and evidence already is not added again.
+    """
+    from dataaudit.manifest.load import load_manifest
+    from dataaudit.quarantine.author import author
+    from dataaudit.quarantine.changes import add as add_entries
+    from dataaudit.quarantine.targets import wishes_for
+    from dataaudit.quarantine.view import change_view
+
+    wishes = wishes_for(
+        places, None if manifest is None else load_manifest(manifest), reason=given["reason"], metric=given["metric"],
+        run=given["run"],
+    )  # fmt: skip
+    change = add_entries(file, wishes, author(given["who"], given["note"]), given["until"])
+    print_text(change_view(file, change, verb="held back from now on", as_json=as_json))
+
+
+@quarantine.command(
+    short_help="End entries, or turn proposals down.",
+    epilog=block(
+        "Examples:",
+        "dataaudit quarantine lift quarantine.jsonl 3f2a91 --reason mended",
+        "dataaudit quarantine lift quarantine.jsonl train/part-3.parquet --reason mended",
+    ),
+)
+@FILE
+@click.argument("names", nargs=-1, required=True, metavar="ENTRY|TARGET...")
+@REASON
+@NOTE
+@WHO
+@JSON
+def lift(file: Path, names: tuple[str, ...], reason: str, note: str | None, who: str | None, *, as_json: bool) -> None:
+    """End entries: ENTRY is the beginning of an id; TARGET is split/uri or split/uri:row and ends all of its own."""
+    from dataaudit.quarantine.author import author
+    from dataaudit.quarantine.changes import lift as lift_entries
+    from dataaudit.quarantine.view import change_view
+
+    change = lift_entries(file, names, reason, author(who, note))
+    print_text(change_view(file, change, verb="lifted", as_json=as_json))
+
+
+@quarantine.command(
+    short_help="Put proposals of the gate in force.",
+    epilog=block(
+        "Examples:",
+        "dataaudit quarantine accept quarantine.jsonl 3f2a91",
+        "dataaudit quarantine accept quarantine.jsonl --all --until 2026-12-31",
+    ),
+)
+@FILE
+@click.argument("names", nargs=-1, metavar="ENTRY|TARGET...")
+@click.option("--all", "everything", is_flag=True, help="Every open proposal.")
+@UNTIL
+@NOTE
+@WHO
+@JSON
+def accept(file: Path, names: tuple[str, ...], *, everything: bool, as_json: bool, **given: Any) -> None:
+    """Hold back what was proposed, with its reason and evidence; `lift` turns a proposal down."""
+    from dataaudit.quarantine.author import author
+    from dataaudit.quarantine.changes import accept as accept_entries
+    from dataaudit.quarantine.view import change_view
+
+    if everything == bool(names):
+        raise click.UsageError("Name proposals, or say --all.")
+    change = accept_entries(
+        file, None if everything else names, author(given["who"], given["note"]), given["until"]
+    )  # fmt: skip
+    print_text(change_view(file, change, verb="held back from now on", as_json=as_json))
+
+
+@quarantine.command(
+    short_help="Pass over lines that cannot be read.",
+    epilog=block("Examples:", "dataaudit quarantine dismiss quarantine.jsonl 17 --reason killed-writer"),
+)
+@FILE
+@click.argument("lines", nargs=-1, required=True, type=click.IntRange(min=1), metavar="LINE...")
+@REASON
+@NOTE
+@WHO
+@JSON
+def dismiss(
+    file: Path, lines: tuple[int, ...], reason: str, note: str | None, who: str | None, *, as_json: bool
+) -> None:
+    """Say that somebody has looked at lines that cannot be read, so that `apply` takes the list again."""
+    from dataaudit.quarantine.author import author
+    from dataaudit.quarantine.changes import dismiss as dismiss_lines
+    from dataaudit.quarantine.view import change_view
+
+    change = dismiss_lines(file, lines, reason, author(who, note))
+    print_text(change_view(file, change, verb="dismissed", as_json=as_json))
+
+
+@quarantine.command(
+    short_help="Write what loaders read: lists of shards, documents to drop.",
+    epilog=block(
+        "Examples:",
+        "dataaudit quarantine apply quarantine.jsonl --manifest manifests/first --out clean",
+        "dataaudit quarantine apply quarantine.jsonl --manifest manifests/first --out clean --format hf --documents",
+        "dataaudit quarantine apply quarantine.jsonl --manifest manifests/first --out clean --documents --from overlap",
+    ),
+)
+@FILE
+@click.option("--manifest", type=FOLDER, metavar="DIR", required=True, help="Where the shards stand.")
+@click.option("--out", type=FOLDER, metavar="DIR", required=True, help="Folder to write: new, or an older result.")
+@click.option(
+    "--format",
+    "formats",
+    type=_FORMATS,
+    multiple=True,
+    help="Form of the lists, several if you like; `list` by default.",
+)
+@click.option("--root", metavar="DIR", help="Where the shards lie now, a folder or an address.")
+@click.option("--documents", is_flag=True, help="Write documents.parquet: the documents to drop, with why.")
+@click.option(
+    "--from", "origins", metavar="NAMES", help="What drops documents, of clusters,overlap,findings; all by default."
+)
+@click.option("--findings", metavar="NAMES", help="Detectors and tiers that do; secrets:validated by default.")
+@click.option("--ngram-score", type=click.FloatRange(0, 1), default=0.5, show_default=True,
+              help="Share of a held-out document's 13-grams from which on a training document leaks it.")  # fmt: skip
+@click.option("--held-out", is_flag=True, help="Drop duplicates and findings from held-out splits too.")
+@click.option("--rows", is_flag=True, help="Write the rows to drop of each shard as text, too.")
+@click.option("--exclude-changed", is_flag=True, help="Leave out shards that changed since they were listed.")
+@click.option("--keep-unread", is_flag=True, help="Keep shards that the build could not read.")
+@click.option("--ignore-bad-lines", is_flag=True, help="Go on when lines of FILE cannot be read.")
+@ON
+@JSON
+def apply(file: Path, *, as_json: bool, **given: Any) -> None:
+    """Write the lists of the shards that are not held back, and what loaders need to drop single documents.
+
+    Exit 3 when the drop list is known to lack something, 4 when no shard is left.
+    """
+    from dataaudit.quarantine.applied_view import apply_view
+    from dataaudit.quarantine.apply import apply as write
+    from dataaudit.quarantine.request import make_request
+
+    request = make_request(file, **given)
+    applied = write(request)
+    print_text(apply_view(request.out, applied, as_json=as_json))
+    sys.exit(applied.code)

@@ -1,0 +1,179 @@
+"""The gate's decision: a policy, facts of a manifest and of its baseline in, a verdict out. Pure: no file, no clock."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dataaudit.gate.facts import Facts
+from dataaudit.gate.judge import COVERAGE, MISSING, UNREAD, Judgement, excess, judge
+from dataaudit.gate.lookup import compared_with, record_of, why_not_at_all
+from dataaudit.gate.policy import Policy, Rule, ScopeRule, Waiver
+from dataaudit.gate.scopes import expected_scopes, judged_stats
+from dataaudit.gate.shards import judge_shards, shard_statistics
+from dataaudit.gate.verdict import ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
+from dataaudit.manifest.canonical import canonical_json
+from dataaudit.manifest.catalogue import Statistic, statistic
+from dataaudit.manifest.metric import Metric, Scope
+
+_NOTHING = "nothing_to_judge"
+_WAIVED = (State.FAILED, State.WARNED)
+COVERAGE_RULE = Rule(
+    name="coverage", metric=COVERAGE, stat="shard_bytes", unit="bytes", scope=ScopeRule(), budget=0.0,
+    reason="Every shard has to be read. The gate adds this rule to a policy that has none about coverage.",
+)  # fmt: skip
+
+
+def evaluate(
+    policy: Policy,
+    now: Facts,
+    baseline: Facts | None = None,
+    *,
+    on: dt.date,
+    fail_on: str = "fail",
+) -> Verdict:
+    """Judge a manifest.
+
+    Args:
+        policy: The policy; :func:`dataaudit.gate.scopes.check_policy` has found nothing wrong with it.
+        now: The manifest.
+        baseline: What rules of change compare with.
+        on: The day that waivers are held against.
+        fail_on: ``fail`` or ``warn``.
+    """
+    rules = complete_rules(policy)
+    waivers = {waiver.fingerprint: waiver for waiver in policy.waivers if waiver.expires >= on}
+    results = tuple(_result(rule, now, baseline, waivers) for rule in rules)
+    used = {case.fingerprint for result in results for case in result.cases if case.waived}
+    return Verdict(
+        policy=policy.policy, policy_version=policy.version, policy_digest=policy.digest, subject=now.subject,
+        baseline=None if baseline is None else baseline.subject, fail_on=fail_on, on=on.isoformat(), rules=results,
+        waivers=tuple(WaiverResult(waiver=one, state=_waiver_state(one, on, used)) for one in policy.waivers),
+    )  # fmt: skip
+
+
+def complete_rules(policy: Policy) -> tuple[Rule, ...]:
+    """Return the rules of a policy, and one about coverage when it has none that speaks of the whole dataset."""
+    told = any(rule.metric == COVERAGE and not rule.scope.fields and rule.required for rule in policy.rules)
+    if told:
+        return policy.rules
+    name = "coverage"
+    while any(rule.name == name for rule in policy.rules):
+        name += "-of-all-shards"
+    return (*policy.rules, COVERAGE_RULE.model_copy(update={"name": name}))
+
+
+def fingerprint(rule: Rule, case: Case) -> str:
+    """Return 16 hex digits that name a rule at a place, whatever manifest it is in."""
+    place = {name: value for name, value in case.scope.as_dict().items() if name != "shard"}
+    facts = [rule.name, rule.metric, case.stat, rule.limit_kind, place, case.shard_uri or ""]
+    return hashlib.sha256(canonical_json(facts)).hexdigest()[:16]
+
+
+def _waiver_state(waiver: Waiver, on: dt.date, used: set[str]) -> WaiverState:
+    if waiver.expires < on:
+        return WaiverState.EXPIRED
+    return WaiverState.USED if waiver.fingerprint in used else WaiverState.UNUSED
+
+
+def _result(rule: Rule, now: Facts, baseline: Facts | None, waivers: dict[str, Waiver]) -> RuleResult:
+    cases, counts, waits = _cases(rule, now, baseline)
+    marked = [_marked(rule, case, waivers) for case in cases]
+    deciding = {case.state for case in marked if not case.waived} | ({State.PASSED} if counts[State.PASSED] else set())
+    if not deciding:
+        deciding = {State.PASSED}  # all that is wrong is waived
+    marked.sort(key=lambda case: _worst_first(rule, case))
+    shown = [case for case in marked if case.state not in {State.PASSED, State.NOT_APPLICABLE}] or marked[:1]
+    return RuleResult(
+        rule=rule, state=next(state for state in ORDER if state in deciding),
+        counts={state: number for state, number in counts.items() if number},
+        waived=sum(case.waived for case in marked), cases=tuple(shown), waits=waits,
+    )  # fmt: skip
+
+
+def _cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[Case], Counter[State], bool]:
+    """Return the cases of a rule that matter, the number of all by state, and whether it waits for a baseline."""
+    if "shard" in rule.scope.per and now.has(rule.metric):
+        cases, counts = _shard_cases(rule, now)
+        if counts.total():
+            return cases, counts, False
+    cases, waits = _record_cases(rule, now, baseline) if "shard" not in rule.scope.per else ([], False)
+    if not cases:
+        absent = not rule.required and not now.has(rule.metric)
+        state = State.NOT_APPLICABLE if absent else State.NOT_EVALUATED
+        reason = _NOTHING if now.has(rule.metric) else MISSING
+        cases = [Case(rule=rule.name, stat=rule.stat, scope=Scope(), state=state, reason=reason, unit=rule.unit)]
+    return cases, Counter(case.state for case in cases), waits
+
+
+def _shard_cases(rule: Rule, now: Facts) -> tuple[list[Case], Counter[State]]:
+    cases: list[Case] = []
+    counts: Counter[State] = Counter()
+    for one in shard_statistics(rule):
+        known = statistic(one.metric, one.stat)
+        whole = None if known is None else why_not_at_all(known, now, Scope())
+        if whole is None:
+            found = judge_shards(rule, one, now.shards, now.held_out)
+            cases += found.cases
+            counts.update(found.counts)
+        else:
+            missed = judge(rule, whole)
+            cases.append(_case(rule, one.stat, Scope(), whole, missed))
+            counts[missed.state] += 1
+    return cases, counts
+
+
+def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[Case], bool]:
+    held = now.has(rule.metric)
+    cases, waits = [], False
+    for stat in judged_stats(rule, now):
+        known = statistic(rule.metric, stat)
+        if known is None:
+            continue
+        for scope in _scopes(rule, known, now, baseline):
+            record = record_of(known, now, scope)
+            compared = compared_with(known, scope, record, now, baseline) if rule.needs_baseline else None
+            found = judge(rule, record, compared, metric_held=held)
+            waits = waits or found.waits
+            cases.append(_case(rule, stat, scope, record, found))
+    return cases, waits
+
+
+def _scopes(rule: Rule, stat: Statistic, now: Facts, baseline: Facts | None) -> Sequence[Scope]:
+    """Return the scopes to judge; of shares also those that only the baseline has: they fell to nothing."""
+    scopes = expected_scopes(rule, stat, now)
+    if baseline is None or not rule.needs_baseline or not stat.absent_is_zero & rule.scope.fields:
+        return scopes
+    known = set(scopes)
+    return [*scopes, *(scope for scope in expected_scopes(rule, stat, baseline) if scope not in known)]
+
+
+def _case(rule: Rule, stat: str, scope: Scope, record: Metric | None, found: Judgement) -> Case:
+    case = Case(
+        rule=rule.name, stat=stat, scope=scope, state=found.state, reason=found.reason, unit=rule.unit,
+        baseline=found.baseline, judged=found.judged,
+    )  # fmt: skip
+    if record is None:
+        return case
+    return replace(
+        case, unit=record.unit, value=record.value, low=record.low, high=record.high, confidence=record.confidence,
+        method=record.method, denominator=record.denominator,
+    )  # fmt: skip
+
+
+def _marked(rule: Rule, case: Case, waivers: dict[str, Waiver]) -> Case:
+    """Return the case with its fingerprint, if it can be waived, and whether it is."""
+    if case.state not in _WAIVED and case.reason != UNREAD:
+        return case
+    name = fingerprint(rule, case)
+    waiver = waivers.get(name)
+    return replace(case, fingerprint=name, waived=waiver is not None and waiver.rule == rule.name)
+
+
+def _worst_first(rule: Rule, case: Case) -> tuple[bool, int, float, tuple[str, ...]]:
+    far = 0.0 if case.judged is None else -excess(rule, case.judged)
+    place = tuple(str(value) for value in case.scope.as_dict().values())
+    return case.waived, ORDER.index(case.state), far, place

@@ -1,0 +1,160 @@
+"""Where to look: the shards that hold most of what broke a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.gate.facts import Facts, checked_table
+from dataaudit.gate.judge import COVERAGE, UNREAD
+from dataaudit.gate.policy import Rule
+from dataaudit.gate.verdict import Case, Evidence, RuleResult, State, Verdict
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Scope
+
+MOST_SHARDS = 5
+_MOST_CASES = 20
+"""Cases of a rule that get evidence: the worst."""
+_FEW = 5
+"""Documents with personal data below which no number is given: it could point at a person."""
+_COLUMNS = {
+    "exact_dup_rate": ("exact_dup_rate", "documents seen before"),
+    "near_dup_rate": ("near_dup_rate", "near-duplicates"),
+    "near_dup_component_rate": ("near_dup_rate", "near-duplicates"),
+    "filter_reject_rate": ("filter_reject_rate", "documents that a quality rule rejects"),
+    "doc_repeat_hotspots": ("repeat_token_share", "tokens in repeated spans"),
+    "data_toxicity_rate": ("toxicity_screen", "documents that the screen takes for toxic"),
+    "pii_hit_rate": ("pii_documents", "documents with personal data"),
+    "secret_hit_rate": ("secrets_validated", "validated secrets"),
+    COVERAGE: ("size", "bytes not read"),
+}
+"""Column of the table of shards by metric, and what it counts."""
+_OF_TOKENS = frozenset({"doc_repeat_hotspots"})
+_COUNTS = frozenset({"pii_hit_rate", "secret_hit_rate", COVERAGE})
+"""Metrics whose column is a count already; the others are shares of documents or of tokens."""
+_SPAN_RULES = {"span": ("span", "whole"), "ngram": ("ngram", "whole")}
+
+
+def evidence_columns(rules: Sequence[Rule]) -> set[str]:
+    """Return the columns of the table of shards that evidence for some rules needs."""
+    found = {_COLUMNS[rule.metric][0] for rule in rules if rule.metric in _COLUMNS}
+    if any("source" in rule.scope.fields for rule in rules):
+        found.add("sources")
+    return found | {"shard", "uri", "split", "status", "documents", "tokens"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clues:
+    """The tables in which evidence is looked up."""
+
+    manifest: Manifest
+    facts: Facts
+
+
+def with_evidence(verdict: Verdict, clues: Clues) -> Verdict:
+    """Return the verdict with the shards that count most, for the worst of the cases that broke a rule.
+
+    Raises:
+        ManifestError: A table is absent or damaged.
+        ManifestMismatch: A table is not the one that the manifest was published with.
+    """
+    return replace(verdict, rules=tuple(_with_evidence(result, clues) for result in verdict.rules))
+
+
+def _with_evidence(result: RuleResult, clues: Clues) -> RuleResult:
+    worst, rest = result.cases[:_MOST_CASES], result.cases[_MOST_CASES:]
+    found = (
+        replace(case, evidence=_evidence(result.rule, case, clues)) if _is_broken(case) else case for case in worst
+    )
+    return replace(result, cases=(*found, *rest))
+
+
+def _is_broken(case: Case) -> bool:
+    return case.scope.shard is None and (case.state in {State.FAILED, State.WARNED} or case.reason == UNREAD)
+
+
+def _evidence(rule: Rule, case: Case, clues: Clues) -> tuple[Evidence, ...]:
+    held_out = clues.facts.held_out
+    if rule.metric == "train_val_overlap" and case.stat.startswith("near_dup"):
+        return _named(_near_copies(case, clues), clues, "near-duplicates of held-out documents")
+    if rule.metric in {"train_val_overlap", "benchmark_contamination"}:
+        noun = "documents with text of it" if rule.metric == "train_val_overlap" else "documents that hold an item"
+        sets = tuple(name for name, held in held_out.items() if held) if rule.metric == "train_val_overlap" else (
+            clues.facts.protected
+        )  # fmt: skip
+        return _named(_matches(case, clues, sets), clues, noun)
+    if rule.metric in _COLUMNS:
+        return _of_column(rule.metric, case.scope, clues)
+    return ()
+
+
+def _matches(case: Case, clues: Clues, sets: Sequence[str]) -> dict[int, int]:
+    """Count the training documents of each shard that hold something of a set."""
+    table = checked_table(clues.manifest, "overlap")
+    wanted = [case.scope.set] if case.scope.set is not None else list(sets)
+    kept = pc.is_in(table["set"], pa.array(wanted, pa.string()))
+    rules = _SPAN_RULES.get(case.stat.removesuffix("_without_common"))
+    for column, values in (("rule", rules), ("tier", case.scope.rule and [case.scope.rule]),
+                           ("part", case.scope.entity and [case.scope.entity])):  # fmt: skip
+        if values:
+            kept = pc.and_(kept, pc.is_in(table[column], pa.array(list(values), pa.string())))
+    rows = table.filter(kept).group_by(["shard", "row"]).aggregate([])
+    counted = rows.group_by("shard").aggregate([([], "count_all")])
+    return dict(zip(counted["shard"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
+
+
+def _near_copies(case: Case, clues: Clues) -> dict[int, int]:
+    """Count the training documents of each shard that are near-duplicates of held-out ones."""
+    pairs = checked_table(clues.manifest, "pairs").filter(pc.field("verified"))
+    splits = clues.facts.shards["split"].to_pylist()
+    leaked = {case.scope.set} if case.scope.set is not None else set(clues.facts.splits("held_out"))
+    training = set(clues.facts.splits("training"))
+    found: dict[int, set[int]] = {}
+    columns = [pairs[name].to_pylist() for name in ("left_shard", "left_row", "right_shard", "right_row")]
+    for left, left_row, right, right_row in zip(*columns, strict=True):
+        if splits[left] in leaked and splits[right] in training:
+            found.setdefault(right, set()).add(right_row)
+        elif splits[right] in leaked and splits[left] in training:
+            found.setdefault(left, set()).add(left_row)
+    return {shard: len(rows) for shard, rows in found.items()}
+
+
+def _of_column(metric: str, scope: Scope, clues: Clues) -> tuple[Evidence, ...]:
+    column, noun = _COLUMNS[metric]
+    shards = clues.facts.shards
+    values = pc.fill_null(pc.cast(shards[column], pa.float64()), 0.0).to_numpy().copy()
+    if metric not in _COUNTS:
+        values *= shards["tokens" if metric in _OF_TOKENS else "documents"].to_numpy()
+    lost = pc.is_in(shards["status"], pa.array(["quarantined", "skipped"])).to_numpy()
+    values[lost != (metric == COVERAGE)] = 0
+    if scope.split is not None:
+        values[np.asarray(shards["split"].to_pylist(), dtype=object) != scope.split] = 0
+    if scope.source is not None:
+        values[~_with_source(shards, scope.source)] = 0
+    least = _FEW if metric == "pii_hit_rate" else 1
+    counts = {int(index): round(float(values[index])) for index in np.flatnonzero(values >= least - 0.5)}
+    return _named(counts, clues, noun)
+
+
+def _with_source(shards: pa.Table, source: str) -> np.ndarray:
+    """Return which shards hold a source."""
+    flat = pc.list_flatten(shards["sources"])
+    parents = pc.list_parent_indices(shards["sources"]).to_numpy()
+    held = np.zeros(shards.num_rows, dtype=bool)
+    held[parents[pc.equal(pc.struct_field(flat, "source"), source).to_numpy()]] = True
+    return held
+
+
+def _named(counts: dict[int, int], clues: Clues, noun: str) -> tuple[Evidence, ...]:
+    worst = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_SHARDS]
+    shards = clues.facts.shards
+    return tuple(
+        Evidence(
+            shard=shard, uri=f"{shards['split'][shard].as_py()}/{shards['uri'][shard].as_py()}", count=count, noun=noun
+        )
+        for shard, count in worst
+    )  # fmt: skip

@@ -1,0 +1,153 @@
+"""What the gate knows of a manifest: the records that a policy asks for, and which scopes there ought to be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.errors import ManifestError, ManifestMismatch
+from dataaudit.gate.verdict import Subject
+from dataaudit.manifest.canonical import digest_columns, digest_table, sorted_table
+from dataaudit.manifest.load import Manifest, metric_from_row
+from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.tables import TABLES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What rules are judged by; nothing of it depends on the policy but how much was read."""
+
+    subject: Subject
+    tokenizer: str
+    """sha256 of the tokenizer's file."""
+    held_out: dict[str, bool]
+    """Of every split: whether it is held out."""
+    sources: dict[str, frozenset[str]]
+    """Sources by split."""
+    languages: dict[str, frozenset[str]]
+    """Languages by split."""
+    protected: tuple[str, ...]
+    """Names of the evaluation sets that were looked for."""
+    entities: frozenset[str]
+    """Entity types that detectors of patterns looked for."""
+    records: dict[tuple[str, str], dict[Scope, Metric]]
+    """Metric records by (metric, stat)."""
+    shards: pa.Table = field(default_factory=TABLES["shards"].schema.empty_table)
+    """The table of shards; empty when no rule and no evidence needs it."""
+
+    def find(self, metric: str, stat: str, scope: Scope) -> Metric | None:
+        """Return the record of exactly this scope."""
+        return self.records.get((metric, stat), {}).get(scope)
+
+    def has(self, metric: str) -> bool:
+        """Return whether there is any record of a metric."""
+        return any(name == metric and found for (name, _), found in self.records.items())
+
+    def splits(self, population: str) -> tuple[str, ...]:
+        """Return the splits of ``all``, ``training`` or ``held_out``."""
+        wanted = {"all": (True, False), "training": (False,), "held_out": (True,)}[population]
+        return tuple(name for name, held in self.held_out.items() if held in wanted)
+
+
+def subject_of(manifest: Manifest) -> Subject:
+    """Return which manifest it is."""
+    core = manifest.core
+    return Subject(
+        id=manifest.id, name=core.dataset.name, version=core.dataset.version, documents=core.totals.documents,
+        shards=core.ledger.shards.planned,
+    )  # fmt: skip
+
+
+def read_facts(manifest: Manifest, metrics: Collection[str], *, shards: Collection[str]) -> Facts:
+    """Read what rules about some metrics need; every table that is read is held against its digest in the core.
+
+    Args:
+        manifest: The manifest.
+        metrics: Names of metrics.
+        shards: Columns of the table of shards that are needed; none when it is not.
+
+    Raises:
+        ManifestError: A table is absent or damaged.
+        ManifestMismatch: A table is not the one that the manifest was published with.
+    """
+    core = manifest.core
+    table = checked_table(manifest, "metrics")
+    wanted = table.filter(pc.is_in(table["metric"], pa.array(sorted(metrics), pa.string())))
+    records: dict[tuple[str, str], dict[Scope, Metric]] = {}
+    for row in wanted.to_pylist():
+        record = metric_from_row(row)
+        records.setdefault((record.metric, record.stat), {})[record.scope] = record
+    return Facts(
+        subject=subject_of(manifest), tokenizer=core.tokenizer.sha256,
+        held_out={split.name: split.held_out for split in core.splits},
+        sources=_by_split(checked_table(manifest, "sources"), "source"),
+        languages=_by_split(checked_table(manifest, "languages"), "language"),
+        protected=tuple(one.name for one in core.protected),
+        entities=frozenset(entity for one in core.detectors for entity in one.entities), records=records,
+        shards=checked_shards(manifest, shards) if shards else TABLES["shards"].schema.empty_table(),
+    )  # fmt: skip
+
+
+def checked_table(manifest: Manifest, name: str) -> pa.Table:
+    """Return a table that has the digest that the core names.
+
+    Raises:
+        ManifestError: It is absent or damaged.
+        ManifestMismatch: It is another one.
+    """
+    table = manifest.table(name)
+    try:
+        found = digest_table(sorted_table(table, TABLES[name]))
+    except ValueError as error:
+        raise ManifestError(f"table {name} of {manifest.folder}: {error}", "Build again.") from None
+    _hold(manifest, name, found)
+    return table
+
+
+def checked_shards(manifest: Manifest, columns: Collection[str]) -> pa.Table:
+    """Return columns of the table of shards, which has the digest that the core names; few are in memory at a time.
+
+    Raises:
+        ManifestError: It is absent or damaged.
+        ManifestMismatch: It is another one.
+    """
+    kept: dict[str, pa.ChunkedArray] = {}
+
+    def column(name: str) -> pa.ChunkedArray:
+        found = manifest.table("shards", [name])[name]
+        if name in columns:
+            kept[name] = found
+        return found
+
+    schema = TABLES["shards"].schema
+    ordinals = column("shard").to_numpy()
+    if not np.array_equal(ordinals, np.arange(len(ordinals))):
+        raise ManifestMismatch(
+            f"table shards of {manifest.folder}: its rows are not numbered 0, 1, 2, ...", "Restore it or build again."
+        )
+    _hold(manifest, "shards", digest_columns(schema, len(ordinals), column))
+    return pa.table({field.name: kept[field.name] for field in schema if field.name in kept})
+
+
+def _hold(manifest: Manifest, name: str, found: str) -> None:
+    """Hold a digest against the one that the core names."""
+    record = manifest.core.tables.get(name)
+    if record is None:
+        raise ManifestError(f"the core of {manifest.folder} names no table {name}", "Build again.")
+    if found != record.digest:
+        raise ManifestMismatch(
+            f"table {name} of {manifest.folder}: the core says {record.digest}, found {found}",
+            "The file was changed after it was written: restore it or build again; `dataaudit verify` says more.",
+        )
+
+
+def _by_split(table: pa.Table, column: str) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    pairs = table.group_by(["split", column]).aggregate([])
+    for split, name in zip(pairs["split"].to_pylist(), pairs[column].to_pylist(), strict=True):
+        found.setdefault(split, set()).add(name)
+    return {split: frozenset(names) for split, names in found.items()}

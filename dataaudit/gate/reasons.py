@@ -1,0 +1,42 @@
+"""What the reason codes of a verdict mean, for people. A test holds that every code that the gate gives has a text."""
+
+from __future__ import annotations
+
+REASONS: dict[str, str] = {
+    "missing": "the manifest has no such number",
+    "empty_denominator": "there is nothing to divide by",
+    "nothing_to_judge": "the corpus has no part that the rule speaks of",
+    "other_unit": "the manifest has it in another unit",
+    "unread_bytes": "not every shard was read",
+    "too_few_shards": "fewer than 5 shards have no usual value",
+    "no_baseline": "no baseline was given",
+    "new_scope": "the baseline did not have this part",
+    "baseline_missing": "the baseline has no such number",
+    "other_tokenizer": "the baseline was counted with another tokenizer",
+    "other_definition": "the baseline has it by another definition",
+    "withheld": "so few that the number could point at a person",
+    "no_judge": "the build had no judge",
+    "no_analyzer": "the build had no analyzer",
+    "no_reference": "the build had no reference",
+    "no_training_documents": "no training document was read",
+    "too_few_documents": "too few documents for an estimate",
+    "no_cluster": "no cluster was found",
+    "not_installed": "a library that the judge needs was not installed",
+    "weights_absent": "the judge's model could not be had",
+    "config_absent": "the settings of the judge's model could not be had",
+    "broken_checkpoint": "the file of the judge's model was damaged",
+    "unsafe_checkpoint": "the file of the judge's model asked to run code",
+    "no_device": "the device that the config names was not there",
+    "not_judged": "the judge answered for no document of the sample",
+}
+"""Texts by code."""
+_OF_BASELINE = "baseline_"
+
+
+def reason_text(code: str) -> str:
+    """Return what a code means; of one that this version does not know, the code."""
+    if code in REASONS:
+        return REASONS[code]
+    if code.startswith(_OF_BASELINE) and code.removeprefix(_OF_BASELINE) in REASONS:
+        return f"of the baseline: {REASONS[code.removeprefix(_OF_BASELINE)]}"
+    return code.replace("_", " ")

@@ -1,0 +1,57 @@
+"""The gate from files: read policy and manifests, judge, and give the verdict."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+from dataaudit.gate.evaluate import complete_rules, evaluate
+from dataaudit.gate.evidence import Clues, evidence_columns, with_evidence
+from dataaudit.gate.facts import Facts, read_facts
+from dataaudit.gate.policy import Policy, load_policy
+from dataaudit.gate.scopes import check_policy
+from dataaudit.gate.shards import shard_statistics
+from dataaudit.gate.verdict import Verdict
+from dataaudit.manifest.load import Manifest, load_manifest
+
+
+def read_policy(path: Path) -> Policy:
+    """Read a policy and hold it against the catalogue of metrics.
+
+    Raises:
+        ConfigError: It cannot be read, or a rule of it could never be judged.
+    """
+    policy = load_policy(path)
+    check_policy(policy, str(path))
+    return policy
+
+
+def judge_manifest(
+    folder: Path, policy: Policy, *, baseline: Path | None = None, fail_on: str = "fail", on: dt.date | None = None
+) -> Verdict:
+    """Judge a manifest, with evidence.
+
+    Args:
+        folder: The manifest.
+        policy: What it has to keep, as :func:`read_policy` returns it.
+        baseline: An older manifest that rules of change compare with.
+        fail_on: ``fail`` or ``warn``.
+        on: The day that waivers are held against; today, in UTC, by default.
+
+    Raises:
+        ManifestError: A manifest is absent or damaged.
+        ManifestMismatch: A table is not the one that its manifest was published with.
+    """
+    manifest = load_manifest(folder)
+    facts = facts_for(manifest, policy)
+    older = None if baseline is None else facts_for(load_manifest(baseline), policy, shards=False)
+    day = on or dt.datetime.now(dt.UTC).date()
+    verdict = evaluate(policy, facts, older, on=day, fail_on=fail_on)
+    return with_evidence(verdict, Clues(manifest=manifest, facts=facts))
+
+
+def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Facts:
+    """Read the facts that a policy asks for; those of shards only where asked for."""
+    rules = complete_rules(policy)
+    columns = evidence_columns(rules) | {one.column for rule in rules for one in shard_statistics(rule)}
+    return read_facts(manifest, {rule.metric for rule in rules}, shards=columns if shards else ())

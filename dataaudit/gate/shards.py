@@ -1,0 +1,212 @@
+"""Rules over shards: all shards at once on the columns of the manifest's table, a hundred thousand in milliseconds.
+
+What a column says of one shard is the same record that :func:`dataaudit.gate.judge.judge` would see; only the cases
+that do not pass, and the one nearest to the limit, are made into records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.gate.judge import COVERAGE, FEW_SHARDS, Compared, excess, judge
+from dataaudit.gate.policy import Rule
+from dataaudit.gate.verdict import Case, State
+from dataaudit.manifest.catalogue import Population
+from dataaudit.manifest.metric import Metric, Scope
+
+LOST = ("quarantined", "skipped")
+LEAST_SHARDS = 5
+"""Shards of a split below which there is no usual value."""
+_TO_SD = 1.4826
+_FLOOR = 0.005
+"""Least robust sd as a part of the median: shards that agree to the last digit still differ by chance."""
+_RATE_FLOOR = 0.02
+"""Least robust sd of a ratio: that of a small shard moves by chance alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardStatistic:
+    """A statistic that the table of shards has a column for."""
+
+    metric: str
+    stat: str
+    column: str
+    per_document: bool = False
+    """Whether the column counts documents, of which the statistic is the share."""
+    population: Population = "all"
+    estimated: bool = False
+    """Whether it is an estimate; the table holds no interval for it."""
+
+
+SHARD_STATISTICS: tuple[ShardStatistic, ...] = (
+    ShardStatistic(metric="documents", stat="count", column="documents"),
+    ShardStatistic(metric="bytes", stat="count", column="bytes"),
+    ShardStatistic(metric="tokens", stat="count", column="tokens"),
+    ShardStatistic(metric="bytes_per_token", stat="ratio", column="bytes_per_token"),
+    ShardStatistic(metric="bytes_per_token", stat="p50", column="bytes_per_token_p50"),
+    ShardStatistic(metric="seq_len_p50_p95", stat="p50", column="seq_len_p50"),
+    ShardStatistic(metric="seq_len_p50_p95", stat="p95", column="seq_len_p95"),
+    ShardStatistic(metric="seq_len_p50_p95", stat="max", column="seq_len_max"),
+    ShardStatistic(metric="exact_dup_rate", stat="rate", column="exact_dup_rate"),
+    ShardStatistic(metric="near_dup_rate", stat="rate", column="near_dup_rate"),
+    ShardStatistic(
+        metric="doc_repeat_hotspots", stat="token_share", column="repeat_token_share", population="training"
+    ),
+    ShardStatistic(metric="token_kl_drift", stat="kl", column="token_kl_drift"),
+    ShardStatistic(metric="token_kl_drift", stat="js", column="token_js_drift"),
+    ShardStatistic(metric="token_kl_drift", stat="kl_bias", column="token_kl_bias", estimated=True),
+    ShardStatistic(metric="filter_reject_rate", stat="rate", column="filter_reject_rate"),
+    ShardStatistic(metric="data_toxicity_rate", stat="screen", column="toxicity_screen", estimated=True),
+    ShardStatistic(metric="pii_hit_rate", stat="hits", column="pii_hits"),
+    ShardStatistic(metric="pii_hit_rate", stat="documents", column="pii_documents", per_document=True),
+    ShardStatistic(metric="secret_hit_rate", stat="hits", column="secret_hits"),
+    ShardStatistic(metric="secret_hit_rate", stat="validated_hits", column="secrets_validated"),
+    ShardStatistic(
+        metric="train_val_overlap", stat="train_documents", column="held_out_copies", per_document=True,
+        population="training",
+    ),
+    ShardStatistic(
+        metric="benchmark_contamination", stat="train_documents", column="contaminated", per_document=True,
+        population="training",
+    ),
+    ShardStatistic(metric=COVERAGE, stat="shard_bytes", column="size"),
+)  # fmt: skip
+
+
+def shard_statistics(rule: Rule) -> tuple[ShardStatistic, ...]:
+    """Return the statistics kept per shard that a rule speaks of."""
+    return tuple(one for one in SHARD_STATISTICS if one.metric == rule.metric and fnmatchcase(one.stat, rule.stat))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardCases:
+    """What became of a rule over shards."""
+
+    cases: list[Case]
+    """Those that do not pass, or the nearest to the limit; without fingerprints."""
+    counts: dict[State, int]
+
+
+def judge_shards(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool]) -> ShardCases:
+    """Judge a statistic of every shard that was read; of coverage, of every shard.
+
+    Args:
+        rule: The rule.
+        statistic: What it speaks of.
+        shards: The table of shards.
+        held_out: Of every split whether it is held out.
+    """
+    chosen = _chosen(rule, statistic, shards, held_out)
+    values, denominators = _values(statistic, chosen)
+    splits = np.asarray(chosen["split"].to_pylist(), dtype=object)
+    medians, spreads = _robust(values, splits, rule.unit)
+    record_at = _records(rule, statistic, chosen, values, denominators)
+    suspects = _suspects(rule, values, medians, spreads)
+    cases: list[Case] = []
+    counts: dict[State, int] = {State.PASSED: len(values) - len(suspects)}
+    for index in suspects:
+        case = _case(rule, statistic, record_at(int(index)), _compared(rule, medians[index], spreads[index]),
+                     f"{splits[index]}/{chosen['uri'][int(index)].as_py()}")  # fmt: skip
+        counts[case.state] = counts.get(case.state, 0) + 1
+        cases.append(case)
+    bad = [case for case in cases if case.state not in {State.PASSED, State.NOT_APPLICABLE}]
+    near = sorted(
+        (case for case in cases if case.state == State.PASSED), key=lambda case: -excess(rule, case.judged or 0)
+    )
+    cases = bad or near[:1] or cases[:1]
+    return ShardCases(cases=cases, counts={state: number for state, number in counts.items() if number})
+
+
+def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool]) -> pa.Table:
+    wanted = {"all": (True, False), "training": (False,), "held_out": (True,)}[statistic.population]
+    splits = [name for name, held in held_out.items() if held in wanted]
+    named = rule.scope.fixed().get("split")
+    kept = pc.is_in(shards["split"], pa.array(splits if named is None else sorted(named), pa.string()))
+    if statistic.metric != COVERAGE:
+        kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(LOST))))
+    columns = dict.fromkeys(["shard", "uri", "split", "status", "documents", statistic.column])
+    return shards.select(list(columns)).filter(kept)
+
+
+def _values(statistic: ShardStatistic, chosen: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return values, NaN where there is none, and denominators."""
+    documents = chosen["documents"].to_numpy()
+    values = pc.cast(chosen[statistic.column], pa.float64()).to_numpy().astype(np.float64)
+    if statistic.metric == COVERAGE:
+        lost = pc.is_in(chosen["status"], pa.array(LOST)).to_numpy()
+        return np.where(lost, values, 0.0), np.maximum(values, 1).astype(np.int64)
+    if statistic.per_document:
+        values = np.divide(values, documents, out=np.full(len(values), np.nan), where=documents > 0)
+    return values, documents
+
+
+def _robust(values: np.ndarray, splits: np.ndarray, unit: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the median and the robust standard deviation of each shard's split, NaN where there are too few."""
+    medians, spreads = np.full(len(values), np.nan), np.full(len(values), np.nan)
+    for split in dict.fromkeys(splits.tolist()):
+        own = (splits == split) & ~np.isnan(values)
+        if own.sum() < LEAST_SHARDS:
+            continue
+        median = float(np.median(values[own]))
+        spread = _TO_SD * float(np.median(np.abs(values[own] - median)))
+        floor = _RATE_FLOOR if unit == "ratio" else 0.0
+        medians[splits == split] = median
+        spreads[splits == split] = max(spread, _FLOOR * abs(median), floor)
+    return medians, spreads
+
+
+def _suspects(rule: Rule, values: np.ndarray, medians: np.ndarray, spreads: np.ndarray) -> np.ndarray:
+    """Return the rows that may not pass, all of them, and the one nearest to the limit."""
+    if rule.limit_kind == "robust_sd":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            judged = np.abs(values - medians) / spreads
+    else:
+        judged = values
+    limit = rule.limit
+    sign = -1.0 if rule.comparator in {">=", ">"} else 1.0
+    distance = np.abs(judged - limit) if rule.comparator == "==" else sign * (judged - limit)
+    unsure = np.isnan(distance) | (distance > -1e-9 * max(1.0, abs(limit)))
+    if not np.isnan(distance).all():
+        unsure[int(np.nanargmax(distance))] = True
+    return np.flatnonzero(unsure)
+
+
+def _records(
+    rule: Rule, statistic: ShardStatistic, chosen: pa.Table, values: np.ndarray, denominators: np.ndarray
+) -> Callable[[int], Metric]:
+    ordinals = chosen["shard"].to_numpy()
+
+    def record(index: int) -> Metric:
+        missing = bool(np.isnan(values[index]))
+        empty = missing and int(denominators[index]) == 0
+        return Metric(
+            metric=statistic.metric, stat=statistic.stat, scope=Scope(shard=int(ordinals[index])), unit=rule.unit,
+            value=None if missing else float(values[index]), denominator=int(denominators[index]),
+            n=int(denominators[index]), status="not_evaluated" if missing else "ok",
+            reason=("empty_denominator" if empty else "missing") if missing else "",
+        )  # fmt: skip
+
+    return record
+
+
+def _compared(rule: Rule, median: float, spread: float) -> Compared | None:
+    if rule.limit_kind != "robust_sd":
+        return None
+    if np.isnan(median):
+        return Compared(reason=FEW_SHARDS)
+    return Compared(value=float(median), spread=float(spread))
+
+
+def _case(rule: Rule, statistic: ShardStatistic, record: Metric, compared: Compared | None, uri: str) -> Case:
+    found = judge(rule, record, compared)
+    return Case(
+        rule=rule.name, stat=statistic.stat, scope=record.scope, shard_uri=uri, state=found.state, reason=found.reason,
+        unit=record.unit, value=record.value, method="estimated" if statistic.estimated else "exact",
+        denominator=record.denominator, baseline=found.baseline, judged=found.judged,
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""GitHub's annotations: workflow commands on stdout that a runner turns into marks on the pull request.
+
+A runner shows ten of a type for each step, so there is one for a rule, and the tenth sums up what is left. Everything
+that a name holds is escaped twice: made printable, and then as the runner's own toolkit does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dataaudit.gate.verdict import Verdict
+from dataaudit.gate.writers import words as w
+from dataaudit.gate.writers.effects import STOPPING, WORST_FIRST, Effect, effect_of, expired
+from dataaudit.gate.writers.pick import problems
+from dataaudit.gate.writers.place_in_repository import PolicyFile
+from dataaudit.text import plural
+
+PER_TYPE = 10
+"""Annotations of one type that a runner shows for a step."""
+CASES = 5
+"""Cases that one annotation lists."""
+MOST = 4000
+"""Characters of a message before it is escaped."""
+_TITLE = "dataaudit gate"
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    kind: Literal["error", "warning", "notice"]
+    title: str
+    message: str
+    line: int | None = None
+
+
+def annotation_lines(verdict: Verdict, policy: PolicyFile) -> str:
+    """Return the lines to print, each a command of the runner; none when there is nothing to say."""
+    marks = _rules(verdict, policy)
+    marks += [_Mark("error", "waiver has expired", w.waiver_words(late)) for late in expired(verdict)]
+    if not verdict.passed and not any(mark.kind == "error" for mark in marks):
+        marks.append(_Mark("error", w.headline(verdict), w.advice(verdict)))
+    if verdict.waiting:
+        waiting = ", ".join(w.name(name) for name in verdict.waiting[:20])
+        marks.append(_Mark("notice", "waiting for a baseline", f"{plural(len(verdict.waiting), 'rule')}: {waiting}"))
+    if waived := sum(result.waived for result in verdict.rules):
+        marks.append(_Mark("notice", "waived", f"{plural(waived, 'case')} that the policy's waivers cover"))
+    lines = [
+        _line(mark, policy) for kind in ("error", "warning", "notice")
+        for mark in _capped([mark for mark in marks if mark.kind == kind])
+    ]  # fmt: skip
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _rules(verdict: Verdict, policy: PolicyFile) -> list[_Mark]:
+    held = [(effect_of(verdict, result), result) for result in verdict.rules]
+    marks = []
+    for effect, result in sorted(held, key=lambda pair: WORST_FIRST[pair[0]]):
+        if effect not in STOPPING and effect != Effect.WARNS:
+            continue
+        rule = result.rule
+        cases = [one.case for one in problems(verdict, result) if one.effect == effect]
+        lines = [w.message(rule, case) for case in cases[:CASES]] or [w.why(result)]
+        if len(cases) > CASES:
+            lines.append(f"and {plural(len(cases) - CASES, 'more case')}")
+        lines += [
+            f"{name}: {w.prose(text)}" for name, text in (("owner", rule.owner), ("runbook", rule.runbook)) if text
+        ]
+        marks.append(
+            _Mark(
+                "warning" if effect == Effect.WARNS else "error", f"{effect}, {w.name(rule.name)}", "\n".join(lines),
+                policy.lines.get(rule.name),
+            )
+        )  # fmt: skip
+    return marks
+
+
+def _capped(marks: Sequence[_Mark]) -> list[_Mark]:
+    if len(marks) <= PER_TYPE:
+        return list(marks)
+    rest = marks[PER_TYPE - 1 :]
+    summed = "; ".join(mark.title for mark in rest[:50]) + ("; ..." if len(rest) > 50 else "")
+    return [*marks[: PER_TYPE - 1], _Mark(rest[0].kind, f"{len(rest):,} more", summed)]
+
+
+def _line(mark: _Mark, policy: PolicyFile) -> str:
+    message = mark.message if len(mark.message) <= MOST else mark.message[:MOST] + " ..."
+    fields = {"title": f"{_TITLE}: {mark.title}"}
+    if policy.in_repository is not None and mark.line is not None:
+        fields |= {"file": policy.in_repository, "line": str(mark.line)}
+    given = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
+    return f"::{mark.kind} {given}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

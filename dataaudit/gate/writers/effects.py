@@ -1,0 +1,63 @@
+"""What a rule, or a case of it, means for the release: the one place where every writer asks.
+
+A severity is what the policy says; an effect is what it comes to under ``--fail-on``, with waivers. Each writer shows
+as an error exactly what stops the release, so a green page never stands beside an exit code of 1.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from dataaudit.errors import ExitCode
+from dataaudit.gate.policy import Rule
+from dataaudit.gate.verdict import Case, RuleResult, State, Verdict, WaiverResult, WaiverState
+
+
+class Effect(StrEnum):
+    """From worst to best."""
+
+    STOPS = "FAIL"
+    UNKNOWN = "NOT EVALUATED"
+    """It stops too: nobody knows."""
+    WARNS = "WARN"
+    SKIPPED = "SKIPPED"
+    WAIVED = "WAIVED"
+    HOLDS = "PASS"
+
+
+WORST_FIRST = {effect: rank for rank, effect in enumerate(Effect)}
+BAD = frozenset({Effect.STOPS, Effect.UNKNOWN, Effect.WARNS})
+STOPPING = frozenset({Effect.STOPS, Effect.UNKNOWN})
+WORDS = {
+    ExitCode.PASS: "PASS",
+    ExitCode.BUDGET_EXCEEDED: "FAIL",
+    ExitCode.NOT_EVALUATED: "NOT EVALUATED",
+    ExitCode.NOTHING_EVALUATED: "NOTHING EVALUATED",
+}
+"""Exit codes of a gate in words."""
+
+
+def effect_of(verdict: Verdict, result: RuleResult) -> Effect:
+    """Return what a rule means for the release."""
+    return _effect(result.state, result.rule, strict=verdict.fail_on == "warn")
+
+
+def effect_of_case(verdict: Verdict, rule: Rule, case: Case) -> Effect:
+    """Return what a case means for the release."""
+    effect = _effect(case.state, rule, strict=verdict.fail_on == "warn")
+    return Effect.WAIVED if case.waived and effect in BAD else effect
+
+
+def expired(verdict: Verdict) -> tuple[WaiverResult, ...]:
+    """Return the waivers that stop the release because their day has passed."""
+    return tuple(waiver for waiver in verdict.waivers if waiver.state == WaiverState.EXPIRED)
+
+
+def _effect(state: State, rule: Rule, *, strict: bool) -> Effect:
+    if state == State.FAILED:
+        return Effect.STOPS
+    if state == State.WARNED:
+        return Effect.STOPS if strict else Effect.WARNS
+    if state == State.NOT_EVALUATED:
+        return Effect.UNKNOWN if strict or rule.required else Effect.SKIPPED
+    return Effect.SKIPPED if state == State.NOT_APPLICABLE else Effect.HOLDS

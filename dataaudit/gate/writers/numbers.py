@@ -1,0 +1,159 @@
+"""The numbers of a case as text: value, interval, limit, baseline; small counts of personal data are not shown.
+
+What the gate writes goes into pull requests and logs, so it keeps the reports' rule: a count of 1 to 4 documents that
+hold personal data is never shown, and a larger one is rounded, so that no exact number follows from two of them. In
+how many documents hits are is not known here; hits are shown from ten times as many on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dataaudit import text as t
+from dataaudit.gate.policy import Rule
+from dataaudit.gate.verdict import Case, Evidence
+
+PERSONAL = frozenset({"pii_hit_rate"})
+"""Metrics of personal data; keys and tokens are none."""
+FEW_DOCUMENTS = 5
+FEW_HITS = 50
+WITHHELD = "withheld (few)"
+_KINDS = {
+    "budget": "",
+    "change": "change ",
+    "relative_change": "relative change ",
+    "robust_sd": "distance ",
+}
+_WAYS = {"up": "up ", "down": "down ", "either": ""}
+_SIGNIFICANT = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """Texts of plain ASCII, but for the unit; empty where there is no number."""
+
+    value: str
+    interval: str
+    """``0.0010 to 0.0014``."""
+    limit: str
+    """``<= 0.001``, ``change up <= 0.05``: what was allowed."""
+    baseline: str
+    judged: str
+    """The number that was held against the limit, unless it is the value."""
+
+
+def numbers(rule: Rule, case: Case | None) -> Numbers:
+    """Return the numbers of a case, and the limit of its rule."""
+    limit = f"{_KINDS[rule.limit_kind]}{_WAYS[rule.direction]}{rule.comparator} {_as_written(rule.limit)}"
+    if case is None:
+        return Numbers(value="", interval="", limit=limit, baseline="", judged="")
+    if rule.metric in PERSONAL:
+        return _discreet(rule, case, limit)
+    judged = number(case.judged)
+    if case.judged is not None and judged == number(rule.limit) and case.judged != rule.limit:
+        judged = _as_written(case.judged)
+    value = judged if case.value == case.judged else number(case.value)
+    return Numbers(
+        value=value, interval=_interval(number(case.low), number(case.high)), limit=limit,
+        baseline=number(case.baseline), judged="" if case.judged == case.value else judged,
+    )  # fmt: skip
+
+
+def evidence_count(rule: Rule, evidence: Evidence) -> str:
+    """Return ``12 documents with copied spans``."""
+    noun = t.clean(evidence.noun, 100)
+    if rule.metric not in PERSONAL:
+        return f"{evidence.count:,} {_singular(noun) if evidence.count == 1 else noun}"
+    few = FEW_DOCUMENTS if "document" in evidence.noun else FEW_HITS
+    return f"fewer than {few} {noun}" if evidence.count < few else f"about {_about(evidence.count):,} {noun}"
+
+
+def number(value: float | None) -> str:
+    """Return a number with four significant digits; a count is given whole."""
+    if value is None:
+        return ""
+    if not math.isfinite(value):
+        return str(float(value))
+    if value == int(value):
+        return f"{int(value):,}" if abs(value) < 1e15 else f"{value:.3g}"
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.1f}"
+
+
+def with_unit(shown: str, unit: str) -> str:
+    """Return a number with its unit; a ratio has none."""
+    if not unit or unit == "ratio" or not shown.startswith(("-", "about", *"0123456789")):
+        return shown
+    return f"{shown} {t.clean(unit, 60)}"
+
+
+def _singular(noun: str) -> str:
+    """Return ``document that holds an item`` for ``documents that hold an item``."""
+    words = noun.split(" ")
+    first = next((index for index, word in enumerate(words) if word.endswith("s")), None)
+    if first is not None:
+        words[first] = words[first].removesuffix("s")
+    return " ".join(words).replace(" that hold ", " that holds ")
+
+
+def _as_written(value: float) -> str:
+    """Return a number as a person writes it: 0.001, 1,000,000."""
+    return number(value) if value == int(value) else f"{value:.{_SIGNIFICANT}g}"
+
+
+def _interval(low: str, high: str) -> str:
+    return f"{low} to {high}" if low and high else ""
+
+
+def _discreet(rule: Rule, case: Case, limit: str) -> Numbers:
+    """Return numbers of personal data, rounded to two digits, or withheld."""
+    shown, was = _rounded(case, case.value), _rounded(case, case.baseline)
+    hidden = WITHHELD in {shown, was}
+    low, high = _rounded(case, case.low), _rounded(case, case.high)
+    judged = "" if hidden or rule.limit_kind == "budget" or case.judged is None else _two_digits(case.judged)
+    return Numbers(
+        value=shown, interval="" if WITHHELD in {low, high} else _interval(low, high), limit=limit, baseline=was,
+        judged=judged,
+    )  # fmt: skip
+
+
+def _rounded(case: Case, value: float | None) -> str:
+    if value is None or not math.isfinite(value) or value == 0:
+        return number(value)
+    unit = case.unit.lower()
+    divisor = 1e6 if "million" in unit else 1.0
+    counted = value if unit in {"hits", "documents"} else value * case.denominator / divisor
+    if not math.isfinite(counted) or abs(counted) < (FEW_HITS if "hits" in unit else FEW_DOCUMENTS):
+        return WITHHELD
+    return f"about {number(float(_about(round(counted))))}" if counted == value else _two_digits(value)
+
+
+def _two_digits(value: float) -> str:
+    return f"about {number(float(f'{value:.2g}'))}" if math.isfinite(value) else number(value)
+
+
+def _about(counted: int) -> int:
+    """Round to tens, and to two digits from 100 on."""
+    step: int = 10 ** max(1, len(str(abs(counted))) - 2)
+    return (counted + step // 2) // step * step
+
+
+def discreet(rule: Rule, case: Case) -> Case:
+    """Return a case whose numbers may be passed on: those of personal data rounded, or None where they are few."""
+    if rule.metric not in PERSONAL:
+        return case
+    hidden = WITHHELD in {_rounded(case, case.value), _rounded(case, case.baseline)}
+    bounds: dict[str, Any] = {
+        name: None if hidden else _short(getattr(case, name)) for name in ("value", "low", "high", "baseline", "judged")
+    }
+    kept = tuple(
+        replace(one, count=_about(one.count)) for one in case.evidence
+        if one.count >= (FEW_DOCUMENTS if "document" in one.noun else FEW_HITS)
+    )  # fmt: skip
+    reason = case.reason or ("withheld" if hidden else "")
+    return replace(case, **bounds, evidence=kept, reason=reason)
+
+
+def _short(value: float | None) -> float | None:
+    return value if value is None or not math.isfinite(value) else float(f"{value:.2g}")

@@ -1,0 +1,239 @@
+"""SARIF 2.1.0, the form of findings that code hosts show beside the code: what does not hold, at the rule's line.
+
+GitHub's limits: 25,000 results and rules a run, of which 5,000 results are shown, and 10 MB compressed.
+"""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any
+from urllib.parse import quote
+
+from sarif_pydantic import (
+    ArtifactLocation,
+    Invocation,
+    Level,
+    Location,
+    LogicalLocation,
+    Message,
+    PhysicalLocation,
+    Region,
+    ReportingConfiguration,
+    ReportingDescriptor,
+    Result,
+    Run,
+    Sarif,
+    Tool,
+    ToolDriver,
+)
+
+from dataaudit import __version__
+from dataaudit.gate.policy import Rule, Severity, Waiver
+from dataaudit.gate.verdict import Case, State, Verdict, WaiverResult, WaiverState
+from dataaudit.gate.writers import words as w
+from dataaudit.gate.writers.effects import STOPPING, Effect, expired
+from dataaudit.gate.writers.links import web_address
+from dataaudit.gate.writers.pick import Shown, pick
+from dataaudit.gate.writers.place_in_repository import PolicyFile
+
+MOST_RESULTS = 5000
+MOST_RULES = 25_000
+MOST_BYTES = 10_000_000
+"""Compressed."""
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_ROOT, _DATA = "%SRCROOT%", "DATA"
+_EXPIRED = "waivers/expired"
+_VERDICT = "gate/verdict"
+"""Rules of our own; a policy's names hold no slash."""
+_LEVELS = {
+    Effect.STOPS: Level.ERROR,
+    Effect.UNKNOWN: Level.ERROR,
+    Effect.WARNS: Level.WARNING,
+    Effect.WAIVED: Level.NOTE,
+}
+
+
+def sarif_json(verdict: Verdict, policy: PolicyFile, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the file, UTF-8.
+
+    Args:
+        verdict: The verdict.
+        policy: Where results point at.
+        most_bytes: What it may come to when compressed.
+    """
+    room = MOST_RESULTS
+    while True:
+        text: str = _file(verdict, policy, room).model_dump_json(by_alias=True, exclude_none=True)
+        made = text.encode("utf-8") + b"\n"
+        if room <= 1 or len(made) <= most_bytes or len(gzip.compress(made, 6, mtime=0)) <= most_bytes:
+            return made
+        room //= 2
+
+
+def _file(verdict: Verdict, policy: PolicyFile, room: int) -> Sarif:
+    late = expired(verdict)
+    picked = pick(verdict, room - min(len(late), room // 2) - 1)
+    waivers = {one.waiver.fingerprint: one.waiver for one in verdict.waivers if one.state == WaiverState.USED}
+    numbered = {result.rule.name: number for number, result in enumerate(verdict.rules[: MOST_RULES - 2])}
+    base = len(numbered)
+    results = [
+        _result(shown, policy, numbered[shown.result.rule.name], waivers)
+        for shown in picked.shown if shown.result.rule.name in numbered
+    ]  # fmt: skip
+    results += [_expired(one, policy, base) for one in late[: room // 2]]
+    if not verdict.passed and not any(result.level == Level.ERROR for result in results):
+        results.append(_own(_VERDICT, base + 1, f"{w.headline(verdict)}: {w.advice(verdict)}", policy))
+    left = (
+        picked.left_out
+        + max(0, len(late) - room // 2)
+        + len(picked.shown)
+        - sum(shown.result.rule.name in numbered for shown in picked.shown)
+    )
+    driver = ToolDriver(
+        name="dataaudit", version=__version__, semantic_version=__version__,
+        rules=[*(_descriptor(result.rule) for result in verdict.rules[:base]), *_own_rules()],
+    )  # fmt: skip
+    return Sarif.model_validate({
+        "$schema": _SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            Run(
+                tool=Tool(driver=driver), results=results, invocations=[_invocation(verdict, left)],
+                original_uri_base_ids={
+                    _ROOT: ArtifactLocation(description=Message(text="The root of the repository.")),
+                    _DATA: ArtifactLocation(description=Message(text="The splits of the audited corpus.")),
+                },
+                properties=_facts(verdict) | {"resultsLeftOut": left},
+            )
+        ],
+    })  # fmt: skip
+
+
+def _descriptor(rule: Rule) -> ReportingDescriptor:
+    what = f"{w.metric_words(rule, None)} {w.limit_words(rule)}"
+    lines = [w.prose(rule.reason) or what]
+    lines += [f"{title}: {w.prose(text)}" for title, text in (("Owner", rule.owner), ("Runbook", rule.runbook)) if text]
+    return ReportingDescriptor(
+        id=w.name(rule.name), short_description=Message(text=_text(what)),
+        full_description=Message(text=_text(lines[0])), help=Message(text=_text("\n".join(lines))),
+        help_uri=web_address(rule.runbook),
+        default_configuration=ReportingConfiguration(
+            level=(Level.ERROR if rule.severity == Severity.FAIL else Level.WARNING).value
+        ),
+        properties={"tags": ["data-quality"]},
+    )  # fmt: skip
+
+
+def _own_rules() -> list[ReportingDescriptor]:
+    texts = {_EXPIRED: "A waiver whose day has passed stops the release.", _VERDICT: "The verdict as a whole."}
+    return [
+        ReportingDescriptor(
+            id=name, short_description=Message(text=text), full_description=Message(text=text),
+            help=Message(text=text), default_configuration=ReportingConfiguration(level=Level.ERROR.value),
+        )
+        for name, text in texts.items()
+    ]  # fmt: skip
+
+
+def _result(shown: Shown, policy: PolicyFile, index: int, waivers: dict[str, Waiver]) -> Result:
+    rule, case = shown.result.rule, shown.case
+    text = f"{shown.effect}: {w.message(rule, case)}"
+    if shown.effect in STOPPING or shown.effect == Effect.WARNS:
+        text += f"; owner {w.prose(rule.owner, 200)}" if rule.owner else ""
+    more: dict[str, Any] = {}
+    if shown.effect == Effect.WAIVED and case is not None:
+        more["suppressions"] = [_suppression(waivers.get(case.fingerprint))]
+    return Result(
+        rule_id=w.name(rule.name), rule_index=index, level=_LEVELS.get(shown.effect, Level.NOTE),
+        message=Message(text=_text(text)),
+        locations=[_location(policy, policy.lines.get(rule.name), case)],
+        related_locations=[_related(uri, text) for uri, text in _evidence(rule, case)] or None,
+        partial_fingerprints=_fingerprints(case.fingerprint if case else ""), **more,
+    )  # fmt: skip
+
+
+def _expired(late: WaiverResult, policy: PolicyFile, index: int) -> Result:
+    found = _own(_EXPIRED, index, w.waiver_words(late), policy)
+    return found.model_copy(update={"partial_fingerprints": _fingerprints(late.waiver.fingerprint)})
+
+
+def _own(name: str, index: int, text: str, policy: PolicyFile) -> Result:
+    return Result(
+        rule_id=name, rule_index=index, level=Level.ERROR, message=Message(text=_text(text)),
+        locations=[_location(policy, None, None)],
+    )  # fmt: skip
+
+
+def _suppression(waiver: Waiver | None) -> dict[str, str]:
+    why = "" if waiver is None else (
+        f"{w.prose(waiver.reason)} (owner {w.prose(waiver.owner, 200)}, expires {waiver.expires.isoformat()})"
+    )  # fmt: skip
+    return {"kind": "external", "status": "accepted", "justification": why or "waived by the policy"}
+
+
+def _location(policy: PolicyFile, line: int | None, case: Case | None) -> Location:
+    names = [LogicalLocation(fully_qualified_name=text, kind=field) for field, text in w.places(case)]
+    inside = policy.in_repository is not None
+    return Location(
+        physical_location=PhysicalLocation(
+            artifact_location=ArtifactLocation(uri=_uri(policy.name), uri_base_id=_ROOT if inside else None),
+            region=Region(start_line=line or 1),
+        ),
+        logical_locations=names or None,
+    )  # fmt: skip
+
+
+def _related(uri: str, text: str) -> Location:
+    place = ArtifactLocation(uri=_uri(uri), uri_base_id=_DATA)
+    return Location(
+        physical_location=PhysicalLocation(artifact_location=place), message=Message(text=_text(f"{uri}: {text}"))
+    )
+
+
+def _evidence(rule: Rule, case: Case | None) -> list[tuple[str, str]]:
+    found = w.evidence(rule, case)
+    if case is not None and case.shard_uri is not None and not found:
+        return [(w.name(case.shard_uri), "this shard")]
+    return found
+
+
+def _fingerprints(fingerprint: str) -> dict[str, str] | None:
+    """Return what tells that a finding is the one of an earlier run; GitHub reads the first name alone."""
+    shown = w.name(fingerprint, 40)
+    return {"primaryLocationLineHash": f"{shown}:1", "dataauditCase/v1": shown} if shown else None
+
+
+def _invocation(verdict: Verdict, left: int) -> Invocation:
+    more: dict[str, Any] = {
+        "exitCode": int(verdict.exit_code),
+        "exitCodeDescription": f"{w.headline(verdict)}: {w.tally(verdict)}",
+    }
+    if left:
+        text = f"{left:,} results are left out; `--out gate.json` writes them to a file."
+        more["toolExecutionNotifications"] = [{"level": "warning", "message": {"text": text}}]
+    judged = not any(result.state == State.NOT_EVALUATED for result in verdict.rules)
+    return Invocation(execution_successful=judged and verdict.exit_code in {0, 1}, **more)
+
+
+def _facts(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "manifest": w.name(verdict.subject.id),
+        "dataset": w.name(verdict.subject.name),
+        "datasetVersion": w.name(verdict.subject.version),
+        "baseline": w.name(verdict.baseline.id) if verdict.baseline else "none",
+        "policy": w.name(verdict.policy),
+        "policyDigest": w.name(verdict.policy_digest),
+        "on": w.name(verdict.on),
+        "waivers": [w.waiver_words(waiver) for waiver in verdict.waivers[:1000]],
+    }
+
+
+def _uri(path: str) -> str:
+    """Return a relative reference that leads to nowhere above its base."""
+    parts = [quote(part, safe="") for part in path.split("/") if part]
+    return "/".join(part.replace(".", "%2E") if part in {".", ".."} else part for part in parts) or "unnamed"
+
+
+def _text(text: str) -> str:
+    """Escape what a SARIF message takes for a link (section 3.11.6)."""
+    return text.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")

@@ -1,0 +1,112 @@
+"""A verdict for a terminal: what it comes to, what to do, the rules that do not hold with the shards behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dataaudit import layout
+from dataaudit.gate.verdict import RuleResult, State, Verdict
+from dataaudit.gate.writers import words
+from dataaudit.gate.writers.effects import WORST_FIRST, effect_of
+from dataaudit.gate.writers.numbers import numbers, with_unit
+from dataaudit.gate.writers.pick import Shown, pick, problems
+from dataaudit.text import clean, plural
+
+MOST_CASES = 30
+_MOST_OF_A_RULE = 5
+_COLUMNS = (
+    layout.word_column("state"), layout.name_column("rule"), layout.name_column("where"),
+    layout.name_column("value"), layout.name_column("limit"),
+)  # fmt: skip
+_RULES = (layout.word_column("state"), layout.name_column("rule"), layout.name_column("cases and numbers"))
+
+
+def terminal_text(verdict: Verdict, width: int | None = None) -> str:
+    """Return the whole text.
+
+    Args:
+        verdict: The verdict.
+        width: Columns to write for; those of the terminal when None.
+    """
+    columns = layout.terminal_width() if width is None else width
+    subject = verdict.subject
+    title = f"{words.headline(verdict)}: {clean(subject.name, 80)} {clean(subject.version, 40)} by {verdict.policy}"
+    return layout.page(
+        title, layout.prose(words.advice(verdict), columns), layout.facts(_facts(verdict), columns),
+        _problems(verdict, columns), _evidence(verdict, columns), _waivers(verdict, columns), _rules(verdict, columns),
+    )  # fmt: skip
+
+
+def _facts(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    yield "manifest", verdict.subject.id
+    if verdict.baseline is not None:
+        older = verdict.baseline
+        yield "baseline", f"{older.id} ({clean(older.name, 80)} {clean(older.version, 40)})"
+    yield "policy", f"{verdict.policy} {clean(verdict.policy_version, 40)}, {verdict.policy_digest}"
+    yield "rules", words.tally(verdict)
+    codes = [code for code in verdict.codes if code != verdict.exit_code]
+    also = f" (also {', '.join(str(int(code)) for code in codes)})" if codes else ""
+    yield "exit code", f"{int(verdict.exit_code)}{also}"
+
+
+def _problems(verdict: Verdict, width: int) -> list[str]:
+    picked = pick(verdict, MOST_CASES, first=_MOST_OF_A_RULE, most=_MOST_OF_A_RULE)
+    rows = [_row(shown) for shown in picked.shown]
+    more = [f"  {plural(picked.left_out, 'more case')}: see gate.json (--out)"] if picked.left_out else []
+    return layout.section("What does not hold", [*layout.table(_COLUMNS, rows, width), *more])
+
+
+def _row(shown: Shown) -> tuple[str, ...]:
+    rule, case = shown.result.rule, shown.case
+    return (
+        str(shown.effect).lower(), words.name(rule.name), words.place(case), words.value_words(rule, case),
+        " ".join(part for part in (words.limit_words(rule), _beside(shown)) if part),
+    )  # fmt: skip
+
+
+def _beside(shown: Shown) -> str:
+    """Return the number that was judged and what it was compared with, where these are not the value."""
+    found = numbers(shown.result.rule, shown.case)
+    parts = [words.judged_words(shown.result.rule, shown.case)]
+    if found.baseline and shown.case is not None:
+        word = "median" if shown.result.rule.limit_kind == "robust_sd" else "from"
+        parts.append(f"{word} {with_unit(found.baseline, shown.case.unit)}")
+    told = ", ".join(part for part in parts if part)
+    return f"({told})" if told else ""
+
+
+def _evidence(verdict: Verdict, width: int) -> list[str]:
+    """Return the shards to look at, once for each rule, and what to do about it."""
+    pairs = []
+    for result in sorted(verdict.rules, key=lambda one: WORST_FIRST[effect_of(verdict, one)]):
+        for shown in problems(verdict, result)[:1]:
+            told = [f"{uri} ({count})" for uri, count in words.evidence(result.rule, shown.case)]
+            if result.rule.runbook is not None:
+                told.append(words.prose(result.rule.runbook))
+            if shown.case is not None and shown.case.fingerprint:
+                told.append(f"fingerprint {shown.case.fingerprint}")
+            if told:
+                pairs.append((words.name(result.rule.name), "; ".join(told)))
+    return layout.section("Where to look", layout.facts(pairs, width))
+
+
+def _waivers(verdict: Verdict, width: int) -> list[str]:
+    lines = [line for result in verdict.waivers for line in layout.prose(words.waiver_words(result), width)]
+    return layout.section("Waivers", lines)
+
+
+def _rules(verdict: Verdict, width: int) -> list[str]:
+    rest = [result for result in verdict.rules if not problems(verdict, result)]
+    rows = [(str(effect_of(verdict, one)).lower(), words.name(one.rule.name), _holds(one)) for one in rest]
+    return layout.section("The other rules", layout.table(_RULES, rows, width))
+
+
+def _holds(result: RuleResult) -> str:
+    if result.state != State.PASSED:
+        return words.why(result)
+    nearest = result.cases[0] if result.cases else None
+    told = f"{words.value_words(result.rule, nearest)}, limit {words.limit_words(result.rule)}"
+    number = sum(result.counts.values())
+    if number < 2:
+        return told
+    return f"{plural(number, 'case')}, nearest {words.place(nearest)}: {told}"

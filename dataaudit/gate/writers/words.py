@@ -1,0 +1,174 @@
+"""A verdict in plain sentences. Names are made printable here; each writer still escapes them for its own format."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dataaudit.errors import ExitCode
+from dataaudit.gate.policy import Rule
+from dataaudit.gate.reasons import reason_text
+from dataaudit.gate.verdict import Case, RuleResult, Verdict, WaiverResult
+from dataaudit.gate.writers.effects import WORDS, Effect, effect_of, expired
+from dataaudit.gate.writers.numbers import evidence_count, numbers, with_unit
+from dataaudit.text import clean, plural
+
+NAME_LIMIT = 200
+TEXT_LIMIT = 500
+EVIDENCE = 5
+"""Shards that are named for a case."""
+_ADVICE = {
+    ExitCode.PASS: "The manifest may be released.",
+    ExitCode.BUDGET_EXCEEDED: (
+        "Do not release it. Fix what is named below and build again; or, for a known case, give the policy a waiver"
+        " with the case's fingerprint, an owner, a reason and a day on which it ends."
+    ),
+    ExitCode.NOT_EVALUATED: (
+        "Do not release it: a rule that is required could not be judged. See its reason, build again with what is"
+        " missing; a rule that may be left out says `required: false`."
+    ),
+    ExitCode.NOTHING_EVALUATED: (
+        "Do not release it: no rule has a number, or no document was read. See whether it is the right manifest, and"
+        " why its shards could not be read."
+    ),
+}
+_SCOPES = ("split", "source", "language", "set", "entity", "rule")
+
+
+def name(text: str, limit: int = NAME_LIMIT) -> str:
+    """Return a name from the data on one line, printable, and not too long."""
+    return clean(text, limit)
+
+
+def prose(text: str | None, limit: int = TEXT_LIMIT) -> str:
+    """Return a text that people wrote on one line."""
+    return "" if text is None else clean(" ".join(text[: limit * 20].split()), limit)
+
+
+def places(case: Case | None) -> list[tuple[str, str]]:
+    """Return pairs of a field and a printable name; none for the whole dataset."""
+    if case is None:
+        return []
+    pairs = [(field, getattr(case.scope, field)) for field in _SCOPES]
+    found = [(field, name(value)) for field, value in pairs if value is not None]
+    if case.shard_uri is not None:
+        found.append(("shard", name(case.shard_uri)))
+    elif case.scope.shard is not None:
+        found.append(("shard", str(case.scope.shard)))
+    return found
+
+
+def place(case: Case | None) -> str:
+    """Return ``set val, source web``, or ``whole dataset``."""
+    return ", ".join(f"{field} {value}" for field, value in places(case)) or "whole dataset"
+
+
+def value_words(rule: Rule, case: Case | None) -> str:
+    """Return the value with its interval and what was judged, or why there is none."""
+    if case is None:
+        return "no number"
+    shown = numbers(rule, case)
+    if not shown.value:
+        return f"no number: {name(reason_text(case.reason), 100)}" if case.reason else "no number"
+    parts = [with_unit(shown.value, case.unit)]
+    if shown.interval:
+        sure = f", {case.confidence * 100:.3g} %" if case.confidence is not None else ""
+        parts.append(f"({shown.interval}{sure})")
+    if case.reason:
+        parts.append(f"({name(reason_text(case.reason), 100)})")
+    return " ".join(parts)
+
+
+def judged_words(rule: Rule, case: Case | None) -> str:
+    """Return the number that was held against the limit, where it is not the value."""
+    shown = numbers(rule, case)
+    if not shown.judged:
+        return ""
+    return {
+        "budget": f"judged: {shown.judged}",
+        "change": f"change: {shown.judged}",
+        "relative_change": f"relative change: {shown.judged}",
+        "robust_sd": f"distance: {shown.judged} robust SD",
+    }[rule.limit_kind]
+
+
+def limit_words(rule: Rule) -> str:
+    """Return what was allowed, with its unit."""
+    shown = numbers(rule, None).limit
+    if rule.limit_kind in {"budget", "change"}:
+        return shown if rule.unit == "ratio" else f"{shown} {name(rule.unit, 60)}"
+    return f"{shown} robust SD" if rule.limit_kind == "robust_sd" else shown
+
+
+def metric_words(rule: Rule, case: Case | None) -> str:
+    """Return ``metric.stat``."""
+    return name(f"{rule.metric}.{rule.stat if case is None else case.stat}", 120)
+
+
+def message(rule: Rule, case: Case | None) -> str:
+    """Return a case as one sentence: what, where, how much, against what, and in which shards."""
+    parts = [f"{metric_words(rule, case)}, {place(case)}: {value_words(rule, case)}"]
+    shown = numbers(rule, case)
+    if shown.baseline:
+        of = "median of the split" if rule.limit_kind == "robust_sd" else "baseline"
+        parts.append(f"{of} {shown.baseline}")
+    if judged := judged_words(rule, case):
+        parts.append(judged)
+    parts.append(f"limit {limit_words(rule)}")
+    if found := evidence(rule, case):
+        parts.append("see " + ", ".join(f"{uri} ({number})" for uri, number in found))
+    return "; ".join(parts)
+
+
+def evidence(rule: Rule, case: Case | None) -> list[tuple[str, str]]:
+    """Return the shards to look at, each with how much it holds."""
+    return [] if case is None else [(name(one.uri), evidence_count(rule, one)) for one in case.evidence[:EVIDENCE]]
+
+
+def waiver_words(result: WaiverResult) -> str:
+    """Return a waiver on one line."""
+    waiver = result.waiver
+    return (
+        f"{result.state}: rule {name(waiver.rule)}, fingerprint {waiver.fingerprint}, owner {prose(waiver.owner, 200)},"
+        f" expires {waiver.expires.isoformat()}: {prose(waiver.reason)}"
+    )
+
+
+def headline(verdict: Verdict) -> str:
+    """Return ``FAIL``, or how else it ended."""
+    return WORDS.get(verdict.exit_code, "FAIL")
+
+
+def advice(verdict: Verdict) -> str:
+    """Return what to do now."""
+    first = _ADVICE.get(verdict.exit_code, _ADVICE[ExitCode.BUDGET_EXCEEDED])
+    also = verdict.exit_code != ExitCode.BUDGET_EXCEEDED and ExitCode.BUDGET_EXCEEDED in verdict.codes
+    return f"{first} What fails besides is named below." if also else first
+
+
+def tally(verdict: Verdict) -> str:
+    """Return how many rules hold, and how many do not."""
+    effects = Counter(effect_of(verdict, result) for result in verdict.rules)
+    waits = len(verdict.waiting)
+    parts = [
+        (effects[Effect.STOPS], "fails", "fail"),
+        (effects[Effect.UNKNOWN], "could not be evaluated", "could not be evaluated"),
+        (effects[Effect.WARNS], "warns", "warn"),
+        (effects[Effect.HOLDS], "holds", "hold"),
+        (effects[Effect.SKIPPED], "is skipped", "are skipped"),
+    ]
+    shown = [f"{plural(number, 'rule')} {one if number == 1 else many}" for number, one, many in parts if number]
+    if waits:
+        shown.append(f"{waits:,} of them {'waits' if waits == 1 else 'wait'} for a baseline")
+    if waived := sum(result.waived for result in verdict.rules):
+        shown.append(f"{plural(waived, 'case')} {'is' if waived == 1 else 'are'} waived")
+    if late := len(expired(verdict)):
+        shown.append(f"{plural(late, 'waiver')} {'has' if late == 1 else 'have'} expired")
+    return ", ".join(shown) or "no rule"
+
+
+def why(result: RuleResult) -> str:
+    """Return why a rule was not judged."""
+    if result.waits:
+        return "it waits for a baseline"
+    reasons = dict.fromkeys(name(reason_text(case.reason), 100) for case in result.cases if case.reason)
+    return ", ".join(list(reasons)[:3]) or "nothing to judge"

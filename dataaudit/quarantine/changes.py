@@ -1,0 +1,259 @@
+"""Every change of a list: add, propose, accept, lift, dismiss. Each is decided under the lock and appended.
+
+Nothing is added twice: what is in force already, proposed already, or was turned down with the same finding stays as
+it is, and the answer says so.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataaudit.errors import QuarantineError
+from dataaudit.quarantine.entry import NO_EVIDENCE, Action, Entry, Evidence, Target, make_entry
+from dataaudit.quarantine.file import update
+from dataaudit.quarantine.fold import Folded, Record, Standing, fold
+from dataaudit.quarantine.lines import BadLine, Contents
+from dataaudit.quarantine.names import find_records
+
+_FOREVER = "9999-12-31"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Author:
+    """Who changes a list, when and with what words."""
+
+    who: str
+    """Name or address."""
+    now: dt.datetime
+    """With a time zone."""
+    note: str | None = None
+    """For people."""
+
+    @property
+    def today(self) -> dt.date:
+        """The day, UTC."""
+        return self.now.astimezone(dt.UTC).date()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a change came to."""
+
+    added: tuple[Entry, ...]
+    """Lines that were appended; they are on disk."""
+    known: tuple[Entry, ...] = ()
+    """Entries that already say what was asked for, so that nothing was added for it."""
+    bad: tuple[BadLine, ...] = ()
+    """Lines of the file that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """One thing to hold back."""
+
+    target: Target
+    """What."""
+    reason: str
+    """Short code."""
+    evidence: Evidence = NO_EVIDENCE
+    """Why."""
+
+
+def add(path: Path, wishes: Iterable[Wish], author: Author, until: dt.date | None = None) -> Change:
+    """Hold shards or documents back.
+
+    Args:
+        path: The list; it is made when there is none.
+        wishes: What to hold back.
+        author: Who does it.
+        until: The last day on which it holds.
+
+    Raises:
+        QuarantineError: The list cannot be written, or the fields are no entry.
+    """
+    last = None if until is None else until.isoformat()
+    if until is not None and until < author.today:
+        raise QuarantineError(
+            f"an entry until {last} would be over already: today is {author.today}", "Name a later day."
+        )
+
+    def decide(folded: Folded, change: _Draft) -> None:
+        held: dict[object, list[Entry]] = {}
+        for entry in folded.standing(Standing.HELD):
+            held.setdefault(entry.content, []).append(entry)
+        for wish in wishes:
+            entry = _make(
+                Action.ADD, author, target=wish.target, reason=wish.reason, evidence=wish.evidence, until=last
+            )
+            covering = [one for one in held.get(entry.content, ()) if (one.until or _FOREVER) >= (last or _FOREVER)]
+            if covering:
+                change.known.append(covering[0])
+            else:
+                change.added.append(entry)
+                held.setdefault(entry.content, []).append(entry)
+
+    return _change(path, author, decide, create=True)
+
+
+def propose(path: Path, wishes: Iterable[Wish], author: Author) -> Change:
+    """Propose to hold shards back: nothing is left out until somebody accepts it.
+
+    A target that is held back or proposed for the same reason already is not proposed again, nor one whose proposal was
+    lifted (or accepted, and that lifted) with the same finding: somebody has seen it.
+
+    Raises:
+        QuarantineError: As of :func:`add`.
+    """
+
+    def decide(folded: Folded, change: _Draft) -> None:
+        open_: dict[object, Entry] = {}
+        seen: dict[object, Entry] = {}
+        for record in folded.records:
+            entry = record.entry
+            key = _about(entry)
+            if record.standing in {Standing.HELD, Standing.PROPOSED}:
+                open_[key] = entry
+            elif record.standing != Standing.EXPIRED:
+                seen[key, (entry.evidence or NO_EVIDENCE).finding()] = entry
+        for wish in wishes:
+            entry = _make(Action.PROPOSE, author, target=wish.target, reason=wish.reason, evidence=wish.evidence)
+            key = _about(entry)
+            known = open_.get(key) or seen.get((key, wish.evidence.finding()))
+            if known is not None:
+                change.known.append(known)
+            else:
+                change.added.append(entry)
+                open_[key] = entry
+
+    return _change(path, author, decide, create=True)
+
+
+def accept(path: Path, names: Sequence[str] | None, author: Author, until: dt.date | None = None) -> Change:
+    """Put proposals in force.
+
+    Args:
+        path: The list.
+        names: Entries or targets, as people write them; None for every open proposal.
+        author: Who answers for it.
+        until: The last day on which they hold.
+
+    Raises:
+        QuarantineError: A name means no proposal, or several things.
+    """
+
+    def decide(folded: Folded, change: _Draft) -> None:
+        found = folded.records if names is None else find_records(names, folded)
+        for record in found:
+            proposal = record.entry
+            if record.standing == Standing.PROPOSED:
+                entry = _make(
+                    Action.ADD, author, target=proposal.target, reason=proposal.reason, evidence=proposal.evidence,
+                    accepts=proposal.id, until=None if until is None else until.isoformat(),
+                )  # fmt: skip
+                change.added.append(entry)
+            elif names is not None:
+                _refuse_unless_done(record, done=Standing.ACCEPTED)
+                change.known.append(record.by or proposal)
+
+    return _change(path, author, decide, create=False)
+
+
+def lift(path: Path, names: Sequence[str], reason: str, author: Author) -> Change:
+    """End entries, or turn proposals down.
+
+    Args:
+        path: The list.
+        names: Entries or targets, as people write them; a target stands for all its open entries.
+        reason: Short code.
+        author: Who answers for it.
+
+    Raises:
+        QuarantineError: A name means nothing in the list, or several things.
+    """
+
+    def decide(folded: Folded, change: _Draft) -> None:
+        found = find_records(names, folded)
+        lifted = [record.entry.id for record in found if record.standing in {Standing.HELD, Standing.PROPOSED}]
+        change.known += [record.entry for record in found if record.entry.id not in set(lifted)]
+        if lifted:
+            change.added.append(_make(Action.LIFT, author, lifts=tuple(lifted), reason=reason))
+
+    return _change(path, author, decide, create=False)
+
+
+def dismiss(path: Path, numbers: Sequence[int], reason: str, author: Author) -> Change:
+    """Say that somebody has looked at lines that cannot be read, and that they are to be passed over.
+
+    Args:
+        path: The list.
+        numbers: Lines, from 1.
+        reason: Short code.
+        author: Who answers for it.
+
+    Raises:
+        QuarantineError: A line can be read; then it is lifted, not dismissed.
+    """
+
+    def decide(contents: Contents) -> Sequence[Entry]:
+        by_number = {line.number: line for line in contents.bad}
+        done = {line.number for line in contents.dismissed}
+        unknown = [number for number in numbers if number not in by_number and number not in done]
+        if unknown:
+            raise QuarantineError(
+                f"{path}: line {unknown[0]} is none that cannot be read",
+                "`dataaudit quarantine list FILE` names those; an entry is ended with `quarantine lift`.",
+            )
+        digests = tuple(dict.fromkeys(by_number[number].sha256 for number in numbers if number in by_number))
+        return [_make(Action.DISMISS, author, dismisses=digests, reason=reason)] if digests else []
+
+    return Change(added=update(path, decide, create=False))
+
+
+@dataclass(slots=True)
+class _Draft:
+    added: list[Entry]
+    known: list[Entry]
+
+
+def _change(path: Path, author: Author, decide: object, *, create: bool) -> Change:
+    draft = _Draft([], [])
+    bad: list[BadLine] = []
+
+    def whole(contents: Contents) -> Sequence[Entry]:
+        bad.extend(contents.bad)
+        decide(fold(contents.entries, author.today), draft)  # type: ignore[operator]
+        return draft.added
+
+    added = update(path, whole, create=create)
+    return Change(added=added, known=tuple(dict.fromkeys(draft.known)), bad=tuple(bad))
+
+
+def _make(action: Action, author: Author, **fields: object) -> Entry:
+    try:
+        return make_entry(action, who=author.who, when=author.now, note=author.note, **fields)
+    except ValueError as error:
+        raise QuarantineError(f"no entry can hold this: {_words(error)}") from None
+
+
+def _words(error: ValueError) -> str:
+    """Return in words what is wrong with an entry."""
+    problems = getattr(error, "errors", None)
+    if problems is None:
+        return str(error)
+    first = problems(include_url=False, include_input=False)[0]
+    return f"{'.'.join(str(part) for part in first['loc']) or 'entry'}: {first['msg']}"
+
+
+def _about(entry: Entry) -> tuple[object, ...]:
+    evidence = entry.evidence or NO_EVIDENCE
+    return (entry.target and entry.target.identity, entry.reason, evidence.rule)
+
+
+def _refuse_unless_done(record: Record, done: Standing) -> None:
+    if record.standing != done:
+        raise QuarantineError(
+            f"{record.entry.id[7:19]} is {record.standing}, no open proposal", "`quarantine list --all` shows it."
+        )

@@ -1,0 +1,271 @@
+"""One line of a quarantine list: who holds back what, why, on which evidence, until when.
+
+A line is the entry in canonical JSON (RFC 8785), fields without a value left out. Its id is the sha256 of the same
+JSON without the id, so an entry that was changed by hand is known as such.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from dataclasses import replace
+from enum import StrEnum
+from functools import cache
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from dataaudit.manifest.canonical import canonical_json
+from dataaudit.yamlfile import NAME_PATTERN
+
+SCHEMA_NAME: Final = "dataaudit-quarantine"
+SCHEMA_VERSION: Final = 1
+NOTE_LENGTH = 2000
+_MOST_NAME = 100_000
+"""Characters of a URI: no file system has longer ones."""
+
+Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+Name = Annotated[str, Field(min_length=1, max_length=_MOST_NAME)]
+Code = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]
+Text = Annotated[str, Field(min_length=1, max_length=NOTE_LENGTH)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Comparator = Literal["<=", "<", ">=", ">", "=="]
+LimitKind = Literal["budget", "change", "relative_change", "robust_sd"]
+Time = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")]
+_STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+Day = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
+
+
+class Action(StrEnum):
+    """What a line does."""
+
+    ADD = "add"
+    PROPOSE = "propose"
+    LIFT = "lift"
+    DISMISS = "dismiss"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class SchemaId:
+    """Name and version of the line's schema."""
+
+    name: Literal["dataaudit-quarantine"]
+    version: Literal[1]
+
+
+CURRENT = SchemaId(name=SCHEMA_NAME, version=SCHEMA_VERSION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Target:
+    """A shard, or one document of it. The digests say which; split and uri are for people."""
+
+    kind: Literal["shard", "document"]
+    """What is held back."""
+    sha256: Hex | None = None
+    """Of the shard's stored bytes."""
+    rows_digest: Hex | None = None
+    """Of its documents' texts and sources in order: it stays when the shard is packed anew. Of a document it is only
+    given when the shard has no bad records, since these move the rows that follow them."""
+    row: Count | None = None
+    """Record of the shard, in reading order, bad ones counted."""
+    split: Name | None = None
+    """Split of the shard."""
+    uri: Name | None = None
+    """URI of the shard, relative to the root of the split."""
+
+    def __post_init__(self) -> None:
+        """Check that it names one thing.
+
+        Raises:
+            ValueError: It does not.
+        """
+        if self.sha256 is None and self.rows_digest is None:
+            raise ValueError("a target needs sha256 or rows_digest")
+        if (self.row is None) != (self.kind == "shard"):
+            raise ValueError("a document has a row, a shard has none")
+
+    @property
+    def identity(self) -> tuple[str | None, str | None, int | None]:
+        """What decides whether two targets are the same."""
+        return self.sha256, self.rows_digest, self.row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Evidence:
+    """What the decision rests on; every part may be absent."""
+
+    metric: Name | None = None
+    """Name of the metric."""
+    stat: Name | None = None
+    """Statistic of it."""
+    unit: Name | None = None
+    """Unit of the value."""
+    value: Number | None = None
+    """Of the metric, for this shard."""
+    judged: Number | None = None
+    """What was held against the limit, where that is not the value: a bound, a change, a distance."""
+    comparator: Comparator | None = None
+    """How the number should have stood to the limit."""
+    limit: Number | None = None
+    """The limit."""
+    limit_kind: LimitKind | None = None
+    """What it limits: the value, a change, a distance."""
+    rule: Name | None = None
+    """Rule of the policy."""
+    policy: Digest | None = None
+    """Digest of the policy."""
+    manifest: Digest | None = None
+    """Id of the manifest in which it was found."""
+    run: Name | None = None
+    """Id of a training run in which it was found."""
+
+    def finding(self) -> tuple[Any, ...]:
+        """Return what was found, without where: the same finding in two manifests is the same."""
+        return self.metric, self.stat, self.rule, self.value, self.judged, self.limit, self.limit_kind
+
+
+NO_EVIDENCE = Evidence()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
+class Entry:
+    """One line."""
+
+    schema: SchemaId
+    """Name and version of the form."""
+    id: Digest
+    """`sha256:` and the sha256 of the line's canonical JSON without this field."""
+    action: Action
+    """add: hold back; propose: somebody should; lift: no longer; dismiss: a line that cannot be read."""
+    target: Target | None = None
+    """Of add and propose: what is held back."""
+    lifts: Annotated[tuple[Digest, ...], Field(min_length=1)] | None = None
+    """Of lift: ids of the entries that end."""
+    dismisses: Annotated[tuple[Hex, ...], Field(min_length=1)] | None = None
+    """Of dismiss: sha256 of the bytes of lines that cannot be read."""
+    accepts: Digest | None = None
+    """Of add: the proposal that it follows."""
+    reason: Code
+    """Short code."""
+    evidence: Evidence | None = None
+    """Of add and propose: what it rests on."""
+    who: Name
+    """Who answers for it."""
+    when: Time
+    """UTC."""
+    until: Day | None = None
+    """Of add and propose: the last day, UTC, on which it holds."""
+    note: Text | None = None
+    """For people."""
+
+    def __post_init__(self) -> None:
+        """Check that the fields fit the action.
+
+        Raises:
+            ValueError: They do not.
+        """
+        holds = self.action in {Action.ADD, Action.PROPOSE}
+        if (self.target is None) == holds:
+            raise ValueError("add and propose have a target, the others have none")
+        if (self.lifts is None) == (self.action == Action.LIFT):
+            raise ValueError("a lift, and nothing else, has `lifts`")
+        if (self.dismisses is None) == (self.action == Action.DISMISS):
+            raise ValueError("a dismissal, and nothing else, has `dismisses`")
+        if self.accepts is not None and self.action != Action.ADD:
+            raise ValueError("only an addition accepts a proposal")
+        if not holds and (self.until is not None or self.evidence is not None):
+            raise ValueError("only what has a target has an end or evidence")
+        dt.datetime.fromisoformat(self.when)
+        if self.until is not None:
+            dt.date.fromisoformat(self.until)
+
+    @property
+    def line(self) -> bytes:
+        """The line in the file, without its end."""
+        return canonical_json(plain_entry(self))
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What a second addition is held against: target, reason and evidence."""
+        target = self.target
+        return (self.action, target and target.identity, self.reason, self.evidence or NO_EVIDENCE)
+
+
+def make_entry(action: Action, *, who: str, when: dt.datetime, **fields: Any) -> Entry:
+    """Return an entry with its id.
+
+    Args:
+        action: What it does.
+        who: Who answers for it.
+        when: Now, with a time zone.
+        fields: The others of :class:`Entry`, without a value or absent where there is none.
+
+    Raises:
+        ValueError: The fields contradict each other, or a text is too long or not Unicode.
+    """
+    stamp = when.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    evidence = fields.pop("evidence", None)
+    fields["evidence"] = None if evidence == NO_EVIDENCE else evidence
+    draft = Entry(
+        schema=CURRENT, id=f"sha256:{'0' * 64}", action=action, who=who, when=stamp,
+        **{name: value for name, value in fields.items() if value is not None},
+    )  # fmt: skip
+    return replace(draft, id=content_id(plain_entry(draft)))
+
+
+def read_entry(plain: Any) -> Entry:
+    """Return the entry of plain JSON values; its id is not checked against its content.
+
+    Raises:
+        ValidationError: They are none.
+    """
+    return _adapter().validate_python(plain)
+
+
+def plain_entry(entry: Entry) -> dict[str, Any]:
+    """Return an entry as plain JSON values, without what it does not have."""
+    plain: dict[str, Any] = _adapter().dump_python(entry, mode="json", exclude_none=True)
+    return plain
+
+
+def content_id(plain: dict[str, Any]) -> str:
+    """Return the id of an entry as plain JSON values; an id in them does not count."""
+    without = {name: value for name, value in plain.items() if name != "id"}
+    return f"sha256:{hashlib.sha256(canonical_json(without)).hexdigest()}"
+
+
+def entry_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a line."""
+    schema = _adapter().json_schema()
+    own = {"add": "target", "propose": "target", "lift": "lifts", "dismiss": "dismisses"}
+    allowed = {
+        "add": {"accepts", "evidence", "until"}, "propose": {"evidence", "until"}, "lift": set(), "dismiss": set(),
+    }  # fmt: skip
+    special = {"target", "lifts", "dismisses", "accepts", "evidence", "until"}
+    schema["allOf"] = [
+        {
+            "if": {"properties": {"action": {"const": action}}},
+            "then": {
+                "required": [field],
+                "properties": {field: {"not": {"type": "null"}}}
+                | {name: {"type": "null"} for name in sorted(special - allowed[action] - {field})},
+            },
+        }
+        for action, field in own.items()
+    ]
+    schema["$defs"]["Target"]["anyOf"] = [
+        {"required": [name], "properties": {name: {"type": "string"}}} for name in ("sha256", "rows_digest")
+    ]
+    schema["$defs"]["Target"]["if"] = {"properties": {"kind": {"const": "document"}}}
+    schema["$defs"]["Target"]["then"] = {"required": ["row"], "properties": {"row": {"type": "integer"}}}
+    schema["$defs"]["Target"]["else"] = {"properties": {"row": {"type": "null"}}}
+    return schema
+
+
+@cache
+def _adapter() -> TypeAdapter[Entry]:
+    return TypeAdapter(Entry)

@@ -1,0 +1,170 @@
+"""The gate from files: facts of a published manifest, evidence, gate.json, and what a changed table means."""
+
+import datetime as dt
+
+import jsonschema
+import orjson
+import pyarrow.parquet as pq
+import pytest
+from made_facts import record, rule
+from made_manifest import make, shard
+
+from dataaudit.engine.schemas import SCHEMAS
+from dataaudit.errors import ExitCode, ManifestError, ManifestMismatch
+from dataaudit.gate.document import gate_json, read_verdict
+from dataaudit.gate.policy import Policy
+from dataaudit.gate.run import judge_manifest
+from dataaudit.gate.verdict import State
+from dataaudit.gate.writers.terminal import terminal_text
+
+DAY = dt.date(2026, 11, 22)
+
+
+def span(set_, shard_, row, kind="span"):
+    """Return a row of the table of overlaps."""
+    return {"set": set_, "item": "4:0", "part": "document", "tier": "verbatim", "rule": kind, "shard": shard_,
+            "row": row, "start": 0, "end": 9, "score": 1.0}  # fmt: skip
+
+
+@pytest.fixture
+def leaked(tmp_path):
+    """Return a manifest with copies of `val` in two shards, near-duplicates in one, duplicates and secrets."""
+    shards = [
+        shard("a.jsonl", documents=100, exact_dup_rate=0.5, secrets_validated=3, pii_documents=2),
+        shard("b.jsonl", documents=100, exact_dup_rate=0.02, secrets_validated=0, pii_documents=40),
+        shard("c.jsonl", documents=10, sources={"code": 100}, exact_dup_rate=1.0, secrets_validated=1, pii_documents=6),
+        shard("broken.jsonl", status="quarantined", size=77),
+        shard("v.jsonl", split="val", documents=10),
+    ]
+    metrics = [
+        record("train_val_overlap", "span", 0.2, set="val"), record("train_val_overlap", "near_dup", 0.3, set="val"),
+        record("exact_dup_rate", "rate", 0.3), record("exact_dup_rate", "rate", 0.2, source="web"),
+        record("exact_dup_rate", "rate", 0.9, source="code"), record("secret_hit_rate", "validated_hits", 4.0, "hits"),
+        record("pii_hit_rate", "documents", 0.2), record("pii_hit_rate", "documents", 0.2346, source="web"),
+        record("pii_hit_rate", "documents", 0.04, source="code"),
+        record("coverage_unread_bytes", "shard_bytes", 77.0, "bytes"),
+    ]  # fmt: skip
+    # Shards are ordered by split and URI: a, b, broken, c, v.
+    overlap = [span("val", 1, 3), span("val", 1, 4), span("val", 0, 7), span("val", 0, 8, "ngram"), span("quiz", 3, 1)]
+    pair = {"left_shard": 1, "left_row": 5, "right_shard": 4, "right_row": 1, "jaccard": 0.9, "verified": True}
+    pairs = [pair, pair | {"right_row": 2}, pair | {"left_row": 6}, pair | {"left_row": 9, "verified": False}]
+    make(tmp_path / "m", sorted(shards, key=lambda row: (row["split"], row["uri"])), metrics=metrics,
+         tables={"overlap": overlap, "pairs": pairs})  # fmt: skip
+    return tmp_path / "m"
+
+
+def judged(folder, *rules, **more):
+    made = Policy.model_validate({"policy": "p", "rules": [one.model_dump() for one in rules]})
+    return judge_manifest(folder, made, on=DAY, **more)
+
+
+def evidence(folder, one):
+    return [(found.uri, found.count) for found in judged(folder, one).rules[0].cases[0].evidence]
+
+
+OVERLAP = {"metric": "train_val_overlap", "scope": {"per": "set"}, "budget": 0}
+
+
+class TestEvidence:
+    def test_a_leak_names_the_shards_that_hold_it(self, leaked):
+        assert evidence(leaked, rule(stat="span", **OVERLAP)) == [("train/b.jsonl", 2), ("train/a.jsonl", 1)]
+
+    def test_near_duplicates_are_counted_on_the_side_of_training(self, leaked):
+        """Each document once, verified pairs alone."""
+        assert evidence(leaked, rule(stat="near_dup", **OVERLAP)) == [("train/b.jsonl", 2)]
+
+    def test_duplicates_are_counted_in_documents(self, leaked):
+        one = rule(metric="exact_dup_rate", budget=0)
+        assert evidence(leaked, one) == [("train/a.jsonl", 50), ("train/c.jsonl", 10), ("train/b.jsonl", 2)]
+
+    def test_a_case_of_a_source_names_shards_of_that_source(self, leaked):
+        one = rule(metric="exact_dup_rate", budget=0, scope={"per": "source"})
+        cases = judged(leaked, one).rules[0].cases
+        assert [(case.scope.source, [found.uri for found in case.evidence]) for case in cases] == [
+            ("code", ["train/c.jsonl"]), ("web", ["train/a.jsonl", "train/b.jsonl"]),
+        ]  # fmt: skip
+
+    def test_unread_shards_are_named_with_their_bytes(self, leaked):
+        one = rule(metric="coverage_unread_bytes", stat="shard_bytes", unit="bytes", budget=0)
+        assert evidence(leaked, one) == [("train/broken.jsonl", 77)]
+
+    def test_few_documents_with_personal_data_point_at_nobody(self, leaked):
+        one = rule(metric="pii_hit_rate", stat="documents", budget=0)
+        assert evidence(leaked, one) == [("train/b.jsonl", 40), ("train/c.jsonl", 6)]
+
+    def test_what_holds_needs_no_evidence(self, leaked):
+        assert evidence(leaked, rule(metric="exact_dup_rate", budget=0.9)) == []
+
+
+class TestDigests:
+    def spoil(self, folder, name, change):
+        path = folder / f"{name}.parquet"
+        pq.write_table(change(pq.read_table(path)), path)
+
+    @pytest.mark.parametrize("name", ["metrics", "sources", "languages", "shards", "overlap"])
+    def test_a_table_that_was_changed_is_a_mismatch(self, leaked, name):
+        """The gate would judge what nobody measured."""
+        if name == "languages":
+            row = {"split": "train", "source": "web", "language": "en", "documents": 1, "bytes": 1, "tokens": 1}
+            import pyarrow as pa
+
+            self.spoil(leaked, name, lambda table: pa.Table.from_pylist([row], schema=table.schema))
+        else:
+            self.spoil(leaked, name, lambda table: table.slice(0, table.num_rows - 1))
+        with pytest.raises(ManifestMismatch, match=f"table {name} of .*: the core says sha256:"):
+            judged(leaked, rule(stat="span", **OVERLAP))
+
+    def test_shards_out_of_order_are_a_mismatch(self, leaked):
+        self.spoil(leaked, "shards", lambda table: table.sort_by([("shard", "descending")]))
+        with pytest.raises(ManifestMismatch, match="not numbered"):
+            judged(leaked, rule(metric="exact_dup_rate"))
+
+    def test_a_manifest_that_is_not_there_is_named(self, tmp_path):
+        with pytest.raises(ManifestError, match="no manifest at"):
+            judged(tmp_path / "none", rule())
+
+
+class TestDocument:
+    def test_it_meets_its_schema_and_comes_back_as_it_was(self, leaked, tmp_path):
+        verdict = judged(leaked, rule(stat="span", **OVERLAP), rule("w", metric="exact_dup_rate", severity="warn"))
+        (tmp_path / "gate.json").write_bytes(gate_json(verdict))
+        document = orjson.loads((tmp_path / "gate.json").read_bytes())
+        jsonschema.validate(document, SCHEMAS["gate"][1]())
+        assert (document["exit_code"], document["exit_codes"]) == (3, [1, 3])
+        assert read_verdict(tmp_path / "gate.json") == verdict
+        assert gate_json(verdict) == gate_json(read_verdict(tmp_path / "gate.json"))
+
+    def test_a_change_from_nothing_has_no_number(self, leaked, tmp_path):
+        """JSON knows no infinity."""
+        make(tmp_path / "old", [shard("a.jsonl")], metrics=[record("exact_dup_rate", "rate", 0.0)])
+        verdict = judged(leaked, rule(metric="exact_dup_rate", relative_change=1.0), baseline=tmp_path / "old")
+        case = verdict.rules[0].cases[0]
+        assert (case.state, case.judged, case.baseline) == (State.FAILED, float("inf"), 0.0)
+        assert orjson.loads(gate_json(verdict))["verdict"]["rules"][0]["cases"][0]["judged"] is None
+
+    def test_numbers_of_personal_data_are_rounded_or_left_out(self, leaked):
+        one = rule(metric="pii_hit_rate", stat="documents", budget=0, scope={"per": "source"})
+        cases = orjson.loads(gate_json(judged(leaked, one)))["verdict"]["rules"][0]["cases"]
+        assert [(case["scope"]["source"], case["value"], case["reason"]) for case in cases] == [
+            ("web", 0.23, ""), ("code", None, "withheld"),
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"schema": {"name": "dataaudit-gate", "version": 2}}'])
+    def test_another_file_is_no_verdict(self, content, tmp_path):
+        (tmp_path / "gate.json").write_bytes(content)
+        with pytest.raises(ManifestError, match=r"gate\.json"):
+            read_verdict(tmp_path / "gate.json")
+
+
+def test_the_terminal_says_what_where_how_much_and_what_to_do(leaked):
+    text = terminal_text(judged(leaked, rule("leak", stat="span", runbook="docs/leakage.md", **OVERLAP)), 100)
+    assert text.startswith("NOT EVALUATED: made 1.0.0 by p\n")
+    assert "Do not release it" in text
+    for part in ("set val", "0.2", "<= 0", "train/b.jsonl", "docs/leakage.md", "fingerprint", "exit code  3 (also 1)"):
+        assert part in text, part
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_an_empty_corpus_is_exit_4(tmp_path):
+    make(tmp_path / "m", [shard("a.jsonl", status="quarantined")])
+    assert judged(tmp_path / "m", rule(metric="exact_dup_rate")).exit_code == ExitCode.NOTHING_EVALUATED

@@ -1,0 +1,167 @@
+"""Policies: what may stand in one, and what is said of what may not."""
+
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from made_facts import rule
+
+from dataaudit.engine.schemas import SCHEMAS
+from dataaudit.errors import ConfigError
+from dataaudit.gate.policy import parse_policy
+from dataaudit.gate.reasons import REASONS, reason_text
+from dataaudit.gate.run import read_policy
+from dataaudit.gate.scopes import check_policy
+
+ROOT = Path(__file__).parents[3]
+SCHEMA = SCHEMAS["policy"][1]()
+HEAD = "policy: p\nrules:\n  - {name: r, metric: near_dup_rate, stat: rate, unit: ratio, budget: 0.1"
+
+WAIVER = "rule: r, owner: o, reason: x"
+
+
+def parsed(more):
+    """Return the policy with this behind its one rule's keys."""
+    made = parse_policy(f"{HEAD}{more}", where="p.yaml")
+    check_policy(made, "p.yaml")
+    return made
+
+
+@pytest.mark.parametrize("name", ["release-gate", "strict", "canary"])
+def test_the_policies_that_are_ready_can_be_judged_and_meet_the_schema(name):
+    path = ROOT / "pipelines" / f"{name}.yaml"
+    assert read_policy(path).policy == name
+    jsonschema.validate(yaml.safe_load(path.read_text("utf-8")), SCHEMA)
+
+
+@pytest.mark.parametrize("name", ["release-gate", "strict", "canary"])
+def test_runbooks_of_the_ready_policies_are_there(name):
+    for one in read_policy(ROOT / "pipelines" / f"{name}.yaml").rules:
+        assert one.runbook is None or (ROOT / one.runbook).is_file()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("}", None),
+        (", scope: {per: source}}", None),
+        (", scope: {per: [split, source]}}", None),
+        (", scope: {split: train, per: source}}", None),
+        (", change: 0.1}", "expected exactly one of budget, change, relative_change, robust_sd, found budget, change"),
+        (", comparator: '!='}", "comparator"),
+        (", severity: critical}", "severity"),
+        (", owner: 7}", "put it in quotes"),
+        (", bugdet: 0.2}", "did you mean `budget`?"),
+        (", direction: up}", "`direction` goes with a change"),
+        (", scope: {per: source, source: web}}", "either named or in `per`"),
+        (", scope: {per: language}}", "is not kept per language, but for: the whole dataset, source, split"),
+        (", scope: {per: planet}}", "scope.per"),
+        (", scope: {source: []}}", "scope.source"),
+        (", budget: .nan}", "given twice"),
+    ],
+)
+def test_a_rule_is_checked_and_the_message_says_what_is_wrong(more, says):
+    if says is None:
+        assert parsed(more).rules[0].name == "r"
+        return
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        parsed(more)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"metric": "near_dup_rat"}, "no metric is named `near_dup_rat` (did you mean `near_dup_rate`?)"),
+        ({"stat": "rates"}, "`near_dup_rate` has no stat `rates` (did you mean `rate`?)"),
+        ({"stat": "zz*"}, "has no stat `zz*`"),
+        ({"unit": "percent"}, "`near_dup_rate.rate` is in ratio, the rule's unit is `percent`"),
+        ({"metric": "pad_fraction", "stat": "*"}, None),
+        ({"metric": "near_dup_rate", "stat": "*"}, "is in clusters and count and documents and pairs and ratio"),
+        ({"metric": "pad_fraction", "stat": "packed_*", "scope": {"per": "source"}}, "packed_2048` is not kept"),
+        ({"metric": "pii_hit_rate", "stat": "validated_hits", "unit": "hits per million tokens",
+          "scope": {"per": "shard"}}, "is not kept per shard"),
+        ({"scope": {"per": ["shard", "source"]}}, "`per: shard` goes with `split` alone"),
+        ({"scope": {"per": "shard"}, "change": 0.1}, "shards are not compared with those of a baseline"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_could_never_be_judged_is_an_error(given, says):
+    """A name that is written wrongly would be `not_applicable` for ever in an optional rule."""
+    made = parse_policy("policy: p\nrules: [{name: x, metric: m, stat: s, unit: u, budget: 1}]", where="p.yaml")
+    made = made.model_copy(update={"rules": (rule(**given),)})
+    if says is None:
+        check_policy(made, "p.yaml")
+        return
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        check_policy(made, "p.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "expected a mapping"),
+        ("policy: p\nrules: []", "expected at least one entry"),
+        ("policy: p\nrules: 3", "rules: expected a list"),
+        ("rules:\n- a: [", "not valid YAML, line"),
+        (
+            f"{HEAD}}}\n  - {{name: r, metric: near_dup_rate, stat: rate, unit: ratio, budget: 1}}",
+            "two rules are named `r`",
+        ),
+        (
+            f"{HEAD}}}\nwaivers: [{{fingerprint: abc, rule: r, owner: o, reason: x, expires: 2026-01-01}}]",
+            "fingerprint",
+        ),
+        (f"{HEAD}}}\nwaivers: [{{fingerprint: {'a' * 16}, rule: r, owner: o, reason: x, expires: soon}}]", "expires"),
+        (
+            f"{HEAD}}}\nwaivers: [{{fingerprint: {'a' * 16}, rule: r, reason: x, expires: 2026-01-01}}]",
+            "owner: required",
+        ),
+    ],
+)
+def test_a_file_that_is_no_policy_says_why(text, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        parse_policy(text, where="p.yaml")
+
+
+def test_a_policy_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"nothing.yaml cannot be read: No such file"):
+        read_policy(tmp_path / "nothing.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"policy: \xff")
+    with pytest.raises(ConfigError, match="it is not UTF-8"):
+        read_policy(tmp_path / "latin.yaml")
+
+
+def test_the_schema_refuses_what_the_program_refuses():
+    good = yaml.safe_load(f"{HEAD}, scope: {{per: source}}}}")
+    jsonschema.validate(good, SCHEMA)
+    for more in ({"change": 0.1}, {"severity": "critical"}, {"bugdet": 1}, {"scope": {"per": "planet"}}):
+        bad = {"policy": "p", "rules": [good["rules"][0] | more]}
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(bad, SCHEMA)
+
+
+def test_the_digest_of_a_policy_is_of_what_it_says_and_not_of_how_it_is_written():
+    spaced = parse_policy(f"# a comment\n{HEAD} , severity:   fail}}", where="p")
+    assert spaced.digest == parse_policy(f"{HEAD}}}", where="p").digest
+    assert spaced.digest != parse_policy(f"{HEAD}, severity: warn}}", where="p").digest
+
+
+class TestPage:
+    PAGE = (ROOT / "docs/gate.md").read_text("utf-8")
+
+    def test_the_policy_of_the_page_is_one(self, tmp_path):
+        (tmp_path / "p.yaml").write_text(re.search(r"```yaml\n(.*?)```", self.PAGE, re.DOTALL)[1])
+        assert [one.name for one in read_policy(tmp_path / "p.yaml").rules] == ["no-leaks", "mixture", "odd-shards"]
+
+    def test_every_key_of_a_rule_is_explained(self):
+        told = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (.*?) \|", self.PAGE, re.MULTILINE))))
+        assert set(SCHEMA["$defs"]["Rule"]["properties"]) <= told
+
+    def test_the_reasons_are_those_of_the_code(self):
+        rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", self.PAGE.partition("## Reasons")[2], re.MULTILINE))
+        assert rows == REASONS
+
+    def test_a_reason_of_the_baseline_is_said_to_be_one(self):
+        assert reason_text("baseline_no_judge") == "of the baseline: the build had no judge"
+        assert reason_text("something_new") == "something new"

@@ -1,0 +1,232 @@
+"""What runs the gate elsewhere, held against the platforms' own rules: the action, the hook, the examples of a page."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from junitparser import JUnitXml
+from made_manifest import make, shard
+from pre_commit.clientlib import load_config, load_manifest
+
+from dataaudit.manifest.metric import Scope, count
+
+ROOT = Path(__file__).parents[4]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
+HOOKS = ROOT / ".pre-commit-hooks.yaml"
+PAGE = (ROOT / "docs/ci.md").read_text()
+SNIPPETS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+STUB = """#!{python}
+import json, os, pathlib, sys
+with open(os.environ["CALLS"], "a") as stream:
+    stream.write(json.dumps([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]) + "\\n")
+for one in sys.argv[1:]:
+    name, _, path = one.partition("=")
+    if name in {{"--out", "--junit", "--sarif", "--markdown"}} and os.environ.get("CODE_OF_GATE") != "2":
+        pathlib.Path(path).write_text("<!-- mark 1 -->\\nbody")
+if "--paginate" in sys.argv:
+    print(os.environ.get("KNOWN", ""))
+sys.exit(int(os.environ.get("CODE_OF_GATE", "0")))
+"""
+INJECTED = "$(touch owned) `touch owned` \"; touch owned; #' ${{ github.token }}\n::error::x"
+
+
+@pytest.fixture
+def stubs(tmp_path, monkeypatch):
+    """Put programs on PATH that write down how they are called, and make a runner's files."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("dataaudit", "gh"):
+        (folder / name).write_text(STUB.format(python=sys.executable))
+        (folder / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    return {
+        "PATH": f"{folder}:{os.environ['PATH']}", "CALLS": str(tmp_path / "calls"), "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "GITHUB_REPOSITORY": "owner/corpus", "GITHUB_ACTION_PATH": str(ROOT),
+    }  # fmt: skip
+
+
+def step(name, environ, **given):
+    """Run the script of a step as a runner does: the step's variables with these values, and nothing else."""
+    wanted = STEPS[name]["env"]
+    assert set(given) == set(wanted)
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]["run"]], env=environ | given,
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def calls(environ):
+    """Return how the programs were called."""
+    return [json.loads(line) for line in Path(environ["CALLS"]).read_text().splitlines()]
+
+
+def outputs(environ):
+    """Return the outputs that a step has set."""
+    return dict(line.split("=", 1) for line in Path(environ["GITHUB_OUTPUT"]).read_text().splitlines())
+
+
+def check(schema, content, tmp_path):
+    """Hold a YAML text against a schema that check-jsonschema carries."""
+    path = tmp_path / "file.yml"
+    path.write_text(content)
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("check-jsonschema")), "--builtin-schema", schema, str(path)],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_action_is_one_by_githubs_schema(tmp_path):
+    """Inputs, outputs and steps."""
+    check("vendor.github-actions", (ROOT / "action.yml").read_text(), tmp_path)
+
+
+def test_no_input_reaches_a_script_but_through_the_environment():
+    """An input in a script would be code."""
+    for one in ACTION["runs"]["steps"]:
+        assert "${{" not in one.get("run", "")
+
+
+def test_actions_of_others_are_pinned():
+    """By a whole commit."""
+    used = [one["uses"] for one in ACTION["runs"]["steps"] if "uses" in one]
+    assert len(used) == 2
+    assert all(re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", name) for name in used)
+
+
+def test_every_output_comes_from_the_gate_step(stubs):
+    """Each is set by the script when the files are there."""
+    assert step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE="", FAIL_ON="fail").returncode == 0
+    named = {
+        re.fullmatch(r"\${{ steps\.gate\.outputs\.([a-z-]+) }}", one["value"])[1] for one in ACTION["outputs"].values()
+    }
+    assert named == set(ACTION["outputs"]) == set(outputs(stubs))
+
+
+def test_the_gate_is_called_with_what_the_inputs_say(stubs):
+    """The baseline only when there is one."""
+    for baseline in ("", "old"):
+        step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE=baseline, FAIL_ON="warn")
+    first, second = calls(stubs)
+    assert first[:4] == ["dataaudit", "gate", "--policy=p.yaml", "--fail-on=warn"]
+    assert first[-2:] == ["--", "m"]
+    assert f"--summary={stubs['GITHUB_STEP_SUMMARY']}" in first
+    assert not any(one.startswith("--baseline") for one in first)
+    assert "--baseline=old" in second
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
+def test_the_job_ends_with_the_gates_code_after_everything_is_written(stubs, code):
+    """The gate's step itself goes on, so that the comment is written."""
+    done = step("Gate", stubs | {"CODE_OF_GATE": str(code)}, MANIFEST="m", POLICY="p", BASELINE="", FAIL_ON="fail")
+    assert done.returncode == 0, done.stderr
+    found = outputs(stubs)
+    words = ["pass", "fail", "wrong_use", "not_evaluated", "nothing_evaluated"]
+    assert (found["exit-code"], found["verdict"]) == (str(code), words[code])
+    assert ("gate-json" in found) == (code != 2)
+    assert step("Verdict", stubs, CODE=found["exit-code"]).returncode == code
+    assert step("Verdict", stubs, CODE="").returncode == 2
+
+
+def test_inputs_are_never_code(stubs, tmp_path):
+    """Whatever they hold arrives as it is."""
+    step("Gate", stubs, MANIFEST=INJECTED, POLICY=INJECTED, BASELINE=INJECTED, FAIL_ON=INJECTED)
+    (call,) = calls(stubs)
+    assert call[2:4] == [f"--policy={INJECTED}", f"--fail-on={INJECTED}"]
+    assert call[-1] == INJECTED
+    assert not list(tmp_path.rglob("owned"))
+    step("Gate", stubs, MANIFEST="--help", POLICY="p", BASELINE="", FAIL_ON="fail")
+    assert calls(stubs)[1][-2:] == ["--", "--help"]
+
+
+@pytest.mark.parametrize(("known", "target"), [("", "issues/7/comments"), ("42", "issues/comments/42")])
+def test_a_comment_is_made_once_and_then_updated(stubs, tmp_path, known, target):
+    """Found by the first line of the body."""
+    body = tmp_path / "gate.md"
+    body.write_text("<!-- mark 1 -->\nbody")
+    done = step("Comment", stubs | {"KNOWN": known}, BODY=str(body), GH_TOKEN="t", PULL_REQUEST="7")
+    assert done.returncode == 0, done.stderr
+    look, write = calls(stubs)
+    assert "startswith(env.MARKER)" in look[-1]
+    assert write[write.index("--method") + 1] == ("PATCH" if known else "POST")
+    assert f"repos/owner/corpus/{target}" in write
+    assert f"body=@{body}" in write
+
+
+def test_the_action_judges_a_real_manifest(stubs, tmp_path):
+    """With the program itself: every output is there, the policy's line is marked, the step's summary is written."""
+    program = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m dataaudit "$@"\n'
+    (tmp_path / "bin/dataaudit").write_text(program)
+    unread = count("coverage_unread_bytes", "shard_bytes", 0, scope=Scope(), unit="bytes", n=100, version="1")
+    make(tmp_path / "m", [shard("a.jsonl"), shard("b::error::.jsonl")], metrics=[unread])
+    (tmp_path / "p.yaml").write_text(
+        "policy: p\nrules:\n  - name: large-enough\n    metric: documents\n    stat: count\n    unit: documents\n"
+        "    comparator: '>='\n    budget: 1000\n"
+    )
+    done = step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE="", FAIL_ON="fail")
+    found = outputs(stubs)
+    assert found["verdict"] == "fail", done.stdout + done.stderr
+    assert "file=p.yaml,line=3::documents.count, whole dataset: 20 documents; limit >= 1,000 documents" in done.stdout
+    assert json.loads(Path(found["gate-json"]).read_text())["exit_code"] == 1
+    assert JUnitXml.fromfile(found["junit"]).failures == 1
+    assert len(json.loads(Path(found["sarif"]).read_text())["runs"][0]["results"]) == 1
+    assert "| `large-enough` `documents.count` | **FAIL** |" in Path(found["markdown"]).read_text()
+    assert Path(stubs["GITHUB_STEP_SUMMARY"]).read_text().startswith("<!-- dataaudit-gate")
+
+
+def test_the_hook_is_one_by_pre_commits_own_reader():
+    """It names the program and passes no files."""
+    (hook,) = load_manifest(str(HOOKS))
+    assert (hook["id"], hook["entry"], hook["pass_filenames"]) == ("dataaudit-gate", "dataaudit gate", False)
+
+
+def test_the_hook_runs_the_gate_and_stops_the_commit(stubs, tmp_path):
+    """By pre-commit itself, with the program that is on PATH, as nothing is installed here."""
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    (hook,) = load_manifest(str(HOOKS))
+    hook |= {"language": "system", "args": ["manifests/a", "--policy", "p.yaml"]}
+    kept = {name: hook[name] for name in ("id", "name", "entry", "language", "files", "pass_filenames", "args")}
+    (repo / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [{"repo": "local", "hooks": [kept]}]}))
+    (repo / "manifest.json").write_text("{}")
+    environ = os.environ | stubs | {"PRE_COMMIT_HOME": str(tmp_path / "home"), "CODE_OF_GATE": "1"}
+    for command in (["git", "init", "-q"], ["git", "add", "-A"]):
+        subprocess.run(command, cwd=repo, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "pre_commit", "run", "--all-files"], cwd=repo, env=environ, capture_output=True,
+        text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    assert "dataaudit gate" in done.stdout
+    assert calls(stubs) == [["dataaudit", "gate", "manifests/a", "--policy", "p.yaml"]]
+
+
+def test_the_examples_are_what_their_platforms_read(tmp_path):
+    """A workflow, steps of one, a GitLab job, a configuration of pre-commit."""
+    workflow, steps, gitlab, hooks = SNIPPETS
+    check("vendor.github-workflows", workflow, tmp_path)
+    check("vendor.gitlab-ci", gitlab, tmp_path)
+    (tmp_path / "config.yaml").write_text(hooks)
+    (repo,) = load_config(str(tmp_path / "config.yaml"))["repos"]
+    assert repo["hooks"][0]["id"] == "dataaudit-gate"
+    (one,) = yaml.safe_load(steps)["steps"]
+    assert one["run"].startswith("dataaudit gate manifests/current --policy ")
+    given = next(one for one in yaml.safe_load(workflow)["jobs"]["gate"]["steps"] if "dataaudit" in one["uses"])["with"]
+    assert set(given) <= set(ACTION["inputs"])
+
+
+def test_the_page_names_every_output_of_the_gate():
+    """And every exit code."""
+    from dataaudit.gate.writers.writing import Outputs
+
+    assert all(f"`{option} FILE`" in PAGE for option in Outputs().files)
+    assert [int(code) for code in re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE)] == [0, 1, 2, 3, 4]

@@ -1,0 +1,67 @@
+"""The catalogue says what manifests hold: the same as the metrics page, and as a real manifest."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dataaudit.manifest.catalogue import CATALOGUE, METRICS, shapes_of, statistic
+from dataaudit.manifest.load import load_manifest
+
+ROOT = Path(__file__).parents[3]
+CELL = re.compile(r"`([^`]+)`")
+
+
+def told():
+    """Return (unit, shapes) by (metric, stat) as docs/metrics.md has them; a statistic may stand on several rows."""
+    found: dict = {}
+    for section in re.split(r"^## ", (ROOT / "docs/metrics.md").read_text("utf-8"), flags=re.MULTILINE)[1:]:
+        metric = CELL.search(section.partition("\n")[0])
+        for line in section.splitlines():
+            cells = [cell.strip() for cell in line.split("|")[1:-1]]
+            if metric and len(cells) == 5 and CELL.fullmatch(cells[0]) and cells[3] in {
+                "exact", "sampled", "estimated", "exact or sampled", "exact or estimated"
+            }:  # fmt: skip
+                unit, shapes = found.setdefault((metric[1], CELL.fullmatch(cells[0])[1]), (cells[1], set()))
+                assert unit == cells[1]
+                shapes |= shapes_of(each(cells[2]))
+    return found
+
+
+def each(words):
+    """Spell `all, split, each with entity` out."""
+    if not words.endswith(", each with entity"):
+        return words
+    plain = words.removesuffix(", each with entity").split(", ")
+    return ", ".join([*plain, *("entity" if one == "all" else f"{one} and entity" for one in plain)])
+
+
+def test_the_catalogue_is_the_metrics_page():
+    """Names, units and scopes."""
+    page = {key: (unit, frozenset(shapes)) for key, (unit, shapes) in told().items()}
+    assert {key: (one.unit, one.shapes) for key, one in CATALOGUE.items()} == page
+
+
+def test_every_record_of_the_demo_is_in_the_catalogue():
+    """With its unit and scope."""
+    for record in load_manifest(ROOT / "manifests/demo").metrics():
+        known = statistic(record.metric, record.stat)
+        assert known is not None, record
+        assert record.unit == known.unit
+        assert frozenset(record.scope.as_dict()) in known.shapes, record
+
+
+def test_the_context_lengths_of_padding_are_the_users():
+    """`packed_16384` is known, `packed_` is not."""
+    assert statistic("pad_fraction", "packed_16384").unit == "ratio"
+    for name in ("packed_", "packed_0", "packed_1k", "packed"):
+        assert statistic("pad_fraction", name) is None
+    assert statistic("near_dup_rate", "rate_2048") is None
+    assert set(METRICS) == {metric for metric, _ in told()}
+
+
+@pytest.mark.parametrize("key", CATALOGUE)
+def test_shares_of_something_say_which_part_may_be_absent(key):
+    """Only fields that a statistic is kept for."""
+    one = CATALOGUE[key]
+    assert one.absent_is_zero <= {"source", "language", "entity", "rule"}

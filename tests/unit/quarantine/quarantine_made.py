@@ -1,0 +1,66 @@
+"""Entries and lists made by hand, and a slow twin of what a list says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+
+from dataaudit.quarantine.changes import Author, Wish
+from dataaudit.quarantine.entry import Action, Evidence, Target, make_entry
+
+NOW = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
+TODAY = NOW.date()
+AUTHOR = Author(who="ana@example.org", now=NOW)
+
+
+def digest(name):
+    """Return 64 hex digits that stand for a name."""
+    return hashlib.sha256(str(name).encode()).hexdigest()
+
+
+def target(name, row=None, **more):
+    """Return a target whose digests come from its name."""
+    given = {
+        "sha256": digest(f"stored {name}"), "rows_digest": digest(f"rows {name}"), "split": "train", "uri": f"{name}",
+    } | more  # fmt: skip
+    return Target(kind="shard" if row is None else "document", row=row, **given)
+
+
+def wish(name, row=None, reason="manual", **evidence):
+    """Return what somebody asks to hold back."""
+    return Wish(target=target(name, row), reason=reason, evidence=Evidence(**evidence))
+
+
+def entry(action="add", name="a", *, when=NOW, reason="manual", who="ana", **fields):
+    """Return an entry; additions and proposals get a target by name."""
+    if action in {"add", "propose"}:
+        fields.setdefault("target", target(name))
+    return make_entry(Action(action), who=who, when=when, reason=reason, **fields)
+
+
+def standing_slowly(entries, day):
+    """Return {id: state} of additions and proposals, by looking at all lines for each of them.
+
+    Shares nothing with the fold: an entry's fate is the first line after it that ends it while it is open.
+    """
+    seen = []
+    for one in entries:
+        if one.id not in [other.id for other in seen]:
+            seen.append(one)
+    states = {}
+    for place, one in enumerate(seen):
+        if one.action not in ("add", "propose"):
+            continue
+        state = "held" if one.action == "add" else "proposed"
+        for later in seen[place + 1 :]:
+            if later.lifts and one.id in later.lifts:
+                state = "lifted"
+            elif later.accepts == one.id and one.action == "propose":
+                state = "accepted"
+            else:
+                continue
+            break
+        if state in ("held", "proposed") and one.until and dt.date.fromisoformat(one.until) < day:
+            state = "expired"
+        states[one.id] = state
+    return states
