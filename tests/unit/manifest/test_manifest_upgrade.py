@@ -14,6 +14,7 @@ from dataaudit.manifest import upgrade
 from dataaudit.manifest.canonical import digest_json, digest_table
 from dataaudit.manifest.checked import checked_table
 from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.verify import verify
 
 LATER = "drift"
@@ -41,13 +42,9 @@ def newer_document(document):
 def newer_table(name, table):
     """Version 0 called the URI a path, and had no table of drift."""
     if table is None:
-        from dataaudit.manifest.tables import TABLES
-
         return TABLES[name].schema.empty_table()
     if name != "shards":
         return table
-    from dataaudit.manifest.tables import TABLES
-
     names = ["uri" if column == "path" else column for column in table.column_names]
     return table.rename_columns(names).cast(TABLES[name].schema)
 
@@ -57,7 +54,7 @@ def older(tmp_path, monkeypatch):
     """A manifest of version 0, and the step that reads it."""
     folder = tmp_path / "m"
     made_manifest.make(folder, [made_manifest.shard("a"), made_manifest.shard("b")])
-    shards = pq.read_table(folder / "shards.parquet")
+    shards = load_manifest(folder).table("shards").cast(TABLES["shards"].schema)
     shards = shards.rename_columns(["path" if name == "uri" else name for name in shards.column_names])
     pq.write_table(shards, folder / "shards.parquet")
     (folder / f"{LATER}.parquet").unlink()
