@@ -27,7 +27,9 @@ def clean(text: str, limit: int | None = None) -> str:
         limit: Characters to keep; how many more there are is said.
     """
     rest = 0 if limit is None else max(0, len(text) - limit)
-    shown = "".join(_escape(character) for character in (text[:limit] if rest else text))
+    shown = text[:limit] if rest else text
+    if not shown.isprintable():
+        shown = "".join(map(_escape, shown))
     for mark, escaped in _RUNNER:
         shown = shown.replace(mark, escaped)
     shown = safe_line(shown)
