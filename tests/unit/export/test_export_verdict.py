@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import subprocess
-import sys
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +17,7 @@ from made_manifest import make, shard
 
 from dataaudit import __version__
 from dataaudit.cli import main
-from dataaudit.errors import ConfigError, StoreError
+from dataaudit.errors import ConfigError
 from dataaudit.export.statement import EXTENSION, BadStatement, pointer_digest, statement, summary
 from dataaudit.export.trust import Trust, check_trust
 from dataaudit.export.verdict import About, Signing, export_verdict
@@ -326,132 +324,3 @@ def test_what_the_caller_says_stands_in_the_statement(manifest, tmp_path):
         "s3://b/d",
         "https://ci",
     )
-
-
-class _Bundle:
-    """What sigstore gives, as far as it is looked at."""
-
-    def __init__(self, payload):
-        self.payload = payload
-
-    def to_json(self):
-        return json.dumps({"payload": base64.b64encode(self.payload).decode()})
-
-
-def test_an_identity_signs_the_same_statement(manifest, tmp_path, monkeypatch):
-    """The services of sigstore are played; the statement is checked by sigstore's own class."""
-    from contextlib import contextmanager
-
-    from sigstore import models, oidc, sign
-
-    signed, tokens = [], []
-
-    class _Signer:
-        def sign_dsse(self, given):
-            signed.append(given)
-            return _Bundle(given._contents)
-
-    class _Context:
-        @contextmanager
-        def signer(self, given):
-            tokens.append(given)
-            yield _Signer()
-
-    monkeypatch.setattr(models.ClientTrustConfig, "production", classmethod(lambda *_: "config"))
-    monkeypatch.setattr(sign.SigningContext, "from_trust_config", classmethod(lambda *_: _Context()))
-    monkeypatch.setattr(oidc, "detect_credential", lambda: "of the job")
-    monkeypatch.setattr(oidc, "IdentityToken", str)
-    done = export_verdict(verdict_of(manifest), manifest, None, tmp_path / "v", About(time=TIME), Signing())
-    assert "signed by an identity" in done
-    assert tokens == ["of the job"]
-    assert signed[0]._inner.predicate["verificationResult"] == "PASSED"
-    payload = base64.b64decode(json.loads((tmp_path / "v").read_bytes())["payload"])
-    assert payload == statement(verdict_of(manifest), manifest, None, time=TIME)
-
-
-def test_without_a_network_signing_with_an_identity_says_so(manifest, tmp_path, monkeypatch):
-    from sigstore import models
-
-    def fail(*_):
-        raise OSError("name resolution failed")
-
-    monkeypatch.setattr(models.ClientTrustConfig, "production", fail)
-    with pytest.raises(StoreError, match="needs a network") as caught:
-        export_verdict(verdict_of(manifest), manifest, None, tmp_path / "v", About(), Signing())
-    assert caught.value.exit_code == 3
-    assert not (tmp_path / "v").exists()
-
-
-def test_nobody_to_log_in_is_said(manifest, tmp_path, monkeypatch):
-    from sigstore import models, oidc, sign
-
-    monkeypatch.setattr(models.ClientTrustConfig, "production", classmethod(lambda *_: "config"))
-    monkeypatch.setattr(sign.SigningContext, "from_trust_config", classmethod(lambda *_: None))
-    monkeypatch.setattr(oidc, "detect_credential", lambda: None)
-    with pytest.raises(ConfigError, match="id-token: write"):
-        export_verdict(verdict_of(manifest), manifest, None, tmp_path / "v", About(), Signing())
-
-
-def test_without_the_library_the_command_to_install_it_is_named(manifest, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sigstore", None)
-    with pytest.raises(ConfigError, match="pip install"):
-        export_verdict(verdict_of(manifest), manifest, None, tmp_path / "v", About(), Signing())
-
-
-@pytest.mark.parametrize("data", [b"", b"{}", b"not a bundle"])
-def test_a_file_that_is_no_bundle_is_a_problem(place, manifest, tmp_path, data):
-    (tmp_path / "v").write_bytes(data)
-    trust = Trust(signature=tmp_path / "v", identity="a@b.c", issuer="https://accounts.example")
-    verdict, problems = check_trust(manifest, trust)
-    assert verdict.summary is None
-    assert [problem.code for problem in problems] == ["signature"]
-    assert "no sigstore bundle" in problems[0].text
-
-
-def test_a_bundle_of_the_identity_is_taken_and_of_another_is_not(manifest, tmp_path, monkeypatch):
-    """Sigstore's verifier is played; which identity it is asked for, and what becomes of its answer, is ours."""
-    from sigstore import models, verify
-    from sigstore.errors import VerificationError
-
-    class _Verifier:
-        @classmethod
-        def production(cls):
-            return cls()
-
-        def verify_dsse(self, bundle, policy):
-            if policy._identity != "a@b.c":
-                raise VerificationError("certificate's SANs do not match a@b.c")
-            return "application/vnd.in-toto+json", bundle
-
-    payload = statement(verdict_of(manifest), manifest, None, time=TIME)
-    monkeypatch.setattr(models.Bundle, "from_json", classmethod(lambda *_: payload))
-    monkeypatch.setattr(verify, "Verifier", _Verifier)
-    (tmp_path / "v").write_bytes(b"a bundle")
-    trust = Trust(signature=tmp_path / "v", identity="a@b.c", issuer="https://accounts.example")
-    verdict, problems = check_trust(manifest, trust)
-    assert (verdict.signer, problems) == ("a@b.c (https://accounts.example)", [])
-    assert codes(manifest, Trust(signature=tmp_path / "v", identity="x@y.z", issuer="https://a.example")) == [
-        "signature"
-    ]
-
-
-def test_roots_of_trust_that_cannot_be_had_are_no_verdict(manifest, tmp_path, monkeypatch):
-    from sigstore import models, verify
-
-    class _Verifier:
-        @classmethod
-        def production(cls):
-            raise OSError("no route")
-
-    monkeypatch.setattr(models.Bundle, "from_json", classmethod(lambda *_: b""))
-    monkeypatch.setattr(verify, "Verifier", _Verifier)
-    (tmp_path / "v").write_bytes(b"a bundle")
-    with pytest.raises(StoreError):
-        check_trust(manifest, Trust(signature=tmp_path / "v", identity="a", issuer="https://a.example"))
-
-
-def test_verifying_with_a_key_imports_nothing_of_sigstore():
-    modules = "dataaudit.export.identity, dataaudit.export.trust"
-    code = f"import sys, {modules}; print([name for name in sys.modules if 'sigstore' in name])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
