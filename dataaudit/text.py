@@ -28,8 +28,8 @@ def clean(text: str, limit: int | None = None) -> str:
     """
     rest = 0 if limit is None else max(0, len(text) - limit)
     shown = text[:limit] if rest else text
-    if not (shown.isascii() and shown.isprintable()):  # most names are: there may be 10^5
-        shown = "".join(_escape(character) for character in shown)
+    if not shown.isprintable():
+        shown = "".join(map(_escape, shown))
     for mark, escaped in _RUNNER:
         shown = shown.replace(mark, escaped)
     shown = safe_line(shown)

@@ -9,13 +9,20 @@ import click
 from dataaudit.cli.options import FOLDER, block
 from dataaudit.cli.shell import print_text
 
+_OUT = click.option("--out", type=FOLDER, metavar="FILE", required=True, help="Where to write it.")
+
 
 @click.group(
     short_help="Write a manifest in other programs' formats.",
-    epilog=block("Examples:", "dataaudit export lsh manifests/first --out first.lsh"),
+    epilog=block(
+        "Examples:",
+        "dataaudit export croissant manifests/first --out croissant.json --metadata about.yaml",
+        "dataaudit export card manifests/first --update README.md",
+        "dataaudit export verdict manifests/first --policy policy.yaml --out verdict.json",
+    ),
 )
 def export() -> None:
-    """Write what a manifest holds in the format of another program."""
+    """Write what a manifest holds in the format of another program: docs/exports.md says what goes where."""
 
 
 @export.command(
@@ -24,7 +31,7 @@ def export() -> None:
     epilog=block("Examples:", "dataaudit export lsh manifests/first --out first.lsh"),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
-@click.option("--out", type=FOLDER, metavar="FILE", required=True, help="Where to write it.")
+@_OUT
 def export_lsh(folder: Path, out: Path) -> None:
     """Write a pickled datasketch.MinHashLSH whose keys are shard:row.
 
@@ -33,3 +40,124 @@ def export_lsh(folder: Path, out: Path) -> None:
     from dataaudit.export.lsh import export_lsh as write
 
     print_text(write(folder, out))
+
+
+@export.command(
+    name="croissant",
+    short_help="Croissant 1.1 with RAI fields, for catalogues and loaders.",
+    epilog=block(
+        "Examples:",
+        "dataaudit export croissant manifests/first --out croissant.json --metadata about.yaml",
+        "dataaudit export croissant manifests/first --out croissant.json --license CC-BY-4.0 \\",
+        "  --url https://example.org/corpus --creator 'Example Org' --date-published 2026-11-22 \\",
+        "  --description 'Web text of 2026.'",
+    ),
+)
+@click.argument("folder", type=FOLDER, metavar="DIR")
+@_OUT
+@click.option("--metadata", type=FOLDER, metavar="FILE", help="YAML with what only people know; options win over it.")
+@click.option("--license", "licenses", multiple=True, metavar="SPDX-ID|URL", help="Licence; may be given again.")
+@click.option("--url", metavar="URL", help="Page of the dataset.")
+@click.option("--creator", "creators", multiple=True, metavar="NAME", help="Organisation; may be given again.")
+@click.option("--description", metavar="TEXT", help="What the dataset is.")
+@click.option("--date-published", metavar="DATE", help="Such as 2026-11-22.")
+@click.option("--cite-as", metavar="TEXT", help="A citation, BibTeX if possible; recommended.")
+def export_croissant(
+    folder: Path, out: Path, metadata: Path | None, licenses: tuple[str, ...], url: str | None,
+    creators: tuple[str, ...], description: str | None, date_published: str | None, cite_as: str | None,
+) -> None:  # fmt: skip
+    """Write Croissant 1.1 with fields of responsible AI: files with digests, columns, provenance, what was found.
+
+    Licence, page, creator, description and date are for people to say, here or in the file of --metadata.
+    """
+    from dataaudit.export.croissant import export_croissant as write
+
+    given = {
+        "license": list(licenses), "url": url, "creator": list(creators), "description": description,
+        "date_published": date_published, "cite_as": cite_as,
+    }  # fmt: skip
+    print_text(write(folder, out, metadata, given))
+
+
+@export.command(
+    name="openlineage",
+    short_help="A run event of OpenLineage, with data-quality facets.",
+    epilog=block(
+        "Examples:",
+        "dataaudit export openlineage manifests/first --out openlineage.ndjson",
+        "dataaudit export openlineage manifests/first --out openlineage.ndjson --verdict gate.json \\",
+        "  --namespace s3://corpora",
+    ),
+)
+@click.argument("folder", type=FOLDER, metavar="DIR")
+@_OUT
+@click.option("--verdict", type=FOLDER, metavar="FILE", help="The gate's gate.json: its rules become assertions.")
+@click.option("--namespace", default="dataaudit", show_default=True, help="Of job and datasets.")
+@click.option("--run-id", metavar="UUID", help="Of the run; by default it follows from the manifest's id.")
+def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace: str, run_id: str | None) -> None:
+    """Write one COMPLETE event: what was read, what it holds, what the gate said. The same manifest, the same bytes."""
+    from dataaudit.export.openlineage import export_openlineage as write
+
+    print_text(write(folder, out, verdict, namespace, run_id))
+
+
+@export.command(
+    name="verdict",
+    short_help="What the gate says, as an in-toto statement, signed or not.",
+    epilog=block(
+        "Examples:",
+        "dataaudit export verdict manifests/first --policy policy.yaml --out verdict.json",
+        "dataaudit export verdict manifests/first --policy policy.yaml --baseline manifests/old \\",
+        "  --out verdict.dsse.json --sign --key release.pem",
+    ),
+)
+@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.option("--policy", type=FOLDER, metavar="FILE", required=True, help="Policy to judge by, as of `gate`.")
+@click.option("--baseline", type=FOLDER, metavar="DIR", help="Older manifest that rules of change compare with.")
+@_OUT
+@click.option("--fail-on", type=click.Choice(["fail", "warn"]), default="fail", show_default=True,
+              help="Least severity that makes the verdict FAILED.")  # fmt: skip
+@click.option("--time", metavar="TIME", help="When it was verified; SOURCE_DATE_EPOCH or now by default.")
+@click.option("--policy-uri", metavar="URI", help="Where consumers find the policy.")
+@click.option("--resource-uri", metavar="URI", help="Where consumers get the dataset.")
+@click.option("--verifier", metavar="URI", help="Who runs this gate.")
+@click.option("--sign", is_flag=True, help="Sign it: with --key or --identity.")
+@click.option("--key", type=FOLDER, metavar="FILE", help="Private key, ed25519 or ECDSA, PEM.")
+@click.option("--identity", is_flag=True, help="Sign as this CI job, or as who logs in, with sigstore.")
+def export_verdict(
+    folder: Path, policy: Path, baseline: Path | None, out: Path, fail_on: str, time: str | None,
+    policy_uri: str | None, resource_uri: str | None, verifier: str | None, key: Path | None, *, sign: bool,
+    identity: bool,
+) -> None:  # fmt: skip
+    """Judge DIR and write the verdict as an in-toto statement with SLSA's verification summary.
+
+    The statement says PASSED or FAILED; the exit code is 0 when it was written, whatever it says. `dataaudit verify
+    --signature` checks a signed one; a pass phrase of the key is read from DATAAUDIT_KEY_PASSWORD.
+    """
+    from dataaudit.export.verdict import About, judge_and_export, signing_of
+
+    about = About(time=time, policy_uri=policy_uri, resource_uri=resource_uri, verifier=verifier)
+    print_text(judge_and_export(folder, policy, baseline, out, fail_on, about, signing_of(sign, key, identity)))
+
+
+@export.command(
+    name="card",
+    short_help="A section for a dataset card of the Hugging Face hub.",
+    epilog=block(
+        "Examples:",
+        "dataaudit export card manifests/first",
+        "dataaudit export card manifests/first --out README.md",
+        "dataaudit export card manifests/first --update README.md",
+    ),
+)
+@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.option("--out", type=FOLDER, metavar="FILE", help="Write a card with metadata and section; printed when absent.")
+@click.option("--update", type=FOLDER, metavar="FILE", help="Replace the section between its markers in this card.")
+def export_card(folder: Path, out: Path | None, update: Path | None) -> None:
+    """Write a dataset card: YAML metadata, and a section of numbers between two markers.
+
+    --update replaces only what stands between the markers, or adds the section at the end; every other byte stays.
+    """
+    from dataaudit.export.card import export_card as write
+
+    print_text(write(folder, out, update))

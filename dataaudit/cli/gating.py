@@ -79,7 +79,7 @@ def gate(
         verdict=out, junit=junit, sarif=sarif, summary=summary, comment=markdown,
         annotations=on_runner(os.environ) and not as_json if annotations is None else annotations, environ=os.environ,
     )  # fmt: skip
-    check_outputs(outputs, policy)
+    check_outputs(outputs, policy, (folder, baseline))
     verdict = judge_manifest(folder, read_policy(policy), baseline=baseline, fail_on=fail_on)
     lines = write_outputs(verdict, outputs, policy)
     print_text(gate_json(verdict).decode("utf-8") if as_json else terminal_text(verdict))

@@ -111,12 +111,12 @@ def add(file: Path, places: tuple[str, ...], manifest: Path | None, *, as_json: 
     from dataaudit.quarantine.targets import wishes_for
     from dataaudit.quarantine.view import change_view
 
-    wishes = wishes_for(
+    wishes, notes = wishes_for(
         places, None if manifest is None else load_manifest(manifest), reason=given["reason"], metric=given["metric"],
         run=given["run"],
     )  # fmt: skip
     change = add_entries(file, wishes, author(given["who"], given["note"]), given["until"])
-    print_text(change_view(file, change, verb="held back from now on", as_json=as_json))
+    print_text(change_view(file, change, verb="held back from now on", as_json=as_json, notes=notes))
 
 
 @quarantine.command(

@@ -71,17 +71,32 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
         "dataaudit verify manifests/first",
         "dataaudit verify manifests/first --data",
         "dataaudit verify manifests/first --data --root /mnt/copy/of/the/data",
+        "dataaudit verify manifests/first --signature verdict.dsse.json --public-key release.pub",
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
 @click.option("--data", is_flag=True, help="Hash the shards again too.")
 @click.option("--root", metavar="DIR", help="Where the shards lie now, a folder or an address; with --data.")
+@click.option("--signature", type=FOLDER, metavar="FILE", help="A signed verdict: it has to be PASSED, and of DIR.")
+@click.option("--public-key", type=FOLDER, metavar="FILE", help="Key that has to have signed it, PEM.")
+@click.option("--identity", metavar="WHO", help="Or: who has to have signed it with sigstore.")
+@click.option("--issuer", metavar="URL", help="Who has to vouch for that identity.")
+@click.option("--policy", type=FOLDER, metavar="FILE", help="Policy that the signed verdict has to be of.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def verify(folder: Path, root: str | None, *, data: bool, quiet: bool, as_json: bool) -> None:
-    """Check schema, digests and ledger of a manifest; exit 1 when anything disagrees, 2 when there is none."""
-    from dataaudit.engine.verifying import verify_folder
+def verify(
+    folder: Path, root: str | None, signature: Path | None, public_key: Path | None, identity: str | None,
+    issuer: str | None, policy: Path | None, *, data: bool, quiet: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Check schema, digests and ledger of a manifest; exit 1 when anything disagrees, 2 when there is none.
 
-    text, code = verify_folder(folder, data=data, root=root, as_json=as_json, quiet=quiet)
+    With --signature it also checks who said that the manifest passed the gate: `dataaudit export verdict --sign`
+    writes such files.
+    """
+    from dataaudit.engine.verifying import verify_folder
+    from dataaudit.export.trust import trust_of
+
+    trust = trust_of(signature, public_key, identity, issuer, policy)
+    text, code = verify_folder(folder, data=data, root=root, as_json=as_json, quiet=quiet, trust=trust)
     print_text(text)
     sys.exit(code)

@@ -95,7 +95,7 @@ def propose(causes: Sequence[Cause], old: Side, new: Side) -> Proposal:
     """Return the bump that the causes demand, and hold the two versions against it."""
     bump = max((cause.bump for cause in causes), key=ORDER.index, default=Bump.NONE)
     was, now = parse_version(old.version), parse_version(new.version)
-    least = None if was is None else bumped(was, bump)
+    least = None if was is None or old.name != new.name else bumped(was, bump)
     return Proposal(
         bump=bump, proven=all(cause.proven for cause in causes), causes=tuple(causes),
         version=None if least is None else ".".join(map(str, least)),

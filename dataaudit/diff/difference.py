@@ -240,7 +240,7 @@ class Proposal:
     causes: tuple[Cause, ...]
     """The gravest first."""
     version: str | None
-    """The least version that the new manifest may carry; None when the old one is not MAJOR.MINOR.PATCH."""
+    """The least version that the new manifest may carry; None when that cannot be said."""
     complaint: str
     """Code of what is wrong with the versions: too_small, unchanged, backwards, not_semver, other_dataset; or empty."""
 

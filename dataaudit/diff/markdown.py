@@ -107,7 +107,7 @@ def _shards(difference: Difference, limit: int, name: int) -> list[str]:
         return []
     lines = table(["", "shards, old", "shards, new", "documents, old", "documents, new"], counts)
     lines += ["", f"{t.plural(difference.unchanged_shards, 'shard')} as before"]
-    for one in difference.recuts:
+    for one in difference.recuts[:limit]:
         says = "consistent with the same documents, cut or ordered otherwise; not proven" if one.consistent else (
             f"not the same documents cut otherwise: {'; '.join(one.differ)} differ" if one.differ else
             "nothing compared differs, but too little can be compared"

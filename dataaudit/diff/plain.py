@@ -59,17 +59,21 @@ def _compact(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """Return plain JSON values; a scope keeps only the fields that are given."""
-    if isinstance(value, Scope):
-        return value.as_dict()
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return value._asdict()  # of plain values; there may be very many
-    if isinstance(value, (tuple, list)):
-        return [_plain(one) for one in value]
-    if isinstance(value, Mapping):
-        return {name: _plain(value[name]) for name in sorted(value)}
-    return str(value) if isinstance(value, StrEnum) else value
+    if value is None or type(value) in _SIMPLE:  # nearly all of them
+        return value
+    if isinstance(value, StrEnum):
+        plain: Any = str(value)
+    elif isinstance(value, Scope):
+        plain = value.as_dict()
+    elif is_dataclass(value) and not isinstance(value, type):
+        plain = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    elif isinstance(value, tuple) and hasattr(value, "_asdict"):
+        plain = value._asdict()  # of plain values; there may be very many
+    elif isinstance(value, Mapping):
+        plain = {name: _plain(value[name]) for name in sorted(value)}
+    else:
+        plain = [_plain(one) for one in value]
+    return plain
 
 
 def _schema(kind: Any, definitions: Json) -> Json:

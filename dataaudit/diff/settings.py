@@ -60,7 +60,7 @@ def _flat(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, object]]:
     if isinstance(value, Mapping) and value:
         for name in value:
             yield from _flat(value[name], (*path, str(name)))
-    else:
+    elif path:
         yield ".".join(path), value
 
 

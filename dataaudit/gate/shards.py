@@ -164,7 +164,7 @@ def _robust(values: np.ndarray, splits: np.ndarray, unit: str) -> tuple[np.ndarr
 def _suspects(rule: Rule, values: np.ndarray, medians: np.ndarray, spreads: np.ndarray) -> np.ndarray:
     """Return the rows that may not pass, all of them, and the one nearest to the limit."""
     if rule.limit_kind == "robust_sd":
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             judged = np.abs(values - medians) / spreads
     else:
         judged = values

@@ -41,4 +41,12 @@ def found_digest(manifest: Manifest, name: str, ordered: pa.Table) -> str:
     if manifest.written_as == SCHEMA_VERSION:
         return digest_table(ordered)
     written = manifest.table_as_written(name)
-    return "" if written is None else digest_table(written)  # builds write rows in canonical order
+    return "" if written is None else digest_table(written.cast(_plain_lists(written.schema)))
+
+
+def _plain_lists(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose lists name their items as Arrow does and not as Parquet does; rows are in order already."""
+    fields = [
+        field.with_type(pa.list_(field.type.value_type)) if pa.types.is_list(field.type) else field for field in schema
+    ]
+    return pa.schema(fields)

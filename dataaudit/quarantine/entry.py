@@ -217,13 +217,13 @@ def make_entry(action: Action, *, who: str, when: dt.datetime, **fields: Any) ->
     return replace(draft, id=content_id(plain_entry(draft)))
 
 
-def read_entry(plain: Any) -> Entry:
-    """Return the entry of plain JSON values; its id is not checked against its content.
+def read_entry(line: bytes) -> Entry:
+    """Return the entry of a line; its id is not checked against its content.
 
     Raises:
-        ValidationError: They are none.
+        ValidationError: It is none.
     """
-    return _adapter().validate_python(plain)
+    return _adapter().validate_json(line, strict=True)
 
 
 def plain_entry(entry: Entry) -> dict[str, Any]:

@@ -8,8 +8,15 @@ from dataaudit.errors import ManifestError
 from dataaudit.gate.verdict import Verdict
 from dataaudit.manifest.load import load_manifest
 from dataaudit.quarantine.author import author
-from dataaudit.quarantine.proposals import TWIN, write_proposals
+from dataaudit.quarantine.proposals import HELD_OUT, TWIN, UNREAD, write_proposals
 from dataaudit.text import plural
+
+_NAMED = 5
+_PASSED_OVER = {
+    TWIN: "as another shard has the same rows, and would be held back too",
+    HELD_OUT: "as held-out data keeps its duplicates and training data loses them",
+    UNREAD: "as it was not read, so that lists leave it out anyway",
+}
 
 
 def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
@@ -33,9 +40,11 @@ def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
         lines[0] += f", {len(change.known):,} on the list already"
     if change.added:
         lines.append(f"  nothing is held back yet: dataaudit quarantine accept {path} ...")
-    twins = sorted({one.name for one in found.passed_over if one.why == TWIN})
-    if twins:
-        lines.append(f"  not proposed, as another shard has the same bytes: {', '.join(twins[:5])}")
+    for why, words in _PASSED_OVER.items():
+        names = sorted({one.name for one in found.passed_over if one.why == why})
+        if names:
+            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            lines.append(f"  not proposed, {words}: {', '.join(names[:_NAMED])}{more}")
     if change.bad:
         lines.append(
             f"  {plural(len(change.bad), 'line')} of the list cannot be read: dataaudit quarantine list {path}"

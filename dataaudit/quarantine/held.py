@@ -86,19 +86,24 @@ def load_quarantine(path: Path, *, on: dt.date | None = None, ignore_bad_lines: 
 def in_force(entries: Iterable[Entry], *, digest: str, on: dt.date) -> Quarantine:
     """Return an index of entries that are in force."""
     held = tuple(entries)
-    kinds: dict[str, dict[str, list[Entry]]] = {"shard": {}, "document": {}}
-    for entry in held:
-        target = entry.target
-        assert target is not None, "what is in force has a target"
-        index = kinds[target.kind]
-        if target.sha256 is not None:
-            index.setdefault(target.sha256, []).append(entry)
-        if target.rows_digest is not None and target.rows_digest != target.sha256:
-            index.setdefault(target.rows_digest, []).append(entry)
-    shards, documents = (
-        MappingProxyType({name: tuple(found) for name, found in index.items()}) for index in kinds.values()
-    )
+    shards = _index(entry for entry in held if entry.target is not None and entry.target.kind == "shard")
+    documents = _index(entry for entry in held if entry.target is not None and entry.target.kind == "document")
     return Quarantine(digest=digest, on=on, entries=held, _shards=shards, _documents=documents)
+
+
+def _index(entries: Iterable[Entry]) -> _Index:
+    """Return entries by each of their digests; most digests have one entry, some documents' have very many."""
+    first: dict[str, tuple[Entry, ...]] = {}
+    many: dict[str, list[Entry]] = {}
+    for entry in entries:
+        assert entry.target is not None
+        for name in {entry.target.sha256, entry.target.rows_digest}:
+            if name is None:
+                continue
+            found = first.setdefault(name, (entry,))
+            if found[0] is not entry:
+                many.setdefault(name, [*found]).append(entry)
+    return MappingProxyType(first | {name: tuple(found) for name, found in many.items()})
 
 
 def today() -> dt.date:

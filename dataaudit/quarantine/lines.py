@@ -115,6 +115,21 @@ def no_collection() -> Iterator[None]:
 
 def _read(line: bytes, number: int, where: str, *, last: bool) -> Entry | BadLine:
     try:
+        entry = read_entry(line)
+    except ValidationError as error:
+        return _diagnose(line, number, where, error, last=last)
+    if not _is_its_own(entry, line):
+        return _bad(line, number, "id_mismatch", "its content is not what its id says: it was changed afterwards")
+    return entry
+
+
+def _diagnose(line: bytes, number: int, where: str, error: ValidationError, *, last: bool) -> BadLine:
+    """Say what is wrong with a line that is no entry.
+
+    Raises:
+        QuarantineError: It is of a newer version.
+    """
+    try:
         plain = orjson.loads(line)
     except orjson.JSONDecodeError:
         if last:
@@ -129,17 +144,11 @@ def _read(line: bytes, number: int, where: str, *, last: bool) -> Entry | BadLin
             f"{where}, line {number}: schema version {version}, this program reads up to version {SCHEMA_VERSION}",
             "Install the version of dataaudit that wrote it, or a newer one.",
         )
-    try:
-        entry = read_entry(plain)
-    except ValidationError as error:
-        place = ".".join(str(part) for part in error.errors(include_url=False, include_input=False)[0]["loc"])
-        return _bad(line, number, "invalid", f"{error.error_count()} problem(s), the first at {place or 'the entry'}")
-    if not _is_its_own(entry, line, plain):
-        return _bad(line, number, "id_mismatch", "its content is not what its id says: it was changed afterwards")
-    return entry
+    place = ".".join(str(part) for part in error.errors(include_url=False, include_input=False)[0]["loc"])
+    return _bad(line, number, "invalid", f"{error.error_count()} problem(s), the first at {place or 'the entry'}")
 
 
-def _is_its_own(entry: Entry, line: bytes, plain: dict[str, object]) -> bool:
+def _is_its_own(entry: Entry, line: bytes) -> bool:
     """Tell whether the id is the content's.
 
     A canonical line without its id is the canonical content, so cutting the id out saves writing it anew. Inside of
@@ -149,7 +158,7 @@ def _is_its_own(entry: Entry, line: bytes, plain: dict[str, object]) -> bool:
     if f"sha256:{hashlib.sha256(cut).hexdigest()}" == entry.id:
         return True
     try:
-        return content_id(plain) == entry.id
+        return content_id(orjson.loads(line)) == entry.id
     except ValueError:
         return False
 

@@ -4,15 +4,16 @@ A proposal holds nothing back. `quarantine accept` puts it in force, `quarantine
 make one again while one is open, in force, or was turned down with the same numbers.
 
 Not proposed are: cases that are waived, that warn, or that could not be evaluated; shards that the build could not read
-(lists leave them out anyway); and shards over their share of duplicates that have the same digest as another one: an
-entry would hold back both, and the data with them.
+(lists leave them out anyway); and, for rules about duplicates, shards that have the same digest as another one (an
+entry would hold back both, and the data with them) and held-out shards (what they share with training data is mended
+there).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ _DUPLICATES = frozenset({"exact_dup_rate", "near_dup_rate"})
 _PERSONAL = frozenset({"pii_hit_rate"})
 """Metrics whose value for a single shard may point at people; the proposal names metric and limit alone."""
 TWIN = "twin"
+HELD_OUT = "held_out"
 UNREAD = "unread"
 
 
@@ -41,7 +43,8 @@ class PassedOver:
     rule: str
     """The rule."""
     why: str
-    """``twin``: another shard has its digest; ``unread``: it has no digest."""
+    """``twin``: another shard has its digest; ``held_out``: its duplicates are mended in training data; ``unread``: it
+    has no digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,24 +57,26 @@ class Proposed:
     """Likewise."""
 
 
-def proposals(verdict: Verdict, shards: Sequence[Mapping[str, Any]]) -> Proposed:
+def proposals(verdict: Verdict, shards: Sequence[Mapping[str, Any]], held_out: Collection[str]) -> Proposed:
     """Return what to propose for the shards that failed a per-shard rule. Pure.
 
     Args:
         verdict: What a policy said of a manifest.
         shards: Rows of its table of shards, in order, with :data:`dataaudit.quarantine.selection.COLUMNS`.
+        held_out: Names of its held-out splits.
     """
     times = Counter(digest for row in shards for digest in set(digests_of(dict(row)).values()))
     wishes, passed_over = [], []
     for result in verdict.rules:
         for case in sorted(_failed(result), key=_ordinal):
             row = dict(shards[_ordinal(case)])
-            name = f"{row['split']}/{row['uri']}"
             digests = digests_of(row)
-            if not digests:
-                passed_over.append(PassedOver(name=name, rule=case.rule, why=UNREAD))
-            elif result.rule.metric in _DUPLICATES and any(times[digest] > 1 for digest in digests.values()):
-                passed_over.append(PassedOver(name=name, rule=case.rule, why=TWIN))
+            why = "" if digests else UNREAD
+            if digests and result.rule.metric in _DUPLICATES:
+                twin = any(times[digest] > 1 for digest in digests.values())
+                why = HELD_OUT if row["split"] in held_out else TWIN if twin else ""
+            if why:
+                passed_over.append(PassedOver(name=f"{row['split']}/{row['uri']}", rule=case.rule, why=why))
             else:
                 code = result.rule.metric if re.fullmatch(NAME_PATTERN, result.rule.metric) else "gate"
                 wishes.append(Wish(target=target_of(row), reason=code, evidence=_evidence(verdict, result, case)))
@@ -96,7 +101,7 @@ def write_proposals(path: Path, verdict: Verdict, manifest: Manifest, author: Au
     """
     concerned = any(True for result in verdict.rules for _ in _failed(result))
     rows = manifest.table("shards", COLUMNS).to_pylist() if concerned else []
-    found = proposals(verdict, rows)
+    found = proposals(verdict, rows, [split.name for split in manifest.core.splits if split.held_out])
     if not found.wishes:
         return Change(added=()), found
     return propose(path, found.wishes, author), found

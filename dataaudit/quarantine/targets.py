@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import Manifest
@@ -21,8 +23,8 @@ _PERSONAL = "pii"
 
 def wishes_for(
     places: Sequence[str], manifest: Manifest | None, *, reason: str, metric: str | None, run: str | None
-) -> list[Wish]:
-    """Return what a user asks to hold back.
+) -> tuple[list[Wish], list[str]]:
+    """Return what a user asks to hold back, and what an entry of it holds back besides, in words.
 
     Args:
         places: Shards and rows as people write them, or digests.
@@ -36,7 +38,7 @@ def wishes_for(
         ManifestError: The table of shards cannot be read.
     """
     shards = None if manifest is None else manifest.table("shards", list(dict.fromkeys([*COLUMNS, *_numbers(metric)])))
-    wishes = []
+    wishes, notes = [], []
     for place in places:
         match = _DIGEST.fullmatch(place)
         if match:
@@ -53,8 +55,10 @@ def wishes_for(
             target = target_of(row, found.row)
             value = None if metric is None else row[metric]
             evidence = Evidence(metric=metric, value=value, manifest=manifest.id, run=run)
+            if found.row is None:
+                notes += [f"{name} has the same digest: it is left out too" for name in _twins(row, shards)]
         wishes.append(Wish(target=target, reason=reason, evidence=evidence))
-    return wishes
+    return wishes, notes
 
 
 def target_of(row: dict[str, Any], record: int | None = None) -> Target:
@@ -78,6 +82,13 @@ def target_of(row: dict[str, Any], record: int | None = None) -> Target:
         raise ConfigError(f"{name} has {row['rows']} rows, counted from 0; found {record}")
     kind: Literal["shard", "document"] = "shard" if record is None else "document"
     return Target(kind=kind, row=record, split=row["split"], uri=row["uri"], **digests)
+
+
+def _twins(row: dict[str, Any], shards: pa.Table) -> list[str]:
+    """Return the names of other shards with the digest of a shard: an entry cannot tell them apart."""
+    masks = [pc.fill_null(pc.equal(shards[name], digest), False) for name, digest in digests_of(row).items()]
+    same = shards.filter(functools.reduce(pc.or_, masks)) if masks else shards.slice(0, 0)
+    return [f"{one['split']}/{one['uri']}" for one in same.to_pylist() if one["shard"] != row["shard"]]
 
 
 def _by_digest(match: re.Match[str]) -> Target:

@@ -18,6 +18,7 @@ from dataaudit.quarantine.names import short_id, target_name
 _NAME = 300
 """Characters of a name that are shown."""
 _LISTED = 10
+_LONG = 2000
 _OPEN = frozenset({Standing.HELD, Standing.PROPOSED})
 
 
@@ -52,7 +53,7 @@ def list_view(
     ), code
 
 
-def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
+def change_view(path: Path, change: Change, *, verb: str, as_json: bool, notes: Sequence[str] = ()) -> str:
     """Return what a command that changes the list prints.
 
     Args:
@@ -60,12 +61,14 @@ def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
         change: What it came to.
         verb: What was done to the entries: ``held back``.
         as_json: JSON instead of text.
+        notes: What else has to be known.
     """
     if as_json:
         return t.as_json(
             {
                 "file": str(path), "added": [plain_entry(entry) for entry in change.added],
                 "known": [plain_entry(entry) for entry in change.known],
+                "notes": [t.clean(note, _LONG) for note in notes],
                 "bad_lines": [_bad_json(line) for line in change.bad],
             }
         )  # fmt: skip
@@ -77,6 +80,7 @@ def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
         title,
         facts(added, width),
         section("Nothing was added for these: the list says so already", facts(known, width)),
+        section("Look at this", [line for note in notes[:_LISTED] for line in prose(t.clean(note, _LONG), width)]),
         bad_lines(change.bad, width),
     )
 
@@ -94,44 +98,37 @@ def bad_lines(lines: Sequence[BadLine], width: int) -> list[str]:
 
 
 def evidence_text(entry: Entry) -> str:
-    """Return the evidence in a few words: ``exact_dup_rate 0.9700, limit <= 0.1000``."""
+    """Return reason and evidence in a few words: ``exact_dup_rate.rate 0.9700, limit <= 0.1000, rule dups``."""
     evidence = entry.evidence
     if evidence is None:
-        return ""
-    words = []
-    if evidence.metric:
-        name = f"{evidence.metric}.{evidence.stat}" if evidence.stat else evidence.metric
-        words.append(
-            name if evidence.value is None else f"{name} {t.measured(evidence.value, evidence.unit or 'ratio')}"
-        )
-    if evidence.judged is not None and evidence.judged != evidence.value:
+        return t.clean(entry.reason)
+    name = f"{evidence.metric}.{evidence.stat}" if evidence.stat else evidence.metric or ""
+    number = "" if evidence.value is None else f" {t.measured(evidence.value, evidence.unit or 'ratio')}"
+    words = [entry.reason] if evidence.metric != entry.reason else []
+    words += [f"{name}{number}"] if name else []
+    if evidence.judged is not None:
         words.append(f"judged {t.ratio(evidence.judged)}")
     if evidence.limit is not None:
-        words.append(f"limit {evidence.comparator or ''} {t.ratio(evidence.limit)}".replace("  ", " "))
-    if evidence.rule:
-        words.append(f"rule {evidence.rule}")
-    if evidence.manifest:
-        words.append(f"manifest {evidence.manifest[7:19]}")
-    if evidence.run:
-        words.append(f"run {evidence.run}")
+        words.append(" ".join(part for part in ("limit", evidence.comparator, t.ratio(evidence.limit)) if part))
+    words += [f"{what} {given}" for what, given in (("rule", evidence.rule), ("run", evidence.run)) if given]
     return t.clean(", ".join(words), _NAME)
 
 
 _COLUMNS = [
-    word_column("entry"), word_column("state"), name_column("shard or document"), name_column("reason"),
-    name_column("evidence"), name_column("who, when"), name_column("until, note"),
+    word_column("entry"), word_column("state"), name_column("shard or document"), name_column("why"),
+    name_column("who, when, until, note"),
 ]  # fmt: skip
 
 
 def _cells(record: Record) -> list[str]:
     entry = record.entry
-    ended = f" by {record.by.who}" if record.by is not None else ""
-    until = f"until {entry.until}" if entry.until else ""
-    note = t.clean(entry.note or "", _NAME)
+    said = [f"{entry.who} {entry.when[:10]}"]
+    said += [f"until {entry.until}"] if entry.until else []
+    said += [f"{record.standing} by {record.by.who} {record.by.when[:10]}"] if record.by is not None else []
+    said += [entry.note] if entry.note else []
     return [
-        short_id(entry), record.standing.value, t.clean(target_name(entry), _NAME), t.clean(entry.reason),
-        evidence_text(entry), t.clean(f"{entry.who} {entry.when[:10]}", _NAME),
-        "; ".join(part for part in (until, t.clean(f"{record.standing}{ended}") if ended else "", note) if part),
+        short_id(entry), record.standing.value, t.clean(target_name(entry), _NAME), evidence_text(entry),
+        t.clean(", ".join(said), 2 * _NAME),
     ]  # fmt: skip
 
 
@@ -142,7 +139,7 @@ def _of(entry: Entry) -> str:
         )
     if entry.dismisses is not None:
         return f"dismisses {t.plural(len(entry.dismisses), 'line')} that cannot be read"
-    parts = [t.clean(target_name(entry), _NAME), t.clean(entry.reason), evidence_text(entry)]
+    parts = [t.clean(target_name(entry), _NAME), evidence_text(entry)]
     return ", ".join(part for part in parts if part)
 
 

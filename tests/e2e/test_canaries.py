@@ -47,6 +47,7 @@ JUDGED = """
 toxicity: {judge: judge/tiny.ckpt, languages: [en], most_judged: 20, half_width: 0.3}
 pii: {analyzer: presidio, most_judged: 20, half_width: 0.3}
 """
+POLICY = Path(__file__).parents[2] / "pipelines/release-gate.yaml"
 PLACES = ("train", "packed", "columns", "val", "broken", "failing")
 FILLER = "The committee met on Monday and read the letter about the new library beside the river. "
 FAILING = {
@@ -217,6 +218,11 @@ def audited(planted, tmp_path_factory):
     desk.ask("inspect", "m", "train/data/train/a.jsonl:1", "--samples", 5, "--samples-dir", "samples-row")
     desk.ask("verify", "m", "--data")
     desk.ask("export", "lsh", "m", "--out", "m.lsh")
+    said = ("--license", "MIT", "--url", "https://example.org", "--creator", "A", "--description", "B")
+    desk.ask("export", "croissant", "m", "--out", "croissant.json", *said, "--date-published", "2026-11-22")
+    desk.ask("export", "openlineage", "m", "--out", "openlineage.ndjson")
+    desk.ask("export", "card", "m", "--out", "card.md")
+    desk.ask("export", "verdict", "m", "--policy", POLICY, "--out", "verdict.json")
     desk.ask("doctor", "--json")
     desk.ask("schema", "--out", "schemas")
     return desk

@@ -30,7 +30,10 @@ OPTIONS = {
     ],
     "show": ["folder", "--metric", "--json"],
     "inspect": ["folder", "place", "--samples", "--samples-dir", "--json"],
-    "verify": ["folder", "--data", "--root", "--quiet", "--json"],
+    "verify": [
+        "folder", "--data", "--root", "--signature", "--public-key", "--identity", "--issuer", "--policy", "--quiet",
+        "--json",
+    ],
     "quarantine list": ["file", "--all", "--on", "--json"],
     "quarantine add": [
         "file", "places", "--manifest", "--reason", "--metric", "--run", "--until", "--note", "--who", "--json",
@@ -43,8 +46,22 @@ OPTIONS = {
         "--held-out", "--rows", "--exclude-changed", "--keep-unread", "--ignore-bad-lines", "--on", "--json",
     ],
     "diff": ["old", "new", "--format", "--all", "--json"],
+    "gate": [
+        "folder", "--policy", "--baseline", "--fail-on", "--out", "--junit", "--sarif", "--summary", "--markdown",
+        "--annotations", "--quarantine", "--json",
+    ],
     "export lsh": ["folder", "--out"],
     "report": ["folder", "--out", "--baseline", "--policy", "--quarantine", "--json"],
+    "export croissant": [
+        "folder", "--out", "--metadata", "--license", "--url", "--creator", "--description", "--date-published",
+        "--cite-as",
+    ],
+    "export openlineage": ["folder", "--out", "--verdict", "--namespace", "--run-id"],
+    "export verdict": [
+        "folder", "--policy", "--baseline", "--out", "--fail-on", "--time", "--policy-uri", "--resource-uri",
+        "--verifier", "--sign", "--key", "--identity",
+    ],
+    "export card": ["folder", "--out", "--update"],
     "doctor": ["--state", "--json"],
     "schema": ["name", "--out", "--json"],
 }  # fmt: skip

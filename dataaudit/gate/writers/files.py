@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from dataaudit.errors import ConfigError
 
 
-def check_files(files: Mapping[str, Path | None], kept: Path | None = None) -> None:
+def check_files(
+    files: Mapping[str, Path | None], kept: Path | None = None, folders: Collection[Path | None] = ()
+) -> None:
     """Look at what options ask to write before any work is done.
 
     Args:
         files: By option.
         kept: A file that no option may name: the policy.
+        folders: Manifests, in which nothing may be written.
 
     Raises:
-        ConfigError: A folder is missing, a file is a folder, or two options name one file.
+        ConfigError: A folder is missing, a file is a folder or a part of a manifest, or two options name one file.
     """
+    closed = {os.path.realpath(folder) for folder in folders if folder is not None}
     taken: dict[str, str] = {} if kept is None else {os.path.realpath(kept): "--policy"}
     for option, path in files.items():
         if path is None:
@@ -32,6 +36,8 @@ def check_files(files: Mapping[str, Path | None], kept: Path | None = None) -> N
             raise ConfigError(f"{option}: {path} is a folder", "Give the name of a file.")
         if not _is_file(path):
             continue
+        if os.path.realpath(parent) in closed:
+            raise ConfigError(f"{option}: {path} would stand inside of a manifest", "Write it to another folder.")
         real = os.path.realpath(path)
         if real in taken:
             raise ConfigError(f"{option} and {taken[real]} name the same file, {path}", "Give each a file of its own.")

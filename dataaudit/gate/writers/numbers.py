@@ -126,7 +126,8 @@ def _rounded(case: Case, value: float | None) -> str:
     counted = value if unit in {"hits", "documents"} else value * case.denominator / divisor
     if not math.isfinite(counted) or abs(counted) < (FEW_HITS if "hits" in unit else FEW_DOCUMENTS):
         return WITHHELD
-    return f"about {number(float(_about(round(counted))))}" if counted == value else _two_digits(value)
+    whole = counted == value and abs(counted) < 1e15
+    return f"about {_about(round(counted)):,}" if whole else _two_digits(value)
 
 
 def _two_digits(value: float) -> str:

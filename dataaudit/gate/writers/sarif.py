@@ -40,6 +40,10 @@ MOST_RESULTS = 5000
 MOST_RULES = 25_000
 MOST_BYTES = 10_000_000
 """Compressed."""
+_WHOLE = 5
+"""Times as large as it may be when compressed; what is larger is not even compressed, to save time."""
+_MOST_TEXT = 2000
+"""Characters of a message."""
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ROOT, _DATA = "%SRCROOT%", "DATA"
 _EXPIRED = "waivers/expired"
@@ -65,7 +69,9 @@ def sarif_json(verdict: Verdict, policy: PolicyFile, *, most_bytes: int = MOST_B
     while True:
         text: str = _file(verdict, policy, room).model_dump_json(by_alias=True, exclude_none=True)
         made = text.encode("utf-8") + b"\n"
-        if room <= 1 or len(made) <= most_bytes or len(gzip.compress(made, 6, mtime=0)) <= most_bytes:
+        if room <= 1 or len(made) <= most_bytes:
+            return made
+        if len(made) <= _WHOLE * most_bytes and len(gzip.compress(made, 6, mtime=0)) <= most_bytes:
             return made
         room //= 2
 
@@ -235,5 +241,6 @@ def _uri(path: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Escape what a SARIF message takes for a link (section 3.11.6)."""
+    """Escape what a SARIF message takes for a link (section 3.11.6); a text that is too long is cut."""
+    text = text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + " ..."
     return text.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 
 from dataaudit.errors import ExitCode
 from dataaudit.gate.policy import Rule
@@ -34,9 +35,11 @@ _ADVICE = {
 _SCOPES = ("split", "source", "language", "set", "entity", "rule")
 
 
+@lru_cache(maxsize=4096)
 def name(text: str, limit: int = NAME_LIMIT) -> str:
-    """Return a name from the data on one line, printable, and not too long."""
-    return clean(text, limit)
+    """Return a name from the data on one line, printable, and not too long, its escapes counted."""
+    shown = clean(text, limit)
+    return shown if len(shown) <= 2 * limit else clean(text, limit // 10)
 
 
 def prose(text: str | None, limit: int = TEXT_LIMIT) -> str:

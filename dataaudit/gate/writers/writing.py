@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,13 +46,18 @@ def on_runner(environ: Mapping[str, str]) -> bool:
     return environ.get(RUNNER) == "true"
 
 
-def check_outputs(outputs: Outputs, policy: Path) -> None:
+def check_outputs(outputs: Outputs, policy: Path, manifests: Collection[Path | None] = ()) -> None:
     """Look at the files before the work.
+
+    Args:
+        outputs: What was asked for.
+        policy: The policy file, which stays as it is.
+        manifests: Folders of manifests, which stay as they are.
 
     Raises:
         ConfigError: One cannot be written, or would replace the policy or another one.
     """
-    check_files(outputs.files, policy)
+    check_files(outputs.files, policy, manifests)
 
 
 def write_outputs(verdict: Verdict, outputs: Outputs, policy: Path) -> str:

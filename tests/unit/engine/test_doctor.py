@@ -65,15 +65,15 @@ def test_an_optional_package_is_named_with_the_command_that_installs_it(tmp_path
     """What is missing costs no exit code."""
 
     def without(name):
-        if name in ("bokeh", "torch", "detoxify"):
+        if name in ("sigstore", "torch", "detoxify"):
             raise PackageNotFoundError(name)
         return version(name)
 
     monkeypatch.setattr(doctor, "version", without)
     checks, code = look(tmp_path)
     assert code == ExitCode.PASS
-    assert checks["dashboard"]["state"] == "missing"
-    assert checks["dashboard"]["advice"] == "`pip install bokeh`"
+    assert checks["sign"]["state"] == "missing"
+    assert checks["sign"]["advice"] == "`pip install 'dataaudit[sign]'`"
     assert checks["toxicity"]["advice"] == "`pip install 'dataaudit[toxicity]'`"
     assert "torch is not installed" in checks["toxicity"]["found"]
 

@@ -15,7 +15,7 @@ from dataaudit.manifest.verify import verify
 TESTS = Path(__file__).parents[2]
 GOLDEN = TESTS / "golden" / "manifest"
 RELEASED = sorted(path for path in (TESTS / "compat").iterdir() if path.is_dir())
-GOLDEN_ID = "sha256:9afdd98eabdc1efcc892a1c0d1847077bd4f383e7bbe7b6724f20fc885c6da76"
+GOLDEN_ID = "sha256:32bd0d1e02f4d8552e09e6f27c17b9d1070af802e33ad95a331cece7a3e919e6"
 MAX_BYTES = 100_000
 
 

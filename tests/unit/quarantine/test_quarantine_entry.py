@@ -49,8 +49,10 @@ BROKEN = [
     {"reason": "two words"}, {"reason": ""}, {"who": ""}, {"when": "yesterday"}, {"until": "soon"},
     {"target": {"kind": "shard"}}, {"target": {"kind": "shard", "sha256": "0" * 64, "row": 1}},
     {"target": {"kind": "document", "sha256": "0" * 64}}, {"target": {"kind": "shard", "sha256": "0" * 63}},
+    {"target": {"kind": "document", "sha256": "0" * 64, "row": "7"}}, {"who": 7},
     {"target": {"kind": "document", "sha256": "0" * 64, "row": -1}}, {"id": "sha256:0"}, {"note": ""},
-    {"evidence": {"limits": 1}}, {"schema": {"name": "dataaudit-quarantine"}}, {"dismisses": ["0" * 64]},
+    {"evidence": {"limits": 1}}, {"evidence": {"value": "1"}}, {"dismisses": ["0" * 64]},
+    {"schema": {"name": "dataaudit-quarantine"}},
 ]  # fmt: skip
 
 
@@ -59,7 +61,7 @@ def test_what_the_code_refuses_the_schema_refuses(change):
     """Neither takes what the other does not."""
     plain = plain_entry(FULL) | change
     with pytest.raises(ValidationError):
-        read_entry(plain)
+        read_entry(json.dumps(plain).encode())
     assert list(jsonschema.Draft202012Validator(json.loads(render("quarantine"))).iter_errors(plain))
 
 

@@ -9,8 +9,9 @@ from made_verdict import case, mixed, rule
 
 from dataaudit.gate.verdict import Evidence, State
 from dataaudit.gate.writers import words
-from dataaudit.gate.writers.numbers import evidence_count, number, numbers, with_unit
+from dataaudit.gate.writers.numbers import FEW_DOCUMENTS, evidence_count, number, numbers, with_unit
 from dataaudit.manifest.metric import Scope
+from dataaudit.report.few import FEW
 
 HITS = "hits per million tokens"
 
@@ -95,6 +96,18 @@ def test_few_hits_of_personal_data_are_withheld_with_what_follows_from_them(hits
     assert (shown.value, shown.judged) == ("withheld (few)", "")
     shown = numbers(of, case(value=200.0, baseline=float(hits), judged=200 / hits - 1, **million))
     assert (shown.baseline, shown.judged) == ("withheld (few)", "")
+
+
+def test_the_reports_keep_the_same_bound():
+    """One rule for all that is shown."""
+    assert FEW_DOCUMENTS == FEW
+
+
+@pytest.mark.parametrize("value", [1e18, 1e300, math.inf, math.nan, -1e18, 7.5])
+def test_absurd_counts_of_personal_data_are_no_error(value):
+    """A damaged number is shown as it is, or not at all."""
+    of = rule(metric="pii_hit_rate", stat="reserved", unit="hits")
+    assert words.message(of, case(unit="hits", value=value, judged=value, denominator=10**15))
 
 
 def test_larger_counts_of_personal_data_are_rounded():

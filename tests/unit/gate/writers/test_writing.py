@@ -100,6 +100,15 @@ def test_what_cannot_be_written_is_said_before_the_work(place, outputs, message)
     assert caught.value.exit_code == ExitCode.WRONG_USE
 
 
+def test_nothing_is_written_into_a_manifest(place):
+    """Its files are held by digests, and one of the names might be one of them."""
+    Path("m").mkdir()
+    for folders in ((Path("m"), None), (Path("other"), Path("m"))):
+        with pytest.raises(ConfigError, match=r"--sarif: m/manifest\.json would stand inside of a manifest"):
+            check_outputs(Outputs(sarif=Path("m/manifest.json")), place, folders)
+    check_outputs(Outputs(sarif=Path("beside")), place, (Path("m"), None))
+
+
 def test_two_outputs_may_go_to_the_same_pipe(place):
     """/dev/null is no file that one would replace."""
     outputs = Outputs(junit=Path("/dev/null"), sarif=Path("/dev/null"))

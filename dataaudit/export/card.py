@@ -1,0 +1,198 @@
+"""``dataaudit export card``: a dataset card of the Hugging Face hub, or the section of one that this program owns.
+
+The section stands between two comments, each alone on its line. An update replaces what stands between them and leaves
+every other byte of the card, its metadata among it. Names from the data are code spans (:mod:`dataaudit.markdown`), so
+none of them is markup, and none can be a comment line.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dataaudit import text as t
+from dataaudit.errors import ConfigError
+from dataaudit.export import sentences
+from dataaudit.export.output import read_file, utc, write_file
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.markdown import code, table
+from dataaudit.report.quality import languages
+from dataaudit.report.view import Overview, overview
+from dataaudit.yamlfile import NAME_PATTERN
+
+BEGIN = "<!-- dataaudit:begin -->"
+END = "<!-- dataaudit:end -->"
+_SIZES = (
+    (10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"),
+    (10**8, "10M<n<100M"), (10**9, "100M<n<1B"), (10**10, "1B<n<10B"), (10**11, "10B<n<100B"),
+    (10**12, "100B<n<1T"),
+)  # fmt: skip
+_LANGUAGE = re.compile(r"^[a-z]{2,3}$")
+_LEAST_SHARE = 0.001
+_ROWS = 20
+"""Rows of a table of sources or languages at most."""
+
+
+def export_card(folder: Path, out: Path | None, update: Path | None) -> str:
+    """Write or update a card; return what to print: the card itself when no file is named.
+
+    Args:
+        folder: The manifest.
+        out: A new card.
+        update: A card whose section is replaced, or added at the end.
+
+    Raises:
+        ConfigError: Both are given, or a file cannot be read or written, or its markers are damaged.
+        ManifestError: There is no manifest, or it is damaged.
+    """
+    if out is not None and update is not None:
+        raise ConfigError("--out writes a whole card, --update changes one", "Give one of them.")
+    manifest = load_manifest(folder)
+    view = overview(manifest)
+    inner = section(manifest, view)
+    if update is not None:
+        old = read_file(update, "the card")
+        new = replaced(old, inner, str(update))
+        if new != old:
+            write_file(update, new, option="--update")
+        return f"{t.clean(str(update))}: {'the section is new' if new != old else 'nothing has changed'}\n"
+    name = manifest.core.dataset.name
+    text = f"{metadata(manifest)}\n# {name if re.match(NAME_PATTERN, name) else code(name)}\n\n{inner}"
+    if out is None:
+        return text
+    write_file(out, text.encode())
+    return f"{t.clean(str(out))}: a card with metadata and the section of {manifest.id}\n"
+
+
+def replaced(card: bytes, inner: str, where: str) -> bytes:
+    """Return a card with a new section; every byte outside of the markers is kept.
+
+    Args:
+        card: The old card.
+        inner: The section with its markers, lines ended by line feeds.
+        where: Name of the card, for messages.
+
+    Raises:
+        ConfigError: A marker is absent or there are several.
+    """
+    begins, ends = (_marks(card, marker) for marker in (BEGIN, END))
+    if not begins and not ends:
+        newline = b"\r\n" if b"\r\n" in card else b"\n"
+        gap = b"" if not card else newline if card.endswith(b"\n") else newline * 2
+        return card + gap + inner.encode().replace(b"\n", newline)
+    if len(begins) != 1 or len(ends) != 1 or begins[0].start() > ends[0].start():
+        raise ConfigError(
+            f"{where}: expected one line {BEGIN} and one line {END} after it, found {len(begins)} and {len(ends)}",
+            "Mend the markers, or remove them all and the section is added at the end.",
+        )
+    newline = b"\r\n" if card[begins[0].end() :].lstrip(b" \t").startswith(b"\r") else b"\n"
+    fresh = inner.encode().replace(b"\n", newline).removesuffix(newline)
+    return card[: begins[0].start()] + fresh + card[ends[0].end() :]
+
+
+def metadata(manifest: Manifest) -> str:
+    """Return the YAML block of a new card, with its fences."""
+    from huggingface_hub import DatasetCardData
+
+    found = languages(manifest)
+    parts = found.parts if found is not None else ()
+    codes = [part.language for part in parts if _LANGUAGE.match(part.language) and (part.share or 0) >= _LEAST_SHARE]
+    documents = manifest.core.totals.documents
+    data = DatasetCardData(
+        pretty_name=t.clean(manifest.core.dataset.name),
+        language=[one for one in codes if one != "und"] or None,
+        size_categories=[next((name for limit, name in _SIZES if documents < limit), "n>1T")],
+    )
+    return f"---\n{data.to_yaml()}\n---\n"
+
+
+def section(manifest: Manifest, view: Overview) -> str:
+    """Return the section with its markers; lines are ended by line feeds, the last one too."""
+    blocks = [
+        [BEGIN],
+        ["## Audit"],
+        _identity(view),
+        ["### Splits"],
+        _splits(view),
+        *_titled("### Sources", _sources(view)),
+        *_titled("### Languages", _languages(manifest)),
+        *_titled("### Duplicates", _bullets(sentences.duplicates(manifest, view))),
+        *_titled("### Leakage into training", _bullets(sentences.leakage(manifest, code))),
+        *_titled("### Toxicity", _bullets(sentences.toxicity(manifest, code))),
+        ["### Personal data and secrets"],
+        _bullets([*sentences.personal(manifest, code), *sentences.keys(manifest)]),
+        ["### Filters before the audit"],
+        _bullets(sentences.filters(manifest, code)),
+        ["### Coverage"],
+        _bullets(sentences.coverage(view)),
+        [END],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _identity(view: Overview) -> list[str]:
+    tokenizer, day = view.tokenizer, utc(view.built, "the time")[:10]
+    return [
+        f"Version {code(view.version)} was audited by {code(view.tool)} on {day}; the audit's manifest is",
+        f"`{view.id}`.",
+        f"Tokens are those of {code(tokenizer['name'])} (sha256 `{tokenizer['sha256']}`).",
+    ]
+
+
+def _splits(view: Overview) -> list[str]:
+    header = ["split", "use", "shards", "documents", "tokens", "text", "median length", "95th percentile"]
+    rows = [
+        [
+            code(one.name), "held out" if one.held_out else "training", t.count(one.shards), t.count(one.documents),
+            t.count(one.tokens), t.size(one.bytes), t.decimal(one.seq_len_p50), t.decimal(one.seq_len_p95),
+        ]
+        for one in view.splits
+    ]  # fmt: skip
+    whole = view.totals
+    rows.append(
+        [
+            "all", "", t.count(whole.shards), t.count(whole.documents), t.count(whole.tokens), t.size(whole.bytes),
+            t.decimal(whole.seq_len_p50), t.decimal(whole.seq_len_p95),
+        ]
+    )  # fmt: skip
+    return [*table(header, rows, names=2), "", "Lengths are in tokens of a document."]
+
+
+def _sources(view: Overview) -> list[str]:
+    rows = [
+        [code(one.source), t.count(one.documents), t.count(one.tokens), t.ratio(one.share), t.ratio(one.declared)]
+        for one in view.sources[:_ROWS]
+    ]
+    lines = table(["source", "documents", "training tokens", "share", "declared"], rows)
+    return lines + _more(len(view.sources), "source")
+
+
+def _languages(manifest: Manifest) -> list[str]:
+    found = languages(manifest)
+    if found is None:
+        return []
+    rows = [
+        [code(one.language), t.count(one.documents), t.count(one.tokens), t.ratio(one.share)]
+        for one in found.parts[:_ROWS]
+    ]
+    whose = "training tokens" if found.trained else "tokens"
+    lines = table(["language", "documents", whose, "share"], rows) + _more(len(found.parts), "language")
+    said = f"Decided by {code(found.detectors[0])}; `und` where it is not sure or there are no letters."
+    return [*lines, "", said] if lines else []
+
+
+def _more(number: int, noun: str) -> list[str]:
+    return ["", f"And {t.plural(number - _ROWS, f'further {noun}')}."] if number > _ROWS else []
+
+
+def _bullets(said: list[str]) -> list[str]:
+    return [f"- {one}" for one in said]
+
+
+def _titled(title: str, lines: list[str]) -> list[list[str]]:
+    return [[title], lines] if lines else []
+
+
+def _marks(card: bytes, marker: str) -> list[re.Match[bytes]]:
+    """Return the lines that are a marker and nothing else, without their ends."""
+    return list(re.finditer(rb"^" + re.escape(marker.encode()) + rb"(?=[ \t]*\r?$)", card, re.MULTILINE))

@@ -1,0 +1,198 @@
+"""The files of a Croissant file: shards with their digests, sets of shards, and the manifest that has every digest.
+
+A set of files carries no digests, and a million shards cannot be listed one by one. So up to :data:`MOST_FILES` shards
+are listed with their sha256; beyond, the sets say which files there are, and ``shards.parquet`` of the manifest, itself
+listed with its sha256, has the sha256 of each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+from dataaudit import text as t
+from dataaudit.export.croissant.about import About
+from dataaudit.export.output import read_file
+from dataaudit.gate.facts import checked_shards
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.replace import POINTER
+from dataaudit.report.view import UNREAD
+
+MOST_FILES = 1000
+"""Shards that are listed one by one at most."""
+MANIFEST_FOLDER = "manifest/"
+_COPY = "#copy="
+_FORMATS = {
+    "parquet": ("application/vnd.apache.parquet", "application/x-parquet"),
+    "jsonl": ("application/jsonlines",),
+    "text": ("text/plain",),
+    "arrow": ("application/vnd.apache.arrow.file",),
+}
+"""By format; the first of Parquet is the registered type, the second the one that mlcroissant reads."""
+_CODECS = {
+    "gzip": "application/gzip", "zstd": "application/zstd", "bzip2": "application/x-bzip2", "xz": "application/x-xz",
+}  # fmt: skip
+_LOADABLE = {("parquet", "none"), ("jsonl", "none"), ("jsonl", "gzip")}
+"""Formats whose columns a Croissant field can name and mlcroissant reads."""
+_NAME_LIMIT = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Shards of one split in one format."""
+
+    id: str
+    split: str
+    format: str
+    compression: str
+    paths: tuple[str, ...]
+    """Paths of those that were read, relative to the root."""
+    unread: tuple[str, ...]
+    """Paths of those that were not."""
+    documents: int
+
+    @property
+    def loadable(self) -> bool:
+        """Whether its columns can be described as fields."""
+        return (self.format, self.compression) in _LOADABLE
+
+
+def groups(manifest: Manifest) -> list[Group]:
+    """Return the shards that are files, by split and format; streamed datasets have none.
+
+    Raises:
+        ManifestMismatch: The table of shards is not the one that the manifest was published with.
+    """
+    columns = ["split", "uri", "format", "compression", "status", "documents"]
+    found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in checked_shards(manifest, columns).to_pylist():
+        if row["format"] in _FORMATS:
+            found.setdefault((row["split"], row["format"], row["compression"]), []).append(row)
+    return [
+        Group(
+            id=_id("files", split, kind if codec == "none" else f"{kind}.{codec}"),
+            split=split, format=kind, compression=codec,
+            paths=_paths(row for row in rows if row["status"] not in UNREAD),
+            unread=_paths(row for row in rows if row["status"] in UNREAD),
+            documents=sum(row["documents"] for row in rows),
+        )
+        for (split, kind, codec), rows in sorted(found.items())
+        if any(row["status"] not in UNREAD for row in rows)
+    ]  # fmt: skip
+
+
+def distribution(manifest: Manifest, found: Sequence[Group], about: About) -> list[dict[str, Any]]:
+    """Return every FileObject and FileSet.
+
+    Raises:
+        ConfigError: A file of the manifest cannot be read.
+    """
+    listed = sum(len(group.paths) + len(group.unread) for group in found) <= MOST_FILES
+    shards = [_shard(row, about) for row in _readable(manifest)] if listed else []
+    sets = [_set(group, listed=listed) for group in found]
+    return [*_own(manifest, about), *sets, *shards]
+
+
+def encodings(kind: str, codec: str) -> list[str]:
+    """Return the media types of a format and the codec around it."""
+    return [*_FORMATS[kind], *([_CODECS[codec]] if codec in _CODECS else [])]
+
+
+def _readable(manifest: Manifest) -> list[dict[str, Any]]:
+    columns = ["shard", "split", "uri", "format", "compression", "status", "size", "sha256"]
+    rows = checked_shards(manifest, columns).to_pylist()
+    return [row for row in rows if row["format"] in _FORMATS and row["status"] not in UNREAD and row["sha256"]]
+
+
+def _shard(row: dict[str, Any], about: About) -> dict[str, Any]:
+    path = quote(_path(row["uri"]), safe="/")
+    return {
+        "@type": "cr:FileObject",
+        "@id": f"shards/{row['shard']}",
+        "name": t.clean(f"{row['split']}/{row['uri']}", _NAME_LIMIT),
+        "contentUrl": posixpath.join(about.data_url, path) if about.data_url else _relative(path),
+        "contentSize": f"{row['size']} B",
+        "encodingFormat": encodings(row["format"], row["compression"]),
+        "sha256": row["sha256"],
+    }
+
+
+def _set(group: Group, *, listed: bool) -> dict[str, Any]:
+    codec = "" if group.compression == "none" else f", {group.compression}"
+    where = "listed one by one with its sha256" if listed else "with its sha256 in shards.parquet of the manifest"
+    made: dict[str, Any] = {
+        "@type": "cr:FileSet",
+        "@id": group.id,
+        "name": t.clean(f"{group.split} ({group.format}{codec})", _NAME_LIMIT),
+        "description": f"{t.plural(len(group.paths), 'shard')} of one split and format, each {where}.",
+        "encodingFormat": encodings(group.format, group.compression),
+        "includes": _globs(group.paths),
+    }
+    if group.unread:
+        made["excludes"] = [_literal(path) for path in group.unread[:MOST_FILES]]
+    return made
+
+
+def _own(manifest: Manifest, about: About) -> list[dict[str, Any]]:
+    """Return the manifest's pointer and its table of shards."""
+    base = about.manifest_url.rstrip("/") + "/" if about.manifest_url else MANIFEST_FOLDER
+    made = []
+    parts = (
+        (POINTER, "application/json", "The audit: its id, what decided the numbers, and the digest of every table."),
+        ("shards.parquet", None, "A row per shard, read or not: URI, size, sha256, counts."),
+    )
+    for name, kind, meaning in parts:
+        data = read_file(manifest.folder / name, "the manifest")
+        made.append(
+            {
+                "@type": "cr:FileObject",
+                "@id": f"manifest/{name}",
+                "name": name,
+                "description": meaning,
+                "contentUrl": base + name,
+                "contentSize": f"{len(data)} B",
+                "encodingFormat": [kind] if kind else list(_FORMATS["parquet"]),
+                "sha256": hashlib.sha256(data).hexdigest(),
+            }
+        )
+    return made
+
+
+def _paths(rows: Any) -> tuple[str, ...]:
+    """Return the paths of shards, each once: a file may be listed twice."""
+    return tuple(sorted({_path(row["uri"]) for row in rows}))
+
+
+def _path(uri: str) -> str:
+    """Return the path of a URI, its copy number dropped; bytes that are not UTF-8 become replacement characters."""
+    return unquote(uri.partition(_COPY)[0], errors="replace")
+
+
+def _relative(path: str) -> str:
+    """Return a relative address that nothing takes for an absolute one."""
+    return path if ":" not in path.split("/", 1)[0] and not path.startswith("/") else f"./{path.lstrip('/')}"
+
+
+def _globs(paths: Sequence[str]) -> list[str]:
+    """Return patterns for files: each path when there are few, else folders and suffixes."""
+    if len(paths) <= MOST_FILES:
+        return [_literal(path) for path in paths]
+    folders = sorted({f"{_literal(posixpath.dirname(path))}/*{_suffix(path)}".lstrip("/") for path in paths})
+    return folders if len(folders) <= MOST_FILES else sorted({f"*{_suffix(path)}" for path in paths})[:MOST_FILES]
+
+
+def _literal(path: str) -> str:
+    return "".join(f"[{character}]" if character in "*?[" else character for character in path)
+
+
+def _suffix(path: str) -> str:
+    name = posixpath.basename(path)
+    return _literal("." + name.partition(".")[2]) if "." in name else ""
+
+
+def _id(*parts: str) -> str:
+    return "/".join(quote(part, safe="") for part in parts)

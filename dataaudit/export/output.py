@@ -1,0 +1,91 @@
+"""What every export does last: write its file in one step; and the time of an export, which can be given."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+from dataaudit.errors import ConfigError
+
+EPOCH = "SOURCE_DATE_EPOCH"
+"""Environment variable of reproducible builds: seconds since 1970."""
+
+
+def write_file(out: Path, data: bytes, *, option: str = "--out") -> None:
+    """Write a file so that a reader sees the old one or the whole new one.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(out)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigError(f"{option} {out}: {error.strerror}", "Name a file in a folder that may be written.") from None
+
+
+def read_file(path: Path, what: str) -> bytes:
+    """Read a whole file that the user named.
+
+    Args:
+        path: Of the file.
+        what: What it is, for the message: ``the public key``.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from None
+
+
+def export_time(given: str | None) -> str:
+    """Return the time to write, UTC, ``2026-11-22T01:36:40Z``: as given, else of SOURCE_DATE_EPOCH, else now.
+
+    Raises:
+        ConfigError: What is given is no time.
+    """
+    if given is not None:
+        return utc(given, "--time")
+    epoch = os.environ.get(EPOCH)
+    if epoch is None:
+        return _text(dt.datetime.now(dt.UTC))
+    try:
+        return _text(dt.datetime.fromtimestamp(int(epoch), dt.UTC))
+    except (ValueError, OverflowError, OSError):
+        raise ConfigError(f"{EPOCH}: expected seconds since 1970, found {epoch!r}") from None
+
+
+def utc(given: str, where: str) -> str:
+    """Return an ISO 8601 time in UTC with seconds; a time without a zone is taken for UTC.
+
+    Raises:
+        ConfigError: It is no time.
+    """
+    try:
+        moment = dt.datetime.fromisoformat(given)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+        return _text(moment.astimezone(dt.UTC))
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{where}: expected a time such as 2026-11-22T01:36:40Z, found {given!r}") from None
+
+
+def need(absent: Iterable[str], what: str) -> None:
+    """Refuse to go on without what only people know, all of it named at once.
+
+    Raises:
+        ConfigError: Something is absent.
+    """
+    names = list(absent)
+    if names:
+        raise ConfigError("\n".join([f"{what}:", *(f"  {name}" for name in names)]))
+
+
+def _text(moment: dt.datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment.year > 999 else moment.isoformat()
