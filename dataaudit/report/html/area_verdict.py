@@ -39,10 +39,9 @@ WORDS = {
     State.FAILED: "fails", State.NOT_EVALUATED: "not evaluated", State.WARNED: "warns", State.PASSED: "passes",
     State.NOT_APPLICABLE: "not applicable",
 }  # fmt: skip
-_TITLES = {
-    ExitCode.PASS: "Passed", ExitCode.BUDGET_EXCEEDED: "Stopped: a budget is exceeded",
-    ExitCode.NOT_EVALUATED: "Stopped: a rule could not be evaluated",
-    ExitCode.NOTHING_EVALUATED: "Stopped: nothing was evaluated",
+_CAUSES = {
+    ExitCode.BUDGET_EXCEEDED: "a budget is exceeded", ExitCode.NOT_EVALUATED: "a rule could not be evaluated",
+    ExitCode.NOTHING_EVALUATED: "nothing was evaluated",
 }  # fmt: skip
 _AREAS = {
     "train_val_overlap": "leakage", "benchmark_contamination": "leakage", "exact_dup_rate": "duplicates",
@@ -58,10 +57,10 @@ _CASES, _EVIDENCE = 20, 3
 
 def verdict_title(verdict: Verdict) -> tuple[str, Tone]:
     """Return the verdict in a few words."""
-    tone: Tone = "good" if verdict.passed else "bad"
-    if verdict.passed and verdict.count(State.WARNED):
-        return f"Passed, with {t.plural(verdict.count(State.WARNED), 'warning')}", "warn"
-    return _TITLES.get(verdict.exit_code, "Stopped"), tone
+    if not verdict.passed:
+        return f"Stopped: {', and '.join(_CAUSES[code] for code in verdict.codes if code in _CAUSES)}", "bad"
+    warned = verdict.count(State.WARNED)
+    return (f"Passed, with {t.plural(warned, 'warning')}", "warn") if warned else ("Passed", "good")
 
 
 def verdict_section(verdict: Verdict) -> tuple[Section, list[Finding]]:
@@ -196,7 +195,12 @@ def _judged(rule: Rule, case: Case) -> str:
     if case.judged is None:
         return f"has {found}" if found.startswith("no number") else f"is {found}, and cannot be judged"
     how = judged_words(rule, case)
-    return f"is {found}{f', {how}' if how else ''}, limit {limit_words(rule)}"
+    return f"is {found}{f', {how}' if how else ''}, limit {_unbroken(limit_words(rule))}"
+
+
+def _unbroken(text: str) -> str:
+    """Keep a comparator with its number."""
+    return text.replace("= ", "=\xa0").replace("< ", "<\xa0").replace("> ", ">\xa0")
 
 
 def _number(rule: Rule, case: Case) -> Cell:

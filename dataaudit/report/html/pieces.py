@@ -238,19 +238,19 @@ def more(items: Sequence[object], shown: Sequence[object], noun: str) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return ``21.4 %``: two digits at least, never 0 or 100 for what is not."""
+    """Return ``21.4 %``, unbroken: two digits at least, never 0 or 100 for what is not."""
     if value is None:
         return t.NOTHING
     shown = value * 100
     if value in {0, 1}:
-        return f"{shown:.0f} %"
+        return f"{shown:.0f}\xa0%"
     if shown >= 99.95:
-        return f"{min(shown, 99.99):.2f} %"
+        return f"{min(shown, 99.99):.2f}\xa0%"
     if shown >= 10:
-        return f"{shown:.1f} %"
+        return f"{shown:.1f}\xa0%"
     if shown >= 0.1:
-        return f"{shown:.2f} %"
-    return f"{shown:.2g} %" if shown >= 0.001 else f"{shown:.0e} %"
+        return f"{shown:.2f}\xa0%"
+    return f"{shown:.2g}\xa0%" if shown >= 0.001 else f"{shown:.0e}\xa0%"
 
 
 def worst(tones: Iterable[Tone]) -> Tone:

@@ -44,7 +44,7 @@ def write_report(
     _replace(out, data)
     if as_json:
         value = {"report": str(out), "bytes": len(data), "id": manifest.id, "headline": page.headline,
-                 "findings": [one.text for one in page.findings]}  # fmt: skip
+                 "findings": [one.text.replace("\xa0", " ") for one in page.findings]}  # fmt: skip
         return t.as_json(value)
     return f"{t.clean(str(out))}: {t.size(len(data))}, {page.headline}\n"
 

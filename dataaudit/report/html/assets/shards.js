@@ -18,11 +18,11 @@
 
   function percent(value) {
     const shown = value * 100;
-    if (value === 0 || value === 1) return `${shown} %`;
-    if (shown >= 99.95) return `${Math.min(shown, 99.99).toFixed(2)} %`;
-    if (shown >= 10) return `${shown.toFixed(1)} %`;
-    if (shown >= 0.1) return `${shown.toFixed(2)} %`;
-    return `${Number(shown.toPrecision(2))} %`;
+    if (value === 0 || value === 1) return `${shown}\u00a0%`;
+    if (shown >= 99.95) return `${Math.min(shown, 99.99).toFixed(2)}\u00a0%`;
+    if (shown >= 10) return `${shown.toFixed(1)}\u00a0%`;
+    if (shown >= 0.1) return `${shown.toFixed(2)}\u00a0%`;
+    return `${Number(shown.toPrecision(2))}\u00a0%`;
   }
 
   function number(value) {

@@ -137,13 +137,14 @@ def test_the_command_writes_one_file_and_one_line(tmp_path):
 
 
 def test_a_verdict_beside_the_manifest_is_shown_and_one_of_another_is_refused(tmp_path):
-    """`gate --out DIR/gate.json`, then `report DIR`; the report never decides."""
+    """A `gate.json` in the folder stands first, and is not taken for the verdict on another manifest."""
     folder = shutil.copytree(DEMO, tmp_path / "m")
     policy = tmp_path / "p.yaml"
     policy.write_text(
         "policy: p\nrules:\n  - {name: none, metric: secret_hit_rate, stat: validated_hits, unit: hits, budget: 0}\n"
     )
-    assert invoke("gate", folder, "--policy", policy, "--out", folder / "gate.json").exit_code in {1, 3}
+    assert invoke("gate", folder, "--policy", policy, "--out", tmp_path / "gate.json").exit_code in {1, 3}
+    shutil.copy(tmp_path / "gate.json", folder)
     out = tmp_path / "report.html"
     shown = invoke("report", folder, "--out", out)
     assert shown.exit_code == 0

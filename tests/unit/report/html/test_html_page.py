@@ -30,7 +30,7 @@ def section(page, name):
 
 def words(grid):
     """Return the rows of a table as texts."""
-    return [[cell.text for cell in row] for row in grid.rows]
+    return [[cell.text.replace("\xa0", " ") for cell in row] for row in grid.rows]
 
 
 def table(page, name, title):
@@ -44,7 +44,7 @@ def table(page, name, title):
 
 def test_the_findings_name_set_shard_and_count(demo):
     """The cause of a leak is read from the first lines alone."""
-    texts = " ".join(one.text for one in demo.findings)
+    texts = " ".join(one.text for one in demo.findings).replace("\xa0", " ")
     assert "25 of 117 documents of val (21.4 %) are also in training data" in texts
     assert "train/train/manual/part-000.jsonl.zst holds copies of 25" in texts
     assert "10 of 16 findable items of quiz are in training data (6 word for word)" in texts
