@@ -250,7 +250,7 @@ def percent(value: float | None) -> str:
         return f"{shown:.1f}\xa0%"
     if shown >= 0.1:
         return f"{shown:.2f}\xa0%"
-    return f"{shown:.2g}\xa0%" if shown >= 0.001 else f"{shown:.0e}\xa0%"
+    return f"{shown:.2g}\xa0%" if shown >= 0.001 else f"{shown:.0e}\xa0%".replace("e-0", "e-")
 
 
 def worst(tones: Iterable[Tone]) -> Tone:

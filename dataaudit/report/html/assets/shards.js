@@ -22,7 +22,7 @@
     if (shown >= 99.95) return `${Math.min(shown, 99.99).toFixed(2)}\u00a0%`;
     if (shown >= 10) return `${shown.toFixed(1)}\u00a0%`;
     if (shown >= 0.1) return `${shown.toFixed(2)}\u00a0%`;
-    return `${Number(shown.toPrecision(2))}\u00a0%`;
+    return `${shown >= 0.001 ? Number(shown.toPrecision(2)) : shown.toExponential(0)}\u00a0%`;
   }
 
   function number(value) {

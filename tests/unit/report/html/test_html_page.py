@@ -104,6 +104,35 @@ def test_a_quarantine_list_is_marked(tmp_path):
     assert [(one.shard, one.reasons) for one in found.shards] == [(1, ("on the quarantine list: leak",))]
 
 
+def test_a_real_quarantine_list_is_read_by_digest(tmp_path):
+    """The shard that was held back is found by its digest and named with the reason."""
+    from click.testing import CliRunner
+
+    from dataaudit import cli
+    from dataaudit.report.html.inputs import quarantined_shards
+
+    listed = tmp_path / "q.jsonl"
+    arguments = ["quarantine", "add", str(listed), "--manifest", str(DEMO), "12", "--reason", "leak", "--who", "me"]
+    assert CliRunner().invoke(cli.main, arguments).exit_code == 0
+    assert quarantined_shards(load_manifest(DEMO), listed) == {12: "on the quarantine list: leak"}
+
+
+def test_what_changed_names_bump_shards_and_metrics(tmp_path):
+    """A removed shard is a major change, and it is named."""
+    from dataaudit.report.html.inputs import difference_of
+
+    rows = [shard("a", sha256="aa" * 32, rows_digest="1" * 64), shard("b", sha256="bb" * 32, rows_digest="2" * 64)]
+    make(tmp_path / "old", rows)
+    make(tmp_path / "new", rows[:1])
+    manifest = load_manifest(tmp_path / "new")
+    page = page_of(manifest, None, difference_of(manifest, tmp_path / "old"))
+    assert "a major change" in section(page, "changes").lead
+    assert ["removed", "train/b"] in [row[:2] for row in table(page, "changes", "Shards that changed, gravest first")]
+    assert any("documents count" in row[0] for row in table(page, "changes", "Metrics, what matters most first"))
+    same = page_of(manifest, None, difference_of(manifest, tmp_path / "new"))
+    assert "are the same manifest" in section(same, "changes").lead
+
+
 def test_what_was_not_measured_is_said_and_is_no_pass(tmp_path):
     """A bare manifest has no green section but those that hold something."""
     make(tmp_path / "m", [shard("a"), shard("v", split="val")])
