@@ -54,6 +54,7 @@ OPTIONS = {
         "--annotations", "--quarantine", "--json",
     ],
     "export lsh": ["folder", "--out"],
+    "report": ["folder", "--out", "--baseline", "--policy", "--quarantine", "--json"],
     "export croissant": [
         "folder", "--out", "--metadata", "--license", "--url", "--creator", "--description", "--date-published",
         "--cite-as",
