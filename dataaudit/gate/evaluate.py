@@ -143,9 +143,9 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[
 
 
 def _scopes(rule: Rule, stat: Statistic, now: Facts, baseline: Facts | None) -> Sequence[Scope]:
-    """Return the scopes to judge; of shares also those that only the baseline has: they fell to nothing."""
+    """Return the scopes to judge; of amounts also those that only the baseline has: they fell to nothing."""
     scopes = expected_scopes(rule, stat, now)
-    if baseline is None or not rule.needs_baseline or not stat.absent_is_zero & rule.scope.fields:
+    if baseline is None or not rule.needs_baseline or not stat.is_amount:
         return scopes
     known = set(scopes)
     return [*scopes, *(scope for scope in expected_scopes(rule, stat, baseline) if scope not in known)]
