@@ -57,13 +57,18 @@ def evaluate(
 
 def complete_rules(policy: Policy) -> tuple[Rule, ...]:
     """Return the rules of a policy, and one about coverage when it has none that speaks of the whole dataset."""
-    told = any(rule.metric == COVERAGE and not rule.scope.fields and rule.required for rule in policy.rules)
-    if told:
+    if any(_limits_coverage(rule) for rule in policy.rules):
         return policy.rules
     name = "coverage"
     while any(rule.name == name for rule in policy.rules):
         name += "-of-all-shards"
     return (*policy.rules, COVERAGE_RULE.model_copy(update={"name": name}))
+
+
+def _limits_coverage(rule: Rule) -> bool:
+    """Return whether a rule bounds from above what of the whole dataset may be unread, baseline or not."""
+    whole = rule.metric == COVERAGE and not rule.scope.fields
+    return whole and rule.required and rule.limit_kind == "budget" and rule.comparator not in {">=", ">"}
 
 
 def fingerprint(rule: Rule, case: Case) -> str:

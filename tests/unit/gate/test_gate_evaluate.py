@@ -250,6 +250,14 @@ class TestCoverage:
         now = facts(covered(1.0), record("coverage_unread_bytes", "shard_bytes", 0.0, "bytes", split="val"))
         assert judged(policy(part, coverage=False), now).exit_code == ExitCode.NOT_EVALUATED
 
+    @pytest.mark.parametrize(
+        "weak", [{"comparator": ">=", "budget": 0}, {"relative_change": 0, "baseline": "optional"}]
+    )
+    def test_a_rule_that_bounds_nothing_does_not_replace_it(self, weak):
+        one = rule("c", "coverage_unread_bytes", "shard_bytes", "bytes", **weak)
+        verdict = judged(policy(one, coverage=False), facts(covered(1.0)))
+        assert verdict.exit_code == ExitCode.NOT_EVALUATED
+
 
 class TestWaivers:
     def waived(self, *, expires, fingerprint=None, value=0.9):
