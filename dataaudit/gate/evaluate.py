@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dataaudit.gate.coverage import complete_rules
 from dataaudit.gate.facts import Facts
-from dataaudit.gate.judge import COVERAGE, MISSING, UNREAD, Judgement, excess, judge
+from dataaudit.gate.judge import MISSING, UNREAD, Judgement, excess, judge
 from dataaudit.gate.lookup import compared_with, record_of, why_not_at_all
-from dataaudit.gate.policy import Policy, Rule, ScopeRule, Waiver
+from dataaudit.gate.policy import Policy, Rule, Waiver
 from dataaudit.gate.scopes import expected_scopes, judged_stats
 from dataaudit.gate.shards import judge_shards, shard_statistics
 from dataaudit.gate.verdict import ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
@@ -21,10 +22,6 @@ from dataaudit.manifest.metric import Metric, Scope
 
 _NOTHING = "nothing_to_judge"
 _WAIVED = (State.FAILED, State.WARNED)
-COVERAGE_RULE = Rule(
-    name="coverage", metric=COVERAGE, stat="shard_bytes", unit="bytes", scope=ScopeRule(), budget=0.0,
-    reason="Every shard has to be read. The gate adds this rule to a policy that has none about coverage.",
-)  # fmt: skip
 
 
 def evaluate(
@@ -53,22 +50,6 @@ def evaluate(
         baseline=None if baseline is None else baseline.subject, fail_on=fail_on, on=on.isoformat(), rules=results,
         waivers=tuple(WaiverResult(waiver=one, state=_waiver_state(one, on, used)) for one in policy.waivers),
     )  # fmt: skip
-
-
-def complete_rules(policy: Policy) -> tuple[Rule, ...]:
-    """Return the rules of a policy, and one about coverage when it has none that speaks of the whole dataset."""
-    if any(_limits_coverage(rule) for rule in policy.rules):
-        return policy.rules
-    name = "coverage"
-    while any(rule.name == name for rule in policy.rules):
-        name += "-of-all-shards"
-    return (*policy.rules, COVERAGE_RULE.model_copy(update={"name": name}))
-
-
-def _limits_coverage(rule: Rule) -> bool:
-    """Return whether a rule bounds from above what of the whole dataset may be unread, baseline or not."""
-    whole = rule.metric == COVERAGE and not rule.scope.fields
-    return whole and rule.required and rule.limit_kind == "budget" and rule.comparator not in {">=", ">"}
 
 
 def fingerprint(rule: Rule, case: Case) -> str:

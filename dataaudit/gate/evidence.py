@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.gate.coverage import COVERAGE
 from dataaudit.gate.facts import Facts, checked_table
-from dataaudit.gate.judge import COVERAGE, UNREAD
+from dataaudit.gate.judge import UNREAD
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, Evidence, RuleResult, State, Verdict
 from dataaudit.manifest.load import Manifest

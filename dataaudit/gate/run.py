@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
-from dataaudit.gate.evaluate import complete_rules, evaluate
+from dataaudit.gate.coverage import complete_rules
+from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.evidence import Clues, evidence_columns, with_evidence
 from dataaudit.gate.facts import Facts, read_facts
 from dataaudit.gate.policy import Policy, load_policy

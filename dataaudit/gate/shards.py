@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.gate.judge import COVERAGE, FEW_SHARDS, Compared, excess, judge
+from dataaudit.gate.coverage import COVERAGE
+from dataaudit.gate.judge import FEW_SHARDS, Compared, excess, judge
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, State
 from dataaudit.manifest.catalogue import Population

@@ -8,6 +8,7 @@ from made_facts import covered, facts, policy, record, rule, sampled, shard_row
 from dataaudit.errors import ExitCode
 from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.verdict import State, WaiverState
+from dataaudit.gate.writers.effects import Effect, effect_of
 
 TODAY = dt.date(2026, 11, 22)
 
@@ -101,6 +102,36 @@ class TestStates:
         verdict = judged(policy(rule(), rule("s", "exact_dup_rate")), facts(covered(), record(value=0.9)))
         assert verdict.exit_code == ExitCode.NOT_EVALUATED
         assert verdict.codes == (ExitCode.BUDGET_EXCEEDED, ExitCode.NOT_EVALUATED)
+
+    def mixed(self, *, fail_on="fail", **more):
+        """Judge a rule of which one source is beyond the budget and another has no number."""
+        one = rule(scope={"per": "source"}, **more)
+        return judged(policy(one), facts(covered(), record(value=0.9, source="web")), fail_on=fail_on)
+
+    def test_both_codes_hold_when_one_case_fails_and_another_has_no_number(self):
+        verdict = self.mixed()
+        assert verdict.rules[0].state == State.FAILED
+        assert verdict.codes == (ExitCode.BUDGET_EXCEEDED, ExitCode.NOT_EVALUATED)
+        assert verdict.exit_code == ExitCode.NOT_EVALUATED
+
+    def test_a_strict_gate_tells_both_codes_of_one_rule_that_warns(self):
+        verdict = self.mixed(severity="warn", required=False, fail_on="warn")
+        assert verdict.codes == (ExitCode.BUDGET_EXCEEDED, ExitCode.NOT_EVALUATED)
+
+    def test_a_warning_is_shown_also_beside_a_case_that_has_no_number(self):
+        verdict = self.mixed(severity="warn", required=False)
+        assert verdict.exit_code == ExitCode.PASS
+        assert effect_of(verdict, verdict.rules[0]) == Effect.WARNS
+
+    def test_a_policy_of_which_no_rule_was_judged_is_exit_4_though_all_was_read(self):
+        """The rule about coverage is the gate's own; that it holds says nothing of the policy."""
+        verdict = judged(policy(rule(required=False), coverage=False), facts(covered()))
+        assert verdict.rules[1].state == State.PASSED
+        assert verdict.exit_code == ExitCode.NOTHING_EVALUATED
+
+    def test_a_policy_of_which_every_rule_waits_for_a_baseline_passes(self):
+        verdict = judged(policy(rule(change=0.1, baseline="optional"), coverage=False), facts(covered(), record()))
+        assert verdict.exit_code == ExitCode.PASS
 
 
 class TestBounds:
