@@ -54,5 +54,6 @@ def judge_manifest(
 def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Facts:
     """Read the facts that a policy asks for; those of shards only where asked for."""
     rules = complete_rules(policy)
-    columns = evidence_columns(rules) | {one.column for rule in rules for one in shard_statistics(rule)}
+    kept = [one for rule in rules for one in shard_statistics(rule)]
+    columns = evidence_columns(rules) | {name for one in kept for name in (one.column, one.of)}
     return read_facts(manifest, {rule.metric for rule in rules}, shards=columns if shards else ())

@@ -343,6 +343,19 @@ class TestShards:
         now = facts(covered(), record("exact_dup_rate"), shards=self.shards(None, documents=0))
         assert judged(policy(one), now).rules[0].cases[0].reason == "empty_denominator"
 
+    @pytest.mark.parametrize(
+        ("metric", "stat", "unit", "of"),
+        [
+            ("bytes_per_token", "ratio", "bytes/token", "tokens"),
+            ("data_toxicity_rate", "screen", "ratio", "toxicity_screened"),
+        ],
+    )
+    def test_a_shard_of_nothing_that_can_be_measured_is_empty(self, metric, stat, unit, of):
+        """Documents without a text have no token; the screen reads some languages only."""
+        one = rule(metric=metric, stat=stat, unit=unit, scope={"per": "shard"}, allow_empty=True)
+        now = facts(covered(), record(metric, stat, 0.1, unit), shards=[shard_row(0, **{of: 0})])
+        assert judged(policy(one), now).rules[0].counts == {State.PASSED: 1}
+
     def test_a_shard_far_from_the_others_of_its_split_is_odd(self):
         one = rule(metric="bytes_per_token", stat="ratio", unit="bytes/token", robust_sd=6, scope={"per": "shard"})
         rows = [shard_row(n, bytes_per_token=value) for n, value in enumerate([4.0, 4.1, 3.9, 4.05, 3.95, 9.0])]
