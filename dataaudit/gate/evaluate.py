@@ -124,7 +124,8 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[
             compared = compared_with(known, scope, record, now, baseline) if rule.needs_baseline else None
             found = judge(rule, record, compared, metric_held=held)
             waits = waits or found.waits
-            cases.append(_case(rule, stat, scope, record, found))
+            case = _case(rule, stat, scope, record, found)
+            cases.append(replace(case, baseline_denominator=compared.denominator) if compared else case)
     return cases, waits
 
 

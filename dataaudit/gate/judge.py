@@ -41,6 +41,8 @@ class Compared:
     """Why there is none."""
     spread: float = 0.0
     """Robust standard deviation of the split, for rules of ``robust_sd``."""
+    denominator: int = 0
+    """What the value was divided by."""
 
 
 def judge(

@@ -94,7 +94,7 @@ def compared_with(stat: Statistic, scope: Scope, record: Metric | None, now: Fac
         return Compared(reason=f"baseline_{other.reason}" if other.status == "not_evaluated" else other.reason)
     if record is not None and (record.version, record.unit) != (other.version, other.unit):
         return Compared(reason=_OTHER_DEFINITION)
-    return Compared(value=other.value)
+    return Compared(value=other.value, denominator=other.denominator)
 
 
 def _was_there(stat: Statistic, scope: Scope, facts: Facts) -> bool:

@@ -214,5 +214,6 @@ def _case(rule: Rule, statistic: ShardStatistic, record: Metric, compared: Compa
     return Case(
         rule=rule.name, stat=statistic.stat, scope=record.scope, shard_uri=uri, state=found.state, reason=found.reason,
         unit=record.unit, value=record.value, method="estimated" if statistic.estimated else "exact",
-        denominator=record.denominator, baseline=found.baseline, judged=found.judged,
+        denominator=record.denominator, baseline=found.baseline,
+        baseline_denominator=0 if found.baseline is None else record.denominator, judged=found.judged,
     )  # fmt: skip

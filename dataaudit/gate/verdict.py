@@ -76,6 +76,8 @@ class Case:
     denominator: int = 0
     baseline: float | None = None
     """The baseline's value, for rules of change; the median of the split, for rules of robust_sd."""
+    baseline_denominator: int = 0
+    """What the baseline's value was divided by."""
     judged: float | None = None
     """The number that was compared with the limit: value, a bound, a change or a distance; None without one."""
     fingerprint: str = ""
