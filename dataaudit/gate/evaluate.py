@@ -124,8 +124,7 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[
             compared = compared_with(known, scope, record, now, baseline) if rule.needs_baseline else None
             found = judge(rule, record, compared, metric_held=held)
             waits = waits or found.waits
-            case = _case(rule, stat, scope, record, found)
-            cases.append(replace(case, baseline_denominator=compared.denominator) if compared else case)
+            cases.append(_case(rule, stat, scope, record, found, 0 if compared is None else compared.denominator))
     return cases, waits
 
 
@@ -138,16 +137,16 @@ def _scopes(rule: Rule, stat: Statistic, now: Facts, baseline: Facts | None) -> 
     return [*scopes, *(scope for scope in expected_scopes(rule, stat, baseline) if scope not in known)]
 
 
-def _case(rule: Rule, stat: str, scope: Scope, record: Metric | None, found: Judgement) -> Case:
-    case = Case(
-        rule=rule.name, stat=stat, scope=scope, state=found.state, reason=found.reason, unit=rule.unit,
-        baseline=found.baseline, judged=found.judged,
-    )  # fmt: skip
-    if record is None:
-        return case
-    return replace(
-        case, unit=record.unit, value=record.value, low=record.low, high=record.high, confidence=record.confidence,
-        method=record.method, denominator=record.denominator,
+def _case(
+    rule: Rule, stat: str, scope: Scope, record: Metric | None, found: Judgement, baseline_denominator: int = 0
+) -> Case:
+    of = record or Metric(
+        metric=rule.metric, stat=stat, scope=scope, unit=rule.unit, value=None, status="not_evaluated", reason=MISSING
+    )
+    return Case(
+        rule=rule.name, stat=stat, scope=scope, state=found.state, reason=found.reason, unit=of.unit, value=of.value,
+        low=of.low, high=of.high, confidence=of.confidence, method=of.method, denominator=of.denominator,
+        baseline=found.baseline, baseline_denominator=baseline_denominator, judged=found.judged,
     )  # fmt: skip
 
 

@@ -7,9 +7,9 @@ of sources and languages), so a record that is missing is a case that cannot be 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 from dataaudit.errors import ConfigError
@@ -20,6 +20,7 @@ from dataaudit.manifest.catalogue import METRICS, Shape, Statistic, statistic, s
 from dataaudit.manifest.metric import Scope
 from dataaudit.yamlfile import nearest
 
+_ALL_FIELDS = attrgetter(*Scope.__slots__)
 _FIELDS = ("split", "source", "language", "set", "entity", "rule")
 
 
@@ -84,7 +85,7 @@ def expected_scopes(rule: Rule, stat: Statistic, facts: Facts) -> list[Scope]:
     for split in splits if "split" in fields else (None,):
         inside = facts.splits(stat.sources_of) if split is None else (split,)
         for place in _places(fixed, fields, facts, inside):
-            found.update(replace(Scope(split=split), **place, **part) for part in parts)
+            found.update(Scope(split=split, **place, **part) for part in parts)
         if split is not None and split in fixed.get("split", ()) and all(scope.split != split for scope in found):
             found.add(Scope(split=split))  # a split that is named and has no part, or does not exist
     return sorted(found, key=scope_key)
@@ -93,9 +94,8 @@ def expected_scopes(rule: Rule, stat: Statistic, facts: Facts) -> list[Scope]:
 def _speaks_of(rule: Rule, scope: Scope) -> bool:
     """Return whether a rule speaks of a record's scope."""
     values = scope.as_dict()
-    return values.keys() == rule.scope.fields and all(
-        values[name] in named for name, named in rule.scope.fixed().items()
-    )
+    named = rule.scope.fixed()
+    return values.keys() == rule.scope.fields and all(values[name] in wanted for name, wanted in named.items())
 
 
 def _places(
@@ -160,7 +160,7 @@ def _held(name: str, facts: Facts, metric: str, stat: str) -> set[str]:
 
 def scope_key(scope: Scope) -> tuple[tuple[bool, str], ...]:
     """Return what scopes are sorted by."""
-    return tuple((value is not None, str(value)) for value in (getattr(scope, name) for name in Scope.__slots__))
+    return tuple((value is not None, str(value)) for value in _ALL_FIELDS(scope))
 
 
 def _shapes(stat: Statistic) -> str:
