@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.gate.coverage import COVERAGE
-from dataaudit.gate.facts import Facts, checked_table
+from dataaudit.gate.facts import Facts
 from dataaudit.gate.judge import UNREAD
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, Evidence, RuleResult, State, Verdict
+from dataaudit.manifest.checked import checked_table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
 
