@@ -69,7 +69,7 @@ def test_the_verdict_comes_first_with_the_code_and_what_to_do():
     page = comment(mixed())
     lines = [line for line in page.splitlines() if line]
     assert lines[0] == marker(mixed())
-    assert lines[1] == "## dataaudit gate: NOT EVALUATED"
+    assert lines[1] == "## dataaudit gate: FAIL, NOT EVALUATED"
     assert lines[2].startswith(
         "**Exit code 3 (also 1): 2 rules fail, 1 rule could not be evaluated, 1 rule warns, 2 rules hold"
     )
