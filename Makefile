@@ -17,6 +17,13 @@ demo: $(VENV)/.base
 	@echo '$$ dataaudit build pipelines/demo.yaml --manifest demo/manifest'
 	@$(BIN)/dataaudit build pipelines/demo.yaml --manifest demo/manifest; code=$$?; \
 	  test $$code -eq 3 || { echo "expected exit code 3 (one shard is broken on purpose), found $$code"; exit 1; }
+	@echo
+	@echo '$$ dataaudit gate demo/manifest --policy pipelines/release-gate.yaml'
+	@$(BIN)/dataaudit gate demo/manifest --policy pipelines/release-gate.yaml --out demo/gate.json; code=$$?; \
+	  test $$code -eq 3 || { echo "expected exit code 3 (leaks are planted, and a shard is broken), found $$code"; exit 1; }
+	@echo
+	@echo '$$ dataaudit report demo/manifest --policy pipelines/release-gate.yaml --out demo/report.html'
+	@$(BIN)/dataaudit report demo/manifest --policy pipelines/release-gate.yaml --out demo/report.html
 
 test: $(TESTED)
 	$(BIN)/pytest -m 'not slow'

@@ -12,6 +12,7 @@ from dataaudit.cli.gating import gate
 from dataaudit.cli.options import block
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import inspect, show, verify
+from dataaudit.cli.reporting import report
 from dataaudit.cli.setting_up import doctor, schema
 from dataaudit.cli.shell import Group
 
@@ -46,7 +47,7 @@ def main() -> None:
     """Audit LLM pre-training corpora: shards in, a versioned and reproducible manifest out."""
 
 
-for _command in (build, show, inspect, verify, diff, gate, quarantine, export, doctor, schema):
+for _command in (build, show, inspect, verify, diff, gate, quarantine, report, export, doctor, schema):
     main.add_command(_command)
 
 __all__ = ["main"]

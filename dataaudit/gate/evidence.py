@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.gate.facts import Facts, checked_table
+from dataaudit.gate.facts import Facts
 from dataaudit.gate.judge import COVERAGE, UNREAD
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, Evidence, RuleResult, State, Verdict
+from dataaudit.manifest.checked import checked_table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
 

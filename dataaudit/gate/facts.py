@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.gate.verdict import Subject
-from dataaudit.manifest.canonical import digest_columns, digest_table, sorted_table
+from dataaudit.manifest.checked import checked_shards, checked_table
 from dataaudit.manifest.load import Manifest, metric_from_row
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES
@@ -90,59 +88,6 @@ def read_facts(manifest: Manifest, metrics: Collection[str], *, shards: Collecti
         entities=frozenset(entity for one in core.detectors for entity in one.entities), records=records,
         shards=checked_shards(manifest, shards) if shards else TABLES["shards"].schema.empty_table(),
     )  # fmt: skip
-
-
-def checked_table(manifest: Manifest, name: str) -> pa.Table:
-    """Return a table that has the digest that the core names.
-
-    Raises:
-        ManifestError: It is absent or damaged.
-        ManifestMismatch: It is another one.
-    """
-    table = manifest.table(name)
-    try:
-        found = digest_table(sorted_table(table, TABLES[name]))
-    except ValueError as error:
-        raise ManifestError(f"table {name} of {manifest.folder}: {error}", "Build again.") from None
-    _hold(manifest, name, found)
-    return table
-
-
-def checked_shards(manifest: Manifest, columns: Collection[str]) -> pa.Table:
-    """Return columns of the table of shards, which has the digest that the core names; few are in memory at a time.
-
-    Raises:
-        ManifestError: It is absent or damaged.
-        ManifestMismatch: It is another one.
-    """
-    kept: dict[str, pa.ChunkedArray] = {}
-
-    def column(name: str) -> pa.ChunkedArray:
-        found = manifest.table("shards", [name])[name]
-        if name in columns:
-            kept[name] = found
-        return found
-
-    schema = TABLES["shards"].schema
-    ordinals = column("shard").to_numpy()
-    if not np.array_equal(ordinals, np.arange(len(ordinals))):
-        raise ManifestMismatch(
-            f"table shards of {manifest.folder}: its rows are not numbered 0, 1, 2, ...", "Restore it or build again."
-        )
-    _hold(manifest, "shards", digest_columns(schema, len(ordinals), column))
-    return pa.table({field.name: kept[field.name] for field in schema if field.name in kept})
-
-
-def _hold(manifest: Manifest, name: str, found: str) -> None:
-    """Hold a digest against the one that the core names."""
-    record = manifest.core.tables.get(name)
-    if record is None:
-        raise ManifestError(f"the core of {manifest.folder} names no table {name}", "Build again.")
-    if found != record.digest:
-        raise ManifestMismatch(
-            f"table {name} of {manifest.folder}: the core says {record.digest}, found {found}",
-            "The file was changed after it was written: restore it or build again; `dataaudit verify` says more.",
-        )
 
 
 def _by_split(table: pa.Table, column: str) -> dict[str, frozenset[str]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+import numpy as np
 import pyarrow as pa
 
 from dataaudit.errors import ManifestError, ManifestMismatch
-from dataaudit.manifest.canonical import digest_table, sorted_table
+from dataaudit.manifest.canonical import digest_columns, digest_table, sorted_table
 from dataaudit.manifest.core import SCHEMA_VERSION
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.tables import TABLES
@@ -22,12 +25,49 @@ def checked_table(manifest: Manifest, name: str) -> pa.Table:
         table = sorted_table(manifest.table(name), TABLES[name])
     except ValueError as error:
         raise ManifestError(f"table {name} of {manifest.folder}: {error}", "Restore the file or build again.") from None
-    if name in manifest.core.tables and found_digest(manifest, name, table) != manifest.core.tables[name].digest:
+    _hold(manifest, name, found_digest(manifest, name, table))
+    return table
+
+
+def checked_shards(manifest: Manifest, columns: Collection[str]) -> pa.Table:
+    """Return columns of the table of shards, whose digest is the one in the core; few are in memory at a time.
+
+    Raises:
+        ManifestError: It is absent or damaged.
+        ManifestMismatch: It is not the table that the manifest was published with.
+    """
+    if manifest.written_as != SCHEMA_VERSION:
+        return checked_table(manifest, "shards").select(list(columns))
+    kept: dict[str, pa.ChunkedArray] = {}
+
+    def column(name: str) -> pa.ChunkedArray:
+        found = manifest.table("shards", [name])[name]
+        if name in columns:
+            kept[name] = found
+        return found
+
+    schema = TABLES["shards"].schema
+    ordinals = column("shard").to_numpy()
+    if not np.array_equal(ordinals, np.arange(len(ordinals))):
         raise ManifestMismatch(
-            f"table {name} of {manifest.folder}: its rows are not those that the manifest was published with",
+            f"table shards of {manifest.folder}: its rows are not numbered 0, 1, 2, ...",
             "Restore the file or build again; `dataaudit verify` says more.",
         )
-    return table
+    _hold(manifest, "shards", digest_columns(schema, len(ordinals), column))
+    return pa.table({field.name: kept[field.name] for field in schema if field.name in kept})
+
+
+def _hold(manifest: Manifest, name: str, found: str) -> None:
+    """Hold a digest against the one in the core; a table that older versions did not have has none."""
+    record = manifest.core.tables.get(name)
+    if record is None and manifest.written_as == SCHEMA_VERSION:
+        raise ManifestError(f"the core of {manifest.folder} names no table {name}", "Build again.")
+    if record is not None and found != record.digest:
+        raise ManifestMismatch(
+            f"table {name} of {manifest.folder}: its rows are not those that the manifest was published with; the core"
+            f" says {record.digest}, found {found}",
+            "Restore the file or build again; `dataaudit verify` says more.",
+        )
 
 
 def found_digest(manifest: Manifest, name: str, ordered: pa.Table) -> str:

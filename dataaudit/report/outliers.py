@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
 
+Floats = npt.NDArray[np.float64]
 LIMIT_SD = 6.0
 LEAST_SHARDS = 5
 """Fewer shards of a split have no usual value."""
@@ -51,36 +52,94 @@ class Duplicated:
     exact_dup_rate: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distances:
+    """How far the shards of one split lie from its median, in one column."""
+
+    split: str
+    column: str
+    shards: Floats
+    """Ordinals of those that have a value, float64."""
+    values: Floats
+    median: float
+    robust_sd: float
+
+    @property
+    def deviations(self) -> Floats:
+        """Distances from the median in robust sd."""
+        return (self.values - self.median) / self.robust_sd
+
+
+def distances(manifest: Manifest) -> list[Distances]:
+    """Return the distances of every column and split with enough shards."""
+    table = manifest.table("shards", ["split", "documents", "bytes_per_token", "filters"])
+    splits = table["split"].combine_chunks().dictionary_encode()
+    codes = splits.indices.to_numpy(zero_copy_only=False)
+    found = []
+    for column, values in _columns(table).items():
+        floor = 0.0 if column == "bytes_per_token" else _RATE_FLOOR
+        for code in dict.fromkeys(codes.tolist()):
+            own = np.flatnonzero((codes == code) & np.isfinite(values))
+            if len(own) < LEAST_SHARDS:
+                continue
+            median, spread = robust(values[own])
+            spread = max(spread, floor)
+            if spread > 0:
+                found.append(
+                    Distances(
+                        split=splits.dictionary[code].as_py(), column=column, shards=own.astype(np.float64),
+                        values=values[own], median=median, robust_sd=spread,
+                    )
+                )  # fmt: skip
+    return found
+
+
 def outliers(manifest: Manifest) -> list[Outlier]:
     """Return shards outside median +- 6 robust sd of their split, farthest first."""
-    rows = manifest.table("shards", ["shard", "split", "uri", "documents", "bytes_per_token", "filters"]).to_pylist()
-    columns: dict[str, dict[int, float]] = {"bytes_per_token": {}}
-    for row in rows:
-        if row["bytes_per_token"] is not None:
-            columns["bytes_per_token"][row["shard"]] = row["bytes_per_token"]
-        for rule in (row["filters"] or ()) if row["documents"] else ():
-            if "." not in rule["rule"]:
-                columns.setdefault(rule["rule"], {})[row["shard"]] = rule["documents"] / row["documents"]
-    found = [one for column, values in columns.items() for one in _outliers(rows, column, values)]
-    return sorted(found, key=lambda one: (-abs(one.deviations), one.shard, one.column))
+    return far(distances(manifest), manifest.table("shards", ["uri"])["uri"])
 
 
-def _outliers(rows: Sequence[dict[str, Any]], column: str, values: dict[int, float]) -> Iterator[Outlier]:
-    """Yield the outliers of one column, whose values stand by shard."""
-    floor = 0.0 if column == "bytes_per_token" else _RATE_FLOOR
-    for split in dict.fromkeys(row["split"] for row in rows):
-        own = [row for row in rows if row["split"] == split and row["shard"] in values]
-        if len(own) < LEAST_SHARDS:
-            continue
-        median, spread = robust([values[row["shard"]] for row in own])
-        spread = max(spread, floor)
-        for row in own:
-            value = values[row["shard"]]
-            if abs(value - median) > LIMIT_SD * spread:
-                yield Outlier(
-                    shard=row["shard"], split=split, uri=row["uri"], column=column, value=value, median=median,
-                    robust_sd=spread, deviations=round((value - median) / spread, 3),
-                )  # fmt: skip
+def far(found: Sequence[Distances], uris: pa.ChunkedArray) -> list[Outlier]:
+    """Return the shards that lie outside 6 robust sd, farthest first; ``uris`` names them by ordinal."""
+    chosen = []
+    for one in found:
+        beyond = np.flatnonzero(np.abs(one.values - one.median) > LIMIT_SD * one.robust_sd)
+        for index in beyond.tolist():
+            shard, value = int(one.shards[index]), float(one.values[index])
+            chosen.append(
+                Outlier(
+                    shard=shard, split=one.split, uri=uris[shard].as_py(), column=one.column, value=value,
+                    median=one.median, robust_sd=one.robust_sd,
+                    deviations=round((value - one.median) / one.robust_sd, 3),
+                )
+            )  # fmt: skip
+    return sorted(chosen, key=lambda one: (-abs(one.deviations), one.shard, one.column))
+
+
+def _columns(table: pa.Table) -> dict[str, Floats]:
+    """Return bytes per token and, for each set of rules, the share of documents rejected; NaN without a value."""
+    columns = {"bytes_per_token": _floats(table["bytes_per_token"])}
+    documents = _floats(table["documents"])
+    filters = table["filters"].combine_chunks()
+    parents = pc.list_parent_indices(filters).to_numpy(zero_copy_only=False)
+    items = pc.list_flatten(filters)
+    rules = pc.struct_field(items, "rule").dictionary_encode()
+    rejected = _floats(pc.struct_field(items, "documents"))
+    rule_codes = rules.indices.to_numpy(zero_copy_only=False)
+    names = rules.dictionary.to_pylist()
+    for code in sorted((code for code, name in enumerate(names) if "." not in name), key=lambda code: names[code]):
+        own = rule_codes == code
+        values = np.full(table.num_rows, np.nan)
+        shards = parents[own]
+        read = documents[shards] > 0
+        values[shards[read]] = rejected[own][read] / documents[shards[read]]
+        columns[names[code]] = values
+    return columns
+
+
+def _floats(column: pa.ChunkedArray | pa.Array) -> Floats:
+    """Return a column as float64, NaN where it is null."""
+    return np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def most_duplicated(manifest: Manifest) -> list[Duplicated]:
@@ -92,8 +151,9 @@ def most_duplicated(manifest: Manifest) -> list[Duplicated]:
     return [Duplicated(**row) for row in table.sort_by(order).slice(0, TOP).to_pylist()]
 
 
-def robust(values: Sequence[float]) -> tuple[float, float]:
+def robust(values: npt.ArrayLike) -> tuple[float, float]:
     """Return median and robust sd of some positive values."""
-    median = statistics.median(values)
-    spread = _TO_SD * statistics.median(abs(value - median) for value in values)
+    held = np.asarray(values, dtype=np.float64)
+    median = float(np.median(held))
+    spread = _TO_SD * float(np.median(np.abs(held - median)))
     return median, max(spread, _FLOOR * median)

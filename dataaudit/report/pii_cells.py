@@ -111,9 +111,14 @@ def shard_counts(
     for key, (hidden, below) in cells.hidden_in_shards.items():
         cell = held.get(key, _NONE)
         counts[key] = suppressed(below=below) if shard in hidden else _rounded(cell, documents, tokens)
+    return shard_total(cells, shard, documents, tokens), counts
+
+
+def shard_total(cells: PiiCells, shard: int, documents: int, tokens: int) -> Count:
+    """Return what may be shown of all kinds together in a shard, rounded; arguments as of :func:`shard_counts`."""
     if shard in cells.hidden_shards:
-        return suppressed(below=cells.hidden_shards[shard]), counts
-    return _rounded(held.get(("", ""), _NONE), documents, tokens), counts
+        return suppressed(below=cells.hidden_shards[shard])
+    return _rounded(cells.shards.get(shard, {}).get(("", ""), _NONE), documents, tokens)
 
 
 def _cell(records: Mapping[str, Metric], prefix: str = "") -> _Cell:

@@ -22,6 +22,9 @@ PROGRAM = str(Path(sys.executable).with_name("dataaudit"))
 PAGE = ROOT / "docs/cli.md"
 TEXT = "canary-4f1c the quick brown fox jumps over the lazy dog"
 HEAVY = ("dask", "distributed", "pyarrow", "numpy", "pydantic", "rich", "tokenizers", "torch", "gigatoken")
+SCANS = ("dask", "distributed", "numba", "torch", "jinja2", "bokeh")
+DEMO = str(ROOT / "manifests/demo")
+POLICY = str(ROOT / "pipelines/release-gate.yaml")
 OPTIONS = {
     "build": [
         "inputs", "--manifest", "--tokenizer", "--text", "--reference", "--workers", "--scheduler", "--memory-limit",
@@ -51,6 +54,7 @@ OPTIONS = {
         "--annotations", "--quarantine", "--json",
     ],
     "export lsh": ["folder", "--out"],
+    "report": ["folder", "--out", "--baseline", "--policy", "--quarantine", "--json"],
     "export croissant": [
         "folder", "--out", "--metadata", "--license", "--url", "--creator", "--description", "--date-published",
         "--cite-as",
@@ -165,6 +169,18 @@ def test_help_and_mistakes_import_nothing_heavy(arguments):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "LOADED []"
+
+
+@pytest.mark.parametrize("arguments", [["gate", DEMO, "--policy", POLICY], ["diff", DEMO, DEMO], ["show", DEMO]])
+def test_what_reads_manifests_imports_nothing_that_scans_them(arguments):
+    """A gate runs where no corpus is, in a moment."""
+    program = (
+        f"import sys\nsys.argv = ['dataaudit', *{arguments!r}]\nfrom dataaudit.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print('LOADED', sorted(name for name in {SCANS!r} if name in sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "LOADED []" in done.stdout
 
 
 def test_the_version_is_the_packages():

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from dataaudit import text as t
 from dataaudit.export.croissant.about import About
 from dataaudit.export.output import read_file
-from dataaudit.gate.facts import checked_shards
+from dataaudit.manifest.checked import checked_shards
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import POINTER
 from dataaudit.report.view import UNREAD

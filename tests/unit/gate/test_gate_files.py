@@ -111,7 +111,7 @@ class TestDigests:
             self.spoil(leaked, name, lambda table: pa.Table.from_pylist([row], schema=table.schema))
         else:
             self.spoil(leaked, name, lambda table: table.slice(0, table.num_rows - 1))
-        with pytest.raises(ManifestMismatch, match=f"table {name} of .*: the core says sha256:"):
+        with pytest.raises(ManifestMismatch, match=f"table {name} of .*: its rows are not those"):
             judged(leaked, rule(stat="span", **OVERLAP))
 
     def test_shards_out_of_order_are_a_mismatch(self, leaked):

@@ -1,0 +1,76 @@
+"""What a report may be given beside the manifest: a verdict, a difference, a quarantine list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dataaudit import text as t
+from dataaudit.diff.difference import Difference
+from dataaudit.diff.reading import load_pair
+from dataaudit.errors import ManifestMismatch
+from dataaudit.gate.document import read_verdict
+from dataaudit.gate.run import judge_manifest, read_policy
+from dataaudit.gate.verdict import Verdict
+from dataaudit.manifest.load import Manifest
+from dataaudit.quarantine.held import load_quarantine
+from dataaudit.quarantine.selection import COLUMNS, digests_of, row_digests_of
+from dataaudit.report.html.pieces import named
+from dataaudit.report.pii_cells import hidden_records
+
+VERDICT = "gate.json"
+
+
+def verdict_of(manifest: Manifest, policy: Path | None, baseline: Path | None) -> Verdict | None:
+    """Return the verdict of a policy, or the one that lies in the manifest's folder; None without either.
+
+    Raises:
+        ConfigError: The policy cannot be read.
+        ManifestError: ``gate.json`` cannot be read.
+        ManifestMismatch: ``gate.json`` speaks of another manifest.
+    """
+    if policy is not None:
+        return judge_manifest(manifest.folder, read_policy(policy), baseline=baseline)
+    path = manifest.folder / VERDICT
+    if not path.exists():
+        return None
+    verdict = read_verdict(path)
+    if verdict.subject.id != manifest.id:
+        raise ManifestMismatch(
+            f"{path} judges the manifest {verdict.subject.id}, this one is {manifest.id}",
+            "Run `dataaudit gate` again, or give --policy.",
+        )
+    return verdict
+
+
+def difference_of(manifest: Manifest, baseline: Path | None) -> Difference | None:
+    """Return what changed since an older manifest; None without one.
+
+    Raises:
+        ManifestError: It is absent or damaged.
+    """
+    if baseline is None:
+        return None
+
+    return load_pair(baseline, manifest.folder, hidden=hidden_records)
+
+
+def quarantined_shards(manifest: Manifest, path: Path | None) -> dict[int, str]:
+    """Return the shards that a quarantine list holds back, with reasons in words, by ordinal.
+
+    Raises:
+        QuarantineError: The list cannot be read.
+    """
+    if path is None:
+        return {}
+    held = load_quarantine(path)
+    found = {}
+    for row in manifest.table("shards", COLUMNS).to_pylist():
+        if not (digests := digests_of(row)):
+            continue
+        if entries := held.shard_entries(**digests):
+            codes = ", ".join(sorted({named(str(one.reason), 60) for one in entries}))
+            until = max((str(one.until) for one in entries if one.until), default="")
+            found[row["shard"]] = f"on the quarantine list: {codes}{f', until {until}' if until else ''}"
+        elif rows := held.rows(**row_digests_of(row)):
+            found[row["shard"]] = f"{t.plural(len(rows), 'document')} of it on the quarantine list"
+    return found

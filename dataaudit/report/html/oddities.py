@@ -1,0 +1,109 @@
+"""Shards that stand out, each with the reasons in words: unread, leaking, with secrets, far from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit import text as t
+from dataaudit.manifest.load import Manifest
+from dataaudit.report.html.pieces import Tone, named, percent
+from dataaudit.report.html.places import LeakPlace, leak_places
+from dataaudit.report.outliers import Distances, Outlier, distances, far
+from dataaudit.report.view import UNREAD, LostShard, lost_shards
+
+_REPEATS = 0.5
+"""Exact-duplicate rate from which a shard stands out."""
+_WORDS = {"bytes_per_token": "bytes per token"}
+_UNREAD, _LEAK, _SECRET, _FAR, _COPY, _PARTIAL, _LISTED = range(7)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Odd:
+    """One shard that stands out."""
+
+    shard: int
+    name: str
+    """``split/uri``, made harmless."""
+    tone: Tone
+    reasons: tuple[str, ...]
+    """The gravest first."""
+    rank: tuple[float, ...]
+    """Gravest first when sorted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Oddities:
+    """All shards that stand out, and the distances behind some of them."""
+
+    shards: tuple[Odd, ...]
+    """Gravest first."""
+    distances: tuple[Distances, ...]
+
+
+def oddities(manifest: Manifest, quarantined: Mapping[int, str]) -> Oddities:
+    """Return every shard that stands out; ``quarantined`` says of some that a list holds them back."""
+    table = manifest.table("shards", ["split", "uri", "documents", "exact_dup_rate", "secrets_validated"])
+    measured = distances(manifest)
+    found: dict[int, list[tuple[int, float, str]]] = {}
+
+    def note(shard: int, kind: int, weight: float, text: str) -> None:
+        found.setdefault(shard, []).append((kind, -weight, text))
+
+    for lost in lost_shards(manifest):
+        note(lost.shard, _UNREAD if lost.status in UNREAD else _PARTIAL, float(lost.size), _loss(lost))
+    for shard, text in quarantined.items():
+        note(shard, _LISTED, 0.0, text)
+    for place in leak_places(manifest):
+        if place.copied:
+            note(place.shard, _LEAK, float(place.copied), _leak(place))
+    for shard, number in _above(table["secrets_validated"], 0):
+        note(shard, _SECRET, number, f"{t.plural(int(number), 'secret')} confirmed by structure")
+    for one in far(measured, table["uri"]):
+        note(one.shard, _FAR, abs(one.deviations), _distance(one))
+    for shard, rate in _above(table["exact_dup_rate"], _REPEATS):
+        documents = table["documents"][shard].as_py()
+        text = f"{percent(rate)} of its {t.plural(documents, 'document')} repeat earlier ones word for word"
+        note(shard, _COPY, rate, text)
+    odd = [_odd(shard, reasons, table) for shard, reasons in found.items()]
+    return Oddities(shards=tuple(sorted(odd, key=lambda one: one.rank)), distances=tuple(measured))
+
+
+def _odd(shard: int, reasons: Sequence[tuple[int, float, str]], table: pa.Table) -> Odd:
+    ordered = sorted(reasons)
+    name = f"{table['split'][shard].as_py()}/{table['uri'][shard].as_py()}"
+    return Odd(
+        shard=shard, name=named(name), tone="bad" if ordered[0][0] <= _SECRET else "warn",
+        reasons=tuple(text for _, _, text in ordered), rank=(*ordered[0][:2], shard),
+    )  # fmt: skip
+
+
+def _above(column: pa.ChunkedArray, bound: float) -> list[tuple[int, float]]:
+    """Return ordinal and value of the shards whose value is above a bound."""
+    chosen = pc.indices_nonzero(pc.fill_null(pc.greater(column, bound), pa.scalar(value=False)))
+    return list(zip(chosen.to_pylist(), column.take(chosen).to_pylist(), strict=True))
+
+
+def _loss(lost: LostShard) -> str:
+    place = f" ({named(lost.place, 60)})" if lost.place else ""
+    codes = ", ".join(named(code, 60) for code in sorted(lost.reasons)[:4])
+    if lost.status in UNREAD:
+        return f"{lost.status}: {codes or 'without a reason'}{place}"
+    records = sum(number for number in lost.reasons.values() if number > 0)
+    return f"{t.plural(records, 'bad record')} left out: {codes}"
+
+
+def _leak(place: LeakPlace) -> str:
+    noun = "document" if place.held_out else "item"
+    return f"holds copies of {t.plural(place.copied, noun)} of {named(place.set, 60)}"
+
+
+def _distance(one: Outlier) -> str:
+    value, median = one.value, one.median
+    if one.column in _WORDS:
+        return f"{_WORDS[one.column]} {value:.2f}, median {median:.2f} ({one.deviations:+.1f} robust sd)"
+    what = f"rejected by {named(one.column, 40)}"
+    return f"{what} {percent(value)}, median {percent(median)} ({one.deviations:+.1f} robust sd)"

@@ -1,0 +1,71 @@
+"""A real Chromium that opens one file, and remembers every request, message and dialog."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+
+import pytest
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+READY = "return document.documentElement.dataset.charts && document.documentElement.dataset.shards"
+
+
+def started(width=1200, height=900):
+    """Return a driver of a headless Chromium; skips where there is none."""
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip("needs chromium and chromedriver: apt-get install chromium chromium-driver")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    options = Options()
+    options.binary_location = CHROMIUM
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    options.set_capability("unhandledPromptBehavior", "ignore")
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    still = [{"name": "prefers-reduced-motion", "value": "reduce"}, {"name": "prefers-color-scheme", "value": "light"}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": still})
+    return driver
+
+
+def opened(driver, path):
+    """Open a file and wait until its charts and its table stand."""
+    driver.get(path.as_uri())
+    waited(driver, READY)
+
+
+def waited(driver, script, seconds=20):
+    """Wait until a script returns something true, and return it."""
+    end = time.monotonic() + seconds
+    while not (value := driver.execute_script(script)):
+        assert time.monotonic() < end, f"never true: {script}"
+        time.sleep(0.05)
+    return value
+
+
+def requests_of(driver):
+    """Return the addresses that were asked for since the last call, data in the page left out."""
+    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    sent = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    return [url for url in sent if not url.startswith("data:")]
+
+
+def complaints_of(driver):
+    """Return what the console shows since the last call."""
+    return [entry["message"] for entry in driver.get_log("browser")]
+
+
+def has_dialog(driver):
+    """Tell whether an alert is open."""
+    from selenium.common.exceptions import NoAlertPresentException
+
+    with contextlib.suppress(NoAlertPresentException):
+        return driver.switch_to.alert.text is not None
+    return False
