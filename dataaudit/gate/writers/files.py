@@ -45,7 +45,7 @@ def check_files(
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Put a file in place in one step; what is no regular file, such as a pipe, is written to.
+    """Put a file in place in one step; it keeps its mode, and what is no regular file, such as a pipe, is written to.
 
     Raises:
         ConfigError: It cannot be written; an old file is there still.
@@ -60,6 +60,8 @@ def write_file(path: Path, content: bytes) -> None:
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(content)
+            if target.exists():
+                new.chmod(stat.S_IMODE(target.stat().st_mode))
             new.replace(target)
         finally:
             new.unlink(missing_ok=True)
