@@ -21,20 +21,29 @@ from dataaudit.cli.shell import print_text
 @click.argument("folder", type=FOLDER, metavar="DIR")
 @click.option("--out", type=FOLDER, metavar="FILE.html", required=True, help="Where to write it.")
 @click.option("--baseline", type=FOLDER, metavar="OLD", help="Older manifest: the report says what changed.")
+@click.option("--policy", type=FOLDER, metavar="POLICY.yaml", help="Policy to judge by.")
 @click.option(
-    "--policy", type=FOLDER, metavar="POLICY.yaml",
-    help="Policy to judge by; without one, the verdict in DIR/gate.json is shown.",
+    "--verdict", type=FOLDER, metavar="FILE",
+    help="The gate's gate.json, instead of --policy; DIR/gate.json is shown when it is there.",
 )  # fmt: skip
 @click.option("--quarantine", type=FOLDER, metavar="FILE", help="Quarantine list whose shards are marked.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 def report(
-    folder: Path, out: Path, baseline: Path | None, policy: Path | None, quarantine: Path | None, *, as_json: bool
+    folder: Path,
+    out: Path,
+    baseline: Path | None,
+    policy: Path | None,
+    verdict: Path | None,
+    quarantine: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Write the report of a manifest: one HTML file that opens from disk, fetches nothing and holds no document text.
 
     Verdict or what stands out first, then what changed, then every area, then all shards. The exit code is 0 when the
     file was written: the report shows a verdict, `dataaudit gate` decides.
     """
-    from dataaudit.report.html.write import write_report
+    from dataaudit.report.html.write import Given, write_report
 
-    print_text(write_report(folder, out, baseline=baseline, policy=policy, quarantine=quarantine, as_json=as_json))
+    given = Given(baseline=baseline, policy=policy, verdict=verdict, quarantine=quarantine)
+    print_text(write_report(folder, out, given, as_json=as_json))

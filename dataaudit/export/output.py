@@ -21,11 +21,11 @@ def write_file(out: Path, data: bytes, folder: Path, *, option: str = "--out") -
     Args:
         out: The file; where it is a link, the file that it leads to.
         data: All of it.
-        folder: The manifest, in which nothing may be written.
+        folder: The manifest, whose own files stay as they are.
         option: That named the file.
 
     Raises:
-        ConfigError: It cannot be written, or stands in the manifest.
+        ConfigError: It cannot be written, or is a part of the manifest.
     """
     check_files({option: out}, folders=(folder,))
     replace_file(out, data)

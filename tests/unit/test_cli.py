@@ -54,7 +54,7 @@ OPTIONS = {
         "--annotations", "--quarantine", "--json",
     ],
     "export lsh": ["folder", "--out"],
-    "report": ["folder", "--out", "--baseline", "--policy", "--quarantine", "--json"],
+    "report": ["folder", "--out", "--baseline", "--policy", "--verdict", "--quarantine", "--json"],
     "export croissant": [
         "folder", "--out", "--metadata", "--license", "--url", "--creator", "--description", "--date-published",
         "--cite-as",

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from dataaudit.errors import ConfigError
+from dataaudit.manifest.replace import POINTER
 
 
 def check_files(
@@ -19,7 +20,7 @@ def check_files(
     Args:
         files: By option.
         kept: A file that no option may name: the policy.
-        folders: Manifests, in which nothing may be written.
+        folders: Manifests, whose own files stay as they are; a `gate.json` beside them is welcome.
 
     Raises:
         ConfigError: A folder is missing, a file is a folder or a part of a manifest, or two options name one file.
@@ -36,8 +37,8 @@ def check_files(
             raise ConfigError(f"{option}: {path} is a folder", "Give the name of a file.")
         if not _is_file(path):
             continue
-        if os.path.realpath(parent) in closed:
-            raise ConfigError(f"{option}: {path} would stand inside of a manifest", "Write it to another folder.")
+        if os.path.realpath(parent) in closed and (path.name == POINTER or path.suffix == ".parquet"):
+            raise ConfigError(f"{option}: {path} is a part of a manifest", "Give it another name.")
         real = os.path.realpath(path)
         if real in taken:
             raise ConfigError(f"{option} and {taken[real]} name the same file, {path}", "Give each a file of its own.")

@@ -56,6 +56,10 @@ def shard_section(manifest: Manifest, odd: Oddities) -> tuple[Section, list[Find
         findings.append(
             Finding(tone="warn", section="shards", text=f"{text} of their split, such as {worst.name}: {why}.")
         )
+    elif found:
+        head = lead.partition(";")[0]
+        text = f"{head}; the gravest is {found[0].name}: {found[0].reasons[0]}."
+        findings.append(Finding(tone=found[0].tone, section="shards", text=text))
     blocks: list[Block] = []
     if found:
         blocks.append(_odd(odd))

@@ -90,7 +90,7 @@ def verdict_section(verdict: Verdict) -> tuple[Section, list[Finding]]:
     ]  # fmt: skip
     lead = f"{t.plural(len(verdict.rules), 'rule')}: {', '.join(counts)}."
     if verdict.waiting:
-        lead += f" Waiting for a baseline: {', '.join(named(one, 60) for one in verdict.waiting[:5])}."
+        lead += f" Waiting for a baseline: {', '.join(named(one, 60) for one in verdict.waiting)}."
     section = Section(id="verdict", title="Rules", lead=lead, tone=verdict_title(verdict)[1], blocks=tuple(blocks))
     return section, [_finding(one) for one in open_]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from dataaudit import text as t
 from dataaudit.diff.difference import Difference
 from dataaudit.diff.reading import load_pair
-from dataaudit.errors import ManifestMismatch
+from dataaudit.errors import ConfigError, ManifestMismatch
 from dataaudit.gate.document import read_verdict
 from dataaudit.gate.run import judge_manifest, read_policy
 from dataaudit.gate.verdict import Verdict
@@ -20,18 +20,28 @@ from dataaudit.report.pii_cells import hidden_records
 VERDICT = "gate.json"
 
 
-def verdict_of(manifest: Manifest, policy: Path | None, baseline: Path | None) -> Verdict | None:
-    """Return the verdict of a policy, or the one that lies in the manifest's folder; None without either.
+def verdict_of(
+    manifest: Manifest, policy: Path | None, baseline: Path | None, given: Path | None = None
+) -> Verdict | None:
+    """Return the verdict of a policy, or one that the gate wrote; None without either.
+
+    Args:
+        manifest: The manifest.
+        policy: Policy to judge by.
+        baseline: Older manifest, for rules of change.
+        given: A ``gate.json``; without it, the one in the manifest's folder, if there is one.
 
     Raises:
-        ConfigError: The policy cannot be read.
+        ConfigError: The policy cannot be read, or a verdict was given beside it.
         ManifestError: ``gate.json`` cannot be read.
         ManifestMismatch: ``gate.json`` speaks of another manifest.
     """
+    if policy is not None and given is not None:
+        raise ConfigError("--policy judges anew, --verdict shows what was judged", "Give one of them.")
     if policy is not None:
         return judge_manifest(manifest.folder, read_policy(policy), baseline=baseline)
-    path = manifest.folder / VERDICT
-    if not path.exists():
+    path = given or manifest.folder / VERDICT
+    if given is None and not path.exists():
         return None
     verdict = read_verdict(path)
     if verdict.subject.id != manifest.id:

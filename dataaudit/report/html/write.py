@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from dataaudit import text as t
@@ -10,17 +11,27 @@ from dataaudit.gate.writers.files import write_file
 from dataaudit.manifest.load import load_manifest
 
 
-def write_report(
-    folder: Path, out: Path, *, baseline: Path | None, policy: Path | None, quarantine: Path | None, as_json: bool
-) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a report is made with beside the manifest."""
+
+    baseline: Path | None = None
+    """An older manifest to compare with."""
+    policy: Path | None = None
+    """A policy to judge by."""
+    verdict: Path | None = None
+    """A ``gate.json`` instead; without either, the one in the manifest's folder is shown."""
+    quarantine: Path | None = None
+    """A list of quarantined shards to mark."""
+
+
+def write_report(folder: Path, out: Path, given: Given, *, as_json: bool) -> str:
     """Write the report and return what the command prints.
 
     Args:
         folder: The manifest.
         out: The file; an older one is replaced in one step.
-        baseline: An older manifest to compare with.
-        policy: A policy to judge by; without one a ``gate.json`` in the folder is shown.
-        quarantine: A list of quarantined shards to mark.
+        given: What else.
         as_json: One JSON object instead of a line.
 
     Raises:
@@ -35,8 +46,9 @@ def write_report(
         raise ConfigError(f"{out} is a folder", "Name a file: --out report.html")
     manifest = load_manifest(folder)
     page = page_of(
-        manifest, verdict=verdict_of(manifest, policy, baseline), difference=difference_of(manifest, baseline),
-        quarantined=quarantined_shards(manifest, quarantine),
+        manifest, verdict=verdict_of(manifest, given.policy, given.baseline, given.verdict),
+        difference=difference_of(manifest, given.baseline),
+        quarantined=quarantined_shards(manifest, given.quarantine),
     )  # fmt: skip
     data = render(page, manifest).encode("utf-8")
     write_file(out, data)

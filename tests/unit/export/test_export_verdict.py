@@ -366,9 +366,9 @@ def test_a_statement_with_a_field_given_twice_is_refused(manifest):
         summary(twice)
 
 
-def test_nothing_is_written_into_the_manifest(place):
+def test_nothing_is_written_over_a_part_of_the_manifest(place):
     """A signed verdict in place of a table would be the end of both."""
     done = run("export", "verdict", place / "m", "--policy", place / "policy.yaml", "--out", place / "m/shards.parquet")
     assert done.exit_code == 2
-    assert "inside of a manifest" in done.output
+    assert "is a part of a manifest" in done.output
     load_manifest(place / "m").table("shards")

@@ -100,13 +100,13 @@ def test_what_cannot_be_written_is_said_before_the_work(place, outputs, message)
     assert caught.value.exit_code == ExitCode.WRONG_USE
 
 
-def test_nothing_is_written_into_a_manifest(place):
-    """Its files are held by digests, and one of the names might be one of them."""
+def test_no_file_of_a_manifest_is_written(place):
+    """They are held by digests; a gate.json may lie beside them."""
     Path("m").mkdir()
     for folders in ((Path("m"), None), (Path("other"), Path("m"))):
-        with pytest.raises(ConfigError, match=r"--sarif: m/manifest\.json would stand inside of a manifest"):
+        with pytest.raises(ConfigError, match=r"--sarif: m/manifest\.json is a part of a manifest"):
             check_outputs(Outputs(sarif=Path("m/manifest.json")), place, folders)
-    check_outputs(Outputs(sarif=Path("beside")), place, (Path("m"), None))
+    check_outputs(Outputs(verdict=Path("m/gate.json"), sarif=Path("beside")), place, (Path("m"), None))
 
 
 def test_two_outputs_may_go_to_the_same_pipe(place):

@@ -14,9 +14,13 @@ from click.testing import CliRunner
 from hostile_manifest import make_hostile
 
 from dataaudit import cli
+from dataaudit.errors import ConfigError, ManifestMismatch
+from dataaudit.gate.document import gate_json
+from dataaudit.gate.run import judge_manifest, read_policy
 from dataaudit.manifest.load import load_manifest
 from dataaudit.report.html.document import embedded_json, render
 from dataaudit.report.html.page import page_of
+from dataaudit.report.html.write import Given, write_report
 
 ROOT = Path(__file__).parents[4]
 DEMO = ROOT / "manifests/demo"
@@ -163,3 +167,16 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path, monkeypatch, out):
     assert shown.exit_code != 0
     assert "dataaudit: " in shown.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_verdict_of_the_gate_is_shown_as_it_was_given(tmp_path):
+    """Beside a policy, or of another manifest, it is refused."""
+    other = ROOT / "tests/compat/v1"
+    policy = ROOT / "pipelines/release-gate.yaml"
+    (tmp_path / "gate.json").write_bytes(gate_json(judge_manifest(DEMO, read_policy(policy))))
+    line = write_report(DEMO, tmp_path / "r.html", Given(verdict=tmp_path / "gate.json"), as_json=False)
+    assert "Stopped" in line
+    with pytest.raises(ConfigError, match="--policy judges anew"):
+        write_report(DEMO, tmp_path / "r.html", Given(policy=policy, verdict=tmp_path / "gate.json"), as_json=False)
+    with pytest.raises(ManifestMismatch, match="judges the manifest sha256:"):
+        write_report(other, tmp_path / "r.html", Given(verdict=tmp_path / "gate.json"), as_json=False)

@@ -133,6 +133,14 @@ def test_what_changed_names_bump_shards_and_metrics(tmp_path):
     assert "are the same manifest" in section(same, "changes").lead
 
 
+def test_a_shard_that_stands_out_is_on_the_first_screen(tmp_path):
+    """The page never says that nothing stands out above a list of shards that do."""
+    make(tmp_path / "m", [shard("a"), shard("b", exact_dup_rate=0.9)])
+    page = page_of(load_manifest(tmp_path / "m"))
+    assert page.headline == "1 thing to look at"
+    assert page.findings[0].text.startswith("1 of 2 shards stands out; the gravest is train/b: 90.0")
+
+
 def test_what_was_not_measured_is_said_and_is_no_pass(tmp_path):
     """A bare manifest has no green section but those that hold something."""
     make(tmp_path / "m", [shard("a"), shard("v", split="val")])
