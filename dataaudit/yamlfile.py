@@ -40,11 +40,24 @@ _WORDS = {
     "invalid_key": "expected a key that is text",
 }
 _NAME_WORDS = "expected a name of letters, digits, `.`, `_` and `-` that begins with a letter or digit"
-_FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$")
+_INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$")
+_FLOAT = re.compile(
+    r"^[-+]?(?:(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+)$"
+    r"|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
+)
+_NUMBERS = {"tag:yaml.org,2002:int": _INT, "tag:yaml.org,2002:float": _FLOAT}
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only; a key that is given twice is an error; 1e6 is a number, as in YAML 1.2."""
+    """Plain values only; a key that is given twice is an error; numbers as in YAML 1.2.
+
+    1e6 is a number. 010 and 1:30 are none: YAML 1.1 reads 8 and 90.
+    """
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - of PyYAML's form
+        first: [(tag, pattern) for tag, pattern in known if tag not in _NUMBERS]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
@@ -70,7 +83,8 @@ class _Loader(yaml.SafeLoader):
             ) from None
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789"))
+for _tag, _pattern in _NUMBERS.items():
+    _Loader.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
 
 
 def load_yaml(text: str, *, where: str) -> Any:

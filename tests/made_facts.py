@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pyarrow as pa
 
 from dataaudit.gate.facts import Facts
@@ -27,7 +29,7 @@ def sampled(metric, stat, low, value, high, unit="ratio", **more):
 
 
 def facts(*records, splits=None, sources=("web", "code"), languages=("en",), protected=(), documents=100,
-          tokenizer="t" * 64, entities=("JWT", "GITHUB_TOKEN"), shards=()):  # fmt: skip
+          tokenizer="t" * 64, entities=("JWT", "GITHUB_TOKEN"), is_folded=False, shards=()):  # fmt: skip
     """Return facts with these records; `splits` is {name: held out}; every split has every source."""
     splits = {"train": False, "val": True} if splits is None else splits
     found: dict = {}
@@ -38,8 +40,8 @@ def facts(*records, splits=None, sources=("web", "code"), languages=("en",), pro
     return Facts(
         subject=Subject(id="sha256:" + "a" * 64, name="made", version="1.0.0", documents=documents, shards=len(rows)),
         tokenizer=tokenizer, held_out=splits, sources={name: frozenset(sources) for name in splits},
-        languages={name: frozenset(languages) for name in splits}, protected=tuple(protected),
-        entities=frozenset(entities), records=found,
+        languages={name: frozenset(product(sources, languages)) for name in splits}, protected=tuple(protected),
+        entities={"secret_hit_rate": frozenset(entities)}, is_folded=is_folded, records=found,
         shards=pa.Table.from_pylist(rows, schema=TABLES["shards"].schema),
     )  # fmt: skip
 

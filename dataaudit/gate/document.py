@@ -14,7 +14,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dataaudit.errors import ManifestError
-from dataaudit.gate.verdict import Case, RuleResult, Verdict
+from dataaudit.gate.verdict import RuleResult, Verdict
 from dataaudit.gate.writers.numbers import discreet
 
 SCHEMA_NAME: Final = "dataaudit-gate"
@@ -86,9 +86,11 @@ def gate_schema() -> dict[str, Any]:
 
 
 def _shortened(result: RuleResult) -> RuleResult:
-    cases = tuple(_public(result, case) for case in result.cases[:MOST_CASES])
-    return replace(result, cases=cases)
-
-
-def _public(result: RuleResult, case: Case) -> Case:
-    return discreet(result.rule, case)
+    """Return the result with its worst cases, and one of every state, so that its exit codes can be told from it."""
+    cases = list(result.cases[:MOST_CASES])
+    listed = {case.state for case in cases if not case.waived}
+    for case in result.cases[MOST_CASES:]:
+        if not case.waived and case.state not in listed:
+            listed.add(case.state)
+            cases.append(case)
+    return replace(result, cases=tuple(discreet(result.rule, case) for case in cases))

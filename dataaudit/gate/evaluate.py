@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dataaudit.gate.coverage import complete_rules
 from dataaudit.gate.facts import Facts
-from dataaudit.gate.judge import COVERAGE, MISSING, UNREAD, Judgement, excess, judge
+from dataaudit.gate.judge import MISSING, UNREAD, Judgement, excess, judge
 from dataaudit.gate.lookup import compared_with, record_of, why_not_at_all
-from dataaudit.gate.policy import Policy, Rule, ScopeRule, Waiver
+from dataaudit.gate.policy import Policy, Rule, Waiver
 from dataaudit.gate.scopes import expected_scopes, judged_stats
 from dataaudit.gate.shards import judge_shards, shard_statistics
 from dataaudit.gate.verdict import ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
@@ -21,10 +22,6 @@ from dataaudit.manifest.metric import Metric, Scope
 
 _NOTHING = "nothing_to_judge"
 _WAIVED = (State.FAILED, State.WARNED)
-COVERAGE_RULE = Rule(
-    name="coverage", metric=COVERAGE, stat="shard_bytes", unit="bytes", scope=ScopeRule(), budget=0.0,
-    reason="Every shard has to be read. The gate adds this rule to a policy that has none about coverage.",
-)  # fmt: skip
 
 
 def evaluate(
@@ -53,17 +50,6 @@ def evaluate(
         baseline=None if baseline is None else baseline.subject, fail_on=fail_on, on=on.isoformat(), rules=results,
         waivers=tuple(WaiverResult(waiver=one, state=_waiver_state(one, on, used)) for one in policy.waivers),
     )  # fmt: skip
-
-
-def complete_rules(policy: Policy) -> tuple[Rule, ...]:
-    """Return the rules of a policy, and one about coverage when it has none that speaks of the whole dataset."""
-    told = any(rule.metric == COVERAGE and not rule.scope.fields and rule.required for rule in policy.rules)
-    if told:
-        return policy.rules
-    name = "coverage"
-    while any(rule.name == name for rule in policy.rules):
-        name += "-of-all-shards"
-    return (*policy.rules, COVERAGE_RULE.model_copy(update={"name": name}))
 
 
 def fingerprint(rule: Rule, case: Case) -> str:
@@ -138,29 +124,29 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[
             compared = compared_with(known, scope, record, now, baseline) if rule.needs_baseline else None
             found = judge(rule, record, compared, metric_held=held)
             waits = waits or found.waits
-            cases.append(_case(rule, stat, scope, record, found))
+            cases.append(_case(rule, stat, scope, record, found, 0 if compared is None else compared.denominator))
     return cases, waits
 
 
 def _scopes(rule: Rule, stat: Statistic, now: Facts, baseline: Facts | None) -> Sequence[Scope]:
-    """Return the scopes to judge; of shares also those that only the baseline has: they fell to nothing."""
+    """Return the scopes to judge; of amounts also those that only the baseline has: they fell to nothing."""
     scopes = expected_scopes(rule, stat, now)
-    if baseline is None or not rule.needs_baseline or not stat.absent_is_zero & rule.scope.fields:
+    if baseline is None or not rule.needs_baseline or not stat.is_amount:
         return scopes
     known = set(scopes)
     return [*scopes, *(scope for scope in expected_scopes(rule, stat, baseline) if scope not in known)]
 
 
-def _case(rule: Rule, stat: str, scope: Scope, record: Metric | None, found: Judgement) -> Case:
-    case = Case(
-        rule=rule.name, stat=stat, scope=scope, state=found.state, reason=found.reason, unit=rule.unit,
-        baseline=found.baseline, judged=found.judged,
-    )  # fmt: skip
-    if record is None:
-        return case
-    return replace(
-        case, unit=record.unit, value=record.value, low=record.low, high=record.high, confidence=record.confidence,
-        method=record.method, denominator=record.denominator,
+def _case(
+    rule: Rule, stat: str, scope: Scope, record: Metric | None, found: Judgement, baseline_denominator: int = 0
+) -> Case:
+    of = record or Metric(
+        metric=rule.metric, stat=stat, scope=scope, unit=rule.unit, value=None, status="not_evaluated", reason=MISSING
+    )
+    return Case(
+        rule=rule.name, stat=stat, scope=scope, state=found.state, reason=found.reason, unit=of.unit, value=of.value,
+        low=of.low, high=of.high, confidence=of.confidence, method=of.method, denominator=of.denominator,
+        baseline=found.baseline, baseline_denominator=baseline_denominator, judged=found.judged,
     )  # fmt: skip
 
 

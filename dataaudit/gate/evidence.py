@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.gate.coverage import COVERAGE
 from dataaudit.gate.facts import Facts
-from dataaudit.gate.judge import COVERAGE, UNREAD
+from dataaudit.gate.judge import UNREAD
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, Evidence, RuleResult, State, Verdict
 from dataaudit.manifest.checked import checked_table
@@ -54,6 +55,14 @@ class Clues:
 
     manifest: Manifest
     facts: Facts
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    """Tables that were read and held against their digests."""
+
+    def table(self, name: str) -> pa.Table:
+        """Return a table of the manifest, checked once."""
+        if name not in self.tables:
+            self.tables[name] = checked_table(self.manifest, name)
+        return self.tables[name]
 
 
 def with_evidence(verdict: Verdict, clues: Clues) -> Verdict:
@@ -95,7 +104,7 @@ def _evidence(rule: Rule, case: Case, clues: Clues) -> tuple[Evidence, ...]:
 
 def _matches(case: Case, clues: Clues, sets: Sequence[str]) -> dict[int, int]:
     """Count the training documents of each shard that hold something of a set."""
-    table = checked_table(clues.manifest, "overlap")
+    table = clues.table("overlap")
     wanted = [case.scope.set] if case.scope.set is not None else list(sets)
     kept = pc.is_in(table["set"], pa.array(wanted, pa.string()))
     rules = _SPAN_RULES.get(case.stat.removesuffix("_without_common"))
@@ -105,23 +114,27 @@ def _matches(case: Case, clues: Clues, sets: Sequence[str]) -> dict[int, int]:
             kept = pc.and_(kept, pc.is_in(table[column], pa.array(list(values), pa.string())))
     rows = table.filter(kept).group_by(["shard", "row"]).aggregate([])
     counted = rows.group_by("shard").aggregate([([], "count_all")])
-    return dict(zip(counted["shard"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
+    found = dict(zip(counted["shard"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
+    if case.scope.source is None:
+        return found
+    held = _with_source(clues.facts.shards, case.scope.source)
+    return {shard: number for shard, number in found.items() if held[shard]}
 
 
 def _near_copies(case: Case, clues: Clues) -> dict[int, int]:
     """Count the training documents of each shard that are near-duplicates of held-out ones."""
-    pairs = checked_table(clues.manifest, "pairs").filter(pc.field("verified"))
-    splits = clues.facts.shards["split"].to_pylist()
-    leaked = {case.scope.set} if case.scope.set is not None else set(clues.facts.splits("held_out"))
-    training = set(clues.facts.splits("training"))
-    found: dict[int, set[int]] = {}
-    columns = [pairs[name].to_pylist() for name in ("left_shard", "left_row", "right_shard", "right_row")]
-    for left, left_row, right, right_row in zip(*columns, strict=True):
-        if splits[left] in leaked and splits[right] in training:
-            found.setdefault(right, set()).add(right_row)
-        elif splits[right] in leaked and splits[left] in training:
-            found.setdefault(left, set()).add(left_row)
-    return {shard: len(rows) for shard, rows in found.items()}
+    pairs = clues.table("pairs").filter(pc.field("verified"))
+    splits = np.asarray(clues.facts.shards["split"].to_pylist(), dtype=object)
+    sets = (case.scope.set,) if case.scope.set is not None else clues.facts.splits("held_out")
+    leaked, training = np.isin(splits, sets), np.isin(splits, clues.facts.splits("training"))
+    sides = [(pairs[f"{side}_shard"].to_numpy(), pairs[f"{side}_row"].to_numpy()) for side in ("left", "right")]
+    copies = []
+    for (shard, row), (other, _) in (sides, sides[::-1]):
+        chosen = training[shard] & leaked[other]
+        copies.append(np.column_stack([shard[chosen], row[chosen]]))
+    documents = np.unique(np.concatenate(copies), axis=0)
+    shards, counts = np.unique(documents[:, 0], return_counts=True)
+    return dict(zip(shards.tolist(), counts.tolist(), strict=True))
 
 
 def _of_column(metric: str, scope: Scope, clues: Clues) -> tuple[Evidence, ...]:

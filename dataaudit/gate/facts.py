@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -10,9 +10,15 @@ import pyarrow.compute as pc
 
 from dataaudit.gate.verdict import Subject
 from dataaudit.manifest.checked import checked_shards, checked_table
+from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest, metric_from_row
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES
+
+_DETECTORS = {"pii_hit_rate": "pii", "secret_hit_rate": "secrets"}
+"""Metrics of patterns, and the detectors that looked for them."""
+_OTHER = "other"
+"""What sources beyond the config's `max_sources` are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +32,14 @@ class Facts:
     """Of every split: whether it is held out."""
     sources: dict[str, frozenset[str]]
     """Sources by split."""
-    languages: dict[str, frozenset[str]]
-    """Languages by split."""
+    languages: dict[str, frozenset[tuple[str, ...]]]
+    """Pairs of a source and a language by split."""
     protected: tuple[str, ...]
     """Names of the evaluation sets that were looked for."""
-    entities: frozenset[str]
-    """Entity types that detectors of patterns looked for."""
+    entities: dict[str, frozenset[str]]
+    """Entity types that were looked for in every document, by metric."""
+    is_folded: bool
+    """Whether there were too many sources to name all: those without a name are `other` together."""
     records: dict[tuple[str, str], dict[Scope, Metric]]
     """Metric records by (metric, stat)."""
     shards: pa.Table = field(default_factory=TABLES["shards"].schema.empty_table)
@@ -79,20 +87,34 @@ def read_facts(manifest: Manifest, metrics: Collection[str], *, shards: Collecti
     for row in wanted.to_pylist():
         record = metric_from_row(row)
         records.setdefault((record.metric, record.stat), {})[record.scope] = record
+    sources = _by_split(checked_table(manifest, "sources"), "source")
     return Facts(
         subject=subject_of(manifest), tokenizer=core.tokenizer.sha256,
         held_out={split.name: split.held_out for split in core.splits},
-        sources=_by_split(checked_table(manifest, "sources"), "source"),
-        languages=_by_split(checked_table(manifest, "languages"), "language"),
+        sources={split: frozenset(one for (one,) in found) for split, found in sources.items()},
+        languages=_by_split(checked_table(manifest, "languages"), "source", "language"),
         protected=tuple(one.name for one in core.protected),
-        entities=frozenset(entity for one in core.detectors for entity in one.entities), records=records,
+        entities={metric: _entities(core.detectors, name) for metric, name in _DETECTORS.items()},
+        is_folded=_is_folded(manifest, sources), records=records,
         shards=checked_shards(manifest, shards) if shards else TABLES["shards"].schema.empty_table(),
     )  # fmt: skip
 
 
-def _by_split(table: pa.Table, column: str) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
-    pairs = table.group_by(["split", column]).aggregate([])
-    for split, name in zip(pairs["split"].to_pylist(), pairs[column].to_pylist(), strict=True):
-        found.setdefault(split, set()).add(name)
+def _by_split(table: pa.Table, *columns: str) -> dict[str, frozenset[tuple[str, ...]]]:
+    """Return the values of some columns that stand together, by split."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    rows = table.group_by(["split", *columns]).aggregate([])
+    for split, *values in zip(*(rows[name].to_pylist() for name in ("split", *columns)), strict=True):
+        found.setdefault(split, set()).add(tuple(values))
     return {split: frozenset(names) for split, names in found.items()}
+
+
+def _entities(detectors: Iterable[DetectorRecord], name: str) -> frozenset[str]:
+    return frozenset(entity for one in detectors if one.name == name for entity in one.entities)
+
+
+def _is_folded(manifest: Manifest, sources: dict[str, frozenset[tuple[str, ...]]]) -> bool:
+    """Return whether some sources have lost their names; a corpus may also have one that is called `other`."""
+    named = {name for names in sources.values() for (name,) in names}
+    limit = manifest.core.config.get("max_sources")
+    return _OTHER in named and isinstance(limit, int) and len(named) >= limit

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dataaudit.gate.coverage import COVERAGE
 from dataaudit.gate.policy import Rule, Severity
 from dataaudit.gate.verdict import State
 from dataaudit.manifest.metric import Metric, rounded
 
-COVERAGE = "coverage_unread_bytes"
 ABSENT = frozenset({"no_judge", "no_analyzer", "no_reference"})
 """Reasons of a missing value that say that its input was never given; all others are failures of something."""
 EMPTY = "empty_denominator"
@@ -41,6 +41,8 @@ class Compared:
     """Why there is none."""
     spread: float = 0.0
     """Robust standard deviation of the split, for rules of ``robust_sd``."""
+    denominator: int = 0
+    """What the value was divided by."""
 
 
 def judge(

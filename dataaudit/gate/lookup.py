@@ -17,25 +17,51 @@ _BASELINE_MISSING = "baseline_missing"
 def record_of(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
     """Return the record of a scope; 0 where its absence says that there is none of it.
 
-    A part of a share has no record where it has nothing. That is known from elsewhere: from the tables of sources
-    and languages, or from the entities that were looked for and the record of the statistic for all of them together.
+    A part that has nothing has no record. That it has nothing is known from elsewhere: from the tables of sources and
+    languages, or from what was looked for and the record of the statistic for all parts together.
     """
     found = facts.find(stat.metric, stat.stat, scope) or why_not_at_all(stat, facts, scope)
-    zero = [name for name in stat.absent_is_zero if getattr(scope, name) is not None]
-    if found is not None or not zero:
+    if found is not None:
         return found
-    if stat.metric in {"source_mix_share", "language_share"}:
-        whole = next((one for one in facts.records.get((stat.metric, stat.stat), {}).values()), None)
-        if whole is None or _is_listed(facts, scope, zero[0]):
-            return None
-    else:
-        whole = facts.find(stat.metric, stat.stat, replace(scope, **dict.fromkeys(zero)))
-        if whole is None or whole.status != "ok" or (scope.entity is not None and scope.entity not in facts.entities):
-            return None
-    return Metric(
-        metric=stat.metric, stat=stat.stat, scope=scope, unit=stat.unit, value=0.0, n=whole.n,
-        denominator=whole.denominator, version=whole.version,
-    )  # fmt: skip
+    if stat.is_amount:
+        return _no_amount(stat, facts, scope)
+    zero = [name for name in stat.absent_is_zero if getattr(scope, name) is not None]
+    if not zero or not _was_looked_for(stat, facts, scope):
+        return None
+    whole = facts.find(stat.metric, stat.stat, replace(scope, **dict.fromkeys(zero)))
+    if whole is None or whole.status != "ok":
+        return None if whole is None else replace(whole, scope=scope)
+    return _zero(stat, scope, whole)
+
+
+def _no_amount(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
+    """Return 0 for a source or language that the manifest does not list; None where it does, or cannot tell."""
+    unknown = scope.split is not None and scope.split not in facts.held_out
+    unnamed = facts.is_folded and scope.source is not None
+    records = facts.records.get((stat.metric, stat.stat), {})
+    if not records or unknown or unnamed or scope.source is scope.language is None or _is_listed(facts, scope):
+        return None
+    fields = scope.as_dict().keys()
+    near = (one for place, one in records.items() if place.split == scope.split and place.as_dict().keys() == fields)
+    whole = facts.find(stat.metric, stat.stat, Scope(split=scope.split)) or next(near, None)
+    return _zero(stat, scope, whole)
+
+
+def _zero(stat: Statistic, scope: Scope, whole: Metric | None) -> Metric:
+    """Return a record of nothing, of as much as another record speaks of."""
+    zero = Metric(metric=stat.metric, stat=stat.stat, scope=scope, unit=stat.unit, value=0.0)
+    if whole is None:
+        return zero
+    return replace(zero, n=whole.n, denominator=whole.denominator, version=whole.version)
+
+
+def _was_looked_for(stat: Statistic, facts: Facts, scope: Scope) -> bool:
+    """Return whether a part would have a record if there were any of it: names may be written wrongly."""
+    if scope.entity is not None and "entity" in stat.absent_is_zero:
+        return scope.entity in facts.entities.get(stat.metric, ())
+    if scope.source is not None and "source" in stat.absent_is_zero:
+        return any(scope.source in facts.sources.get(split, ()) for split in facts.splits(stat.sources_of))
+    return True
 
 
 def why_not_at_all(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
@@ -46,11 +72,13 @@ def why_not_at_all(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None
     return replace(whole, scope=scope)
 
 
-def _is_listed(facts: Facts, scope: Scope, name: str) -> bool:
-    """Return whether the manifest's own tables say that there is some of it, so that a record is missing."""
-    by_split = facts.sources if name == "source" else facts.languages
-    splits = (scope.split,) if scope.split is not None else tuple(by_split)
-    return any(getattr(scope, name) in by_split.get(split, ()) for split in splits)
+def _is_listed(facts: Facts, scope: Scope) -> bool:
+    """Return whether the manifest's own tables say that there is some of a source, of a language, or of both."""
+    splits = facts.held_out if scope.split is None else (scope.split,)
+    if scope.language is None:
+        return any(scope.source in facts.sources.get(split, ()) for split in splits)
+    pairs = (pair for split in splits for pair in facts.languages.get(split, ()))
+    return any(scope.source in {None, source} and scope.language == language for source, language in pairs)
 
 
 def compared_with(stat: Statistic, scope: Scope, record: Metric | None, now: Facts, baseline: Facts | None) -> Compared:
@@ -66,13 +94,13 @@ def compared_with(stat: Statistic, scope: Scope, record: Metric | None, now: Fac
         return Compared(reason=f"baseline_{other.reason}" if other.status == "not_evaluated" else other.reason)
     if record is not None and (record.version, record.unit) != (other.version, other.unit):
         return Compared(reason=_OTHER_DEFINITION)
-    return Compared(value=other.value)
+    return Compared(value=other.value, denominator=other.denominator)
 
 
 def _was_there(stat: Statistic, scope: Scope, facts: Facts) -> bool:
     """Return whether a manifest had this part of the corpus, so that a record is missing."""
     if scope.split is not None and scope.split not in facts.held_out:
         return False
-    listed = [_is_listed(facts, scope, name) for name in ("source", "language") if getattr(scope, name) is not None]
     sets = facts.protected if stat.metric == "benchmark_contamination" else facts.splits("held_out")
-    return all(listed) and (scope.set is None or scope.set in sets)
+    is_part = scope.source is not None or scope.language is not None
+    return (not is_part or _is_listed(facts, scope)) and (scope.set is None or scope.set in sets)

@@ -16,8 +16,9 @@ from dataaudit.yamlfile import NAME_PATTERN, explain, load_yaml
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[float, Field(allow_inf_nan=False, ge=0)]
+Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
+Truth = Annotated[bool, Field(strict=True)]
 Field_ = Literal["split", "source", "language", "shard", "set", "entity", "rule"]
 Comparator = Literal["<=", "<", ">=", ">", "=="]
 Limit = Literal["budget", "change", "relative_change", "robust_sd"]
@@ -28,6 +29,14 @@ def _as_list(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+def _no_number(value: object) -> object:
+    """Refuse a number where a day is meant: it would be taken for seconds since 1970."""
+    if isinstance(value, int | float):
+        raise ValueError("expected a day, such as 2027-01-31, found a number")  # noqa: TRY004 - pydantic wants it
+    return value
+
+
+Day = Annotated[dt.date, BeforeValidator(_no_number, json_schema_input_type=dt.date)]
 _One = Annotated[str, Field(min_length=1)]
 _Many = Annotated[tuple[_One, ...], Field(min_length=1)]
 Names = Annotated[_Many, BeforeValidator(_as_list, json_schema_input_type=_One | _Many)]
@@ -110,13 +119,13 @@ class Rule(_Model):
         description="Which number of a value with an interval is judged: `against` is the bound nearer to the limit's"
         " wrong side.",
     )
-    required: bool = Field(
+    required: Truth = Field(
         default=True, description="Whether the gate ends with code 3 when the rule cannot be evaluated."
     )
     baseline: Literal["required", "optional"] = Field(
         default="required", description="With `optional`, a rule of change waits when there is no baseline yet."
     )
-    allow_empty: bool = Field(default=False, description="Whether a denominator of 0 passes.")
+    allow_empty: Truth = Field(default=False, description="Whether a denominator of 0 passes.")
     owner: Text | None = None
     reason: Text | None = Field(default=None, description="Why the rule exists.")
     runbook: Text | None = Field(default=None, description="Where the reader finds what to do: an address or a path.")
@@ -160,7 +169,7 @@ class Waiver(_Model):
     rule: Name = Field(description="The rule that it waives, for the reader; has to agree with the fingerprint.")
     owner: Text
     reason: Text
-    expires: dt.date = Field(description="The last day on which it holds, UTC; after it the gate fails.")
+    expires: Day = Field(description="The last day on which it holds, UTC; after it the gate fails.")
 
 
 class Policy(_Model):

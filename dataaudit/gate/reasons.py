@@ -7,7 +7,7 @@ REASONS: dict[str, str] = {
     "empty_denominator": "there is nothing to divide by",
     "nothing_to_judge": "the corpus has no part that the rule speaks of",
     "other_unit": "the manifest has it in another unit",
-    "unread_bytes": "not every shard was read",
+    "unread_bytes": "not everything was read",
     "too_few_shards": "fewer than 5 shards have no usual value",
     "no_baseline": "no baseline was given",
     "new_scope": "the baseline did not have this part",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
-from dataaudit.gate.evaluate import complete_rules, evaluate
+from dataaudit.gate.coverage import complete_rules
+from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.evidence import Clues, evidence_columns, with_evidence
 from dataaudit.gate.facts import Facts, read_facts
 from dataaudit.gate.policy import Policy, load_policy
@@ -53,5 +54,6 @@ def judge_manifest(
 def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Facts:
     """Read the facts that a policy asks for; those of shards only where asked for."""
     rules = complete_rules(policy)
-    columns = evidence_columns(rules) | {one.column for rule in rules for one in shard_statistics(rule)}
+    kept = [one for rule in rules for one in shard_statistics(rule)]
+    columns = evidence_columns(rules) | {name for one in kept for name in (one.column, one.of)}
     return read_facts(manifest, {rule.metric for rule in rules}, shards=columns if shards else ())

@@ -6,10 +6,10 @@ of sources and languages), so a record that is missing is a case that cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 from dataaudit.errors import ConfigError
@@ -20,6 +20,7 @@ from dataaudit.manifest.catalogue import METRICS, Shape, Statistic, statistic, s
 from dataaudit.manifest.metric import Scope
 from dataaudit.yamlfile import nearest
 
+_ALL_FIELDS = attrgetter(*Scope.__slots__)
 _FIELDS = ("split", "source", "language", "set", "entity", "rule")
 
 
@@ -76,45 +77,90 @@ def judged_stats(rule: Rule, facts: Facts) -> tuple[str, ...]:
 
 
 def expected_scopes(rule: Rule, stat: Statistic, facts: Facts) -> list[Scope]:
-    """Return the scopes for which a manifest ought to have a record, sorted."""
-    fixed, per = rule.scope.fixed(), rule.scope.per
+    """Return the scopes to judge, sorted: those that ought to have a record, and all that have one."""
+    fields, fixed = rule.scope.fields, rule.scope.fixed()
+    found = {scope for scope in facts.records.get((stat.metric, stat.stat), {}) if _speaks_of(rule, scope)}
     splits = fixed.get("split") or facts.splits(stat.population)
-    outer = splits if "split" in rule.scope.fields else (None,)
-    found: set[Scope] = set()
-    for split in outer:
-        inside = splits if split is None else (split,)
-        choices: dict[str, Any] = {
-            name: fixed.get(name) or _values(name, stat, facts, inside)
-            for name in _FIELDS[1:]
-            if name in fixed or name in per
-        }
-        for values in product(*choices.values()):
-            found.add(replace(Scope(split=split), **dict(zip(choices, values, strict=True))))
+    parts = _parts(rule, stat, facts)
+    for split in splits if "split" in fields else (None,):
+        inside = facts.splits(stat.sources_of) if split is None else (split,)
+        for place in _places(fixed, fields, facts, inside):
+            found.update(Scope(split=split, **place, **part) for part in parts)
+        if split is not None and split in fixed.get("split", ()) and all(scope.split != split for scope in found):
+            found.add(Scope(split=split))  # a split that is named and has no part, or does not exist
     return sorted(found, key=scope_key)
 
 
-def _values(name: str, stat: Statistic, facts: Facts, splits: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the values that a field takes in some splits."""
-    if name == "source":
-        return tuple({source for split in splits for source in facts.sources.get(split, ())})
-    if name == "language":
-        return tuple({language for split in splits for language in facts.languages.get(split, ())})
+def _speaks_of(rule: Rule, scope: Scope) -> bool:
+    """Return whether a rule speaks of a record's scope."""
+    values = scope.as_dict()
+    named = rule.scope.fixed()
+    return values.keys() == rule.scope.fields and all(values[name] in wanted for name, wanted in named.items())
+
+
+def _places(
+    fixed: dict[str, tuple[str, ...]], fields: frozenset[str], facts: Facts, splits: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """Return the sources and languages of some splits, as far as a rule tells them apart."""
+    sources = {source for split in splits for source in facts.sources.get(split, ())}
+    pairs = {pair for split in splits for pair in facts.languages.get(split, ())}
+    if {"source", "language"} <= fields and not {"source", "language"} & fixed.keys():
+        return [{"source": source, "language": language} for source, language in pairs]
+    known = {"source": sources, "language": {language for _, language in pairs}}
+    names = [name for name in known if name in fields]
+    return [
+        dict(zip(names, values, strict=True)) for values in product(*(fixed.get(name, known[name]) for name in names))
+    ]
+
+
+def _parts(rule: Rule, stat: Statistic, facts: Facts) -> list[dict[str, Any]]:
+    """Return the sets, entities and rules of a rule.
+
+    Evaluation sets are listed in the core; which parts and tiers each has, only its records say. A set without any
+    is one part, which has no number.
+    """
+    fixed = rule.scope.fixed()
+    names: list[str] = [name for name in ("set", "entity", "rule") if name in rule.scope.fields]
+    if "set" not in names or names == ["set"] or {"entity", "rule"} & set(names) <= fixed.keys():
+        values = [fixed.get(name) or _values(name, stat, facts) for name in names]
+        return [dict(zip(names, one, strict=True)) for one in product(*values)]
+    held = {
+        tuple((name, str(getattr(scope, name))) for name in names)
+        for scope in facts.records.get((stat.metric, stat.stat), {})
+        if all(getattr(scope, name) is not None for name in names)
+    }
+    parts = [
+        dict(one) for one in held if all(dict(one)[name] in named for name, named in fixed.items() if name in names)
+    ]
+    known = {part["set"] for part in parts}
+    sets = fixed.get("set") or _values("set", stat, facts)
+    return [*parts, *({"set": name} for name in sets if name not in known)]
+
+
+def _values(name: str, stat: Statistic, facts: Facts) -> Collection[str | None]:
+    """Return the sets, entities or rules that a statistic is kept for; None, all together, where there is nothing."""
     if name == "set":
         return facts.protected if stat.metric == "benchmark_contamination" else facts.splits("held_out")
-    return tuple(
-        {
-            value
-            for (metric, _), records in facts.records.items()
-            if metric == stat.metric
-            for scope in records
-            if (value := getattr(scope, name)) is not None
-        }
-    )
+    own = _held(name, facts, stat.metric, stat.stat)
+    if name not in stat.absent_is_zero:
+        return own
+    if name == "rule":
+        return own or (None,)
+    looked_for = facts.entities.get(stat.metric, frozenset())
+    stats = {stat_ for metric, stat_ in facts.records if metric == stat.metric}
+    found = {value for other in stats for value in _held(name, facts, stat.metric, other)} & looked_for
+    return own | found or looked_for
+
+
+def _held(name: str, facts: Facts, metric: str, stat: str) -> set[str]:
+    return {
+        value for scope in facts.records.get((metric, stat), {}) if (value := getattr(scope, name)) is not None
+    }  # fmt: skip
 
 
 def scope_key(scope: Scope) -> tuple[tuple[bool, str], ...]:
     """Return what scopes are sorted by."""
-    return tuple((value is not None, str(value)) for value in (getattr(scope, name) for name in Scope.__slots__))
+    return tuple((value is not None, str(value)) for value in _ALL_FIELDS(scope))
 
 
 def _shapes(stat: Statistic) -> str:

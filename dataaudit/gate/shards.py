@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.gate.judge import COVERAGE, FEW_SHARDS, Compared, excess, judge
+from dataaudit.gate.coverage import COVERAGE
+from dataaudit.gate.judge import FEW_SHARDS, Compared, excess, judge
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, State
 from dataaudit.manifest.catalogue import Population
@@ -37,6 +38,8 @@ class ShardStatistic:
     metric: str
     stat: str
     column: str
+    of: str = "documents"
+    """Column of what it is of: there is no number where that is 0."""
     per_document: bool = False
     """Whether the column counts documents, of which the statistic is the share."""
     population: Population = "all"
@@ -48,22 +51,25 @@ SHARD_STATISTICS: tuple[ShardStatistic, ...] = (
     ShardStatistic(metric="documents", stat="count", column="documents"),
     ShardStatistic(metric="bytes", stat="count", column="bytes"),
     ShardStatistic(metric="tokens", stat="count", column="tokens"),
-    ShardStatistic(metric="bytes_per_token", stat="ratio", column="bytes_per_token"),
-    ShardStatistic(metric="bytes_per_token", stat="p50", column="bytes_per_token_p50"),
+    ShardStatistic(metric="bytes_per_token", stat="ratio", column="bytes_per_token", of="tokens"),
+    ShardStatistic(metric="bytes_per_token", stat="p50", column="bytes_per_token_p50", of="tokens"),
     ShardStatistic(metric="seq_len_p50_p95", stat="p50", column="seq_len_p50"),
     ShardStatistic(metric="seq_len_p50_p95", stat="p95", column="seq_len_p95"),
     ShardStatistic(metric="seq_len_p50_p95", stat="max", column="seq_len_max"),
     ShardStatistic(metric="exact_dup_rate", stat="rate", column="exact_dup_rate"),
     ShardStatistic(metric="near_dup_rate", stat="rate", column="near_dup_rate"),
     ShardStatistic(
-        metric="doc_repeat_hotspots", stat="token_share", column="repeat_token_share", population="training"
+        metric="doc_repeat_hotspots", stat="token_share", column="repeat_token_share", of="tokens",
+        population="training",
     ),
-    ShardStatistic(metric="token_kl_drift", stat="kl", column="token_kl_drift"),
-    ShardStatistic(metric="token_kl_drift", stat="js", column="token_js_drift"),
-    ShardStatistic(metric="token_kl_drift", stat="kl_bias", column="token_kl_bias", estimated=True),
+    ShardStatistic(metric="token_kl_drift", stat="kl", column="token_kl_drift", of="tokens"),
+    ShardStatistic(metric="token_kl_drift", stat="js", column="token_js_drift", of="tokens"),
+    ShardStatistic(metric="token_kl_drift", stat="kl_bias", column="token_kl_bias", of="tokens", estimated=True),
     ShardStatistic(metric="filter_reject_rate", stat="rate", column="filter_reject_rate"),
-    ShardStatistic(metric="data_toxicity_rate", stat="screen", column="toxicity_screen", estimated=True),
-    ShardStatistic(metric="pii_hit_rate", stat="hits", column="pii_hits"),
+    ShardStatistic(
+        metric="data_toxicity_rate", stat="screen", column="toxicity_screen", of="toxicity_screened", estimated=True,
+    ),
+    ShardStatistic(metric="pii_hit_rate", stat="hits", column="pii_hits", of="tokens"),
     ShardStatistic(metric="pii_hit_rate", stat="documents", column="pii_documents", per_document=True),
     ShardStatistic(metric="secret_hit_rate", stat="hits", column="secret_hits"),
     ShardStatistic(metric="secret_hit_rate", stat="validated_hits", column="secrets_validated"),
@@ -130,20 +136,20 @@ def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: d
     kept = pc.is_in(shards["split"], pa.array(splits if named is None else sorted(named), pa.string()))
     if statistic.metric != COVERAGE:
         kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(LOST))))
-    columns = dict.fromkeys(["shard", "uri", "split", "status", "documents", statistic.column])
+    columns = dict.fromkeys(["shard", "uri", "split", "status", statistic.of, statistic.column])
     return shards.select(list(columns)).filter(kept)
 
 
 def _values(statistic: ShardStatistic, chosen: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return values, NaN where there is none, and denominators."""
-    documents = chosen["documents"].to_numpy()
+    of = pc.fill_null(chosen[statistic.of], 0).to_numpy()
     values = pc.cast(chosen[statistic.column], pa.float64()).to_numpy().astype(np.float64)
     if statistic.metric == COVERAGE:
         lost = pc.is_in(chosen["status"], pa.array(LOST)).to_numpy()
         return np.where(lost, values, 0.0), np.maximum(values, 1).astype(np.int64)
     if statistic.per_document:
-        values = np.divide(values, documents, out=np.full(len(values), np.nan), where=documents > 0)
-    return values, documents
+        values = np.divide(values, of, out=np.full(len(values), np.nan), where=of > 0)
+    return values, of
 
 
 def _robust(values: np.ndarray, splits: np.ndarray, unit: str) -> tuple[np.ndarray, np.ndarray]:
@@ -208,5 +214,6 @@ def _case(rule: Rule, statistic: ShardStatistic, record: Metric, compared: Compa
     return Case(
         rule=rule.name, stat=statistic.stat, scope=record.scope, shard_uri=uri, state=found.state, reason=found.reason,
         unit=record.unit, value=record.value, method="estimated" if statistic.estimated else "exact",
-        denominator=record.denominator, baseline=found.baseline, judged=found.judged,
+        denominator=record.denominator, baseline=found.baseline,
+        baseline_denominator=0 if found.baseline is None else record.denominator, judged=found.judged,
     )  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dataaudit.errors import ExitCode
+from dataaudit.gate.coverage import is_added
 from dataaudit.gate.policy import Rule, Waiver
 from dataaudit.manifest.metric import Scope
 
@@ -75,6 +76,8 @@ class Case:
     denominator: int = 0
     baseline: float | None = None
     """The baseline's value, for rules of change; the median of the split, for rules of robust_sd."""
+    baseline_denominator: int = 0
+    """What the baseline's value was divided by."""
     judged: float | None = None
     """The number that was compared with the limit: value, a bound, a change or a distance; None without one."""
     fingerprint: str = ""
@@ -100,6 +103,11 @@ class RuleResult:
     """All that do not pass, worst first; or the one nearest to the limit when all pass. There may be 10^5."""
     waits: bool = False
     """Whether it waits for a baseline that the policy does not demand yet."""
+
+    @property
+    def open_states(self) -> frozenset[State]:
+        """The states of all cases that are not waived and do not pass, beside the worst, which is the rule's."""
+        return frozenset({self.state, *(case.state for case in self.cases if not case.waived)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,17 +151,15 @@ class Verdict:
     def codes(self) -> tuple[ExitCode, ...]:
         """Every exit code for which there is a cause, in order."""
         found = set()
-        states = [result.state for result in self.rules]
-        if self.subject.documents == 0 or not any(
-            result.counts.get(state) for result in self.rules for state in (State.PASSED, State.WARNED, State.FAILED)
-        ):
-            found.add(ExitCode.NOTHING_EVALUATED)
+        states = {state for result in self.rules for state in result.open_states}
         strict = self.fail_on == "warn"
+        if self.subject.documents == 0 or not self._has_judged:
+            found.add(ExitCode.NOTHING_EVALUATED)
         if State.FAILED in states or (strict and State.WARNED in states):
             found.add(ExitCode.BUDGET_EXCEEDED)
         if any(waiver.state == WaiverState.EXPIRED for waiver in self.waivers):
             found.add(ExitCode.BUDGET_EXCEEDED)
-        if any(result.state == State.NOT_EVALUATED and (result.rule.required or strict) for result in self.rules):
+        if any(State.NOT_EVALUATED in one.open_states and (one.rule.required or strict) for one in self.rules):
             found.add(ExitCode.NOT_EVALUATED)
         return tuple(sorted(found)) or (ExitCode.PASS,)
 
@@ -164,6 +170,13 @@ class Verdict:
             return ExitCode.NOTHING_EVALUATED
         order = (ExitCode.NOT_EVALUATED, ExitCode.BUDGET_EXCEEDED, ExitCode.NOTHING_EVALUATED)
         return next((code for code in order if code in self.codes), ExitCode.PASS)
+
+    @property
+    def _has_judged(self) -> bool:
+        """Whether some rule of the policy had a number to judge, or waits for one to compare with."""
+        judged = (State.PASSED, State.WARNED, State.FAILED)
+        own = [result for result in self.rules if not is_added(result.rule)]
+        return any(result.waits or any(result.counts.get(state) for state in judged) for result in own)
 
     @property
     def passed(self) -> bool:

@@ -40,8 +40,13 @@ class Statistic:
     """The sets of scope fields for which there are records; the empty one stands for the whole dataset."""
     population: Population = "all"
     """Which splits it speaks of."""
+    sources_of: Population = "all"
+    """Splits whose sources its scopes name: what of held-out data stands in training is told by training's sources."""
     absent_is_zero: frozenset[str] = frozenset()
-    """Scope fields whose values have a record only where there is something: no record means none of it."""
+    """Scope fields whose values have a record only where there is something: no record means none of it, as long as
+    it was looked for, and there is a record without the field."""
+    is_amount: bool = False
+    """Whether it says how much of the corpus a source or language is: of one that the manifest does not list, 0."""
 
 
 _Row = tuple[str, str, str, str, Population]
@@ -139,11 +144,23 @@ def _coverage() -> Iterator[_Row]:
     yield "coverage_unread_bytes", "shard_bytes", "bytes", "all, split", "all"
 
 
-_SHARE_METRICS = {
-    "source_mix_share": frozenset({"source"}), "language_share": frozenset({"language"}),
-    "pii_hit_rate": frozenset({"entity"}), "secret_hit_rate": frozenset({"entity"}),
-    "coverage_unread_bytes": frozenset({"rule"}),
-}  # fmt: skip
+_AMOUNTS = frozenset({
+    ("documents", "count"), ("bytes", "count"), ("tokens", "count"), ("source_mix_share", "share"),
+    ("language_share", "share"),
+})  # fmt: skip
+_WITH_MATCHES = frozenset({
+    ("train_val_overlap", "ngram"), ("train_val_overlap", "span"), ("benchmark_contamination", "rate"),
+})  # fmt: skip
+_BY_PATTERN = frozenset({"pii_hit_rate", "secret_hit_rate"})
+_OF_SAMPLE = frozenset({"analyzer_documents", "analyzer_hits", "confirmed"})
+
+
+def _absent_is_zero(metric: str, stat: str) -> frozenset[str]:
+    if metric == "coverage_unread_bytes":
+        return frozenset({"rule"})
+    if (metric, stat) in _WITH_MATCHES:
+        return frozenset({"source"})
+    return frozenset({"entity"}) if metric in _BY_PATTERN and stat not in _OF_SAMPLE else frozenset()
 
 
 def shapes_of(words: str) -> frozenset[Shape]:
@@ -154,7 +171,8 @@ def shapes_of(words: str) -> frozenset[Shape]:
 CATALOGUE: dict[tuple[str, str], Statistic] = {
     (metric, stat): Statistic(
         metric=metric, stat=stat, unit=unit, shapes=shapes_of(shapes), population=population,
-        absent_is_zero=_SHARE_METRICS.get(metric, frozenset()),
+        sources_of="training" if metric == "train_val_overlap" else population,
+        absent_is_zero=_absent_is_zero(metric, stat), is_amount=(metric, stat) in _AMOUNTS,
     )
     for rows in (_volume, _quality, _near_duplicates, _leakage, _repeats, _content, _coverage)
     for metric, stats, unit, shapes, population in rows()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Literal
 
 Method = Literal["exact", "sampled", "estimated"]
@@ -42,8 +42,7 @@ class Scope:
 
     def as_dict(self) -> dict[str, str | int]:
         """Return only the fields that are given."""
-        pairs = ((item.name, getattr(self, item.name)) for item in fields(self))
-        return {name: value for name, value in pairs if value is not None}
+        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

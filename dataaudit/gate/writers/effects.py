@@ -39,7 +39,9 @@ WORDS = {
 
 def effect_of(verdict: Verdict, result: RuleResult) -> Effect:
     """Return what a rule means for the release."""
-    return _effect(result.state, result.rule, strict=verdict.fail_on == "warn")
+    effect = _effect(result.state, result.rule, strict=verdict.fail_on == "warn")
+    hidden = effect == Effect.SKIPPED and State.WARNED in result.open_states
+    return Effect.WARNS if hidden else effect
 
 
 def effect_of_case(verdict: Verdict, rule: Rule, case: Case) -> Effect:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dataaudit import text as t
 from dataaudit.gate.policy import Rule
@@ -66,7 +65,7 @@ def evidence_count(rule: Rule, evidence: Evidence) -> str:
     noun = t.clean(evidence.noun, 100)
     if rule.metric not in PERSONAL:
         return f"{evidence.count:,} {_singular(noun) if evidence.count == 1 else noun}"
-    few = FEW_DOCUMENTS if "document" in evidence.noun else FEW_HITS
+    few = _fewest(evidence.noun)
     return f"fewer than {few} {noun}" if evidence.count < few else f"about {_about(evidence.count):,} {noun}"
 
 
@@ -106,55 +105,69 @@ def _interval(low: str, high: str) -> str:
     return f"{low} to {high}" if low and high else ""
 
 
-def _discreet(rule: Rule, case: Case, limit: str) -> Numbers:
-    """Return numbers of personal data, rounded to two digits, or withheld."""
-    shown, was = _rounded(case, case.value), _rounded(case, case.baseline)
-    hidden = WITHHELD in {shown, was}
-    low, high = _rounded(case, case.low), _rounded(case, case.high)
-    judged = "" if hidden or rule.limit_kind == "budget" or case.judged is None else _two_digits(case.judged)
-    return Numbers(
-        value=shown, interval="" if WITHHELD in {low, high} else _interval(low, high), limit=limit, baseline=was,
-        judged=judged,
+def discreet(rule: Rule, case: Case) -> Case:
+    """Return a case whose numbers may be passed on: those of personal data rounded, or None where they are few.
+
+    Every writer shows these, so that no two outputs of one run tell more together than each alone.
+    """
+    if rule.metric not in PERSONAL:
+        return case
+    was = case.baseline_denominator
+    value, baseline = _rounded(case, case.value, case.denominator), _rounded(case, case.baseline, was)
+    low, high = _rounded(case, case.low, case.denominator), _rounded(case, case.high, case.denominator)
+    if low is None or high is None:
+        low = high = None
+    few = (value is None and case.value is not None) or (baseline is None and case.baseline is not None)
+    judged = None if few else case.judged
+    if judged is not None:
+        of_value = rule.limit_kind == "budget"
+        judged = _rounded(case, judged, case.denominator) if of_value else _two_digits(judged)
+    kept = tuple(replace(one, count=_about(one.count)) for one in case.evidence if one.count >= _fewest(one.noun))
+    return replace(
+        case, value=value, low=low, high=high, baseline=baseline, judged=judged, evidence=kept,
+        reason=case.reason or ("withheld" if few else ""),
     )  # fmt: skip
 
 
-def _rounded(case: Case, value: float | None) -> str:
+def _discreet(rule: Rule, case: Case, limit: str) -> Numbers:
+    """Return numbers of personal data as text: rounded, or withheld."""
+    kept = discreet(rule, case)
+    own = case.judged == case.value or rule.limit_kind == "budget"
+    low, high = _about_words(kept.low), _about_words(kept.high)
+    return Numbers(
+        value=_about_words(kept.value, case.value), interval=_interval(low, high), limit=limit,
+        baseline=_about_words(kept.baseline, case.baseline), judged="" if own else _about_words(kept.judged),
+    )  # fmt: skip
+
+
+def _about_words(kept: float | None, known: float | None = None) -> str:
+    if kept is None:
+        return "" if known is None else WITHHELD
+    return number(kept) if kept == 0 or not math.isfinite(kept) else f"about {number(kept)}"
+
+
+def _rounded(case: Case, value: float | None, denominator: int) -> float | None:
+    """Return a number of as many documents or hits, rounded to tens, and two digits; None where they are few."""
     if value is None or not math.isfinite(value) or value == 0:
-        return number(value)
+        return value
     unit = case.unit.lower()
-    divisor = 1e6 if "million" in unit else 1.0
-    counted = value if unit in {"hits", "documents"} else value * case.denominator / divisor
-    if not math.isfinite(counted) or abs(counted) < (FEW_HITS if "hits" in unit else FEW_DOCUMENTS):
-        return WITHHELD
-    whole = counted == value and abs(counted) < 1e15
-    return f"about {_about(round(counted)):,}" if whole else _two_digits(value)
+    scale = 1.0 if unit in {"hits", "documents"} else denominator / (1e6 if "million" in unit else 1.0)
+    counted = value * scale
+    if not math.isfinite(counted) or abs(counted) < _fewest(unit):
+        return None
+    return _two_digits(_about(round(counted)) / scale)
 
 
-def _two_digits(value: float) -> str:
-    return f"about {number(float(f'{value:.2g}'))}" if math.isfinite(value) else number(value)
+def _fewest(noun: str) -> int:
+    """Return from which count on hits or documents are shown; a ratio is of documents."""
+    return FEW_HITS if "hits" in noun else FEW_DOCUMENTS
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.2g}") if math.isfinite(value) else value
 
 
 def _about(counted: int) -> int:
     """Round to tens, and to two digits from 100 on."""
     step: int = 10 ** max(1, len(str(abs(counted))) - 2)
     return (counted + step // 2) // step * step
-
-
-def discreet(rule: Rule, case: Case) -> Case:
-    """Return a case whose numbers may be passed on: those of personal data rounded, or None where they are few."""
-    if rule.metric not in PERSONAL:
-        return case
-    hidden = WITHHELD in {_rounded(case, case.value), _rounded(case, case.baseline)}
-    bounds: dict[str, Any] = {
-        name: None if hidden else _short(getattr(case, name)) for name in ("value", "low", "high", "baseline", "judged")
-    }
-    kept = tuple(
-        replace(one, count=_about(one.count)) for one in case.evidence
-        if one.count >= (FEW_DOCUMENTS if "document" in one.noun else FEW_HITS)
-    )  # fmt: skip
-    reason = case.reason or ("withheld" if hidden else "")
-    return replace(case, **bounds, evidence=kept, reason=reason)
-
-
-def _short(value: float | None) -> float | None:
-    return value if value is None or not math.isfinite(value) else float(f"{value:.2g}")

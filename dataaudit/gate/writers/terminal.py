@@ -59,9 +59,17 @@ def _problems(verdict: Verdict, width: int) -> list[str]:
 def _row(shown: Shown) -> tuple[str, ...]:
     rule, case = shown.result.rule, shown.case
     return (
-        str(shown.effect).lower(), words.name(rule.name), words.place(case), words.value_words(rule, case),
+        str(shown.effect).lower(), words.name(rule.name), _where(shown), words.value_words(rule, case),
         " ".join(part for part in (words.limit_words(rule), _beside(shown)) if part),
     )  # fmt: skip
+
+
+def _where(shown: Shown) -> str:
+    """Return the place; of a rule about several statistics also which one."""
+    place = words.place(shown.case)
+    if shown.case is None or shown.case.stat == shown.result.rule.stat:
+        return place
+    return f"{words.name(shown.case.stat)}, {place}"
 
 
 def _beside(shown: Shown) -> str:

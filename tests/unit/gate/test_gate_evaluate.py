@@ -8,6 +8,7 @@ from made_facts import covered, facts, policy, record, rule, sampled, shard_row
 from dataaudit.errors import ExitCode
 from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.verdict import State, WaiverState
+from dataaudit.gate.writers.effects import Effect, effect_of
 
 TODAY = dt.date(2026, 11, 22)
 
@@ -101,6 +102,36 @@ class TestStates:
         verdict = judged(policy(rule(), rule("s", "exact_dup_rate")), facts(covered(), record(value=0.9)))
         assert verdict.exit_code == ExitCode.NOT_EVALUATED
         assert verdict.codes == (ExitCode.BUDGET_EXCEEDED, ExitCode.NOT_EVALUATED)
+
+    def mixed(self, *, fail_on="fail", **more):
+        """Judge a rule of which one source is beyond the budget and another has no number."""
+        one = rule(scope={"per": "source"}, **more)
+        return judged(policy(one), facts(covered(), record(value=0.9, source="web")), fail_on=fail_on)
+
+    def test_both_codes_hold_when_one_case_fails_and_another_has_no_number(self):
+        verdict = self.mixed()
+        assert verdict.rules[0].state == State.FAILED
+        assert verdict.codes == (ExitCode.BUDGET_EXCEEDED, ExitCode.NOT_EVALUATED)
+        assert verdict.exit_code == ExitCode.NOT_EVALUATED
+
+    def test_a_strict_gate_tells_both_codes_of_one_rule_that_warns(self):
+        verdict = self.mixed(severity="warn", required=False, fail_on="warn")
+        assert verdict.codes == (ExitCode.BUDGET_EXCEEDED, ExitCode.NOT_EVALUATED)
+
+    def test_a_warning_is_shown_also_beside_a_case_that_has_no_number(self):
+        verdict = self.mixed(severity="warn", required=False)
+        assert verdict.exit_code == ExitCode.PASS
+        assert effect_of(verdict, verdict.rules[0]) == Effect.WARNS
+
+    def test_a_policy_of_which_no_rule_was_judged_is_exit_4_though_all_was_read(self):
+        """The rule about coverage is the gate's own; that it holds says nothing of the policy."""
+        verdict = judged(policy(rule(required=False), coverage=False), facts(covered()))
+        assert verdict.rules[1].state == State.PASSED
+        assert verdict.exit_code == ExitCode.NOTHING_EVALUATED
+
+    def test_a_policy_of_which_every_rule_waits_for_a_baseline_passes(self):
+        verdict = judged(policy(rule(change=0.1, baseline="optional"), coverage=False), facts(covered(), record()))
+        assert verdict.exit_code == ExitCode.PASS
 
 
 class TestBounds:
@@ -250,6 +281,14 @@ class TestCoverage:
         now = facts(covered(1.0), record("coverage_unread_bytes", "shard_bytes", 0.0, "bytes", split="val"))
         assert judged(policy(part, coverage=False), now).exit_code == ExitCode.NOT_EVALUATED
 
+    @pytest.mark.parametrize(
+        "weak", [{"comparator": ">=", "budget": 0}, {"relative_change": 0, "baseline": "optional"}]
+    )
+    def test_a_rule_that_bounds_nothing_does_not_replace_it(self, weak):
+        one = rule("c", "coverage_unread_bytes", "shard_bytes", "bytes", **weak)
+        verdict = judged(policy(one, coverage=False), facts(covered(1.0)))
+        assert verdict.exit_code == ExitCode.NOT_EVALUATED
+
 
 class TestWaivers:
     def waived(self, *, expires, fingerprint=None, value=0.9):
@@ -303,6 +342,19 @@ class TestShards:
         one = rule(metric="exact_dup_rate", scope={"per": "shard"})
         now = facts(covered(), record("exact_dup_rate"), shards=self.shards(None, documents=0))
         assert judged(policy(one), now).rules[0].cases[0].reason == "empty_denominator"
+
+    @pytest.mark.parametrize(
+        ("metric", "stat", "unit", "of"),
+        [
+            ("bytes_per_token", "ratio", "bytes/token", "tokens"),
+            ("data_toxicity_rate", "screen", "ratio", "toxicity_screened"),
+        ],
+    )
+    def test_a_shard_of_nothing_that_can_be_measured_is_empty(self, metric, stat, unit, of):
+        """Documents without a text have no token; the screen reads some languages only."""
+        one = rule(metric=metric, stat=stat, unit=unit, scope={"per": "shard"}, allow_empty=True)
+        now = facts(covered(), record(metric, stat, 0.1, unit), shards=[shard_row(0, **{of: 0})])
+        assert judged(policy(one), now).rules[0].counts == {State.PASSED: 1}
 
     def test_a_shard_far_from_the_others_of_its_split_is_odd(self):
         one = rule(metric="bytes_per_token", stat="ratio", unit="bytes/token", robust_sd=6, scope={"per": "shard"})

@@ -6,12 +6,13 @@ import jsonschema
 import orjson
 import pyarrow.parquet as pq
 import pytest
-from made_facts import record, rule
+from made_facts import covered, facts, policy, record, rule
 from made_manifest import make, shard
 
 from dataaudit.engine.schemas import SCHEMAS
 from dataaudit.errors import ExitCode, ManifestError, ManifestMismatch
 from dataaudit.gate.document import gate_json, read_verdict
+from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.policy import Policy
 from dataaudit.gate.run import judge_manifest
 from dataaudit.gate.verdict import State
@@ -146,7 +147,7 @@ class TestDocument:
         one = rule(metric="pii_hit_rate", stat="documents", budget=0, scope={"per": "source"})
         cases = orjson.loads(gate_json(judged(leaked, one)))["verdict"]["rules"][0]["cases"]
         assert [(case["scope"]["source"], case["value"], case["reason"]) for case in cases] == [
-            ("web", 0.23, ""), ("code", None, "withheld"),
+            ("web", 0.2, ""), ("code", None, "withheld"),
         ]  # fmt: skip
 
     @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"schema": {"name": "dataaudit-gate", "version": 2}}'])
@@ -168,3 +169,11 @@ def test_the_terminal_says_what_where_how_much_and_what_to_do(leaked):
 def test_an_empty_corpus_is_exit_4(tmp_path):
     make(tmp_path / "m", [shard("a.jsonl", status="quarantined")])
     assert judged(tmp_path / "m", rule(metric="exact_dup_rate")).exit_code == ExitCode.NOTHING_EVALUATED
+
+
+def test_a_rule_about_several_statistics_says_which_one_does_not_hold():
+    """Otherwise its rows would differ in nothing but the number."""
+    kept = [record("pad_fraction", stat, 0.2) for stat in ("packed_2048", "packed_4096")]
+    one = rule("padding", "pad_fraction", "packed_*", budget=0.05)
+    text = terminal_text(evaluate(policy(one), facts(covered(), *kept), on=DAY), 120)
+    assert [text.count(f"{stat}, whole dataset") for stat in ("packed_2048", "packed_4096")] == [1, 1]

@@ -131,7 +131,7 @@ def test_all_shards_at_once_are_judged_as_one_by_one(statistic, data):
         row = shard_row(index, split=split, documents=documents, status=status)
         value = data.draw(st.integers(0, 50) if whole or statistic.stat.endswith("hits") else number)
         rows.append(row | {statistic.column: value if whole or statistic.column == "size" else
-                           data.draw(st.sampled_from([value, value, None]))})  # fmt: skip
+                           data.draw(st.sampled_from([value, value, None])), statistic.of: documents})  # fmt: skip
     limit = data.draw(st.sampled_from(["budget", "robust_sd"]))
     more = {limit: data.draw(NUMBERS | st.integers(0, 60))}
     if limit == "budget":
@@ -166,7 +166,7 @@ def one_by_one(made, statistic, rows, held_out):
                 value = value / row["documents"] if value is not None and row["documents"] else None
             numbers[index] = value
     for index, value in numbers.items():
-        reason = "empty_denominator" if rows[index]["documents"] == 0 else "missing"
+        reason = "empty_denominator" if rows[index][statistic.of] == 0 else "missing"
         status = {"status": "not_evaluated", "reason": reason} if value is None else {}
         one = Metric(metric=made.metric, stat=made.stat, scope=Scope(shard=index), unit=made.unit,
                      value=None if value is None else float(value), **status)  # fmt: skip

@@ -42,6 +42,20 @@ def test_runbooks_of_the_ready_policies_are_there(name):
         assert one.runbook is None or (ROOT / one.runbook).is_file()
 
 
+@pytest.mark.parametrize("budget", ["yes", "true", "'0.1'", "010", "1:30", ".inf", ".nan", "1e400", "2027-01-31"])
+def test_a_budget_that_looks_like_a_number_and_is_none_is_refused(budget):
+    """YAML 1.1 takes `010` for 8, and a program may take `yes` for 1: a rate would never be above it."""
+    with pytest.raises(ConfigError, match=r"budget: expected a (finite )?number"):
+        parse_policy(HEAD.replace("budget: 0.1", f"budget: {budget}") + "}", where="p.yaml")
+
+
+@pytest.mark.parametrize("budget", ["0", "1", "-2", "0.001", "1e-3", "1E3", "1.5e+2", "1_000", ".5", "0x10"])
+def test_a_budget_may_be_written_in_any_form_of_a_number(budget):
+    written = {"1_000": 1000, "0x10": 16}.get(budget)
+    made = parse_policy(HEAD.replace("budget: 0.1", f"budget: {budget}") + "}", where="p.yaml")
+    assert made.rules[0].budget == (float(budget) if written is None else written)
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
@@ -53,6 +67,9 @@ def test_runbooks_of_the_ready_policies_are_there(name):
         (", comparator: '!='}", "comparator"),
         (", severity: critical}", "severity"),
         (", owner: 7}", "put it in quotes"),
+        (", required: 'no'}", "expected true or false"),
+        (", allow_empty: 1}", "expected true or false"),
+        ("}\nwaivers: [{fingerprint: 0123456789abcdef, expires: 1830297600, " + WAIVER + "}]", "expected a day"),
         (", bugdet: 0.2}", "did you mean `budget`?"),
         (", direction: up}", "`direction` goes with a change"),
         (", scope: {per: source, source: web}}", "either named or in `per`"),

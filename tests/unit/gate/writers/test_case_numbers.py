@@ -9,7 +9,7 @@ from made_verdict import case, mixed, rule
 
 from dataaudit.gate.verdict import Evidence, State
 from dataaudit.gate.writers import words
-from dataaudit.gate.writers.numbers import FEW_DOCUMENTS, evidence_count, number, numbers, with_unit
+from dataaudit.gate.writers.numbers import FEW_DOCUMENTS, discreet, evidence_count, number, numbers, with_unit
 from dataaudit.manifest.metric import Scope
 from dataaudit.report.few import FEW
 
@@ -111,11 +111,35 @@ def test_absurd_counts_of_personal_data_are_no_error(value):
 
 
 def test_larger_counts_of_personal_data_are_rounded():
-    """To two digits, so that no exact one follows from two of them."""
+    """The hits to tens and two digits, here 687 to 690, so that no exact one follows from two of them."""
     of = rule(metric="pii_hit_rate", stat="hits", unit=HITS)
     one = case(stat="hits", unit=HITS, value=88.4183767107, denominator=7_769_878, scope=Scope(source="web"))
-    assert words.value_words(of, one) == "about 88 hits per million tokens"
+    assert words.value_words(of, one) == "about 89 hits per million tokens"
     assert words.value_words(of, case(value=0.0, unit=HITS)) == "0 hits per million tokens"
+
+
+def test_what_is_withheld_does_not_follow_from_a_total_and_its_other_parts():
+    """Of 11 documents 7 are of one kind: the 4 of the other one are not the difference of what is shown."""
+    of = rule(metric="pii_hit_rate", stat="documents")
+    total, part = (words.value_words(of, case(stat="documents", value=n / 1000, denominator=1000)) for n in (11, 7))
+    assert (total, part) == ("about 0.01", "about 0.01")
+
+
+def test_a_baseline_of_few_documents_is_withheld_however_many_there_are_now():
+    """0.004 of 1,000 documents points at four of them, in a corpus of a million it is a statistic."""
+    of = rule(metric="pii_hit_rate", stat="documents", relative_change=0.5)
+    one = case(stat="documents", value=0.02, denominator=10**6, baseline=0.004, baseline_denominator=1000, judged=4.0)
+    assert (numbers(of, one).baseline, numbers(of, one).judged) == ("withheld (few)", "")
+    assert (discreet(of, one).baseline, discreet(of, one).judged) == (None, None)
+
+
+@pytest.mark.parametrize("documents", [0, 3, 7, 23, 456, 98765])
+def test_text_and_data_of_one_run_tell_the_same_number_of_personal_data(documents):
+    """Two roundings of one number would tell more than one."""
+    of = rule(metric="pii_hit_rate", stat="documents")
+    one = case(stat="documents", value=documents / 10**6, denominator=10**6)
+    kept = discreet(of, one).value
+    assert numbers(of, one).value.removeprefix("about ") == ("withheld (few)" if kept is None else number(kept))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,143 @@
+"""Which cases a rule has, and what a record that is not there means."""
+
+import datetime as dt
+from dataclasses import replace
+
+import pytest
+from made_facts import covered, facts, policy, record, rule
+
+from dataaudit.gate.evaluate import evaluate
+from dataaudit.gate.lookup import record_of
+from dataaudit.gate.scopes import expected_scopes
+from dataaudit.gate.verdict import State
+from dataaudit.manifest.catalogue import statistic
+from dataaudit.manifest.metric import Scope
+
+TODAY = dt.date(2026, 11, 22)
+
+
+def result_of(one, *records, baseline=None, **more):
+    return evaluate(policy(one), facts(covered(), *records, **more), baseline, on=TODAY).rules[0]
+
+
+def places(one, *records, **more):
+    found = expected_scopes(one, statistic(one.metric, one.stat), facts(*records, **more))
+    return [tuple(scope.as_dict().values()) for scope in found]
+
+
+SPAN = {"metric": "train_val_overlap", "stat": "span", "scope": {"per": ["set", "source"]}, "budget": 0.001}
+
+
+class TestLeaks:
+    def overlap(self, value, **scope):
+        return record("train_val_overlap", "span", value, **scope)
+
+    def with_leak(self):
+        now = facts(covered(), self.overlap(0.2, set="val"), self.overlap(0.2, set="val", source="crawl"))
+        return replace(now, sources={"train": frozenset({"crawl", "web"}), "val": frozenset({"books"})})
+
+    def test_a_leak_is_told_by_the_training_source_that_holds_it(self):
+        """The held-out split has sources of other names; they are not the ones to judge."""
+        result = evaluate(policy(rule(**SPAN)), self.with_leak(), on=TODAY).rules[0]
+        assert result.counts == {State.FAILED: 1, State.PASSED: 1}
+        assert result.cases[0].scope == Scope(set="val", source="crawl")
+
+    def test_a_source_that_training_does_not_have_is_not_free_of_leaks(self):
+        one = rule(**SPAN | {"scope": {"per": "set", "source": "crawll"}})
+        assert evaluate(policy(one), self.with_leak(), on=TODAY).rules[0].state == State.NOT_EVALUATED
+
+
+class TestRecordsThatAreThere:
+    def test_every_record_is_a_case_also_of_what_no_table_lists(self):
+        """A source that the mixture declares and that was not found has a share of 0."""
+        shares = [record("source_mix_share", "share", value, source=name)
+                  for name, value in (("web", 0.5), ("code", 0.5), ("ghost", 0.0))]  # fmt: skip
+        one = rule(metric="source_mix_share", stat="share", scope={"per": "source"}, comparator=">=", budget=0.1)
+        assert result_of(one, *shares).cases[0].scope.source == "ghost"
+
+    def test_statistics_of_one_metric_do_not_share_their_rules(self):
+        kept = [record("near_dup_rate", "recall", 1.0, rule="jaccard=0.90"),
+                record("near_dup_rate", "clusters_by_size", 3.0, "clusters", rule="documents=2")]  # fmt: skip
+        assert places(rule(stat="recall", scope={"per": "rule"}), *kept) == [("jaccard=0.90",)]
+
+    def test_an_evaluation_set_has_the_parts_that_it_has(self):
+        kept = [record("benchmark_contamination", "rate", 0.0, set=name, entity=part, rule="verbatim")
+                for name, part in (("a", "question"), ("a", "answer"), ("b", "question"))]  # fmt: skip
+        one = rule(metric="benchmark_contamination", scope={"per": ["set", "entity"], "rule": "verbatim"})
+        found = places(one, *kept, protected=("a", "b"))
+        assert found == [("a", "answer", "verbatim"), ("a", "question", "verbatim"), ("b", "question", "verbatim")]
+
+    def test_an_evaluation_set_without_a_record_is_a_case_without_a_number(self):
+        kept = record("benchmark_contamination", "rate", 0.0, set="a", entity="question", rule="verbatim")
+        one = rule(metric="benchmark_contamination", scope={"per": ["set", "entity"], "rule": "verbatim"})
+        assert result_of(one, kept, protected=("a", "b")).counts == {State.PASSED: 1, State.NOT_EVALUATED: 1}
+
+
+class TestNames:
+    def test_a_split_that_is_named_wrongly_is_not_evaluated_beside_one_that_is_not(self):
+        one = rule(scope={"per": "source", "split": ["train", "vall"]})
+        kept = [record(value=0.1, split="train", source=name) for name in ("web", "code")]
+        assert result_of(one, *kept).counts == {State.PASSED: 2, State.NOT_EVALUATED: 1}
+
+    def test_a_kind_of_personal_data_is_not_a_kind_of_secret(self):
+        one = rule(metric="pii_hit_rate", stat="validated_hits", unit="hits per million tokens", budget=0,
+                   scope={"entity": "JWT"})  # fmt: skip
+        found = record("pii_hit_rate", "validated_hits", 0.0, "hits per million tokens")
+        assert result_of(one, found).state == State.NOT_EVALUATED
+
+
+class TestNothingFound:
+    def test_a_clean_corpus_passes_a_rule_for_each_kind_of_secret(self):
+        one = rule(metric="secret_hit_rate", stat="validated_hits", unit="hits", budget=0, scope={"per": "entity"})
+        result = result_of(one, record("secret_hit_rate", "validated_hits", 0.0, "hits"))
+        assert result.counts == {State.PASSED: 2}
+
+    def test_no_reason_of_a_loss_is_no_loss(self):
+        one = rule(metric="coverage_unread_bytes", stat="bytes", unit="bytes", budget=0, scope={"per": "rule"})
+        assert result_of(one, record("coverage_unread_bytes", "bytes", 0.0, "bytes")).state == State.PASSED
+
+    def test_what_a_sample_did_not_find_is_not_zero(self):
+        """Its upper bound is above 0, and only a record has one."""
+        one = rule(metric="pii_hit_rate", stat="analyzer_documents", scope={"entity": "PERSON"})
+        assert result_of(one, record("pii_hit_rate", "analyzer_documents", 0.2)).state == State.NOT_EVALUATED
+
+    def test_an_empty_part_is_empty_for_each_kind_too(self):
+        kept = [record("secret_hit_rate", "documents", 0.0, "documents", source=name) for name in ("web",)]
+        kept.append(record("secret_hit_rate", "documents", None, "documents", source="code"))
+        one = rule(metric="secret_hit_rate", stat="documents", unit="documents", allow_empty=True,
+                   scope={"per": "source", "entity": "JWT"})  # fmt: skip
+        assert result_of(one, *kept).counts == {State.PASSED: 2}
+
+    def test_a_language_that_a_source_does_not_have_has_no_share_of_it(self):
+        one = rule(metric="language_share", stat="share", scope={"per": ["source", "language"]})
+        now = facts(record("language_share", "share", 1.0, source="web", language="en"), sources=("web",))
+        assert record_of(statistic(one.metric, one.stat), now, Scope(source="web", language="fr")).value == 0.0
+        assert places(one, sources=("web",), languages=("en", "fr")) == [("web", "en"), ("web", "fr")]
+
+
+class TestAmounts:
+    def amount(self, metric, value, **scope):
+        return record(metric, "count", value, metric, **scope)
+
+    @pytest.mark.parametrize("metric", ["documents", "bytes", "tokens"])
+    def test_a_source_that_vanished_has_no_document_left(self, metric):
+        one = rule(metric=metric, stat="count", unit=metric, scope={"per": "source"}, relative_change=0.5)
+        old = facts(self.amount(metric, 10.0, source="web"), self.amount(metric, 10.0, source="code"))
+        result = result_of(one, self.amount(metric, 10.0, source="web"), sources=("web",), baseline=old)
+        assert [(case.scope.source, case.value, case.baseline, case.state) for case in result.cases] == [
+            ("code", 0.0, 10.0, State.FAILED)
+        ]
+
+    def test_a_source_that_may_have_lost_its_name_is_not_gone(self):
+        """With more sources than the config names, those of `other` are not told apart."""
+        one = rule(metric="source_mix_share", stat="share", scope={"source": "code"})
+        kept = record("source_mix_share", "share", 1.0, source="web")
+        assert result_of(one, kept, sources=("web", "other")).state == State.PASSED
+        assert result_of(one, kept, sources=("web", "other"), is_folded=True).state == State.NOT_EVALUATED
+
+    def test_nothing_is_told_of_as_much_as_its_split_holds(self):
+        shares = [record("source_mix_share", "share", 1.0, split=split, source="web", denominator=total)
+                  for split, total in (("train", 900), ("val", 100))]  # fmt: skip
+        now = facts(*shares, sources=("web",))
+        found = record_of(statistic("source_mix_share", "share"), now, Scope(split="val", source="code"))
+        assert (found.value, found.denominator) == (0.0, 100)
