@@ -2,7 +2,8 @@
 
 PATCH: the data remains the same, although it might be serialised or packaged otherwise. MINOR: the existing data is the
 same and can still be retrieved as it is; there is more. MAJOR: existing data was edited, removed, or shuffled across
-splits. A smaller bump is a promise to whoever trained on the old version, so what cannot be shown counts as MAJOR.
+splits. A smaller bump is a promise to whoever trained on the old version, so what cannot be shown counts as MAJOR; but
+a split that was cut or ordered otherwise and agrees in all that is counted of it counts as PATCH, not proven.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from dataaudit.text import plural
 
 ORDER = (Bump.NONE, Bump.PATCH, Bump.MINOR, Bump.MAJOR)
 SPLIT_ROLE = "split_role"
-_VERSION = re.compile(r"^v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:[-+][0-9A-Za-z.+-]+)?$")
+_VERSION = re.compile(r"v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:[-+][0-9A-Za-z.+-]+)?")
 _LONGEST = 100
 _Triple = tuple[int, int, int]
 _MEANING = {
     ShardFate.MOVED_SPLIT: (Bump.MAJOR, "moved to another split"),
-    ShardFate.REMOVED: (Bump.MAJOR, "gone: no shard holds their rows any more"),
+    ShardFate.REMOVED: (Bump.MAJOR, "gone: no shard holds their rows, or one copy of them less is there"),
     ShardFate.CHANGED: (Bump.MAJOR, "with other rows than before"),
     ShardFate.LOST: (Bump.MAJOR, "read before and unread now"),
     ShardFate.UNKNOWN: (Bump.MAJOR, "unread in both, with other stored bytes or unknown ones"),
@@ -99,13 +100,13 @@ def propose(causes: Sequence[Cause], old: Side, new: Side) -> Proposal:
     return Proposal(
         bump=bump, proven=all(cause.proven for cause in causes), causes=tuple(causes),
         version=None if least is None else ".".join(map(str, least)),
-        complaint=_complaint(bump, was, now, other_name=old.name != new.name),
+        complaint=_complaint(bump, was, now, other_name=old.name != new.name, same=old.version == new.version),
     )  # fmt: skip
 
 
 def parse_version(text: str) -> _Triple | None:
     """Return MAJOR, MINOR and PATCH of a version by Semantic Versioning 2.0.0; None when it is none."""
-    found = _VERSION.match(text) if len(text) <= _LONGEST else None
+    found = _VERSION.fullmatch(text) if len(text) <= _LONGEST else None
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
 
 
@@ -118,7 +119,7 @@ def bumped(version: _Triple, bump: Bump) -> _Triple:
     }[bump]  # fmt: skip
 
 
-def _complaint(bump: Bump, was: _Triple | None, now: _Triple | None, *, other_name: bool) -> str:
+def _complaint(bump: Bump, was: _Triple | None, now: _Triple | None, *, other_name: bool, same: bool) -> str:
     if other_name:
         return "other_dataset"
     if was is None or now is None:
@@ -127,4 +128,4 @@ def _complaint(bump: Bump, was: _Triple | None, now: _Triple | None, *, other_na
         return "backwards"
     if now >= bumped(was, bump):
         return ""
-    return "unchanged" if now == was else "too_small"
+    return "unchanged" if same else "too_small"

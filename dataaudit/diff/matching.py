@@ -13,8 +13,8 @@ from dataaudit.diff.difference import ShardFate
 
 UNREAD = ("quarantined", "skipped")
 COLUMNS = [
-    "uri", "split", "format", "compression", "sha256", "rows_digest", "status", "reason", "documents", "bytes",
-    "tokens",
+    "uri", "split", "format", "compression", "sha256", "rows_digest", "bad_records", "status", "reason", "documents",
+    "bytes", "tokens",
 ]  # fmt: skip
 """Of the table of shards: what is looked at."""
 
@@ -44,11 +44,12 @@ class _Side:
 def match(old: pa.Table, new: pa.Table) -> Iterator[Pairs]:
     """Yield what became of every shard; each row of either table is in exactly one of the pairs.
 
-    Shards hold the same when their decoded rows have one digest; where one side has none (it was not read), when
-    their stored bytes have. Pairs are found in this order: same content at the same place, elsewhere in the split, in
-    another split; then the same place with other content; what is left is removed, or added. So two shards that
-    exchanged their names, or were numbered anew, have moved and not changed. Shards without documents are never
-    taken for moved: they all hold the same.
+    Shards hold the same when their decoded rows have one digest and as many records could not be decoded; two that
+    were not read, when their stored bytes have one digest. Pairs are found in this order: same content at the same
+    place, elsewhere in the split, in another split; then the same place with other content; what is left is removed, or
+    added. So two shards that exchanged their names, or were numbered anew, have moved and not changed. Shards without
+    documents are never taken for moved, as they all hold the same, nor for changed: one that lost all its documents is
+    removed, and an empty one added.
     """
     one, other = _sides(old, new)
     same = _pair(one, other, one.place, other.place, one.content, other.content)
@@ -62,7 +63,7 @@ def match(old: pa.Table, new: pa.Table) -> Iterator[Pairs]:
     moved = _pair(one, other, *nothing, one.content, other.content, holding=True)
     yield Pairs(fate=ShardFate.MOVED_SPLIT, old=moved[0], new=moved[1])
     named = np.zeros_like(one.place), np.zeros_like(other.place)
-    left, right = _pair(one, other, one.place, other.place, *named)
+    left, right = _pair(one, other, one.place, other.place, *named, holding=True)
     was, is_now = one.read[left], other.read[right]
     for fate, chosen in (
         (ShardFate.CHANGED, was & is_now), (ShardFate.LOST, was & ~is_now), (ShardFate.RECOVERED, ~was & is_now),
@@ -99,11 +100,15 @@ def _sides(old: pa.Table, new: pa.Table) -> tuple[_Side, _Side]:
 
 
 def _content(table: pa.Table) -> pa.ChunkedArray:
-    """Return what a shard holds: the digest of its rows, else of its stored bytes, else null."""
+    """Return what a shard holds: the digest of its rows, else of its stored bytes, else null.
+
+    The digest of rows knows nothing of records that could not be decoded, so their number goes with it.
+    """
     stored = pc.if_else(
         pc.equal(table["sha256"], ""), None, pc.binary_join_element_wise("stored", table["sha256"], ":")
     )
-    return pc.coalesce(pc.binary_join_element_wise("rows", table["rows_digest"], ":"), stored)
+    rows = pc.binary_join_element_wise("rows", table["rows_digest"], table["bad_records"].cast(pa.string()), ":")
+    return pc.coalesce(rows, stored)
 
 
 def _stored_otherwise(old: pa.Table, new: pa.Table, pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

@@ -56,6 +56,8 @@ def complaint(difference: Difference) -> str:
         return _COMPLAINTS[code]
     if code == "unchanged":
         return f"the version did not change, but the data demand a {bump} bump"
+    if code == "too_small" and promised(difference) == Bump.NONE:
+        return f"the new version differs in its suffix alone, but the data demand a {bump} bump"
     if code == "too_small":
         return f"the new version promises a {promised(difference)} change, but the data demand a {bump} bump"
     return ""

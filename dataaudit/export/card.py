@@ -54,13 +54,13 @@ def export_card(folder: Path, out: Path | None, update: Path | None) -> str:
         old = read_file(update, "the card")
         new = replaced(old, inner, str(update))
         if new != old:
-            write_file(update, new, option="--update")
+            write_file(update, new, folder, option="--update")
         return f"{t.clean(str(update))}: {'the section is new' if new != old else 'nothing has changed'}\n"
     name = manifest.core.dataset.name
     text = f"{metadata(manifest)}\n# {name if re.match(NAME_PATTERN, name) else code(name)}\n\n{inner}"
     if out is None:
         return text
-    write_file(out, text.encode())
+    write_file(out, text.encode(), folder)
     return f"{t.clean(str(out))}: a card with metadata and the section of {manifest.id}\n"
 
 

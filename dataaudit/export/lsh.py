@@ -45,5 +45,5 @@ def export_lsh(folder: Path, out: Path) -> str:
                 sketch = MinHash(seed=SEED, hashvalues=signature, permutations=permutations, scheme=SCHEME)
                 session.insert(f"{shard}:{row}", sketch, check_duplication=False)
         documents += table.num_rows
-    write_file(out, pickle.dumps(index, protocol=pickle.HIGHEST_PROTOCOL))
+    write_file(out, pickle.dumps(index, protocol=pickle.HIGHEST_PROTOCOL), folder)
     return f"{out}: {documents:,} documents in {bands} bands of {rows} values, keys shard:row\n"

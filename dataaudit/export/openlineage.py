@@ -43,7 +43,7 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
     manifest = load_manifest(folder)
     checks = () if verdict is None else read_checks(verdict, manifest.id)
     line = event_json(manifest, checks, namespace, run_id)
-    write_file(out, line.encode("ascii") + b"\n")
+    write_file(out, line.encode("ascii") + b"\n", folder)
     said = f"{t.plural(len(checks), 'rule')} as assertions" if checks else "no verdict"
     return f"{t.clean(str(out))}: one event, run {run_uuid(manifest, run_id)}, {said}\n"
 

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
 from dataaudit.errors import ConfigError
+from dataaudit.gate.writers.files import check_files
+from dataaudit.gate.writers.files import write_file as replace_file
 
 EPOCH = "SOURCE_DATE_EPOCH"
 """Environment variable of reproducible builds: seconds since 1970."""
 
 
-def write_file(out: Path, data: bytes, *, option: str = "--out") -> None:
-    """Write a file so that a reader sees the old one or the whole new one.
+def write_file(out: Path, data: bytes, folder: Path, *, option: str = "--out") -> None:
+    """Write a file so that a reader sees the old one or the whole new one; a pipe or a terminal is written to.
+
+    Args:
+        out: The file; where it is a link, the file that it leads to.
+        data: All of it.
+        folder: The manifest, whose own files stay as they are.
+        option: That named the file.
 
     Raises:
-        ConfigError: It cannot be written.
+        ConfigError: It cannot be written, or is a part of the manifest.
     """
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(out)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ConfigError(f"{option} {out}: {error.strerror}", "Name a file in a folder that may be written.") from None
+    check_files({option: out}, folders=(folder,))
+    replace_file(out, data)
 
 
 def read_file(path: Path, what: str) -> bytes:

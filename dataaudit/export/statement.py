@@ -7,19 +7,15 @@ name is a URI, as SLSA asks for: https://slsa.dev/spec/v1.2/verification_summary
 
 from __future__ import annotations
 
-import hashlib
+import json
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from dataaudit import __version__
 from dataaudit.export.names import PROGRAM, dataset_uri, digest_of, manifest_uri
-from dataaudit.export.output import read_file
 from dataaudit.gate.verdict import State, Subject, Verdict, WaiverState
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.replace import POINTER
 
 PREDICATE = "https://slsa.dev/verification_summary/v1"
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -81,8 +77,7 @@ def statement(
         verifier: URI of who runs the gate.
 
     Raises:
-        ConfigError: The file of a manifest has gone.
-        ValueError: The verdict is of another manifest.
+        ValueError: The verdict is of another manifest, or compares with another one.
     """
     from google.protobuf.json_format import MessageToDict
     from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
@@ -90,6 +85,8 @@ def statement(
 
     if verdict.subject.id != manifest.id:
         raise ValueError(f"the verdict is of {verdict.subject.id}, the manifest is {manifest.id}")
+    if baseline is not None and (verdict.baseline is None or verdict.baseline.id != baseline.id):
+        raise ValueError(f"the verdict does not compare with {baseline.id}")
     subject = verdict.subject
     predicate = {
         "verifier": {"id": verifier, "version": {"dataaudit": __version__}},
@@ -121,15 +118,6 @@ def policy_urn(name: str, version: str) -> str:
     return f"{PROGRAM}:policy:{quote(name, safe='')}:{quote(version, safe='')}"
 
 
-def pointer_digest(manifest: Manifest) -> str:
-    """Return the sha256 of ``manifest.json`` as it lies there, hex.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
-    return hashlib.sha256(read_file(manifest.folder / POINTER, "the manifest")).hexdigest()
-
-
 def summary(payload: bytes) -> Summary:
     """Read a statement.
 
@@ -137,7 +125,7 @@ def summary(payload: bytes) -> Summary:
         BadStatement: It is none, or has another predicate.
     """
     try:
-        document = orjson.loads(payload)
+        document = json.loads(payload.decode(), object_pairs_hook=_once)
         kind, predicate_type, predicate = document["_type"], document["predicateType"], document["predicate"]
         if kind != STATEMENT or predicate_type != PREDICATE:
             raise BadStatement(
@@ -157,14 +145,14 @@ def summary(payload: bytes) -> Summary:
             result=_text(predicate["verificationResult"]),
             facts=dict(predicate.get(EXTENSION, {})),
         )
-    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
         if isinstance(error, BadStatement):
             raise
         raise BadStatement("it is no in-toto statement with the verification summary of SLSA") from None
 
 
 def _input(manifest: Manifest) -> dict[str, Any]:
-    return {"uri": manifest_uri(manifest.id), "digest": {"sha256": pointer_digest(manifest)}}
+    return {"uri": manifest_uri(manifest.id), "digest": {"sha256": manifest.pointer_sha256}}
 
 
 def _facts(verdict: Verdict) -> dict[str, Any]:
@@ -199,6 +187,14 @@ def _dataset(subject: Subject) -> dict[str, Any]:
         "manifest": subject.id, "name": subject.name, "version": subject.version, "documents": subject.documents,
         "shards": subject.shards,
     }  # fmt: skip
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a field that is given twice: one reader takes the first, another one the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise BadStatement("a field of the statement is given twice")
+    return found
 
 
 def _sha256(descriptor: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from dataaudit.errors import ConfigError
 from dataaudit.export.envelope import PAYLOAD_TYPE, BadEnvelope, unseal
 from dataaudit.export.names import digest_of
 from dataaudit.export.output import read_file
-from dataaudit.export.statement import PASSED, BadStatement, Summary, pointer_digest, summary
+from dataaudit.export.statement import PASSED, BadStatement, Summary, summary
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.verify import Problem
 
@@ -127,7 +127,7 @@ def _about(manifest: Manifest, said: Summary) -> list[Problem]:
     if digests != [digest_of(manifest.id)]:
         found = ", ".join(f"sha256:{digest}" for digest in digests[:3]) or "nothing"
         return [Problem("subject", f"the verdict is of {found}, this manifest is {manifest.id}")]
-    if pointer_digest(manifest) not in {digest for _, digest in said.inputs}:
+    if manifest.pointer_sha256 not in {digest for _, digest in said.inputs}:
         return [
             Problem(
                 "manifest_file",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dataaudit import text as t
-from dataaudit.errors import ConfigError
+from dataaudit.errors import ConfigError, ManifestError
 from dataaudit.export.names import dataset_name
 from dataaudit.export.output import export_time, write_file
 from dataaudit.export.statement import FAILED, PASSED, VERIFIER, statement
@@ -76,6 +76,11 @@ def judge_and_export(
     older = None if baseline is None else load_manifest(baseline)
     day = dt.datetime.fromisoformat(time).date()
     verdict = judge_manifest(folder, rules, baseline=baseline, fail_on=fail_on, on=day)
+    judged = verdict.subject.id, None if verdict.baseline is None else verdict.baseline.id
+    if judged != (manifest.id, None if older is None else older.id):
+        raise ManifestError(
+            f"the manifest {folder}, or the baseline, was replaced while it was judged", "Run it again."
+        )
     return export_verdict(verdict, manifest, older, out, replace(about, time=time), signing)
 
 
@@ -115,6 +120,6 @@ def export_verdict(
         from dataaudit.export.identity import bundle_of
 
         data, how = bundle_of(payload), "signed by an identity, as a sigstore bundle"
-    write_file(out, data)
+    write_file(out, data, manifest.folder)
     result = PASSED if verdict.passed else FAILED
     return f"{t.clean(str(out))}: {result}, {t.clean(dataset_name(manifest))} by {t.clean(verdict.policy)}; {how}\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ class Manifest:
     """Circumstances of the build."""
     written_as: int = SCHEMA_VERSION
     """Schema version that it was written in; everything here is in the form of the newest."""
+    pointer_sha256: str = ""
+    """sha256 of the bytes of ``manifest.json`` that were loaded, hex."""
 
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Read one table, or some of its columns.
@@ -141,7 +144,8 @@ def load_manifest(folder: Path) -> Manifest:
     """
     path = folder / POINTER
     try:
-        document = orjson.loads(_read_pointer(path))
+        data = _read_pointer(path)
+        document = orjson.loads(data)
     except OSError as error:
         raise _absent(folder, error) from None
     except orjson.JSONDecodeError as error:
@@ -165,7 +169,10 @@ def load_manifest(folder: Path) -> Manifest:
             f"{path}: the id says {parsed.id}, the core's digest is {found}",
             f"The file was changed after it was written. {_RESTORE}",
         )
-    return Manifest(folder=folder, id=parsed.id, core=parsed.core, run=parsed.run, written_as=version)
+    return Manifest(
+        folder=folder, id=parsed.id, core=parsed.core, run=parsed.run, written_as=version,
+        pointer_sha256=hashlib.sha256(data).hexdigest(),
+    )  # fmt: skip
 
 
 def _read_pointer(path: Path) -> bytes:

@@ -94,7 +94,10 @@ def apply(request: Request) -> Applied:
     located = roots.locate(selection.kept)
     files = excluded_list(selection)
     for name in request.formats:
-        files |= FORMATS[name](located)
+        lists = FORMATS[name](located)
+        if twice := sorted(files.keys() & lists.keys()):
+            raise ConfigError(f"two lists would be the file {twice[0]}", "Write the formats to two folders.")
+        files |= lists
     wrong, looked = check_files(located)
     proposed = select(
         manifest, in_force(folded.standing(Standing.PROPOSED), digest=contents.digest, on=request.on),

@@ -74,11 +74,7 @@ def add(path: Path, wishes: Iterable[Wish], author: Author, until: dt.date | Non
     Raises:
         QuarantineError: The list cannot be written, or the fields are no entry.
     """
-    last = None if until is None else until.isoformat()
-    if until is not None and until < author.today:
-        raise QuarantineError(
-            f"an entry until {last} would be over already: today is {author.today}", "Name a later day."
-        )
+    last = _last_day(until, author)
 
     def decide(folded: Folded, change: _Draft) -> None:
         held: dict[object, list[Entry]] = {}
@@ -102,7 +98,8 @@ def propose(path: Path, wishes: Iterable[Wish], author: Author) -> Change:
     """Propose to hold shards back: nothing is left out until somebody accepts it.
 
     A target that is held back or proposed for the same reason already is not proposed again, nor one whose proposal was
-    lifted (or accepted, and that lifted) with the same finding: somebody has seen it.
+    lifted (or accepted, and that lifted) with the same finding: somebody has seen it. One whose hold is over by its day
+    is.
 
     Raises:
         QuarantineError: As of :func:`add`.
@@ -111,12 +108,13 @@ def propose(path: Path, wishes: Iterable[Wish], author: Author) -> Change:
     def decide(folded: Folded, change: _Draft) -> None:
         open_: dict[object, Entry] = {}
         seen: dict[object, Entry] = {}
+        over = {record.entry.id for record in folded.records if record.standing == Standing.EXPIRED}
         for record in folded.records:
             entry = record.entry
             key = _about(entry)
             if record.standing in {Standing.HELD, Standing.PROPOSED}:
                 open_[key] = entry
-            elif record.standing != Standing.EXPIRED:
+            elif record.standing != Standing.EXPIRED and (record.by is None or record.by.id not in over):
                 seen[key, (entry.evidence or NO_EVIDENCE).finding()] = entry
         for wish in wishes:
             entry = _make(Action.PROPOSE, author, target=wish.target, reason=wish.reason, evidence=wish.evidence)
@@ -141,8 +139,9 @@ def accept(path: Path, names: Sequence[str] | None, author: Author, until: dt.da
         until: The last day on which they hold.
 
     Raises:
-        QuarantineError: A name means no proposal, or several things.
+        QuarantineError: A name means no proposal, or several things, or the last day is over.
     """
+    last = _last_day(until, author)
 
     def decide(folded: Folded, change: _Draft) -> None:
         found = folded.records if names is None else find_records(names, folded)
@@ -151,7 +150,7 @@ def accept(path: Path, names: Sequence[str] | None, author: Author, until: dt.da
             if record.standing == Standing.PROPOSED:
                 entry = _make(
                     Action.ADD, author, target=proposal.target, reason=proposal.reason, evidence=proposal.evidence,
-                    accepts=proposal.id, until=None if until is None else until.isoformat(),
+                    accepts=proposal.id, until=last,
                 )  # fmt: skip
                 change.added.append(entry)
             elif names is not None:
@@ -229,6 +228,19 @@ def _change(path: Path, author: Author, decide: object, *, create: bool) -> Chan
 
     added = update(path, whole, create=create)
     return Change(added=added, known=tuple(dict.fromkeys(draft.known)), bad=tuple(bad))
+
+
+def _last_day(until: dt.date | None, author: Author) -> str | None:
+    """Return a last day as it is written.
+
+    Raises:
+        QuarantineError: It is over.
+    """
+    if until is not None and until < author.today:
+        raise QuarantineError(
+            f"an entry until {until} would be over already: today is {author.today}", "Name a later day."
+        )
+    return None if until is None else until.isoformat()
 
 
 def _make(action: Action, author: Author, **fields: object) -> Entry:

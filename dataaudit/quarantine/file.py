@@ -63,17 +63,14 @@ def update(path: Path, decide: Decide, *, create: bool) -> tuple[Entry, ...]:
             then it is as it was.
     """
     flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
+    made = create and not path.exists()
     try:
         with _opened(path, flags, fcntl.LOCK_EX) as (descriptor, locked):
-            data = _whole(descriptor)
-            contents = parse(data, str(path))
-            _check_kind(contents, path)
-            added = tuple(decide(contents))
-            if added:
-                if not data:
-                    _sync_folder(path)
-                _append(descriptor, path, data, added, locked=locked)
-            return added
+            try:
+                return _decided(descriptor, path, decide, locked=locked)
+            finally:  # an empty file would be a list that holds nothing
+                if made and locked and os.fstat(descriptor).st_size == 0:
+                    path.unlink(missing_ok=True)
     except FileNotFoundError:
         raise _absent(path) from None
     except OSError as error:
@@ -81,6 +78,19 @@ def update(path: Path, decide: Decide, *, create: bool) -> tuple[Entry, ...]:
             f"the quarantine list {path} cannot be written: {error.strerror or error}; nothing was added",
             "Free space or name a file that may be written.",
         ) from None
+
+
+def _decided(descriptor: int, path: Path, decide: Decide, *, locked: bool) -> tuple[Entry, ...]:
+    """Read the open list, let ``decide`` look at it and append what it returns."""
+    data = _whole(descriptor)
+    contents = parse(data, str(path))
+    _check_kind(contents, path)
+    added = tuple(decide(contents))
+    if added:
+        if not data:
+            _sync_folder(path)
+        _append(descriptor, path, data, added, locked=locked)
+    return added
 
 
 def _absent(path: Path) -> QuarantineError:

@@ -66,7 +66,7 @@ class Roots:
             if root.startswith(STREAMED):
                 continue
             relative = relative_path(uri)
-            if relative is None:
+            if relative is None or (not root and "://" in relative):
                 raise ConfigError(f"{shard.name}: the URI leads out of its root; no build writes such a one")
             if not re.fullmatch(NAME_PATTERN, split) or len(split) > _LONGEST:
                 raise ConfigError(f"the split `{split}` cannot be the name of a file")
@@ -160,7 +160,8 @@ def _lines(paths: Sequence[str]) -> bytes:
 
 
 def _breaks(path: str) -> bool:
-    return "\n" in path or "\r" in path
+    """Tell whether a reader of lines would take a path for several; those of text know more ends than the line feed."""
+    return len(f"{path}.".splitlines()) > 1
 
 
 def _refuse(name: str, paths: Sequence[str], wrong: Callable[[str], bool]) -> None:

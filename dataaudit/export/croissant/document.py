@@ -55,7 +55,7 @@ def export_croissant(folder: Path, out: Path, metadata: Path | None, given: Mapp
     about = about_of(metadata, given)
     manifest = load_manifest(folder)
     document = croissant(manifest, about)
-    write_file(out, as_json_ld(document))
+    write_file(out, as_json_ld(document), folder)
     files, sets = (
         sum(one["@type"] == f"cr:{kind}" for one in document["distribution"]) for kind in ("FileObject", "FileSet")
     )

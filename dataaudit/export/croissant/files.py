@@ -2,11 +2,13 @@
 
 A set of files carries no digests, and a million shards cannot be listed one by one. So up to :data:`MOST_FILES` shards
 are listed with their sha256; beyond, the sets say which files there are, and ``shards.parquet`` of the manifest, itself
-listed with its sha256, has the sha256 of each.
+listed with its sha256, has the sha256 of each. A set says so by patterns, but only by such that no file of another
+split fits: a loader of training data must not be given held-out files.
 """
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import posixpath
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from dataaudit import text as t
+from dataaudit.errors import ConfigError
 from dataaudit.export.croissant.about import About
 from dataaudit.export.output import read_file
 from dataaudit.manifest.checked import checked_shards
@@ -50,7 +53,7 @@ class Group:
     format: str
     compression: str
     paths: tuple[str, ...]
-    """Paths of those that were read, relative to the root."""
+    """Paths of those that were read, relative to the root; perhaps none."""
     unread: tuple[str, ...]
     """Paths of those that were not."""
     documents: int
@@ -65,6 +68,7 @@ def groups(manifest: Manifest) -> list[Group]:
     """Return the shards that are files, by split and format; streamed datasets have none.
 
     Raises:
+        ConfigError: A URI leads out of its root.
         ManifestMismatch: The table of shards is not the one that the manifest was published with.
     """
     columns = ["split", "uri", "format", "compression", "status", "documents"]
@@ -81,7 +85,6 @@ def groups(manifest: Manifest) -> list[Group]:
             documents=sum(row["documents"] for row in rows),
         )
         for (split, kind, codec), rows in sorted(found.items())
-        if any(row["status"] not in UNREAD for row in rows)
     ]  # fmt: skip
 
 
@@ -93,7 +96,8 @@ def distribution(manifest: Manifest, found: Sequence[Group], about: About) -> li
     """
     listed = sum(len(group.paths) + len(group.unread) for group in found) <= MOST_FILES
     shards = [_shard(row, about) for row in _readable(manifest)] if listed else []
-    sets = [_set(group, listed=listed) for group in found]
+    every = [] if listed else sorted({path for group in found for path in (*group.paths, *group.unread)})
+    sets = [_set(group, every, listed=listed) for group in found if group.paths]
     return [*_own(manifest, about), *sets, *shards]
 
 
@@ -121,7 +125,7 @@ def _shard(row: dict[str, Any], about: About) -> dict[str, Any]:
     }
 
 
-def _set(group: Group, *, listed: bool) -> dict[str, Any]:
+def _set(group: Group, every: Sequence[str], *, listed: bool) -> dict[str, Any]:
     codec = "" if group.compression == "none" else f", {group.compression}"
     where = "listed one by one with its sha256" if listed else "with its sha256 in shards.parquet of the manifest"
     made: dict[str, Any] = {
@@ -130,7 +134,7 @@ def _set(group: Group, *, listed: bool) -> dict[str, Any]:
         "name": t.clean(f"{group.split} ({group.format}{codec})", _NAME_LIMIT),
         "description": f"{t.plural(len(group.paths), 'shard')} of one split and format, each {where}.",
         "encodingFormat": encodings(group.format, group.compression),
-        "includes": _globs(group.paths),
+        "includes": _globs(group, every),
     }
     if group.unread:
         made["excludes"] = [_literal(path) for path in group.unread[:MOST_FILES]]
@@ -168,21 +172,59 @@ def _paths(rows: Any) -> tuple[str, ...]:
 
 
 def _path(uri: str) -> str:
-    """Return the path of a URI, its copy number dropped; bytes that are not UTF-8 become replacement characters."""
-    return unquote(uri.partition(_COPY)[0], errors="replace")
+    """Return the path of a URI, its copy number dropped; bytes that are not UTF-8 become replacement characters.
+
+    Raises:
+        ConfigError: It leads out of its root.
+    """
+    path = unquote(uri.partition(_COPY)[0], errors="replace")
+    if path.startswith("/") or ".." in path.split("/"):
+        raise ConfigError(f"the URI {uri} leads out of its root; no build writes such a one")
+    return path
 
 
 def _relative(path: str) -> str:
     """Return a relative address that nothing takes for an absolute one."""
-    return path if ":" not in path.split("/", 1)[0] and not path.startswith("/") else f"./{path.lstrip('/')}"
+    return path if ":" not in path.split("/", 1)[0] else f"./{path}"
 
 
-def _globs(paths: Sequence[str]) -> list[str]:
-    """Return patterns for files: each path when there are few, else folders and suffixes."""
-    if len(paths) <= MOST_FILES:
-        return [_literal(path) for path in paths]
-    folders = sorted({f"{_literal(posixpath.dirname(path))}/*{_suffix(path)}".lstrip("/") for path in paths})
-    return folders if len(folders) <= MOST_FILES else sorted({f"*{_suffix(path)}" for path in paths})[:MOST_FILES]
+def _globs(group: Group, every: Sequence[str]) -> list[str]:
+    """Return patterns for the files of a group: each path when there are few, else what paths begin and end with.
+
+    Where a pattern would fit a file that is not of the group, each path is listed, however many there are.
+
+    Args:
+        group: The group.
+        every: The paths of all groups, sorted.
+    """
+    mine = frozenset(group.paths if len(group.unread) > MOST_FILES else (*group.paths, *group.unread))
+    if len(group.paths) > MOST_FILES:
+        folders: dict[tuple[str, str], list[str]] = {}
+        for path in group.paths:
+            folders.setdefault((posixpath.dirname(path), _suffix(path)), []).append(path)
+        ends = [(_head(paths, suffix), suffix) for (_, suffix), paths in sorted(folders.items())]
+        if len(ends) > MOST_FILES:
+            ends = sorted({("", suffix) for _, suffix in ends})
+        if len(ends) <= MOST_FILES and not any(_fits_others(*end, mine, every) for end in ends):
+            return [f"{_literal(head)}*{_literal(tail)}" for head, tail in ends]
+    return [_literal(path) for path in group.paths]
+
+
+def _head(paths: Sequence[str], suffix: str) -> str:
+    """Return what all paths begin with, their suffix left out; of sorted ones the first and the last differ most."""
+    first, last = (path[: len(path) - len(suffix)] for path in (paths[0], paths[-1]))
+    same = (index for index, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    return first[: next(same, min(len(first), len(last)))]
+
+
+def _fits_others(head: str, tail: str, mine: frozenset[str], every: Sequence[str]) -> bool:
+    """Tell whether `head*tail` fits a path that is not of a group; the star may stand for slashes too."""
+    for path in every[bisect.bisect_left(every, head) :]:
+        if not path.startswith(head):
+            break
+        if path not in mine and path.endswith(tail):
+            return True
+    return False
 
 
 def _literal(path: str) -> str:
@@ -191,7 +233,7 @@ def _literal(path: str) -> str:
 
 def _suffix(path: str) -> str:
     name = posixpath.basename(path)
-    return _literal("." + name.partition(".")[2]) if "." in name else ""
+    return "." + name.partition(".")[2] if "." in name else ""
 
 
 def _id(*parts: str) -> str:

@@ -14,6 +14,8 @@ from dataaudit.manifest.load import Manifest
 _COUNT = "http://www.wikidata.org/entity/Q4049983"
 """Cardinality, as the specification writes the number of records."""
 _NAME_LIMIT = 200
+_SPLITS = "splits"
+"""The record set that says what each split is for; a split of that name has the format in its own one's."""
 
 
 def record_sets(manifest: Manifest, found: Sequence[Group]) -> list[dict[str, Any]]:
@@ -25,7 +27,7 @@ def record_sets(manifest: Manifest, found: Sequence[Group]) -> list[dict[str, An
         fields = _fields(manifest.core.config.get("splits", {}).get(group.split, {}))
         if not fields:
             continue
-        alone = number[group.split] == 1
+        alone = number[group.split] == 1 and group.split != _SPLITS
         identity = "/".join(quote(part, safe="") for part in (group.split, *(() if alone else (group.format,))))
         made.append(_record_set(identity, group, fields))
     return [_splits(manifest), *made]
@@ -75,8 +77,8 @@ def _fields(split: Any) -> list[tuple[str, str, str]]:
 def _splits(manifest: Manifest) -> dict[str, Any]:
     return {
         "@type": "cr:RecordSet",
-        "@id": "splits",
-        "name": "splits",
+        "@id": _SPLITS,
+        "name": _SPLITS,
         "description": "What each split is for.",
         "dataType": "cr:Split",
         "key": {"@id": "splits/name"},

@@ -38,7 +38,7 @@ def check_files(
         if not _is_file(path):
             continue
         if os.path.realpath(parent) in closed and (path.name == POINTER or path.suffix == ".parquet"):
-            raise ConfigError(f"{option}: {path} is a part of a manifest", "Give it another name: gate.json.")
+            raise ConfigError(f"{option}: {path} is a part of a manifest", "Give it another name.")
         real = os.path.realpath(path)
         if real in taken:
             raise ConfigError(f"{option} and {taken[real]} name the same file, {path}", "Give each a file of its own.")
@@ -46,7 +46,7 @@ def check_files(
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Put a file in place in one step; what is no regular file, such as a pipe, is written to.
+    """Put a file in place in one step; it keeps its mode, and what is no regular file, such as a pipe, is written to.
 
     Raises:
         ConfigError: It cannot be written; an old file is there still.
@@ -61,6 +61,8 @@ def write_file(path: Path, content: bytes) -> None:
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(content)
+            if target.exists():
+                new.chmod(stat.S_IMODE(target.stat().st_mode))
             new.replace(target)
         finally:
             new.unlink(missing_ok=True)

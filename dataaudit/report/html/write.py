@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
+from dataaudit.gate.writers.files import write_file
 from dataaudit.manifest.load import load_manifest
 
 
@@ -37,8 +36,7 @@ def write_report(folder: Path, out: Path, given: Given, *, as_json: bool) -> str
 
     Raises:
         ManifestError: A manifest is absent or damaged.
-        ConfigError: The policy or the list cannot be read, or ``out`` cannot be a file.
-        OSError: The file cannot be written.
+        ConfigError: The policy or the list cannot be read, or ``out`` cannot be written.
     """
     from dataaudit.report.html.document import render
     from dataaudit.report.html.inputs import difference_of, quarantined_shards, verdict_of
@@ -53,24 +51,9 @@ def write_report(folder: Path, out: Path, given: Given, *, as_json: bool) -> str
         quarantined=quarantined_shards(manifest, given.quarantine),
     )  # fmt: skip
     data = render(page, manifest).encode("utf-8")
-    _replace(out, data)
+    write_file(out, data)
     if as_json:
         value = {"report": str(out), "bytes": len(data), "id": manifest.id, "headline": page.headline,
                  "findings": [one.text.replace("\xa0", " ") for one in page.findings]}  # fmt: skip
         return t.as_json(value)
     return f"{t.clean(str(out))}: {t.size(len(data))}, {page.headline}\n"
-
-
-def _replace(out: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one."""
-    handle, name = tempfile.mkstemp(prefix=".report-", dir=out.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, out)
-    except BaseException:
-        os.unlink(name)
-        raise

@@ -7,6 +7,7 @@ from diff_made import change_core, demands, difference, fates, histogram, made, 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dataaudit.diff import words
 from dataaudit.diff.compare import compare
 from dataaudit.diff.difference import Bump, MetricFate, ShardFate
 from dataaudit.errors import ManifestMismatch
@@ -250,3 +251,59 @@ def test_the_other_direction_mirrors_it(tmp_path_factory, one, other):
         back_again = signs[change.metric, change.stat, change.scope]
         assert change.difference == (None if back_again is None else -back_again)
     assert (there.unchanged_shards, there.unchanged_metrics) == (back.unchanged_shards, back.unchanged_metrics)
+
+
+def test_a_shard_that_lost_all_its_documents_is_no_patch(tmp_path):
+    old = [shard("a"), shard("b")]
+    new = [shard("a", held="nothing", documents=0, tokens=0, sources={}), shard("b")]
+
+    found = difference(tmp_path, old, new)
+
+    assert fates(found) == {"removed": (1, 0), "added": (0, 1)}
+    assert found.proposal.bump == "major"
+
+
+def test_documents_in_a_shard_that_had_none_are_an_addition(tmp_path):
+    old = [shard("a", held="nothing", documents=0, tokens=0, sources={}), shard("b")]
+    new = [shard("a"), shard("b")]
+
+    found = difference(tmp_path, old, new)
+
+    assert found.proposal.bump == "minor"
+    assert found.proposal.proven
+
+
+def test_shards_with_the_same_documents_and_other_bad_records_are_not_the_same(tmp_path):
+    old = [shard("a", held="rows", stored="with bad lines", bad=3), shard("b")]
+    new = [shard("a", held="rows", stored="without", bad=0), shard("b")]
+
+    found = difference(tmp_path, old, new)
+
+    assert fates(found) == {"changed": (1, 1)}
+    assert found.proposal.bump == "major"
+    assert not found.proposal.proven
+
+
+def test_as_many_bad_records_in_other_bytes_are_repacked(tmp_path):
+    found = difference(tmp_path, [shard("a", stored="x", bad=2)], [shard("a", stored="y", bad=2)])
+
+    assert fates(found) == {"repacked": (1, 1)}
+
+
+def test_a_version_that_differs_in_its_suffix_alone_is_too_small_and_not_unchanged(tmp_path):
+    found = difference(
+        tmp_path, [shard("a")], [shard("a"), shard("b")],
+        old_with={"core": {"dataset": {"name": "made", "version": "1.1.0-rc.1"}}},
+        new_with={"core": {"dataset": {"name": "made", "version": "1.1.0"}}},
+    )  # fmt: skip
+
+    assert found.proposal.complaint == "too_small"
+    assert words.complaint(found) == "the new version differs in its suffix alone, but the data demand a minor bump"
+
+
+def test_a_copy_of_a_shard_that_is_gone_is_not_said_to_be_gone_altogether(tmp_path):
+    old = [shard("a", held="rows"), shard("b", held="rows")]
+
+    found = difference(tmp_path, old, [shard("a", held="rows")])
+
+    assert "one copy of them less" in found.proposal.causes[0].text

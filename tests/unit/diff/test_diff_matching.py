@@ -45,7 +45,9 @@ def twin(old, new):
     fates = Counter()
 
     def content(row):
-        return row["rows_digest"] or (("stored", row["sha256"]) if row["sha256"] else None)
+        if row["rows_digest"]:
+            return row["rows_digest"], row["bad_records"]
+        return ("stored", row["sha256"]) if row["sha256"] else None
 
     def stored(row):
         return row["sha256"], row["format"], row["compression"]
@@ -53,7 +55,7 @@ def twin(old, new):
     def take(same, fate, *, holding=False):
         for one in list(left):
             for other in right:
-                held = one["status"] != "ok" or one["documents"] > 0
+                held = all(row["status"] != "ok" or row["documents"] > 0 for row in (one, other))
                 if (held or not holding) and same(one, other):
                     left.remove(one)
                     right.remove(other)
@@ -75,7 +77,7 @@ def twin(old, new):
     take(alike("split", "uri"), lambda a, b: None if stored(a) == stored(b) else ShardFate.REPACKED)
     take(alike("split"), lambda a, b: ShardFate.MOVED if stored(a) == stored(b) else ShardFate.REPACKED, holding=True)
     take(alike(), lambda _a, _b: ShardFate.MOVED_SPLIT, holding=True)
-    take(lambda one, other: (one["split"], one["uri"]) == (other["split"], other["uri"]), by_name)
+    take(lambda one, other: (one["split"], one["uri"]) == (other["split"], other["uri"]), by_name, holding=True)
     fates[ShardFate.REMOVED] += len(left)
     fates[ShardFate.ADDED] += len(right)
     return +fates

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import gzip
 import hashlib
 import json
@@ -288,7 +289,8 @@ def test_a_streamed_dataset_has_no_file_with_a_wrong_digest(tmp_path):
 def test_hostile_names_stay_names(tmp_path):
     """In splits, shards, sources, columns and the dataset's own name; the file may stand in a web page."""
     names = sorted({name.encode("utf-8", "replace").decode().replace("\x00", "%00") or "x" for name in HOSTILE})
-    shards = [shard(name, split=name, sources={name: 100}) for name in names]
+    uris = [name.replace("..", "up").lstrip("/") or "x" for name in names]
+    shards = [shard(uri, split=name, sources={name: 100}) for uri, name in zip(uris, names, strict=True)]
     config = {"splits": {name: {"text": name, "source": {"column": name}} for name in names}}
     make(tmp_path / "m", shards, dataset=names[0], config=config)
     document = written(tmp_path / "m", tmp_path / "c", description="".join(names))
@@ -303,3 +305,55 @@ def test_hostile_names_stay_names(tmp_path):
 def test_the_same_manifest_gives_the_same_bytes(tmp_path, demo):
     written(DEMO, tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == demo[1].read_bytes()
+
+
+def test_a_split_may_be_called_splits(tmp_path):
+    """As the record set is that says what splits are for."""
+    config = {"splits": {"splits": {"text": "text"}}}
+    make(tmp_path / "m", [shard("a.jsonl", split="splits")], config=config)
+    document = written(tmp_path / "m", tmp_path / "c")
+    assert [one["@id"] for one in document["recordSet"]] == ["splits", "splits/jsonl"]
+    validated(tmp_path / "c")
+
+
+@pytest.mark.parametrize("uri", ["../up.jsonl", "/etc/passwd", "a/%2E%2E/../x"])
+def test_a_uri_that_leads_out_of_its_root_is_refused(tmp_path, uri):
+    """A manifest from elsewhere cannot make a loader read another file."""
+    make(tmp_path / "m", [shard(uri)])
+    with pytest.raises(ConfigError, match="leads out of its root"):
+        written(tmp_path / "m", tmp_path / "c")
+
+
+def includes(document):
+    """Return the patterns of each set of files."""
+    return {one["name"]: one["includes"] for one in document["distribution"] if one["@type"] == "cr:FileSet"}
+
+
+def test_the_pattern_of_a_split_fits_no_file_of_another(tmp_path, monkeypatch):
+    """Both lie in one folder, as on the hub: a loader of training data must not be given held-out files."""
+    monkeypatch.setattr(croissant_files, "MOST_FILES", 2)
+    shards = [shard(f"data/{split}-{n}.jsonl", split=split) for split in ("train", "val") for n in range(3)]
+    make(tmp_path / "m", shards)
+    assert includes(written(tmp_path / "m", tmp_path / "c")) == {
+        "train (jsonl)": ["data/train-*.jsonl"], "val (jsonl)": ["data/val-*.jsonl"],
+    }  # fmt: skip
+    validated(tmp_path / "c")
+
+
+def test_where_no_pattern_parts_the_splits_every_file_is_listed(tmp_path, monkeypatch):
+    monkeypatch.setattr(croissant_files, "MOST_FILES", 2)
+    shards = [shard(f"data/{n}.jsonl", split="val" if n == 1 else "train") for n in range(4)]
+    make(tmp_path / "m", shards)
+    assert includes(written(tmp_path / "m", tmp_path / "c"))["train (jsonl)"] == [
+        "data/0.jsonl", "data/2.jsonl", "data/3.jsonl",
+    ]  # fmt: skip
+
+
+def test_patterns_fit_every_file_of_their_set(tmp_path, monkeypatch):
+    """By the rules that mlcroissant reads them by: also one alone in its folder, and names with stars."""
+    monkeypatch.setattr(croissant_files, "MOST_FILES", 3)
+    names = ["a/x.jsonl", "b/*1.jsonl", "b/*12.jsonl", "b/*.jsonl", "x"]
+    make(tmp_path / "m", [shard(name) for name in names])
+    patterns = includes(written(tmp_path / "m", tmp_path / "c"))["train (jsonl)"]
+    assert patterns == ["x*", "a/x*.jsonl", "b/[*]*.jsonl"]
+    assert all(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns) for name in names)

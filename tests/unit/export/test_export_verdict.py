@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 
@@ -17,10 +18,10 @@ from made_manifest import make, shard
 
 from dataaudit import __version__
 from dataaudit.cli import main
-from dataaudit.errors import ConfigError
-from dataaudit.export.statement import EXTENSION, BadStatement, pointer_digest, statement, summary
+from dataaudit.errors import ConfigError, ManifestError
+from dataaudit.export.statement import EXTENSION, BadStatement, statement, summary
 from dataaudit.export.trust import Trust, check_trust
-from dataaudit.export.verdict import About, Signing, export_verdict
+from dataaudit.export.verdict import About, Signing, export_verdict, judge_and_export
 from dataaudit.gate.verdict import State
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope, count
@@ -69,6 +70,11 @@ def codes(manifest, trust):
     return [problem.code for problem in check_trust(manifest, trust)[1]]
 
 
+def file_digest(manifest):
+    """Return the sha256 of manifest.json as it lies there."""
+    return hashlib.sha256((manifest.folder / "manifest.json").read_bytes()).hexdigest()
+
+
 def test_a_statement_is_what_in_toto_and_slsa_ask_for(manifest):
     made = json.loads(statement(verdict_of(manifest), manifest, None, time=TIME))
     hexadecimal = manifest.id.removeprefix("sha256:")
@@ -84,7 +90,7 @@ def test_a_statement_is_what_in_toto_and_slsa_ask_for(manifest):
         "resourceUri": "pkg:generic/made@1.0.0",
         "policy": {"uri": "urn:dataaudit:policy:strict:7", "digest": {"sha256": "5a" * 32}},
         "inputAttestations": [
-            {"uri": f"urn:dataaudit:manifest:{manifest.id}", "digest": {"sha256": pointer_digest(manifest)}}
+            {"uri": f"urn:dataaudit:manifest:{manifest.id}", "digest": {"sha256": file_digest(manifest)}}
         ],
         "verificationResult": "PASSED",
         "verifiedLevels": ["DATAAUDIT_POLICY_PASSED"],
@@ -145,7 +151,7 @@ def test_a_baseline_is_one_of_the_inputs(manifest, tmp_path):
     make(tmp_path / "old", [shard("old.jsonl")])
     old = load_manifest(tmp_path / "old")
     said = summary(statement(verdict_of(manifest, baseline=old), manifest, old, time=TIME))
-    assert [digest for _, digest in said.inputs] == [pointer_digest(manifest), pointer_digest(old)]
+    assert [digest for _, digest in said.inputs] == [file_digest(manifest), file_digest(old)]
     assert said.facts["baseline"]["manifest"] == old.id
 
 
@@ -324,3 +330,45 @@ def test_what_the_caller_says_stands_in_the_statement(manifest, tmp_path):
         "s3://b/d",
         "https://ci",
     )
+
+
+def test_what_is_signed_is_the_file_that_was_loaded(tmp_path):
+    """Not the one that took its place while it was judged."""
+    make(tmp_path / "m", SHARDS, metrics=[READ])
+    loaded = load_manifest(tmp_path / "m")
+    digest = file_digest(loaded)
+    make(tmp_path / "m", SHARDS, metrics=[READ], roots="/elsewhere")
+    assert load_manifest(tmp_path / "m").id == loaded.id
+    said = summary(statement(verdict_of(loaded), loaded, None, time=TIME))
+    assert [found for _, found in said.inputs] == [digest]
+
+
+def test_a_manifest_that_is_replaced_while_it_is_judged_is_not_signed(place, manifest, tmp_path, monkeypatch):
+    make(tmp_path / "m", [shard("other.jsonl")])
+    monkeypatch.setattr("dataaudit.gate.run.judge_manifest", lambda *_, **__: verdict_of(manifest))
+    with pytest.raises(ManifestError, match="was replaced while it was judged"):
+        judge_and_export(tmp_path / "m", place / "policy.yaml", None, tmp_path / "v", "fail", About(time=TIME), None)
+    assert not (tmp_path / "v").exists()
+
+
+def test_a_verdict_that_compares_with_another_baseline_is_refused(manifest, tmp_path):
+    make(tmp_path / "old", [shard("old.jsonl")])
+    with pytest.raises(ValueError, match="does not compare with"):
+        statement(verdict_of(manifest), manifest, load_manifest(tmp_path / "old"), time=TIME)
+
+
+def test_a_statement_with_a_field_given_twice_is_refused(manifest):
+    """Else one reader takes it for PASSED and another one for FAILED."""
+    payload = statement(verdict_of(manifest), manifest, None, time=TIME)
+    twice = payload.replace(b'"verificationResult":', b'"verificationResult":"FAILED","verificationResult":')
+    assert twice != payload
+    with pytest.raises(BadStatement, match="given twice"):
+        summary(twice)
+
+
+def test_nothing_is_written_over_a_part_of_the_manifest(place):
+    """A signed verdict in place of a table would be the end of both."""
+    done = run("export", "verdict", place / "m", "--policy", place / "policy.yaml", "--out", place / "m/shards.parquet")
+    assert done.exit_code == 2
+    assert "is a part of a manifest" in done.output
+    load_manifest(place / "m").table("shards")

@@ -226,8 +226,11 @@ def test_paths_are_what_opens_the_file(place, root, uri, path):
 
 @pytest.mark.parametrize(
     ("uri", "form"),
-    [("a%0Ab.jsonl", "list"), ("a%0D.jsonl", "datatrove"), (" a.jsonl", "datatrove"), ("a::b.jsonl", "hf")],
-)
+    [
+        ("a%0Ab.jsonl", "list"), ("a%C2%85b.jsonl", "list"), ("a%0C.jsonl", "list"), ("a%0D.jsonl", "datatrove"),
+        (" a.jsonl", "datatrove"), ("a::b.jsonl", "hf"),
+    ],
+)  # fmt: skip
 def test_a_name_that_a_format_cannot_hold_is_refused(place, uri, form):
     """Written, it would be another file, or two."""
     make(place / "m2", [made(uri)])
@@ -247,6 +250,21 @@ def test_a_split_never_names_a_file_elsewhere(place, split):
     """Its name becomes a file's."""
     make(place / "m2", [made("a.jsonl", split=split)])
     assert "cannot be the name of a file" in apply(place, manifest="m2", expect=2)[0]
+
+
+def test_without_a_root_no_uri_is_an_address(place):
+    """A manifest without roots cannot make a loader fetch from somewhere."""
+    make(place / "m2", [made("https://host/x.jsonl")])
+    assert "leads out of its root" in apply(place, "--root", "", manifest="m2", expect=2)[0]
+
+
+def test_two_lists_never_become_one_file(place):
+    """The list of a split `a.paths` has the name of datatrove's list of a split `a`."""
+    make(place / "m2", [made("x.jsonl", split="a"), made("x.jsonl", split="a.paths")])
+    assert (
+        "two lists would be the file a.paths.txt"
+        in apply(place, "--format", "list", "--format", "datatrove", manifest="m2", expect=2)[0]
+    )
 
 
 def test_shards_of_streamed_datasets_are_in_no_list_of_files(place):

@@ -179,3 +179,27 @@ def test_what_no_entry_can_hold_is_an_error(path, words):
 def test_two_names_of_one_target_are_one_entry(path):
     """The same place twice on a command line."""
     assert len(add(path, [wish("a"), wish("a"), Wish(target=target("a"), reason="manual")], AUTHOR).added) == 1
+
+
+def test_an_acceptance_that_would_be_over_already_is_refused(path):
+    """Else the proposal would be used up and nothing held back."""
+    propose(path, [wish("a")], AUTHOR)
+    with pytest.raises(QuarantineError, match="would be over already"):
+        accept(path, None, AUTHOR, until=AUTHOR.today - dt.timedelta(days=1))
+    assert states(path) == ["proposed"]
+
+
+def test_what_was_accepted_and_is_over_is_proposed_again(path):
+    """Nobody turned it down: its day has come."""
+    propose(path, [wish("a", value=0.9)], AUTHOR)
+    accept(path, None, AUTHOR, until=AUTHOR.today)
+    assert len(propose(path, [wish("a", value=0.9)], LATER).added) == 1
+    assert states(path, LATER.today) == ["accepted", "expired", "proposed"]
+
+
+def test_what_was_accepted_and_then_lifted_is_not_proposed_again(path):
+    """Somebody has decided about these numbers."""
+    propose(path, [wish("a", value=0.9)], AUTHOR)
+    [held] = accept(path, None, AUTHOR).added
+    lift(path, [short_id(held)], "fine", AUTHOR)
+    assert propose(path, [wish("a", value=0.9)], LATER).added == ()

@@ -220,3 +220,20 @@ def test_a_list_that_may_not_be_written_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "open", refused)
     with pytest.raises(QuarantineError, match="cannot be written: Permission denied"):
         put(tmp_path / "q.jsonl", entry())
+
+
+def test_a_list_that_nothing_was_added_to_is_not_left_behind(tmp_path):
+    """An empty file would be taken for a list that holds nothing."""
+    path = tmp_path / "typo.jsonl"
+    with pytest.raises(QuarantineError):
+        add(path, [wish("a", reason="no code!")], AUTHOR)
+    assert not path.exists()
+
+
+def test_an_empty_list_that_was_there_stays(tmp_path):
+    """Somebody made it."""
+    path = tmp_path / "q.jsonl"
+    path.touch()
+    with pytest.raises(QuarantineError):
+        add(path, [wish("a", reason="no code!")], AUTHOR)
+    assert path.exists()
