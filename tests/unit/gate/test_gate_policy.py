@@ -14,6 +14,7 @@ from dataaudit.gate.policy import parse_policy
 from dataaudit.gate.reasons import REASONS, reason_text
 from dataaudit.gate.run import read_policy
 from dataaudit.gate.scopes import check_policy
+from dataaudit.gate.shards import SHARD_STATISTICS
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = SCHEMAS["policy"][1]()
@@ -186,3 +187,7 @@ class TestPage:
     def test_a_reason_of_the_baseline_is_said_to_be_one(self):
         assert reason_text("baseline_no_judge") == "of the baseline: the build had no judge"
         assert reason_text("something_new") == "something new"
+
+    def test_the_numbers_of_single_shards_are_those_of_the_code(self):
+        told = re.findall(r"`(\w+\.\w+)`", self.PAGE.partition("Per shard there are: ")[2].partition(".\n\n")[0])
+        assert told == [f"{one.metric}.{one.stat}" for one in SHARD_STATISTICS]
