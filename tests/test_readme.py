@@ -143,3 +143,18 @@ def test_the_demos_manifest_is_sound_and_is_the_one_shown():
     for number in (manifest.core.totals.documents, manifest.core.totals.tokens):
         assert f"{number:,}" in README
     assert not re.search(r"/(home|root|tmp|work|Users)/", (ROOT / "manifests" / "demo" / "manifest.json").read_text())
+
+
+def test_the_gate_prints_what_the_readme_shows():
+    """Line by line, but for what is left out."""
+    from click.testing import CliRunner
+
+    from dataaudit.cli import main
+
+    policy = "pipelines/release-gate.yaml"
+    shown = README.partition(f"$ dataaudit gate demo/manifest --policy {policy}\n")[2].partition("\n```")[0]
+    arguments = ["gate", str(ROOT / "manifests/demo"), "--policy", str(ROOT / policy), "--no-annotations"]
+    printed = CliRunner().invoke(main, arguments, env={"COLUMNS": "100"}).output.splitlines()
+    lines = [line for line in shown.splitlines() if line != "..."]
+    assert len(lines) > 20
+    assert [line for line in lines if line not in printed] == []
