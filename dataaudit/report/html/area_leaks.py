@@ -213,9 +213,9 @@ def _places(places: Sequence[LeakPlace]) -> Grid:
             name("set"), *numbers("shard"), name("split/uri"),
             *numbers("whole documents", "copied word for word", "in any form", "documents that hold them"),
         ),
-        note="Counted are documents of a held-out split, items of an evaluation set: those that stand in the shard whole;"
-        " those of which it holds a passage of 50 words and more (of a set: the text) word for word; those that it holds"
-        " in any form. The last column counts the shard's own documents: remove these from training.",
+        note="Counted are documents of a held-out split, items of an evaluation set: those that stand in the shard"
+        " whole; those of which it holds a passage of 50 words and more (of a set: the text) word for word; those that"
+        " it holds in any form. The last column counts the shard's own documents: remove these from training.",
     )  # fmt: skip
 
 

@@ -111,9 +111,9 @@ def _equal(manifest: Manifest, held_out: set[str]) -> _Found:
         protected.setdefault(one["cluster"], []).append(item)
     found: _Found = {}
     for one in trained.to_pylist():
-        for name, item in protected[one["cluster"]]:
+        for name, document in protected[one["cluster"]]:
             items, rows = found.setdefault((name, one["shard"]), (set(), set()))
-            items.add(item)
+            items.add(document)
             rows.add(one["row"])
     return found
 
