@@ -64,8 +64,8 @@ def publish(folder: Path, number: int, seed: int) -> None:
     make(folder, made, metrics=metrics)
 
 
-def measure(command: list[str]) -> tuple[float, float, int]:
-    """Return seconds, peak megabytes and exit code of a command."""
+def measure(command: list[str]) -> tuple[float, float, float, int]:
+    """Return seconds, seconds of processor time, peak megabytes and exit code of a command."""
     started = time.perf_counter()
     pid = os.fork()
     if pid == 0:
@@ -74,7 +74,8 @@ def measure(command: list[str]) -> tuple[float, float, int]:
         os.dup2(null, 2)
         os.execv(sys.executable, [sys.executable, "-m", "dataaudit", *command])  # noqa: S606 - our own program
     _, status, usage = os.wait4(pid, 0)
-    return time.perf_counter() - started, usage.ru_maxrss / 1e3, os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - started
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3, os.waitstatus_to_exitcode(status)
 
 
 def main() -> None:
@@ -100,11 +101,11 @@ def main() -> None:
             "report": ["report", new, "--out", out],
             "report, with a baseline": ["report", new, "--out", out, "--baseline", old],
         }
-        print(f"{options.shards:,} shards\n\n| command | s | peak MB | exit code |\n|---|---|---|---|")
+        print(f"{options.shards:,} shards\n\n| command | s | CPU s | peak MB | exit code |\n|---|---|---|---|---|")
         for name, command in commands.items():
             measure(command)
-            seconds, megabytes, code = measure(command)
-            print(f"| {name} | {seconds:.2f} | {megabytes:.0f} | {code} |")
+            seconds, cpu, megabytes, code = measure(command)
+            print(f"| {name} | {seconds:.2f} | {cpu:.2f} | {megabytes:.0f} | {code} |")
         print(f"\nreport.html: {Path(out).stat().st_size / 1e6:.2f} MB")
 
 

@@ -41,7 +41,8 @@ def facts(*records, splits=None, sources=("web", "code"), languages=("en",), pro
         subject=Subject(id="sha256:" + "a" * 64, name="made", version="1.0.0", documents=documents, shards=len(rows)),
         tokenizer=tokenizer, held_out=splits, sources={name: frozenset(sources) for name in splits},
         languages={name: frozenset(product(sources, languages)) for name in splits}, protected=tuple(protected),
-        entities={"secret_hit_rate": frozenset(entities)}, is_folded=is_folded, records=found,
+        entities={"secret_hit_rate": frozenset(entities)}, is_folded=is_folded,
+        detectable=frozenset({"und", "en", "de", "fr", *languages}), records=found,
         shards=pa.Table.from_pylist(rows, schema=TABLES["shards"].schema),
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from dataaudit.gate.coverage import complete_rules
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.judge import MISSING, UNREAD, Judgement, excess, judge
-from dataaudit.gate.lookup import compared_with, record_of, why_not_at_all
+from dataaudit.gate.lookup import compared_with, is_part, record_of, why_not_at_all
 from dataaudit.gate.policy import Policy, Rule, Waiver
 from dataaudit.gate.scopes import expected_scopes, judged_stats
 from dataaudit.gate.shards import judge_shards, shard_statistics
@@ -21,6 +21,7 @@ from dataaudit.manifest.catalogue import Statistic, statistic
 from dataaudit.manifest.metric import Metric, Scope
 
 _NOTHING = "nothing_to_judge"
+_NO_SUCH_PART = "no_such_part"
 _WAIVED = (State.FAILED, State.WARNED)
 
 
@@ -124,6 +125,8 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[
             compared = compared_with(known, scope, record, now, baseline) if rule.needs_baseline else None
             found = judge(rule, record, compared, metric_held=held)
             waits = waits or found.waits
+            if found.reason == MISSING and not is_part(known, now, scope):
+                found = replace(found, reason=_NO_SUCH_PART)
             cases.append(_case(rule, stat, scope, record, found, 0 if compared is None else compared.denominator))
     return cases, waits
 

@@ -14,7 +14,7 @@ from dataaudit.gate.facts import Facts
 from dataaudit.gate.judge import UNREAD
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, Evidence, RuleResult, State, Verdict
-from dataaudit.manifest.checked import checked_table
+from dataaudit.manifest.checked import checked_shards, checked_table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
 
@@ -35,9 +35,11 @@ _COLUMNS = {
     COVERAGE: ("size", "bytes not read"),
 }
 """Column of the table of shards by metric, and what it counts."""
+_DIGESTS = ("rows_digest", "sha256")
 _OF_TOKENS = frozenset({"doc_repeat_hotspots"})
 _COUNTS = frozenset({"pii_hit_rate", "secret_hit_rate", COVERAGE})
 """Metrics whose column is a count already; the others are shares of documents or of tokens."""
+_OF_COPIES = frozenset({"exact_dup_rate", "near_dup_rate"})
 _SPAN_RULES = {"span": ("span", "whole"), "ngram": ("ngram", "whole")}
 
 
@@ -46,7 +48,7 @@ def evidence_columns(rules: Sequence[Rule]) -> set[str]:
     found = {_COLUMNS[rule.metric][0] for rule in rules if rule.metric in _COLUMNS}
     if any("source" in rule.scope.fields for rule in rules):
         found.add("sources")
-    return found | {"shard", "uri", "split", "status", "documents", "tokens"}
+    return found | {"shard", "uri", "split", "status", "documents", "tokens", *_DIGESTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +57,33 @@ class Clues:
 
     manifest: Manifest
     facts: Facts
+    baseline: Manifest | None = None
+    """The older manifest, to tell which shards are new."""
     tables: dict[str, pa.Table] = field(default_factory=dict)
     """Tables that were read and held against their digests."""
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    """What was made of them, once for all cases."""
 
     def table(self, name: str) -> pa.Table:
         """Return a table of the manifest, checked once."""
         if name not in self.tables:
             self.tables[name] = checked_table(self.manifest, name)
         return self.tables[name]
+
+    def contents(self) -> np.ndarray:
+        """Return what names the content of each shard."""
+        if "contents" not in self.arrays:
+            self.arrays["contents"] = _contents(self.facts.shards)
+        return self.arrays["contents"]
+
+    def fresh(self) -> np.ndarray:
+        """Return which shards hold what no shard of the baseline holds; none without a baseline."""
+        if self.baseline is None:
+            return np.zeros(self.facts.shards.num_rows, dtype=bool)
+        if "fresh" not in self.arrays:
+            known = _contents(checked_shards(self.baseline, _DIGESTS))
+            self.arrays["fresh"] = ~np.isin(self.contents(), known)
+        return self.arrays["fresh"]
 
 
 def with_evidence(verdict: Verdict, clues: Clues) -> Verdict:
@@ -84,11 +105,13 @@ def _with_evidence(result: RuleResult, clues: Clues) -> RuleResult:
 
 
 def _is_broken(case: Case) -> bool:
-    return case.scope.shard is None and (case.state in {State.FAILED, State.WARNED} or case.reason == UNREAD)
+    return case.state in {State.FAILED, State.WARNED} or case.reason == UNREAD
 
 
 def _evidence(rule: Rule, case: Case, clues: Clues) -> tuple[Evidence, ...]:
     held_out = clues.facts.held_out
+    if case.scope.shard is not None:
+        return _equals(case.scope.shard, clues) if rule.metric in _OF_COPIES else ()
     if rule.metric == "train_val_overlap" and case.stat.startswith("near_dup"):
         return _named(_near_copies(case, clues), clues, "near-duplicates of held-out documents")
     if rule.metric in {"train_val_overlap", "benchmark_contamination"}:
@@ -100,6 +123,20 @@ def _evidence(rule: Rule, case: Case, clues: Clues) -> tuple[Evidence, ...]:
     if rule.metric in _COLUMNS:
         return _of_column(rule.metric, case.scope, clues)
     return ()
+
+
+def _equals(shard: int, clues: Clues) -> tuple[Evidence, ...]:
+    """Name the shards that hold the same documents as one."""
+    contents = clues.contents()
+    twins = np.flatnonzero((contents == contents[shard]) & (contents != ""))
+    documents = clues.facts.shards["documents"].to_numpy()
+    return _named({int(one): int(documents[one]) for one in twins if one != shard}, clues, "documents, the same ones")
+
+
+def _contents(shards: pa.Table) -> np.ndarray:
+    """Return what names the content of each shard: the digest of its rows, else of its bytes."""
+    rows, stored = (shards[name].to_pylist() for name in _DIGESTS)
+    return np.asarray([one or other for one, other in zip(rows, stored, strict=True)], dtype=str)
 
 
 def _matches(case: Case, clues: Clues, sets: Sequence[str]) -> dict[int, int]:
@@ -164,11 +201,14 @@ def _with_source(shards: pa.Table, source: str) -> np.ndarray:
 
 
 def _named(counts: dict[int, int], clues: Clues, noun: str) -> tuple[Evidence, ...]:
-    worst = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_SHARDS]
+    """Return the shards with most, those first that are new since the baseline."""
+    fresh = clues.fresh() if counts else np.zeros(0, dtype=bool)
+    worst = sorted(counts.items(), key=lambda item: (not fresh[item[0]], -item[1], item[0]))[:MOST_SHARDS]
     shards = clues.facts.shards
     return tuple(
         Evidence(
-            shard=shard, uri=f"{shards['split'][shard].as_py()}/{shards['uri'][shard].as_py()}", count=count, noun=noun
+            shard=shard, uri=f"{shards['split'][shard].as_py()}/{shards['uri'][shard].as_py()}", count=count, noun=noun,
+            fresh=bool(fresh[shard]),
         )
         for shard, count in worst
     )  # fmt: skip

@@ -38,6 +38,8 @@ class Facts:
     """Names of the evaluation sets that were looked for."""
     entities: dict[str, frozenset[str]]
     """Entity types that were looked for in every document, by metric."""
+    detectable: frozenset[str]
+    """Codes that the language detectors can give: what is not among them was not looked for."""
     is_folded: bool
     """Whether there were too many sources to name all: those without a name are `other` together."""
     records: dict[tuple[str, str], dict[Scope, Metric]]
@@ -95,6 +97,7 @@ def read_facts(manifest: Manifest, metrics: Collection[str], *, shards: Collecti
         languages=_by_split(checked_table(manifest, "languages"), "source", "language"),
         protected=tuple(one.name for one in core.protected),
         entities={metric: _entities(core.detectors, name) for metric, name in _DETECTORS.items()},
+        detectable=frozenset({"und", *(code for one in core.detectors for code in one.languages)}),
         is_folded=_is_folded(manifest, sources), records=records,
         shards=checked_shards(manifest, shards) if shards else TABLES["shards"].schema.empty_table(),
     )  # fmt: skip

@@ -38,6 +38,7 @@ def _no_amount(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
     """Return 0 for a source or language that the manifest does not list; None where it does, or cannot tell."""
     unknown = scope.split is not None and scope.split not in facts.held_out
     unnamed = facts.is_folded and scope.source is not None
+    unnamed = unnamed or (scope.language is not None and scope.language not in facts.detectable)
     records = facts.records.get((stat.metric, stat.stat), {})
     if not records or unknown or unnamed or scope.source is scope.language is None or _is_listed(facts, scope):
         return None
@@ -53,6 +54,11 @@ def _zero(stat: Statistic, scope: Scope, whole: Metric | None) -> Metric:
     if whole is None:
         return zero
     return replace(zero, n=whole.n, denominator=whole.denominator, version=whole.version)
+
+
+def is_part(stat: Statistic, facts: Facts, scope: Scope) -> bool:
+    """Return whether the corpus has the split, source, language or set that a scope names."""
+    return _was_there(stat, scope, facts)
 
 
 def _was_looked_for(stat: Statistic, facts: Facts, scope: Scope) -> bool:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.canonical import digest_json
-from dataaudit.yamlfile import NAME_PATTERN, explain, load_yaml
+from dataaudit.yamlfile import NAME_PATTERN, explain, load_yaml, nearest
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -23,6 +23,10 @@ Field_ = Literal["split", "source", "language", "shard", "set", "entity", "rule"
 Comparator = Literal["<=", "<", ">=", ">", "=="]
 Limit = Literal["budget", "change", "relative_change", "robust_sd"]
 LIMITS: tuple[Limit, ...] = ("budget", "change", "relative_change", "robust_sd")
+
+
+COVERAGE_NAME = "coverage"
+"""Of the rule that the gate adds; it may be waived too."""
 
 
 def _as_list(value: object) -> object:
@@ -186,6 +190,12 @@ class Policy(_Model):
         twice = [name for name, number in Counter(rule.name for rule in self.rules).items() if number > 1]
         if twice:
             raise ValueError(f"two rules are named `{twice[0]}`")
+        names = [rule.name for rule in self.rules]
+        for waiver in self.waivers:
+            if waiver.rule not in names and not waiver.rule.startswith(COVERAGE_NAME):
+                raise ValueError(
+                    f"a waiver names the rule `{waiver.rule}`, which is not here{nearest(waiver.rule, names)}"
+                )
         twice = [name for name, number in Counter(waiver.fingerprint for waiver in self.waivers).items() if number > 1]
         if twice:
             raise ValueError(f"two waivers have the fingerprint {twice[0]}")

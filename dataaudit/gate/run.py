@@ -45,10 +45,11 @@ def judge_manifest(
     """
     manifest = load_manifest(folder)
     facts = facts_for(manifest, policy)
-    older = None if baseline is None else facts_for(load_manifest(baseline), policy, shards=False)
+    before = None if baseline is None else load_manifest(baseline)
+    older = None if before is None else facts_for(before, policy, shards=False)
     day = on or dt.datetime.now(dt.UTC).date()
     verdict = evaluate(policy, facts, older, on=day, fail_on=fail_on)
-    return with_evidence(verdict, Clues(manifest=manifest, facts=facts))
+    return with_evidence(verdict, Clues(manifest=manifest, facts=facts, baseline=before))
 
 
 def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Facts:

@@ -15,7 +15,7 @@ from typing import Any
 from dataaudit.errors import ConfigError
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.policy import Policy, Rule
-from dataaudit.gate.shards import shard_statistics
+from dataaudit.gate.shards import SHARD_STATISTICS, shard_statistics
 from dataaudit.manifest.catalogue import METRICS, Shape, Statistic, statistic, stats_of
 from dataaudit.manifest.metric import Scope
 from dataaudit.yamlfile import nearest
@@ -47,17 +47,24 @@ def _problems(rule: Rule) -> Iterator[str]:
     units = sorted({one.unit for one in chosen})
     if units != [rule.unit]:
         yield f"`{rule.metric}.{rule.stat}` is in {' and '.join(units)}, the rule's unit is `{rule.unit}`"
+    if rule.unit == "ratio" and not 0 <= (rule.budget if rule.budget is not None else rule.change or 0.0) <= 1:
+        yield f"a ratio lies between 0 and 1, the limit is {rule.limit:g}; five percent are 0.05"
     if "shard" in rule.scope.per:
-        if rule.scope.fields - {"shard", "split"}:
-            yield "`per: shard` goes with `split` alone"
-        if not shard_statistics(rule):
-            yield f"`{rule.metric}.{rule.stat}` is not kept per shard"
-        if rule.needs_baseline:
-            yield "shards are not compared with those of a baseline; `robust_sd` compares them with each other"
+        yield from _shard_problems(rule)
         return
     for one in chosen:
         if rule.scope.fields not in one.shapes:
             yield f"`{one.metric}.{one.stat}` is not kept per {_words(rule.scope.fields)}, but for: {_shapes(one)}"
+
+
+def _shard_problems(rule: Rule) -> Iterator[str]:
+    if rule.scope.fields - {"shard", "split"}:
+        yield "`per: shard` goes with `split` alone"
+    if not shard_statistics(rule):
+        kept = ", ".join(f"{one.metric}.{one.stat}" for one in SHARD_STATISTICS)
+        yield f"`{rule.metric}.{rule.stat}` is not kept per shard; these are: {kept}"
+    if rule.needs_baseline:
+        yield "shards are not compared with those of a baseline; `robust_sd` compares them with each other"
 
 
 def chosen_statistics(rule: Rule) -> tuple[Statistic, ...]:

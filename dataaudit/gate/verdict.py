@@ -48,6 +48,8 @@ class Evidence:
     """How many."""
     noun: str
     """Of what, in the plural: ``documents with copied spans``."""
+    fresh: bool = False
+    """Whether the baseline has no shard of this content: what broke the rule may have come with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

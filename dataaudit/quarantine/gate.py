@@ -38,6 +38,8 @@ def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
     lines = [f"quarantine: {plural(len(change.added), 'proposal')} added to {path}"]
     if change.known:
         lines[0] += f", {len(change.known):,} on the list already"
+    if not found.wishes and not found.passed_over:
+        lines.append("  no rule about single shards (`scope: {per: shard}`) fails")
     if change.added:
         lines.append(f"  nothing is held back yet: dataaudit quarantine accept {path} ...")
     for why, words in _PASSED_OVER.items():

@@ -63,10 +63,11 @@ def numbers(rule: Rule, case: Case | None) -> Numbers:
 def evidence_count(rule: Rule, evidence: Evidence) -> str:
     """Return ``12 documents with copied spans``."""
     noun = t.clean(evidence.noun, 100)
+    new = ", new since the baseline" if evidence.fresh else ""
     if rule.metric not in PERSONAL:
-        return f"{evidence.count:,} {_singular(noun) if evidence.count == 1 else noun}"
+        return f"{evidence.count:,} {_singular(noun) if evidence.count == 1 else noun}{new}"
     few = _fewest(evidence.noun)
-    return f"fewer than {few} {noun}" if evidence.count < few else f"about {_about(evidence.count):,} {noun}"
+    return f"fewer than {few} {noun}{new}" if evidence.count < few else f"about {_about(evidence.count):,} {noun}{new}"
 
 
 def number(value: float | None) -> str:

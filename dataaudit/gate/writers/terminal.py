@@ -84,18 +84,25 @@ def _beside(shown: Shown) -> str:
 
 
 def _evidence(verdict: Verdict, width: int) -> list[str]:
-    """Return the shards to look at, once for each rule, and what to do about it."""
+    """Return the shards to look at, for each case that is listed, and what to do about it once for each rule."""
     pairs = []
     for result in sorted(verdict.rules, key=lambda one: WORST_FIRST[effect_of(verdict, one)]):
-        for shown in problems(verdict, result)[:1]:
-            told = [f"{uri} ({count})" for uri, count in words.evidence(result.rule, shown.case)]
-            if result.rule.runbook is not None:
-                told.append(words.prose(result.rule.runbook))
-            if shown.case is not None and shown.case.fingerprint:
-                told.append(f"fingerprint {shown.case.fingerprint}")
-            if told:
-                pairs.append((words.name(result.rule.name), "; ".join(told)))
+        listed = problems(verdict, result)[:_MOST_OF_A_RULE]
+        told = [_case_evidence(shown, named=len(listed) > 1) for shown in listed]
+        told += [words.prose(result.rule.runbook)] if listed and result.rule.runbook is not None else []
+        told += [f"owner {words.prose(result.rule.owner, 200)}"] if listed and result.rule.owner is not None else []
+        lines = [line for line in told if line]
+        pairs += [(words.name(result.rule.name) if number == 0 else "", line) for number, line in enumerate(lines)]
     return layout.section("Where to look", layout.facts(pairs, width))
+
+
+def _case_evidence(shown: Shown, *, named: bool) -> str:
+    """Return shards and fingerprint of a case, with its place where a rule lists several."""
+    told = [f"{uri} ({count})" for uri, count in words.evidence(shown.result.rule, shown.case)]
+    if shown.case is not None and shown.case.fingerprint:
+        told.append(f"fingerprint {shown.case.fingerprint}")
+    place = f"{words.place(shown.case)}: " if named and told else ""
+    return place + "; ".join(told)
 
 
 def _waivers(verdict: Verdict, width: int) -> list[str]:
@@ -113,8 +120,10 @@ def _holds(result: RuleResult) -> str:
     if result.state != State.PASSED:
         return words.why(result)
     nearest = result.cases[0] if result.cases else None
+    judged = words.judged_words(result.rule, nearest)
     told = f"{words.value_words(result.rule, nearest)}, limit {words.limit_words(result.rule)}"
-    number = sum(result.counts.values())
+    told += f" ({judged})" if judged else ""
+    number = result.counts.get(State.PASSED, 0)
     if number < 2:
         return told
     return f"{plural(number, 'case')}, nearest {words.place(nearest)}: {told}"

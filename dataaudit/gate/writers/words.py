@@ -137,8 +137,10 @@ def waiver_words(result: WaiverResult) -> str:
 
 
 def headline(verdict: Verdict) -> str:
-    """Return ``FAIL``, or how else it ended."""
-    return WORDS.get(verdict.exit_code, "FAIL")
+    """Return ``FAIL``, or how else it ended; both when something fails and something could not be evaluated."""
+    word = WORDS.get(verdict.exit_code, "FAIL")
+    fails = verdict.exit_code != ExitCode.BUDGET_EXCEEDED and ExitCode.BUDGET_EXCEEDED in verdict.codes
+    return f"FAIL, {word}" if fails else word
 
 
 def advice(verdict: Verdict) -> str:

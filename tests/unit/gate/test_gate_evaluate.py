@@ -235,6 +235,23 @@ class TestChange:
         assert judged(policy(one), now, old).rules[0].counts == {State.NOT_EVALUATED: 1, State.PASSED: 1}
 
 
+class TestNames:
+    """A name that is written wrongly is not zero, and the verdict says that there is no such part."""
+
+    def test_a_language_that_no_detector_gives_was_not_looked_for(self):
+        one = rule(metric="language_share", stat="share", budget=0.1, scope={"language": "english"})
+        share = record("language_share", "share", 1.0, language="en")
+        assert state_of(one, share)[:2] == (State.NOT_EVALUATED, "no_such_part")
+
+    def test_a_language_that_is_absent_is_zero(self):
+        one = rule(metric="language_share", stat="share", budget=0.1, scope={"language": "de"})
+        assert state_of(one, record("language_share", "share", 1.0, language="en"))[0] == State.PASSED
+
+    @pytest.mark.parametrize("scope", [{"split": "training"}, {"source": "wbe"}])
+    def test_a_split_or_source_that_is_not_there_is_named(self, scope):
+        assert state_of(rule(scope=scope), record(value=0.1))[:2] == (State.NOT_EVALUATED, "no_such_part")
+
+
 class TestEntities:
     def found(self, **more):
         return record("secret_hit_rate", "validated_hits", unit="hits", **more)

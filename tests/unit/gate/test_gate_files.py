@@ -32,11 +32,20 @@ def leaked(tmp_path):
     """Return a manifest with copies of `val` in two shards, near-duplicates in one, duplicates and secrets."""
     shards = [
         shard("a.jsonl", documents=100, exact_dup_rate=0.5, secrets_validated=3, pii_documents=2),
-        shard("b.jsonl", documents=100, exact_dup_rate=0.02, secrets_validated=0, pii_documents=40),
-        shard("c.jsonl", documents=10, sources={"code": 100}, exact_dup_rate=1.0, secrets_validated=1, pii_documents=6),
-        shard("broken.jsonl", status="quarantined", size=77),
+        shard("b.jsonl", documents=100, sha256="bb" * 32, exact_dup_rate=0.02, secrets_validated=0, pii_documents=40),
+        shard(
+            "c.jsonl",
+            documents=10,
+            sources={"code": 100},
+            sha256="cc" * 32,
+            exact_dup_rate=1.0,
+            secrets_validated=1,
+            pii_documents=6,
+        ),
+        shard("d.jsonl", documents=10, sources={"code": 100}, sha256="cc" * 32),
+        shard("broken.jsonl", status="quarantined", size=77, sha256=""),
         shard("v.jsonl", split="val", documents=10),
-    ]
+    ]  # fmt: skip
     metrics = [
         record("train_val_overlap", "span", 0.2, set="val"), record("train_val_overlap", "near_dup", 0.3, set="val"),
         record("exact_dup_rate", "rate", 0.3), record("exact_dup_rate", "rate", 0.2, source="web"),
@@ -45,9 +54,9 @@ def leaked(tmp_path):
         record("pii_hit_rate", "documents", 0.04, source="code"),
         record("coverage_unread_bytes", "shard_bytes", 77.0, "bytes"),
     ]  # fmt: skip
-    # Shards are ordered by split and URI: a, b, broken, c, v.
+    # Shards are ordered by split and URI: a, b, broken, c, d, v.
     overlap = [span("val", 1, 3), span("val", 1, 4), span("val", 0, 7), span("val", 0, 8, "ngram"), span("quiz", 3, 1)]
-    pair = {"left_shard": 1, "left_row": 5, "right_shard": 4, "right_row": 1, "jaccard": 0.9, "verified": True}
+    pair = {"left_shard": 1, "left_row": 5, "right_shard": 5, "right_row": 1, "jaccard": 0.9, "verified": True}
     pairs = [pair, pair | {"right_row": 2}, pair | {"left_row": 6}, pair | {"left_row": 9, "verified": False}]
     make(tmp_path / "m", sorted(shards, key=lambda row: (row["split"], row["uri"])), metrics=metrics,
          tables={"overlap": overlap, "pairs": pairs})  # fmt: skip
@@ -92,6 +101,18 @@ class TestEvidence:
     def test_few_documents_with_personal_data_point_at_nobody(self, leaked):
         one = rule(metric="pii_hit_rate", stat="documents", budget=0)
         assert evidence(leaked, one) == [("train/b.jsonl", 40), ("train/c.jsonl", 6)]
+
+    def test_shards_that_the_baseline_does_not_have_come_first(self, leaked, tmp_path):
+        """What broke the rule came with them, whoever held more all along."""
+        make(tmp_path / "old", [shard("b.jsonl", sha256="bb" * 32)], metrics=[record("exact_dup_rate", "rate", 0.0)])
+        one = rule(stat="span", **OVERLAP)
+        found = judged(leaked, one, baseline=tmp_path / "old").rules[0].cases[0].evidence
+        assert [(one.uri, one.fresh) for one in found] == [("train/a.jsonl", True), ("train/b.jsonl", False)]
+
+    def test_a_shard_of_copies_names_the_shards_that_equal_it(self, leaked):
+        one = rule(metric="exact_dup_rate", budget=0.9, scope={"per": "shard"})
+        case = judged(leaked, one).rules[0].cases[0]
+        assert (case.shard_uri, [found.uri for found in case.evidence]) == ("train/c.jsonl", ["train/d.jsonl"])
 
     def test_what_holds_needs_no_evidence(self, leaked):
         assert evidence(leaked, rule(metric="exact_dup_rate", budget=0.9)) == []
@@ -159,7 +180,7 @@ class TestDocument:
 
 def test_the_terminal_says_what_where_how_much_and_what_to_do(leaked):
     text = terminal_text(judged(leaked, rule("leak", stat="span", runbook="docs/leakage.md", **OVERLAP)), 100)
-    assert text.startswith("NOT EVALUATED: made 1.0.0 by p\n")
+    assert text.startswith("FAIL, NOT EVALUATED: made 1.0.0 by p\n")
     assert "Do not release it" in text
     for part in ("set val", "0.2", "<= 0", "train/b.jsonl", "docs/leakage.md", "fingerprint", "exit code  3 (also 1)"):
         assert part in text, part

@@ -14,6 +14,7 @@ from dataaudit.gate.policy import parse_policy
 from dataaudit.gate.reasons import REASONS, reason_text
 from dataaudit.gate.run import read_policy
 from dataaudit.gate.scopes import check_policy
+from dataaudit.gate.shards import SHARD_STATISTICS
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = SCHEMAS["policy"][1]()
@@ -98,7 +99,11 @@ def test_a_rule_is_checked_and_the_message_says_what_is_wrong(more, says):
         ({"metric": "near_dup_rate", "stat": "*"}, "is in clusters and count and documents and pairs and ratio"),
         ({"metric": "pad_fraction", "stat": "packed_*", "scope": {"per": "source"}}, "packed_2048` is not kept"),
         ({"metric": "pii_hit_rate", "stat": "validated_hits", "unit": "hits per million tokens",
-          "scope": {"per": "shard"}}, "is not kept per shard"),
+          "scope": {"per": "shard"}}, "is not kept per shard; these are: documents.count"),
+        ({"budget": 5}, "a ratio lies between 0 and 1, the limit is 5; five percent are 0.05"),
+        ({"budget": -0.1}, "a ratio lies between 0 and 1"),
+        ({"change": 2}, "a ratio lies between 0 and 1"),
+        ({"relative_change": 2}, None),
         ({"scope": {"per": ["shard", "source"]}}, "`per: shard` goes with `split` alone"),
         ({"scope": {"per": "shard"}, "change": 0.1}, "shards are not compared with those of a baseline"),
     ],
@@ -182,3 +187,7 @@ class TestPage:
     def test_a_reason_of_the_baseline_is_said_to_be_one(self):
         assert reason_text("baseline_no_judge") == "of the baseline: the build had no judge"
         assert reason_text("something_new") == "something new"
+
+    def test_the_numbers_of_single_shards_are_those_of_the_code(self):
+        told = re.findall(r"`(\w+\.\w+)`", self.PAGE.partition("Per shard there are: ")[2].partition(".\n\n")[0])
+        assert told == [f"{one.metric}.{one.stat}" for one in SHARD_STATISTICS]

@@ -14,6 +14,7 @@ from dataaudit.errors import ExitCode
 from dataaudit.gate.verdict import State, WaiverState
 from dataaudit.gate.writers.links import web_address
 from dataaudit.gate.writers.markdown_page import COMMENT_CHARACTERS, SUMMARY_BYTES, comment, marker, step_summary
+from dataaudit.gate.writers.words import headline
 from dataaudit.manifest.metric import Scope
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -69,7 +70,7 @@ def test_the_verdict_comes_first_with_the_code_and_what_to_do():
     page = comment(mixed())
     lines = [line for line in page.splitlines() if line]
     assert lines[0] == marker(mixed())
-    assert lines[1] == "## dataaudit gate: NOT EVALUATED"
+    assert lines[1] == "## dataaudit gate: FAIL, NOT EVALUATED"
     assert lines[2].startswith(
         "**Exit code 3 (also 1): 2 rules fail, 1 rule could not be evaluated, 1 rule warns, 2 rules hold"
     )
@@ -130,7 +131,8 @@ def test_any_verdict_has_safe_pages_within_the_limits(made):
     """Never an error, never markup of others."""
     for page in (comment(made), step_summary(made)):
         assert_safe(page, len(made.rules))
-        assert f"## dataaudit gate: {'PASS' if made.passed else 'N' if made.exit_code > 1 else 'FAIL'}" in page
+        assert f"## dataaudit gate: {headline(made)}" in page
+        assert ("PASS" in headline(made)) == made.passed
     assert len(comment(made).encode("utf-16-le")) <= 2 * COMMENT_CHARACTERS
     assert len(step_summary(made).encode()) <= SUMMARY_BYTES
 
@@ -169,7 +171,7 @@ def test_a_summary_keeps_out_of_the_room_that_the_step_has_used():
     """A runner drops the whole of a summary that is too long."""
     for room in (0, 10, 100, 700, 2000, 5000, 100_000):
         assert len(step_summary(large(), used=SUMMARY_BYTES - room).encode()) <= room
-    assert step_summary(mixed(), used=SUMMARY_BYTES - 100) == "**dataaudit gate: NOT EVALUATED**, exit code 3.\n"
+    assert step_summary(mixed(), used=SUMMARY_BYTES - 100) == "**dataaudit gate: FAIL, NOT EVALUATED**, exit code 3.\n"
     assert step_summary(mixed(), used=SUMMARY_BYTES + 1) == ""
 
 
