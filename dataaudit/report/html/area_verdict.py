@@ -163,7 +163,7 @@ def _cases(results: Sequence[RuleResult]) -> Grid:
                 detail=f"{named(result.rule.metric, 60)} {named(case.stat, 40)}",
             ),
             cell(_where(case) or "whole dataset", detail=case.fingerprint), _number(result.rule, case),
-            limit_words(result.rule), _evidence(result.rule, case, _EVIDENCE),
+            _unbroken(limit_words(result.rule)), _evidence(result.rule, case, _EVIDENCE),
         )
         for result, case in entries
     )  # fmt: skip
@@ -180,7 +180,7 @@ def _rules(results: Sequence[RuleResult], *, folded: bool) -> Grid:
         row(
             cell(WORDS[one.state], TONES[one.state]),
             cell(named(one.rule.name, 60), detail=f"{named(one.rule.metric, 60)} {named(one.rule.stat, 40)}"),
-            _number(one.rule, one.cases[0]) if one.cases else t.NOTHING, limit_words(one.rule),
+            _number(one.rule, one.cases[0]) if one.cases else t.NOTHING, _unbroken(limit_words(one.rule)),
             "waits for a baseline" if one.waits else f"{t.count(one.waived)} waived" if one.waived else "",
         )
         for one in results
