@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from dataaudit.diff.comparable import OTHER_UNIT, OTHER_VERSION, Meaning
 from dataaudit.diff.difference import MetricChange, MetricFate, Number
 from dataaudit.diff.matching import codes, joined
 from dataaudit.diff.noise import Interval, chance, difference
+from dataaudit.diff.order import ordered
 from dataaudit.diff.trials import Trials
 from dataaudit.manifest.canonical import flat_columns
 from dataaudit.manifest.checked import checked_table
@@ -28,11 +28,6 @@ Hidden = Callable[[Manifest, Sequence[Metric]], Collection[int]]
 _GUARDED = "pii_hit_rate"
 _SHOWN = ("value", "low", "high", "confidence", "unit", "method", "status", "reason", "version")
 _SHARD = "shard_ordinal"
-_GRAVITY = {
-    MetricFate.BEYOND_NOISE: 0, MetricFate.CHANGED: 0, MetricFate.LOST: 1, MetricFate.GAINED: 1,
-    MetricFate.WITHIN_NOISE: 2, MetricFate.ADDED: 3, MetricFate.REMOVED: 3, MetricFate.NOT_COMPARABLE: 4,
-}  # fmt: skip
-_BY_CHANCE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +62,7 @@ def compare_metrics(old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidd
     ):  # fmt: skip
         alone = np.flatnonzero(~np.isin(mine, theirs) & ~np.isin(mine, list(secret)))
         changes += [_alone(row, fate) for row in _rows(table, alone)]
-    return Compared(tuple(_ordered(changes)), int((~chosen & shown).sum()), len(secret))
+    return Compared(tuple(ordered(changes)), int((~chosen & shown).sum()), len(secret))
 
 
 def _rows(table: pa.Table, rows: np.ndarray) -> list[dict[str, Any]]:
@@ -183,28 +178,3 @@ def _interval(row: dict[str, Any]) -> Interval:
 def _number(row: dict[str, Any]) -> Number:
     names = ("value", "low", "high", "confidence", "denominator", "method", "status", "reason")
     return Number(**{name: row[name] for name in names})
-
-
-def _ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
-    """Order by gravity, then by how many fields name the place, then by the relative change, largest first.
-
-    Of equal gravity and as many fields the largest change of each metric comes first, then the second ones, and so on:
-    otherwise one metric with many statistics hides all others.
-    """
-    places: Counter[tuple[int, int, str]] = Counter()
-    found = []
-    for key, change in sorted(((_order(change), change) for change in changes), key=lambda pair: pair[0]):
-        kind = (key[0], key[1], change.metric)
-        places[kind] += 1
-        found.append(((*key[:2], places[kind], *key[2:]), change))
-    return [change for _, change in sorted(found, key=lambda pair: pair[0])]
-
-
-def _order(change: MetricChange) -> tuple[Any, ...]:
-    values = [abs(side.value) for side in (change.old, change.new) if side is not None and side.value is not None]
-    largest = max(values, default=0.0)
-    relative = abs(change.difference) / largest if change.difference is not None and largest else 0.0
-    scope = change.scope.as_dict()
-    gravity = _BY_CHANCE if change.chance else _GRAVITY[change.fate]
-    place = tuple(sorted((name, str(value)) for name, value in scope.items()))
-    return gravity, len(scope), -rounded(relative), change.metric, change.stat, place

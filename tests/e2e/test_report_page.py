@@ -16,6 +16,7 @@ from made_manifest import make, shard
 from dataaudit.gate.policy import parse_policy
 from dataaudit.gate.run import judge_manifest
 from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.report.html.document import render
 from dataaudit.report.html.inputs import difference_of
 from dataaudit.report.html.page import page_of
@@ -265,6 +266,41 @@ def test_a_narrow_window_does_not_scroll_sideways(page):
         assert driver.execute_script("return document.documentElement.scrollWidth") <= 400
     finally:
         driver.quit()
+
+
+def test_the_tables_of_rules_and_metrics_fit_without_a_scrollbar_of_their_own(tmp_path):
+    """At 1280 and 700 pixels, with intervals and long names of metrics, and a word is not broken within."""
+    stats = ("concatenated_8192", "span_without_common", "within_split_rate", "validated_documents")
+    held = [
+        Metric(metric="near_dup_component_rate", stat=stat, unit="ratio", value=0.1, low=0.08, high=0.123,
+               confidence=0.95, method="estimated", n=100, denominator=100, scope=Scope(source=source))
+        for stat in stats for source in ("code", "changes", "encyclopedia")
+    ]  # fmt: skip
+    make(tmp_path / "old", [shard("a")], metrics=held)
+    make(tmp_path / "new", [shard("a")],
+         metrics=[dataclasses.replace(one, value=0.5, low=0.412, high=0.567) for one in held])  # fmt: skip
+    policy = parse_policy(
+        "policy: p\nrules:\n  - {name: near-duplicates-of-sources, metric: near_dup_component_rate,"
+        " stat: within_split_rate, unit: ratio, scope: {per: source}, change: 0.02}\n", where="policy",
+    )  # fmt: skip
+    manifest = load_manifest(tmp_path / "new")
+    verdict = judge_manifest(manifest.folder, policy, baseline=tmp_path / "old")
+    path = tmp_path / "report.html"
+    page = page_of(manifest, verdict, difference_of(manifest, tmp_path / "old"))
+    path.write_text(render(page, manifest), encoding="utf-8")
+    for width in (1280, 700):
+        driver = started(width=width)
+        try:
+            opened(driver, path)
+            wide = driver.execute_script(
+                "for (const one of document.querySelectorAll('details')) one.open = true;"
+                "return [...document.querySelectorAll('#verdict .wrap, #changes .wrap')]"
+                ".filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel)"
+            )
+            assert wide == []
+            assert "near_<wbr>dup_<wbr>component_<wbr>rate" in driver.page_source
+        finally:
+            driver.quit()
 
 
 def test_print_opens_what_is_folded_and_keeps_the_charts(shown):

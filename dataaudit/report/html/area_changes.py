@@ -7,6 +7,7 @@ from dataaudit.diff.difference import Difference, Drift, MetricChange, MetricFat
 from dataaudit.report.html.pieces import (
     Bars,
     Block,
+    Cell,
     Facts,
     Figure,
     Grid,
@@ -24,7 +25,7 @@ from dataaudit.report.html.pieces import (
     word,
 )
 
-_ROWS, _DRIFTS, _TOKENS, _SETTINGS = 30, 20, 15, 30
+_HEAD, _ROWS, _DRIFTS, _TOKENS, _SETTINGS = 12, 40, 20, 15, 30
 _LOUD = {MetricFate.CHANGED, MetricFate.BEYOND_NOISE, MetricFate.LOST, MetricFate.NOT_COMPARABLE}
 _FATES = {
     MetricFate.CHANGED: "changed", MetricFate.BEYOND_NOISE: "beyond noise", MetricFate.WITHIN_NOISE: "within noise",
@@ -67,7 +68,7 @@ def change_section(found: Difference) -> Section:
         blocks.append(Grid(title="Why", columns=(word("bump"), name("cause"), word("by digests")), rows=causes))
     if found.fates:
         blocks += [_fates(found), _shards(found.shards)]
-    blocks.append(_metrics(found))
+    blocks += _metrics(found)
     blocks += _drifts(found.drifts)
     if found.settings:
         blocks.append(_settings(found))
@@ -122,22 +123,30 @@ def _shards(changes: tuple[ShardChange, ...]) -> Grid:
     )  # fmt: skip
 
 
-def _metrics(found: Difference) -> Grid:
-    shown = first(found.metrics, _ROWS)
-    rows = tuple(
-        row(
-            f"{named(one.metric, 60)} {named(one.stat, 40)}", _scope(one), _number(one.old, one.unit),
-            _number(one.new, one.unit), _difference(one), cell(_FATES[one.fate], "warn" if one.fate in _LOUD else ""),
-        )
-        for one in shown
-    )  # fmt: skip
-    note = f"{t.plural(found.unchanged_metrics, 'record')} unchanged. In parentheses: 95 % intervals."
+def _metrics(found: Difference) -> list[Block]:
+    """Return the first rows, and more of them folded."""
+    note = f"{t.plural(found.unchanged_metrics, 'record')} unchanged. In small print: 95 % intervals."
     if found.hidden_metrics:
         note += f" {t.plural(found.hidden_metrics, 'record')} not shown, as a small count may point at people."
-    return Grid(
-        title="Metrics, what matters most first", rows=rows, more=more(found.metrics, shown, "record"), note=note,
-        columns=(name("metric"), name("where"), *numbers("before", "now", "difference"), word("change")),
+    columns = (name("metric"), name("where"), *numbers("before", "now", "difference"), word("change"))
+    head = found.metrics if len(found.metrics) <= _HEAD + 2 else found.metrics[:_HEAD]
+    grid = Grid(
+        title="Metrics, what matters most first", rows=tuple(_metric(one) for one in head), note=note, columns=columns,
         empty="No metric changed.",
+    )  # fmt: skip
+    rest = found.metrics[len(head) :]
+    if not rest:
+        return [grid]
+    shown = first(rest, _ROWS)
+    rows = tuple(_metric(one) for one in shown)
+    title = f"The next {len(rows)} changed metrics" if len(shown) < len(rest) else "The other changed metrics"
+    return [grid, Grid(title=title, rows=rows, more=more(rest, shown, "record"), columns=columns, folded=True)]
+
+
+def _metric(one: MetricChange) -> tuple[Cell, ...]:
+    return row(
+        f"{named(one.metric, 60)} {named(one.stat, 40)}", _scope(one), _number(one.old, one.unit),
+        _number(one.new, one.unit), _difference(one), cell(_FATES[one.fate], "warn" if one.fate in _LOUD else ""),
     )  # fmt: skip
 
 
@@ -215,26 +224,28 @@ def _where(one: Drift) -> str:
     return named(one.split, 60) + (f", source {named(one.source, 60)}" if one.source is not None else "")
 
 
-def _number(one: Number | None, unit: str) -> str:
+def _number(one: Number | None, unit: str) -> Cell:
+    """Return a value, its interval beneath."""
     if one is None or one.value is None:
-        return t.NOTHING if one is None or not one.reason else named(one.reason, 40)
-    text = _measured(one.value, unit)
-    if one.low is not None and one.high is not None:
-        text += f" ({_measured(one.low, unit)} to {_measured(one.high, unit)})"
-    return text
+        return cell(t.NOTHING if one is None or not one.reason else named(one.reason, 40))
+    shown = _measured(one.value, unit)
+    if one.low is None or one.high is None:
+        return cell(shown)
+    return cell(shown, detail=f"{_measured(one.low, unit)} to {_measured(one.high, unit)}")
 
 
 def _measured(value: float, unit: str) -> str:
     return percent(value) if unit == "ratio" else t.decimal(value)
 
 
-def _difference(one: MetricChange) -> str:
+def _difference(one: MetricChange) -> Cell:
+    """Return a difference, its interval beneath."""
     if one.difference is None:
-        return t.NOTHING
-    text = _signed(one.difference, one.unit)
-    if one.low is not None and one.high is not None:
-        text += f" ({_signed(one.low, one.unit)} to {_signed(one.high, one.unit)})"
-    return text
+        return cell(t.NOTHING)
+    if one.low is None or one.high is None:
+        return cell(_signed(one.difference, one.unit))
+    detail = f"{_signed(one.low, one.unit)} to {_signed(one.high, one.unit)}"
+    return cell(_signed(one.difference, one.unit), detail=detail)
 
 
 def _signed(value: float, unit: str) -> str:

@@ -42,7 +42,8 @@ def leak_section(manifest: Manifest) -> tuple[Section, list[Finding]]:
         Finding(
             tone="bad", section="leakage",
             text=f"{t.count(one.documents)} of {t.plural(one.of, 'document')} of {named(one.split)}"
-            f" ({percent(one.documents / one.of)}) are also in training data{_where(one.split, places)}.",
+            f" ({percent(one.documents / one.of)}) are also in training data as whole documents"
+            f"{_whole(one.split, places)}.{_passages(one.split, places)}",
         )
         for one in exact
     ]  # fmt: skip
@@ -98,18 +99,40 @@ def _worst_parts(sets: Sequence[SetLeak]) -> list[SetLeak]:
     return list(worst.values())
 
 
+def _whole(which: str, places: Sequence[LeakPlace]) -> str:
+    """Name the shards that hold most documents of a split whole."""
+    own = [one for one in places if one.set == which and one.whole]
+    return _most([f"{named(one.name, 80)} holds {one.whole:,} of them" for one in own])
+
+
+def _passages(which: str, places: Sequence[LeakPlace]) -> str:
+    """Say where passages of a split are copied, where whole documents are not all of it."""
+    own = sorted((one for one in places if one.set == which), key=lambda one: (-one.copied, one.shard))
+    if all(one.copied == one.whole for one in own):
+        return ""
+    shown = [
+        f"{named(one.name, 80)} holds passages of {t.plural(one.copied, 'document')} of it" for one in own if one.copied
+    ]
+    return f" Counted apart, copied passages of 50 words and more{_most(shown)}."
+
+
 def _where(which: str, places: Sequence[LeakPlace]) -> str:
     """Name the shards that hold most of a set."""
     own = [one for one in places if one.set == which]
-    if not own:
+    shown = []
+    for one in own:
+        noun, many = ("document", "passages") if one.held_out else ("item", "copies")
+        what = f"{many} of {t.plural(one.copied, noun)}" if one.copied else f"parts of {t.plural(one.items, noun)}"
+        shown.append(f"{named(one.name, 80)} holds {what} of it")
+    return _most(shown)
+
+
+def _most(shown: Sequence[str]) -> str:
+    """Return the first two places."""
+    if not shown:
         return ""
-    noun = "document" if own[0].held_out else "item"
-    named_ = "; ".join(
-        f"{named(one.name, 80)} holds {f'copies of {one.copied:,}' if one.copied else f'parts of {one.items:,}'}"
-        for one in own[: 1 if len(own) == 1 else 2]
-    )
-    rest = f" (and {t.plural(len(own) - 2, 'more shard')})" if len(own) > 2 else ""
-    return f": {named_} of its {noun}s{rest}"
+    rest = f" (and {t.plural(len(shown) - 2, 'more shard')})" if len(shown) > 2 else ""
+    return f": {'; '.join(shown[:2])}{rest}"
 
 
 def _chart(held_out: Sequence[HeldOutLeak], sets: Sequence[SetLeak]) -> Figure:
@@ -179,6 +202,7 @@ def _places(places: Sequence[LeakPlace]) -> Grid:
     rows = tuple(
         row(
             named(one.set), t.count(one.shard), named(one.name),
+            cell(t.count(one.whole), "bad" if one.whole else "") if one.held_out else t.NOTHING,
             cell(t.count(one.copied), "bad" if one.copied else ""), t.count(one.items), t.count(one.documents),
         )
         for one in shown
@@ -187,9 +211,11 @@ def _places(places: Sequence[LeakPlace]) -> Grid:
         title="Which shards hold them", rows=rows, more=more(places, shown, "pair of a set and a shard"),
         columns=(
             name("set"), *numbers("shard"), name("split/uri"),
-            *numbers("items copied word for word", "items in any form", "documents that hold them"),
+            *numbers("whole documents", "copied word for word", "in any form", "documents that hold them"),
         ),
-        note="An item of a held-out split is a document of it. Remove these documents from training.",
+        note="Counted are documents of a held-out split, items of an evaluation set: those that stand in the shard"
+        " whole; those of which it holds a passage of 50 words and more (of a set: the text) word for word; those that"
+        " it holds in any form. The last column counts the shard's own documents: remove these from training.",
     )  # fmt: skip
 
 

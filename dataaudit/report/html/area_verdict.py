@@ -28,7 +28,9 @@ from dataaudit.report.html.pieces import (
     numbers,
     prose,
     row,
+    web_address,
     word,
+    worst,
 )
 
 TONES: dict[State, Tone] = {
@@ -63,6 +65,16 @@ def verdict_title(verdict: Verdict) -> tuple[str, Tone]:
     return (f"Passed, with {t.plural(warned, 'warning')}", "warn") if warned else ("Passed", "good")
 
 
+def area_tones(verdict: Verdict) -> dict[str, Tone]:
+    """Return the tone of each area of which a rule does not hold, by the id of its section."""
+    found: dict[str, Tone] = {}
+    for one in verdict.rules:
+        if (tone := TONES[one.state]) in {"bad", "warn"}:
+            area = _AREAS.get(one.rule.metric, "verdict")
+            found[area] = worst((tone, found.get(area, "")))
+    return found
+
+
 def verdict_section(verdict: Verdict) -> tuple[Section, list[Finding]]:
     """Return the rules, the gravest first, and what stands out of them."""
     order = (State.FAILED, State.NOT_EVALUATED, State.WARNED)
@@ -70,7 +82,7 @@ def verdict_section(verdict: Verdict) -> tuple[Section, list[Finding]]:
     rest = [one for one in verdict.rules if one.state not in order]
     blocks: list[Block] = []
     if open_:
-        blocks.append(_cases(open_))
+        blocks += [_cases(open_), *_answers(open_)]
     blocks.append(_rules(rest, folded=bool(open_)))
     blocks += _waivers(verdict)
     blocks.append(
@@ -108,8 +120,36 @@ def _finding(result: RuleResult) -> Finding:
         text += f" And {t.plural(others, 'further place')}." if others > 0 else ""
     return Finding(
         tone=TONES[result.state], head=f"{named(rule.name, 60)} {WORDS[result.state]}", text=text,
-        section=_AREAS.get(rule.metric, "verdict"),
+        section=_AREAS.get(rule.metric, "verdict"), owner=_written(rule.owner, 100), reason=_written(rule.reason),
+        runbook=_runbook(rule),
     )  # fmt: skip
+
+
+def _answers(results: Sequence[RuleResult]) -> list[Grid]:
+    """Return who answers for the rules that do not hold, why there are such rules, and what to do."""
+    rules = [one.rule for one in results if one.rule.owner or one.rule.reason or one.rule.runbook]
+    if not rules:
+        return []
+    shown = first(rules, _CASES)
+    rows = tuple(
+        row(
+            named(rule.name, 60), _written(rule.owner, 100) or t.NOTHING, _written(rule.reason) or t.NOTHING,
+            _runbook(rule) or t.NOTHING,
+        )
+        for rule in shown
+    )  # fmt: skip
+    columns = (name("rule"), name("owner"), prose("why there is this rule"), name("runbook"))
+    return [Grid(title="Who answers for it", columns=columns, rows=rows, more=more(rules, shown, "rule"))]
+
+
+def _written(text: str | None, limit: int = 300) -> str:
+    """Return what the policy's author wrote, on one line."""
+    return "" if text is None else named(" ".join(text[: 20 * limit].split()), limit)
+
+
+def _runbook(rule: Rule) -> Cell | None:
+    """Return the runbook, as a link only where it is an address of the web."""
+    return None if rule.runbook is None else cell(_written(rule.runbook, 200), link=web_address(rule.runbook))
 
 
 def _cases(results: Sequence[RuleResult]) -> Grid:
@@ -123,7 +163,7 @@ def _cases(results: Sequence[RuleResult]) -> Grid:
                 detail=f"{named(result.rule.metric, 60)} {named(case.stat, 40)}",
             ),
             cell(_where(case) or "whole dataset", detail=case.fingerprint), _number(result.rule, case),
-            limit_words(result.rule), _evidence(result.rule, case, _EVIDENCE),
+            _unbroken(limit_words(result.rule)), _evidence(result.rule, case, _EVIDENCE),
         )
         for result, case in entries
     )  # fmt: skip
@@ -140,7 +180,7 @@ def _rules(results: Sequence[RuleResult], *, folded: bool) -> Grid:
         row(
             cell(WORDS[one.state], TONES[one.state]),
             cell(named(one.rule.name, 60), detail=f"{named(one.rule.metric, 60)} {named(one.rule.stat, 40)}"),
-            _number(one.rule, one.cases[0]) if one.cases else t.NOTHING, limit_words(one.rule),
+            _number(one.rule, one.cases[0]) if one.cases else t.NOTHING, _unbroken(limit_words(one.rule)),
             "waits for a baseline" if one.waits else f"{t.count(one.waived)} waived" if one.waived else "",
         )
         for one in results
@@ -194,7 +234,10 @@ def _judged(rule: Rule, case: Case) -> str:
     found = value_words(rule, case)
     if case.judged is None:
         return f"has {found}" if found.startswith("no number") else f"is {found}, and cannot be judged"
+    shown = numbers_of(rule, case)
     how = judged_words(rule, case)
+    if shown.baseline and rule.limit_kind != "robust_sd":
+        how = f"baseline {with_unit(shown.baseline, case.unit)}{f', {how}' if how else ''}"
     return f"is {found}{f', {how}' if how else ''}, limit {_unbroken(limit_words(rule))}"
 
 
@@ -206,7 +249,11 @@ def _unbroken(text: str) -> str:
 def _number(rule: Rule, case: Case) -> Cell:
     """Return what was found as every output of the gate writes it; a small count of personal data is withheld."""
     shown = numbers_of(rule, case)
-    words = [shown.interval, judged_words(rule, case), _reason(case)]
+    of = "median of the split" if rule.limit_kind == "robust_sd" else "baseline"
+    words = [
+        shown.interval, f"{of} {with_unit(shown.baseline, case.unit)}" if shown.baseline else "",
+        judged_words(rule, case), _reason(case),
+    ]  # fmt: skip
     if not shown.value:
         return cell("none", detail=_reason(case))
     return cell(with_unit(shown.value, case.unit), detail="; ".join(word for word in words if word))

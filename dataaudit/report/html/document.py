@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import zlib
 from functools import cache
 from importlib import resources
@@ -25,6 +26,9 @@ from dataaudit.report.html.shard_rows import shard_table
 
 _SCRIPTS = ("theme.js", "charts.js", "shards.js")
 _PACKAGE = "dataaudit.report.html"
+_FOLDS = re.compile(r"(?<=[_/])(?=[^_/])|(?<=\w[.-])(?=[^\W\d])|(?<=[^\W\d][.-])(?=\w)")
+"""Where a name may be folded: after a separator, but not within a number."""
+_ENDLESS, _RUNS = re.compile(r"\S{25}"), re.compile(r"\s*\S{1,24}|\s+")
 _ESCAPES = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 
 
@@ -33,6 +37,7 @@ def render(page: Page, manifest: Manifest) -> str:
     environment = Environment(
         loader=PackageLoader(_PACKAGE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["broken"] = broken
     odd = page.odd.shards
     parts, values, left_out = packed_shards(shard_values(manifest, odd), odd)
     data = embedded_json(parts)
@@ -50,6 +55,14 @@ def render(page: Page, manifest: Manifest) -> str:
         style=_trusted(_asset("page.css")), body=_trusted(body), charts=_trusted(charts), shard_data=_trusted(data),
         library=library, scripts=[_trusted(script) for script in scripts],
     )  # fmt: skip
+
+
+def broken(text: str) -> Markup:
+    """Return a text, escaped, that may be folded after ``_ / . -``, and anywhere within 25 letters without one."""
+    found: list[str] = []
+    for piece in _FOLDS.split(text):
+        found += _RUNS.findall(piece) if _ENDLESS.search(piece) else [piece]
+    return Markup("<wbr>").join(found)
 
 
 def embedded_json(value: Any) -> str:

@@ -18,7 +18,9 @@ from dataaudit.report.view import UNREAD, LostShard, lost_shards
 _REPEATS = 0.5
 """Exact-duplicate rate from which a shard stands out."""
 _WORDS = {"bytes_per_token": "bytes per token"}
-_UNREAD, _LEAK, _SECRET, _FAR, _COPY, _PARTIAL, _LISTED = range(7)
+_UNREAD, _LEAK, _SECRET, _FAR, _COPY, _TRACE, _PARTIAL, _LISTED = range(8)
+_MUCH = 0.01
+"""Share of a shard's documents that hold copies, from which it needs action; below it the worst of a set alone does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,8 @@ def oddities(manifest: Manifest, quarantined: Mapping[int, str]) -> Oddities:
         note(shard, _LISTED, 0.0, text)
     for place in leak_places(manifest):
         if place.copied:
-            note(place.shard, _LEAK, float(place.copied), _leak(place))
+            kind = _LEAK if place.share >= _MUCH or place.is_worst else _TRACE
+            note(place.shard, kind, float(max(place.whole, place.copied)), _leak(place))
     for shard, number in _above(table["secrets_validated"], 0):
         note(shard, _SECRET, number, f"{t.plural(int(number), 'secret')} confirmed by structure")
     for one in far(measured, table["uri"]):
@@ -97,8 +100,17 @@ def _loss(lost: LostShard) -> str:
 
 
 def _leak(place: LeakPlace) -> str:
-    noun = "document" if place.held_out else "item"
-    return f"holds copies of {t.plural(place.copied, noun)} of {named(place.set, 60)}"
+    """Say what is copied and in how many documents of the shard."""
+    which, within = named(place.set, 60), f"in {t.count(place.copies)} of its {t.plural(place.of, 'document')}"
+    if not place.held_out:
+        held = f"copies of {t.plural(place.copied, 'item')} of {which}"
+    elif place.whole:
+        held = f"whole copies of {t.plural(place.whole, 'document')} of {which}"
+        if place.copied > place.whole:
+            held += f" (passages of {t.count(place.copied)})"
+    else:
+        held = f"copied passages of {t.plural(place.copied, 'document')} of {which}"
+    return f"holds {held}, {within} ({percent(place.share)})"
 
 
 def _distance(one: Outlier) -> str:

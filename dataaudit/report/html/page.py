@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dataaudit import text as t
 from dataaudit.diff.difference import Difference
@@ -18,9 +18,10 @@ from dataaudit.report.html.area_leaks import leak_section
 from dataaudit.report.html.area_quality import quality_section
 from dataaudit.report.html.area_shards import shard_section
 from dataaudit.report.html.area_tokens import token_section
-from dataaudit.report.html.area_verdict import verdict_section, verdict_title
+from dataaudit.report.html.area_verdict import area_tones, verdict_section, verdict_title
 from dataaudit.report.html.oddities import Oddities, oddities
 from dataaudit.report.html.pieces import Figure, Finding, Section, Tone, named, worst
+from dataaudit.report.html.tones import judged_finding, judged_section
 from dataaudit.report.view import Overview, overview
 
 _FINDINGS = 12
@@ -95,20 +96,27 @@ def page_of(
         found.append(Finding(tone="warn", text=mixture.lead, section="mixture"))
     if changes.tone == "warn":
         found.append(Finding(tone="warn", text=changes.lead, section="changes"))
+    areas = {} if verdict is None else area_tones(verdict)
+    if verdict is not None:
+        found = [judged_finding(one, areas) for one in found]
     found.sort(key=lambda one: _GRAVITY.get(one.tone, 2))
     chief, others = (found, []) if verdict is None else (rule_findings, found)
     headline, tone, subline = _headline(verdict, found)
+    sections: tuple[Section, ...] = (
+        changes, mixture, language_section(manifest), length_section(manifest, view), token_section(manifest, view),
+        copies_section(manifest, view), leaks, quality_section(manifest), toxicity_section(manifest),
+        privacy_section(manifest), secret, coverage,
+    )  # fmt: skip
+    if verdict is not None:
+        sections = tuple(judged_section(one, areas) for one in sections)
+        shards = replace(shards, tone=judged_section(shards, areas).tone)
     return Page(
         dataset=named(view.dataset), version=named(view.version, 40), id=view.id, built=view.built, tool=view.tool,
         parents=view.parents, headline=headline, tone=tone, subline=subline, findings=tuple(chief[:_FINDINGS]),
         others=tuple(others[:_FINDINGS]),
         findings_left_out=max(0, len(chief) - _FINDINGS) + max(0, len(others) - _FINDINGS),
-        figures=_figures(view), odd=odd,
-        sections=(
-            *judged, changes, mixture, language_section(manifest), length_section(manifest, view),
-            token_section(manifest, view), copies_section(manifest, view), leaks, quality_section(manifest),
-            toxicity_section(manifest), privacy_section(manifest), secret, coverage, shards,
-        ),
+        figures=_figures(view, "bad" if verdict is None or areas.get("coverage") == "bad" else "warn"), odd=odd,
+        sections=(*judged, *sections, shards),
     )  # fmt: skip
 
 
@@ -129,7 +137,7 @@ def _headline(verdict: Verdict | None, findings: Sequence[Finding]) -> tuple[str
     return f"{t.plural(len(findings), 'thing')} to look at", worst(one.tone for one in findings), subline
 
 
-def _figures(view: Overview) -> tuple[Figured, ...]:
+def _figures(view: Overview, lost: Tone) -> tuple[Figured, ...]:
     shards = view.ledger["shards"]
     unread = view.ledger["unread_bytes"]
     held_out = [one for one in view.splits if one.held_out]
@@ -141,7 +149,7 @@ def _figures(view: Overview) -> tuple[Figured, ...]:
         Figured(label="tokens", value=t.count(view.totals.tokens), detail=f"{t.size(view.totals.bytes)} of text"),
         Figured(
             label="shards read", value=f"{t.count(shards['read'])} of {t.count(shards['planned'])}",
-            detail=f"{t.size(unread)} unread" if unread else "nothing unread", tone="bad" if unread else "",
+            detail=f"{t.size(unread)} unread" if unread else "nothing unread", tone=lost if unread else "",
         ),
         Figured(
             label="bytes per token", value=t.decimal(view.totals.bytes_per_token),

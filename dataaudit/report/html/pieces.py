@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
+from urllib.parse import urlsplit
 
 from dataaudit import text as t
 
@@ -15,6 +16,7 @@ Tone = Literal["", "good", "warn", "bad", "quiet"]
 _Item = TypeVar("_Item")
 NAME_LIMIT = 120
 LABEL_LIMIT = 26
+ADDRESS_LIMIT = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,8 @@ class Cell:
     tone: Tone = ""
     href: str = ""
     """Where it leads within the page."""
+    link: str = ""
+    """Address that it leads to outside of the page, from :func:`web_address`."""
     detail: str = ""
     """A second line, in small print."""
 
@@ -180,11 +184,28 @@ class Finding:
     text: str
     section: str
     """Id of the section that says more."""
+    owner: str = ""
+    """Who answers for it."""
+    reason: str = ""
+    """Why it is asked for."""
+    runbook: Cell | None = None
+    """What to do."""
 
 
 def named(text: str, limit: int = NAME_LIMIT) -> str:
     """Return a name of the data, harmless and not endless."""
     return t.clean(text, limit)
+
+
+def web_address(text: str) -> str:
+    """Return an address that may be a link: http or https, a host, printable ASCII, not endless; else nothing."""
+    if len(text) > ADDRESS_LIMIT or not text.isascii() or not text.isprintable() or " " in text or "\\" in text:
+        return ""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return ""
+    return text if parts.scheme in {"http", "https"} and parts.hostname and "@" not in parts.netloc else ""
 
 
 def label(text: str) -> str:

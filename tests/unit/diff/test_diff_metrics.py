@@ -237,7 +237,7 @@ def test_small_counts_of_personal_data_are_left_out_when_either_side_hides_them(
 
 
 def test_what_matters_most_comes_first(tmp_path):
-    """Beyond chance before what chance could; the dataset before its parts; each metric's largest before the next."""
+    """Beyond chance before what chance could; duplicates before padding; what repeats a row of the whole last."""
     old = [
         EXACT, replace(EXACT, metric="near_dup_rate"), replace(EXACT, scope=Scope(split="train")),
         Metric(metric="pad_fraction", stat="packed_2048", unit="ratio", value=0.5, n=1, denominator=1),
@@ -246,6 +246,27 @@ def test_what_matters_most_comes_first(tmp_path):
     values = (0.2, 0.11, 0.2, 0.05, 0.06)
     _, found = only(tmp_path, old, [replace(one, value=value) for one, value in zip(old, values, strict=True)])
     assert [(change.metric, change.stat, change.scope.split) for change in found.metrics] == [
-        ("pad_fraction", "packed_2048", None), ("exact_dup_rate", "rate", None), ("pad_fraction", "packed_4096", None),
+        ("exact_dup_rate", "rate", None), ("pad_fraction", "packed_2048", None), ("pad_fraction", "packed_4096", None),
         ("exact_dup_rate", "rate", "train"), ("near_dup_rate", "rate", None),
+    ]  # fmt: skip
+
+
+def test_a_fault_of_the_mixture_is_among_the_first_ten_rows(tmp_path):
+    """Three sources, largest change in points first, above many rows of padding, lengths and counts that moved more."""
+    source = Metric(metric="source_mix_share", stat="share", unit="ratio", value=0.5, n=1000, denominator=1000)
+    sized = Metric(metric="seq_len_p50_p95", stat="p50", unit="tokens", value=100.0, n=1000, denominator=1000)
+    pairs = [
+        *((replace(source, value=0.2, scope=Scope(source=f"s{n}")), 0.2 + n / 100) for n in range(1, 6)),
+        *((replace(sized, scope=Scope(source=f"s{n}")), 5.0 + n) for n in range(20)),
+        *((replace(EXACT, metric="pad_fraction", stat=f"packed_{n}", value=0.9), n / 100) for n in range(1, 20)),
+        *((replace(EXACT, metric="train_val_overlap", stat=f"s{n}"), 0.1 + n / 1000) for n in range(1, 9)),
+        *((replace(EXACT, metric="secret_hit_rate", stat=f"s{n}"), 0.1 + n / 700) for n in range(1, 9)),
+        *((replace(EXACT, metric="benchmark_contamination", stat=f"s{n}"), 0.1 + n / 900) for n in range(1, 9)),
+    ]  # fmt: skip
+    _, found = only(tmp_path, [one for one, _ in pairs], [replace(one, value=value) for one, value in pairs])
+    first = [(change.metric, change.scope.source or change.stat) for change in found.metrics[:9]]
+    assert first == [
+        ("train_val_overlap", "s8"), ("train_val_overlap", "s7"), ("train_val_overlap", "s6"),
+        ("benchmark_contamination", "s8"), ("secret_hit_rate", "s8"),
+        ("source_mix_share", "s5"), ("source_mix_share", "s4"), ("source_mix_share", "s3"), ("seq_len_p50_p95", "s0"),
     ]  # fmt: skip

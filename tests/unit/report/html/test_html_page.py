@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ from made_manifest import make, shard
 from dataaudit.gate.policy import parse_policy
 from dataaudit.gate.run import judge_manifest
 from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.report.html.document import broken, render
+from dataaudit.report.html.inputs import difference_of
 from dataaudit.report.html.oddities import oddities
 from dataaudit.report.html.page import page_of
-from dataaudit.report.html.pieces import Figure, Grid
+from dataaudit.report.html.pieces import Figure, Grid, web_address
 
 DEMO = Path(__file__).parents[4] / "manifests/demo"
 
@@ -46,7 +50,7 @@ def test_the_findings_name_set_shard_and_count(demo):
     """The cause of a leak is read from the first lines alone."""
     texts = " ".join(one.text for one in demo.findings).replace("\xa0", " ")
     assert "25 of 117 documents of val (21.4 %) are also in training data" in texts
-    assert "train/train/manual/part-000.jsonl.zst holds copies of 25" in texts
+    assert "as whole documents: train/train/manual/part-000.jsonl.zst holds 25 of them." in texts
     assert "10 of 16 findable items of quiz are in training data (6 word for word)" in texts
     assert "train/train/code/part-004.parquet" in texts
     assert "truncated_stream (after 829 records)" in texts
@@ -82,11 +86,128 @@ def test_a_policy_puts_its_verdict_first():
     assert any("secrets" in one.text for one in page.others)
 
 
+POLICY = """
+policy: p
+rules:
+  - {name: copies, metric: exact_dup_rate, stat: rate, unit: ratio, change: 0.01, owner: "dedup <x>", reason: Waste.,
+     runbook: "https://wiki.example.com/dups?a=1"}
+  - {name: tokens, metric: tokens, stat: count, unit: tokens, budget: 1, runbook: "javascript:alert(1)"}
+  - {name: read, metric: coverage_unread_bytes, stat: bytes, unit: bytes, budget: 1000000}
+"""
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """A manifest of which two rules fail, one of them against a baseline, with its verdict."""
+    rate = Metric(metric="exact_dup_rate", stat="rate", unit="ratio", value=0.1, n=1000, denominator=1000)
+    make(tmp_path / "old", [shard("a")], metrics=[rate])
+    make(tmp_path / "new", [shard("a")], metrics=[replace(rate, value=0.3)])
+    policy = parse_policy(POLICY, where="policy")
+    return load_manifest(tmp_path / "new"), judge_manifest(tmp_path / "new", policy, baseline=tmp_path / "old")
+
+
+def test_owner_reason_and_runbook_stand_with_the_rules_that_fail(judged):
+    """On the first screen and among the rules; an address of the web is a link, anything else is text."""
+    page = page_of(*judged)
+    found = {one.head: one for one in page.findings}["copies fails"]
+    assert (found.owner, found.reason, found.runbook.text) == (
+        "dedup <x>", "Waste.", "https://wiki.example.com/dups?a=1"
+    )  # fmt: skip
+    assert ["copies", "dedup <x>", "Waste.", "https://wiki.example.com/dups?a=1"] in table(
+        page, "verdict", "Who answers for it"
+    )
+    html = render(page, judged[0])
+    assert html.count('<a href="https://wiki.example.com/dups?a=1" rel="noopener noreferrer">') == 2
+    assert "javascript:alert(1)" in html
+    assert 'href="javascript' not in html
+    assert "dedup &lt;x&gt;" in html
+
+
+def test_a_rule_of_change_shows_the_baseline_and_what_was_judged(judged):
+    """The number, the one it is held against, and the change."""
+    page = page_of(*judged)
+    grid = next(one for one in section(page, "verdict").blocks if isinstance(one, Grid) and one.title == "What decides")
+    found = {row[1].text: row[3] for row in grid.rows}["copies"]
+    assert (found.text, found.detail) == ("0.3", "baseline 0.1; change: 0.2")
+    assert "is 0.3, baseline 0.1, change: 0.2, limit" in page.findings[0].text
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["javascript:alert(1)", "runbooks/leak.md", "//host/x", "https://", "http://a b", "https://me@host/", "data:,x",
+     "https://h/\n", "https:\\\\h", "ftp://h/", "https://[", "https://h/" + "a" * 2000],
+)  # fmt: skip
+def test_what_is_no_address_of_the_web_is_no_link(address):
+    """Neither is one that hides its host or has no end."""
+    assert web_address(address) == ""
+
+
+def test_an_area_is_red_only_where_one_of_its_rules_fails():
+    """The demo leaks, holds secrets and lost a shard: with rules that hold, or none, that is amber."""
+    policy = "policy: p\nrules:\n  - {name: %s, metric: %s, stat: %s, unit: %s, scope: {per: set}, budget: %s}\n"
+    passing = policy % ("leak", "train_val_overlap", "span", "ratio", 1)
+    page = page_of(load_manifest(DEMO), judge_manifest(DEMO, parse_policy(passing, where="policy")))
+    tones = {one.id: one.tone for one in page.sections}
+    assert {name for name, tone in tones.items() if tone == "bad"} <= {"verdict", "coverage"}
+    assert (tones["leakage"], tones["secrets"]) == ("warn", "warn")
+    assert {one.tone for one in page.others if one.section != "coverage"} == {"warn"}
+    failing = policy % ("leak", "train_val_overlap", "span", "ratio", 0)
+    page = page_of(load_manifest(DEMO), judge_manifest(DEMO, parse_policy(failing, where="policy")))
+    tones = {one.id: one.tone for one in page.sections}
+    assert (tones["leakage"], tones["secrets"]) == ("bad", "warn")
+
+
+def test_a_shard_with_few_copies_is_amber_and_the_guilty_one_is_red(demo):
+    """Red are the worst of a set, shards with copies in 1 % of their documents, unread ones and those with secrets."""
+    tones = {one.name: one.tone for one in demo.odd.shards}
+    assert tones["train/train/manual/part-000.jsonl.zst"] == "bad"
+    assert tones["train/train/messages/part-000.jsonl"] == "warn"
+    reds = [one for one in demo.odd.shards if one.tone == "bad"]
+    assert demo.odd.shards[: len(reds)] == tuple(reds)
+
+
+def test_whole_copies_and_copied_passages_are_counted_apart(demo):
+    """Neither number is a part of the other, and the sentence says so."""
+    text = next(one.text for one in demo.findings if one.section == "leakage").replace("\xa0", " ")
+    whole, _, passages = text.partition(" Counted apart, copied passages of 50 words and more: ")
+    assert whole.endswith("as whole documents: train/train/manual/part-000.jsonl.zst holds 25 of them.")
+    assert "train/train/code/part-003.parquet holds passages of 2 documents of it" in passages
+    rows = table(demo, "leakage", "Which shards hold them")
+    assert rows[1][:6] == ["val", "10", "train/train/manual/part-000.jsonl.zst", "25", "25", "27"]
+
+
+def test_names_are_folded_at_separators_and_numbers_are_not():
+    """A long name without one is folded as well, and markup stays text."""
+    assert broken("near_dup_rate rate") == "near_<wbr>dup_<wbr>rate rate"
+    assert broken("train/a-000.jsonl.zst") == "train/<wbr>a-<wbr>000.<wbr>jsonl.<wbr>zst"
+    assert broken("-0.18 to 1.5, 2026-11-22.") == "-0.18 to 1.5, 2026-11-22."
+    assert broken("a" * 50) == "a" * 24 + "<wbr>" + "a" * 24 + "<wbr>aa"
+    assert broken("<b>_x") == "&lt;b&gt;_<wbr>x"
+
+
+def test_a_few_changed_metrics_stand_open_and_the_rest_is_folded(tmp_path):
+    """Twelve rows to read, forty to unfold, the number of what is left."""
+    held = [
+        Metric(metric="exact_dup_rate", stat="rate", unit="ratio", value=0.1, n=1000, denominator=1000,
+               scope=Scope(source=f"s{number}"))
+        for number in range(80)
+    ]  # fmt: skip
+    make(tmp_path / "old", [shard("a")], metrics=held)
+    make(tmp_path / "new", [shard("a")], metrics=[replace(one, value=0.3 + n / 1000) for n, one in enumerate(held)])
+    manifest = load_manifest(tmp_path / "new")
+    page = page_of(manifest, None, difference_of(manifest, tmp_path / "old"))
+    assert len(table(page, "changes", "Metrics, what matters most first")) == 12
+    rest = section(page, "changes").blocks[-1]
+    assert (rest.title, rest.folded, len(rest.rows), rest.more) == (
+        "The next 40 changed metrics", True, 40, "and 28 more records"
+    )  # fmt: skip
+
+
 def test_a_shard_that_stands_out_says_why(demo):
     """Gravest first: unread, then leaks, then secrets, then what is far from the others."""
     rows = table(demo, "shards", "Shards that stand out, gravest first")
     assert rows[0][1:] == ["train/train/manual/part-003.jsonl.zst", "quarantined: truncated_stream (after 829 records)"]
-    assert rows[1][2] == "holds copies of 25 documents of val"
+    assert rows[1][2] == "holds whole copies of 25 documents of val, in 27 of its 1,479 documents (1.83 %)"
     reasons = {row[1]: row[2] for row in rows}
     assert (
         "rejected by gopher_repetition 96.5 %, median 21.0 % (+6.6 robust sd)"
@@ -119,8 +240,6 @@ def test_a_real_quarantine_list_is_read_by_digest(tmp_path):
 
 def test_what_changed_names_bump_shards_and_metrics(tmp_path):
     """A removed shard is a major change, and it is named."""
-    from dataaudit.report.html.inputs import difference_of
-
     rows = [shard("a", sha256="aa" * 32, rows_digest="1" * 64), shard("b", sha256="bb" * 32, rows_digest="2" * 64)]
     make(tmp_path / "old", rows)
     make(tmp_path / "new", rows[:1])
