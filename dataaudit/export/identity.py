@@ -6,11 +6,13 @@ one signature, and a public log keeps that it happened. The result is a sigstore
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
 
 from dataaudit.errors import ConfigError, StoreError
+from dataaudit.guarded import Guarded
 
 _EXTRA = "Install it: pip install 'dataaudit[sign]'"
 _OFFLINE = "sigstore needs a network; sign with a local key (--key FILE) where there is none."
@@ -28,17 +30,16 @@ def bundle_of(payload: bytes) -> bytes:
     from sigstore.models import ClientTrustConfig
     from sigstore.sign import SigningContext
 
-    try:
+    signed = b""
+    with Guarded(ConfigError) as call:
         config = ClientTrustConfig.production()
         context = SigningContext.from_trust_config(config)
         token = _token(config)
         with context.signer(token) as signer:
-            bundle = signer.sign_dsse(Statement(payload))
-    except ConfigError:
-        raise
-    except Exception as error:  # noqa: BLE001  (what sigstore, TUF and HTTP raise has no common root)
-        raise StoreError(f"sigstore cannot sign: {_reason(error)}", _OFFLINE) from None
-    return bundle.to_json().encode() + b"\n"
+            signed = signer.sign_dsse(Statement(payload)).to_json().encode() + b"\n"
+    if call.error is not None:
+        raise StoreError(f"sigstore cannot sign: {_reason(call.error)}", _OFFLINE)
+    return signed
 
 
 def unseal_bundle(data: bytes, *, identity: str, issuer: str, path: Path) -> tuple[bytes, str]:
@@ -65,18 +66,18 @@ def unseal_bundle(data: bytes, *, identity: str, issuer: str, path: Path) -> tup
 
     from dataaudit.export.envelope import BadEnvelope
 
-    try:
+    with Guarded() as call:
         bundle = Bundle.from_json(data)
-    except Exception as error:  # noqa: BLE001  (damage of every kind; there is no one error for it)
-        raise BadEnvelope(f"{path} is no sigstore bundle: {_reason(error)}") from None
-    try:
+    if call.error is not None:
+        raise BadEnvelope(f"{path} is no sigstore bundle: {_reason(call.error)}")
+    with Guarded() as call:
         verifier = Verifier.production()
-    except Exception as error:  # noqa: BLE001  (as when signing)
-        raise StoreError(f"the roots of trust of sigstore cannot be had: {_reason(error)}", _OFFLINE) from None
-    try:
+    if call.error is not None:
+        raise StoreError(f"the roots of trust of sigstore cannot be had: {_reason(call.error)}", _OFFLINE)
+    with Guarded() as call:
         kind, payload = verifier.verify_dsse(bundle, Identity(identity=identity, issuer=issuer))
-    except Exception as error:  # noqa: BLE001  (whatever it met, nothing was verified)
-        raise BadEnvelope(f"the signature does not hold: {_reason(error)}") from None
+    if call.error is not None:
+        raise BadEnvelope(f"the signature does not hold: {_reason(call.error)}")
     return payload, kind
 
 
@@ -95,10 +96,8 @@ def _token(config: Any) -> Any:
 
 
 def _require() -> None:
-    try:
-        import sigstore  # noqa: F401  (only whether it is there)
-    except ImportError:
-        raise ConfigError("--identity needs sigstore, which is not installed", _EXTRA) from None
+    if importlib.util.find_spec("sigstore") is None:
+        raise ConfigError("--identity needs sigstore, which is not installed", _EXTRA)
 
 
 def _reason(error: Exception) -> str:

@@ -7,7 +7,7 @@ it is, and the answer says so.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -217,13 +217,13 @@ class _Draft:
     known: list[Entry]
 
 
-def _change(path: Path, author: Author, decide: object, *, create: bool) -> Change:
+def _change(path: Path, author: Author, decide: Callable[[Folded, _Draft], None], *, create: bool) -> Change:
     draft = _Draft([], [])
     bad: list[BadLine] = []
 
     def whole(contents: Contents) -> Sequence[Entry]:
         bad.extend(contents.bad)
-        decide(fold(contents.entries, author.today), draft)  # type: ignore[operator]
+        decide(fold(contents.entries, author.today), draft)
         return draft.added
 
     added = update(path, whole, create=create)

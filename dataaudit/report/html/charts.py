@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, cast, Literal
 
 from bokeh.core.properties import value as constant
 from bokeh.embed import json_item
@@ -30,8 +30,8 @@ _ID = re.compile(r"p\d+")
 def chart_item(shown: Figure) -> dict[str, Any]:
     """Return what Bokeh needs to draw a figure: the same for the same figure, whatever was drawn before."""
     drawn = _DRAW[type(shown.chart)](shown.chart, shown.height)
-    item: Any = json_item(drawn, shown.id)  # type: ignore[arg-type]
-    return _renumbered(item, shown.id, {})  # type: ignore[no-any-return]
+    item: Any = json_item(drawn, cast("Any", shown.id))
+    return cast("dict[str, Any]", _renumbered(item, shown.id, {}))
 
 
 def _bars(chart: Bars, height: int) -> Any:
