@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, cast, Literal
+from typing import Any, Literal, cast
 
 from bokeh.core.properties import value as constant
 from bokeh.embed import json_item

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from dataaudit import text as t
@@ -217,9 +217,9 @@ def label(text: str) -> str:
     return f"{shown[:head]}...{shown[-(LABEL_LIMIT - head - 3) :]}"
 
 
-def cell(text: str, tone: Tone = "", **more: object) -> Cell:
+def cell(text: str, tone: Tone = "", **more: Any) -> Cell:
     """Return a cell."""
-    return Cell(text=text, tone=tone, **more)  # type: ignore[arg-type]
+    return Cell(text=text, tone=tone, **more)
 
 
 def row(*texts: str | Cell) -> tuple[Cell, ...]:
