@@ -63,6 +63,7 @@ def test_a_thread_that_takes_the_signal_ends_nothing_early(number):
     arrived, told = os.pipe()
     os.set_blocking(told, False)
     before = signal.set_wakeup_fd(told)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 
     def start():
         with module._signals_held():
@@ -75,6 +76,7 @@ def test_a_thread_that_takes_the_signal_ends_nothing_early(number):
             start()
     finally:
         signal.set_wakeup_fd(before)
+        signal.signal(signal.SIGINT, handler)
         done.set()
         other.join()
         os.close(arrived)
