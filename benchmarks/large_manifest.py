@@ -10,19 +10,18 @@ import argparse
 import multiprocessing
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import Any
 
+from dataaudit.manifest.metric import Metric, Scope
+
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from made_manifest import make, shard  # noqa: E402 - the tests' own maker of manifests
-
-from dataaudit.manifest.metric import Metric, Scope  # noqa: E402 - as above
-
+sys.path.insert(0, str(ROOT / "tests"))  # manifests are made as the tests make them
 RULES = [f"set{number // 8}.rule{number % 8}" for number in range(40)]
 LANGUAGES = ("de", "en", "fr", "und")
 ENTITIES = ("CREDIT_CARD", "EMAIL_ADDRESS", "PHONE_NUMBER")
@@ -30,6 +29,8 @@ ENTITIES = ("CREDIT_CARD", "EMAIL_ADDRESS", "PHONE_NUMBER")
 
 def rows(number: int, seed: int) -> list[dict[str, Any]]:
     """Return rows of shards with every column filled, those of lists too."""
+    from made_manifest import shard
+
     generator = random.Random(seed)
     made = []
     for index in range(number):
@@ -56,6 +57,8 @@ def record(metric: str, stat: str, value: float, unit: str, **scope: Any) -> Met
 
 def publish(folder: Path, number: int, seed: int) -> None:
     """Publish a manifest."""
+    from made_manifest import make
+
     metrics = [
         record("coverage_unread_bytes", "shard_bytes", 0.0, "bytes"), record("near_dup_rate", "rate", 0.05, "ratio"),
         record("train_val_overlap", "near_dup", 0.0, "ratio", set="val"),
@@ -67,14 +70,9 @@ def publish(folder: Path, number: int, seed: int) -> None:
 def measure(command: list[str]) -> tuple[float, float, float, int]:
     """Return seconds, seconds of processor time, peak megabytes and exit code of a command."""
     started = time.perf_counter()
-    pid = os.fork()
-    if pid == 0:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)
-        os.dup2(null, 2)
-        os.execv(sys.executable, [sys.executable, "-m", "dataaudit", *command])  # noqa: S606 - our own program
-    _, status, usage = os.wait4(pid, 0)
-    seconds = time.perf_counter() - started
+    with subprocess.Popen([sys.executable, "-m", "dataaudit", *command], stdout=DEVNULL, stderr=DEVNULL) as running:
+        _, status, usage = os.wait4(running.pid, 0)  # unlike wait(), it tells what this one process took
+        seconds = time.perf_counter() - started
     return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3, os.waitstatus_to_exitcode(status)
 
 

@@ -54,11 +54,6 @@ class _Loader(yaml.SafeLoader):
     1e6 is a number. 010 and 1:30 are none: YAML 1.1 reads 8 and 90.
     """
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 - of PyYAML's form
-        first: [(tag, pattern) for tag, pattern in known if tag not in _NUMBERS]
-        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
         seen: dict[tuple[str, str], int] = {}
@@ -83,6 +78,10 @@ class _Loader(yaml.SafeLoader):
             ) from None
 
 
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if tag not in _NUMBERS]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 for _tag, _pattern in _NUMBERS.items():
     _Loader.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
 
@@ -94,7 +93,11 @@ def load_yaml(text: str, *, where: str) -> Any:
         ConfigError: It is not YAML, a key is given twice, or it holds more than plain values.
     """
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader, and makes plain values only
+        loader = _Loader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""

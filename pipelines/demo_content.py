@@ -89,6 +89,7 @@ def address_book() -> list[Document]:
 def hide_keys(corpus: Sequence[Document]) -> list[Document]:
     """Return documents, the first ones with an access token in a comment at their end."""
     made = random.Random(12)
+    # The note is a part of the planted text, as people leave it beside a token.
     hidden = [
         replace(document, text=f"{document.text.rstrip()}\n# TODO remove: {access_token(made)}\n")
         for document in corpus[:NUM_KEYS]

@@ -95,7 +95,7 @@ def fit(
     return weights, biases
 
 
-@njit  # type: ignore[untyped-decorator]  # numba has no types
+@njit
 def _worst(
     slots: np.ndarray, bounds: np.ndarray, first: int, last: int, norm: np.ndarray, weights: np.ndarray,
     words: np.ndarray,
@@ -116,7 +116,7 @@ def _worst(
     return best * norm[size], begin, begin + size
 
 
-@njit  # type: ignore[untyped-decorator]  # numba has no types
+@njit
 def _fit(
     slots: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, labels: np.ndarray, kinds: np.ndarray,
     order: np.ndarray, norm: np.ndarray, rate: float, sparsity: float, shrinkage: float, weights: np.ndarray,

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import re
+import runpy
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -34,8 +36,10 @@ def rows_of(language, text):
     before = Path.cwd()
     os.chdir(ROOT)
     try:
-        names = {}
-        exec(text, names)  # noqa: S102  (it is the page's own code that is tested)
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+            program.write(text)
+            program.flush()
+            names = runpy.run_path(program.name)
     finally:
         os.chdir(before)
     return names["result"].columns, names["result"].rows()

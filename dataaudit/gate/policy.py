@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.canonical import digest_json
@@ -36,7 +37,7 @@ def _as_list(value: object) -> object:
 def _no_number(value: object) -> object:
     """Refuse a number where a day is meant: it would be taken for seconds since 1970."""
     if isinstance(value, int | float):
-        raise ValueError("expected a day, such as 2027-01-31, found a number")  # noqa: TRY004 - pydantic wants it
+        raise PydanticCustomError("day", "expected a day, such as 2027-01-31")
     return value
 
 

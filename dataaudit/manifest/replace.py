@@ -5,8 +5,8 @@ old folder becomes a hidden sibling, then the new one takes its name. Between th
 microseconds, no folder; a kill right there leaves it so. Then nothing is lost: a reader's error names the
 sibling (:func:`hidden_copy`), and the next publish puts it back first (:func:`recover`).
 
-Hidden siblings of ``DIR`` are ``.DIR.publishing-XXXXXXXX`` (a new manifest, unfinished or replaced) and
-``.DIR.replaced-XXXXXXXX`` (an old one). Each publish has names of its own.
+Hidden siblings of ``DIR`` are ``.DIR.publishing-<random>`` (a new manifest, unfinished or replaced) and
+``.DIR.replaced-<random>`` (an old one). Each publish has names of its own.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._missing("RepoNotFound")
 
-    do_GET = do_HEAD = do_POST = _serve  # noqa: N815 - names that the base class looks for
+    do_GET = do_HEAD = do_POST = _serve
 
     def _file(self, name):
         path = self.owner.folder / name

@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "stall":
             self.owner.stop.wait(STALL_SECONDS)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815 - names that the base class looks for
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve
 
     def _answer(self, status, headers, data, *, length=None):
         lines = [f"HTTP/1.1 {status} {http.client.responses.get(status, 'x')}"]

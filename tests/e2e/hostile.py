@@ -25,39 +25,48 @@ class HostileUnit:
     isolated: bool = False
 
 
-def behave(unit):  # noqa: PLR0912 - a branch a behaviour
+def _eat(_unit):
+    held = []
+    while True:
+        held.append(bytearray(b"x" * 20_000_000))
+        time.sleep(0.02)
+
+
+def _raise(error):
+    raise error
+
+
+def _first_time(unit):
+    """Return whether a unit is met for the first time, in whatever process."""
+    flag = Path(unit.folder) / unit.name
+    if flag.exists():
+        return False
+    flag.touch()
+    return True
+
+
+def _kill(_unit):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+BEHAVIOURS = {
+    "well": lambda _unit: None,
+    "segfault": lambda _unit: ctypes.string_at(0),
+    "kill": _kill,
+    "hang": lambda _unit: time.sleep(3600),
+    "eat": _eat,
+    "memory error": lambda _unit: _raise(MemoryError()),
+    "input error": lambda _unit: _raise(OSError(5, "Input/output error")),
+    "passing input error": lambda unit: _raise(OSError(5, "Input/output error")) if _first_time(unit) else None,
+    "killed once": lambda unit: _kill(unit) if _first_time(unit) else None,
+    "pid": lambda _unit: str(os.getpid()),
+    "long": lambda _unit: "x" * 5_000_000,
+    "hold": lambda _unit: HELD.append(b"x" * 1_500_000_000),
+    "nap": lambda _unit: time.sleep(0.3),
+}
+"""What a unit does, and what it answers; None for the usual answer."""
+
+
+def behave(unit):
     """Do as the unit says; well-behaved ones say that they are done."""
-    if unit.behaviour == "segfault":
-        ctypes.string_at(0)
-    elif unit.behaviour == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif unit.behaviour == "hang":
-        time.sleep(3600)
-    elif unit.behaviour == "eat":
-        held = []
-        while True:
-            held.append(bytearray(b"x" * 20_000_000))
-            time.sleep(0.02)
-    elif unit.behaviour == "memory error":
-        raise MemoryError
-    elif unit.behaviour == "input error":
-        raise OSError(5, "Input/output error")
-    elif unit.behaviour == "passing input error":
-        flag = Path(unit.folder) / unit.name
-        if not flag.exists():
-            flag.touch()
-            raise OSError(5, "Input/output error")
-    elif unit.behaviour == "killed once":
-        flag = Path(unit.folder) / unit.name
-        if not flag.exists():
-            flag.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-    elif unit.behaviour == "pid":
-        return Outcome(place=str(os.getpid()))
-    elif unit.behaviour == "long":
-        return Outcome(place="x" * 5_000_000)
-    elif unit.behaviour == "hold":
-        HELD.append(b"x" * 1_500_000_000)
-    elif unit.behaviour == "nap":
-        time.sleep(0.3)
-    return Outcome(place=f"done {unit.name}")
+    return Outcome(place=BEHAVIOURS[unit.behaviour](unit) or f"done {unit.name}")

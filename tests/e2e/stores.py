@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import boto3
 from faulty_http import Proxy
 
-SECRET = "canary-Secret-Key-7731"  # noqa: S105 - opens nothing
+CANARY = "canary-Secret-Key-7731"
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "canary-Access-Key-7731",
-    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "AWS_SECRET_ACCESS_KEY": CANARY,
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_CONFIG_FILE": "/nonexistent",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import importlib.util
 import json
 import os
 import random
@@ -21,6 +20,7 @@ import pytest
 from canaries import SENTENCE, Search, personal, secrets
 from click.testing import CliRunner
 from corpus import write_jsonl, write_parquet, write_slow_tokenizer
+from judges import JUDGES
 from running import DATAAUDIT
 from tiny_judge import write_checkpoint
 
@@ -28,10 +28,6 @@ from dataaudit import cli
 from dataaudit.detectors import shipped_patterns
 from dataaudit.manifest.load import load_manifest
 
-JUDGES = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("torch", "detoxify", "presidio_analyzer")),
-    reason="the judges are not installed: make .venv/.judges",
-)
 CONFIG = """
 splits:
   train: {{paths: [data/train], text: text, source: {{column: source}}}}

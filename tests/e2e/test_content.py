@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import subprocess
 import sys
@@ -11,14 +10,11 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 from corpus import write_jsonl
+from judges import JUDGES
 from running import build, metric, run
 
 from dataaudit.manifest.verify import verify
 
-JUDGES = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("torch", "detoxify", "presidio_analyzer")),
-    reason="the judges are not installed: make .venv/.judges",
-)
 CONFIG = """
 splits:
   train: {{paths: [train], text: text, source: {{column: source}}}}

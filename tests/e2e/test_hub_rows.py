@@ -8,7 +8,7 @@ from fake_hub import COMMIT, FakeHub
 from running import build, run
 
 CONFIG = "splits: {{train: {{dataset: {{id: {}}}}}}}\nreader: {{timeout_seconds: 1, retries: 0}}\n"
-TOKEN = "hf_canaryToken5309"  # noqa: S105 - opens nothing
+CANARY = "hf_canaryToken5309"
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def hub(tmp_path, monkeypatch):
     opened = FakeHub(folder)
     monkeypatch.setenv("HF_ENDPOINT", opened.address)
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setenv("HF_TOKEN", CANARY)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
     yield opened
@@ -53,8 +53,8 @@ def test_a_dataset_on_a_hub_is_what_it_is_in_a_folder(hub, tmp_path):
     verified, _ = run("verify", tmp_path / "m", "--data")
     assert "Not checkable" in verified
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert TOKEN not in out + err + verified
-    assert not [path for path in kept if TOKEN.encode() in path.read_bytes()]
+    assert CANARY not in out + err + verified
+    assert not [path for path in kept if CANARY.encode() in path.read_bytes()]
 
 
 def test_what_is_wrong_with_a_dataset_is_said(hub, tmp_path):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from corpus import CONFIG, documents, rows, write_corpus, write_jsonl
 from running import build, run
-from stores import SECRET, running_store
+from stores import CANARY, running_store
 
 from dataaudit.config import Split
 from dataaudit.corpus.shards import discover
@@ -63,7 +63,7 @@ def test_a_corpus_in_a_store_has_the_id_that_it_has_on_disk(store, copied, tmp_p
     (tmp_path / "far.yaml").write_text(config + "root: s3://corpus/deep\n")
     assert build(tmp_path / "far.yaml", *arguments, manifest=tmp_path / "d")[0]["id"] == by_config
     outputs = [out, err, *run("inspect", tmp_path / "b", "0", "--json")]
-    _no_secret(outputs, tmp_path, SECRET, "canary-Access-Key")
+    _no_secret(outputs, tmp_path, CANARY, "canary-Access-Key")
 
 
 ONE_READING = "stages: {near_dup: false, repeats: false}\n"
@@ -210,7 +210,7 @@ class Files(http.server.SimpleHTTPRequestHandler):
 
     def do_GET(self):
         """Serve a file, or a range of it."""
-        if f"sig={SECRET}" not in self.path:
+        if f"sig={CANARY}" not in self.path:
             self.send_error(403)
             return
         try:
@@ -246,7 +246,7 @@ def test_signed_web_addresses_are_read_and_their_signatures_kept_nowhere(tmp_pat
     server.folder, server.daemon_threads = folder, True
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     host = f"127.0.0.1:{server.server_address[1]}"
-    listed = [f"http://canary-User:{SECRET}@{host}/{name.replace(' ', '%20')}?sig={SECRET}&v=1" for name in names]
+    listed = [f"http://canary-User:{CANARY}@{host}/{name.replace(' ', '%20')}?sig={CANARY}&v=1" for name in names]
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     try:
         expected = build("train", "--workers", 1, manifest=tmp_path / "l", cwd=folder)[0]["id"]
@@ -267,4 +267,4 @@ def test_signed_web_addresses_are_read_and_their_signatures_kept_nowhere(tmp_pat
     finally:
         server.shutdown()
         server.server_close()
-    _no_secret(outputs, tmp_path, SECRET, "canary-User", skip="c.yaml")
+    _no_secret(outputs, tmp_path, CANARY, "canary-User", skip="c.yaml")

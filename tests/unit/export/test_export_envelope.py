@@ -15,7 +15,7 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from dataaudit.errors import ConfigError
 from dataaudit.export.envelope import PAYLOAD_TYPE, BadEnvelope, pae, parse, seal, unseal
-from dataaudit.export.keys import PASSWORD, PrivateKey, PublicKey, load_private_key, load_public_key
+from dataaudit.export.keys import PHRASE_FROM, PrivateKey, PublicKey, load_private_key, load_public_key
 
 PAYLOAD = b'{"_type":"https://in-toto.io/Statement/v1","predicate":{"a":[1,2.5,"\xc3\xa9"]}}'
 KEYS = {
@@ -171,19 +171,19 @@ def test_keys_are_read_from_pem_files(name, tmp_path):
 def test_the_pass_phrase_of_a_key_is_read_from_the_environment(tmp_path, monkeypatch):
     path = tmp_path / "key.pem"
     path.write_bytes(private_pem(KEYS["p256"].key, password=b"open sesame"))
-    with pytest.raises(ConfigError, match=f"is encrypted; set its pass phrase in {PASSWORD}"):
+    with pytest.raises(ConfigError, match=f"is encrypted; set its pass phrase in {PHRASE_FROM}"):
         load_private_key(path)
-    monkeypatch.setenv(PASSWORD, "wrong")
+    monkeypatch.setenv(PHRASE_FROM, "wrong")
     with pytest.raises(ConfigError, match="wrong pass phrase"):
         load_private_key(path)
-    monkeypatch.setenv(PASSWORD, "open sesame")
+    monkeypatch.setenv(PHRASE_FROM, "open sesame")
     assert load_private_key(path).public.id == KEYS["p256"].public.id
 
 
 def test_a_pass_phrase_for_a_key_without_one_is_said(tmp_path, monkeypatch):
     path = tmp_path / "key.pem"
     path.write_bytes(private_pem(KEYS["p256"].key))
-    monkeypatch.setenv(PASSWORD, "needless")
+    monkeypatch.setenv(PHRASE_FROM, "needless")
     with pytest.raises(ConfigError, match="is not encrypted, but a pass phrase is set"):
         load_private_key(path)
 
