@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -30,9 +32,8 @@ from dataaudit.cli.shell import print_text
               help="tokenizer.json, .tiktoken, SentencePiece .model, a hub id, or `default`.")  # fmt: skip
 @click.option("--text", metavar="COLUMN", help="Text column, when building from paths.")
 @click.option("--reference", metavar="DIR", help="Older manifest to compare with.")
-@click.option(
-    "--workers", type=click.IntRange(1), metavar="N", help="Local worker processes; one a core when left out."
-)
+@click.option("--workers", type=click.IntRange(0), metavar="N",
+              help="Local worker processes; one a core when left out, 0 for none: all in this process.")  # fmt: skip
 @click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, for example tcp://host:8786.")
 @click.option("--memory-limit", metavar="SIZE", default="auto", show_default=True,
               help="Memory of a local worker, like 2GiB.")  # fmt: skip
@@ -93,8 +94,7 @@ def build(
         hmac_key=None if hmac_key is None else read_key(hmac_key),
         samples=chosen_samples(samples, samples_dir),
     )
-    signal.signal(signal.SIGTERM, _terminate)
-    with Progress(quiet=quiet) as progress:
+    with _terminated_as_interrupted(), Progress(quiet=quiet) as progress:
         prepared = prepare(inputs, Path.cwd(), tokenizer=tokenizer, text=text, reference=reference, note=progress.note)
         result = run(
             prepared.config,
@@ -105,6 +105,16 @@ def build(
         )
     print_text(build_summary(result, target, as_json=as_json))
     sys.exit(result.exit_code)
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Take SIGTERM for Ctrl-C meanwhile."""
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine.child import INPUT_ERROR, READY
+from dataaudit.engine.child import INPUT_ERROR, ONE_THREAD, READY
 from dataaudit.engine.units import Outcome
 from dataaudit.guarded import Guarded
 
@@ -97,6 +97,7 @@ class _Child:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
+                    env={**os.environ, **ONE_THREAD},
                     pass_fds=theirs,
                 )
             except BaseException:

@@ -14,7 +14,6 @@ from dataaudit.config import AuditConfig
 from dataaudit.corpus.address import Access
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import Discovery, discover
-from dataaudit.engine.cluster import open_cluster
 from dataaudit.engine.digesting import rows_digests
 from dataaudit.engine.exact import exact_duplicates
 from dataaudit.engine.families import Gathered, Linking, add_found, run_families
@@ -51,7 +50,7 @@ from dataaudit.engine.protected import Preparing, prepare_protected
 from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.reference import load_reference
 from dataaudit.engine.repeats import repeated_spans
-from dataaudit.engine.runner import Runner
+from dataaudit.engine.runner import Runner, open_runner
 from dataaudit.engine.samples import prepare_samples, sample_manifest
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.toxicity import toxic_documents
@@ -109,11 +108,9 @@ def build(
     languages = prepare_languages(config, base, state, stages)
     content = prepare_content(config, base, stages, progress)
     prepare_kernels(progress)
-    with open_cluster(options.cluster, state) as cluster:
-        plural = "s" if cluster.num_workers != 1 else ""
-        dashboard = f", dashboard {cluster.dashboard}" if cluster.dashboard else ""
-        progress.note(f"workers: {cluster.num_workers} worker{plural} on {', '.join(cluster.hosts)}{dashboard}")
-        runner = Runner(cluster=cluster, unit_seconds=options.unit_seconds, notes=left_out_notes(discovery))
+    notes = left_out_notes(discovery)
+    with open_runner(options.cluster, state, unit_seconds=options.unit_seconds, notes=notes) as runner:
+        progress.note(f"workers: {runner}")
         try:
             probes, failures = _probe(config, options, discovery, state, runner, progress)
             config = resolve_columns(config, discovery.shards, runner, progress)
@@ -141,7 +138,7 @@ def build(
                 "interrupted; what was finished is kept",
                 "Run the same command again and it goes on from here.",
             ) from None
-        hosts, workers = cluster.hosts, cluster.num_workers
+        hosts, workers = runner.hosts, runner.workers
     try:
         result = publish_build(job, gathered, started, hosts, workers)
     except DamagedEntryError as error:

@@ -21,6 +21,17 @@ READY = "ready"
 """First answer of all: the child takes calls."""
 INPUT_ERROR = "input error"
 """Answer of a call that raised OSError: it may pass, so the parent decides."""
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "MALLOC_TRIM_THRESHOLD_": "268435456",
+    "MALLOC_MMAP_THRESHOLD_": "268435456",
+}
+"""Environment of processes that do the work. Memory is not given back at once, as Dask advises: every batch needs the
+same arrays again, and getting their pages anew from the kernel was a fifth of a worker's time."""
 _PR_SET_PDEATHSIG = 1
 
 

@@ -25,20 +25,10 @@ from typing import Any
 
 from dataaudit import __version__
 from dataaudit.engine.alone import end_child
+from dataaudit.engine.child import ONE_THREAD
 from dataaudit.engine.keys import library_versions
 from dataaudit.errors import ClusterError, ConfigError
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "RAYON_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "MALLOC_TRIM_THRESHOLD_": "268435456",
-    "MALLOC_MMAP_THRESHOLD_": "268435456",
-}
-"""Environment of workers. Memory is not given back at once, as Dask advises: every batch needs the same arrays again,
-and getting their pages anew from the kernel was a fifth of a worker's time."""
 _START_SECONDS = 120.0
 
 SETTINGS: dict[str, Any] = {
@@ -64,13 +54,20 @@ class ClusterChoice:
     """What the user asked for."""
 
     workers: int | None = None
-    """Workers of a LocalCluster; one for every core when None."""
+    """Workers of a LocalCluster; one for every core when None; with 0 the work is done in this process."""
     scheduler: str | None = None
     """Address of a scheduler that is there already."""
     memory_limit: str | int = "auto"
     """Memory of a local worker: bytes, ``2GiB`` or ``auto`` (an even share)."""
     worker_ttl: str = "5m"
     """Silence after which a worker counts as lost."""
+    isolate: bool = True
+    """With 0 workers: whether what can crash a process runs in a child; a debugger wants to see it."""
+
+    @property
+    def in_process(self) -> bool:
+        """Whether the work is done in this process."""
+        return self.workers == 0 and self.scheduler is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +139,11 @@ def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: cont
     atexit.unregister(distributed.deploy.spec.close_clusters)  # we close it; at exit it may be half started
     num_workers = choice.workers or dask.system.CPU_COUNT
     limit = choice.memory_limit
-    _check_memory_limit(dask, limit)
     local = distributed.LocalCluster(
         n_workers=0,
         threads_per_worker=1,
         processes=True,
-        memory_limit=distributed.system.MEMORY_LIMIT // num_workers if limit == "auto" else limit,
+        memory_limit=distributed.system.MEMORY_LIMIT // num_workers if limit == "auto" else memory_bytes(limit),
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",
         silence_logs=logging.CRITICAL,
@@ -170,18 +166,23 @@ def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: cont
             )
 
 
-def _check_memory_limit(dask: Any, limit: str | int) -> None:
-    """Refuse a limit that no nanny understands; it would keep every worker from starting.
+def memory_bytes(limit: str | int) -> int:
+    """Return a limit of memory in bytes.
 
     Raises:
-        ConfigError: It is no size.
+        ConfigError: It is no size; as a worker's limit it would keep every worker from starting.
     """
+    from dask.utils import parse_bytes
+
     try:
-        if limit == "auto" or dask.utils.parse_bytes(limit) >= 0:
-            return
+        size = int(parse_bytes(limit))
     except ValueError:
-        pass
-    raise ConfigError(f"--memory-limit: expected a size like 2GiB, or auto, found {limit}", "Units: MB, MiB, GB, GiB.")
+        size = -1
+    if size < 0:
+        raise ConfigError(
+            f"--memory-limit: expected a size like 2GiB, or auto, found {limit}", "Units: MB, MiB, GB, GiB."
+        )
+    return size
 
 
 def _close(local: Any) -> None:

@@ -1,49 +1,29 @@
-"""Runs units on the cluster: a sliding window of tasks, and three rounds for what goes wrong.
+"""What runs the units of a build: this process, or the workers of a Dask cluster. The rest of the engine knows no more.
 
-1. Units are batched by bytes. A batch that returns, returns an outcome for every unit.
-2. A batch that does not return (its worker died twice, it ran out of time or memory, its input kept failing)
-   is split, and its units run as tasks of their own.
-3. A unit that does not even then return runs alone in a child process (:mod:`dataaudit.engine.alone`), which
-   tells a shard that kills from a worker that somebody killed: the child's death is the unit's fault, the
-   worker's is not.
-
-Units whose bytes go through a native parser that hostile ones can crash (``isolated``) run in the worker's warm
-child from the first round on. So a worker that is killed, out of memory or stuck costs time, never a number.
+Both turn whatever a unit does into an outcome: a unit that is a danger to its process (``isolated``) runs in a child
+process, and one that has harmed its process before does so the next time. No number depends on which runs it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import secrets
-import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
-from dataaudit.detectors.quiet import quiet
-from dataaudit.engine.alone import run_alone
-from dataaudit.engine.cluster import Cluster
+from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.units import Outcome, VisitUnit
-from dataaudit.errors import ClusterError
 
-MAX_TASK_BYTES = 1 << 30
-MAX_TASKS = 50_000
-MAX_TASK_UNITS = 2_000
-"""Units of a task: about a megabyte on its way through the scheduler."""
-_TOPIC = "dataaudit-start"
-_WINDOW = 4
-_ALONE_TRIES = 20
-_ATTEMPTS = 2
-"""A unit that ran out of time in a warm child has its full time again in a fresh one."""
 _MIN_BYTES_PER_SECOND = 500_000
-_DESERTED_SECONDS = 600.0
 
 
 class Sized(Protocol):
     """A unit of work."""
+
+    @property
+    def name(self) -> str:
+        """What names it from run to run, beside the kind of work."""
+        ...
 
     @property
     def size(self) -> int:
@@ -56,32 +36,21 @@ class Sized(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Task:
-    units: list[int]
-    round: int
-    tries: int = 0
-    future: Any = None
-    key: str = ""
-    seconds: float = 0.0
+class Runner(Protocol):
+    """Runs units, wherever."""
 
-
-@dataclass(slots=True)
-class Runner:
-    """Runs units on a cluster."""
-
-    cluster: Cluster
-    """Where."""
-    unit_seconds: float
-    """Time one unit may take before it counts as stuck."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
     """What was met and survived."""
-    _started: dict[str, tuple[float, str]] = field(default_factory=dict)
-    _token: str = ""
-    """In the key of every task of a run: no two runs, of whatever build, may meet under one key, for Dask would
-    give the one the other's results."""
-    _looked: float = 0.0
-    _deserted: float = 0.0
+
+    @property
+    def workers(self) -> int:
+        """Worker processes; 0 when the work is done in this one."""
+        ...
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Where the work is done."""
+        ...
 
     def run(
         self,
@@ -93,167 +62,15 @@ class Runner:
         """Run every unit and report each outcome once, in any order.
 
         Args:
-            name: Prefix of the task keys.
-            function: Picklable; applied to each unit on a worker.
+            name: Kind of the work.
+            function: Picklable; applied to each unit.
             units: What to do.
             on_outcome: Called with (index, outcome); returning False ends the run early.
 
         Raises:
-            ClusterError: The scheduler or all workers are gone, or the state folder cannot be written.
+            ClusterError: The work cannot be done here, through no shard's fault.
         """
-        self._token = secrets.token_hex(8)
-        self._started.clear()
-        client = self.cluster.client
-        waiting = deque(_Task(units=batch, round=1) for batch in self._batches(units))
-        running: dict[str, _Task] = {}
-        client.subscribe_topic(_TOPIC, self._note_start)
-        try:
-            while waiting or running:
-                while waiting and len(running) < self._window(waiting[0]):
-                    task = waiting.popleft()
-                    self._submit(name, function, units, task)
-                    running[task.key] = task
-                for task in self._finished(running):
-                    del running[task.key]
-                    outcomes = self._outcomes(task)
-                    if outcomes is None:
-                        waiting.extendleft(reversed(self._again(task)))
-                        continue
-                    for index, outcome in zip(task.units, outcomes, strict=True):
-                        if outcome.fault is not None:
-                            raise ClusterError(*outcome.fault)
-                        if not on_outcome(index, outcome):
-                            return
-        finally:
-            futures = [task.future for task in running.values() if task.future is not None]
-            with contextlib.suppress(Exception):  # the scheduler may be gone; that is said already
-                client.unsubscribe_topic(_TOPIC)
-                client.cancel(futures, force=True)
-
-    def _batches(self, units: Sequence[Sized]) -> list[list[int]]:
-        """Cut the units into batches of total / (8 x workers) bytes.
-
-        A batch holds at most 1 GiB and 2,000 units, unless one unit is larger or there would be over 50,000
-        batches. The largest units go first, so that no worker begins one when the others have nothing left to do.
-        """
-        total, shares = sum(unit.size for unit in units), 8 * max(1, self.cluster.num_workers)
-        target = max(min(MAX_TASK_BYTES, total // shares + 1), 4 * total // MAX_TASKS + 1)
-        most = max(1, min(MAX_TASK_UNITS, len(units) // shares), 3 * len(units) // MAX_TASKS)
-        limit = max(MAX_TASK_BYTES, target)
-        batches: list[list[int]] = []
-        held = target
-        for index in sorted(range(len(units)), key=lambda index: -units[index].size):
-            unit = units[index]
-            if held >= target or held + unit.size > limit or len(batches[-1]) >= most:
-                batches.append([])
-                held = 0
-            batches[-1].append(index)
-            held += unit.size
-        return batches
-
-    def _window(self, task: _Task) -> int:
-        return self.cluster.num_workers if task.round == 3 else _WINDOW * self.cluster.num_workers
-
-    def _submit(self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized], task: _Task) -> None:
-        chosen = [units[index] for index in task.units]
-        task.tries += 1
-        task.key = f"{name}-{self._token}-{task.units[0]}-{task.units[-1]}-{task.round}.{task.tries}"
-        task.seconds = self.unit_seconds + sum(unit_limit(unit, 0.0) for unit in chosen)
-        alone = task.round == 3
-        if alone or any(unit.isolated for unit in chosen):  # the children's own limits come first
-            task.seconds = 60 + _ATTEMPTS * sum(unit_limit(unit, self.unit_seconds) for unit in chosen)
-        call = partial(
-            run_batch,
-            alone=alone,
-            memory_limit=int(self.cluster.memory_limit * 0.95),
-            unit_seconds=self.unit_seconds,
-        )
-        task.future = self.cluster.client.submit(call, function, chosen, task.key, key=task.key, pure=False, retries=2)
-
-    def _finished(self, running: dict[str, _Task]) -> list[_Task]:
-        futures = [task.future for task in running.values()]
-        with self.cluster.client.as_current():
-            wait_for_any(futures)
-        if self.cluster.client.status not in ("running", "connecting"):
-            raise ClusterError(
-                "the scheduler is gone; what was finished is kept", "Run the same command again to go on."
-            )
-        self._look_after_workers()
-        keys = {task.key for task in running.values() if task.future.status != "pending"}
-        now = time.monotonic()
-        overdue = [
-            task
-            for task in running.values()
-            if task.key not in keys and now - self._started.get(task.key, (now, ""))[0] > task.seconds
-        ]
-        for task in overdue:
-            self._stop_stuck(task)
-        return [task for task in running.values() if task.key in keys] + overdue
-
-    def _look_after_workers(self) -> None:
-        """Once a second, have lost workers replaced; give up when there has been none for long."""
-        now = time.monotonic()
-        if now - self._looked < 1.0:
-            return
-        self._looked = now
-        if self.cluster.heal():
-            self._deserted = 0.0
-            return
-        self._deserted = self._deserted or now
-        if now - self._deserted > _DESERTED_SECONDS:
-            raise ClusterError(
-                f"there has been no worker for {_DESERTED_SECONDS:.0f} s; what was finished is kept",
-                "Start workers, then run the same command again to go on.",
-            )
-
-    def _stop_stuck(self, task: _Task) -> None:
-        """Cancel a task that has run out of time and restart its worker."""
-        started, worker = self._started.pop(task.key)
-        self.notes.append(f"a task was stopped after {time.monotonic() - started:.0f} s and its work repeated")
-        self.cluster.client.cancel([task.future], force=True)
-        task.future = None
-        # The worker may be gone already, or have no nanny; the task is repeated in any case.
-        with contextlib.suppress(ValueError, KeyError, TimeoutError, OSError):
-            self.cluster.client.restart_workers([worker], timeout=20, raise_for_error=False)
-
-    def _outcomes(self, task: _Task) -> list[Outcome] | None:
-        """Return the outcomes of a finished task, or None when it has to be repeated in pieces."""
-        self._started.pop(task.key, None)
-        future = task.future
-        task.future = None
-        if future is None:
-            return None
-        if future.status == "finished":
-            outcomes: list[Outcome] = future.result()
-            future.release()
-            return outcomes
-        kind = type(future.exception()).__name__ if future.status == "error" else future.status
-        self.notes.append(f"{len(task.units)} unit(s) of work repeated after {kind}")
-        future.release()
-        return None
-
-    def _again(self, task: _Task) -> list[_Task]:
-        if task.round < 3:
-            return [_Task(units=[index], round=task.round + 1) for index in task.units]
-        if task.tries < _ALONE_TRIES:
-            return [task]
-        raise ClusterError(
-            f"workers kept dying while one unit ran in a child process ({_ALONE_TRIES} times)",
-            "The workers are being killed from outside; give them more memory or time, then run again.",
-        )
-
-    def _note_start(self, event: tuple[float, Any]) -> None:
-        _, message = event
-        if f"-{self._token}-" in message["key"]:  # other builds may use the scheduler too
-            self._started[message["key"]] = (time.monotonic(), message["worker"])
-
-
-def wait_for_any(futures: list[Any]) -> None:
-    """Wait until a future has ended in whatever way, a second at most."""
-    import distributed
-
-    with contextlib.suppress(TimeoutError, CancelledError):  # a cancelled future has ended too
-        distributed.wait(futures, timeout=1.0, return_when="FIRST_COMPLETED")
+        ...
 
 
 def unit_limit(unit: Sized, unit_seconds: float) -> float:
@@ -262,39 +79,28 @@ def unit_limit(unit: Sized, unit_seconds: float) -> float:
     return unit_seconds + unit.size / _MIN_BYTES_PER_SECOND + more
 
 
-def run_batch(
-    function: Callable[[Any], Outcome],
-    units: list[Any],
-    key: str,
-    *,
-    alone: bool,
-    memory_limit: int,
-    unit_seconds: float,
-) -> list[Outcome]:
-    """Run units one after another on this worker; an error of one fails the batch, which is then split.
-
-    Whatever libraries print, warn or log meanwhile is dropped: it may be text of a document.
+@contextmanager
+def open_runner(choice: ClusterChoice, state: Path, *, unit_seconds: float, notes: list[str]) -> Iterator[Runner]:
+    """Start what the user asked for, and stop on leaving what was started.
 
     Args:
-        function: Applied to each.
-        units: What to do.
-        key: Of the task.
-        alone: Run each in the child process of this worker, not only the isolated ones.
-        memory_limit: Resident bytes that the worker and its child may use; 0 for no limit.
-        unit_seconds: Seconds that each may take in the child, beside those for its size.
+        choice: Workers, none, or a scheduler.
+        state: The state folder, which every worker has to see.
+        unit_seconds: Time that one unit may take before it counts as stuck.
+        notes: Lines for the run of the manifest; more are added.
+
+    Raises:
+        ClusterError: No workers can be had.
+        ConfigError: A limit of memory that is none.
     """
-    _tell_start(key)
-    with quiet():
-        return [
-            run_alone(function, unit, memory_limit=memory_limit, seconds=unit_limit(unit, unit_seconds))
-            if alone or unit.isolated
-            else function(unit)
-            for unit in units
-        ]
+    if choice.in_process:
+        from dataaudit.engine.process_runner import open_process
 
+        with open_process(choice, state, unit_seconds=unit_seconds, notes=notes) as here:
+            yield here
+        return
+    from dataaudit.engine.cluster import open_cluster
+    from dataaudit.engine.dask_runner import DaskRunner
 
-def _tell_start(key: str) -> None:
-    from distributed import get_worker
-
-    worker = get_worker()
-    worker.log_event(_TOPIC, {"key": key, "worker": worker.address})
+    with open_cluster(choice, state) as cluster:
+        yield DaskRunner(cluster=cluster, unit_seconds=unit_seconds, notes=notes)

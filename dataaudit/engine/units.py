@@ -45,6 +45,11 @@ class ProbeUnit:
     """What is a document in a file of plain text."""
 
     @property
+    def name(self) -> str:
+        """What names it from run to run."""
+        return self.path
+
+    @property
     def isolated(self) -> bool:
         """Whether hostile bytes of this format can crash its reader."""
         return self.format in NATIVE_FORMATS
@@ -81,6 +86,11 @@ class ScanUnit:
     """Other files with the same bytes, to read when this one cannot be."""
 
     @property
+    def name(self) -> str:
+        """What names it from run to run."""
+        return self.reading_key
+
+    @property
     def isolated(self) -> bool:
         """Whether hostile bytes of this format can crash its reader."""
         return self.request.format in NATIVE_FORMATS
@@ -100,6 +110,11 @@ class VisitUnit:
     seconds: float = 0.0
     """Time that its visitors may take beside that for reading."""
     twins: tuple[tuple[str, FileStat], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What names it from run to run."""
+        return f"{self.reading_key} {' '.join(key for _, key in self.visits)}"
 
     @property
     def isolated(self) -> bool:
@@ -158,6 +173,11 @@ class PeekUnit:
     size: int = 0
 
     @property
+    def name(self) -> str:
+        """What names it from run to run."""
+        return self.shard.path
+
+    @property
     def isolated(self) -> bool:
         """Whether hostile bytes of this format can crash its reader."""
         return self.shard.format in NATIVE_FORMATS
@@ -173,6 +193,11 @@ class HeldOutUnit:
     state: Path
     key: str
     size: int
+
+    @property
+    def name(self) -> str:
+        """What names it from run to run."""
+        return self.key
 
     @property
     def isolated(self) -> bool:
@@ -191,6 +216,11 @@ class SetUnit:
     size: int = 0
 
     @property
+    def name(self) -> str:
+        """What names it from run to run."""
+        return self.key
+
+    @property
     def isolated(self) -> bool:
         """Whether hostile bytes of its files can crash their reader."""
         return any(format_of(path)[0] in NATIVE_FORMATS for path in self.paths)
@@ -204,6 +234,11 @@ class RowsUnit:
     keys: tuple[str, ...]
     """Reading keys of the parts."""
     size: int
+
+    @property
+    def name(self) -> str:
+        """What names it from run to run."""
+        return " ".join(self.keys)
 
     @property
     def isolated(self) -> bool:
@@ -224,6 +259,11 @@ class LinkUnit:
     kind: str
     key: str
     size: int
+
+    @property
+    def name(self) -> str:
+        """What names it from run to run."""
+        return self.key
 
     @property
     def isolated(self) -> bool:

@@ -12,7 +12,7 @@ from hostile import HostileUnit, behave
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.alone import end_child, run_alone
 from dataaudit.engine.cluster import ClusterChoice, open_cluster
-from dataaudit.engine.runner import Runner
+from dataaudit.engine.dask_runner import DaskRunner
 
 MB = 1_000_000
 
@@ -29,7 +29,7 @@ def cluster(tmp_path_factory):
 
 def run_units(cluster, units, *, seconds=6.0):
     """Run units; return the outcome of each, checking that each is reported once, and the notes."""
-    runner = Runner(cluster=cluster, unit_seconds=seconds)
+    runner = DaskRunner(cluster=cluster, unit_seconds=seconds)
     outcomes = {}
 
     def done(index, outcome):
@@ -88,7 +88,7 @@ def test_only_bad_units(cluster):
 def test_ending_a_run_early_leaves_the_cluster_usable(cluster):
     """When the caller has seen enough, the rest is cancelled and the next run works."""
     seen = []
-    Runner(cluster=cluster, unit_seconds=60).run(
+    DaskRunner(cluster=cluster, unit_seconds=60).run(
         "early",
         behave,
         [HostileUnit("well", str(number)) for number in range(50)],

@@ -139,6 +139,8 @@ class Notes:
 class HereRunner:
     """Stands in for a runner: runs every unit here, in an order of choice."""
 
+    workers, hosts = 1, ("h",)
+
     def __init__(self, reverse=False):
         self.notes = []
         self.ran = []

@@ -15,7 +15,6 @@ from dataaudit.corpus.tokens import Risks, TokenBatch
 from dataaudit.engine import build as module
 from dataaudit.engine import job, looking, work
 from dataaudit.engine.build import build
-from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.setup import prepare
 from dataaudit.errors import ClusterError, ExitCode
@@ -48,13 +47,11 @@ def runners(monkeypatch):
     """Builds run here; the list collects the runner of each."""
     made = []
 
-    def here(**_):
+    def here(*_, **__):
         made.append(HereRunner(reverse=len(made) % 2 == 1))
-        return made[-1]
+        return contextlib.nullcontext(made[-1])
 
-    cluster = Cluster(client=None, num_workers=1, hosts=("h",), dashboard=None, memory_limit=0)
-    monkeypatch.setattr(module, "open_cluster", lambda *_: contextlib.nullcontext(cluster))
-    monkeypatch.setattr(module, "Runner", here)
+    monkeypatch.setattr(module, "open_runner", here)
     monkeypatch.setattr(job, "inspect_risks", lambda *_, **__: Risks(supported=True, reason="ok"))
     monkeypatch.setattr(looking, "load_once", lambda file, risks, force, seed: FakeEncoder(force))
     return made
@@ -206,7 +203,7 @@ def test_a_disk_that_fills_up_ends_the_build_and_blames_no_shard(corpus, runners
                 seen.append(outcome.reason)
                 on_outcome(index, outcome)
 
-    monkeypatch.setattr(module, "Runner", lambda **_: Watching())
+    monkeypatch.setattr(module, "open_runner", lambda *_, **__: contextlib.nullcontext(Watching()))
     monkeypatch.setattr(work, "write_keyed", full)
     with pytest.raises(ClusterError, match="No space left"):
         run(corpus)

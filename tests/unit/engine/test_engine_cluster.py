@@ -23,9 +23,9 @@ def test_a_memory_limit_that_is_no_size_is_said_at_once(limit, tmp_path):
 
 
 def test_sizes_are_accepted():
-    """Sizes with and without units, and the even share."""
-    for limit in ("auto", "2GiB", "500MB", 10**9, "0"):
-        module._check_memory_limit(dask, limit)
+    """Sizes with and without units."""
+    sizes = [module.memory_bytes(limit) for limit in ("2GiB", "500MB", 10**9, "0")]
+    assert sizes == [2 << 30, 500_000_000, 10**9, 0]
 
 
 def test_every_setting_is_one_that_dask_knows():

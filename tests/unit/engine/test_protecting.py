@@ -10,7 +10,6 @@ from engine_made import HereRunner, Notes, write_file
 
 from dataaudit.engine import build as module
 from dataaudit.engine.build import build
-from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.setup import prepare
 from dataaudit.errors import ClusterError, ConfigError
@@ -31,13 +30,11 @@ def runners(monkeypatch):
     """Builds run here; the list collects the runner of each."""
     made = []
 
-    def here(**_):
+    def here(*_, **__):
         made.append(HereRunner(reverse=False))
-        return made[-1]
+        return contextlib.nullcontext(made[-1])
 
-    cluster = Cluster(client=None, num_workers=1, hosts=("h",), dashboard=None, memory_limit=0)
-    monkeypatch.setattr(module, "open_cluster", lambda *_: contextlib.nullcontext(cluster))
-    monkeypatch.setattr(module, "Runner", here)
+    monkeypatch.setattr(module, "open_runner", here)
     return made
 
 

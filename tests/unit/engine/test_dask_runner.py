@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine import runner as module
+from dataaudit.engine import dask_runner as module
 from dataaudit.engine.cluster import Cluster
-from dataaudit.engine.runner import MAX_TASK_BYTES, MAX_TASK_UNITS, MAX_TASKS, Runner
+from dataaudit.engine.dask_runner import MAX_TASK_BYTES, MAX_TASK_UNITS, MAX_TASKS, DaskRunner
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
 
@@ -119,7 +119,7 @@ def client(monkeypatch):
 def make(client, *, workers=2, seconds=1000.0):
     """Return a runner on a fake client."""
     cluster = Cluster(client=client, num_workers=workers, hosts=(), dashboard=None, memory_limit=0)
-    return Runner(cluster=cluster, unit_seconds=seconds)
+    return DaskRunner(cluster=cluster, unit_seconds=seconds)
 
 
 def run(client, units, *, function=well, **options):

@@ -1,0 +1,158 @@
+"""Runs units in the caller's process, one after another, without Dask: for notebooks, debuggers and small corpora.
+
+The process keeps its threads, limits, signals and output. What an :class:`~dataaudit.engine.runner.Runner` promises
+holds here too:
+
+- Units whose bytes can crash their reader run in the warm child of :mod:`dataaudit.engine.alone`.
+- Any other that crashes ends the process. Its marker in the state folder stays behind, so the next run gives the unit
+  to the child, where a crash costs that shard alone; the marker goes when the unit comes back whole.
+- An input error is tried again; a unit that runs out of memory here is tried in the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.detectors.quiet import quiet
+from dataaudit.engine.alone import end_child, run_alone
+from dataaudit.engine.cluster import ClusterChoice, memory_bytes
+from dataaudit.engine.runner import Sized, unit_limit
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.units import Outcome
+from dataaudit.errors import ClusterError
+
+_INPUT_TRIES = 3
+_PAUSE_SECONDS = 0.2
+
+
+@contextmanager
+def open_process(
+    choice: ClusterChoice, state: Path, *, unit_seconds: float, notes: list[str]
+) -> Iterator[ProcessRunner]:
+    """Run units in this process; on leaving, its child ends.
+
+    Raises:
+        ConfigError: A limit of memory that is none.
+    """
+    limit = 0 if choice.memory_limit == "auto" else memory_bytes(choice.memory_limit)
+    try:
+        yield ProcessRunner(
+            store=PartialStore(state),
+            unit_seconds=unit_seconds,
+            notes=notes,
+            memory_limit=limit,
+            isolate=choice.isolate,
+        )
+    finally:
+        end_child()
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessRunner:
+    """Runs units in this process."""
+
+    store: PartialStore
+    """Its folder ``in-work`` holds a marker for each unit in work."""
+    unit_seconds: float
+    """Time that a unit may take in the child, beside that for its size; here nothing is stopped."""
+    notes: list[str] = field(default_factory=list)
+    """What was met and survived."""
+    memory_limit: int = 0
+    """Resident bytes that this process and its child may use; 0 for no limit."""
+    isolate: bool = True
+    """Whether there is a child; without one a debugger sees every unit, and hostile bytes may end the process."""
+
+    def __str__(self) -> str:
+        return "none, the work is done in this process"
+
+    @property
+    def _folder(self) -> Path:
+        return self.store.root / "in-work"
+
+    @property
+    def workers(self) -> int:
+        """None but this process."""
+        return 0
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """This machine."""
+        return (platform.node(),)
+
+    def run(
+        self,
+        name: str,
+        function: Callable[[Any], Outcome],
+        units: Sequence[Sized],
+        on_outcome: Callable[[int, Outcome], bool],
+    ) -> None:
+        """Run every unit in order; see :meth:`dataaudit.engine.runner.Runner.run`.
+
+        Raises:
+            ClusterError: The state folder cannot be written, or a unit says that something else is wrong here.
+        """
+        crashed = self._crashed()
+        for index, unit in enumerate(units):
+            marker = self._folder / hashlib.sha256(f"{name} {unit.name}".encode()).hexdigest()
+            if self.isolate and (unit.isolated or marker.name in crashed):
+                outcome = self._in_child(function, unit)
+                if marker.name in crashed:
+                    self.notes.append("a unit of work whose process had ended was run in a child process")
+                    if outcome.reason is None:
+                        marker.unlink(missing_ok=True)
+            else:
+                with self._marked(marker):
+                    outcome = self._here(function, unit)
+            if outcome.fault is not None:
+                raise ClusterError(*outcome.fault)
+            if not on_outcome(index, outcome):
+                return
+
+    def _in_child(self, function: Callable[[Any], Outcome], unit: Sized) -> Outcome:
+        return run_alone(function, unit, memory_limit=self.memory_limit, seconds=unit_limit(unit, self.unit_seconds))
+
+    def _here(self, function: Callable[[Any], Outcome], unit: Sized) -> Outcome:
+        for tries in range(1, _INPUT_TRIES + 1):
+            try:
+                with quiet():
+                    return function(unit)
+            except MemoryError:
+                return self._in_child(function, unit) if self.isolate else Outcome(reason=Reason.OUT_OF_MEMORY)
+            except OSError:
+                time.sleep(_PAUSE_SECONDS * tries)
+        return Outcome(reason=Reason.IO_ERROR)
+
+    def _crashed(self) -> frozenset[str]:
+        """Return the names of the markers that no living process holds."""
+        found = []
+        with self.store.writing():
+            self._folder.mkdir(exist_ok=True)
+            for path in self._folder.iterdir():
+                with contextlib.suppress(FileNotFoundError, BlockingIOError), path.open("rb") as handle:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    found.append(path.name)
+        return frozenset(found)
+
+    @contextmanager
+    def _marked(self, path: Path) -> Iterator[None]:
+        """Keep a marker, locked, while a unit is in work; it stays when the process ends before the unit does."""
+        with self.store.writing():
+            handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        try:
+            with contextlib.suppress(OSError):  # another build works on the same unit, or nothing can be locked there
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(handle)

@@ -1,0 +1,213 @@
+"""The runner without workers: what crashes this process runs in a child the next time, and the caller keeps its own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.detectors.quiet import quiet
+from dataaudit.engine import process_runner as module
+from dataaudit.engine.cluster import ClusterChoice
+from dataaudit.engine.process_runner import open_process
+from dataaudit.engine.runner import open_runner
+from dataaudit.engine.units import Outcome
+from dataaudit.errors import ClusterError, ConfigError
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit of work that the functions below do."""
+
+    name: str
+    isolated: bool = False
+    size: int = 10
+
+
+def where(unit):
+    """Say which process does the work."""
+    return Outcome(place=str(os.getpid()))
+
+
+def crash(unit):
+    """End the process for one unit, do the others."""
+    if unit.name == "bad":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Outcome(place=str(os.getpid()))
+
+
+def run(state, function, names, *, isolate=True, memory_limit="auto", isolated=()):
+    """Run units; return (outcomes by name, notes)."""
+    units = [Unit(name, isolated=name in isolated) for name in names]
+    found, notes = {}, []
+
+    def done(index, outcome):
+        found[units[index].name] = outcome
+        return True
+
+    choice = ClusterChoice(workers=0, isolate=isolate, memory_limit=memory_limit)
+    with open_process(choice, state, unit_seconds=60.0, notes=notes) as runner:
+        runner.run("test", function, units, done)
+    return found, notes
+
+
+def test_units_run_here_in_order_and_leave_no_marker(tmp_path):
+    seen = []
+
+    def note(unit):
+        seen.append(unit.name)
+        assert len(list((tmp_path / "in-work").iterdir())) == 1, "a marker names the unit in work"
+        return where(unit)
+
+    found, notes = run(tmp_path, note, ["b", "a", "c"])
+    assert seen == ["b", "a", "c"]
+    assert {outcome.place for outcome in found.values()} == {str(os.getpid())}
+    assert not notes
+    assert not list((tmp_path / "in-work").iterdir())
+
+
+def test_isolated_units_run_in_a_child_unless_a_debugger_wants_them_here(tmp_path):
+    found, _ = run(tmp_path, where, ["plain", "native"], isolated={"native"})
+    assert found["plain"].place == str(os.getpid())
+    assert found["native"].place != str(os.getpid())
+    found, _ = run(tmp_path, where, ["native"], isolated={"native"}, isolate=False)
+    assert found["native"].place == str(os.getpid())
+
+
+def test_a_unit_that_ended_its_process_costs_only_itself_the_next_time(tmp_path):
+    script = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2]); import test_process_runner as t\n"
+        "t.run(Path(sys.argv[1]), t.crash, ['a', 'bad', 'z'])"
+    )
+    folder = os.path.dirname(__file__)
+    ended = subprocess.run([sys.executable, "-c", script, str(tmp_path), folder], check=False, timeout=120)
+    assert ended.returncode == -signal.SIGKILL
+    (marker,) = (tmp_path / "in-work").iterdir()
+    for _ in range(2):  # a unit that stays bad stays in the child, however often
+        found, notes = run(tmp_path, crash, ["a", "bad", "z"])
+        assert found["bad"] == Outcome(reason=Reason.WORKER_DIED, place="signal SIGKILL")
+        assert found["a"].place == found["z"].place == str(os.getpid())
+        assert notes == ["a unit of work whose process had ended was run in a child process"]
+        assert marker.exists()
+    found, _ = run(tmp_path, where, ["bad"])  # it is mended
+    assert found["bad"].reason is None
+    assert found["bad"].place != str(os.getpid())
+    assert not marker.exists()
+    found, _ = run(tmp_path, where, ["bad"])
+    assert found["bad"].place == str(os.getpid())
+
+
+def test_the_marker_of_a_living_build_is_its_own(tmp_path):
+    def nested(unit):
+        found, notes = run(tmp_path, where, ["inner", unit.name])
+        assert not notes
+        return found[unit.name]
+
+    found, _ = run(tmp_path, nested, ["outer"])
+    assert found["outer"].place == str(os.getpid())
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, ValueError])
+def test_what_is_raised_leaves_no_marker(tmp_path, raised):
+    def stop(unit):
+        raise raised
+
+    with pytest.raises(raised):
+        run(tmp_path, stop, ["a"])
+    assert not list((tmp_path / "in-work").iterdir())
+
+
+def test_input_errors_are_tried_again_and_then_are_a_value(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.0)
+    tries = []
+
+    def fail(unit):
+        tries.append(unit.name)
+        if unit.name == "passes" and tries.count("passes") == 2:
+            return Outcome()
+        raise OSError(errno.EIO, "x")
+
+    found, _ = run(tmp_path, fail, ["passes", "stays"])
+    assert found["passes"].reason is None
+    assert found["stays"].reason is Reason.IO_ERROR
+    assert tries == ["passes", "passes", "stays", "stays", "stays"]
+
+
+def greedy(unit):
+    """Run out of memory, here or everywhere."""
+    if unit.name == "everywhere" or os.getpid() == int(unit.name):
+        raise MemoryError
+    return where(unit)
+
+
+def test_a_unit_without_memory_here_is_a_value(tmp_path):
+    here = str(os.getpid())
+    found, _ = run(tmp_path, greedy, ["everywhere", here])
+    assert found["everywhere"].reason is Reason.OUT_OF_MEMORY
+    assert found[here].reason is None, "a child has room"
+    found, _ = run(tmp_path, greedy, ["everywhere"], isolate=False)
+    assert found["everywhere"].reason is Reason.OUT_OF_MEMORY
+
+
+def test_a_fault_of_the_machine_ends_the_run(tmp_path):
+    with pytest.raises(ClusterError, match="the disk is full"):
+        run(tmp_path, lambda _: Outcome(fault=("the disk is full", "Free some.")), ["a"])
+
+
+def test_a_state_folder_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "in-work").write_text("a file in the place of the folder")
+    with pytest.raises(ClusterError, match="cannot be written"):
+        run(tmp_path, where, ["a"])
+
+
+def test_a_limit_that_is_no_size_is_said(tmp_path):
+    with pytest.raises(ConfigError, match="--memory-limit"):
+        run(tmp_path, where, ["a"], memory_limit="plenty")
+
+
+def test_the_caller_keeps_its_threads_limits_signals_and_output(tmp_path, capsys):
+    before = (pa.cpu_count(), pa.io_thread_count(), signal.getsignal(signal.SIGINT), dict(os.environ), sys.stdout)
+
+    def loud(unit):
+        print("text of a document")
+        warnings.warn("text of a document", stacklevel=1)
+        other = threading.Thread(target=print, args=("another thread of the caller",))
+        other.start()
+        other.join()
+        return where(unit)
+
+    with open_runner(ClusterChoice(workers=0), tmp_path, unit_seconds=60.0, notes=[]) as runner:
+        runner.run("test", loud, [Unit("a")], lambda *_: True)
+        assert runner.workers == 0
+    after = (pa.cpu_count(), pa.io_thread_count(), signal.getsignal(signal.SIGINT), dict(os.environ), sys.stdout)
+    assert after == before
+    out, err = capsys.readouterr()
+    assert out == "another thread of the caller\n"
+    assert not err
+
+
+def test_silence_is_of_one_thread_and_nests(capsys):
+    with quiet():
+        print("lost")
+        with quiet():
+            print("lost")
+    print("kept")
+    assert capsys.readouterr().out == "kept\n"
+
+
+def test_dask_is_not_needed(tmp_path):
+    code = (
+        "import sys; sys.modules['dask'] = sys.modules['distributed'] = None\n"
+        "from dataaudit.engine.build import build\n"
+        "from dataaudit.engine.process_runner import open_process\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
