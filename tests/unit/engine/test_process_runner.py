@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,12 @@ from dataaudit.engine.process_runner import open_process
 from dataaudit.engine.runner import open_runner
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError, ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch):
+    """Child processes find this module."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,7 @@ def test_units_run_here_in_order_and_leave_no_marker(tmp_path):
 def test_isolated_units_run_in_a_child_unless_a_debugger_wants_them_here(tmp_path):
     found, _ = run(tmp_path, where, ["plain", "native"], isolated={"native"})
     assert found["plain"].place == str(os.getpid())
+    assert found["native"].reason is None
     assert found["native"].place != str(os.getpid())
     found, _ = run(tmp_path, where, ["native"], isolated={"native"}, isolate=False)
     assert found["native"].place == str(os.getpid())
@@ -85,11 +93,10 @@ def test_isolated_units_run_in_a_child_unless_a_debugger_wants_them_here(tmp_pat
 
 def test_a_unit_that_ended_its_process_costs_only_itself_the_next_time(tmp_path):
     script = (
-        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2]); import test_process_runner as t\n"
+        "import sys; from pathlib import Path; import test_process_runner as t\n"
         "t.run(Path(sys.argv[1]), t.crash, ['a', 'bad', 'z'])"
     )
-    folder = os.path.dirname(__file__)
-    ended = subprocess.run([sys.executable, "-c", script, str(tmp_path), folder], check=False, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=120)
     assert ended.returncode == -signal.SIGKILL
     (marker,) = (tmp_path / "in-work").iterdir()
     for _ in range(2):  # a unit that stays bad stays in the child, however often
