@@ -3,13 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-# The judges (torch, Detoxify, presidio, spaCy) are 1.5 GB. `make test JUDGES=no` goes without: their tests are skipped.
-JUDGES ?= yes
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
-TESTED := $(if $(filter no,$(JUDGES)),$(VENV)/.dev,$(VENV)/.judges)
 
-.PHONY: demo test test-slow lint format lock judges clean
+.PHONY: demo test test-ci test-all check lint format lock judges clean
 
 demo: $(VENV)/.base
 	$(BIN)/python pipelines/demo_corpus.py --out demo
@@ -25,11 +22,29 @@ demo: $(VENV)/.base
 	@echo '$$ dataaudit report demo/manifest --policy pipelines/release-gate.yaml --out demo/report.html'
 	@$(BIN)/dataaudit report demo/manifest --policy pipelines/release-gate.yaml --out demo/report.html
 
-test: $(TESTED)
-	$(BIN)/pytest -m 'not slow'
+# Two processes share the files; progress and the time left are printed every half minute.
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder
 
-test-slow: $(TESTED)
-	$(BIN)/pytest -m slow
+test: $(VENV)/.dev
+	$(PYTEST)
+
+# What CI runs beside `make test`: the judges' tests, and some of the kills.
+test-ci: $(VENV)/.judges
+	DATAAUDIT_TEST_LEVEL=ci $(PYTEST) -m 'ci or judges'
+
+# What runs before a release: every test, example and repetition; about an hour and a half.
+test-all: $(VENV)/.judges
+	DATAAUDIT_TEST_LEVEL=all $(PYTEST)
+
+# What a change to some files touches: make check dataaudit/text.py docs/gate.md
+ifeq (check,$(firstword $(MAKECMDGOALS)))
+FILES := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
+.PHONY: $(FILES)
+$(FILES):
+	@:
+endif
+check: $(VENV)/.dev
+	@PATH="$(abspath $(BIN)):$$PATH" python tests/check.py $(FILES)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

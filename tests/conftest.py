@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests."""
+"""What all tests share: the level of the run, the order in which two processes share the files, and the time left."""
 
 from __future__ import annotations
 
@@ -6,9 +6,25 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+from levels import LEVEL, examples
 
-settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-settings.load_profile("ci")
+pytest_plugins = ["time_left"]
+settings.register_profile(
+    "tests", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("tests")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what belongs to a higher level; give each file to one process, and all clusters to the same one."""
+    higher = {"test": {"ci", "judges", "all"}, "ci": {"all"}, "all": set()}[LEVEL]
+    kept = [item for item in items if not any(item.get_closest_marker(mark) for mark in higher)]
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+        items[:] = kept
+    for item in items:
+        group = "cluster" if item.get_closest_marker("cluster") else item.path.relative_to(config.rootpath).as_posix()
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)

@@ -20,4 +20,4 @@ def corpus(tmp_path_factory):
 def expected(corpus, tmp_path_factory):
     """The manifest of that corpus, built in the plainest way."""
     folder = tmp_path_factory.mktemp("expected")
-    return build(corpus / "config.yaml", "--workers", 1, manifest=folder / "manifest")[1]
+    return build(corpus / "config.yaml", manifest=folder / "manifest")[1]

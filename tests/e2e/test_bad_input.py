@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from bad_input import CANARY, GOOD, HOSTILE_NAME, JSONL, MILD, SEVERE, arrow, parquet, table
+from levels import workers
 from running import metric, run
 
 from dataaudit.corpus.loss import Reason
@@ -43,7 +44,7 @@ class Built:
             case.make(root / "data" / case.path)
         (root / "config.yaml").write_text(CONFIG, encoding="utf-8")
         target = root / "m"
-        out, err = run("build", root / "config.yaml", "--workers", 2, "--manifest", target, expect=code)
+        out, err = run("build", root / "config.yaml", *workers(2), "--manifest", target, expect=code)
         self.manifest = load_manifest(target)
         self.shards = {row["uri"]: row for row in self.manifest.table("shards").to_pylist()}
         self.ledger = self.manifest.table("ledger").to_pylist()

@@ -20,7 +20,6 @@ import pytest
 from canaries import SENTENCE, Search, personal, secrets
 from click.testing import CliRunner
 from corpus import write_jsonl, write_parquet, write_slow_tokenizer
-from judges import JUDGES
 from running import DATAAUDIT
 from tiny_judge import write_checkpoint
 
@@ -287,7 +286,7 @@ def test_libraries_that_fail_with_the_text_in_their_message_cost_a_shard_and_sho
     assert desk.leaks(search) == set()
 
 
-@JUDGES
+@pytest.mark.judges
 @pytest.mark.parametrize("failing", [None, FAILING_JUDGES], ids=["well", "failing"])
 def test_judges_show_nothing_of_what_they_read(planted, tmp_path, failing):
     """Also when they fail, and say so with the text: a document without a verdict is counted, and that is all."""

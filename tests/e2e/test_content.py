@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 from corpus import write_jsonl
-from judges import JUDGES
+from levels import workers
 from running import build, metric, run
 
 from dataaudit.manifest.verify import verify
@@ -64,7 +64,7 @@ def judged(corpus):
     )
     tests = Path(__file__).parents[1]
     subprocess.run([sys.executable, "-c", code, corpus / "judge"], cwd=tests, check=True)  # torch stays out of here
-    return build(corpus / "judged.yaml", "--workers", 2, manifest=corpus / "mj")
+    return build(corpus / "judged.yaml", *workers(2), manifest=corpus / "mj")
 
 
 def test_addresses_and_insults_are_counted_and_placed(corpus):
@@ -110,7 +110,7 @@ def test_digests_of_findings_are_equal_where_the_values_are_and_only_under_one_k
     assert "has 3 bytes" in err
 
 
-@JUDGES
+@pytest.mark.judges
 def test_the_judges_rates_hold_the_truth(judged):
     """The tiny judge calls documents with bad words toxic: the interval holds their share."""
     _, manifest = judged
@@ -128,7 +128,7 @@ def test_the_judges_rates_hold_the_truth(judged):
     assert {"detoxify local", "presidio"} <= set(names)
 
 
-@JUDGES
+@pytest.mark.judges
 def test_what_presidio_finds_in_a_sample_agrees_with_the_patterns(judged):
     """Addresses: the interval of the sample holds the share that the patterns counted in every document."""
     _, manifest = judged
@@ -140,15 +140,15 @@ def test_what_presidio_finds_in_a_sample_agrees_with_the_patterns(judged):
     assert found[0].low - 1e-9 <= counted <= found[0].high + 1e-9
 
 
-@JUDGES
+@pytest.mark.judges
 def test_any_cut_and_number_of_workers_gives_the_same_id(corpus, judged):
     """Parts of 20 kB on one worker or whole files on two: one sample, one set of verdicts, one id."""
     summary, _ = judged
-    again, _ = build(corpus / "cut.yaml", "--workers", 1, manifest=corpus / "mc")
+    again, _ = build(corpus / "cut.yaml", manifest=corpus / "mc")
     assert again["id"] == summary["id"]
 
 
-@JUDGES
+@pytest.mark.judges
 @pytest.mark.parametrize(
     ("toxicity", "reason"),
     [("judge: nowhere.ckpt", "weights_absent"), ("judge: train/a.jsonl", "broken_checkpoint")],

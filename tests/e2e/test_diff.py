@@ -45,13 +45,13 @@ def corpus(root, train, val, version, suffix="jsonl"):
 def base(tmp_path_factory):
     """The manifest of a corpus in four training shards and two held-out ones."""
     root = tmp_path_factory.mktemp("base")
-    build(corpus(root / "c", cut(ROWS, 4), cut(VAL, 2), "1.0.0"), "--workers", 1, manifest=root / "m")
+    build(corpus(root / "c", cut(ROWS, 4), cut(VAL, 2), "1.0.0"), manifest=root / "m")
     return root / "m"
 
 
 def compared(base, root, config, *options):
     """Build another manifest and return the difference as JSON."""
-    build(config, "--workers", 1, *options, manifest=root / "m")
+    build(config, *options, manifest=root / "m")
     out, _ = run("diff", base, root / "m", "--json", expect=1)
     return json.loads(out)
 

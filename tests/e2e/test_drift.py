@@ -8,6 +8,7 @@ import shutil
 import pyarrow.compute as pc
 import pytest
 from corpus import LETTERS, documents, write_jsonl, write_slow_tokenizer
+from levels import workers
 from running import build, metric, run
 
 from dataaudit.manifest.load import load_manifest
@@ -41,7 +42,7 @@ def older(tmp_path_factory):
     """The manifest of a corpus that no longer exists."""
     root = tmp_path_factory.mktemp("older")
     config = write(root / "data", books=documents(120, seed=3))
-    build(config, "--workers", 1, manifest=root / "m")
+    build(config, manifest=root / "m")
     shutil.rmtree(root / "data")
     return root / "m"
 
@@ -54,21 +55,21 @@ def drift(manifest, stat="kl", **scope):
 def test_the_same_corpus_has_not_drifted_at_all(older, tmp_path):
     """Identical corpora are exactly 0 apart, per dataset, split and source; another reference is another id."""
     config = write(tmp_path, books=documents(120, seed=3))
-    summary, manifest = build(config, "--workers", 1, "--reference", older, manifest=tmp_path / "m")
+    summary, manifest = build(config, "--reference", older, manifest=tmp_path / "m")
     held = [record for record in manifest.metrics("token_kl_drift") if record.stat in ("kl", "js")]
     assert {record.value for record in held} == {0.0}
     assert len(held) == 2 * (3 + 2 + 1 + 2)
     assert manifest.table("drift").num_rows == 0
     assert verify(manifest) == []
     assert manifest.core.parents == (load_manifest(older).id,)
-    again, _ = build(config, "--workers", 2, "--reference", tmp_path / "m", manifest=tmp_path / "again")
+    again, _ = build(config, *workers(2), "--reference", tmp_path / "m", manifest=tmp_path / "again")
     assert again["id"] != summary["id"]
 
 
 def test_a_replaced_source_is_found_and_its_tokens_are_named(older, tmp_path):
     """Its drift is above what chance gives, the other source's is not, and the new word leads the list."""
     books = [f"zebra quagga {LETTERS[number % 26]} zebra" * 30 for number in range(120)]
-    _, manifest = build(write(tmp_path, books=books), "--workers", 1, "--reference", older, manifest=tmp_path / "m")
+    _, manifest = build(write(tmp_path, books=books), "--reference", older, manifest=tmp_path / "m")
     scope = {"split": "train", "source": "books"}
     assert drift(manifest, **scope) > 1
     record = next(one for one in manifest.metrics("token_kl_drift", "kl_excess") if one.scope.as_dict() == scope)
@@ -89,7 +90,7 @@ def test_a_replaced_source_is_found_and_its_tokens_are_named(older, tmp_path):
 def test_another_sample_of_the_same_text_is_within_chance(older, tmp_path):
     """Other documents of the same kind: KL is clearly above 0 and lies in the interval of its bias."""
     config = write(tmp_path, books=documents(120, seed=9))
-    _, manifest = build(config, "--workers", 1, "--reference", older, manifest=tmp_path / "m")
+    _, manifest = build(config, "--reference", older, manifest=tmp_path / "m")
     found = {
         one.stat: one
         for one in manifest.metrics("token_kl_drift")
@@ -107,7 +108,7 @@ def test_what_the_reference_lacks_has_a_reason(older, tmp_path):
     write_jsonl(tmp_path / "test" / "t.jsonl", records(documents(30, seed=5), "code"))
     config = CONFIG.replace("val: {paths: [val]", "test: {paths: [test]") + f"reference: {json.dumps(str(older))}\n"
     (tmp_path / "c.yaml").write_text(config, encoding="utf-8")
-    _, manifest = build(tmp_path / "c.yaml", "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(tmp_path / "c.yaml", manifest=tmp_path / "m")
     held = manifest.metrics("token_kl_drift", "kl")
     reasons = {(one.scope.split, one.scope.source): one.reason for one in held}
     absent = {key for key, reason in reasons.items() if reason == "absent_in_reference"}
@@ -121,9 +122,7 @@ def test_another_tokenizer_is_said_once_and_compares_nothing(older, tmp_path):
     """The screen says which two tokenizers; the records say other_tokenizer; the build is good."""
     config = write(tmp_path, books=documents(20, seed=3))
     tokenizer = write_slow_tokenizer(tmp_path / "other.json")
-    _, err = run(
-        "build", config, "--workers", 1, "--tokenizer", tokenizer, "--reference", older, "--manifest", tmp_path / "m"
-    )
+    _, err = run("build", config, "--tokenizer", tokenizer, "--reference", older, "--manifest", tmp_path / "m")
     assert err.count("another tokenizer") == 1
     manifest = load_manifest(tmp_path / "m")
     held = manifest.metrics("token_kl_drift")
@@ -137,8 +136,8 @@ def test_a_reference_without_token_counts_compares_nothing(tmp_path):
     config = write(tmp_path, books=documents(20, seed=3))
     off = tmp_path / "off.yaml"
     off.write_text(config.read_text(encoding="utf-8") + "stages: {histogram: false}\n", encoding="utf-8")
-    summary, _ = build(off, "--workers", 1, manifest=tmp_path / "old")
-    _, manifest = build(config, "--workers", 1, "--reference", tmp_path / "old", manifest=tmp_path / "m")
+    summary, _ = build(off, manifest=tmp_path / "old")
+    _, manifest = build(config, "--reference", tmp_path / "old", manifest=tmp_path / "m")
     held = manifest.metrics("token_kl_drift")
     assert {one.reason for one in held} == {"no_histogram_in_reference"}
     assert manifest.core.parents == (summary["id"],)
@@ -149,7 +148,7 @@ def test_a_reference_that_is_missing_or_damaged_is_wrong_use(older, tmp_path):
     config = write(tmp_path, books=documents(20, seed=3))
 
     def refused(folder, *words):
-        options = ("--workers", 1, "--reference", folder, "--manifest", tmp_path / "m", "--state", tmp_path / "s")
+        options = ("--reference", folder, "--manifest", tmp_path / "m", "--state", tmp_path / "s")
         _, err = run("build", config, *options, expect=2)
         assert all(word in err for word in (str(folder), "--reference", *words)), err
         assert not (tmp_path / "m").exists()
@@ -176,15 +175,15 @@ def test_a_reference_with_other_rows_is_refused(older, tmp_path):
     table = pq.read_table(folder / "histogram.parquet")
     changed = table.set_column(3, table.schema.field(3), pc.add(table["count"], 1))
     pq.write_table(changed.cast(table.schema), folder / "histogram.parquet", write_page_checksum=True)
-    _, err = run("build", config, "--workers", 1, "--reference", folder, "--manifest", tmp_path / "m", expect=2)
+    _, err = run("build", config, "--reference", folder, "--manifest", tmp_path / "m", expect=2)
     assert "not those that the manifest was published with" in err
 
 
 def test_a_manifest_can_be_replaced_by_the_build_that_it_is_the_reference_of(tmp_path):
     """It is read before anything is written."""
     config = write(tmp_path, books=documents(40, seed=3))
-    first, _ = build(config, "--workers", 1, manifest=tmp_path / "m")
-    _, manifest = build(config, "--workers", 1, "--reference", tmp_path / "m", manifest=tmp_path / "m")
+    first, _ = build(config, manifest=tmp_path / "m")
+    _, manifest = build(config, "--reference", tmp_path / "m", manifest=tmp_path / "m")
     assert manifest.core.parents == (first["id"],)
     assert drift(manifest) == 0.0
 
@@ -197,7 +196,7 @@ def test_few_kept_sources_leave_the_totals_exact(tmp_path):
     config = tmp_path / "c.yaml"
     few = CONFIG + "stages: {histogram: {max_sources: 2}}\n"
     config.write_text(few, encoding="utf-8")
-    _, manifest = build(config, "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(config, manifest=tmp_path / "m")
     table = manifest.table("histogram")
     assert table["source"].unique().to_pylist() == ["books", "code", "other"]
     sums = table.group_by("split").aggregate([("count", "sum")]).to_pylist()
@@ -206,11 +205,11 @@ def test_few_kept_sources_leave_the_totals_exact(tmp_path):
     }
     assert {row["source"] for row in manifest.table("sources").to_pylist()} > {"small0", "small3"}
     config.write_text(few + "reference: m\n", encoding="utf-8")
-    _, again = build(config, "--workers", 1, manifest=tmp_path / "again")
+    _, again = build(config, manifest=tmp_path / "again")
     reasons = {one.scope.source: one.reason for one in again.metrics("token_kl_drift", "kl")}
     assert reasons["other"] == "folded_sources"
     config.write_text(CONFIG + "reference: m\n", encoding="utf-8")
-    _, every = build(config, "--workers", 1, manifest=tmp_path / "every")
+    _, every = build(config, manifest=tmp_path / "every")
     reasons = {one.scope.source: one.reason for one in every.metrics("token_kl_drift", "kl")}
     assert (reasons["small0"], reasons["code"], reasons[None]) == ("folded_in_reference", "", "")
 
@@ -219,11 +218,11 @@ def test_the_cut_and_the_workers_change_no_histogram(older, tmp_path):
     """Small batches, small parts and two workers give the same numbers, drift and padding included."""
     config = write(tmp_path, books=documents(120, seed=9))
     options = ("--reference", older)
-    _, plain = build(config, "--workers", 1, *options, manifest=tmp_path / "m")
+    _, plain = build(config, *options, manifest=tmp_path / "m")
     cut = tmp_path / "cut.yaml"
     text = config.read_text(encoding="utf-8") + "reader: {part_bytes: 9000, batch_bytes: 3000}\n"
     cut.write_text(text, encoding="utf-8")
-    _, pieces = build(cut, "--workers", 2, *options, manifest=tmp_path / "cut")
+    _, pieces = build(cut, *workers(2), *options, manifest=tmp_path / "cut")
     assert pieces.id == plain.id
     assert {one.stat.rpartition("_")[0] for one in plain.metrics("pad_fraction")} == {
         "padded", "padded_batch", "packed", "concatenated",

@@ -25,7 +25,7 @@ def test_rates_of_a_build_are_those_of_plain_python(tmp_path):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     runs = [{"text": "ha " * 60, "source": "runs"}, {"text": "ha " * 5, "source": "runs"}]
     (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, runs)) + "\n", encoding="utf-8")
-    _, manifest = build("a.jsonl", "b.jsonl", "c.jsonl", "--workers", 1, manifest=tmp_path / "m", cwd=tmp_path)
+    _, manifest = build("a.jsonl", "b.jsonl", "c.jsonl", manifest=tmp_path / "m", cwd=tmp_path)
     documents = [text for _, text in texts] + [run["text"] for run in runs]
     rejecting = {text: twin.rejecting_rules(twin.filter_counts(text, **LIMITS)) for text in documents}
     for rule in CASES:

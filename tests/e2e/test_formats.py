@@ -10,6 +10,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from corpus import COMPRESS, documents, in_members, rows, write_ipc
+from levels import workers
 from running import build, run
 
 from dataaudit.manifest.load import load_manifest
@@ -54,7 +55,7 @@ def every_format(tmp_path_factory):
 
 def test_every_format_gives_the_same_numbers_and_the_same_rows(every_format, tmp_path):
     """Documents, bytes, tokens, lengths, sources and duplicates of each split, and the digest of its decoded rows."""
-    _, manifest = build(every_format / "config.yaml", "--workers", 2, manifest=tmp_path / "m")
+    _, manifest = build(every_format / "config.yaml", *workers(2), manifest=tmp_path / "m")
     shards = manifest.table("shards").to_pylist()
     assert len(shards) == 17
     assert len({shard["rows_digest"] for shard in shards}) == 1
@@ -77,11 +78,11 @@ def test_every_format_gives_the_same_numbers_and_the_same_rows(every_format, tmp
 
 def test_parts_of_every_format_change_nothing(every_format, tmp_path):
     """Whole files and parts of a few kilobytes give the same id, compressed files among them."""
-    whole, _ = build(every_format / "config.yaml", "--workers", 1, manifest=tmp_path / "m")
-    cut, _ = build(every_format / "cut.yaml", "--workers", 2, manifest=tmp_path / "n")
+    whole, _ = build(every_format / "config.yaml", manifest=tmp_path / "m")
+    cut, _ = build(every_format / "cut.yaml", *workers(2), manifest=tmp_path / "n")
     assert (whole["id"], whole["parts_planned"]) == (cut["id"], 17)
     assert cut["parts_planned"] > 4 * 17
-    again, _ = build(every_format / "cut.yaml", "--workers", 1, manifest=tmp_path / "n")
+    again, _ = build(every_format / "cut.yaml", manifest=tmp_path / "n")
     assert (again["id"], again["parts_scanned"]) == (whole["id"], 0)
 
 
@@ -99,7 +100,7 @@ def test_plain_text_is_cut_into_what_counts_as_a_document(tmp_path, unit):
             "reader": {"text_document": unit, "part_bytes": part_bytes},
         }
         (tmp_path / "c.yaml").write_text(json.dumps(config))
-        summary, manifest = build(tmp_path / "c.yaml", "--workers", 2, manifest=tmp_path / "m")
+        summary, manifest = build(tmp_path / "c.yaml", *workers(2), manifest=tmp_path / "m")
         found.add(summary["id"])
     assert len(found) == 1
     assert {row["documents"] for row in manifest.table("shards").to_pylist()} == {

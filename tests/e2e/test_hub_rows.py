@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from corpus import documents, rows, write_jsonl, write_parquet
 from fake_hub import COMMIT, FakeHub
+from levels import workers
 from running import build, run
 
 CONFIG = "splits: {{train: {{dataset: {{id: {}}}}}}}\nreader: {{timeout_seconds: 1, retries: 0}}\n"
@@ -37,15 +38,15 @@ def test_a_dataset_on_a_hub_is_what_it_is_in_a_folder(hub, tmp_path):
     (tmp_path / "far.yaml").write_text(CONFIG.format("org/corpus"))
     (tmp_path / "near.yaml").write_text(CONFIG.format("./repo"))
     (tmp_path / "files.yaml").write_text("splits: {train: {paths: [repo/data]}}\n")
-    out, err = run("build", tmp_path / "far.yaml", "--workers", 2, "--manifest", tmp_path / "m")
-    summary, far = build(tmp_path / "far.yaml", "--workers", 2, manifest=tmp_path / "m")
+    out, err = run("build", tmp_path / "far.yaml", *workers(2), "--manifest", tmp_path / "m")
+    summary, far = build(tmp_path / "far.yaml", *workers(2), manifest=tmp_path / "m")
     assert summary["parts_scanned"] == 0
     assert far.run.roots == {"train": f"datasets:org/corpus@{COMMIT}"}
     shards = far.table("shards").to_pylist()
     assert [shard["uri"] for shard in shards] == [f"default/train/{number:05d}-of-00003" for number in range(3)]
-    near = build(tmp_path / "near.yaml", "--workers", 1, "--state", tmp_path / "s", manifest=tmp_path / "n")[1]
+    near = build(tmp_path / "near.yaml", "--state", tmp_path / "s", manifest=tmp_path / "n")[1]
     assert near.id == far.id
-    files = build(tmp_path / "files.yaml", "--workers", 1, "--state", tmp_path / "s", manifest=tmp_path / "f")[1]
+    files = build(tmp_path / "files.yaml", "--state", tmp_path / "s", manifest=tmp_path / "f")[1]
     assert files.core.totals == far.core.totals
     columns = ["rows_digest", "documents", "tokens"]
     assert files.table("shards", columns).equals(far.table("shards", columns))
@@ -85,7 +86,7 @@ def test_a_damaged_file_of_a_dataset_costs_its_shard(tmp_path):
     data[100:2000] = bytes(1900)
     path.write_bytes(data)
     (tmp_path / "c.yaml").write_text(CONFIG.format("./repo"))
-    _, manifest = build(tmp_path / "c.yaml", "--workers", 1, manifest=tmp_path / "m", expect=3)
+    _, manifest = build(tmp_path / "c.yaml", manifest=tmp_path / "m", expect=3)
     found = {row["uri"]: row["reason"] for row in manifest.table("shards").to_pylist()}
     assert list(found.values()) == ["", "unreadable_dataset", ""]
     assert manifest.core.totals.documents == 100

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 from corpus import CONFIG, documents, rows, write_jsonl, write_parquet
+from levels import workers
 from running import build, metric, run
 
 from dataaudit.manifest.load import load_manifest
@@ -19,7 +20,7 @@ def test_a_file_listed_twice_is_two_shards(tmp_path):
     texts = [f"document number {number}" for number in range(200)]
     write_jsonl(tmp_path / "a.jsonl", rows(texts, "s"))
     (tmp_path / "c.yaml").write_text("splits: {train: {paths: [a.jsonl, a.jsonl]}}")
-    _, manifest = build(tmp_path / "c.yaml", "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(tmp_path / "c.yaml", manifest=tmp_path / "m")
     assert metric(manifest, "exact_dup_rate", "rate") == 0.5
     shards = manifest.table("shards").to_pylist()
     assert [shard["uri"] for shard in shards] == ["a.jsonl", "a.jsonl#copy=2"]
@@ -37,7 +38,7 @@ def test_twin_files_and_a_leak_between_splits(tmp_path):
     write_parquet(tmp_path / "train" / "a.parquet", rows(texts, "s"))
     shutil.copy(tmp_path / "train" / "a.parquet", tmp_path / "train" / "b.parquet")
     write_jsonl(tmp_path / "val" / "v.jsonl.gz", rows([f"  {texts[0]}\n", "quite new"], "s"))
-    _, manifest = build("train", "val", "--workers", 2, manifest=tmp_path / "m", cwd=tmp_path)
+    _, manifest = build("train", "val", *workers(2), manifest=tmp_path / "m", cwd=tmp_path)
     number = len(texts)
     assert metric(manifest, "exact_dup_rate", "documents") == number + 1
     assert metric(manifest, "exact_dup_rate", "within_split_rate", split="train") == 0.5
@@ -52,9 +53,10 @@ def test_twin_files_and_a_leak_between_splits(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.cluster
+@pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.all), pytest.param(4, marks=pytest.mark.all)])
 def test_number_of_workers_changes_nothing(corpus, expected, workers, tmp_path):
-    """Two and four workers publish what one publishes."""
+    """Any number of workers publishes what a build without workers publishes."""
     summary, manifest = build(corpus / "config.yaml", "--workers", workers, manifest=tmp_path / "m")
     assert summary["id"] == expected.id
     assert manifest.run.workers == workers
@@ -86,7 +88,7 @@ def test_order_of_listing_changes_nothing(corpus, expected, tmp_path):
 def test_place_changes_nothing(corpus, expected, tmp_path):
     """A moved corpus has the same id, and its files are found to be the same by content."""
     shutil.copytree(corpus, tmp_path / "moved")
-    summary, _ = build(tmp_path / "moved" / "config.yaml", "--workers", 1, manifest=tmp_path / "m")
+    summary, _ = build(tmp_path / "moved" / "config.yaml", manifest=tmp_path / "m")
     assert summary["id"] == expected.id
 
 
@@ -97,7 +99,7 @@ def test_rerun_scans_only_what_changed(corpus, expected, tmp_path):
     config, target = root / "config.yaml", tmp_path / "m"
 
     def scanned(*options):
-        summary, _ = build(config, "--workers", 2, *options, manifest=target)
+        summary, _ = build(config, *workers(2), *options, manifest=target)
         return summary["parts_scanned"], summary["id"]
 
     parts, first = scanned()
@@ -125,13 +127,13 @@ def test_rerun_scans_only_what_changed(corpus, expected, tmp_path):
 
 def test_a_damaged_partial_is_computed_again(corpus, expected, tmp_path):
     """A flipped bit in the store costs a re-scan of that part, never a number."""
-    build(corpus / "config.yaml", "--workers", 1, manifest=tmp_path / "m")
+    build(corpus / "config.yaml", manifest=tmp_path / "m")
     entries = (tmp_path / ".dataaudit" / "partials" / "lengths").rglob("*")
     victim = min(path for path in entries if path.is_file())
     data = bytearray(victim.read_bytes())
     data[-20] ^= 1
     victim.write_bytes(data)
-    summary, manifest = build(corpus / "config.yaml", "--workers", 1, manifest=tmp_path / "m")
+    summary, manifest = build(corpus / "config.yaml", manifest=tmp_path / "m")
     assert (summary["id"], summary["parts_scanned"]) == (expected.id, 1)
     assert any("damaged" in note for note in manifest.run.notes)
 
@@ -143,8 +145,7 @@ def test_a_manifest_among_the_data_is_no_data(tmp_path):
     for paths in (["data"], ["data/**/*"]):
         target = tmp_path / "data" / "manifest"
         first, second = (
-            build(*paths, "--workers", 1, "--state", tmp_path / "state", manifest=target, cwd=tmp_path)[0]["id"]
-            for _ in range(2)
+            build(*paths, "--state", tmp_path / "state", manifest=target, cwd=tmp_path)[0]["id"] for _ in range(2)
         )
         assert first == second
 
@@ -152,8 +153,8 @@ def test_a_manifest_among_the_data_is_no_data(tmp_path):
 def test_a_good_manifest_is_not_replaced_by_an_empty_one(tmp_path):
     """A slip in the text column is warned of, ends with code 4, and leaves the older manifest as it was."""
     write_jsonl(tmp_path / "a.jsonl", rows(["one", "two"], "s"))
-    _, good = build("a.jsonl", "--workers", 1, manifest=tmp_path / "m", cwd=tmp_path)
-    _, err = run("build", "a.jsonl", "--text", "txt", "--workers", 1, "--manifest", "m", cwd=tmp_path, expect=4)
+    _, good = build("a.jsonl", manifest=tmp_path / "m", cwd=tmp_path)
+    _, err = run("build", "a.jsonl", "--text", "txt", "--manifest", "m", cwd=tmp_path, expect=4)
     assert "did you mean `text`" in err
     assert "was kept as it was" in err
     assert load_manifest(tmp_path / "m").id == good.id
@@ -183,7 +184,7 @@ def test_wrong_use_is_said_before_any_work(tmp_path):
 
 def test_reference_is_recorded_as_parent(corpus, expected, tmp_path):
     """The manifest compared with is named in the core."""
-    _, manifest = build(corpus / "config.yaml", "--workers", 1, "--reference", expected.folder, manifest=tmp_path / "m")
+    _, manifest = build(corpus / "config.yaml", "--reference", expected.folder, manifest=tmp_path / "m")
     assert manifest.core.parents == (expected.id,)
 
 

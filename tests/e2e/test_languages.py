@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from corpus import write_jsonl, write_parquet
+from levels import workers
 from running import build, metric, run
 from sentences import SENTENCES
 
@@ -53,7 +54,7 @@ def multilingual(tmp_path_factory):
     root = tmp_path_factory.mktemp("languages")
     made = write_corpus(root)
     (root / "c.yaml").write_text(CONFIG.format(language="{}", more=""), encoding="utf-8")
-    _, manifest = build(root / "c.yaml", "--workers", 2, manifest=root / "m")
+    _, manifest = build(root / "c.yaml", *workers(2), manifest=root / "m")
     return root, made, manifest
 
 
@@ -113,7 +114,7 @@ def test_number_of_workers_and_cut_change_nothing(multilingual, tmp_path):
     root, _, manifest = multilingual
     cut = CONFIG.format(language="{}", more="reader: {batch_bytes: 2000, part_bytes: 4000}")
     (root / "cut.yaml").write_text(cut, encoding="utf-8")
-    summary, _ = build(root / "cut.yaml", "--workers", 1, manifest=tmp_path / "m")
+    summary, _ = build(root / "cut.yaml", manifest=tmp_path / "m")
     assert summary["id"] == manifest.id
 
 
@@ -122,7 +123,7 @@ def test_the_other_detector_finds_the_same_here(multilingual, tmp_path):
     root, _, manifest = multilingual
     given = CONFIG.format(language="{detector: fasttext, min_confidence: 0.4}", more="")
     (root / "fasttext.yaml").write_text(given, encoding="utf-8")
-    _, other = build(root / "fasttext.yaml", "--workers", 1, manifest=tmp_path / "m")
+    _, other = build(root / "fasttext.yaml", manifest=tmp_path / "m")
     assert other.id != manifest.id
     assert other.table("languages").equals(manifest.table("languages"))
 
@@ -131,7 +132,7 @@ def test_without_the_stage_no_detector_is_needed(multilingual, tmp_path):
     """Nothing is said of languages then: no record, no detector, null in the table of shards."""
     root, _, _ = multilingual
     (root / "off.yaml").write_text(CONFIG.format(language="{model: absent.bin}", more=OFF))
-    _, manifest = build(root / "off.yaml", "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(root / "off.yaml", manifest=tmp_path / "m")
     assert [one.name for one in manifest.core.detectors] == ["secrets"]
     assert manifest.metrics("language_share") == []
     assert set(manifest.table("shards")["languages"].to_pylist()) == {None}

@@ -8,6 +8,7 @@ import random
 
 import pytest
 from corpus import documents, write_jsonl
+from levels import workers
 from running import build, metric, run
 
 from dataaudit.manifest.verify import verify
@@ -119,7 +120,7 @@ def test_parts_workers_and_a_rerun_change_nothing(leaky, tmp_path):
     """Small parts, two workers, another place: the same manifest; then nothing is read again."""
     _, manifest = leaky
     make(tmp_path, part=5_000)
-    again, other = build("config.yaml", "--workers", "2", manifest=tmp_path / "m", cwd=tmp_path)
+    again, other = build("config.yaml", *workers(2), manifest=tmp_path / "m", cwd=tmp_path)
     assert other.id == manifest.id
     assert again["parts_planned"] > 5
     rerun, other = build("config.yaml", manifest=tmp_path / "m", cwd=tmp_path)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from corpus import documents, rows, write_jsonl, write_parquet
+from levels import workers
 from running import build, metric, run
 
 from dataaudit.manifest.verify import verify
@@ -54,7 +55,7 @@ def broken(tmp_path_factory):
     (root / "config.yaml").write_text(
         "splits: {train: {paths: [train], text: text, source: {constant: s}}}\n", encoding="utf-8"
     )
-    summary, manifest = build(root / "config.yaml", "--workers", 2, manifest=root / "m", expect=3)
+    summary, manifest = build(root / "config.yaml", *workers(2), manifest=root / "m", expect=3)
     return root, summary, manifest
 
 
@@ -103,11 +104,11 @@ def test_the_ledger_balances(broken):
 def test_damage_is_remembered_and_mended_by_content(broken):
     """A rerun reads nothing again; a mended shard is read, and only that one."""
     root, first, _ = broken
-    again, _ = build(root / "config.yaml", "--workers", 1, manifest=root / "m", expect=3)
+    again, _ = build(root / "config.yaml", manifest=root / "m", expect=3)
     assert (again["id"], again["parts_scanned"]) == (first["id"], 0)
     good = (root / "train" / "good.jsonl").read_bytes()
     (root / "train" / "truncated.jsonl.gz").write_bytes(gzip.compress(good, mtime=0))
-    mended, manifest = build(root / "config.yaml", "--workers", 1, manifest=root / "m", expect=3)
+    mended, manifest = build(root / "config.yaml", manifest=root / "m", expect=3)
     assert mended["parts_scanned"] == 1
     assert manifest.core.totals.documents == 800 + 1199
 
@@ -116,7 +117,7 @@ def test_nothing_to_evaluate_has_its_own_code(tmp_path):
     """A corpus without a document ends with code 4."""
     (tmp_path / "a.jsonl").write_text("\n\n")
     (tmp_path / "c.yaml").write_text("splits: {train: {paths: [a.jsonl], text: text, source: {constant: s}}}")
-    _, manifest = build(tmp_path / "c.yaml", "--workers", 1, manifest=tmp_path / "m", expect=4)
+    _, manifest = build(tmp_path / "c.yaml", manifest=tmp_path / "m", expect=4)
     assert manifest.core.totals.documents == 0
     assert {record.status for record in manifest.metrics("exact_dup_rate", "rate")} == {"not_evaluated"}
 
@@ -129,7 +130,7 @@ def test_no_text_of_a_document_leaves_the_build(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     config = "splits: {train: {paths: [a.jsonl], text: text, source: {constant: s}}}\nreader: {max_bad_records: 0.5}\n"
     (tmp_path / "c.yaml").write_text(config)
-    out, err = run("build", tmp_path / "c.yaml", "--workers", 1, "--manifest", tmp_path / "m")
+    out, err = run("build", tmp_path / "c.yaml", "--manifest", tmp_path / "m")
     shown, _ = run("show", tmp_path / "m")
     seen, _ = run("inspect", tmp_path / "m", "0:3")
     published = b"".join(path.read_bytes() for path in (tmp_path / "m").iterdir())
@@ -139,7 +140,7 @@ def test_no_text_of_a_document_leaves_the_build(tmp_path):
     assert canary.encode() not in state
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.timeout(400)
 def test_a_shard_that_needs_too_much_memory_is_quarantined_by_name(tmp_path):
     """One record of 1.5 GB against workers of 1 GB: that shard is named, the others have their numbers."""

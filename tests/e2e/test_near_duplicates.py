@@ -6,6 +6,7 @@ import random
 
 import pytest
 from corpus import rows, write_jsonl
+from levels import workers
 from near_corpus import edited, random_words, true_similarity
 from running import build, metric, run
 
@@ -46,7 +47,7 @@ def write_config(folder, *, stage="probe_one_in: 1", part_bytes=67_108_864, batc
 def test_planted_pairs_are_reported_with_their_exact_similarity(tmp_path):
     """All of them, in `pairs`, in the rates, and nothing else."""
     texts = write_corpus(tmp_path)
-    _, manifest = build(write_config(tmp_path), "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(write_config(tmp_path), manifest=tmp_path / "m")
     pairs = manifest.table("pairs").to_pylist()
     for row in pairs:
         left, right = texts[row["left_shard"]][row["left_row"]], texts[row["right_shard"]][row["right_row"]]
@@ -73,7 +74,7 @@ def test_planted_pairs_are_reported_with_their_exact_similarity(tmp_path):
 
 def test_recall_and_precision_are_measured_with_intervals(tmp_path):
     write_corpus(tmp_path)
-    _, manifest = build(write_config(tmp_path), "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(write_config(tmp_path), manifest=tmp_path / "m")
     (recall,) = [one for one in manifest.metrics("near_dup_rate", "recall") if one.scope.rule is None]
     assert recall.n > 100
     assert recall.low < recall.value <= recall.high == 1
@@ -89,13 +90,13 @@ def test_recall_and_precision_are_measured_with_intervals(tmp_path):
 def test_workers_parts_batches_and_reruns_change_nothing(tmp_path):
     write_corpus(tmp_path)
     stage = "probe_one_in: 2, small_bucket: 2, leaders: 1, most_candidates: 2"
-    first, manifest = build(write_config(tmp_path, stage=stage), "--workers", 1, manifest=tmp_path / "m")
+    first, manifest = build(write_config(tmp_path, stage=stage), manifest=tmp_path / "m")
     config = write_config(tmp_path, stage=stage, part_bytes=16_384, batch_bytes=1_024)
-    other, cut = build(config, "--workers", 2, "--state", tmp_path / "other", manifest=tmp_path / "n")
+    other, cut = build(config, *workers(2), "--state", tmp_path / "other", manifest=tmp_path / "n")
     assert cut.table("pairs").equals(manifest.table("pairs"))
     assert cut.table("clusters").equals(manifest.table("clusters"))
     assert other["id"] == first["id"]
-    again, _ = build(config, "--workers", 1, "--state", tmp_path / "other", manifest=tmp_path / "n")
+    again, _ = build(config, "--state", tmp_path / "other", manifest=tmp_path / "n")
     assert again["id"] == first["id"]
 
 
@@ -104,7 +105,7 @@ def test_a_shard_listed_twice_is_all_near_duplicates_and_said_to_be(tmp_path):
     texts = [" ".join(random_words(generator, VOCABULARY, 30)) for _ in range(20)]
     write_jsonl(tmp_path / "train" / "a.jsonl", [{"text": text, "source": "web"} for text in texts])
     write_jsonl(tmp_path / "train" / "b.jsonl", [{"text": text.upper(), "source": "copy"} for text in texts])
-    _, manifest = build(tmp_path / "train", "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(tmp_path / "train", manifest=tmp_path / "m")
     assert metric(manifest, "near_dup_rate", "rate") == 0.5
     assert metric(manifest, "near_dup_rate", "rate", source="copy") == 1
     assert metric(manifest, "exact_dup_rate", "rate") == 0
@@ -118,7 +119,7 @@ def test_a_shard_listed_twice_is_all_near_duplicates_and_said_to_be(tmp_path):
 def test_a_corpus_with_nothing_to_compare_is_audited(texts, tmp_path):
     write_jsonl(tmp_path / "train" / "a.jsonl", rows(texts, "web"))
     write_jsonl(tmp_path / "train" / "b.jsonl", rows(["other words"], "web"))
-    _, manifest = build(tmp_path / "train", "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(tmp_path / "train", manifest=tmp_path / "m")
     assert metric(manifest, "near_dup_rate", "rate") == 0
     assert metric(manifest, "near_dup_rate", "clusters") == 0
     assert metric(manifest, "near_dup_rate", "recall") is None

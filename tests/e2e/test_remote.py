@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from corpus import CONFIG, documents, rows, write_corpus, write_jsonl
+from levels import workers
 from running import build, run
 from stores import CANARY, running_store
 
@@ -52,14 +53,14 @@ def _no_secret(outputs, folder, *secrets, skip=""):
 
 def test_a_corpus_in_a_store_has_the_id_that_it_has_on_disk(store, copied, tmp_path):
     """From paths and from a config whose root is the bucket; the root is shown, and is not part of the identity."""
-    local = build("data", "--workers", 1, manifest=tmp_path / "a", cwd=copied)[0]["id"]
-    arguments = ("--workers", 2, "--state", tmp_path / "state")
+    local = build("data", manifest=tmp_path / "a", cwd=copied)[0]["id"]
+    arguments = (*workers(2), "--state", tmp_path / "state")
     out, err = run("build", "s3://corpus/deep/data", *arguments, "--manifest", tmp_path / "b", "--json")
     manifest = load_manifest(tmp_path / "b")
     assert json.loads(out)["id"] == manifest.id == local
     assert set(manifest.run.roots.values()) == {"s3://corpus/deep/data"}
     config = (copied / "config.yaml").read_text()
-    by_config = build(copied / "config.yaml", "--workers", 1, manifest=tmp_path / "c")[0]["id"]
+    by_config = build(copied / "config.yaml", manifest=tmp_path / "c")[0]["id"]
     (tmp_path / "far.yaml").write_text(config + "root: s3://corpus/deep\n")
     assert build(tmp_path / "far.yaml", *arguments, manifest=tmp_path / "d")[0]["id"] == by_config
     outputs = [out, err, *run("inspect", tmp_path / "b", "0", "--json")]
@@ -80,7 +81,7 @@ def test_each_object_is_read_twice_and_then_not_again(store, tmp_path):
     counts = []
     for more in ((), (), ("--rehash",)):
         store.proxy.clear()
-        build(tmp_path / "c.yaml", "--workers", 2, *more, manifest=tmp_path / "m")
+        build(tmp_path / "c.yaml", *workers(2), *more, manifest=tmp_path / "m")
         reads = store.proxy.reads()
         counts.append({name: reads[name] / sizes[name] for name in ("5.jsonl.zst", "6.jsonl.zst", "7.jsonl.zst")})
     assert [set(count.values()) for count in counts] == [{2.0}, {0.0}, {1.0}]
@@ -95,7 +96,7 @@ def test_documents_that_are_looked_at_again_cost_two_readings_more(store, tmp_pa
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "x").iterdir()}
     for most in (4.0, 0.0):
         store.proxy.clear()
-        build(tmp_path / "c.yaml", "--workers", 2, manifest=tmp_path / "m")
+        build(tmp_path / "c.yaml", *workers(2), manifest=tmp_path / "m")
         reads = store.proxy.reads()
         assert all(reads[name] <= most * size for name, size in sizes.items() if name in ("5.jsonl.zst", "7.jsonl.zst"))
 
@@ -110,9 +111,9 @@ def test_of_a_parquet_file_only_the_columns_are_read(store, tmp_path):
     write_jsonl(tmp_path / "x" / "b.jsonl", rows(documents(3000, seed=2), "s"))
     store.copy(tmp_path / "x", "columns")
     (tmp_path / "c.yaml").write_text(SPLIT.format('"s3://columns"') + "reader: {part_bytes: 500000}\n" + ONE_READING)
-    local = build("x", "--text", "text", "--workers", 1, manifest=tmp_path / "l", cwd=tmp_path)[1]
+    local = build("x", "--text", "text", manifest=tmp_path / "l", cwd=tmp_path)[1]
     store.proxy.clear()
-    _, manifest = build(tmp_path / "c.yaml", "--workers", 2, manifest=tmp_path / "m")
+    _, manifest = build(tmp_path / "c.yaml", *workers(2), manifest=tmp_path / "m")
     assert manifest.core.totals == local.core.totals
     sizes = {name: (tmp_path / "x" / name).stat().st_size for name in ("a.parquet", "b.jsonl")}
     reads = store.proxy.reads()
@@ -126,7 +127,7 @@ def test_verify_reads_the_store_again(store, tmp_path):
     write_jsonl(tmp_path / "x" / "b.jsonl", rows(["three"], "s"))
     store.copy(tmp_path / "x", "verified")
     store.copy(tmp_path / "x", "moved", "to/")
-    build("s3://verified", "--workers", 1, manifest=tmp_path / "m")
+    build("s3://verified", manifest=tmp_path / "m")
     out, _ = run("verify", tmp_path / "m", "--data")
     assert "2 shards as the manifest says" in out
     store.client().put_object(Bucket="verified", Key="b.jsonl", Body=b'{"text": "THREE", "source": "s0"}\n')
@@ -144,7 +145,7 @@ def test_local_and_remote_splits_live_together(store, copied, tmp_path):
     (tmp_path / "c.yaml").write_text(
         "splits:\n  train: {paths: ['s3://corpus/deep/data/train']}\n  val: {paths: [val], held_out: true}\n"
     )
-    _, manifest = build(tmp_path / "c.yaml", "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(tmp_path / "c.yaml", manifest=tmp_path / "m")
     assert manifest.run.roots == {"train": "s3://corpus/deep/data/train", "val": str(tmp_path)}
     assert verify(manifest) == []
     (tmp_path / "d.yaml").write_text(SPLIT.format('"s3://corpus/deep/data/train", val'))
@@ -249,8 +250,8 @@ def test_signed_web_addresses_are_read_and_their_signatures_kept_nowhere(tmp_pat
     listed = [f"http://canary-User:{CANARY}@{host}/{name.replace(' ', '%20')}?sig={CANARY}&v=1" for name in names]
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     try:
-        expected = build("train", "--workers", 1, manifest=tmp_path / "l", cwd=folder)[0]["id"]
-        state = ("--state", tmp_path / "state", "--workers", 2)
+        expected = build("train", manifest=tmp_path / "l", cwd=folder)[0]["id"]
+        state = ("--state", tmp_path / "state", *workers(2))
         out, err = run("build", *listed, *state, "--manifest", tmp_path / "m", "--json")
         again, noted = run("build", *listed, *state, "--manifest", tmp_path / "m", "--json")
         assert json.loads(out)["id"] == json.loads(again)["id"] == expected

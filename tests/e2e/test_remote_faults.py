@@ -7,6 +7,7 @@ import json
 import pytest
 from corpus import documents, rows, write_jsonl
 from faulty_http import FAULTS, Rule
+from levels import workers
 from running import build, run
 from stores import running_store
 
@@ -46,7 +47,7 @@ def build_with(store, folder, name, rules, *, retries=1, expect=0, path="s3://co
     folder = folder / name
     folder.mkdir()
     (folder / "c.yaml").write_text(CONFIG.format(path, retries))
-    return build(folder / "c.yaml", "--workers", 2, manifest=folder / "m", expect=expect)
+    return build(folder / "c.yaml", *workers(2), manifest=folder / "m", expect=expect)
 
 
 @pytest.mark.parametrize("place", ["listing", "hash", "scan"])
@@ -68,8 +69,8 @@ def test_faults_that_pass_cost_only_time(store, tmp_path, place):
     ("place", "faults"),
     [
         ("scan", ("truncate",)),
-        pytest.param("hash", (*FAULTS, "short"), marks=pytest.mark.slow),
-        pytest.param("scan", (*FAULTS, "short"), marks=pytest.mark.slow),
+        pytest.param("hash", (*FAULTS, "short"), marks=pytest.mark.all),
+        pytest.param("scan", (*FAULTS, "short"), marks=pytest.mark.all),
     ],
 )
 def test_faults_that_stay_cost_the_shard_by_name(store, tmp_path, place, faults):

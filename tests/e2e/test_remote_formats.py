@@ -9,6 +9,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from corpus import COMPRESS, documents, in_members, rows, write_ipc
+from levels import workers
 from running import build, run
 from stores import running_store
 
@@ -63,9 +64,9 @@ def root(store, tmp_path_factory):
 
 def test_every_format_has_the_id_in_a_store_that_it_has_on_disk(store, root, tmp_path):
     """Also where parts are cut: at record batches, at lines, and at decoded bytes of compressed files."""
-    local, expected = build(root / "config.yaml", "--workers", 1, manifest=tmp_path / "a")
+    local, expected = build(root / "config.yaml", manifest=tmp_path / "a")
     (tmp_path / "far.yaml").write_text(CONFIG + "root: s3://formats\n")
-    far, found = build(tmp_path / "far.yaml", "--workers", 2, manifest=tmp_path / "b")
+    far, found = build(tmp_path / "far.yaml", *workers(2), manifest=tmp_path / "b")
     assert {row["status"] for row in found.table("shards").to_pylist()} == {"ok"}
     assert found.core.totals == expected.core.totals
     assert (far["id"], far["parts_planned"]) == (local["id"], local["parts_planned"])
@@ -76,8 +77,8 @@ def test_every_format_has_the_id_in_a_store_that_it_has_on_disk(store, root, tmp
 
 def test_a_dictionary_of_data_sets_in_a_store_keeps_its_splits(store, root, tmp_path):
     """On the command line they are found; a split of a config that joins them is refused, as on disk."""
-    local = build("dict", "--workers", 1, manifest=tmp_path / "a", cwd=root)[0]["id"]
-    far, manifest = build("s3://formats/dict", "--workers", 1, manifest=tmp_path / "b")
+    local = build("dict", manifest=tmp_path / "a", cwd=root)[0]["id"]
+    far, manifest = build("s3://formats/dict", manifest=tmp_path / "b")
     assert far["id"] == local
     assert [row["split"] for row in manifest.table("shards").to_pylist()] == ["train", "validation"]
     for pattern in ("s3://formats/dict", "s3://formats/dict/*/*.arrow", "s3://formats/dict/[tv]*/data-*"):

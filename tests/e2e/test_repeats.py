@@ -7,6 +7,7 @@ import random
 
 import pytest
 from corpus import rows, write_jsonl
+from levels import workers
 from running import build, metric, run
 
 from dataaudit.errors import ManifestError
@@ -72,7 +73,7 @@ def spans(folder, manifest):
 def test_plants_at_the_floor_are_all_found_and_those_below_it_are_not(tmp_path):
     """Whatever their case and punctuation, with their exact counts; held-out data does not count."""
     plants = write_corpus(tmp_path)
-    _, manifest = build(write_config(tmp_path), "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(write_config(tmp_path), manifest=tmp_path / "m")
     hotspots = manifest.table("hotspots").to_pylist()
     found = {(row["words"], row["documents"], row["occurrences"], row["variants"]) for row in hotspots}
     assert found == {(len(plant), 20, 20, 0) for plant in plants}
@@ -104,9 +105,9 @@ def test_plants_at_the_floor_are_all_found_and_those_below_it_are_not(tmp_path):
 def test_workers_parts_and_batches_change_nothing(tmp_path):
     """One corpus, one id."""
     write_corpus(tmp_path)
-    one, first = build(write_config(tmp_path), "--workers", 1, manifest=tmp_path / "m")
+    one, first = build(write_config(tmp_path), manifest=tmp_path / "m")
     path = write_config(tmp_path, part_bytes=20_000, batch_bytes=5_000)
-    two, second = build(path, "--workers", 2, "--state", tmp_path / "other", manifest=tmp_path / "n")
+    two, second = build(path, *workers(2), "--state", tmp_path / "other", manifest=tmp_path / "n")
     assert first.table("hotspots").equals(second.table("hotspots"))
     assert one["id"] == two["id"]
 
@@ -118,7 +119,7 @@ def test_a_file_listed_twice(tmp_path):
     texts = [f"{' '.join(words(rng, 20))} {' '.join(plant)} {' '.join(words(rng, 20))}" for _ in range(10)]
     write_jsonl(tmp_path / "a.jsonl", rows(texts, "s"))
     (tmp_path / "c.yaml").write_text("splits: {train: {paths: [a.jsonl, a.jsonl]}}\nstages: {filters: false}")
-    _, manifest = build(tmp_path / "c.yaml", "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(tmp_path / "c.yaml", manifest=tmp_path / "m")
     (row,) = [row for row in manifest.table("hotspots").to_pylist() if row["words"] == 80]
     assert (row["documents"], row["occurrences"]) == (20, 20)
     members = manifest.table("hotspot_members").to_pylist()
@@ -132,7 +133,7 @@ def test_more_repeats_than_may_be_looked_at(tmp_path):
     plant = words(rng, 1040)
     texts = [f"{' '.join(words(rng, 9))} {' '.join(plant)}" for _ in range(50)]
     write_jsonl(tmp_path / "train" / "more.jsonl", rows(texts, "s"))
-    _, manifest = build(write_config(tmp_path, stage="max_memory_bytes: 8000"), "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(write_config(tmp_path, stage="max_memory_bytes: 8000"), manifest=tmp_path / "m")
     assert [row["documents"] for row in manifest.table("hotspots").to_pylist()] == [50]
     assert metric(manifest, "doc_repeat_hotspots", "floor") == 31
     assert metric(manifest, "doc_repeat_hotspots", "below_floor") > 0
@@ -143,7 +144,7 @@ def test_nothing_repeats(tmp_path):
     rng = random.Random(3)
     write_jsonl(tmp_path / "train" / "a.jsonl", rows([" ".join(words(rng, 100)) for _ in range(30)], "s"))
     write_jsonl(tmp_path / "val" / "v.jsonl", rows(["quite new"], "s"))
-    _, manifest = build(write_config(tmp_path), "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(write_config(tmp_path), manifest=tmp_path / "m")
     assert metric(manifest, "doc_repeat_hotspots", "hotspots") == 0
     assert metric(manifest, "doc_repeat_hotspots", "token_share", split="train") == 0
     assert manifest.table("hotspots").num_rows == 0
@@ -151,7 +152,7 @@ def test_nothing_repeats(tmp_path):
     assert "Repeated spans" not in out
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_a_sentence_planted_sixty_thousand_times_is_the_top_hotspot(tmp_path):
     """As in Lee et al. 2021 (arXiv 2107.06499): 61 words, found with their exact count."""
     rng = random.Random(4)
@@ -162,7 +163,7 @@ def test_a_sentence_planted_sixty_thousand_times_is_the_top_hotspot(tmp_path):
         ]
         write_jsonl(tmp_path / "train" / f"{part}.jsonl", rows(texts, "s"))
     write_jsonl(tmp_path / "val" / "v.jsonl", rows(["quite new"], "s"))
-    _, manifest = build(write_config(tmp_path), "--workers", 2, manifest=tmp_path / "m", timeout=600)
+    _, manifest = build(write_config(tmp_path), *workers(2), manifest=tmp_path / "m", timeout=600)
     (top,) = manifest.table("hotspots").to_pylist()
     assert (top["hotspot"], top["words"], top["documents"], top["occurrences"]) == (1, 61, 60_000, 60_000)
     assert manifest.table("hotspot_members").num_rows == 60_000
@@ -175,7 +176,7 @@ def test_the_index_finds_the_documents_that_share_words_with_a_text(tmp_path):
     for part in range(2):
         write_jsonl(tmp_path / "train" / f"{part}.jsonl", rows([" ".join(text) for text in texts[part::2]], "s"))
     write_jsonl(tmp_path / "val" / "v.jsonl", rows([" ".join(words(rng, 300))], "s"))
-    build(write_config(tmp_path, stage="index: true"), "--workers", 1, manifest=tmp_path / "m")
+    build(write_config(tmp_path, stage="index: true"), manifest=tmp_path / "m")
     index = RepeatIndex(tmp_path / "m")
     for number, text in enumerate(texts[:10]):
         start = rng.randrange(240)
@@ -186,6 +187,6 @@ def test_the_index_finds_the_documents_that_share_words_with_a_text(tmp_path):
         assert found.document_start == start + found.start - 30
     assert index.look_up(" ".join(words(rng, 500))) == []
     assert index.look_up(" ".join(texts[0][:49])) == []
-    build(write_config(tmp_path), "--workers", 1, manifest=tmp_path / "m")
+    build(write_config(tmp_path), manifest=tmp_path / "m")
     with pytest.raises(ManifestError, match="has no index"):
         RepeatIndex(tmp_path / "m")

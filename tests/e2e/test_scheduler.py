@@ -14,6 +14,7 @@ import pytest
 from running import build, run
 
 DASK = Path(sys.executable).with_name("dask")
+pytestmark = pytest.mark.cluster
 
 
 def free_port():

@@ -41,7 +41,7 @@ def built(corpus):
     """A manifest that keeps signatures."""
     folder, _ = corpus
     (folder / "c.yaml").write_text(CONFIG.format(keep="true", part_bytes=16_384))
-    return build(folder / "c.yaml", "--workers", 1, manifest=folder / "m")[1]
+    return build(folder / "c.yaml", manifest=folder / "m")[1]
 
 
 def test_every_document_with_words_has_its_signature(corpus, built):
@@ -93,11 +93,11 @@ def test_the_index_finds_documents_that_are_alike(corpus, built, tmp_path):
 def test_without_signatures_there_is_no_folder_and_no_index(corpus, tmp_path):
     folder, _ = corpus
     (folder / "d.yaml").write_text(CONFIG.format(keep="false", part_bytes=67_108_864))
-    build(folder / "d.yaml", "--workers", 1, manifest=folder / "n")
+    build(folder / "d.yaml", manifest=folder / "n")
     assert not (folder / "n" / "signatures").exists()
     _, err = run("export", "lsh", folder / "n", "--out", tmp_path / "index", expect=2)
     assert "keeps no signatures" in err
-    build(folder / "d.yaml", "--workers", 1, "--state", tmp_path / "s", manifest=folder / "n")
+    build(folder / "d.yaml", "--state", tmp_path / "s", manifest=folder / "n")
 
 
 def test_a_later_corpus_is_joined_with_the_signatures_of_an_older_one(corpus, built, tmp_path):
@@ -110,7 +110,7 @@ def test_a_later_corpus_is_joined_with_the_signatures_of_an_older_one(corpus, bu
     write_jsonl(tmp_path / "train" / "new.jsonl", rows([*new, *near, *equal, equal[0], ""], "web"))
     config = CONFIG.format(keep="true", part_bytes=67_108_864)
     (tmp_path / "c.yaml").write_text(config + f"reference: {folder / 'm'}\n")
-    _, manifest = build(tmp_path / "c.yaml", "--workers", 1, manifest=tmp_path / "m")
+    _, manifest = build(tmp_path / "c.yaml", manifest=tmp_path / "m")
     (whole,) = [one for one in manifest.metrics("near_dup_rate", "in_reference") if one.scope == Scope()]
     assert (whole.method, whole.n) == ("estimated", 37)
     assert whole.value == pytest.approx(16 / 37)

@@ -33,7 +33,7 @@ def test_published_lengths_are_those_of_tokenizers(tmp_path):
         "\u0378\ufdd0 x",
     ]
     write_parquet(tmp_path / "a.parquet", rows(texts, "s"))
-    _, manifest = build("a.parquet", "--workers", 1, manifest=tmp_path / "m", cwd=tmp_path)
+    _, manifest = build("a.parquet", manifest=tmp_path / "m", cwd=tmp_path)
     tokenizer = resolve_tokenizer(None, base_dir=tmp_path, cache_dir=tmp_path / "t")
     reference = Tokenizer.from_file(str(tokenizer.path))
     read = pq.read_table(tmp_path / "a.parquet")["text"].to_pylist()
@@ -44,7 +44,7 @@ def test_published_lengths_are_those_of_tokenizers(tmp_path):
     assert manifest.core.tokenizer.encoder == "gigatoken"
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(CORPUS not in os.environ, reason=f"set {CORPUS} to a folder of shards with a column `text`")
 def test_a_whole_corpus_document_by_document(tmp_path):

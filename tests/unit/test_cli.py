@@ -129,7 +129,7 @@ def built(corpus):
     """The first build of that corpus: its process and its manifest."""
     target = corpus / "out/m"
     done = run(
-        "build", "train", "val.jsonl", "--manifest", target, "--tokenizer", "tiny.json", "--workers", 1, cwd=corpus
+        "build", "train", "val.jsonl", "--manifest", target, "--tokenizer", "tiny.json", "--workers", 0, cwd=corpus
     )
     return done, target
 
@@ -196,7 +196,7 @@ def test_the_version_is_the_packages():
         (["shwo"], "Did you mean 'show'"), (["show", "--metrc", "x", "."], "Did you mean '--metric'"),
         (["show"], "Missing argument 'DIR'"), (["build", "x"], "Missing option '--manifest'"),
         (["show", "/nowhere"], "no manifest at /nowhere"), (["schema", "tabels"], "did you mean `tables`"),
-        (["build", "x", "--manifest", "m", "--workers", "0"], "0 is not in the range x>=1"),
+        (["build", "x", "--manifest", "m", "--workers", "-1"], "-1 is not in the range x>=0"),
         (["build", "x", "--manifest", "m", "--workers", "1", "--scheduler", "tcp://h:1"], "exclude each other"),
         (["verify", "/nowhere", "--root", "/"], "without --data"),
         (["show", "/nowhere/\x1b[31m\u202e"], "/nowhere/\\x1b[31m\\u202e"),
@@ -268,7 +268,7 @@ def test_a_second_build_gives_the_same_facts_as_json(built, corpus):
     _, target = built
     before = json.loads((target / "manifest.json").read_text())["id"]
     done = run(
-        "build", "train", "val.jsonl", "--manifest", target, "--tokenizer", "tiny.json", "--workers", 1, "--json",
+        "build", "train", "val.jsonl", "--manifest", target, "--tokenizer", "tiny.json", "--workers", 0, "--json",
         "--quiet", cwd=corpus,
     )  # fmt: skip
     facts = json.loads(done.stdout)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.batch import BatchBuilder
 
@@ -11,7 +12,7 @@ documents = st.lists(st.tuples(st.text(max_size=8), st.sampled_from(["web", "boo
 
 
 @given(documents=documents, max_bytes=st.integers(1, 40), max_documents=st.integers(1, 6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_batches_hold_all_documents_in_order(documents, max_bytes, max_documents):
     """Nothing is lost or moved between batches, and each is closed as soon as it is full."""
     builder = BatchBuilder(max_bytes, max_documents)

@@ -4,12 +4,13 @@ import pickle
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.loss import MAX_PLACES, LossLog, Reason, ShardUnreadable
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(Reason)[:3]), st.integers(0, 99)), max_size=99))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_every_loss_is_counted_and_the_first_are_placed(found):
     """Counts and bytes are exact for any number of losses; places stop at the limit of each reason."""
     log = LossLog()

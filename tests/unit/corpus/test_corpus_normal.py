@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.normal import digest_array, normal_digests, normal_form, row_digests, text_digests
 from dataaudit.kernels import reference
@@ -26,7 +27,7 @@ def arrow(values) -> pa.LargeStringArray:
 
 
 @given(st.lists(texts, max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_digests_of_normal_forms_are_those_of_the_slow_twin(values):
     """Whole arrays and the twin, word by word, agree on every text."""
     expected = [reference.normal_digest(value) for value in values]
@@ -34,7 +35,7 @@ def test_digests_of_normal_forms_are_those_of_the_slow_twin(values):
 
 
 @given(texts)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_normal_form_is_its_own(text):
     """Normalising twice changes nothing, and the result is NFC without double spaces."""
     form = normal_form(text)
@@ -66,7 +67,7 @@ def test_what_counts_as_equal(one, other, equal):
 
 
 @given(st.lists(texts, max_size=5), st.integers(0, 2), st.integers(0, 2))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_text_digests_are_of_the_bytes_as_they_stand(values, before, behind):
     """The digest of a text is that of its UTF-8, also in a slice of a larger array."""
     sliced = arrow(["x"] * before + values + ["y"] * behind).slice(before, len(values))
@@ -75,7 +76,7 @@ def test_text_digests_are_of_the_bytes_as_they_stand(values, before, behind):
 
 
 @given(st.lists(st.tuples(texts, st.sampled_from("abc")), max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_row_digests_depend_on_text_and_source_alone(rows):
     """Equal rows have equal digests whatever the codes of their sources, and other rows have others."""
     names = tuple(dict.fromkeys(source for _, source in rows))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.config import Split
 from dataaudit.corpus import listing
@@ -133,7 +134,7 @@ safe = st.binary(min_size=1, max_size=20).filter(lambda name: not set(name) & {0
 
 
 @given(names=st.sets(safe, min_size=1, max_size=5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_files_of_any_name_are_found_and_found_again_by_their_uri(tmp_path_factory, names):
     """Names that are no Unicode, hold globs or line breaks are listed, and their URIs lead back to them."""
     root = tmp_path_factory.mktemp("names")

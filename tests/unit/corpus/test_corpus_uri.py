@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.uri import decode_path, encode_path, path_of, with_copy
 
@@ -14,7 +15,7 @@ file_names = st.binary(min_size=1, max_size=60).filter(lambda name: b"\0" not in
 
 
 @given(name=file_names, copy=st.integers(1, 3))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_a_uri_leads_back_to_the_bytes_of_its_path(name, copy):
     """Any bytes that a path can hold survive, whatever copy the URI is of."""
     relative = os.fsdecode(name)
@@ -23,7 +24,7 @@ def test_a_uri_leads_back_to_the_bytes_of_its_path(name, copy):
 
 
 @given(first=file_names, second=file_names)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_different_paths_have_different_uris(first, second):
     """Two paths share a URI only when they are the same bytes."""
     same = encode_path(os.fsdecode(first)) == encode_path(os.fsdecode(second))
@@ -31,7 +32,7 @@ def test_different_paths_have_different_uris(first, second):
 
 
 @given(name=file_names)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_uri_can_be_printed_and_sorted_by_its_utf8(name):
     """A URI is valid UTF-8 without controls, invisible characters or text that turns around."""
     uri = encode_path(os.fsdecode(name))

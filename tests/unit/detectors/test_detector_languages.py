@@ -8,6 +8,7 @@ import pycld2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from sentences import SENTENCES
 
 from dataaudit.detectors import cld2
@@ -64,7 +65,7 @@ def test_control_characters_and_noncharacters_cost_nothing(detector):
     ),
     data=st.data(),
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_the_cut_into_batches_changes_nothing(loaded, texts, data):
     """Alone, in slices or together, a document has the same language and confidence."""
     cut = data.draw(st.integers(0, len(texts)))

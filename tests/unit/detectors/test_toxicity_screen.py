@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.detectors.toxicity import ToxicityScreen, find_screen
@@ -108,7 +109,7 @@ def test_bounds_hold_the_probability(screen):
     assert np.all(found.high - found.low > 0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(st.one_of(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), st.sampled_from([RUDE, CALM]))),
     st.data(),

@@ -6,6 +6,7 @@ import pytest
 from diff_made import change_core, demands, difference, fates, histogram, made, nobody, shard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.diff import words
 from dataaudit.diff.compare import compare
@@ -223,7 +224,7 @@ def listed(held):
     ]  # fmt: skip
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(HELD, HELD)
 def test_the_other_direction_mirrors_it(tmp_path_factory, one, other):
     """Added and removed change places, values and signs too; equality is symmetric."""

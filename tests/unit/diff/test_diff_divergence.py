@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.diff.divergence import divergence, least_by_chance
 from dataaudit.kernels import reference_drift as twin
@@ -29,7 +30,7 @@ def test_divergence_is_that_of_plain_python(old, data):
     assert (found.js_terms >= 0).all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.integers(0, 60), min_size=2, max_size=6), st.data())
 def test_the_least_by_chance_is_the_mean_over_every_way_to_deal_the_tokens(old, data):
     """Each token's occurrences are dealt one by one; within 2 %."""

@@ -8,6 +8,7 @@ import pyarrow as pa
 from diff_made import shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.diff.difference import ShardFate
 from dataaudit.diff.matching import COLUMNS, match
@@ -91,7 +92,7 @@ def counted(pairs):
     return +fates
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(SHARDS, SHARDS)
 def test_every_shard_has_one_fate_and_it_is_the_twins(old, new):
     """Each row of either table stands in exactly one pair, and the numbers are those of plain Python."""
@@ -102,7 +103,7 @@ def test_every_shard_has_one_fate_and_it_is_the_twins(old, new):
     assert counted(pairs) == twin(one, other)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(SHARDS, SHARDS)
 def test_both_directions_tell_the_same(old, new):
     """Added and removed, lost and recovered change places; all else stays."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine_made import STAGE_LIST, config, gathered, plan, probe, shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.loss import Loss, Reason
 from dataaudit.engine.gather import GatheredShard
@@ -92,7 +93,7 @@ def write_manifest(folder, shards, chosen):
     return load_manifest(folder), metrics
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(states=STATES)
 def test_the_ledger_balances_for_any_states_of_shards(states, tmp_path_factory):
     """Planned is read, bad, quarantined and skipped; verify finds nothing; every loss is in the ledger."""

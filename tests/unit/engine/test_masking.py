@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.engine.masking import WHOLE_BYTES, WINDOW_BYTES, Span, masked_window
 
@@ -79,7 +80,7 @@ spans = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(spans, st.data())
 def test_no_letter_of_any_finding_is_shown(pieces, data):
     """Whatever is around, however close findings are, whichever is asked for."""

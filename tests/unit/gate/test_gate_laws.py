@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from made_facts import covered, facts, policy, record, rule, sampled, shard_row
 
 from dataaudit.errors import ExitCode
@@ -69,7 +70,7 @@ def worse_or_equal(before, after):
     return ORDER.index(after) <= ORDER.index(before)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(made=rules(), now=manifests(), old=st.none() | manifests(), by=NUMBERS)
 def test_tightening_a_budget_never_turns_a_failure_into_a_pass(made, now, old, by):
     """For every kind of limit, comparator, bound and direction, case by case."""
@@ -81,7 +82,7 @@ def test_tightening_a_budget_never_turns_a_failure_into_a_pass(made, now, old, b
     assert after.counts.get(State.PASSED, 0) <= before.counts.get(State.PASSED, 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(made=rules(), now=manifests(), old=st.none() | manifests())
 def test_removing_a_metric_never_turns_a_failure_into_a_pass(made, now, old):
     """Nor what was not evaluated; and where the rule is required, the gate ends with code 3."""
@@ -94,7 +95,7 @@ def test_removing_a_metric_never_turns_a_failure_into_a_pass(made, now, old):
         assert after.rules[0].state != State.PASSED
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(made=rules(required=True), now=manifests(), old=st.none() | manifests(), data=st.data())
 def test_removing_any_record_never_helps(made, now, old, data):
     """Cases are counted from splits and sources of the manifest, not from the records that happen to be there."""
@@ -109,7 +110,7 @@ def test_removing_any_record_never_helps(made, now, old, data):
     assert (after.exit_code != ExitCode.PASS) or before.exit_code == ExitCode.PASS
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(made=rules(), now=manifests(), old=st.none() | manifests())
 def test_a_strict_gate_passes_nothing_that_a_lenient_one_stops(made, now, old):
     """`--fail-on warn` only ever adds causes."""
@@ -118,7 +119,7 @@ def test_a_strict_gate_passes_nothing_that_a_lenient_one_stops(made, now, old):
 
 
 @pytest.mark.parametrize("statistic", SHARD_STATISTICS, ids=lambda one: one.column)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_all_shards_at_once_are_judged_as_one_by_one(statistic, data):
     """The fast path over columns gives the cases that the plain judge gives for each shard's record."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels.allocation import allocate, share_out
 from dataaudit.kernels.reference_two_phase import in_proportion
@@ -13,7 +14,7 @@ STRATA = st.lists(st.tuples(st.integers(0, 10**6), st.floats(0, 1, width=16)), m
 
 
 @given(STRATA, st.integers(0, 50), st.integers(0, 5000))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_no_stratum_gives_more_than_it_has_and_no_limit_is_passed(rows, minimum, most):
     """The least of each stratum is kept unless the limit forbids it."""
     sizes, guesses = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
@@ -38,7 +39,7 @@ def test_equal_guesses_give_plain_sampling():
     st.integers(0, 20),
     st.floats(0, 1),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_parts_are_in_proportion(rows, minimum, filled):
     """Within one document of the exact parts, which the twin finds by pinning what is out of bounds."""
     sizes = np.array([row[0] for row in rows])
@@ -52,7 +53,7 @@ def test_parts_are_in_proportion(rows, minimum, filled):
 
 
 @given(STRATA, st.randoms(use_true_random=False))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_the_order_of_strata_changes_nothing(rows, random):
     """As many of each kind, wherever it stands."""
     mixed = list(rows)

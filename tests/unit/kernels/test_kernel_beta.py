@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from scipy.stats import beta
 
 from dataaudit.kernels.beta import beta_cdf, clopper_pearson
 
 
 @given(trials=st.sampled_from([1, 2, 10, 1_000, 10**6]), share=st.floats(0, 1), confidence=st.sampled_from([0.9, 0.99]))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_bounds_are_the_quantiles_of_beta(trials, share, confidence):
     """For any share, none and all included."""
     successes = round(share * trials)

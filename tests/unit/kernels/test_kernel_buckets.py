@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels import reference
 from dataaudit.kernels.buckets import EXACT_BELOW, bucket_bounds, quantile_bounds
@@ -19,7 +20,7 @@ percents = st.integers(1, 100)
 
 
 @given(st.lists(values, max_size=50))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_buckets_are_those_of_the_slow_twin(found):
     """Whole arrays and the twin, digit by digit, agree on every bucket."""
     low, high = bucket_bounds(np.array(found, dtype=np.int64))
@@ -28,7 +29,7 @@ def test_buckets_are_those_of_the_slow_twin(found):
 
 
 @given(values)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_a_bucket_holds_its_value_and_its_middle_is_near(value):
     """A bucket's midpoint is within 0.4 % of every value in it, and small values are exact."""
     low, high = (int(bound[0]) for bound in bucket_bounds(np.array([value])))
@@ -40,7 +41,7 @@ def test_a_bucket_holds_its_value_and_its_middle_is_near(value):
 
 
 @given(values, values)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_buckets_are_in_order_and_do_not_overlap(one, other):
     """Two values share a bucket or lie in separate ones, in the order of the values."""
     low, high = bucket_bounds(np.array(sorted([one, other])))
@@ -64,7 +65,7 @@ counted = st.dictionaries(values, st.integers(0, 9), min_size=1, max_size=20).fi
 
 
 @given(counted, st.lists(percents, min_size=1, max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_quantiles_are_those_of_the_slow_twin_and_of_numpy(found, asked):
     """Counted values give the quantiles of the values written out, in the order asked."""
     ordered = np.array(sorted(found), dtype=np.int64)
@@ -79,7 +80,7 @@ def test_quantiles_are_those_of_the_slow_twin_and_of_numpy(found, asked):
 
 
 @given(st.lists(values, min_size=1, max_size=40), percents)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_quantile_of_buckets_holds_the_exact_one(found, percent):
     """Bucketing values first gives the bucket in which the exact quantile lies."""
     low, high = bucket_bounds(np.array(sorted(found)))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels import reference
 from dataaudit.kernels.duplicates import earlier_twins
@@ -27,7 +28,7 @@ def run(keys, places, splits):
 
 
 @given(places=places, data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_duplicates_are_those_of_the_slow_twin(places, data):
     """For documents in any order, with many equal keys, every answer is that of comparing all pairs."""
     ordered = data.draw(st.permutations(sorted(places)))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels import filter_table, filters
 from dataaudit.kernels import reference_filters as twin
@@ -63,7 +64,7 @@ def assert_same(text, found, **limits):
     assert found == {name: expected[name] for name in COUNTS}, ascii(text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(texts=st.lists(TEXTS.filter(lambda text: not any(0xD800 <= ord(c) < 0xE000 for c in text)), max_size=4))
 @example(texts=["", "a", "...", "\n", "\u2028", "a\r\n\r\nb", "one word", "\ufeff", "a" * 3000, "x\u0300\u0301"])
 def test_every_count_is_that_of_plain_python(texts):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.protected.items import SEED_TEXTS, index_items
 from dataaudit.kernels import reference_overlap as slow
@@ -39,7 +40,7 @@ def words_of(documents):
 
 
 @given(document=FEW, text=FEW.filter(bool))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_the_nearest_stretch_is_that_of_all_stretches(document, text):
     """The least distance, at the first end that has it, from as far before as it can begin; numbers are equal."""
     batch = words_of([document, text])
@@ -70,7 +71,7 @@ def texts_and_documents(draw):
 
 
 @given(texts_and_documents())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_long_texts_are_found_as_the_slow_twin_finds_them(drawn):
     """Tier and distance of every text in a document."""
     texts, document = drawn

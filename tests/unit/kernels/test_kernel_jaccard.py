@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels.jaccard import distinct_sets, intersections
 from dataaudit.kernels.reference_minhash import jaccard
@@ -19,7 +20,7 @@ def packed(lists):
     return np.array([value for values in lists for value in values], dtype=np.uint64), bounds
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(lists=SETS)
 def test_sets_are_distinct_and_ascending_whatever_the_values(lists):
     values, bounds = distinct_sets(*packed(lists))
@@ -35,7 +36,7 @@ def test_long_sets_are_sorted():
     assert bounds.tolist() == [0, len(np.unique(long))]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(lists=SETS, data=st.data())
 def test_intersections_are_those_of_python_sets(lists, data):
     places = st.integers(0, len(lists) - 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels.matching import Runs, extend_matches
 from dataaudit.kernels.reference_matching import match_around
@@ -28,7 +29,7 @@ def runs_of(owners):
     return Runs(*columns), places
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     documents=st.lists(st.tuples(PIECES, GAPS), min_size=1, max_size=3), paths=st.lists(PIECES, min_size=1, max_size=3)
 )

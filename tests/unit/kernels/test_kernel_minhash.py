@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels import reference_minhash as twin
 from dataaudit.kernels.minhash import SEED, band_keys, fold, permutations, shingle_hashes, sketch
@@ -26,7 +27,7 @@ def long_documents(*sizes):
     return [generator.integers(0, 2**64, size, dtype=np.uint64).tolist() for size in sizes]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(documents=DOCUMENTS, ngram=st.integers(1, 6))
 def test_shingles_and_signatures_are_those_of_the_slow_twin(documents, ngram):
     hashes, offsets = packed(documents)
@@ -51,14 +52,14 @@ def test_a_document_longer_than_a_block_is_hashed_like_a_short_one():
         assert signatures[number].tolist() == twin.signature(expected, pairs)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(documents=DOCUMENTS)
 def test_classes_are_those_of_the_slow_twin(documents):
     _, classes = sketch(*packed(documents), num_perm=1)
     assert [bytes(row) for row in classes] == [twin.sequence_digest(words) for words in documents]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(documents=DOCUMENTS, rows=st.integers(1, 4))
 def test_band_keys_are_those_of_the_slow_twin(documents, rows):
     signatures, _ = sketch(*packed(documents), num_perm=16)
@@ -117,7 +118,7 @@ def test_the_estimate_of_small_sets_has_no_bias(size):
     assert abs(mean) <= 0.005
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.parametrize("size", [10**4, 10**5, 10**6])
 @pytest.mark.parametrize("jaccard", [0.5, 0.8])
 def test_the_estimate_of_large_sets_has_no_bias(size, jaccard):

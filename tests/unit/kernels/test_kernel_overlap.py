@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels import reference_overlap as slow
 from dataaudit.kernels.gram_table import gram_hashes, make_table
@@ -31,7 +32,7 @@ def by_document(batch, places, entries):
 
 
 @given(protected=DOCUMENTS, training=DOCUMENTS, length=st.integers(1, 5))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_grams_are_found_where_they_stand(protected, training, length):
     """Every gram of the table, and no other, at every place and within one document."""
     batch = words_of(protected)
@@ -51,7 +52,7 @@ def test_grams_are_found_where_they_stand(protected, training, length):
 
 
 @given(protected=DOCUMENTS, training=DOCUMENTS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_long_grams_are_found_through_short_ones(protected, training):
     """Looking only where runs of short grams are finds every long gram."""
     batch, other = words_of(protected), words_of(training)
@@ -64,7 +65,7 @@ def test_long_grams_are_found_through_short_ones(protected, training):
 
 
 @given(held_out=DOCUMENTS, training=DOCUMENTS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_seen_grams_and_covered_words_are_those_of_sets(held_out, training):
     """Shares of held-out documents, from what was seen anywhere in training."""
     batch, other = words_of(held_out), words_of(training)
@@ -92,7 +93,7 @@ def test_numbers_may_be_made_equal():
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=200), st.lists(st.integers(0, 2**64 - 1), max_size=50))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_table_holds_exactly_its_keys(keys, others):
     """Keys that crowd at the end of the table, too: a one-word gram is looked up by its mixed hash."""
     words = np.array(sorted(keys), dtype=np.uint64)

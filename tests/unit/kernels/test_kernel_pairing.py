@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels import reference_minhash as twin
 from dataaudit.kernels.pairing import LEAK, form_pairs, form_probe_pairs
@@ -19,7 +20,7 @@ def packed(buckets):
     return bounds, np.array([split for splits in buckets for split in sorted(splits)], dtype=np.int32)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(buckets=BUCKETS, held_out=HELD_OUT, small=st.integers(0, 6), leaders=st.integers(1, 3))
 def test_pairs_are_those_of_the_slow_twin(buckets, held_out, small, leaders):
     bounds, splits = packed(buckets)

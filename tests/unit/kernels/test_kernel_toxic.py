@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels.reference_toxic import disguised_weight, folded, is_repeated, key_of, window_score, word_features
 from dataaudit.kernels.toxic import ToxicWeights, toxic_scores
@@ -92,7 +93,7 @@ def scores_of(texts, weights):
     return toxic_scores(values, offsets, split_words(values, offsets), np.ones(len(texts), dtype=bool), weights)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(TEXTS, max_size=5))
 def test_scores_are_those_of_the_slow_twin(texts):
     """Any text, disguised words among them, alone or beside other documents."""
@@ -100,7 +101,7 @@ def test_scores_are_those_of_the_slow_twin(texts):
     assert scores_of(texts, weights).tolist() == [expected(text, weights) for text in texts]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(TEXTS, max_size=4))
 def test_listed_slots_are_those_of_the_slow_twin(texts):
     """What a model learns from is what it is scored by."""
@@ -149,7 +150,7 @@ def test_what_is_no_disguise_is_not_looked_up(text):
     assert scores_of([text], only_disguises())[0] == 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.permutations([f"word{chr(97 + place)}" for place in range(20)]), st.integers(0, 20), st.integers(2, 9))
 def test_a_document_scores_as_its_worst_window(words, count, size):
     """The score of different words is the most that windows of them score, each by itself."""

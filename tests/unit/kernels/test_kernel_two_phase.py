@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels import reference_two_phase
 from dataaudit.kernels.two_phase import Strata, estimate_share
@@ -41,7 +42,7 @@ def made(sizes, judged, positives, guesses=None, pools=None) -> Strata:
 
 
 @given(some_strata())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_the_interval_holds_the_estimate_and_what_is_certain(strata):
     """Bounds stay within what the judged documents leave possible."""
     found = estimate_share(strata)
@@ -55,7 +56,7 @@ def test_the_interval_holds_the_estimate_and_what_is_certain(strata):
 
 
 @given(some_strata(), st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_the_order_of_strata_does_not_matter(strata, random):
     """To the last bit."""
     order = list(range(len(strata.sizes)))
@@ -90,7 +91,7 @@ def twin(strata) -> list[reference_two_phase.Stratum]:
 
 
 @given(some_strata(most=3), st.sampled_from([0.9, 0.95]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_the_bounds_are_those_of_the_twin(strata, confidence):
     """Which finds the likeliest rates for every share that it tries, by halving."""
     if not strata.judged.any():
@@ -103,7 +104,7 @@ def test_the_bounds_are_those_of_the_twin(strata, confidence):
 
 
 @given(some_strata())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_the_other_label_has_the_other_interval(strata):
     """What is not positive is negative."""
     other = made(strata.sizes, strata.judged, strata.judged - strata.positives, strata.guesses)
@@ -112,7 +113,7 @@ def test_the_other_label_has_the_other_interval(strata):
 
 
 @given(st.integers(10, 10**6), st.integers(0, 100), st.integers(0, 100), st.integers(0, 100))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_strata_that_were_sampled_as_one_count_as_one(size, judged, found, cut):
     """However they are split up."""
     judged = min(size, judged)
@@ -127,7 +128,7 @@ def test_strata_that_were_sampled_as_one_count_as_one(size, judged, found, cut):
 
 
 @given(st.integers(5, 60), st.integers(0, 60), st.integers(0, 300))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_one_positive_more_raises_the_value_and_lowers_no_bound(judged, few, many):
     """But by a little where a stratum of one label becomes mixed: its tail then needs its own error."""
     few, many = min(few, judged - 1), min(many, 300)

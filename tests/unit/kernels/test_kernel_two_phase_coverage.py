@@ -95,7 +95,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(base, square, calls):
     check(base, square, calls)
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.parametrize(("base", "square", "calls"), SETTINGS)
 def test_intervals_hold_the_truth_at_every_setting(base, square, calls):
     """Base rates of 0.1, 1 and 5 %, R^2 from 0 to 0.9, 1,000 to 16,000 calls."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels import reference_two_phase
 from dataaudit.kernels.two_phase_ratio import Judged, estimate_part, estimate_ratio
@@ -23,7 +24,7 @@ def judged_of(strata) -> tuple[np.ndarray, Judged]:
 
 
 @given(STRATA)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_value_and_bounds_are_those_of_the_twin(strata):
     """Which works with fractions."""
     sizes, judged = judged_of(strata)
@@ -37,7 +38,7 @@ def test_value_and_bounds_are_those_of_the_twin(strata):
 
 
 @given(STRATA, st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_order_of_documents_does_not_matter(strata, random):
     """To the last bit."""
     sizes, judged = judged_of(strata)

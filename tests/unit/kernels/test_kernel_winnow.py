@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels.reference_winnow import fingerprints, sequence_hash
 from dataaudit.kernels.winnow import GRAM, SPAN, WINDOW, sequence_hashes, window_hashes, winnow
@@ -36,14 +37,14 @@ def winnowed(documents):
     return [rows[found.bounds[index] : found.bounds[index + 1]] for index in range(len(documents))]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(DOCUMENTS)
 def test_fingerprints_are_those_of_the_slow_twin(documents):
     """Any words: few different ones, all different, periodic; alone or beside other documents."""
     assert winnowed(documents) == [fingerprints(words, GRAM, WINDOW) for words in documents]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.one_of(MANY, PERIODIC), FEW, FEW, FEW, FEW, st.integers(0, 2**32))
 def test_fifty_equal_words_select_an_equal_fingerprint(shared, before, after, left, right, seed):
     """Whatever stands around them, every window of 50 common words has its fingerprint in both documents."""
@@ -73,7 +74,7 @@ def test_density_of_random_text_is_that_of_the_paper():
     assert len(same) == pytest.approx(20_000 / WINDOW, abs=2)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.one_of(FEW, MANY), st.data())
 def test_hashes_of_windows_and_sequences_are_those_of_the_slow_twin(words, data):
     """Of windows given one by one, in stretches, and in stretches that meet."""

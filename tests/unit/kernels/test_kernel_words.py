@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.kernels.reference_words import word_hash, words_of
 from dataaudit.kernels.words import WordBatch, split_words
@@ -42,7 +43,7 @@ def _hashes(text: str) -> list[int]:
     return hashes
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(_SCRIPTS, max_size=4))
 def test_words_and_places_are_those_of_the_slow_twin(texts: list[str]) -> None:
     batch = _split(texts)
@@ -51,7 +52,7 @@ def test_words_and_places_are_those_of_the_slow_twin(texts: list[str]) -> None:
         assert _rows(batch, document) == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(_SCRIPTS)
 def test_canonically_equal_texts_have_equal_words(text: str) -> None:
     assert _hashes(normalize("NFC", text)) == _hashes(normalize("NFD", text))

@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.buffers import text_buffers
 from dataaudit.kernels.codepoints import code_point_bits, documents_with
@@ -17,7 +18,7 @@ def found(values, ranges):
 
 
 @given(st.lists(texts.map("".join), max_size=6), st.lists(st.sampled_from(EDGES), max_size=4))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_documents_with_a_marked_code_point_are_those_that_python_finds(values, points):
     expected = [any(ord(char) in points for char in value) for value in values]
     assert found(values, [(point, point) for point in points]) == expected

@@ -6,6 +6,7 @@ import unicodedata
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.buffers import text_buffers
 from dataaudit.kernels.normal import collapse_spaces
@@ -23,13 +24,13 @@ def collapsed(values):
 
 
 @given(st.lists(texts, max_size=6))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_white_space_collapses_as_split_and_join_do(values):
     assert collapsed(values)[0] == [" ".join(value.split()).encode() for value in values]
 
 
 @given(st.lists(texts, max_size=6))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_a_document_that_is_not_suspect_is_in_nfc(values):
     _, suspect = collapsed(values)
     assert all(

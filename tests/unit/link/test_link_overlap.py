@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
@@ -100,7 +101,7 @@ def values(records, **scope):
 
 
 @given(shards=st.lists(DOCUMENTS, min_size=1, max_size=3))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_overlap_is_what_sets_of_words_say(shards, tmp_path_factory):
     """Leaked documents and covered words, in all and by source, whichever shard holds the grams."""
     seen, _, _ = join(tmp_path_factory.mktemp("rows"), shards)
@@ -126,7 +127,7 @@ def test_overlap_is_what_sets_of_words_say(shards, tmp_path_factory):
 
 
 @given(shards=st.lists(DOCUMENTS, min_size=1, max_size=3), cuts=st.lists(st.integers(0, 6), max_size=3))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_cuts_and_partitions_change_nothing(shards, cuts, tmp_path_factory):
     """Any batches, any partitions of the keys: the same grams, counts and rows."""
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from levels import examples
 from repeats_made import repeats_of, spell, true_occurrences, true_windows
 
 from dataaudit.kernels.winnow import SPAN
@@ -66,7 +67,9 @@ TEXT = st.lists(PIECE, max_size=5).map(lambda pieces: spell([word for piece in p
 PARTS = st.lists(st.lists(TEXT, min_size=1, max_size=6), min_size=1, max_size=3)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(parts=PARTS, least=st.integers(2, 4), cuts=st.lists(st.integers(1, 255), max_size=2))
 def test_what_is_found_is_what_brute_force_finds(parts, least, cuts, tmp_path_factory):
     """Windows, coverage, spans and counts, whatever repeats, nests, shifts or meets; for any cut of the keys."""
@@ -74,7 +77,9 @@ def test_what_is_found_is_what_brute_force_finds(parts, least, cuts, tmp_path_fa
     check(result, parts)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(parts=PARTS, times=st.lists(st.integers(1, 3), min_size=3, max_size=3))
 def test_a_part_that_is_listed_twice_counts_twice(parts, times, tmp_path_factory):
     """Two shards of equal bytes share their keyed rows, and are documents of their own."""
@@ -83,7 +88,9 @@ def test_a_part_that_is_listed_twice_counts_twice(parts, times, tmp_path_factory
     check(result, parts, times)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(parts=PARTS)
 def test_the_cut_into_parts_changes_nothing(parts, tmp_path_factory):
     """The same documents in one part, in the same order: the same hotspots."""

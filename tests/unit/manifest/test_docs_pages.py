@@ -279,7 +279,7 @@ def built(tmp_path_factory):
     (folder / "c.yaml").write_text(BUILD_CONFIG, encoding="utf-8")
     program = "from dataaudit.cli import main; main()"
     for target, more in (("older", []), ("m", ["--reference", "older"])):
-        options = ["build", "c.yaml", "--manifest", target, "--workers", "1", "--quiet", *more]
+        options = ["build", "c.yaml", "--manifest", target, "--workers", "0", "--quiet", *more]
         command = [sys.executable, "-c", program, *options]
         done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()

@@ -15,6 +15,7 @@ import pytest
 import rfc8785
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.manifest.canonical import canonical_json, digest_json, digest_table, sorted_table
 from dataaudit.manifest.table_spec import TableSpec
@@ -22,7 +23,7 @@ from dataaudit.manifest.tables import TABLES
 
 Row = dict[str, Any]
 NAMES = {"int32": "<i", "int64": "<q", "double": "<d", "bool": "<?"}
-FEW = settings(max_examples=15, deadline=None)
+FEW = settings(max_examples=examples(15), deadline=None)
 
 
 # The slow twin: plain Python over lists of dictionaries.

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from made_manifest import make, shard
 from quarantine_made import AUTHOR, digest, entry, target
 
@@ -261,7 +262,7 @@ def found_tables(draw):
     return clusters, overlap, findings
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(found_tables(), st.sets(st.integers(0, 4), max_size=2), st.booleans(), st.sampled_from([0.1, 0.5]))
 def test_the_drop_list_is_that_of_its_slow_twin(tables, excluded, held_out, score):
     """For any clusters, leaks, findings and shards that are left out; exactly one document of each cluster stays."""

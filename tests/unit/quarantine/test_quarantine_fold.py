@@ -6,6 +6,7 @@ import datetime as dt
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from quarantine_made import NOW, TODAY, entry, standing_slowly
 
 from dataaudit.quarantine.fold import fold
@@ -87,14 +88,14 @@ def histories(draw):
     return draw(st.one_of(st.just(lines), st.permutations(lines)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(histories(), st.sampled_from([TODAY - dt.timedelta(days=1), TODAY, TODAY + dt.timedelta(days=1)]))
 def test_the_fold_says_what_its_slow_twin_says(lines, day):
     """For any lines in any order, on any day."""
     assert states(lines, day) == standing_slowly(lines, day)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(histories(), histories())
 def test_more_lines_never_change_the_past(first, second):
     """An entry that is over stays over: appending cannot bring a lifted or accepted one back."""

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.report.few import FEW, about, hide
 
@@ -35,7 +36,7 @@ def test_whoever_knows_the_rule_cannot_tell_a_small_count(size):
             assert len(values) > 1 or not values & set(range(1, FEW))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(CELLS)
 def test_hidden_cells_can_be_exchanged_without_a_trace(cells):
     """For each hidden cell another table, with another number there, is shown in the same way."""
@@ -48,7 +49,7 @@ def test_hidden_cells_can_be_exchanged_without_a_trace(cells):
             assert shown(swapped) == shown(cells)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(CELLS, st.data())
 def test_every_small_count_and_every_forced_one_is_hidden(cells, data):
     forced = data.draw(st.sets(st.integers(0, len(cells) - 1)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from protected_made import match, matcher, numbered, part_of
 
 from dataaudit.corpus.protected.held_out import GRAM_WORDS, SPAN_WORDS, index_held_out
@@ -24,7 +25,7 @@ def entries_of(grams, document):
 
 
 @given(held_out=DOCUMENTS, training=DOCUMENTS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_entries_are_the_grams_that_a_document_holds(held_out, training):
     """For every training document: how many 13-grams and 50-grams of every held-out one it holds."""
     found = matcher([" ".join(words) for words in held_out])
@@ -38,7 +39,7 @@ def test_entries_are_the_grams_that_a_document_holds(held_out, training):
 
 
 @given(held_out=DOCUMENTS, training=DOCUMENTS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_spans_name_copied_words(held_out, training):
     """Every span is a stretch whose 50-grams the held-out document holds; there is one where sets have one."""
     found = matcher([" ".join(words) for words in held_out])

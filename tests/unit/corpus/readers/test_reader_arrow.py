@@ -13,6 +13,7 @@ import pyarrow.feather
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.readers import messages, plan_parts
 
@@ -63,7 +64,7 @@ def file(tmp_path_factory):
     part_bytes=st.sampled_from([1, 700, 1 << 30]),
     batch_bytes=st.sampled_from([1, 20, 1 << 20]),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_what_is_written_is_read_for_any_cut(
     read, file, texts, kind, stream, compression, rows, part_bytes, batch_bytes
 ):

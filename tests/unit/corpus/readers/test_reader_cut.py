@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.readers import cut, lines, stream
 from dataaudit.corpus.readers.cut import DECODING, EXTRA_DECODING, WHOLE, plan_compressed
@@ -48,7 +49,7 @@ def file(tmp_path_factory):
     part_bytes=st.integers(1, 300),
     block_bytes=st.sampled_from([1, 7, 1 << 20]),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_any_cut_of_any_members_gives_the_same_documents(
     read, file, rows, ends, members, compression, part_bytes, block_bytes
 ):

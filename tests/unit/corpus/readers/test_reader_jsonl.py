@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.readers import END, Part, plan_parts
 from dataaudit.corpus.readers import lines as lines_module
@@ -157,7 +158,7 @@ def file(tmp_path_factory):
     text="text",
     source="source",
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_any_cut_gives_the_documents_of_the_slow_twin(
     read, file, data, part_bytes, block_bytes, batch_bytes, max_record_bytes, text, source
 ):
@@ -176,7 +177,7 @@ def test_any_cut_gives_the_documents_of_the_slow_twin(
 
 
 @given(size=st.integers(0, 10_000), part_bytes=st.integers(1, 12_000))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_parts_cover_a_plain_file_without_overlap(size, part_bytes):
     """Every byte of a plain file lies in exactly one part, and none is empty but that of an empty file."""
     parts = plan_parts("unused", "jsonl", "none", size, part_bytes)

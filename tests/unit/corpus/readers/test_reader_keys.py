@@ -8,6 +8,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.fields import look_up
 from dataaudit.corpus.readers.keys import key_check
@@ -43,7 +44,7 @@ def encode(value, *, ascii_only, gap):
 
 @given(record=pairs_of(values), ascii_only=st.booleans(), gap=st.sampled_from(["", " ", "\t\r"]),
        text=st.sampled_from(["text", "a", "meta.text", "\u00e9", 'q"']))  # fmt: skip
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(1_000), deadline=None)
 def test_a_key_named_twice_is_found_at_any_depth(record, ascii_only, gap, text):
     """Quotes, colons and braces in texts mislead nobody, nor do a value and a key of the same name."""
     line, twice = encode(record, ascii_only=ascii_only, gap=gap)

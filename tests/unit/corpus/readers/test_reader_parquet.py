@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.loss import ShardUnreadable
 from dataaudit.corpus.readers import parquet, plan_parts
@@ -64,7 +65,7 @@ def file(tmp_path_factory):
         [("text", None), ("text", "source"), ("meta.text", "source"), ("meta.deep.text", "meta.source"), ("a.b", None)]
     ),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_any_cut_gives_the_documents_of_the_slow_twin(
     read, file, rows, kind, rows_per_group, part_bytes, batch_bytes, max_record_bytes, use_dictionary, version, paths
 ):

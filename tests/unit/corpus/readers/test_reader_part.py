@@ -4,6 +4,7 @@ import itertools
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.readers import PartStats, part
 from dataaudit.corpus.readers.part import column_digest
@@ -12,7 +13,7 @@ layouts = st.lists(st.lists(st.text(max_size=3), max_size=6).map(tuple), max_siz
 
 
 @given(layouts=layouts, cuts=st.lists(st.integers(0, 30), max_size=3), limit=st.integers(1, 8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_columns_of_parts_join_to_those_of_the_whole(layouts, cuts, limit):
     """The smallest digests of all parts together are those of the whole, for any cut and any limit."""
     bounds = [0, *sorted(cuts), len(layouts)]

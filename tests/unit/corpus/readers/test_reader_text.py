@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.corpus.readers import cut, lines, plan_parts
 from dataaudit.corpus.readers.cut import WHOLE, plan_compressed
@@ -69,7 +70,7 @@ pieces = st.sampled_from(
 )
 @example(mark=b"", parts=[b"a", b"\n\n", b"b"], unit="paragraph", part_bytes=2, block_bytes=1, packed=False)
 @example(mark=BOM, parts=[b"\n", b"a"], unit="paragraph", part_bytes=3, block_bytes=1, packed=True)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_any_cut_gives_the_documents_of_the_slow_twin(read, file, mark, parts, unit, part_bytes, block_bytes, packed):
     """Whatever a document is and however the file is cut, plain or compressed, each document is read once."""
     data = mark + b"".join(parts)

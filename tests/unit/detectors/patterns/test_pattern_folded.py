@@ -1,5 +1,6 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.detectors.patterns.folded import Folded
 
@@ -7,7 +8,7 @@ LETTERS = st.lists(st.sampled_from(["a", "\u00e9", "\u00a0", "\u202f", "\u2011",
 PLAIN = {"\u00a0": " ", "\u202f": " ", "\u2011": "-"}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(LETTERS)
 def test_every_place_of_the_folded_text_leads_back_to_its_letter(letters):
     folded = Folded("".join(letters).encode())

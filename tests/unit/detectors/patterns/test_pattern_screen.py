@@ -1,6 +1,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from patterns_made import batch_of, listed, plainly, registry_of
 
 from dataaudit.corpus.findings import Tier
@@ -22,13 +23,13 @@ def find(texts, **more):
     return SCREEN.find(*batch_of(texts), **more)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(TEXTS)
 def test_the_screen_finds_what_plain_regular_expressions_find(texts):
     assert listed(find(texts)) == plainly(REGISTRY, texts)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(TEXTS)
 def test_a_document_is_judged_alone_whatever_batch_it_is_in(texts):
     together = listed(find(texts))

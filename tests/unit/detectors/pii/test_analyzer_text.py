@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.detectors.pii.analyzer_text import byte_of, character_of, stretches
 
@@ -12,7 +13,7 @@ TEXTS = st.text(alphabet="ab \n\u00e9\u4e2d\U0001f600", max_size=300)
 
 
 @given(TEXTS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_bytes_and_characters_are_told_apart(text):
     begins = [len(text[:place].encode()) for place in range(len(text) + 1)]
     assert byte_of(text, np.arange(len(text) + 1)).tolist() == begins
@@ -24,7 +25,7 @@ def test_a_byte_inside_a_character_belongs_to_it():
 
 
 @given(TEXTS, st.integers(1, 80), st.integers(1, 9), st.integers(0, 2))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_stretches_are_all_of_a_text_or_some_of_it(text, size, at_most, seed):
     every, whole = stretches(text, size=size, at_most=10**9, seed=seed)
     some, all_of_it = stretches(text, size=size, at_most=at_most, seed=seed)

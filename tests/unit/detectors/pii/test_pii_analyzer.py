@@ -6,7 +6,6 @@ import logging
 import pickle
 import socket
 from dataclasses import replace
-from importlib.util import find_spec
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +20,7 @@ from dataaudit.detectors.pii.analyzer_resolve import resolve_analyzer
 from dataaudit.detectors.unavailable import Absence
 from dataaudit.errors import ConfigError, DetectorError
 
-pytestmark = pytest.mark.skipif(
-    find_spec("presidio_analyzer") is None, reason="the extra `pii` is not installed: run `make judges`"
-)
+pytestmark = pytest.mark.judges
 
 MINE = """
 entities:

@@ -4,6 +4,7 @@ import phonenumbers
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.detectors.pii import checksums, crypto, national, plans
 
@@ -62,7 +63,7 @@ def test_mod11_10_accepts_one_last_digit(digits):
         (national.au_medicare, 8, {0, 1}), (national.ca_sin, 8, {0, 1}), (national.in_aadhaar, 11, {0, 1}),
     ],
 )  # fmt: skip
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_of_all_last_digits_at_most_one_is_right(check, length, accepted, data):
     digits = data.draw(st.text(alphabet="0123456789", min_size=length, max_size=length))
@@ -151,7 +152,7 @@ def test_numbering_plans_say_of_example_numbers_what_phonenumbers_says():
         assert plans.in_use_in(national, (region,))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     code=st.sampled_from(sorted(phonenumbers.COUNTRY_CODE_TO_REGION_CODE)),
     rest=st.from_regex(r"[1-9][0-9]{6,10}", fullmatch=True),

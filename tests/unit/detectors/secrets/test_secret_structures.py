@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.detectors.patterns.entity import Candidate, Evidence
 from dataaudit.detectors.secrets import checksums, issuers, pem
@@ -73,7 +74,7 @@ def test_a_certificate_is_no_private_key():
     assert not is_private_key(raw)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.binary(max_size=120))
 def test_any_bytes_are_read_or_refused(raw):
     fields = read_fields(raw)
@@ -81,7 +82,7 @@ def test_any_bytes_are_read_or_refused(raw):
     assert is_private_key(raw) in {True, False}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(ANY_TEXT)
 def test_no_check_raises(text):
     for name, (check, _) in CHECKS.items():
@@ -92,7 +93,7 @@ def test_no_check_raises(text):
     decode_bech32(text)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(ANY_TEXT, ANY_TEXT)
 def test_no_validator_and_no_predicate_raises(text, body):
     candidate = Candidate(text=text, before=body, after=body, context=False, groups={"body": body, "user": body})
@@ -100,7 +101,7 @@ def test_no_validator_and_no_predicate_raises(text, body):
     assert all(isinstance(check(candidate), bool) for check in RESERVED.values())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.binary(max_size=100))
 def test_base64_of_any_bytes_decodes_in_every_spelling(raw):
     assert decode_base64(made.b64(raw)) == raw

@@ -7,7 +7,6 @@ import json
 import os
 from dataclasses import replace
 from hashlib import sha256
-from importlib.util import find_spec
 
 import pytest
 from tiny_judge import write_checkpoint
@@ -17,9 +16,7 @@ from dataaudit.detectors.toxicity.judge_model import NAMED, JudgeModel, JudgeSet
 from dataaudit.detectors.toxicity.judge_resolve import resolve_judge
 from dataaudit.detectors.unavailable import Absence, Unavailable
 
-pytestmark = pytest.mark.skipif(
-    find_spec("detoxify") is None, reason="the extra `toxicity` is not installed: run `make judges`"
-)
+pytestmark = pytest.mark.judges
 
 
 class RunsCode:

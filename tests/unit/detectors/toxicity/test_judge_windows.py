@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.detectors.toxicity.judge_batches import LENGTHS, batches
 from dataaudit.detectors.toxicity.judge_windows import STRETCH, draw, window_limit, windows_of
@@ -31,7 +32,7 @@ def texts_of(windows):
 
 
 @given(st.text(max_size=200), st.integers(3, 20), st.integers(1, 8), st.integers(0, 3))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_windows_are_all_of_a_short_document_and_some_of_a_longer_one(text, window, max_windows, seed):
     found = windows_of(text, Letters(), window=window, max_windows=max_windows, seed=seed)
     every = [text[begin : begin + window - 2] for begin in range(0, max(1, len(text)), window - 2)]
@@ -67,7 +68,7 @@ def test_a_draw_depends_on_the_text_and_the_seed():
 
 
 @given(st.lists(st.integers(1, 60), max_size=40), st.integers(60, 70), st.sampled_from([1, 64, 200]))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_every_window_is_in_one_batch_whose_shape_its_own_length_decides(sizes, limit, tokens):
     windows = [list(range(10, 10 + size)) for size in sizes]
     seen = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import pickle
 from dataclasses import replace
-from importlib.util import find_spec
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +17,7 @@ from dataaudit.detectors.toxicity.judge_model import JudgeModel, JudgeSettings
 from dataaudit.detectors.toxicity.judge_resolve import resolve_judge
 from dataaudit.errors import DetectorError
 
-pytestmark = pytest.mark.skipif(
-    find_spec("detoxify") is None, reason="the extra `toxicity` is not installed: run `make judges`"
-)
+pytestmark = pytest.mark.judges
 
 SIX = ("toxic", "severe_toxic", "obscene", "threat", "insult", "identity_hate")
 GOOD = "we read the good letter of a good day"

@@ -7,6 +7,7 @@ import unicodedata
 
 import pytest
 from hypothesis import given, settings
+from levels import examples
 from made_verdict import HOSTILE, case, hostile, many, mixed, result, rule, subject, verdict, verdicts
 
 from dataaudit.gate.verdict import State
@@ -93,7 +94,7 @@ def test_nothing_is_printed_when_everything_holds():
 
 
 @given(verdicts())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_limits_hold_and_errors_stand_exactly_when_the_gate_stops(made):
     """For any verdict."""
     found = read(annotation_lines(made, PLACE))

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given, settings
 from junitparser import Error, Failure, JUnitXml, Skipped
+from levels import examples
 from lxml import etree
 from made_verdict import HOSTILE, case, hostile, many, mixed, result, rule, subject, verdict, verdicts
 
@@ -115,7 +116,7 @@ def test_the_bytes_do_not_depend_on_lxml():
 
 
 @given(verdicts())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_it_is_red_exactly_when_the_gate_is(made):
     """For any verdict there is a file, and failures or errors if and only if the exit code is not 0."""
     suite = read(made)

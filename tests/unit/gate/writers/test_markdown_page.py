@@ -7,6 +7,7 @@ import time
 
 import pytest
 from hypothesis import given, settings
+from levels import examples
 from made_verdict import HOSTILE, case, hostile, many, mixed, result, rule, subject, verdict, verdicts, waiver
 from markdown_it import MarkdownIt
 
@@ -126,7 +127,7 @@ def test_hostile_names_are_never_markup(page, name):
 
 
 @given(verdicts())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_any_verdict_has_safe_pages_within_the_limits(made):
     """Never an error, never markup of others."""
     for page in (comment(made), step_summary(made)):

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 import sarif_pydantic
 from hypothesis import given, settings
+from levels import examples
 from made_verdict import HOSTILE, case, hostile, many, mixed, result, rule, subject, verdict, verdicts
 from sarif import loader
 
@@ -155,7 +156,7 @@ def test_an_empty_corpus_has_an_error():
 
 
 @given(verdicts())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_there_is_an_error_exactly_when_the_gate_stops(made):
     """For any verdict the file is valid; results of level error if and only if the exit code is not 0."""
     content = sarif_json(made, PLACE)
