@@ -13,6 +13,7 @@ from running import build, metric, run
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
+from dataaudit.stages import STAGES
 
 
 def test_a_file_listed_twice_is_two_shards(tmp_path):
@@ -53,20 +54,43 @@ def test_twin_files_and_a_leak_between_splits(tmp_path):
     ]
 
 
+@pytest.fixture(scope="module")
+def everything(corpus, expected, tmp_path_factory):
+    """A config in which every stage has something to do: a leak, an evaluation set, a reference; and its id."""
+    config = corpus / "everything.yaml"
+    quiz = [{"q": " ".join(text.split()[:40])} for text in documents(150, seed=1) if len(text.split()) > 40]
+    (corpus / "quiz.jsonl").write_text("".join(json.dumps(item) + "\n" for item in quiz[:20]))
+    config.write_text(
+        f"{CONFIG}reference: {expected.folder}\nprotected: {{quiz: {{paths: [quiz.jsonl], question: q}}}}\n"
+        "stages: {repeats: {min_documents: 2}}\n"
+    )
+    _, manifest = build(config, manifest=tmp_path_factory.mktemp("everything") / "m")
+    return config, manifest
+
+
+def test_every_stage_has_something_to_do(everything):
+    manifest = everything[1]
+    assert {stage.name for stage in manifest.core.stages} == {kind.name for kind in STAGES}
+    for table in ("clusters", "pairs", "overlap", "hotspots", "drift"):
+        assert len(manifest.table(table)), table
+    assert "quiz" in manifest.table("overlap")["set"].to_pylist()
+
+
 @pytest.mark.cluster
-@pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.all), pytest.param(4, marks=pytest.mark.all)])
-def test_number_of_workers_changes_nothing(corpus, expected, workers, tmp_path):
-    """Any number of workers publishes what a build without workers publishes."""
-    summary, manifest = build(corpus / "config.yaml", "--workers", workers, manifest=tmp_path / "m")
-    assert summary["id"] == expected.id
-    assert manifest.run.workers == workers
+@pytest.mark.parametrize("number", [2, pytest.param(1, marks=pytest.mark.all), pytest.param(4, marks=pytest.mark.all)])
+def test_number_of_workers_changes_nothing(everything, number, tmp_path):
+    """Any number of workers publishes, with every stage, what a build without workers publishes."""
+    config, without = everything
+    summary, manifest = build(config, "--workers", number, manifest=tmp_path / "m")
+    assert summary["id"] == without.id
+    assert (manifest.run.workers, without.run.workers) == (number, 0)
 
 
 def test_cut_into_sub_shards_changes_nothing(corpus, expected, tmp_path):
     """Many small sub-shards and small batches give the same manifest as whole files."""
     config = CONFIG + "reader: {part_bytes: 20000, batch_bytes: 5000}\n"
     (corpus / "cut.yaml").write_text(config, encoding="utf-8")
-    summary, manifest = build(corpus / "cut.yaml", "--workers", 2, manifest=tmp_path / "m")
+    summary, manifest = build(corpus / "cut.yaml", *workers(2), manifest=tmp_path / "m")
     assert summary["parts_planned"] > 2 * len(manifest.table("shards"))
     assert summary["id"] == expected.id
 
