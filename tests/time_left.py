@@ -24,7 +24,8 @@ class TimeLeft:
 
     def __init__(self, config):
         self._config = config
-        self._known = config.cache.get(_KEPT, {})
+        self._cache = getattr(config, "cache", None)  # none with -p no:cacheprovider
+        self._known = self._cache.get(_KEPT, {}) if self._cache else {}
         self._took, self._ended, self._expected = {}, set(), {}
         self._began = self._told = time.monotonic()
 
@@ -66,7 +67,8 @@ class TimeLeft:
 
     def pytest_sessionfinish(self):
         """Keep what each test took, for the next estimate."""
-        self._config.cache.set(_KEPT, self._known | {name: round(took, 2) for name, took in self._took.items()})
+        if self._cache:
+            self._cache.set(_KEPT, self._known | {name: round(took, 2) for name, took in self._took.items()})
 
 
 def pytest_configure(config):
