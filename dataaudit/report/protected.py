@@ -111,6 +111,16 @@ def set_leaks(manifest: Manifest) -> list[SetLeak]:
     return leaks
 
 
+def worst_parts(sets: Sequence[SetLeak]) -> list[SetLeak]:
+    """Return of each set the part of which most was found."""
+    worst: dict[str, SetLeak] = {}
+    for one in sets:
+        held = worst.get(one.set)
+        if held is None or (one.verbatim or 0, one.similar or 0) > (held.verbatim or 0, held.similar or 0):
+            worst[one.set] = one
+    return list(worst.values())
+
+
 def _why(records: Sequence[Metric | None], empty: str) -> str:
     """Return why a rate has no value, in words; ``empty`` says what a denominator of 0 means."""
     words = {"no_training_documents": _NO_TRAINING, "empty_denominator": empty}

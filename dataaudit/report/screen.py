@@ -1,0 +1,147 @@
+"""The one screen that `show` and `build` print: what the manifest is, what stands out, and where the rest is."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from dataaudit import text as t
+from dataaudit.layout import cells, facts, fold, page, prose, section, shortened
+from dataaudit.manifest.load import Manifest
+from dataaudit.report.standouts import Standout, standouts
+from dataaudit.report.view import Overview
+
+LINES = 24
+"""Lines of a terminal: the screen never has more."""
+LEAST_OF_KIND = 3
+"""Things of one kind that are listed before those of others are."""
+_STAGES = ("exact_dup", "near_dup", "overlap", "repeats", "language", "filters", "toxicity", "pii", "secrets")
+"""Stages whose absence is said: nothing of theirs can stand out."""
+_NAME = 24
+_PLACE = 16
+"""Cells that the name of a source has at least."""
+_LEAST = 8
+_INDENT = 2
+_SLACK = 20
+"""Cells that a line may leave empty, as words are not broken."""
+_ESCAPE = 3
+"""Cells that a line grows by when it is kept from being a command of a CI runner."""
+
+
+def screen(manifest: Manifest, view: Overview, width: int, last: Sequence[str] = ()) -> str:
+    """Return the screen: at most 24 lines of at most ``width`` cells.
+
+    Args:
+        manifest: What it is about.
+        view: Its :func:`dataaudit.report.view.overview`.
+        width: Of the terminal, 72 or more.
+        last: Lines that stand before the commands, each within ``width``; at most 4.
+    """
+    head = [shortened(f"{view.dataset} {view.version}", width), *_identity(view, width)]
+    absent = _not_looked_for(manifest, width)
+    commands = _commands(view, width)
+    blanks = 2 + bool(last)
+    room = LINES - len(head) - len(absent) - len(last) - len(commands) - blanks - 1
+    found = standouts(manifest, view)
+    lines = _listed(found, width, room) if found else prose(_nothing(absent), width)
+    title = "What stands out, worst first (`--section NAME` prints more of one)" if found else "What stands out"
+    return page(head[0], head[1:], [*section(title, lines), *absent], last, commands)
+
+
+def _identity(view: Overview, width: int) -> list[str]:
+    """Return id, size and splits, a line each."""
+    shards, whole = view.ledger["shards"], view.totals
+    size = f"{t.plural(whole.documents, 'document')}, {t.size(whole.bytes)}, {t.plural(whole.tokens, 'token')}"
+    read = f"{t.count(shards['read'])} of {t.plural(shards['planned'], 'shard')} read"
+    return [f"  {view.id}", *prose(f"{size}; {read}", width)[:1], *_splits(view, width)]
+
+
+def _splits(view: Overview, width: int) -> list[str]:
+    """Return the splits, as many as fit on a line."""
+    parts = [
+        f"{shortened(one.name, _NAME)} {t.plural(one.documents, 'document')}, {t.plural(one.tokens, 'token')}"
+        if not index
+        else f"{shortened(one.name, _NAME)} {t.count(one.documents)}, {t.count(one.tokens)}"
+        for index, one in enumerate(view.splits)
+    ]
+    parts = [part + (" (held out)" if one.held_out else "") for part, one in zip(parts, view.splits, strict=True)]
+    for number in range(len(parts), 0, -1):
+        left = len(parts) - number
+        line = "; ".join([*parts[:number], *([f"and {t.plural(left, 'more split')}"] if left else [])])
+        if cells(line) + _INDENT <= width:
+            return prose(line, width)
+    return prose(f"{t.plural(len(parts), 'split')}", width) if parts else []
+
+
+def _listed(found: Sequence[Standout], width: int, room: int) -> list[str]:
+    """Return as many as there is room for, and how many are left out."""
+    label = max(cells(one.part) for one in found) + 2
+    chosen: list[tuple[Standout, list[str]]] = []
+    used = 0
+    for one in _by_turns(found):
+        lines = _lines(one, label, width)
+        if used + len(lines) > room - (len(chosen) + 1 < len(found)):
+            break
+        chosen.append((one, lines))
+        used += len(lines)
+    order = {id(one): index for index, one in enumerate(found)}
+    chosen.sort(key=lambda pair: order[id(pair[0])])
+    shown = [line for _, lines in chosen for line in lines]
+    left = len(found) - len(chosen)
+    return shown + (prose(f"and {t.count(left)} more: `--all`", width) if left else [])
+
+
+def _by_turns(found: Sequence[Standout]) -> list[Standout]:
+    """Return the first ones of every kind before further ones of any, so that a hundred leaks hide nothing else."""
+    seen: dict[int, int] = {}
+    ranked = []
+    for index, one in enumerate(found):
+        turn = seen[one.kind] = seen.get(one.kind, -1) + 1
+        ranked.append((turn >= LEAST_OF_KIND, index, one))
+    return [one for _, _, one in sorted(ranked, key=lambda entry: entry[:2])]
+
+
+def _lines(one: Standout, label: int, width: int) -> list[str]:
+    """Return the line of one thing, the name of its place shortened; two where it is too long even so."""
+    column = width - _INDENT - label
+    whole = one.sentence(column)
+    if cells(whole) <= column:
+        return [_row(one.part, whole, label)]
+    spare = column - cells(one.sentence(_PLACE)) + _PLACE
+    least = _LEAST if one.shard is not None else _PLACE
+    shorter = one.sentence(max(spare, least))
+    if cells(shorter) <= column:
+        return [_row(one.part, shorter, label)]
+    column -= _ESCAPE
+    pieces = fold(one.sentence(max(spare + column - _SLACK, _LEAST)), column)
+    return [_row(one.part if not index else "", piece, label) for index, piece in enumerate(pieces)]
+
+
+def _row(part: str, text: str, label: int) -> str:
+    return " " * _INDENT + part.ljust(label) + text
+
+
+def _nothing(absent: Sequence[str]) -> str:
+    return "Nothing stands out of what was looked for." if absent else "Nothing stands out."
+
+
+def _not_looked_for(manifest: Manifest, width: int) -> list[str]:
+    """Say which stages did not run: what they would have found cannot stand out."""
+    ran = {one.name for one in manifest.core.stages}
+    absent = [name for name in _STAGES if name not in ran]
+    return prose(f"Not looked for, as the stages are off: {', '.join(absent)}", width) if absent else []
+
+
+def _commands(view: Overview, width: int) -> list[str]:
+    """Return the commands that print the rest; `DIR` stands for a folder whose name is too long for a line."""
+    shard = view.unread[0].shard if view.unread else 0
+    for folder in (t.clean(shlex.quote(view.manifest)), "DIR"):
+        pairs = [
+            (f"dataaudit show {folder} --all", "or --section NAME, --metric NAME, --json"),
+            (f"dataaudit inspect {folder} {shard}", "why this shard was not read" if view.unread else "one shard"),
+            (f"dataaudit report {folder} --out report.html", "the same in a browser"),
+        ]
+        if max(cells(command) for command, _ in pairs) + _INDENT <= width:
+            break
+    lines = facts(pairs, width)
+    return lines if len(lines) == len(pairs) else [" " * _INDENT + command for command, _ in pairs]
