@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 
 from dataaudit import text as t
 from dataaudit.layout import cells, facts, fold, page, prose, section, shortened
 from dataaudit.manifest.load import Manifest
-from dataaudit.report.standouts import Standout, standouts
+from dataaudit.report.standouts import Kind, Standout, standouts
 from dataaudit.report.view import Overview
 
 LINES = 24
 """Lines of a terminal: the screen never has more."""
-LEAST_OF_KIND = 3
-"""Things of one kind that are listed before those of others are."""
 _STAGES = ("exact_dup", "near_dup", "overlap", "repeats", "language", "filters", "toxicity", "pii", "secrets")
 """Stages whose absence is said: nothing of theirs can stand out."""
 _NAME = 24
@@ -53,7 +52,8 @@ def _identity(view: Overview, width: int) -> list[str]:
     shards, whole = view.ledger["shards"], view.totals
     size = f"{t.plural(whole.documents, 'document')}, {t.size(whole.bytes)}, {t.plural(whole.tokens, 'token')}"
     read = f"{t.count(shards['read'])} of {t.plural(shards['planned'], 'shard')} read"
-    return [f"  {view.id}", *prose(f"{size}; {read}", width)[:1], *_splits(view, width)]
+    name = " " * max(0, min(_INDENT, width - len(view.id))) + view.id
+    return [name, *prose(f"{size}; {read}", width)[:1], *_splits(view, width)]
 
 
 def _splits(view: Overview, width: int) -> list[str]:
@@ -76,29 +76,44 @@ def _splits(view: Overview, width: int) -> list[str]:
 def _listed(found: Sequence[Standout], width: int, room: int) -> list[str]:
     """Return as many as there is room for, and how many are left out."""
     label = max(cells(one.part) for one in found) + 2
-    chosen: list[tuple[Standout, list[str]]] = []
+    chosen: list[tuple[int, list[str]]] = []
     used = 0
-    for one in _by_turns(found):
-        lines = _lines(one, label, width)
+    for index in _by_turns(found):
+        lines = _lines(found[index], label, width)
         if used + len(lines) > room - (len(chosen) + 1 < len(found)):
             break
-        chosen.append((one, lines))
+        chosen.append((index, lines))
         used += len(lines)
-    order = {id(one): index for index, one in enumerate(found)}
-    chosen.sort(key=lambda pair: order[id(pair[0])])
+    chosen.sort(key=lambda pair: pair[0])
     shown = [line for _, lines in chosen for line in lines]
-    left = len(found) - len(chosen)
-    return shown + (prose(f"and {t.count(left)} more: `--all`", width) if left else [])
+    listed = {index for index, _ in chosen}
+    left = Counter(one.part for index, one in enumerate(found) if index not in listed)
+    return shown + (_left_out(left, width) if left else [])
 
 
-def _by_turns(found: Sequence[Standout]) -> list[Standout]:
-    """Return the first ones of every kind before further ones of any, so that a hundred leaks hide nothing else."""
-    seen: dict[int, int] = {}
+def _by_turns(found: Sequence[Standout]) -> list[int]:
+    """Return indexes, a turn of every kind after the other, so that many leaks hide nothing else.
+
+    A turn has two things of a grave kind, one of another.
+    """
+    seen: Counter[Kind] = Counter()
     ranked = []
     for index, one in enumerate(found):
-        turn = seen[one.kind] = seen.get(one.kind, -1) + 1
-        ranked.append((turn >= LEAST_OF_KIND, index, one))
-    return [one for _, _, one in sorted(ranked, key=lambda entry: entry[:2])]
+        ranked.append((seen[one.kind] // (2 if one.kind.grave else 1), index))
+        seen[one.kind] += 1
+    return [index for _, index in sorted(ranked)]
+
+
+def _left_out(parts: Counter[str], width: int) -> list[str]:
+    """Return a line that says how many are left out, and of what: as many parts as it has room for."""
+    named = [f"{name} {t.count(number)}" for name, number in parts.most_common()]
+    start = f"and {t.count(parts.total())} more"
+    for number in range(len(named), 0, -1):
+        more = ", ..." if number < len(named) else ""
+        text = f"{start}: {', '.join(named[:number])}{more}"
+        if cells(text) + _INDENT <= width:
+            break
+    return prose(text, width)
 
 
 def _lines(one: Standout, label: int, width: int) -> list[str]:

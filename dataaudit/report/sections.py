@@ -55,7 +55,7 @@ def _sources(manifest: Manifest, view: Overview, width: int) -> Blocks:
 
 
 def _quality(manifest: Manifest, view: Overview, width: int) -> Blocks:
-    return [rule_lines(rules(manifest), [split.name for split in view.splits], width, every=True)]
+    return [rule_lines(rules(manifest), [split.name for split in view.splits], width)]
 
 
 def _leaks(manifest: Manifest, _: Overview, width: int) -> Blocks:

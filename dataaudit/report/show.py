@@ -55,7 +55,7 @@ def show_manifest(
     """
     if part is not None and part not in SECTIONS:
         raise ConfigError(
-            f"no section `{t.clean(part, 60)}`{nearest(part, SECTIONS)}", f"One of: {', '.join(SECTIONS)}."
+            f"no section `{t.clean(part, 60)}`{nearest(part, list(SECTIONS))}", f"One of: {', '.join(SECTIONS)}."
         )
     manifest = load_manifest(folder)
     if metric is not None:

@@ -23,7 +23,7 @@ from dataaudit.report.near import NearScope, near_duplicates
 from dataaudit.report.outliers import REPEATED, Outlier, most_duplicated, outliers
 from dataaudit.report.pii import personal_data
 from dataaudit.report.places import LeakPlace, leak_places
-from dataaudit.report.protected import HeldOutLeak, SetLeak, held_out_leaks, set_leaks, worst_parts
+from dataaudit.report.protected import HeldOutLeak, SetLeak, held_out_leaks, set_leaks, shared_text, worst_parts
 from dataaudit.report.repeats import repeats
 from dataaudit.report.secrets import Secrets, secrets
 from dataaudit.report.toxicity import Toxic, ToxicScope, toxic
@@ -186,7 +186,7 @@ def _secrets(found: Secrets | None) -> Iterator[Standout]:
 def _leaks(manifest: Manifest, share: Share) -> Iterator[Standout]:
     exact, held_out, sets = leaks(manifest), held_out_leaks(manifest), set_leaks(manifest)
     said = {one.split for one in exact}
-    others = [one for one in held_out if one.split not in said and (one.span or one.near_dup)]
+    others = [(one, sign) for one in held_out if one.split not in said and (sign := shared_text(one))]
     parts = [one for one in worst_parts(sets) if one.similar or one.verbatim]
     if not (exact or others or parts):
         return
@@ -195,21 +195,19 @@ def _leaks(manifest: Manifest, share: Share) -> Iterator[Standout]:
         number = f"{t.count(leak.documents)} of {t.plural(leak.of, 'document')} of {shortened(leak.split, _NAME)}"
         text = f"{number} in training ({share(leak.documents / leak.of)})"
         yield _leak(Kind.LEAKED, leak.documents, text, leak.split, places)
-    for other in others:
-        yield _leak(
-            Kind.LEAKED if other.span else Kind.SIMILAR, (other.span or other.near_dup or 0.0) * other.documents,
-            _passages(other, share), other.split, places,
-        )  # fmt: skip
+    for other, sign in others:
+        yield _shared(other, sign, share, places)
     for part in parts:
         yield _contamination(part, places)
 
 
-def _passages(one: HeldOutLeak, share: Share) -> str:
-    stat, what = ("span", "words") if one.span else ("near_dup", "documents")
+def _shared(one: HeldOutLeak, sign: tuple[str, float, str], share: Share, places: Sequence[LeakPlace]) -> Standout:
+    stat, value, text = sign
     bounds = one.bounds.get(stat)
     within = f" ({share(bounds[0])} to {share(bounds[1])})" if bounds else ""
-    verb = "lie in spans copied into training" if one.span else "have a near-duplicate in training"
-    return f"{share(one.span or one.near_dup)}{within} of the {what} of {shortened(one.split, _NAME)} {verb}"
+    kind = Kind.LEAKED if stat == "span" else Kind.SIMILAR
+    words = f"{share(value)}{within} {text.format(shortened(one.split, _NAME))}"
+    return _leak(kind, value * one.documents, words, one.split, places)
 
 
 def _contamination(one: SetLeak, places: Sequence[LeakPlace]) -> Standout:
@@ -243,8 +241,7 @@ def _drift(found: Sequence[Drift]) -> Iterator[Standout]:
     far = sorted((one for one in found if moved(one)), key=lambda one: (-(one.kl or 0.0), one.split, one.source))
     if far:
         most = far[0]
-        beyond = "" if most.excess is None else f", {t.ratio(most.excess)} beyond chance"
-        beyond += "" if most.excess_low is None else f" (at least {t.ratio(most.excess_low)})"
+        beyond = "" if most.excess_low is None else f", at least {t.ratio(most.excess_low)} beyond chance"
         place = f"{most.split}/{most.source}" if most.source else most.split
         yield Standout(
             kind=Kind.DRIFT, part="drift", size=most.kl or 0.0, place=place,

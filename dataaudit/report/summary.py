@@ -8,7 +8,7 @@ from typing import Any
 
 from dataaudit import text as t
 from dataaudit.errors import ManifestMismatch
-from dataaudit.layout import shortened, terminal_width
+from dataaudit.layout import shortened, terminal_width, wrap
 from dataaudit.manifest.load import load_manifest
 from dataaudit.report.content import content_facts
 from dataaudit.report.leaks import leaks
@@ -49,6 +49,8 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
         found |= {**protected_facts(manifest), "stands_out": standout_facts(manifest, view)}
         return t.as_json({**asdict(view), **composition(manifest), **found, "notes": manifest.run.notes, **run})
     width, notes = terminal_width(), manifest.run.notes
-    last = [shortened(f"{t.plural(len(notes), 'note')}, the first: {notes[0]}", width)] if notes else []
-    last += [f"Exit code {code}: {exit_text(code)}"] if code else []
+    last = (
+        [shortened(f"{t.plural(len(notes), 'note')} (--section notes), the first: {notes[0]}", width)] if notes else []
+    )
+    last += wrap(f"Exit code {code}: {exit_text(code)}", width) if code else []
     return screen(manifest, view, width, last)

@@ -31,7 +31,7 @@ OPTIONS = {
         "--state", "--shard-timeout", "--hmac-key", "--samples", "--samples-dir", "--fresh", "--rehash", "--quiet",
         "--json",
     ],
-    "show": ["folder", "--metric", "--json"],
+    "show": ["folder", "--all", "--section", "--metric", "--json"],
     "inspect": ["folder", "place", "--samples", "--samples-dir", "--json"],
     "verify": [
         "folder", "--data", "--root", "--signature", "--public-key", "--identity", "--issuer", "--policy", "--quiet",
@@ -288,8 +288,9 @@ def test_every_reading_command_works_on_a_real_manifest(built):
     """Text and JSON, for shards, rows, metrics and the check of the data; none shows a text of the corpus."""
     target = built[1]
     calls = [
-        ["show", target], ["show", target, "--metric", "exact_dup_rate"], ["inspect", target, "0"],
-        ["inspect", target, "train/b:1.jsonl"], ["inspect", target, "0:41"], ["verify", target, "--data", "--quiet"],
+        ["show", target], ["show", target, "--all"], ["show", target, "--metric", "exact_dup_rate"],
+        ["inspect", target, "0"], ["inspect", target, "train/b:1.jsonl"], ["inspect", target, "0:41"],
+        ["verify", target, "--data", "--quiet"],
     ]  # fmt: skip
     for call in calls:
         text, value = invoke(*call), invoke(*call, "--json")
@@ -328,7 +329,7 @@ def test_a_name_that_the_terminal_cannot_write_is_no_crash(built, tmp_path, enco
     """A terminal of another encoding gets the facts, with escapes where it needs them."""
     folder = tmp_path / "\u65e5\u672c"
     shutil.copytree(built[1], folder)
-    done = run("show", folder, env=os.environ | {"PYTHONIOENCODING": encoding}, errors="replace")
+    done = run("show", folder, "--all", env=os.environ | {"PYTHONIOENCODING": encoding}, errors="replace")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Coverage" in done.stdout
     assert "\\u65e5\\u672c" in done.stdout or encoding == "ascii"

@@ -28,7 +28,7 @@ from dataaudit.report.html.pieces import (
 )
 from dataaudit.report.leaks import leaks
 from dataaudit.report.places import LeakPlace, leak_places
-from dataaudit.report.protected import HeldOutLeak, SetLeak, held_out_leaks, set_leaks, worst_parts
+from dataaudit.report.protected import HeldOutLeak, SetLeak, held_out_leaks, set_leaks, shared_text, worst_parts
 
 _ROWS = 50
 _NAMED = 3
@@ -48,14 +48,7 @@ def leak_section(manifest: Manifest) -> tuple[Section, list[Finding]]:
         for one in exact
     ]  # fmt: skip
     said = {one.split for one in exact}
-    findings += [
-        Finding(
-            tone="bad", section="leakage",
-            text=f"{percent(one.span)} of the words of {named(one.split)} lie in spans of 50 words and more copied into"
-            f" training data{_where(one.split, places)}.",
-        )
-        for one in held_out if one.span and one.split not in said
-    ]  # fmt: skip
+    findings += [_shared(one, sign, places) for one in held_out if one.split not in said and (sign := shared_text(one))]
     findings += [_contamination(one, places) for one in worst_parts(sets) if one.similar]
     if not held_out and not sets and not exact:
         lead = "There is no held-out split and no evaluation set, so nothing could leak."
@@ -78,6 +71,14 @@ def leak_section(manifest: Manifest) -> tuple[Section, list[Finding]]:
         Section(id="leakage", title="Leakage", lead=lead, tone="bad" if findings else "good", blocks=tuple(blocks)),
         findings,
     )
+
+
+def _shared(one: HeldOutLeak, sign: tuple[str, float, str], places: Sequence[LeakPlace]) -> Finding:
+    stat, value, text = sign
+    return Finding(
+        tone="bad" if stat == "span" else "warn", section="leakage",
+        text=f"{percent(value)} {text.format(named(one.split))}{_where(one.split, places)}.",
+    )  # fmt: skip
 
 
 def _contamination(one: SetLeak, places: Sequence[LeakPlace]) -> Finding:
