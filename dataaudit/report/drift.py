@@ -65,6 +65,11 @@ def moved(one: Drift) -> bool:
     return _mark(one) == "<--"
 
 
+def moved_perhaps(one: Drift) -> bool:
+    """Return whether a divergence is above the alarm, but chance alone could give it."""
+    return _mark(one) == "<-?"
+
+
 def why_no_drift(found: Sequence[Drift]) -> str:
     """Return in words why nothing was measured; empty when something was."""
     reasons = {one.reason for one in found}
@@ -105,7 +110,7 @@ def drift_lines(manifest: Manifest, found: Sequence[Drift], width: int, limit: i
             " look at the tokens, and at the duplicates",
             width,
         )
-    marked = [one for one in found if _mark(one) in {"<--", "<-?"}]
+    marked = [one for one in found if moved(one) or moved_perhaps(one)]
     for one in sorted(marked, key=lambda one: -(one.kl or 0.0))[:1]:
         lines += prose(_tokens(manifest, one), width)
     return section("Drift from the reference", lines)

@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 from dataaudit import text as t
 from dataaudit.layout import shortened
 from dataaudit.manifest.load import Manifest
-from dataaudit.report.drift import Drift, drifts, moved, why_no_drift
+from dataaudit.report.drift import Drift, drifts, moved, moved_perhaps, why_no_drift
 from dataaudit.report.judged import Judge
 from dataaudit.report.leaks import leaks
 from dataaudit.report.meanings import encoder_text
@@ -238,10 +238,12 @@ def _mixture(view: Overview) -> Iterator[Standout]:
 
 
 def _drift(found: Sequence[Drift]) -> Iterator[Standout]:
-    far = sorted((one for one in found if moved(one)), key=lambda one: (-(one.kl or 0.0), one.split, one.source))
-    if far:
+    marked = [one for one in found if moved(one)] or [one for one in found if moved_perhaps(one)]
+    if marked:
+        far = sorted(marked, key=lambda one: (-(one.kl or 0.0), one.split, one.source))
         most = far[0]
         beyond = "" if most.excess_low is None else f", at least {t.ratio(most.excess_low)} beyond chance"
+        beyond = ", as chance could give" if moved_perhaps(most) else beyond
         place = f"{most.split}/{most.source}" if most.source else most.split
         yield Standout(
             kind=Kind.DRIFT, part="drift", size=most.kl or 0.0, place=place,
