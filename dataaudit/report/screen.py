@@ -53,7 +53,10 @@ def _identity(view: Overview, width: int) -> list[str]:
     size = f"{t.plural(whole.documents, 'document')}, {t.size(whole.bytes)}, {t.plural(whole.tokens, 'token')}"
     read = f"{t.count(shards['read'])} of {t.plural(shards['planned'], 'shard')} read"
     name = " " * max(0, min(_INDENT, width - len(view.id))) + view.id
-    return [name, *prose(f"{size}; {read}", width)[:1], *_splits(view, width)]
+    tokenizer = f" ({shortened(view.tokenizer['name'], _NAME)})"
+    line = f"{size}{tokenizer}; {read}"
+    line = line if cells(line) + _INDENT <= width else f"{size}; {read}"
+    return [name, *prose(line, width)[:1], *_splits(view, width)]
 
 
 def _splits(view: Overview, width: int) -> list[str]:

@@ -254,10 +254,11 @@ def test_the_first_build_says_what_it_found_and_what_to_do(built):
     done, target = built
     assert done.returncode == 3, done.stderr
     for expected in (
-        json.loads((target / "manifest.json").read_text())["id"], "60", "not_parquet", "no readable Parquet footer",
+        json.loads((target / "manifest.json").read_text())["id"], "60", "not_parquet",
         "Exit code 3: could not evaluate", f"dataaudit inspect {target} 2", "tiny.json",
     ):  # fmt: skip
         assert expected in done.stdout, expected
+    assert "no readable Parquet footer" in invoke("show", target, "--section", "coverage").stdout
     assert "canary" not in done.stdout + done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     assert "inferred" in done.stderr
