@@ -24,14 +24,15 @@ from dataaudit.cli.shell import print_text
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
 @click.option("--all", "whole", is_flag=True, help="Every table.")
-@click.option("--section", metavar="NAME", help="One part of them, such as languages; a wrong name lists all.")
+@click.option("--section", metavar="NAME", help="One part of them.")
 @click.option("--metric", metavar="NAME", help="Every record of one metric.")
 @click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
 def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, as_json: bool) -> None:
     """Print one screen: what a manifest is, and what stands out of it, worst first.
 
     The rest is one option away: --all prints every table, --section one part of them, --metric every record of a
-    metric.
+    metric. The parts: splits, mixture, sources, languages, quality, padding, drift, toxicity, pii, secrets, near_dup,
+    leaks, repeats, coverage, shards, notes, metrics.
     """
     from dataaudit.report.show import show_manifest
 

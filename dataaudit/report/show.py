@@ -54,9 +54,7 @@ def show_manifest(
         ConfigError: It has no such metric, or there is no part of that name.
     """
     if part is not None and part not in SECTIONS:
-        raise ConfigError(
-            f"no section `{t.clean(part, 60)}`{nearest(part, list(SECTIONS))}", f"One of: {', '.join(SECTIONS)}."
-        )
+        raise ConfigError(f"no section `{t.clean(part, 60)}`{nearest(part, list(SECTIONS))}")
     manifest = load_manifest(folder)
     if metric is not None:
         return _metric(manifest, metric, as_json=as_json)
