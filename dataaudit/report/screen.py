@@ -38,17 +38,17 @@ def screen(manifest: Manifest, view: Overview, width: int, last: Sequence[str] =
     """
     head = [shortened(f"{view.dataset} {view.version}", width), *_identity(view, width)]
     absent = _not_looked_for(manifest, width)
-    commands = _commands(view, width)
+    found = standouts(manifest, view)
+    commands = _commands(view, found, width)
     blanks = 2 + bool(last)
     room = LINES - len(head) - len(absent) - len(last) - len(commands) - blanks - 1
-    found = standouts(manifest, view)
     lines = _listed(found, width, room) if found else prose(_nothing(absent), width)
     title = "What stands out, worst first (`--section NAME` prints more of one)" if found else "What stands out"
     return page(head[0], head[1:], [*section(title, lines), *absent], last, commands)
 
 
 def _identity(view: Overview, width: int) -> list[str]:
-    """Return id, size and splits, a line each."""
+    """Return id, size and splits, a line each; two for a size with very long numbers."""
     shards, whole = view.ledger["shards"], view.totals
     size = f"{t.plural(whole.documents, 'document')}, {t.size(whole.bytes)}, {t.plural(whole.tokens, 'token')}"
     read = f"{t.count(shards['read'])} of {t.plural(shards['planned'], 'shard')} read"
@@ -56,7 +56,7 @@ def _identity(view: Overview, width: int) -> list[str]:
     tokenizer = f" ({shortened(view.tokenizer['name'], _NAME)})"
     line = f"{size}{tokenizer}; {read}"
     line = line if cells(line) + _INDENT <= width else f"{size}; {read}"
-    return [name, *prose(line, width)[:1], *_splits(view, width)]
+    return [name, *prose(line, width), *_splits(view, width)]
 
 
 def _splits(view: Overview, width: int) -> list[str]:
@@ -68,7 +68,7 @@ def _splits(view: Overview, width: int) -> list[str]:
         for index, one in enumerate(view.splits)
     ]
     parts = [part + (" (held out)" if one.held_out else "") for part, one in zip(parts, view.splits, strict=True)]
-    for number in range(len(parts), 0, -1):
+    for number in range(min(len(parts), width // _LEAST), 0, -1):
         left = len(parts) - number
         line = "; ".join([*parts[:number], *([f"and {t.plural(left, 'more split')}"] if left else [])])
         if cells(line) + _INDENT <= width:
@@ -150,13 +150,14 @@ def _not_looked_for(manifest: Manifest, width: int) -> list[str]:
     return prose(f"Not looked for, as the stages are off: {', '.join(absent)}", width) if absent else []
 
 
-def _commands(view: Overview, width: int) -> list[str]:
+def _commands(view: Overview, found: Sequence[Standout], width: int) -> list[str]:
     """Return the commands that print the rest; `DIR` stands for a folder whose name is too long for a line."""
-    shard = view.unread[0].shard if view.unread else 0
+    shards = [*(lost.shard for lost in view.unread[:1]), *(one.shard for one in found if one.shard is not None), 0]
+    told = "why this shard was not read" if view.unread else "what is known of one shard"
     for folder in (t.clean(shlex.quote(view.manifest)), "DIR"):
         pairs = [
             (f"dataaudit show {folder} --all", "or --section NAME, --metric NAME, --json"),
-            (f"dataaudit inspect {folder} {shard}", "why this shard was not read" if view.unread else "one shard"),
+            (f"dataaudit inspect {folder} {shards[0]}", told),
             (f"dataaudit report {folder} --out report.html", "the same in a browser"),
         ]
         if max(cells(command) for command, _ in pairs) + _INDENT <= width:

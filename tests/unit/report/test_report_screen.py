@@ -198,6 +198,7 @@ CORPORA = {
     "held out only": [shard("v.jsonl", split="val"), shard("t.jsonl", split="test")],
     "many splits": [shard(f"{index}.jsonl", split=f"split\u65e5\u672c{index:03}" * 9) for index in range(300)],
     "many sources": [shard("a.jsonl", documents=500, sources={f"s{index}" * 30: index for index in range(400)})],
+    "long numbers": [shard("a.jsonl", documents=10**15, tokens=2 * 10**15, size=10**15)],
     "long names": [shard("x" * 5000 + ".jsonl", status="quarantined", reason="not_parquet"), shard("\u65e5" * 900)],
 }
 
