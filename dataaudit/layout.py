@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dataaudit.text import safe_line
+from dataaudit.text import clean, safe_line
 
 _INDENT = "  "
 _LEAST_WIDTH, _MOST_WIDTH, _PIPE_WIDTH = 72, 160, 100
 _BREAKS = " /-_="
+_CUT = "..."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +142,26 @@ def fold(text: str, width: int) -> list[str]:
         pieces.append(rest[:stop].rstrip())
         rest = rest[stop:].lstrip()
     return [*pieces, rest] if rest or not pieces else pieces
+
+
+def shortened(text: str, width: int, *, head: bool = True) -> str:
+    """Return a name in at most ``width`` cells, made harmless; of a longer one the end, and a third for the beginning.
+
+    Args:
+        text: Any string.
+        width: Cells, 8 or more.
+        head: Whether to keep the beginning.
+    """
+    shown = clean(text if len(text) <= 2 * _MOST_WIDTH else text[:_MOST_WIDTH] + text[-_MOST_WIDTH:])
+    if cells(shown) <= width:
+        return shown
+    begin = shown[: width // 3] if head else ""
+    while cells(begin) > width // 3:
+        begin = begin[:-1]
+    end = shown[-(width - cells(begin) - len(_CUT)) :]
+    while cells(begin) + len(_CUT) + cells(end) > width:
+        end = end[1:]
+    return begin + _CUT + end
 
 
 def _fit(columns: Sequence[Column], natural: Sequence[int], least: Sequence[int], width: int) -> tuple[list[int], str]:

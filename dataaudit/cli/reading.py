@@ -12,22 +12,33 @@ from dataaudit.cli.shell import print_text
 
 
 @click.command(
-    short_help="Print a manifest as tables.",
+    short_help="Print what stands out of a manifest, or its tables.",
     epilog=block(
         "Examples:",
         "dataaudit show manifests/first",
+        "dataaudit show manifests/first --all",
+        "dataaudit show manifests/first --section languages",
         "dataaudit show manifests/first --metric exact_dup_rate",
         "dataaudit show manifests/first --json | jq .splits",
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
+@click.option("--all", "whole", is_flag=True, help="Every table.")
+@click.option("--section", metavar="NAME", help="One part of them.")
 @click.option("--metric", metavar="NAME", help="Every record of one metric.")
 @click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
-def show(folder: Path, metric: str | None, *, as_json: bool) -> None:
-    """Print a manifest as tables: totals, splits, sources, coverage, shards that stand out."""
+def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, as_json: bool) -> None:
+    """Print one screen: what a manifest is, and what stands out of it, worst first.
+
+    The rest is one option away: --all prints every table, --section one part of them, --metric every record of a
+    metric. The parts: splits, mixture, sources, languages, quality, padding, drift, toxicity, pii, secrets, near_dup,
+    leaks, repeats, coverage, shards, notes, metrics.
+    """
     from dataaudit.report.show import show_manifest
 
-    print_text(show_manifest(folder, metric, as_json=as_json))
+    if sum((whole, section is not None, metric is not None)) > 1 or (section is not None and as_json):
+        raise click.UsageError("--all, --section and --metric exclude each other; --json has every section.")
+    print_text(show_manifest(folder, metric, section, whole=whole, as_json=as_json))
 
 
 @click.command(

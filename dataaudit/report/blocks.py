@@ -8,7 +8,7 @@ from typing import TypeVar
 from dataaudit import text as t
 from dataaudit.layout import facts, name_column, number_column, prose, section, table, word_column
 from dataaudit.report.meanings import encoder_text, reason_text
-from dataaudit.report.view import LostShard, Overview, Volume
+from dataaudit.report.view import OFF_SHARE, LostShard, Overview, Volume, is_off, off_by
 
 _Item = TypeVar("_Item")
 NAME_LIMIT = 60
@@ -17,8 +17,6 @@ _LEGEND = (
     "docs: documents; length: tokens of a document; dups: share of documents whose text was seen before, in"
     " their split or overall."
 )
-_OFF = 0.02
-"""Absolute difference between a share and the declared one from which the line is marked."""
 
 
 def title(view: Overview) -> str:
@@ -82,8 +80,7 @@ def mixture(view: Overview, width: int, limit: int) -> list[str]:
             t.count(share.tokens), t.ratio(share.share),
         ]  # fmt: skip
         if declared and share.share is not None and share.declared is not None:
-            off = share.share - share.declared
-            row += [t.ratio(share.declared), f"{off:+.4f}", "<--" if abs(off) > _OFF else ""]
+            row += [t.ratio(share.declared), f"{off_by(share):+.4f}", "<--" if is_off(share) else ""]
         elif declared:
             row += [t.ratio(share.declared), t.NOTHING, ""]
         rows.append(row)
@@ -91,7 +88,7 @@ def mixture(view: Overview, width: int, limit: int) -> list[str]:
     if len(rows) < len(shares):
         lines += prose(f"and {t.plural(len(shares) - len(rows), 'more source')}", width)
     if any(row[-1] == "<--" for row in rows):
-        lines += prose(f"<-- the share is more than {_OFF} away from the declared one", width)
+        lines += prose(f"<-- the share is more than {OFF_SHARE} away from the declared one", width)
     trained = any(not split.held_out for split in view.splits)
     kind = "training" if trained else "held-out"
     return section(f"Sources, by share of {kind} tokens", lines)

@@ -13,7 +13,7 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
 
 _METRIC = "token_kl_drift"
-_ALARM_NATS = 0.05
+ALARM_NATS = 0.05
 _TOKENS = 8
 _WHY = {
     "other_tokenizer": "the reference was built with another tokenizer, so token counts cannot be compared",
@@ -60,14 +60,31 @@ def drifts(manifest: Manifest) -> list[Drift]:
     return found
 
 
+def moved(one: Drift) -> bool:
+    """Return whether a divergence is above the alarm, and surely beyond chance."""
+    return _mark(one) == "<--"
+
+
+def moved_perhaps(one: Drift) -> bool:
+    """Return whether a divergence is above the alarm, but chance alone could give it."""
+    return _mark(one) == "<-?"
+
+
+def why_no_drift(found: Sequence[Drift]) -> str:
+    """Return in words why nothing was measured; empty when something was."""
+    reasons = {one.reason for one in found}
+    if len(reasons) != 1 or reasons == {""}:
+        return ""
+    (reason,) = reasons
+    return _WHY.get(reason, f"no number: {t.clean(reason, 60)}")
+
+
 def drift_lines(manifest: Manifest, found: Sequence[Drift], width: int, limit: int) -> list[str]:
     """Return the block of drift: splits, then the sources that moved most, then the tokens behind the largest."""
     if not found:
         return []
-    reasons = {one.reason for one in found}
-    if len(reasons) == 1 and reasons != {""}:
-        (reason,) = reasons
-        return section("Drift from the reference", prose(_WHY.get(reason, f"no number: {reason}"), width))
+    if why_no_drift(found):
+        return section("Drift from the reference", prose(why_no_drift(found), width))
     splits = [one for one in found if not one.source]
     sources = sorted((one for one in found if one.source), key=lambda one: (-(one.kl or -1.0), one.split, one.source))
     shown = [*splits, *sources[:limit]]
@@ -86,15 +103,15 @@ def drift_lines(manifest: Manifest, found: Sequence[Drift], width: int, limit: i
     if len(sources) > limit:
         lines += prose(f"and {t.plural(len(sources) - limit, 'more source')}", width)
     if any(_mark(one) == "<--" for one in shown):
-        lines += prose(f"<-- KL above {_ALARM_NATS} nats, and surely beyond chance", width)
+        lines += prose(f"<-- KL above {ALARM_NATS} nats, and surely beyond chance", width)
     if any(_mark(one) == "<-?" for one in shown):
         lines += prose(
-            f"<-? KL above {_ALARM_NATS} nats; documents repeat each other so much that chance alone could give it:"
+            f"<-? KL above {ALARM_NATS} nats; documents repeat each other so much that chance alone could give it:"
             " look at the tokens, and at the duplicates",
             width,
         )
-    moved = [one for one in found if _mark(one) in {"<--", "<-?"}]
-    for one in sorted(moved, key=lambda one: -(one.kl or 0.0))[:1]:
+    marked = [one for one in found if moved(one) or moved_perhaps(one)]
+    for one in sorted(marked, key=lambda one: -(one.kl or 0.0))[:1]:
         lines += prose(_tokens(manifest, one), width)
     return section("Drift from the reference", lines)
 
@@ -102,7 +119,7 @@ def drift_lines(manifest: Manifest, found: Sequence[Drift], width: int, limit: i
 def _mark(one: Drift) -> str:
     if one.reason:
         return one.reason
-    if one.kl is None or one.kl <= _ALARM_NATS:
+    if one.kl is None or one.kl <= ALARM_NATS:
         return ""
     beyond = one.excess_low is None or one.excess_low > 0
     return "<--" if beyond else "<-?"

@@ -155,14 +155,8 @@ def _measured(record: Metric | None) -> Measured | None:
     return Measured(value=record.value, low=record.low, high=record.high, tried=record.n)
 
 
-def near_lines(near: Near | None, width: int, *, details: bool = True) -> list[str]:
-    """Return the block of near-duplicates; empty when they were not looked for.
-
-    Args:
-        near: Of :func:`near_duplicates`.
-        width: Of the terminal.
-        details: Whether to say how clusters are sized, how likely pairs are compared, and who copies whom.
-    """
+def near_lines(near: Near | None, width: int) -> list[str]:
+    """Return the block of near-duplicates; empty when they were not looked for."""
     if near is None:
         return []
     lines = _rates(near, width)
@@ -177,7 +171,7 @@ def near_lines(near: Near | None, width: int, *, details: bool = True) -> list[s
     lines += prose(_how(near), width)
     lines += prose(_LEGEND, width)
     block = section("Near-duplicates of an earlier document", lines)
-    return [*block, *_details(near, width), *_flow_lines(near, width)] if details else block
+    return [*block, *_details(near, width), *_flow_lines(near, width)]
 
 
 def _rates(near: Near, width: int) -> list[str]:

@@ -17,6 +17,8 @@ LIMIT_SD = 6.0
 LEAST_SHARDS = 5
 """Fewer shards of a split have no usual value."""
 TOP = 5
+REPEATED = 0.5
+"""Exact-duplicate rate from which a shard stands out."""
 _TO_SD = 1.4826
 _FLOOR = 0.005
 """Least robust sd, as a part of the median: shards that agree to the last digit still differ by chance."""

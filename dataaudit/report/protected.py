@@ -111,6 +111,29 @@ def set_leaks(manifest: Manifest) -> list[SetLeak]:
     return leaks
 
 
+def shared_text(one: HeldOutLeak) -> tuple[str, float, str] | None:
+    """Return the strictest sign that a held-out split shares text with training: its stat, its value, what it is of.
+
+    None when there is no sign.
+    """
+    signs = (
+        ("span", one.span, "of the words of {} lie in spans copied into training"),
+        ("near_dup", one.near_dup, "of the documents of {} have a near-duplicate in training"),
+        ("ngram_without_common", one.ngram_without_common, "of the documents of {} share their 13-grams with training"),
+    )
+    return next(((stat, value, text) for stat, value, text in signs if value), None)
+
+
+def worst_parts(sets: Sequence[SetLeak]) -> list[SetLeak]:
+    """Return of each set the part of which most was found."""
+    worst: dict[str, SetLeak] = {}
+    for one in sets:
+        held = worst.get(one.set)
+        if held is None or (one.verbatim or 0, one.similar or 0) > (held.verbatim or 0, held.similar or 0):
+            worst[one.set] = one
+    return list(worst.values())
+
+
 def _why(records: Sequence[Metric | None], empty: str) -> str:
     """Return why a rate has no value, in words; ``empty`` says what a denominator of 0 means."""
     words = {"no_training_documents": _NO_TRAINING, "empty_denominator": empty}

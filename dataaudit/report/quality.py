@@ -148,26 +148,18 @@ def language_lines(found: Languages | None, width: int, limit: int) -> list[str]
     return section(f"Languages, by share of {kind} tokens", [*lines, *prose("; ".join(notes), width)])
 
 
-def rule_lines(found: Sequence[Rule], splits: Sequence[str], width: int, *, every: bool) -> list[str]:
-    """Return the block of quality rules; only the sets unless ``every``, each with its most frequent rule."""
+def rule_lines(found: Sequence[Rule], splits: Sequence[str], width: int) -> list[str]:
+    """Return the block of quality rules."""
     if not found:
         return []
     columns = [name_column("rule"), *(number_column(t.clean(split, 24)) for split in splits)]
     if len(splits) > 1:
         columns.append(number_column("(all)"))
     wanted = [*splits, ""] if len(splits) > 1 else list(splits)
-    whole = "" if "" in found[0].rates else wanted[0]
-    rows = []
-    for rule in found:
-        if "." in rule.rule and not every:
-            continue
-        name = t.clean(rule.rule) or "any of all rules"
-        if not every and rule.rule:
-            own = [one for one in found if one.rule.startswith(f"{rule.rule}.")]
-            most = max(own, key=lambda one: one.rates.get(whole) or 0.0, default=None)
-            if most is not None and most.rates.get(whole):
-                name += f" (most by {t.clean(most.rule.partition('.')[2])}, {t.ratio(most.rates[whole])})"
-        rows.append([name, *(t.ratio(rule.rates.get(split)) for split in wanted)])
+    rows = [
+        [t.clean(rule.rule) or "any of all rules", *(t.ratio(rule.rates.get(split)) for split in wanted)]
+        for rule in found
+    ]
     note = "share of documents that each rule would reject; nothing was removed"
     return section("Quality rules", [*table(columns, rows, width), *prose(note, width)])
 

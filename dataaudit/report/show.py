@@ -1,54 +1,33 @@
-"""``dataaudit show``: a manifest as tables people read, or every record of one metric."""
+"""``dataaudit show``: a manifest on one screen, its whole text, one part of it, or every record of one metric."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
 from dataaudit import text as t
 from dataaudit.config import nearest
 from dataaudit.errors import ConfigError
-from dataaudit.layout import (
-    name_column,
-    number_column,
-    page,
-    prose,
-    section,
-    table,
-    terminal_width,
-    word_column,
-)
+from dataaudit.layout import name_column, number_column, page, prose, table, terminal_width, word_column
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.report import blocks
-from dataaudit.report.content import content, content_facts, content_lines, content_warning
-from dataaudit.report.drift import drift_lines, drifts
-from dataaudit.report.leaks import leak_lines, leaks
-from dataaudit.report.near import near_duplicates, near_lines
-from dataaudit.report.outliers import (
-    LEAST_SHARDS,
-    LIMIT_SD,
-    Duplicated,
-    Outlier,
-    most_duplicated,
-    outliers,
-)
+from dataaudit.report.content import content_facts
+from dataaudit.report.leaks import leaks
+from dataaudit.report.near import near_duplicates
+from dataaudit.report.outliers import most_duplicated, outliers
 from dataaudit.report.pii_cells import hidden_records
-from dataaudit.report.protected import protected_facts, protected_lines
-from dataaudit.report.quality import composition, language_lines, languages, padding_lines, rule_lines, rules
-from dataaudit.report.repeats import repeat_lines, repeats
-from dataaudit.report.view import Volume, overview, source_volumes
+from dataaudit.report.protected import protected_facts
+from dataaudit.report.quality import composition
+from dataaudit.report.repeats import repeats
+from dataaudit.report.screen import screen
+from dataaudit.report.secrets import secret_warning, secrets
+from dataaudit.report.sections import SECTIONS, metric_names
+from dataaudit.report.standouts import standout_facts
+from dataaudit.report.view import Overview, Volume, overview, source_volumes
 
-_SOURCES = 20
-_LANGUAGES = 30
-_DRIFTS = 20
-_HOTSPOTS = 20
-_KINDS = 20
 _EVERY = 2**31
 _NOT_SHOWN = (
     "{number} not shown: counts of personal data by split or source, small ones, and what would tell small ones may"
@@ -58,73 +37,68 @@ _MAY_BE_SAID_ONCE = (3, 4, 5, 6, 8, 9)
 """Columns of the table of records (unit, bounds, method, status) that are left out when all rows agree."""
 
 
-def show_manifest(folder: Path, metric: str | None, *, as_json: bool) -> str:
-    """Return the overview of a manifest, or every record of one metric.
+def show_manifest(
+    folder: Path, metric: str | None = None, part: str | None = None, *, whole: bool = False, as_json: bool
+) -> str:
+    """Return one screen of a manifest, its whole text, one part of that, or every record of one metric.
+
+    Args:
+        folder: Of the manifest.
+        metric: Every record of this one.
+        part: Only this part of the whole text, by its name in :data:`dataaudit.report.sections.SECTIONS`.
+        whole: All parts.
+        as_json: The facts of all parts, or the records of the metric, as JSON.
 
     Raises:
         ManifestError: There is no manifest, or it is damaged.
-        ConfigError: It has no such metric.
+        ConfigError: It has no such metric, or there is no part of that name.
     """
+    if part is not None and part not in SECTIONS:
+        raise ConfigError(f"no section `{t.clean(part, 60)}`{nearest(part, list(SECTIONS))}")
     manifest = load_manifest(folder)
     if metric is not None:
         return _metric(manifest, metric, as_json=as_json)
-    view = overview(manifest)
-    by_split = {
-        split.name: source_volumes(manifest, split.name, _EVERY if as_json else _SOURCES) for split in view.splits
-    }
-    far, duplicated = outliers(manifest), most_duplicated(manifest)
-    near = near_duplicates(manifest)
-    names = sorted(pc.unique(manifest.table("metrics", ["metric"])["metric"]).to_pylist())
+    view, width = overview(manifest), terminal_width()
     if as_json:
-        return t.as_json(
-            {
-                **asdict(view),
-                **composition(manifest),
-                "sources_by_split": {name: [_source(one) for one in rows] for name, (rows, _) in by_split.items()},
-                "near_duplicates": None if near is None else asdict(near),
-                "leaks": [asdict(one) for one in leaks(manifest)],
-                **content_facts(manifest),
-                **protected_facts(manifest),
-                "repeats": None if (held := repeats(manifest, _EVERY)) is None else asdict(held),
-                "outliers": [asdict(one) for one in far],
-                "most_duplicated": [asdict(one) for one in duplicated],
-                "metrics": names,
-            }
+        return _facts(manifest, view)
+    if part is not None:
+        held = [block for block in SECTIONS[part](manifest, view, width) if block]
+        return page(blocks.title(view), *([], *held) if held else ([f"  Nothing of {part} is in this manifest."],))
+    if whole:
+        return page(
+            blocks.title(view),
+            [*secret_warning(secrets(manifest), width), *blocks.identity(view, width)],
+            *(block for make in SECTIONS.values() for block in make(manifest, view, width)),
         )
-    width, within = terminal_width(), content(manifest)
-    tokens = {split.name: split.tokens for split in view.splits}
-    return page(
-        blocks.title(view),
-        [*content_warning(within, width), *blocks.identity(view, width)],
-        blocks.splits(view, width),
-        blocks.mixture(view, width, _SOURCES) if view.sources and _declares(view.sources) else [],
-        *(
-            blocks.volumes(t.clean(name, blocks.NAME_LIMIT), rows, number, tokens[name], width)
-            for name, (rows, number) in by_split.items()
-        ),
-        language_lines(languages(manifest), width, _LANGUAGES),
-        rule_lines(rules(manifest), [split.name for split in view.splits], width, every=True),
-        padding_lines(manifest, width),
-        drift_lines(manifest, drifts(manifest), width, _DRIFTS),
-        *content_lines(within, width, _KINDS),
-        near_lines(near, width),
-        leak_lines(leaks(manifest), width),
-        *protected_lines(manifest, width),
-        repeat_lines(repeats(manifest, _HOTSPOTS), width),
-        blocks.coverage(view, width),
-        blocks.lost(view.unread, "Not read", width),
-        blocks.lost(view.partial, "Read without their bad records", width),
-        _outliers(far, width),
-        _duplicated(duplicated, width),
-        section("Metrics (`--metric NAME` shows every record of one)", prose(t.clean(", ".join(names)), width)),
+    return screen(manifest, view, width)
+
+
+def _facts(manifest: Manifest, view: Overview) -> str:
+    """Return the facts of all parts as JSON."""
+    near, found = near_duplicates(manifest), repeats(manifest, _EVERY)
+    by_split = {split.name: source_volumes(manifest, split.name, _EVERY)[0] for split in view.splits}
+    return t.as_json(
+        {
+            **asdict(view),
+            **composition(manifest),
+            "sources_by_split": {name: [_source(one) for one in rows] for name, rows in by_split.items()},
+            "near_duplicates": None if near is None else asdict(near),
+            "leaks": [asdict(one) for one in leaks(manifest)],
+            **content_facts(manifest),
+            **protected_facts(manifest),
+            "repeats": None if found is None else asdict(found),
+            "outliers": [asdict(one) for one in outliers(manifest)],
+            "most_duplicated": [asdict(one) for one in most_duplicated(manifest)],
+            "metrics": metric_names(manifest),
+            "stands_out": standout_facts(manifest, view),
+        }
     )
 
 
 def _metric(manifest: Manifest, name: str, *, as_json: bool) -> str:
     records = sorted(manifest.metrics(name), key=_order)
     if not records:
-        known = sorted(pc.unique(manifest.table("metrics", ["metric"])["metric"]).to_pylist())
-        raise ConfigError(f"{manifest.folder} has no metric `{name}`{nearest(name, known)}")
+        raise ConfigError(f"{manifest.folder} has no metric `{name}`{nearest(name, metric_names(manifest))}")
     hidden = hidden_records(manifest, records)
     records = [record for index, record in enumerate(records) if index not in hidden]
     if as_json:
@@ -170,44 +144,6 @@ def _order(record: Metric) -> tuple[Any, ...]:
     return len(scope), tuple((name, str(value)) for name, value in scope.items()), stat
 
 
-def _declares(shares: Sequence[Any]) -> bool:
-    return any(share.declared is not None for share in shares)
-
-
 def _source(volume: Volume) -> dict[str, Any]:
     left_out = ("held_out", "shards", "exact_dup_rate_within_split")
     return {name: value for name, value in asdict(volume).items() if name not in left_out}
-
-
-def _outliers(found: Sequence[Outlier], width: int) -> list[str]:
-    columns = [
-        number_column("shard"), name_column("split/uri"), name_column("what"), number_column("value"),
-        number_column("median of\nthe split"), number_column("robust sd\naway"),
-    ]  # fmt: skip
-    rows = [
-        [
-            str(one.shard), t.clean(f"{one.split}/{one.uri}"), t.clean(one.column), t.ratio(one.value),
-            t.ratio(one.median), f"{one.deviations:+,.1f}",
-        ]
-        for one in found[:_SOURCES]
-    ]  # fmt: skip
-    lines = table(columns, rows, width)
-    if len(found) > _SOURCES:
-        lines += prose(f"and {t.plural(len(found) - _SOURCES, 'more shard')}; --json lists all", width)
-    title = f"Shards over {LIMIT_SD:g} robust sd from their split's median (splits of {LEAST_SHARDS} and more)"
-    return section(title, lines)
-
-
-def _duplicated(found: Sequence[Duplicated], width: int) -> list[str]:
-    columns = [
-        number_column("shard"), name_column("split/uri"), number_column("documents"),
-        number_column("dups\noverall"),
-    ]  # fmt: skip
-    rows = [
-        [
-            str(one.shard), t.clean(f"{one.split}/{one.uri}"), t.count(one.documents),
-            t.ratio(one.exact_dup_rate),
-        ]
-        for one in found
-    ]  # fmt: skip
-    return section("Shards with the highest exact-duplicate rate", table(columns, rows, width))

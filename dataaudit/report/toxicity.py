@@ -98,14 +98,13 @@ def toxic_facts(manifest: Manifest) -> dict[str, Any]:
     return {"toxicity": None if found is None else asdict(found)}
 
 
-def toxic_lines(found: Toxic | None, width: int, limit: int, *, details: bool = True) -> list[str]:
+def toxic_lines(found: Toxic | None, width: int, limit: int) -> list[str]:
     """Return the block of toxicity; empty when it was not looked for.
 
     Args:
         found: Of :func:`toxic`.
         width: Of the terminal.
         limit: Sources that are listed at most.
-        details: Whether to list languages, and how the judge's scores are distributed.
     """
     if found is None:
         return []
@@ -113,7 +112,7 @@ def toxic_lines(found: Toxic | None, width: int, limit: int, *, details: bool = 
     if found.judge.reason:
         text = f"Not evaluated: {found.judge.meaning} ({found.judge.reason}). To have it judged, {_HOW}."
         return [*block, "", *section(_JUDGED, prose(text, width))]
-    return [*block, "", *section(_JUDGED, _judged(found, width, limit, details=details))]
+    return [*block, "", *section(_JUDGED, _judged(found, width, limit))]
 
 
 def _screen(found: Toxic, width: int, limit: int) -> list[str]:
@@ -132,17 +131,17 @@ def _screen(found: Toxic, width: int, limit: int) -> list[str]:
     return [*table(columns, rows, width), *_more(more, width), *prose(_LEGEND, width)]
 
 
-def _judged(found: Toxic, width: int, limit: int, *, details: bool) -> list[str]:
+def _judged(found: Toxic, width: int, limit: int) -> list[str]:
     shown, more = _shown([one for one in found.sources if one.rate is not None], limit)
     places = [(one.name, one.rate) for one in shown]
     lines = _rate_table("source", [*places, ("(all)", found.total.rate)], width)
     lines += _more(more, width)
-    if details and len(found.languages) > 1:
+    if len(found.languages) > 1:
         lines += ["", *_rate_table("language", [(one.name, one.rate) for one in found.languages], width)]
     if len(found.classes) > 1:
         rates = [(one.name, one.rate) for one in found.classes]
         lines += ["", *_rate_table("class", rates, width, judged=False)]
-    if details and found.at:
+    if found.at:
         parts = ", ".join(f"{t.ratio(one.rate.value)} at {one.name}" for one in found.at)
         lines += prose(f"A document is toxic when the judge's probability is 0.5 or more; with other bounds: {parts}.",
                        width)  # fmt: skip

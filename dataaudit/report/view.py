@@ -12,6 +12,8 @@ from dataaudit.manifest.core import Coverage, LedgerRecord
 from dataaudit.manifest.load import Manifest
 
 UNREAD = ("quarantined", "skipped")
+OFF_SHARE = 0.02
+"""Absolute difference between a share and the declared one from which it is pointed out."""
 _OTHER_SCOPES = ("source", "language", "shard", "set", "entity", "rule")
 _STATS = {
     "bytes_per_token": ("bytes_per_token", "ratio"),
@@ -50,6 +52,16 @@ class Share:
     tokens: int
     share: float | None
     declared: float | None
+
+
+def off_by(one: Share) -> float:
+    """Return how far a share is above the declared one; 0 where there is none."""
+    return 0.0 if one.share is None or one.declared is None else one.share - one.declared
+
+
+def is_off(one: Share) -> bool:
+    """Return whether a share is so far from the declared one that it is pointed out."""
+    return abs(off_by(one)) > OFF_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

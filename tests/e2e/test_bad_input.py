@@ -61,6 +61,7 @@ class Built:
             run("build", self.root / "config.yaml", "--manifest", target, "--json", expect=self.code())
         )
         self.printed["show"] = "".join(run("show", target))
+        self.printed["show all"] = "".join(run("show", target, "--all"))
         for name in ("documents", "coverage_unread_bytes"):
             self.printed[f"show {name}"] = "".join(run("show", target, "--metric", name))
         worst = next((self.row(case)["shard"] for case in self.cases if HOSTILE_NAME in case.path), 0)

@@ -200,6 +200,7 @@ def audited(planted, tmp_path_factory):
     desk.run(*build, "--samples", 40, "--samples-dir", "samples", expect=3)
     desk.run(*build, "--json", expect=3)
     desk.ask("show", "m")
+    desk.ask("show", "m", "--all")
     desk.ask("show", "m", "--json")
     for metric in ("pii_hit_rate", "secret_hit_rate", "data_toxicity_rate"):
         desk.ask("show", "m", "--metric", metric)
@@ -283,6 +284,7 @@ def test_libraries_that_fail_with_the_text_in_their_message_cost_a_shard_and_sho
     assert reasons == dict.fromkeys(reasons, "internal_error")
     assert len(reasons) == 2 * len(words)
     desk.ask("show", "m")
+    desk.ask("show", "m", "--all")
     assert desk.leaks(search) == set()
 
 

@@ -111,7 +111,7 @@ def test_a_shard_listed_twice_is_all_near_duplicates_and_said_to_be(tmp_path):
     assert metric(manifest, "exact_dup_rate", "rate") == 0
     (row,) = manifest.table("near_sources").to_pylist()
     assert (row["source"], row["earlier_source"], row["documents"]) == ("copy", "web", 20)
-    out, _ = run("show", tmp_path / "m")
+    out, _ = run("show", tmp_path / "m", "--section", "near_dup")
     assert "warning: source copy would lose 1.0000 of its documents" in out
 
 

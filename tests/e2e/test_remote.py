@@ -260,7 +260,7 @@ def test_signed_web_addresses_are_read_and_their_signatures_kept_nowhere(tmp_pat
         manifest = load_manifest(tmp_path / "m")
         assert manifest.run.roots == {"train": f"http://{host}/train"}
         outputs = [out, err, again, noted, *run("verify", tmp_path / "m", "--data", expect=1)]
-        outputs += [*run("inspect", tmp_path / "m", "0"), *run("show", tmp_path / "m")]
+        outputs += [*run("inspect", tmp_path / "m", "0"), *run("show", tmp_path / "m", "--all")]
         broken = [listed[0].replace("a%20b", "gone"), listed[1]]
         outputs += [*run("build", *broken, *state, "--manifest", tmp_path / "n", expect=2)]
         (tmp_path / "c.yaml").write_text(SPLIT.format(json.dumps(listed[2])) + "sead: 1\n")

@@ -148,7 +148,7 @@ def test_nothing_repeats(tmp_path):
     assert metric(manifest, "doc_repeat_hotspots", "hotspots") == 0
     assert metric(manifest, "doc_repeat_hotspots", "token_share", split="train") == 0
     assert manifest.table("hotspots").num_rows == 0
-    out, _ = run("show", tmp_path / "m")
+    out, _ = run("show", tmp_path / "m", "--section", "repeats")
     assert "Repeated spans" not in out
 
 

@@ -31,7 +31,7 @@ OPTIONS = {
         "--state", "--shard-timeout", "--hmac-key", "--samples", "--samples-dir", "--fresh", "--rehash", "--quiet",
         "--json",
     ],
-    "show": ["folder", "--metric", "--json"],
+    "show": ["folder", "--all", "--section", "--metric", "--json"],
     "inspect": ["folder", "place", "--samples", "--samples-dir", "--json"],
     "verify": [
         "folder", "--data", "--root", "--signature", "--public-key", "--identity", "--issuer", "--policy", "--quiet",
@@ -254,10 +254,11 @@ def test_the_first_build_says_what_it_found_and_what_to_do(built):
     done, target = built
     assert done.returncode == 3, done.stderr
     for expected in (
-        json.loads((target / "manifest.json").read_text())["id"], "60", "not_parquet", "no readable Parquet footer",
+        json.loads((target / "manifest.json").read_text())["id"], "60", "not_parquet",
         "Exit code 3: could not evaluate", f"dataaudit inspect {target} 2", "tiny.json",
     ):  # fmt: skip
         assert expected in done.stdout, expected
+    assert "no readable Parquet footer" in invoke("show", target, "--section", "coverage").stdout
     assert "canary" not in done.stdout + done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     assert "inferred" in done.stderr
@@ -288,8 +289,9 @@ def test_every_reading_command_works_on_a_real_manifest(built):
     """Text and JSON, for shards, rows, metrics and the check of the data; none shows a text of the corpus."""
     target = built[1]
     calls = [
-        ["show", target], ["show", target, "--metric", "exact_dup_rate"], ["inspect", target, "0"],
-        ["inspect", target, "train/b:1.jsonl"], ["inspect", target, "0:41"], ["verify", target, "--data", "--quiet"],
+        ["show", target], ["show", target, "--all"], ["show", target, "--metric", "exact_dup_rate"],
+        ["inspect", target, "0"], ["inspect", target, "train/b:1.jsonl"], ["inspect", target, "0:41"],
+        ["verify", target, "--data", "--quiet"],
     ]  # fmt: skip
     for call in calls:
         text, value = invoke(*call), invoke(*call, "--json")
@@ -328,7 +330,7 @@ def test_a_name_that_the_terminal_cannot_write_is_no_crash(built, tmp_path, enco
     """A terminal of another encoding gets the facts, with escapes where it needs them."""
     folder = tmp_path / "\u65e5\u672c"
     shutil.copytree(built[1], folder)
-    done = run("show", folder, env=os.environ | {"PYTHONIOENCODING": encoding}, errors="replace")
+    done = run("show", folder, "--all", env=os.environ | {"PYTHONIOENCODING": encoding}, errors="replace")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Coverage" in done.stdout
     assert "\\u65e5\\u672c" in done.stdout or encoding == "ascii"

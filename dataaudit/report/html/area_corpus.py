@@ -28,10 +28,8 @@ from dataaudit.report.html.pieces import (
     row,
 )
 from dataaudit.report.quality import Languages, languages
-from dataaudit.report.view import Overview, Share, Volume
+from dataaudit.report.view import OFF_SHARE, Overview, Share, Volume, is_off, off_by
 
-_OFF = 0.02
-"""Absolute difference between a share and the declared one from which it is pointed out."""
 _BARS = 15
 _ROWS = 50
 _BINS_PER_OCTAVE = 2
@@ -43,9 +41,9 @@ def mixture_section(view: Overview) -> Section:
     shares = view.sources
     trained = any(not split.held_out for split in view.splits)
     kind = "training" if trained else "held-out"
-    off = [one for one in shares if _is_off(one)]
+    off = [one for one in shares if is_off(one)]
     lead = f"{t.plural(len(shares), 'source')} of {kind} tokens."
-    points = f"{_OFF * 100:.0f} percentage points"
+    points = f"{OFF_SHARE * 100:.0f} percentage points"
     if off:
         verb = "is" if len(off) == 1 else "are"
         away = "; ".join(_away(one) for one in first(_by_distance(off), 3))
@@ -123,7 +121,7 @@ def _sources(shares: Sequence[Share], kind: str) -> Figure:
         cells = [named(one.source), t.count(one.documents), t.size(one.bytes), t.count(one.tokens), percent(one.share)]
         if declared:
             cells.append(percent(one.declared))
-        off = cell(_points(one), "warn" if _is_off(one) else "")
+        off = cell(_points(one), "warn" if is_off(one) else "")
         rows.append(row(*cells, *((off,) if declared else ())))
     table = Grid(
         title=f"Sources by share of {kind} tokens", columns=tuple(columns), rows=tuple(rows),
@@ -135,7 +133,7 @@ def _sources(shares: Sequence[Share], kind: str) -> Figure:
         labels=tuple(label(one.source) for one in bars), values=tuple(one.share or 0.0 for one in bars),
         shown=tuple(_said(one) for one in bars), unit=f"share of {kind} tokens", percent=True,
         marks=tuple(one.declared for one in bars) if declared else (), marks_mean="declared",
-        loud=tuple(_is_off(one) for one in bars),
+        loud=tuple(is_off(one) for one in bars),
     )  # fmt: skip
     says = "; ".join(f"{label(one.source)}: {_said(one)}" for one in bars[:5])
     return Figure(
@@ -186,12 +184,8 @@ def _lengths(manifest: Manifest, splits: Sequence[str]) -> Steps | None:
     return Steps(edges=edges, series=tuple(series), unit="tokens of a document")
 
 
-def _is_off(one: Share) -> bool:
-    return one.share is not None and one.declared is not None and abs(one.share - one.declared) > _OFF
-
-
 def _by_distance(shares: Sequence[Share]) -> list[Share]:
-    return sorted(shares, key=lambda one: -abs((one.share or 0.0) - (one.declared or 0.0)))
+    return sorted(shares, key=lambda one: -abs(off_by(one)))
 
 
 def _points(one: Share) -> str:

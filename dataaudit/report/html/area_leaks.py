@@ -26,9 +26,9 @@ from dataaudit.report.html.pieces import (
     row,
     word,
 )
-from dataaudit.report.html.places import LeakPlace, leak_places
 from dataaudit.report.leaks import leaks
-from dataaudit.report.protected import HeldOutLeak, SetLeak, held_out_leaks, set_leaks
+from dataaudit.report.places import LeakPlace, leak_places
+from dataaudit.report.protected import HeldOutLeak, SetLeak, held_out_leaks, set_leaks, shared_text, worst_parts
 
 _ROWS = 50
 _NAMED = 3
@@ -48,15 +48,8 @@ def leak_section(manifest: Manifest) -> tuple[Section, list[Finding]]:
         for one in exact
     ]  # fmt: skip
     said = {one.split for one in exact}
-    findings += [
-        Finding(
-            tone="bad", section="leakage",
-            text=f"{percent(one.span)} of the words of {named(one.split)} lie in spans of 50 words and more copied into"
-            f" training data{_where(one.split, places)}.",
-        )
-        for one in held_out if one.span and one.split not in said
-    ]  # fmt: skip
-    findings += [_contamination(one, places) for one in _worst_parts(sets) if one.similar]
+    findings += [_shared(one, sign, places) for one in held_out if one.split not in said and (sign := shared_text(one))]
+    findings += [_contamination(one, places) for one in worst_parts(sets) if one.similar]
     if not held_out and not sets and not exact:
         lead = "There is no held-out split and no evaluation set, so nothing could leak."
         return Section(id="leakage", title="Leakage", lead=lead, tone="quiet"), []
@@ -80,6 +73,14 @@ def leak_section(manifest: Manifest) -> tuple[Section, list[Finding]]:
     )
 
 
+def _shared(one: HeldOutLeak, sign: tuple[str, float, str], places: Sequence[LeakPlace]) -> Finding:
+    stat, value, text = sign
+    return Finding(
+        tone="bad" if stat == "span" else "warn", section="leakage",
+        text=f"{percent(value)} {text.format(named(one.split))}{_where(one.split, places)}.",
+    )  # fmt: skip
+
+
 def _contamination(one: SetLeak, places: Sequence[LeakPlace]) -> Finding:
     verbatim, similar = round((one.verbatim or 0) * one.findable), round((one.similar or 0) * one.findable)
     return Finding(
@@ -87,16 +88,6 @@ def _contamination(one: SetLeak, places: Sequence[LeakPlace]) -> Finding:
         text=f"{t.count(similar)} of {t.plural(one.findable, 'findable item')} of {named(one.set)} are in training data"
         f" ({t.count(verbatim)} word for word){_where(one.set, places)}.",
     )  # fmt: skip
-
-
-def _worst_parts(sets: Sequence[SetLeak]) -> list[SetLeak]:
-    """Return of each set the part of which most was found."""
-    worst: dict[str, SetLeak] = {}
-    for one in sets:
-        held = worst.get(one.set)
-        if held is None or (one.verbatim or 0, one.similar or 0) > (held.verbatim or 0, held.similar or 0):
-            worst[one.set] = one
-    return list(worst.values())
 
 
 def _whole(which: str, places: Sequence[LeakPlace]) -> str:
@@ -143,7 +134,7 @@ def _chart(held_out: Sequence[HeldOutLeak], sets: Sequence[SetLeak]) -> Figure:
         ):  # fmt: skip
             if value is not None:
                 entries.append((f"{label(one.split)}: {text}", value, one.bounds.get(stat), percent(value)))
-    for part in _worst_parts(sets):
+    for part in worst_parts(sets):
         for text, value in (("word for word", part.verbatim), ("similar", part.similar)):
             if value is not None:
                 entries.append((f"{label(part.set)}: {text}", value, None, percent(value)))

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
-from dataaudit.report.drift import Drift, drifts
+from dataaudit.report.drift import ALARM_NATS, Drift, drifts, moved, why_no_drift
 from dataaudit.report.html.pieces import (
     Bars,
     Block,
@@ -28,33 +28,27 @@ from dataaudit.report.html.pieces import (
 from dataaudit.report.meanings import encoder_text
 from dataaudit.report.view import Overview
 
-_ALARM_NATS = 0.05
 _TOKENS = 15
 _ROWS = 30
 _WAYS = {
     "padded": "padded to the context", "padded_batch": "padded to the batch", "packed": "packed",
     "concatenated": "concatenated",
 }  # fmt: skip
-_WHY = {
-    "other_tokenizer": "the reference was built with another tokenizer, so token counts cannot be compared",
-    "no_histogram_in_reference": "the reference holds no token counts",
-    "empty_denominator": "there are no tokens to compare",
-}
 
 
 def token_section(manifest: Manifest, view: Overview) -> Section:
     """Return tokenizer, drift from the reference manifest, and padding."""
     found = drifts(manifest)
-    moved = [one for one in found if _moved(one)]
+    alarms = [one for one in found if moved(one)]
     blocks: list[Block] = []
     if not found:
         lead = "There is no reference manifest, so drift was not measured."
     elif all(one.reason for one in found):
-        lead = f"Drift was not measured: {_WHY.get(found[0].reason, named(found[0].reason))}."
+        lead = f"Drift was not measured: {why_no_drift(found[:1])}."
     else:
         worst = max((one for one in found if one.kl is not None), key=lambda one: one.kl or 0.0)
         lead = f"The largest divergence from the reference is {t.ratio(worst.kl)} nats, in {_where(worst)}."
-        lead += "" if moved else f" None is above {_ALARM_NATS} nats."
+        lead += "" if alarms else f" None is above {ALARM_NATS} nats."
         blocks += [_drift(found), *_moving_tokens(manifest, worst)]
     padding = _padding(manifest)
     if padding is not None:
@@ -68,7 +62,7 @@ def token_section(manifest: Manifest, view: Overview) -> Section:
         )
     )
     return Section(
-        id="tokens", title="Tokens and drift", lead=lead, tone="warn" if moved else "" if found else "quiet",
+        id="tokens", title="Tokens and drift", lead=lead, tone="warn" if alarms else "" if found else "quiet",
         blocks=(*blocks, facts),
     )  # fmt: skip
 
@@ -79,7 +73,7 @@ def _drift(found: list[Drift]) -> Grid:
     shown = [*splits, *first(sources, _ROWS)]
     rows = tuple(
         row(
-            named(one.split), named(one.source) or "all", cell(t.ratio(one.kl), "warn" if _moved(one) else ""),
+            named(one.split), named(one.source) or "all", cell(t.ratio(one.kl), "warn" if moved(one) else ""),
             t.ratio(one.js), t.ratio(one.noise), t.ratio(one.excess),
         )
         for one in shown
@@ -88,7 +82,7 @@ def _drift(found: list[Drift]) -> Grid:
         title="Divergence of token counts from the reference, in nats", rows=rows,
         columns=(name("split"), name("source"), *numbers("KL", "Jensen-Shannon", "KL by chance", "KL beyond chance")),
         more=more([*splits, *sources], shown, "source"),
-        note=f"Marked: KL above {_ALARM_NATS} nats. By chance: what two samples of the same text give on average.",
+        note=f"Marked: KL above {ALARM_NATS} nats. By chance: what two samples of the same text give on average.",
     )  # fmt: skip
 
 
@@ -143,10 +137,6 @@ def _padding(manifest: Manifest) -> Grid | None:
         columns=numbers("context, tokens", *_WAYS.values()), rows=rows,
         note="Share of the fed tokens that would be padding, by context length and way of batching.",
     )  # fmt: skip
-
-
-def _moved(one: Drift) -> bool:
-    return one.kl is not None and one.kl > _ALARM_NATS and (one.excess_low is None or one.excess_low > 0)
 
 
 def _where(one: Drift) -> str:

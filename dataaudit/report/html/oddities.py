@@ -11,12 +11,10 @@ import pyarrow.compute as pc
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
 from dataaudit.report.html.pieces import Tone, named, percent
-from dataaudit.report.html.places import LeakPlace, leak_places
-from dataaudit.report.outliers import Distances, Outlier, distances, far
+from dataaudit.report.outliers import REPEATED, Distances, Outlier, distances, far
+from dataaudit.report.places import LeakPlace, leak_places
 from dataaudit.report.view import UNREAD, LostShard, lost_shards
 
-_REPEATS = 0.5
-"""Exact-duplicate rate from which a shard stands out."""
 _WORDS = {"bytes_per_token": "bytes per token"}
 _UNREAD, _LEAK, _SECRET, _FAR, _COPY, _TRACE, _PARTIAL, _LISTED = range(8)
 _MUCH = 0.01
@@ -67,7 +65,7 @@ def oddities(manifest: Manifest, quarantined: Mapping[int, str]) -> Oddities:
         note(shard, _SECRET, number, f"{t.plural(int(number), 'secret')} confirmed by structure")
     for one in far(measured, table["uri"]):
         note(one.shard, _FAR, abs(one.deviations), _distance(one))
-    for shard, rate in _above(table["exact_dup_rate"], _REPEATS):
+    for shard, rate in _above(table["exact_dup_rate"], REPEATED):
         documents = table["documents"][shard].as_py()
         text = f"{percent(rate)} of its {t.plural(documents, 'document')} repeat earlier ones word for word"
         note(shard, _COPY, rate, text)

@@ -20,12 +20,24 @@ from dataaudit.report.html.area_shards import shard_section
 from dataaudit.report.html.area_tokens import token_section
 from dataaudit.report.html.area_verdict import area_tones, verdict_section, verdict_title
 from dataaudit.report.html.oddities import Oddities, oddities
-from dataaudit.report.html.pieces import Figure, Finding, Section, Tone, named, worst
+from dataaudit.report.html.pieces import Figure, Finding, Section, Tone, named, percent, worst
 from dataaudit.report.html.tones import judged_finding, judged_section
+from dataaudit.report.standouts import Kind, standouts
 from dataaudit.report.view import Overview, overview
 
 _FINDINGS = 12
 _GRAVITY = {"bad": 0, "warn": 1}
+_LAST = 99
+_SECTIONS = {
+    "coverage": "coverage", "drift": "tokens", "leaks": "leakage", "mixture": "mixture", "near_dup": "duplicates",
+    "pii": "privacy", "repeats": "duplicates", "secrets": "secrets", "shards": "shards", "splits": "tokens",
+    "toxicity": "toxicity",
+}  # fmt: skip
+"""Where the page says more of what a part of `dataaudit show` has."""
+_OWN = {"coverage", "leakage", "mixture", "shards", "secrets"}
+"""Sections that say in their own words what stands out of them."""
+_FURTHER = {Kind.UNCONFIRMED, Kind.NOT_LOOKED_AT}
+"""What they do not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +108,7 @@ def page_of(
         found.append(Finding(tone="warn", text=mixture.lead, section="mixture"))
     if changes.tone == "warn":
         found.append(Finding(tone="warn", text=changes.lead, section="changes"))
+    found = _all(found, manifest, view)
     areas = {} if verdict is None else area_tones(verdict)
     if verdict is not None:
         found = [judged_finding(one, areas) for one in found]
@@ -118,6 +131,19 @@ def page_of(
         figures=_figures(view, "bad" if verdict is None or areas.get("coverage") == "bad" else "warn"), odd=odd,
         sections=(*judged, *sections, shards),
     )  # fmt: skip
+
+
+def _all(own: Sequence[Finding], manifest: Manifest, view: Overview) -> list[Finding]:
+    """Return what stands out, worst first as :class:`Kind` has it: in a section's own words, where it has some."""
+    further: list[Finding] = []
+    ranks: dict[tuple[str, Tone], int] = {}
+    for one in standouts(manifest, view, percent):
+        tone: Tone = "bad" if one.kind.grave else "warn"
+        section = "duplicates" if one.kind == Kind.EXACT_DUPLICATES else _SECTIONS[one.part]
+        ranks.setdefault((section, tone), one.kind)
+        if section not in _OWN or one.kind in _FURTHER:
+            further.append(Finding(tone=tone, text=f"{one.sentence()}.", section=section))
+    return sorted([*own, *further], key=lambda one: ranks.get((one.section, one.tone), _LAST))
 
 
 def _judged(verdict: Verdict) -> tuple[list[Section], list[Finding]]:

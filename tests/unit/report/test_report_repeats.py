@@ -67,7 +67,7 @@ def test_the_most_widely_held_spans_are_shown_with_their_places(tmp_path):
 def test_show_has_the_block_and_its_figures(tmp_path):
     """As text and as JSON, where every hotspot is listed."""
     made(tmp_path / "m")
-    assert "Repeated spans" in show_manifest(tmp_path / "m", None, as_json=False)
+    assert "Repeated spans" in show_manifest(tmp_path / "m", part="repeats", as_json=False)
     found = json.loads(show_manifest(tmp_path / "m", None, as_json=True))["repeats"]
     assert (found["hotspots"], found["floor"], len(found["top"])) == (2, 20, 2)
     assert found["top"][1]["shard"] == "train/a.jsonl"

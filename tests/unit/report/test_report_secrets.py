@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
 
 
 def test_confirmed_secrets_stand_above_everything_else(folder):
-    lines = show_manifest(folder, None, as_json=False).splitlines()
+    lines = show_manifest(folder, whole=True, as_json=False).splitlines()
     assert lines[1].startswith("WARNING: 4 secrets, confirmed by structure, in 2 documents (AWS_KEY 4). Revoke them")
     assert lines[2].endswith("has their places.")
 

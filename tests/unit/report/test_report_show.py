@@ -41,8 +41,8 @@ def _id(folder):
 
 
 def test_the_overview_holds_the_facts(folder):
-    """Totals, splits, sources, coverage, lost shards and outliers are all there."""
-    shown = show_manifest(folder, None, as_json=False)
+    """Totals, splits, sources, coverage, lost shards and outliers are all there in the whole text."""
+    shown = show_manifest(folder, whole=True, as_json=False)
     for expected in (
         "made 1.0.0", _id(folder), "55,963,661", "Held out: val.", "Sources of train", "Sources of val",
         "not_parquet  the file has no readable Parquet footer", "1.2 kB",
@@ -57,7 +57,7 @@ def test_the_overview_holds_the_facts(folder):
 
 def test_a_hostile_source_steers_nothing(folder):
     """No control character, bidirectional control or runner command of the data reaches the terminal."""
-    shown = show_manifest(folder, None, as_json=False)
+    shown = show_manifest(folder, whole=True, as_json=False)
     assert not set(shown) & {"\x1b", "\u202e", "\r", "\t"}
     assert "\\x1b[31m\\u202eweb" in shown.replace("\n  ", "")
     assert not any(line.lstrip().startswith("::") for line in shown.splitlines())
@@ -67,7 +67,7 @@ def test_a_hostile_source_steers_nothing(folder):
 def test_the_overview_fits_common_terminals(folder, monkeypatch, columns):
     """No line but a digest or a path is wider than the terminal."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    lines = show_manifest(folder, None, as_json=False).splitlines()
+    lines = show_manifest(folder, whole=True, as_json=False).splitlines()
     wide = [line for line in lines if len(line) > columns and "sha256:" not in line and str(folder) not in line]
     assert wide == []
 
@@ -96,7 +96,8 @@ def test_shares_are_of_training_tokens_beside_the_declared_ones(folder):
     assert shares["absent"] | {"source": ""} == {
         "source": "", "documents": 0, "bytes": 0, "tokens": 0, "share": 0.0, "declared": 0.25,
     }  # fmt: skip
-    line = next(one for one in show_manifest(folder, None, as_json=False).splitlines() if one.startswith("  absent"))
+    lines = show_manifest(folder, part="mixture", as_json=False).splitlines()
+    line = next(one for one in lines if one.startswith("  absent"))
     assert "-0.2500" in line
     assert line.endswith("<--")
 
@@ -139,7 +140,7 @@ def test_nothing_read_is_shown_without_numbers(tmp_path):
     """A manifest whose every shard was lost has dashes, not zeros, where nothing was measured."""
     lost = shard("a.jsonl", status="skipped", reason="unknown_format")
     make(tmp_path / "m", [lost], ledger=[(0, "unknown_format", "", -1, 50)])
-    shown = show_manifest(tmp_path / "m", None, as_json=False)
+    shown = show_manifest(tmp_path / "m", whole=True, as_json=False)
     row = next(line.split() for line in shown.splitlines() if line.startswith("  train "))
     assert row == ["train", "0", "0", "0", "B", "0", "-", "-", "-", "-", "-"]
 
@@ -155,14 +156,16 @@ def test_a_build_ends_with_facts_reasons_and_the_next_commands(folder):
 
 
 def test_the_list_of_lost_shards_is_capped_and_says_so(tmp_path):
-    """Ten are listed, the others are counted; the JSON has all."""
+    """Ten are listed, the others are counted; the JSON has all, and so has the end of the build."""
     shards = [shard(f"{index:02}.bin", status="skipped", reason="unknown_format") for index in range(25)]
     make(tmp_path / "m", shards, ledger=[(index, "unknown_format", "", -1, 50) for index in range(25)])
-    shown = build_summary(_result(_id(tmp_path / "m"), 4), tmp_path / "m", as_json=False)
+    shown = show_manifest(tmp_path / "m", part="coverage", as_json=False)
     assert "and 15 more shards" in shown
     assert "09.bin" in shown
     assert "10.bin" not in shown
-    assert "Exit code 4: nothing was evaluated" in shown
+    ended = build_summary(_result(_id(tmp_path / "m"), 4), tmp_path / "m", as_json=False)
+    assert "25 of 25 shards not read, unknown_format" in ended
+    assert "Exit code 4: nothing was evaluated" in ended
     listed = json.loads(build_summary(_result(_id(tmp_path / "m"), 4), tmp_path / "m", as_json=True))
     assert len(listed["unread"]) == 25
     assert (listed["exit_code"], listed["parts_planned"], listed["parts_scanned"]) == (4, 4, 1)
@@ -184,4 +187,4 @@ def test_robust_spread_by_hand():
 def test_the_heading_of_sources_says_of_which_tokens_they_are_shares(tmp_path, split, kind):
     """Without a training split the shares are those of held-out data."""
     make(tmp_path / "m", [shard("a.jsonl", split=split)], mixture={"web": 1.0})
-    assert f"Sources, by share of {kind} tokens" in show_manifest(tmp_path / "m", None, as_json=False)
+    assert f"Sources, by share of {kind} tokens" in show_manifest(tmp_path / "m", whole=True, as_json=False)

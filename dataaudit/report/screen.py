@@ -1,0 +1,166 @@
+"""The one screen that `show` and `build` print: what the manifest is, what stands out, and where the rest is."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+
+from dataaudit import text as t
+from dataaudit.layout import cells, facts, fold, page, prose, section, shortened
+from dataaudit.manifest.load import Manifest
+from dataaudit.report.standouts import Kind, Standout, standouts
+from dataaudit.report.view import Overview
+
+LINES = 24
+"""Lines of a terminal: the screen never has more."""
+_STAGES = ("exact_dup", "near_dup", "overlap", "repeats", "language", "filters", "toxicity", "pii", "secrets")
+"""Stages whose absence is said: nothing of theirs can stand out."""
+_NAME = 24
+_PLACE = 16
+"""Cells that the name of a source has at least."""
+_LEAST = 8
+_INDENT = 2
+_SLACK = 20
+"""Cells that a line may leave empty, as words are not broken."""
+_ESCAPE = 3
+"""Cells that a line grows by when it is kept from being a command of a CI runner."""
+
+
+def screen(manifest: Manifest, view: Overview, width: int, last: Sequence[str] = ()) -> str:
+    """Return the screen: at most 24 lines of at most ``width`` cells.
+
+    Args:
+        manifest: What it is about.
+        view: Its :func:`dataaudit.report.view.overview`.
+        width: Of the terminal, 72 or more.
+        last: Lines that stand before the commands, each within ``width``; at most 4.
+    """
+    head = [shortened(f"{view.dataset} {view.version}", width), *_identity(view, width)]
+    absent = _not_looked_for(manifest, width)
+    found = standouts(manifest, view)
+    commands = _commands(view, found, width)
+    blanks = 2 + bool(last)
+    room = LINES - len(head) - len(absent) - len(last) - len(commands) - blanks - 1
+    lines = _listed(found, width, room) if found else prose(_nothing(absent), width)
+    title = "What stands out, worst first (`--section NAME` prints more of one)" if found else "What stands out"
+    return page(head[0], head[1:], [*section(title, lines), *absent], last, commands)
+
+
+def _identity(view: Overview, width: int) -> list[str]:
+    """Return id, size and splits, a line each; two for a size with very long numbers."""
+    shards, whole = view.ledger["shards"], view.totals
+    size = f"{t.plural(whole.documents, 'document')}, {t.size(whole.bytes)}, {t.plural(whole.tokens, 'token')}"
+    read = f"{t.count(shards['read'])} of {t.plural(shards['planned'], 'shard')} read"
+    name = " " * max(0, min(_INDENT, width - len(view.id))) + view.id
+    tokenizer = f" ({shortened(view.tokenizer['name'], _NAME)})"
+    line = f"{size}{tokenizer}; {read}"
+    line = line if cells(line) + _INDENT <= width else f"{size}; {read}"
+    return [name, *prose(line, width), *_splits(view, width)]
+
+
+def _splits(view: Overview, width: int) -> list[str]:
+    """Return the splits, as many as fit on a line."""
+    parts = [
+        f"{shortened(one.name, _NAME)} {t.plural(one.documents, 'document')}, {t.plural(one.tokens, 'token')}"
+        if not index
+        else f"{shortened(one.name, _NAME)} {t.count(one.documents)}, {t.count(one.tokens)}"
+        for index, one in enumerate(view.splits)
+    ]
+    parts = [part + (" (held out)" if one.held_out else "") for part, one in zip(parts, view.splits, strict=True)]
+    for number in range(min(len(parts), width // _LEAST), 0, -1):
+        left = len(parts) - number
+        line = "; ".join([*parts[:number], *([f"and {t.plural(left, 'more split')}"] if left else [])])
+        if cells(line) + _INDENT <= width:
+            return prose(line, width)
+    return prose(f"{t.plural(len(parts), 'split')}", width) if parts else []
+
+
+def _listed(found: Sequence[Standout], width: int, room: int) -> list[str]:
+    """Return as many as there is room for, and how many are left out."""
+    label = max(cells(one.part) for one in found) + 2
+    chosen: list[tuple[int, list[str]]] = []
+    used = 0
+    for index in _by_turns(found):
+        lines = _lines(found[index], label, width)
+        if used + len(lines) > room - (len(chosen) + 1 < len(found)):
+            break
+        chosen.append((index, lines))
+        used += len(lines)
+    chosen.sort(key=lambda pair: pair[0])
+    shown = [line for _, lines in chosen for line in lines]
+    listed = {index for index, _ in chosen}
+    left = Counter(one.part for index, one in enumerate(found) if index not in listed)
+    return shown + (_left_out(left, width) if left else [])
+
+
+def _by_turns(found: Sequence[Standout]) -> list[int]:
+    """Return indexes, a turn of every kind after the other, so that many leaks hide nothing else.
+
+    A turn has two things of a grave kind, one of another.
+    """
+    seen: Counter[Kind] = Counter()
+    ranked = []
+    for index, one in enumerate(found):
+        ranked.append((seen[one.kind] // (2 if one.kind.grave else 1), index))
+        seen[one.kind] += 1
+    return [index for _, index in sorted(ranked)]
+
+
+def _left_out(parts: Counter[str], width: int) -> list[str]:
+    """Return a line that says how many are left out, and of what: as many parts as it has room for."""
+    named = [f"{name} {t.count(number)}" for name, number in parts.most_common()]
+    start = f"and {t.count(parts.total())} more"
+    for number in range(len(named), 0, -1):
+        more = ", ..." if number < len(named) else ""
+        text = f"{start}: {', '.join(named[:number])}{more}"
+        if cells(text) + _INDENT <= width:
+            break
+    return prose(text, width)
+
+
+def _lines(one: Standout, label: int, width: int) -> list[str]:
+    """Return the line of one thing, the name of its place shortened; two where it is too long even so."""
+    column = width - _INDENT - label
+    whole = one.sentence(column)
+    if cells(whole) <= column:
+        return [_row(one.part, whole, label)]
+    spare = column - cells(one.sentence(_PLACE)) + _PLACE
+    least = _LEAST if one.shard is not None else _PLACE
+    shorter = one.sentence(max(spare, least))
+    if cells(shorter) <= column:
+        return [_row(one.part, shorter, label)]
+    column -= _ESCAPE
+    pieces = fold(one.sentence(max(spare + column - _SLACK, _LEAST)), column)
+    return [_row(one.part if not index else "", piece, label) for index, piece in enumerate(pieces)]
+
+
+def _row(part: str, text: str, label: int) -> str:
+    return " " * _INDENT + part.ljust(label) + text
+
+
+def _nothing(absent: Sequence[str]) -> str:
+    return "Nothing stands out of what was looked for." if absent else "Nothing stands out."
+
+
+def _not_looked_for(manifest: Manifest, width: int) -> list[str]:
+    """Say which stages did not run: what they would have found cannot stand out."""
+    ran = {one.name for one in manifest.core.stages}
+    absent = [name for name in _STAGES if name not in ran]
+    return prose(f"Not looked for, as the stages are off: {', '.join(absent)}", width) if absent else []
+
+
+def _commands(view: Overview, found: Sequence[Standout], width: int) -> list[str]:
+    """Return the commands that print the rest; `DIR` stands for a folder whose name is too long for a line."""
+    shards = [*(lost.shard for lost in view.unread[:1]), *(one.shard for one in found if one.shard is not None), 0]
+    told = "why this shard was not read" if view.unread else "what is known of one shard"
+    for folder in (t.clean(shlex.quote(view.manifest)), "DIR"):
+        pairs = [
+            (f"dataaudit show {folder} --all", "or --section NAME, --metric NAME, --json"),
+            (f"dataaudit inspect {folder} {shards[0]}", told),
+            (f"dataaudit report {folder} --out report.html", "the same in a browser"),
+        ]
+        if max(cells(command) for command, _ in pairs) + _INDENT <= width:
+            break
+    lines = facts(pairs, width)
+    return lines if len(lines) == len(pairs) else [" " * _INDENT + command for command, _ in pairs]
