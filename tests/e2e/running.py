@@ -29,17 +29,18 @@ def start(*args, cwd=None, **kwargs):
 def run(*args, cwd=None, expect=0, timeout=240):
     """Run dataaudit to its end; return (stdout, stderr).
 
-    It runs in this process, and so does the work of a build, unless the arguments ask for workers.
+    It runs in this process, and so does the work of a build, unless the arguments ask for workers, or the environment
+    names a hub, which a library reads when it is imported.
     """
     given = [*map(str, args)]
-    workers = given[given.index("--workers") + 1] if "--workers" in given else "0"
-    if workers != "0" or "--scheduler" in given:
+    if given[0] == "build" and "--workers" not in given and "--scheduler" not in given:
+        given += ["--workers", "0"]
+    in_process = "--scheduler" not in given and ("--workers" not in given or given[given.index("--workers") + 1] == "0")
+    if not in_process or "HF_ENDPOINT" in os.environ:
         process = start(*given, cwd=cwd)
         out, err = process.communicate(timeout=timeout)
         code = process.returncode
     else:
-        if given[0] == "build" and "--workers" not in given:
-            given += ["--workers", "0"]
         with contextlib.chdir(cwd or os.curdir):
             result = CliRunner().invoke(main, given)
         out, err, code = result.stdout, result.stderr, result.exit_code
