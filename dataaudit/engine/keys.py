@@ -21,7 +21,7 @@ from dataaudit.stages.base import Stage, parameters
 
 NUMERIC_LIBRARIES = (
     "detect-secrets", "fasttext-predict", "gigatoken", "hyperscan", "numba", "numpy", "orjson", "phonenumbers",
-    "pyarrow", "pycld2", "scipy", "sentencepiece", "tokenizers",
+    "pyarrow", "pycld2", "python-stdnum", "scipy", "sentencepiece", "tokenizers",
 )  # fmt: skip
 SAMPLE_ONE_IN = 1024
 """About one document in so many is encoded by both encoders."""

@@ -89,7 +89,8 @@ def load_pii(paths: Sequence[Path] = ()) -> Registry:
     """
     names = pii_names()
     layers = [_shipped(names)] + [read_layer(path, detector="pii", names=names) for path in paths]
-    return build_registry(layers, names=names, versions={"pii": PII_VERSION, "phonenumbers": version("phonenumbers")})
+    libraries = {name: version(name) for name in ("phonenumbers", "python-stdnum")}
+    return build_registry(layers, names=names, versions={"pii": PII_VERSION, **libraries})
 
 
 def _shipped(names: Names) -> Layer:
