@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from dataaudit.detectors.patterns.entity import Candidate, Evidence, Validator
 from dataaudit.detectors.pii.checksums import digits_of, luhn, one_digit, stdnum, weighted
 
-_CODICE_ODD = (1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23)
-_CODICE_MONTHS = "ABCDEHLMPRST"
-_FI = "0123456789ABCDEFHJKLMNPRSTUVWXY"
 _PROVINCES = frozenset(map(str, (*range(11, 16), *range(21, 24), *range(31, 38), *range(41, 47), *range(50, 55),
                                  *range(61, 66), 71, 81, 82, 83, 91)))  # fmt: skip
 """First digits of Chinese identities, GB/T 2260; 83 and 91 are residents of Taiwan and foreigners."""
@@ -43,12 +40,8 @@ def fr_nir(text: str) -> bool:
 
 
 def it_fiscal_code(text: str) -> bool:
-    """Italian codice fiscale: a birthday, and a letter from weights of odd and even places (DM 23 December 1976)."""
-    if text[8] not in _CODICE_MONTHS or not 1 <= int(text[9:11]) % 40 <= 31 or int(text[9:11]) > 71:
-        return False
-    values = [int(letter) if letter.isdigit() else ord(letter) - 65 for letter in text[:15]]
-    total = sum(_CODICE_ODD[value] if place % 2 == 0 else value for place, value in enumerate(values))
-    return chr(65 + total % 26) == text[15]
+    """Italian codice fiscale; python-stdnum takes a day of 81 to 99, which nobody has, for 1 to 19."""
+    return text[9] in "01234567LMNPQRST" and bool(stdnum("it.codicefiscale").is_valid(text))
 
 
 def au_medicare(digits: str) -> bool:
@@ -64,12 +57,10 @@ def se_personnummer(digits: str) -> bool:
 
 
 def no_fnr(digits: str) -> bool:
-    """Norwegian birth number: a day (plus 40 for a D-number) and month, and two check digits, MOD 11."""
-    day = int(digits[:2]) % 40
-    if not 1 <= day <= 31 or not 1 <= int(digits[2:4]) % 40 <= 12:
-        return False
-    first = weighted(digits[:10], (3, 7, 6, 1, 8, 9, 4, 5, 2, 1)) % 11
-    return first == 0 and weighted(digits, (5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1)) % 11 == 0
+    """Norwegian birth number, D-number (day plus 40) or H-number (month plus 40): two check digits and a birthday."""
+    number = stdnum("no.fodselsnummer")
+    right = number.calc_check_digit1(digits) + number.calc_check_digit2(digits) == digits[9:]
+    return right and bool(number.get_birth_date(digits))
 
 
 def be_nrn(digits: str) -> bool:
@@ -114,22 +105,6 @@ def mx_curp(text: str) -> bool:
     """Mexican CURP: a birthday and a check digit; the sex may be X."""
     number = stdnum("mx.curp")
     return bool(number.calc_check_digit(text) == text[17] and number.get_birth_date(text))
-
-
-def fi_hetu(text: str) -> bool:
-    """Finnish personal identity code: a birthday, and one of 31 characters, the nine digits modulo 31."""
-    century = 1800 if text[6] == "+" else 1900 if text[6] in "-YXWVU" else 2000
-    if not real_date(century + int(text[4:6]), int(text[2:4]), int(text[:2])):
-        return False
-    return _FI[int(text[:6] + text[7:10]) % 31] == text[10]
-
-
-def kr_rrn(digits: str) -> bool:
-    """Korean registration number: a birthday, a digit of sex and century; weights, MOD 11 (until October 2020)."""
-    if not real_date((1900 if digits[6] in "1256" else 2000) + int(digits[:2]), int(digits[2:4]), int(digits[4:6])):
-        return False
-    total = weighted(digits[:12], (2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5))
-    return (11 - total % 11) % 10 == int(digits[12])
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +160,16 @@ _CHECKS: dict[str, tuple[Callable[[str], bool], set[int], bool, Evidence]] = {
 
 
 def _hetu(candidate: Candidate) -> Evidence:
-    return Evidence.WEAK if fi_hetu(candidate.text.upper()) else Evidence.REJECTED
+    return Evidence.WEAK if stdnum("fi.hetu").is_valid(candidate.text) else Evidence.REJECTED
 
 
 def _rrn(candidate: Candidate) -> Evidence:
     """Korean numbers given since October 2020 have no check digit, so only the birthday can be asked of them."""
     digits = digits_of(candidate.text)
-    if kr_rrn(digits):
+    number = stdnum("kr.rrn")
+    if number.is_valid(digits):
         return Evidence.WEAK
-    born = real_date((1900 if digits[6] in "1256" else 2000) + int(digits[:2]), int(digits[2:4]), int(digits[4:6]))
-    return Evidence.FORM if born else Evidence.REJECTED
+    return Evidence.FORM if number.get_birth_date(digits) else Evidence.REJECTED
 
 
 NATIONAL: dict[str, Validator] = {

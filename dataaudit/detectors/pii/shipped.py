@@ -13,7 +13,7 @@ from dataaudit.detectors.patterns.written import Layer, Names, parse_layer, read
 from dataaudit.detectors.pii import cards, checksums, crypto, dates, email, iban, network, phone, reserved, us
 from dataaudit.detectors.pii.national import NATIONAL
 
-PII_VERSION = "1"
+PII_VERSION = "2"
 """Raised when a validator or a reserved value changes what is found."""
 
 
