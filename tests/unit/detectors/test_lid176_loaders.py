@@ -122,7 +122,7 @@ def test_a_cache_does_not_stand_in_for_the_packaged_file(tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize(
     ("absent", "package"),
-    [("ftlangdetect", "fasttext-langdetect"), ("requests", "fasttext-langdetect"), ("fasttext", "fasttext-predict")],
+    [("ftlangdetect", "fasttext-langdetect"), ("requests", "fasttext-langdetect"), ("fasttext", lid176.FASTTEXT)],
 )
 def test_a_module_that_is_missing_is_named(tmp_path, monkeypatch, absent, package):
     """The error says which package brings it."""

@@ -8,6 +8,7 @@ from math import comb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from levels import examples
 from scipy.integrate import quad
 from scipy.stats import binom
 
@@ -22,7 +23,7 @@ def at_most(number, trials, share):
 
 @given(counts=st.integers(1, 80).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))),
        confidence=st.sampled_from([0.9, 0.95, 0.99]))  # fmt: skip
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_a_bound_leaves_its_tail(counts, confidence):
     """At the lower bound so many successes or more have the tail's probability, at the upper one so many or fewer."""
     successes, trials = counts
@@ -36,7 +37,7 @@ def test_a_bound_leaves_its_tail(counts, confidence):
 
 
 @given(trials=st.sampled_from([1_000, 10**6, 10**9]), share=st.floats(0.001, 0.999))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_many_trials(trials, share):
     """The same where terms cannot be summed one by one."""
     successes = round(share * trials)

@@ -1,12 +1,16 @@
 """Check digits by other means than the code's: long division, tables written out, all last digits tried."""
 
+import re
+from string import ascii_uppercase
+
 import phonenumbers
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from stdnum import numdb
 
-from dataaudit.detectors.pii import checksums, crypto, plans
+from dataaudit.detectors.pii import checksums, crypto, iban, plans
 from dataaudit.detectors.pii.national import NATIONAL
 
 DIGITS = st.text(alphabet="0123456789", min_size=2, max_size=24)
@@ -56,6 +60,18 @@ def test_mod97_is_a_remainder_taken_digit_by_digit(text):
         value = ord(letter) - 48 if letter.isdigit() else ord(letter) - 55
         remainder = (remainder * (10 if value < 10 else 100) + value) % 97
     assert checksums.mod97(text) == (remainder == 1)
+
+
+def test_lengths_of_ibans_are_those_of_stdnums_registry():
+    """Of every country, and of no other."""
+    countries = {a + b for a in ascii_uppercase for b in ascii_uppercase}
+    found = {country: numdb.get("iban").info(f"{country}0")[0][1] for country in countries}
+    lengths = {
+        country: str(4 + sum(map(int, re.findall(r"([0-9]+)!", about["bban"]))))
+        for country, about in found.items()
+        if about
+    }
+    assert lengths == iban.LENGTHS
 
 
 @given(st.text(alphabet="0123456789", min_size=1, max_size=15))

@@ -9,6 +9,7 @@ from string import ascii_uppercase
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from levels import examples
 
 from dataaudit.detectors.patterns.entity import Candidate, Evidence
 from dataaudit.detectors.pii.national import NATIONAL
@@ -66,7 +67,7 @@ def test_a_clock_would_be_seen(monkeypatch):
 
 @given(st.dates(dt.date(2000, 1, 1), dt.date(2020, 12, 31)), st.integers(0, 999))
 @example(dt.date(2000, 2, 29), 1)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_belgian_numbers_are_stdnums(born, serial):
     """Of years that both centuries have seen the same endings are right, of register and BIS numbers."""
     peer = importlib.import_module("stdnum.be.ssn")
@@ -78,7 +79,7 @@ def test_belgian_numbers_are_stdnums(born, serial):
 
 @given(BORN, st.integers(0, 999))
 @example(dt.date(2000, 2, 29), 1)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_swedish_and_south_african_numbers_are_stdnums(born, serial):
     """The same last digit is right."""
     for name, peer, head in (
