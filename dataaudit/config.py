@@ -169,7 +169,9 @@ class LanguageConfig(_Strict):
         default="pycld2", description="Whose answer counts; the other one looks at a sample."
     )
     model: str | None = Field(
-        default=None, min_length=1, description="lid.176.bin or another fastText model; lid.176.ftz when left out."
+        default=None,
+        min_length=1,
+        description="lid.176.bin or another fastText model, or `fasttext-langdetect`; lid.176.ftz when left out.",
     )
     min_confidence: float = Field(default=0.5, ge=0, le=1, description="Confidence below which a language is `und`.")
 

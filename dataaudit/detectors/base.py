@@ -28,6 +28,8 @@ class DetectorModel:
     """Codes that it can give, ``und`` first, the others sorted."""
     path: Path | None = None
     """The model's file under its content's name; None where it is part of a library."""
+    loader: str = ""
+    """The package that reads the file, where there are several; empty where there is one."""
 
 
 class LanguageDetector(Protocol):

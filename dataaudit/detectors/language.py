@@ -52,9 +52,10 @@ def resolve_languages(settings: LanguageConfig, *, base_dir: Path, cache_dir: Pa
     Raises:
         DetectorError: A detector or its model is absent or not usable.
     """
-    path = None if settings.model is None else base_dir / Path(settings.model).expanduser()
+    loader = lid176.FTLANGDETECT if settings.model == lid176.FTLANGDETECT else ""
+    path = None if loader or settings.model is None else base_dir / Path(settings.model).expanduser()
     try:
-        lid = lid176.find_model(path, cache_dir=cache_dir)
+        lid = lid176.find_model(path, cache_dir=cache_dir, loader=loader)
     except OSError as error:
         raise DetectorError(
             f"a language model cannot be copied to {cache_dir} ({error.strerror})", "Name another with --state."

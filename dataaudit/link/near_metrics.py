@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.kernels.beta import clopper_pearson
+from dataaudit.kernels.clopper_pearson import clopper_pearson
 from dataaudit.kernels.lsh import chance_to_meet
 from dataaudit.kernels.variants import LEAST, MOST
 from dataaudit.link.near_clusters import NearClusters

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.languages import UND
-from dataaudit.kernels.intervals import wilson
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group
+from dataaudit.wilson import wilson
 
 _COUNTS = ("documents", "bytes", "tokens")
 _SHAPES = {
@@ -99,7 +99,7 @@ class Language(StageDefaults):
                 metric="language_share", stat="detector_agreement", scope=scope, unit="ratio", value=None,
                 method="sampled", status="not_evaluated", reason="empty_denominator", version=self.version,
             )  # fmt: skip
-        low, high = wilson(agreeing, sampled, _CONFIDENCE)
+        low, high = wilson(agreeing / sampled, sampled, _CONFIDENCE)
         return Metric(
             metric="language_share", stat="detector_agreement", scope=scope, unit="ratio", value=agreeing / sampled,
             low=low, high=high, confidence=_CONFIDENCE, n=sampled, denominator=sampled, method="sampled",

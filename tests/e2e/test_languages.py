@@ -119,13 +119,16 @@ def test_number_of_workers_and_cut_change_nothing(multilingual, tmp_path):
 
 
 def test_the_other_detector_finds_the_same_here(multilingual, tmp_path):
-    """The config names fastText: another identity, the same documents in each language."""
+    """The config names fastText, and who loads it: another identity, the same digest and documents in each language."""
     root, _, manifest = multilingual
-    given = CONFIG.format(language="{detector: fasttext, min_confidence: 0.4}", more="")
+    given = CONFIG.format(language="{detector: fasttext, model: fasttext-langdetect, min_confidence: 0.4}", more="")
     (root / "fasttext.yaml").write_text(given, encoding="utf-8")
     _, other = build(root / "fasttext.yaml", manifest=tmp_path / "m")
     assert other.id != manifest.id
     assert other.table("languages").equals(manifest.table("languages"))
+    before, after = (next(d for d in one.core.detectors if d.name == "fasttext") for one in (manifest, other))
+    assert after.sha256 == before.sha256
+    assert "+fasttext-langdetect." in after.version
 
 
 def test_without_the_stage_no_detector_is_needed(multilingual, tmp_path):

@@ -1,4 +1,4 @@
-"""National identifiers with check digits, each by the rule that its authority publishes."""
+"""National identifiers with check digits: by python-stdnum, and by rules of ours where it has none or another one."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dataaudit.detectors.patterns.entity import Candidate, Evidence, Validator
-from dataaudit.detectors.pii.checksums import digits_of, luhn, mod11_10, one_digit, verhoeff, weighted
+from dataaudit.detectors.pii.checksums import digits_of, luhn, one_digit, stdnum, weighted
 
-_CODICE_ODD = (1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23)
-_CODICE_MONTHS = "ABCDEHLMPRST"
-_NIF = "TRWAGMYFPDXBNJZSQVHLCKE"
-_IE = "WABCDEFGHIJKLMNOPQRSTUV"
 _PROVINCES = frozenset(map(str, (*range(11, 16), *range(21, 24), *range(31, 38), *range(41, 47), *range(50, 55),
                                  *range(61, 66), 71, 81, 82, 83, 91)))  # fmt: skip
 """First digits of Chinese identities, GB/T 2260; 83 and 91 are residents of Taiwan and foreigners."""
-_FI = "0123456789ABCDEFHJKLMNPRSTUVWXY"
-_CURP = "0123456789ABCDEFGHIJKLMN\u00d1OPQRSTUVWXYZ"
 
 
 def real_date(year: int, month: int, day: int) -> bool:
@@ -29,79 +23,25 @@ def real_date(year: int, month: int, day: int) -> bool:
     return True
 
 
-def uk_nhs(digits: str) -> bool:
-    """NHS number: weights 10 to 2, MOD 11."""
-    check = 11 - weighted(digits[:9], range(10, 1, -1)) % 11
-    return check % 11 == int(digits[9]) and check != 10
+@dataclass(frozen=True, slots=True)
+class _Stdnum:
+    """The whole check of a module of python-stdnum."""
 
+    module: str
 
-def de_tax_id(digits: str) -> bool:
-    """German tax id: one digit of the first ten stands there twice or three times, one or two are absent; MOD 11,10."""
-    counts = sorted(digits[:10].count(digit) for digit in set(digits[:10]))
-    repeated = counts[-1] in {2, 3} and counts[-2] == 1
-    return digits[0] != "0" and repeated and mod11_10(digits)
-
-
-def es_nif(text: str) -> bool:
-    """Spanish NIF and NIE: the letter is the number modulo 23; X, Y, Z stand for 0, 1, 2."""
-    number = text[:-1].translate(str.maketrans("XYZ", "012"))
-    return _NIF[int(number) % 23] == text[-1]
+    def __call__(self, plain: str) -> bool:
+        return bool(stdnum(self.module).is_valid(plain))
 
 
 def fr_nir(text: str) -> bool:
-    """French NIR with its key, 97 minus the number modulo 97; Corsica's 2A and 2B count as 19 and 18."""
-    number = text[:13].replace("2A", "19").replace("2B", "18")
+    """French NIR with its key; months beyond 12 are of people whose month is not known."""
     month = int(text[3:5])
-    return (
-        number.isdigit()
-        and (1 <= month <= 12 or 20 <= month <= 42 or month >= 50)
-        and (97 - int(number) % 97 == int(text[13:]))
-    )
+    return (1 <= month <= 12 or 20 <= month <= 42 or month >= 50) and bool(stdnum("fr.nir").is_valid(text))
 
 
 def it_fiscal_code(text: str) -> bool:
-    """Italian codice fiscale: a birthday, and a letter from weights of odd and even places (DM 23 December 1976)."""
-    if text[8] not in _CODICE_MONTHS or not 1 <= int(text[9:11]) % 40 <= 31 or int(text[9:11]) > 71:
-        return False
-    values = [int(letter) if letter.isdigit() else ord(letter) - 65 for letter in text[:15]]
-    total = sum(_CODICE_ODD[value] if place % 2 == 0 else value for place, value in enumerate(values))
-    return chr(65 + total % 26) == text[15]
-
-
-def in_aadhaar(digits: str) -> bool:
-    """Aadhaar: twelve digits that do not begin with 0 or 1, Verhoeff; palindromes are not issued."""
-    return digits[0] not in "01" and digits != digits[::-1] and verhoeff(digits)
-
-
-def br_cpf(digits: str) -> bool:
-    """CPF: two check digits, MOD 11."""
-    first = weighted(digits[:9], range(10, 1, -1)) * 10 % 11 % 10
-    second = weighted(digits[:10], range(11, 1, -1)) * 10 % 11 % 10
-    return digits[9:] == f"{first}{second}"
-
-
-def nl_bsn(digits: str) -> bool:
-    """BSN: weights 9 to 2 and -1, divisible by 11."""
-    return weighted(digits, (9, 8, 7, 6, 5, 4, 3, 2, -1)) % 11 == 0
-
-
-def pl_pesel(digits: str) -> bool:
-    """PESEL: a birthday whose month carries the century, weights 1 3 7 9."""
-    month = int(digits[2:4])
-    century = {0: 1900, 1: 2000, 2: 2100, 3: 2200, 4: 1800}[month // 20]
-    if not real_date(century + int(digits[:2]), month % 20, int(digits[4:6])):
-        return False
-    return (weighted(digits[:10], (1, 3, 7, 9, 1, 3, 7, 9, 1, 3)) + int(digits[10])) % 10 == 0
-
-
-def ca_sin(digits: str) -> bool:
-    """SIN: nine digits, the first neither 0 nor 8, Luhn."""
-    return digits[0] not in "08" and luhn(digits)
-
-
-def au_tfn(digits: str) -> bool:
-    """Australian tax file number: weights 1 4 3 7 5 8 6 9 10, divisible by 11."""
-    return weighted(digits, (1, 4, 3, 7, 5, 8, 6, 9, 10)) % 11 == 0
+    """Italian codice fiscale; python-stdnum takes a day of 81 to 99, which nobody has, for 1 to 19."""
+    return text[9] in "01234567LMNPQRST" and bool(stdnum("it.codicefiscale").is_valid(text))
 
 
 def au_medicare(digits: str) -> bool:
@@ -116,21 +56,11 @@ def se_personnummer(digits: str) -> bool:
     return real_date(2000 + int(ten[:2]), int(ten[2:4]), day - 60 if day > 60 else day) and luhn(ten)
 
 
-def fi_hetu(text: str) -> bool:
-    """Finnish personal identity code: a birthday, and one of 31 characters, the nine digits modulo 31."""
-    century = 1800 if text[6] == "+" else 1900 if text[6] in "-YXWVU" else 2000
-    if not real_date(century + int(text[4:6]), int(text[2:4]), int(text[:2])):
-        return False
-    return _FI[int(text[:6] + text[7:10]) % 31] == text[10]
-
-
 def no_fnr(digits: str) -> bool:
-    """Norwegian birth number: a day (plus 40 for a D-number) and month, and two check digits, MOD 11."""
-    day = int(digits[:2]) % 40
-    if not 1 <= day <= 31 or not 1 <= int(digits[2:4]) % 40 <= 12:
-        return False
-    first = weighted(digits[:10], (3, 7, 6, 1, 8, 9, 4, 5, 2, 1)) % 11
-    return first == 0 and weighted(digits, (5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1)) % 11 == 0
+    """Norwegian birth number, D-number (day plus 40) or H-number (month plus 40): two check digits and a birthday."""
+    number = stdnum("no.fodselsnummer")
+    right = number.calc_check_digit1(digits) + number.calc_check_digit2(digits) == digits[9:]
+    return right and bool(number.get_birth_date(digits))
 
 
 def be_nrn(digits: str) -> bool:
@@ -141,49 +71,21 @@ def be_nrn(digits: str) -> bool:
     return any(97 - int(century + digits[:9]) % 97 == check for century in ("", "2"))
 
 
-def ch_ahv(digits: str) -> bool:
-    """Swiss AHV number: country 756 and EAN-13's check digit."""
-    return digits.startswith("756") and weighted(digits, (1, 3) * 6 + (1,)) % 10 == 0
-
-
 def pt_nif(digits: str) -> bool:
-    """Portuguese NIF of a person: weights 9 to 2, MOD 11."""
-    check = 11 - weighted(digits[:8], range(9, 1, -1)) % 11
-    return digits[0] in "1234" and int(digits[8]) == (0 if check > 9 else check)
+    """Portuguese NIF of a person: it begins with 1 to 4."""
+    return digits[0] in "1234" and bool(stdnum("pt.nif").is_valid(digits))
 
 
 def ie_pps(text: str) -> bool:
-    """Irish PPS number: weights 8 to 2, a second letter counts 9; the letter is the sum modulo 23."""
-    second = 9 * (ord(text[8]) - 64) if len(text) > 8 and text[8] != "W" else 0
-    return _IE[(weighted(text[:7], range(8, 1, -1)) + second) % 23] == text[7]
-
-
-def hr_oib(digits: str) -> bool:
-    """Croatian OIB: eleven digits, MOD 11,10."""
-    return mod11_10(digits)
-
-
-def tr_kimlik(digits: str) -> bool:
-    """Turkish identity number: two check digits from sums of odd and even places."""
-    odd, even = sum(map(int, digits[0:9:2])), sum(map(int, digits[1:8:2]))
-    total = sum(map(int, digits[:10]))
-    return digits[0] != "0" and (odd * 7 - even) % 10 == int(digits[9]) and total % 10 == int(digits[10])
+    """Irish PPS number; a second letter counts, but for the W of numbers before 2013."""
+    return bool(text[7] == stdnum("ie.vat").calc_check_digit(text[:7] + text[8:].replace("W", "")))
 
 
 def cn_resident_id(text: str) -> bool:
     """Chinese resident identity: region, birthday, and ISO 7064 MOD 11-2, whose 10 is X."""
     if text[:2] not in _PROVINCES or not real_date(int(text[6:10]), int(text[10:12]), int(text[12:14])):
         return False
-    weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
-    return "10X98765432"[weighted(text[:17], weights) % 11] == text[17]
-
-
-def kr_rrn(digits: str) -> bool:
-    """Korean registration number: a birthday, a digit of sex and century; weights, MOD 11 (until October 2020)."""
-    if not real_date((1900 if digits[6] in "1256" else 2000) + int(digits[:2]), int(digits[2:4]), int(digits[4:6])):
-        return False
-    total = weighted(digits[:12], (2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5))
-    return (11 - total % 11) % 10 == int(digits[12])
+    return bool(stdnum("cn.ric").calc_check_digit(text) == text[17])
 
 
 def sg_nric(text: str) -> bool:
@@ -194,28 +96,15 @@ def sg_nric(text: str) -> bool:
 
 
 def za_id(digits: str) -> bool:
-    """South African identity number: a birthday, citizenship 0 to 2, Luhn."""
+    """South African identity number: a birthday, citizenship 0 to 2 (2: refugees), Luhn."""
     born = real_date(2000 + int(digits[:2]), int(digits[2:4]), int(digits[4:6]))
     return born and digits[10] in "012" and luhn(digits)
 
 
 def mx_curp(text: str) -> bool:
-    """Mexican CURP: a birthday, and a check digit from weights 18 to 2."""
-    if not real_date(2000 + int(text[4:6]), int(text[6:8]), int(text[8:10])):
-        return False
-    total = sum(_CURP.index(letter) * weight for letter, weight in zip(text[:17], range(18, 1, -1), strict=True))
-    return (10 - total % 10) % 10 == int(text[17])
-
-
-def th_tnin(digits: str) -> bool:
-    """Thai identity number: weights 13 to 2, MOD 11."""
-    return digits[0] not in "09" and (11 - weighted(digits[:12], range(13, 1, -1)) % 11) % 10 == int(digits[12])
-
-
-def cl_rut(text: str) -> bool:
-    """Chilean RUT: weights 2 to 7 from the right, MOD 11, whose 10 is K."""
-    total = sum(int(digit) * (place % 6 + 2) for place, digit in enumerate(reversed(text[:-1])))
-    return "0123456789K0"[11 - total % 11] == text[-1]
+    """Mexican CURP: a birthday and a check digit; the sex may be X."""
+    number = stdnum("mx.curp")
+    return bool(number.calc_check_digit(text) == text[17] and number.get_birth_date(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,46 +130,46 @@ class _National:
 
 _WEAK, _STRONG = Evidence.WEAK, Evidence.STRONG
 _CHECKS: dict[str, tuple[Callable[[str], bool], set[int], bool, Evidence]] = {
-    "uk_nhs": (uk_nhs, {10}, False, _WEAK),
-    "de_tax_id": (de_tax_id, {11}, False, _WEAK),
-    "es_nif": (es_nif, {9}, True, _WEAK),
+    "uk_nhs": (_Stdnum("gb.nhs"), {10}, False, _WEAK),
+    "de_tax_id": (_Stdnum("de.idnr"), {11}, False, _WEAK),
+    "es_nif": (_Stdnum("es.nif"), {9}, True, _WEAK),
     "fr_nir": (fr_nir, {15}, True, _WEAK),
     "it_fiscal_code": (it_fiscal_code, {16}, True, _STRONG),
-    "in_aadhaar": (in_aadhaar, {12}, False, _WEAK),
-    "br_cpf": (br_cpf, {11}, False, _WEAK),
-    "nl_bsn": (nl_bsn, {9}, False, _WEAK),
-    "pl_pesel": (pl_pesel, {11}, False, _WEAK),
-    "ca_sin": (ca_sin, {9}, False, _WEAK),
-    "au_tfn": (au_tfn, {9}, False, _WEAK),
+    "in_aadhaar": (_Stdnum("in_.aadhaar"), {12}, False, _WEAK),
+    "br_cpf": (_Stdnum("br.cpf"), {11}, False, _WEAK),
+    "nl_bsn": (_Stdnum("nl.bsn"), {9}, False, _WEAK),
+    "pl_pesel": (_Stdnum("pl.pesel"), {11}, False, _WEAK),
+    "ca_sin": (_Stdnum("ca.sin"), {9}, False, _WEAK),
+    "au_tfn": (_Stdnum("au.tfn"), {9}, False, _WEAK),
     "au_medicare": (au_medicare, {10, 11}, False, _WEAK),
     "se_personnummer": (se_personnummer, {10, 12}, False, _WEAK),
     "no_fnr": (no_fnr, {11}, False, _WEAK),
     "be_nrn": (be_nrn, {11}, False, _WEAK),
-    "ch_ahv": (ch_ahv, {13}, False, _WEAK),
+    "ch_ahv": (_Stdnum("ch.ssn"), {13}, False, _WEAK),
     "pt_nif": (pt_nif, {9}, False, _WEAK),
     "ie_pps": (ie_pps, {8, 9}, True, _WEAK),
-    "hr_oib": (hr_oib, {11}, False, _WEAK),
-    "tr_kimlik": (tr_kimlik, {11}, False, _WEAK),
+    "hr_oib": (_Stdnum("hr.oib"), {11}, False, _WEAK),
+    "tr_kimlik": (_Stdnum("tr.tckimlik"), {11}, False, _WEAK),
     "cn_resident_id": (cn_resident_id, {18}, True, _STRONG),
     "sg_nric": (sg_nric, {9}, True, _WEAK),
     "za_id": (za_id, {13}, False, _WEAK),
     "mx_curp": (mx_curp, {18}, True, _STRONG),
-    "th_tnin": (th_tnin, {13}, False, _WEAK),
-    "cl_rut": (cl_rut, {8, 9}, True, _WEAK),
+    "th_tnin": (_Stdnum("th.pin"), {13}, False, _WEAK),
+    "cl_rut": (_Stdnum("cl.rut"), {8, 9}, True, _WEAK),
 }
 
 
 def _hetu(candidate: Candidate) -> Evidence:
-    return Evidence.WEAK if fi_hetu(candidate.text.upper()) else Evidence.REJECTED
+    return Evidence.WEAK if stdnum("fi.hetu").is_valid(candidate.text) else Evidence.REJECTED
 
 
 def _rrn(candidate: Candidate) -> Evidence:
     """Korean numbers given since October 2020 have no check digit, so only the birthday can be asked of them."""
     digits = digits_of(candidate.text)
-    if kr_rrn(digits):
+    number = stdnum("kr.rrn")
+    if number.is_valid(digits):
         return Evidence.WEAK
-    born = real_date((1900 if digits[6] in "1256" else 2000) + int(digits[:2]), int(digits[2:4]), int(digits[4:6]))
-    return Evidence.FORM if born else Evidence.REJECTED
+    return Evidence.FORM if number.get_birth_date(digits) else Evidence.REJECTED
 
 
 NATIONAL: dict[str, Validator] = {

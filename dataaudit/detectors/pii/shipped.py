@@ -13,7 +13,7 @@ from dataaudit.detectors.patterns.written import Layer, Names, parse_layer, read
 from dataaudit.detectors.pii import cards, checksums, crypto, dates, email, iban, network, phone, reserved, us
 from dataaudit.detectors.pii.national import NATIONAL
 
-PII_VERSION = "1"
+PII_VERSION = "2"
 """Raised when a validator or a reserved value changes what is found."""
 
 
@@ -89,7 +89,8 @@ def load_pii(paths: Sequence[Path] = ()) -> Registry:
     """
     names = pii_names()
     layers = [_shipped(names)] + [read_layer(path, detector="pii", names=names) for path in paths]
-    return build_registry(layers, names=names, versions={"pii": PII_VERSION, "phonenumbers": version("phonenumbers")})
+    libraries = {name: version(name) for name in ("phonenumbers", "python-stdnum")}
+    return build_registry(layers, names=names, versions={"pii": PII_VERSION, **libraries})
 
 
 def _shipped(names: Names) -> Layer:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.diff.noise import Interval, chance, difference, wilson
+from dataaudit.diff.noise import Interval, chance, difference
 
 SHARES = st.floats(0, 1)
 SPANS = st.tuples(st.floats(-1e3, 1e3), st.floats(0, 1e3), st.floats(0, 1e3))
@@ -46,18 +46,6 @@ def test_a_difference_of_nothing_found_has_an_interval():
     """0 of 10 against 0 of 20 is between -0.1611 and 0.2775 (same table, its case of two zeros)."""
     found = chance(0.0, 20, 0.0, 10)
     assert (found.low, found.high) == pytest.approx((-0.1611, 0.2775), abs=5e-5)
-
-
-@given(st.integers(1, 10**6), st.data())
-def test_a_score_interval_is_that_of_its_equation_and_of_scipy(trials, data):
-    """Both roots, and the peer's."""
-    from scipy.stats import binomtest
-
-    successes = data.draw(st.integers(0, trials))
-    found = wilson(successes / trials, trials)
-    assert (found.low, found.high) == pytest.approx(twin_wilson(successes, trials), rel=1e-9, abs=1e-12)
-    peer = binomtest(successes, trials).proportion_ci(0.95, method="wilson")
-    assert (found.low, found.high) == pytest.approx((peer.low, peer.high), rel=1e-9, abs=1e-12)
 
 
 @given(SPANS, SPANS)
