@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from dataaudit.api.arguments import PathLike, path_of
-from dataaudit.errors import ConfigError, DataAuditError
+from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import Manifest as LoadedManifest
 from dataaudit.manifest.load import load_manifest
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-
-    from dataaudit.notebook import Block, Tone
 
 
 class Manifest(LoadedManifest):
@@ -78,8 +75,9 @@ class Manifest(LoadedManifest):
     def _repr_html_(self) -> str:
         """Return what a notebook shows: what stands out, then how much there is."""
         from dataaudit.notebook import to_html
+        from dataaudit.report.notebook import manifest_blocks
 
-        return to_html(_blocks(self))
+        return to_html(manifest_blocks(self))
 
 
 def load(folder: PathLike | LoadedManifest) -> Manifest:
@@ -116,34 +114,3 @@ def _import(package: str) -> None:
 
     if find_spec(package) is None:
         raise ConfigError(f"{package} is not installed", f"pip install {package}")
-
-
-def _blocks(manifest: Manifest) -> Iterator[Block]:
-    """Yield what a notebook shows of a manifest; of a damaged one that it is."""
-    from dataaudit.notebook import Facts, Heading, Points
-    from dataaudit.report.html.page import page_of
-    from dataaudit.text import plural
-
-    core = manifest.core
-    title = f"{core.dataset.name[:80]} {core.dataset.version[:40]}"
-    try:
-        page = page_of(manifest)
-    except DataAuditError as error:
-        yield Heading(text=title, tone="bad")
-        yield Points(items=(("bad", str(error)),))
-        return
-    yield Heading(text=f"{page.dataset} {page.version}: {page.headline}", tone=_known(page.tone))
-    yield Points(items=tuple((_known(one.tone), f"{one.head} {one.text}".strip()) for one in page.findings))
-    if page.findings_left_out:
-        yield Points(items=(("", f"{plural(page.findings_left_out, 'more thing')} in the report"),))
-    yield Facts(
-        pairs=(
-            *((one.label, f"{one.value} ({one.detail})") for one in page.figures),
-            ("built", f"{page.built} by {page.tool}"), ("id", page.id), ("folder", str(manifest.folder)),
-        )
-    )  # fmt: skip
-
-
-def _known(tone: str) -> Tone:
-    """Return the tone of a report as that of a notebook."""
-    return "good" if tone == "good" else "warn" if tone == "warn" else "bad" if tone == "bad" else ""
