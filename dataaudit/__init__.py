@@ -9,6 +9,58 @@ One direction of flow, one folder a step::
 anything that reads results. Import layers are kept by import-linter (see ``pyproject.toml``).
 """
 
+TYPE_CHECKING = False  # type checkers take it for true; importing typing would cost more than all the rest
+
+if TYPE_CHECKING:
+    from dataaudit.api import (
+        Build,
+        Difference,
+        Manifest,
+        QuarantineList,
+        Verdict,
+        build,
+        diff,
+        gate,
+        load,
+        quarantine,
+        report,
+    )
+
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+__all__ = [
+    "Build",
+    "Difference",
+    "Manifest",
+    "QuarantineList",
+    "Verdict",
+    "__version__",
+    "build",
+    "diff",
+    "gate",
+    "load",
+    "quarantine",
+    "report",
+]
+
+_PACKAGES = frozenset({"diff", "gate", "quarantine", "report"})
+"""Functions that are packages too: see :mod:`dataaudit.callable_package`."""
+
+
+if not TYPE_CHECKING:  # a type checker that saw it would let every name pass
+
+    def __getattr__(name: str) -> object:
+        """Import a name of the API when it is first asked for; ``import dataaudit`` alone imports nothing."""
+        import sys
+        from importlib import import_module
+
+        if name not in __all__:  # Python names the nearest of __dir__
+            raise AttributeError(f"module 'dataaudit' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        if name in _PACKAGES:
+            return import_module(f"dataaudit.{name}")
+        return getattr(import_module("dataaudit.api"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the names that are for use, whether imported yet or not."""
+    return sorted(__all__)

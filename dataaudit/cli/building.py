@@ -75,34 +75,18 @@ def build(
     sources are inferred, and what was inferred is printed. A build that was stopped goes on where it was when
     the same command is run again. Progress goes to stderr, the summary to stdout.
     """
-    from dataaudit.engine.build import build as run
-    from dataaudit.engine.cluster import ClusterChoice
-    from dataaudit.engine.job import BuildOptions
-    from dataaudit.engine.progress import Progress
-    from dataaudit.engine.setup import prepare, read_key
+    from dataaudit import api
     from dataaudit.report.summary import build_summary
 
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
-    options = BuildOptions(
-        target=target,
-        state=state,
-        cluster=ClusterChoice(workers=workers, scheduler=scheduler, memory_limit=memory_limit),
-        fresh=fresh,
-        rehash=rehash,
-        unit_seconds=shard_timeout,
-        hmac_key=None if hmac_key is None else read_key(hmac_key),
-        samples=chosen_samples(samples, samples_dir),
-    )
-    with _terminated_as_interrupted(), Progress(quiet=quiet) as progress:
-        prepared = prepare(inputs, Path.cwd(), tokenizer=tokenizer, text=text, reference=reference, note=progress.note)
-        result = run(
-            prepared.config,
-            prepared.base,
-            root_at_base=prepared.root_at_base,
-            options=options,
-            progress=progress,
-        )
+    with _terminated_as_interrupted():
+        result = api.build(
+            inputs, target, tokenizer=tokenizer, text=text, reference=reference, workers=workers, scheduler=scheduler,
+            memory_limit=memory_limit, state=state, shard_timeout=shard_timeout, hmac_key=hmac_key,
+            samples=chosen_samples(samples, samples_dir), fresh=fresh, rehash=rehash,
+            progress="warnings" if quiet else True,
+        )  # fmt: skip
     print_text(build_summary(result, target, as_json=as_json))
     sys.exit(result.exit_code)
 

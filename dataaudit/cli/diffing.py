@@ -37,10 +37,9 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
     Shards that were added, removed, changed or only stored otherwise; every metric with its interval, and whether its
     change is larger than the noise; drift of tokens per source; what else differs. Neither corpus is read.
     """
-    from dataaudit.diff.reading import load_pair
+    from dataaudit import api
     from dataaudit.diff.rendering import render
-    from dataaudit.report.pii_cells import hidden_records
 
-    difference = load_pair(old, new, hidden=hidden_records)
+    difference = api.diff(old, new)
     print_text(render(difference, "json" if as_json else form, everything=everything))
     sys.exit(0 if difference.equal else 1)

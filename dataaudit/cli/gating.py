@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -54,7 +55,7 @@ def gate(
     folder: Path,
     policy: Path,
     baseline: Path | None,
-    fail_on: str,
+    fail_on: Literal["fail", "warn"],
     out: Path | None,
     junit: Path | None,
     sarif: Path | None,
@@ -70,8 +71,8 @@ def gate(
     Fail closed: a metric that is missing, a denominator of 0, a detector that failed, a shard that was not read never
     pass a required rule. Nothing but the manifest is read; no document text is in any output.
     """
+    from dataaudit import api
     from dataaudit.gate.document import gate_json
-    from dataaudit.gate.run import judge_manifest, read_policy
     from dataaudit.gate.writers.terminal import terminal_text
     from dataaudit.gate.writers.writing import Outputs, check_outputs, on_runner, write_outputs
 
@@ -80,7 +81,7 @@ def gate(
         annotations=on_runner(os.environ) and not as_json if annotations is None else annotations, environ=os.environ,
     )  # fmt: skip
     check_outputs(outputs, policy, (folder, baseline))
-    verdict = judge_manifest(folder, read_policy(policy), baseline=baseline, fail_on=fail_on)
+    verdict = api.gate(folder, policy, baseline=baseline, fail_on=fail_on)
     lines = write_outputs(verdict, outputs, policy)
     print_text(gate_json(verdict).decode("utf-8") if as_json else terminal_text(verdict))
     print_text(lines)

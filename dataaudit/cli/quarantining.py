@@ -13,6 +13,10 @@ from dataaudit.cli.options import FOLDER, block
 from dataaudit.cli.shell import print_text
 
 
+def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[str] | None:
+    return None if value is None else [name.strip() for name in value.split(",")]
+
+
 def _day(_context: click.Context, parameter: click.Parameter, value: str | None) -> dt.date | None:
     if value is None:
         return None
@@ -105,18 +109,11 @@ def add(file: Path, places: tuple[str, ...], manifest: Path | None, *, as_json: 
     SHARD is an ordinal, a URI or split/uri of the manifest; or sha256:HEX, which needs none. What is held back for the
     same reason and evidence already is not added again.
     """
-    from dataaudit.manifest.load import load_manifest
-    from dataaudit.quarantine.author import author
-    from dataaudit.quarantine.changes import add as add_entries
-    from dataaudit.quarantine.targets import wishes_for
+    from dataaudit import api
     from dataaudit.quarantine.view import change_view
 
-    wishes, notes = wishes_for(
-        places, None if manifest is None else load_manifest(manifest), reason=given["reason"], metric=given["metric"],
-        run=given["run"],
-    )  # fmt: skip
-    change = add_entries(file, wishes, author(given["who"], given["note"]), given["until"])
-    print_text(change_view(file, change, verb="held back from now on", as_json=as_json, notes=notes))
+    change = api.quarantine(file).add(places, manifest=manifest, **given)
+    print_text(change_view(file, change, verb="held back from now on", as_json=as_json))
 
 
 @quarantine.command(
@@ -135,11 +132,10 @@ def add(file: Path, places: tuple[str, ...], manifest: Path | None, *, as_json: 
 @JSON
 def lift(file: Path, names: tuple[str, ...], reason: str, note: str | None, who: str | None, *, as_json: bool) -> None:
     """End entries: ENTRY is the beginning of an id; TARGET is split/uri or split/uri:row and ends all of its own."""
-    from dataaudit.quarantine.author import author
-    from dataaudit.quarantine.changes import lift as lift_entries
+    from dataaudit import api
     from dataaudit.quarantine.view import change_view
 
-    change = lift_entries(file, names, reason, author(who, note))
+    change = api.quarantine(file).lift(names, reason=reason, note=note, who=who)
     print_text(change_view(file, change, verb="lifted", as_json=as_json))
 
 
@@ -160,15 +156,12 @@ def lift(file: Path, names: tuple[str, ...], reason: str, note: str | None, who:
 @JSON
 def accept(file: Path, names: tuple[str, ...], *, everything: bool, as_json: bool, **given: Any) -> None:
     """Hold back what was proposed, with its reason and evidence; `lift` turns a proposal down."""
-    from dataaudit.quarantine.author import author
-    from dataaudit.quarantine.changes import accept as accept_entries
+    from dataaudit import api
     from dataaudit.quarantine.view import change_view
 
     if everything == bool(names):
         raise click.UsageError("Name proposals, or say --all.")
-    change = accept_entries(
-        file, None if everything else names, author(given["who"], given["note"]), given["until"]
-    )  # fmt: skip
+    change = api.quarantine(file).accept(None if everything else names, **given)
     print_text(change_view(file, change, verb="held back from now on", as_json=as_json))
 
 
@@ -186,11 +179,10 @@ def dismiss(
     file: Path, lines: tuple[int, ...], reason: str, note: str | None, who: str | None, *, as_json: bool
 ) -> None:
     """Say that somebody has looked at lines that cannot be read, so that `apply` takes the list again."""
-    from dataaudit.quarantine.author import author
-    from dataaudit.quarantine.changes import dismiss as dismiss_lines
+    from dataaudit import api
     from dataaudit.quarantine.view import change_view
 
-    change = dismiss_lines(file, lines, reason, author(who, note))
+    change = api.quarantine(file).dismiss(lines, reason=reason, note=note, who=who)
     print_text(change_view(file, change, verb="dismissed", as_json=as_json))
 
 
@@ -216,9 +208,15 @@ def dismiss(
 @click.option("--root", metavar="DIR", help="Where the shards lie now, a folder or an address.")
 @click.option("--documents", is_flag=True, help="Write documents.parquet: the documents to drop, with why.")
 @click.option(
-    "--from", "origins", metavar="NAMES", help="What drops documents, of clusters,overlap,findings; all by default."
+    "--from",
+    "origins",
+    metavar="NAMES",
+    callback=_names,
+    help="What drops documents, of clusters,overlap,findings; all by default.",
 )
-@click.option("--findings", metavar="NAMES", help="Detectors and tiers that do; secrets:validated by default.")
+@click.option(
+    "--findings", metavar="NAMES", callback=_names, help="Detectors and tiers that do; secrets:validated by default."
+)
 @click.option("--ngram-score", type=click.FloatRange(0, 1), default=0.5, show_default=True,
               help="Share of a held-out document's 13-grams from which on a training document leaks it.")  # fmt: skip
 @click.option("--held-out", is_flag=True, help="Drop duplicates and findings from held-out splits too.")
@@ -233,11 +231,9 @@ def apply(file: Path, *, as_json: bool, **given: Any) -> None:
 
     Exit 3 when the drop list is known to lack something, 4 when no shard is left.
     """
+    from dataaudit import api
     from dataaudit.quarantine.applied_view import apply_view
-    from dataaudit.quarantine.apply import apply as write
-    from dataaudit.quarantine.request import make_request
 
-    request = make_request(file, **given)
-    applied = write(request)
-    print_text(apply_view(request.out, applied, as_json=as_json))
-    sys.exit(applied.code)
+    applied = api.quarantine(file).apply(**given)
+    print_text(apply_view(given["out"], applied, as_json=as_json))
+    sys.exit(applied.exit_code)

@@ -297,3 +297,16 @@ class Difference:
     """Sorted by area and name."""
     parents: Mapping[str, tuple[str, ...]]
     """Ids of the parents of ``old`` and ``new``."""
+
+    def __repr__(self) -> str:
+        """Return what it comes to, on one line."""
+        from dataaudit.diff import words
+
+        return f"<Difference {words.sides(self)}: {words.verdict(self)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from dataaudit.diff.notebook import difference_blocks
+        from dataaudit.notebook import to_html
+
+        return to_html(difference_blocks(self))

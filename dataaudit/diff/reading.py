@@ -8,15 +8,15 @@ from dataaudit.diff.compare import compare
 from dataaudit.diff.difference import Difference
 from dataaudit.diff.metrics import Hidden
 from dataaudit.errors import ManifestError, ManifestMismatch
-from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.load import Manifest, load_manifest
 
 
-def load_pair(old: Path, new: Path, *, hidden: Hidden) -> Difference:
-    """Load two manifests and compare them.
+def load_pair(old: Path | Manifest, new: Path | Manifest, *, hidden: Hidden) -> Difference:
+    """Load two manifests, as far as they are not loaded yet, and compare them.
 
     Args:
-        old: Folder of the older one.
-        new: Folder of the newer one.
+        old: The older one, or its folder.
+        new: The newer one, or its folder.
         hidden: As in :func:`dataaudit.diff.compare.compare`.
 
     Raises:
@@ -24,6 +24,7 @@ def load_pair(old: Path, new: Path, *, hidden: Hidden) -> Difference:
             read as a difference.
     """
     try:
-        return compare(load_manifest(old), load_manifest(new), hidden=hidden)
+        sides = [load_manifest(one) if isinstance(one, Path) else one for one in (old, new)]
+        return compare(sides[0], sides[1], hidden=hidden)
     except ManifestMismatch as error:
         raise ManifestError(error.message, error.hint) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataaudit import text as t
 from dataaudit.diff import words
-from dataaudit.diff.difference import Difference, Drift, MetricChange, Side
+from dataaudit.diff.difference import Difference, Drift
 from dataaudit.layout import (
     facts,
     name_column,
@@ -17,7 +17,7 @@ from dataaudit.layout import (
     word_column,
 )
 
-_NAME = 60
+_NAME = words.NAME
 _TOKENS = 6
 
 
@@ -30,8 +30,7 @@ def render_text(difference: Difference, *, everything: bool = False, width: int 
         width: Columns to write for; those of the terminal when None.
     """
     columns, limit = width or terminal_width(), None if everything else words.LISTED
-    old, new = difference.old, difference.new
-    title = f"{_name(old)} -> {_name(new)}: {words.verdict(difference)}"
+    title = f"{words.sides(difference)}: {words.verdict(difference)}"
     if difference.equal:
         return page(title, _sides(difference, columns))
     return page(
@@ -45,10 +44,6 @@ def render_text(difference: Difference, *, everything: bool = False, width: int 
         _drift(difference, columns, limit),
         _settings(difference, columns, limit),
     )
-
-
-def _name(side: Side) -> str:
-    return f"{t.clean(side.name, _NAME)} {t.clean(side.version, _NAME)}"
 
 
 def _sides(difference: Difference, width: int) -> list[str]:
@@ -70,30 +65,14 @@ def _why(difference: Difference, width: int) -> list[str]:
 
 
 def _totals(difference: Difference, width: int) -> list[str]:
-    old, new = difference.old, difference.new
-    rows = [
-        [name, t.count(was), t.count(now), f"{now - was:+,}" if now != was else ""]
-        for name, was, now in (
-            ("shards read", old.shards, new.shards), ("shards unread", old.unread_shards, new.unread_shards),
-            ("documents", old.documents, new.documents), ("bytes of text", old.bytes, new.bytes),
-            ("tokens", old.tokens, new.tokens),
-        )
-    ]  # fmt: skip
     columns = [word_column(""), number_column("old"), number_column("new"), number_column("change")]
-    return section("Totals", table(columns, rows, width))
+    return section("Totals", table(columns, words.total_rows(difference), width))
 
 
 def _shards(difference: Difference, width: int, limit: int | None) -> list[str]:
-    rows = [
-        [
-            words.FATES[one.fate], t.count(one.old_shards), t.count(one.new_shards), t.count(one.old_documents),
-            t.count(one.new_documents),
-        ]
-        for one in difference.fates
-    ]  # fmt: skip
+    rows = words.fate_rows(difference)
     if not rows:
         return []
-    rows.append(["as it was", t.count(difference.unchanged_shards), t.count(difference.unchanged_shards), "", ""])
     heads = ("shards\nold", "shards\nnew", "documents\nold", "documents\nnew")
     lines = table([word_column(""), *map(number_column, heads)], rows, width)
     shown = difference.shards[:limit]
@@ -133,14 +112,7 @@ def _recuts(difference: Difference, width: int, limit: int | None) -> list[str]:
 def _metrics(difference: Difference, width: int, limit: int | None) -> list[str]:
     held = words.compared(difference)
     shown = held[:limit]
-    rows = [
-        [
-            t.clean(one.metric, _NAME), t.clean(one.stat, _NAME), _where(one), words.number(one.old, one.unit),
-            words.number(one.new, one.unit), words.signed(one.difference, one.unit), words.bounds(one),
-            words.judged(one),
-        ]
-        for one in shown
-    ]  # fmt: skip
+    rows = [words.metric_row(one) for one in shown]
     columns = [
         word_column("metric"), name_column("stat"), name_column("where"), name_column("old"), name_column("new"),
         number_column("change"), name_column("its interval"), word_column(""),
@@ -175,7 +147,7 @@ def _apart(difference: Difference, width: int, limit: int | None) -> list[str]:
         columns,
         [
             [
-                f"{t.clean(one.metric, _NAME)} {t.clean(one.stat, _NAME)}", _where(one),
+                f"{t.clean(one.metric, _NAME)} {t.clean(one.stat, _NAME)}", words.where_words(one),
                 t.clean(words.number(one.old, one.unit)), t.clean(words.number(one.new, one.unit)),
                 t.clean(words.apart_words(one.fate, one.reason)),
             ]
@@ -183,10 +155,6 @@ def _apart(difference: Difference, width: int, limit: int | None) -> list[str]:
         ],
         width,
     )  # fmt: skip
-
-
-def _where(change: MetricChange) -> str:
-    return ", ".join(t.clean(value, _NAME) for _, value in words.where(change)) or "(all)"
 
 
 def _drift(difference: Difference, width: int, limit: int | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Words and numbers that the text and the Markdown of a difference share; nothing here is escaped."""
+"""Words and numbers that the writers of a difference share; nothing here is escaped."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ _COMPLAINTS = {
     "backwards": "the new version is smaller than the old one",
     "other_dataset": "the two manifests are of datasets with different names; their versions cannot be compared",
 }
+NAME = 60
+"""Characters of a name."""
 EXACT, SURELY, MAYBE = "", "<--", "~"
 """Marks of a change: counted; larger than noise, or than chance; not larger."""
 SIGNED = (MetricFate.CHANGED, MetricFate.BEYOND_NOISE, MetricFate.WITHIN_NOISE)
@@ -47,6 +49,44 @@ def verdict(difference: Difference) -> str:
     doubt = "" if proposal.proven else ", not proven"
     least = "" if proposal.version is None else f": {proposal.version} or later"
     return f"{proposal.bump} bump{doubt}{least}"
+
+
+def sides(difference: Difference) -> str:
+    """Return names and versions of both manifests."""
+    return " -> ".join(
+        f"{t.clean(one.name, NAME)} {t.clean(one.version, NAME)}" for one in (difference.old, difference.new)
+    )
+
+
+def total_rows(difference: Difference) -> list[list[str]]:
+    """Return rows of name, old, new, change: how much there is."""
+    old, new = difference.old, difference.new
+    return [
+        [name, t.count(was), t.count(now), f"{now - was:+,}" if now != was else ""]
+        for name, was, now in (
+            ("shards read", old.shards, new.shards), ("shards unread", old.unread_shards, new.unread_shards),
+            ("documents", old.documents, new.documents), ("bytes of text", old.bytes, new.bytes),
+            ("tokens", old.tokens, new.tokens),
+        )
+    ]  # fmt: skip
+
+
+def fate_rows(difference: Difference) -> list[list[str]]:
+    """Return rows of what became of shards, shards old and new, documents old and new; none when all is as it was."""
+    rows = [
+        [FATES[one.fate], *map(t.count, (one.old_shards, one.new_shards, one.old_documents, one.new_documents))]
+        for one in difference.fates
+    ]
+    same = t.count(difference.unchanged_shards)
+    return [*rows, ["as it was", same, same, "", ""]] if rows else []
+
+
+def metric_row(change: MetricChange) -> list[str]:
+    """Return a metric that differs as cells: metric, stat, where, old, new, change, its interval, mark."""
+    return [
+        t.clean(change.metric, NAME), t.clean(change.stat, NAME), where_words(change), number(change.old, change.unit),
+        number(change.new, change.unit), signed(change.difference, change.unit), bounds(change), judged(change),
+    ]  # fmt: skip
 
 
 def complaint(difference: Difference) -> str:
@@ -105,6 +145,11 @@ def judged(change: MetricChange) -> str:
 def where(change: MetricChange) -> list[tuple[str, str]]:
     """Return (field, value) of the scope."""
     return [(name, str(value)) for name, value in change.scope.as_dict().items()]
+
+
+def where_words(change: MetricChange) -> str:
+    """Return the values of the scope, printable."""
+    return ", ".join(t.clean(value, NAME) for _, value in where(change)) or "(all)"
 
 
 def compared(difference: Difference) -> list[MetricChange]:

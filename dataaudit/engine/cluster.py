@@ -30,6 +30,7 @@ from dataaudit.engine.keys import library_versions
 from dataaudit.errors import ClusterError, ConfigError
 
 _START_SECONDS = 120.0
+_CLIENT_SECONDS = 60
 
 SETTINGS: dict[str, Any] = {
     "distributed.scheduler.worker-saturation": 1.0,
@@ -57,6 +58,8 @@ class ClusterChoice:
     """Workers of a LocalCluster; one for every core when None; with 0 the work is done in this process."""
     scheduler: str | None = None
     """Address of a scheduler that is there already."""
+    client: Any = None
+    """A distributed.Client that is there already; it is left open."""
     memory_limit: str | int = "auto"
     """Memory of a local worker: bytes, ``2GiB`` or ``auto`` (an even share)."""
     worker_ttl: str = "5m"
@@ -113,6 +116,11 @@ def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
     import dask
     import distributed
 
+    if choice.client is not None:
+        check_client(choice.client)
+        with _joined(choice.client, shared) as cluster:
+            yield cluster
+        return
     for name in ("distributed", "tornado", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     settings = SETTINGS | {"distributed.scheduler.worker-ttl": choice.worker_ttl}
@@ -120,17 +128,55 @@ def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
         if choice.scheduler is not None:
             client = _join(distributed, choice.scheduler)
             try:
-                _check_workers(client, shared)
-                yield _connected(client)
+                with _joined(client, shared) as cluster:
+                    yield cluster
             finally:
-                with contextlib.suppress(Exception):  # workers may be gone, or busy for long
-                    client.run(end_child, wait=False)
                 client.close(timeout=5)
             return
         with contextlib.ExitStack() as stack:
             with _signals_held():
                 cluster = _start_local(dask, distributed, choice, stack)
             yield cluster
+
+
+@contextmanager
+def _joined(client: Any, shared: Path) -> Iterator[Cluster]:
+    """Use workers that are there already; on leaving, their children are ended and they go on."""
+    _check_workers(client, shared)
+    try:
+        yield _connected(client)
+    finally:
+        with contextlib.suppress(Exception):  # workers may be gone, or busy for long
+            client.run(end_child, wait=False)
+
+
+def check_client(client: Any) -> None:
+    """Refuse a client whose workers cannot do the work.
+
+    Raises:
+        TypeError: It is no client, or one that answers with coroutines.
+        ClusterError: It is closed, no worker joins, or workers are threads of one process.
+    """
+    import distributed
+
+    if not isinstance(client, distributed.Client) or client.asynchronous:
+        raise TypeError(
+            f"client: expected a distributed.Client that is not asynchronous, found {type(client).__name__}"
+        )
+    try:
+        client.wait_for_workers(1, timeout=_CLIENT_SECONDS)
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+        raise ClusterError(
+            f"client: no worker answers ({type(error).__name__})", "Expected a connected client with workers."
+        ) from None
+    shared = [name for name, worker in workers.items() if name.startswith("inproc://") or worker["nthreads"] != 1]
+    if shared:
+        raise ClusterError(
+            f"client: the worker {shared[0]} runs several tasks in one process",
+            "Units of work may crash or need much memory, and are told apart by process:"
+            " Client(n_workers=4, threads_per_worker=1, processes=True).",
+        )
 
 
 def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: contextlib.ExitStack) -> Cluster:
@@ -199,7 +245,7 @@ async def _replace_dead(local: Any) -> None:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """While workers start, SIGINT and SIGTERM wait.
+    """While workers start, SIGINT and SIGTERM wait, as far as the caller handles them; then his handlers get them.
 
     SIGINT is blocked, not ignored: the workers inherit the block (Ctrl-C is the driver's), and what arrives
     meanwhile is delivered when the block is lifted. But a block holds for the calling thread alone: a thread of a
@@ -210,7 +256,7 @@ def _signals_held() -> Iterator[None]:
         return
     resource_tracker.ensure_running()  # it lifts the block in the thread that starts it
     asked: list[int] = []
-    held = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
+    held = [number for number in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(number))]
     before = {number: signal.signal(number, lambda arrived, _: asked.append(arrived)) for number in held}
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -219,8 +265,8 @@ def _signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for number, handler in before.items():
             signal.signal(number, handler)
-        if asked:
-            raise KeyboardInterrupt
+        for arrived in dict.fromkeys(asked):
+            signal.raise_signal(arrived)
 
 
 def _join(distributed: Any, address: str) -> Any:

@@ -1,10 +1,11 @@
-"""Progress on stderr: a live line on a terminal, plain lines elsewhere, nothing with ``--quiet``."""
+"""Progress on stderr, or told to a function: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,11 +21,15 @@ class Progress:
     """Reports one phase after another; every method is cheap.
 
     Args:
-        quiet: Print nothing but notes marked as important.
+        quiet: Tell nothing but notes marked as important.
+        tell: Takes each line instead of stderr.
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, tell: Callable[[str], object] | None = None) -> None:
+        self.warnings: list[str] = []
+        """The important notes so far."""
         self._quiet = quiet
+        self._tell = tell
         self._live: Any = None
         self._task: Any = None
         self._phase = ""
@@ -33,7 +38,7 @@ class Progress:
         self._short, self._short_steps, self._short_seconds = "", 0, 0.0
 
     def __enter__(self) -> Self:
-        if not self._quiet and sys.stderr.isatty():
+        if not self._quiet and self._tell is None and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn
             from rich.progress import Progress as Live
@@ -56,11 +61,16 @@ class Progress:
             self._live = None
 
     def note(self, text: str, *, important: bool = False) -> None:
-        """Print a line."""
+        """Tell a line."""
         self._tell_short()
+        shown = clean_message(text)
+        if important:
+            self.warnings.append(shown)
         if self._quiet and not important:
             return
-        shown = clean_message(text)
+        if self._tell is not None:
+            self._tell(shown)
+            return
         with contextlib.suppress(OSError):  # a closed stderr ends the progress, not the build
             if self._live is not None:
                 self._live.console.print(shown, markup=False, highlight=False)

@@ -70,12 +70,18 @@ def prepare(
         config, base = parse_config({"splits": dumped}, where="command line"), cwd
         config = config.model_copy(update={"dataset": Dataset()})
         root_at_base = False
+    config = with_choices(config, cwd, tokenizer=tokenizer, reference=reference)
+    return Prepared(config=config, base=base, root_at_base=root_at_base)
+
+
+def with_choices(config: AuditConfig, cwd: Path, *, tokenizer: str | None, reference: str | None) -> AuditConfig:
+    """Return a config with a tokenizer and a reference named beside it; paths of them start from ``cwd``."""
     updates: dict[str, object] = {}
     if tokenizer is not None:
         updates["tokenizer"] = _from_cwd(tokenizer, cwd)
     if reference is not None:
         updates["reference"] = str((cwd / reference).absolute())
-    return Prepared(config=config.model_copy(update=updates), base=base, root_at_base=root_at_base)
+    return config.model_copy(update=updates)
 
 
 def _from_cwd(tokenizer: str, cwd: Path) -> str:
@@ -98,10 +104,19 @@ def read_key(path: Path) -> bytes:
         raise ConfigError(
             f"the key {path} has more than {_MOST_KEY:,} bytes", "Expected a file that holds a key alone."
         )
+    return check_key(held, str(path))
+
+
+def check_key(held: bytes, where: str) -> bytes:
+    """Return a key without white space at its ends.
+
+    Raises:
+        ConfigError: It is too short to keep anything secret.
+    """
     key = held.strip()
     if len(key) < _LEAST_KEY:
         raise ConfigError(
-            f"the key {path} has {len(key)} bytes, expected {_LEAST_KEY} or more",
+            f"the key {where} has {len(key)} bytes, expected {_LEAST_KEY} or more",
             "Make one with: head -c 32 /dev/urandom | base64 > key",
         )
     return key

@@ -228,7 +228,15 @@ def parse_policy(text: str, *, where: str) -> Policy:
     Raises:
         ConfigError: As of :func:`load_policy`.
     """
-    plain = load_yaml(text, where=where)
+    return check_values(load_yaml(text, where=where), where=where)
+
+
+def check_values(plain: Any, *, where: str) -> Policy:
+    """Return the policy of the plain values of a document.
+
+    Raises:
+        ConfigError: It is no policy; every problem is named.
+    """
     try:
         return Policy.model_validate(plain)
     except ValidationError as error:

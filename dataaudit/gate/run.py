@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dataaudit.gate.coverage import complete_rules
 from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.evidence import Clues, evidence_columns, with_evidence
 from dataaudit.gate.facts import Facts, read_facts
-from dataaudit.gate.policy import Policy, load_policy
+from dataaudit.gate.policy import Policy, check_values, load_policy
 from dataaudit.gate.scopes import check_policy
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.gate.verdict import Verdict
@@ -27,13 +29,39 @@ def read_policy(path: Path) -> Policy:
     return policy
 
 
+def policy_of(given: Path | Mapping[str, Any] | Policy) -> Policy:
+    """Return a policy from a file, from what such a file says, or as it is, held against the catalogue of metrics.
+
+    Raises:
+        ConfigError: As of :func:`read_policy`.
+    """
+    if isinstance(given, Path):
+        return read_policy(given)
+    policy = given if isinstance(given, Policy) else check_values(dict(given), where="policy")
+    check_policy(policy, "policy")
+    return policy
+
+
 def judge_manifest(
     folder: Path, policy: Policy, *, baseline: Path | None = None, fail_on: str = "fail", on: dt.date | None = None
+) -> Verdict:
+    """Judge the manifest of a folder: :func:`judge` of what is loaded from there."""
+    older = None if baseline is None else load_manifest(baseline)
+    return judge(load_manifest(folder), policy, baseline=older, fail_on=fail_on, on=on)
+
+
+def judge(
+    manifest: Manifest,
+    policy: Policy,
+    *,
+    baseline: Manifest | None = None,
+    fail_on: str = "fail",
+    on: dt.date | None = None,
 ) -> Verdict:
     """Judge a manifest, with evidence.
 
     Args:
-        folder: The manifest.
+        manifest: The manifest.
         policy: What it has to keep, as :func:`read_policy` returns it.
         baseline: An older manifest that rules of change compare with.
         fail_on: ``fail`` or ``warn``.
@@ -43,13 +71,11 @@ def judge_manifest(
         ManifestError: A manifest is absent or damaged.
         ManifestMismatch: A table is not the one that its manifest was published with.
     """
-    manifest = load_manifest(folder)
     facts = facts_for(manifest, policy)
-    before = None if baseline is None else load_manifest(baseline)
-    older = None if before is None else facts_for(before, policy, shards=False)
+    older = None if baseline is None else facts_for(baseline, policy, shards=False)
     day = on or dt.datetime.now(dt.UTC).date()
     verdict = evaluate(policy, facts, older, on=day, fail_on=fail_on)
-    return with_evidence(verdict, Clues(manifest=manifest, facts=facts, baseline=before))
+    return with_evidence(verdict, Clues(manifest=manifest, facts=facts, baseline=baseline))
 
 
 def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Facts:

@@ -149,6 +149,20 @@ class Verdict:
     """In the policy's order; a rule that the gate adds itself stands last."""
     waivers: tuple[WaiverResult, ...]
 
+    def __repr__(self) -> str:
+        """Return what it comes to, on one line."""
+        from dataaudit.gate.writers.words import headline, name, tally
+
+        subject = f"{name(self.subject.name, 80)} {name(self.subject.version, 40)}"
+        return f"<Verdict {headline(self)}: {subject} by {name(self.policy)}, {tally(self)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from dataaudit.gate.writers.notebook import verdict_blocks
+        from dataaudit.notebook import to_html
+
+        return to_html(verdict_blocks(self))
+
     @property
     def codes(self) -> tuple[ExitCode, ...]:
         """Every exit code for which there is a cause, in order."""

@@ -41,10 +41,10 @@ def checked_shards(manifest: Manifest, columns: Collection[str]) -> pa.Table:
     kept: dict[str, pa.ChunkedArray] = {}
 
     def column(name: str) -> pa.ChunkedArray:
-        found = manifest.table("shards", [name])[name]
-        if name in columns:
-            kept[name] = found
-        return found
+        if name not in columns:
+            return manifest.read_table("shards", [name])[name]
+        kept[name] = manifest.table("shards", [name])[name]
+        return kept[name]
 
     schema = TABLES["shards"].schema
     ordinals = column("shard").to_numpy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from dataaudit.errors import ManifestError, ManifestMismatch
+from dataaudit import text as t
+from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.catalogue import stats_of
 from dataaudit.manifest.core import SCHEMA_NAME, SCHEMA_VERSION, Core, ManifestFile, Run
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.replace import POINTER, hidden_copy
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.upgrade import readable, upgraded_document, upgraded_table
+from dataaudit.yamlfile import nearest
 
 _RESTORE = "Restore the file or build again."
 _TRIES = 20
+MOST_KEPT_BYTES = 1 << 29
+"""Bytes of tables that a loaded manifest keeps; what would be more is read anew whenever it is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,21 +49,55 @@ class Manifest:
     pointer_sha256: str = ""
     """sha256 of the bytes of ``manifest.json`` that were loaded, hex."""
 
+    _kept: dict[str, pa.Table] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Columns that were read, by table. Arrow's tables are immutable, so all who ask share them."""
+
+    def __repr__(self) -> str:
+        """Return what it is of and how much that is, on one line."""
+        totals, shards = self.core.totals, self.core.ledger.shards
+        name = t.clean(f"{self.core.dataset.name} {self.core.dataset.version}", 80)
+        held = f"{totals.documents:,} documents, {totals.tokens:,} tokens, {t.plural(totals.shards, 'shard')} read"
+        return f"<Manifest {name}: {held}, {shards.quarantined + shards.skipped:,} unread; {self.id}>"
+
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """Read one table, or some of its columns.
+        """Return one table, or some of its columns.
+
+        A column is read from the file when it is first asked for and kept, as long as all that is kept stays below
+        :data:`MOST_KEPT_BYTES`; the same table is returned again.
+
+        Args:
+            name: One of the tables of docs/formats.md: ``shards``, ``metrics``, ``findings``, ...
+            columns: Names of columns; all of them when None.
 
         Raises:
+            ConfigError: There is no table, or no column, of that name.
             ManifestError: The file is absent, damaged, or not of the schema, or another manifest has taken
                 its place since this one was loaded.
         """
+        schema = _schema(name, columns)
+        held = self._kept.get(name)
+        missing = [one for one in schema.names if held is None or one not in held.column_names]
+        if held is None or missing:
+            older = self.written_as != SCHEMA_VERSION  # then a table is brought to the newest form as a whole
+            read = self.read_table(name, None if older else missing)
+            held = _joined(TABLES[name].schema, held, read, self.folder / f"{name}.parquet")
+            if held.nbytes + sum(one.nbytes for key, one in self._kept.items() if key != name) <= MOST_KEPT_BYTES:
+                self._kept[name] = held
+        return held if held.column_names == schema.names else held.select(schema.names)
+
+    def read_table(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """Read one table, or some of its columns, from the file, whatever was read before, and keep nothing.
+
+        Raises:
+            ConfigError: As of :meth:`table`.
+            ManifestError: As of :meth:`table`.
+        """
+        expected = _schema(name, columns)
         if self.written_as == SCHEMA_VERSION:
             table = self._read_unmixed(name, columns)
         else:
             table = upgraded_table(name, self.table_as_written(name), self.written_as)
             table = table if columns is None else table.select(columns)
-        expected = TABLES[name].schema
-        if columns is not None:
-            expected = pa.schema([expected.field(column) for column in columns])
         if not table.schema.equals(expected):
             raise ManifestError(
                 f"table {name} of {self.folder} has not the columns of schema version {SCHEMA_VERSION}: "
@@ -100,10 +139,23 @@ class Manifest:
         return table
 
     def metrics(self, metric: str | None = None, stat: str | None = None, scope: Scope | None = None) -> list[Metric]:
-        """Return metric records, filtered by name, statistic and exact scope."""
-        table = self.table("metrics")
+        """Return metric records, filtered by name, statistic and exact scope.
+
+        Args:
+            metric: Name of the metric, as in docs/metrics.md; all when None.
+            stat: Name of the statistic; all when None.
+            scope: Split, source, language, ... that it speaks of; every scope when None.
+
+        Raises:
+            ConfigError: No metric has that name, here or in any manifest.
+            ManifestError: As of :meth:`table`.
+        """
+        table = whole = self.table("metrics")
         if metric is not None:
             table = table.filter(pc.equal(table["metric"], metric))
+            if not table.num_rows and not stats_of(metric):
+                known = pc.unique(whole["metric"]).to_pylist()
+                raise ConfigError(f"{self.folder} has no metric `{metric}`{nearest(metric, known)}")
         if stat is not None:
             table = table.filter(pc.equal(table["stat"], stat))
         records = [metric_from_row(row) for row in table.to_pylist()]
@@ -226,18 +278,48 @@ def _check_schema(document: Any, path: Path) -> int:
     return version
 
 
+def _schema(name: str, columns: list[str] | None) -> pa.Schema:
+    """Return the schema of a table, or of some of its columns.
+
+    Raises:
+        ConfigError: There is no table, or no column, of that name.
+    """
+    if name not in TABLES:
+        raise ConfigError(f"a manifest has no table `{name}`{nearest(name, list(TABLES))}")
+    schema = TABLES[name].schema
+    for column in columns or ():
+        if column not in schema.names:
+            raise ConfigError(f"the table {name} has no column `{column}`{nearest(column, schema.names)}")
+    return schema if columns is None else pa.schema([schema.field(column) for column in columns])
+
+
+def _joined(schema: pa.Schema, held: pa.Table | None, read: pa.Table, path: Path) -> pa.Table:
+    """Return the columns that were held and those that were read, in the order of the schema; nothing is copied.
+
+    Raises:
+        ManifestError: The file was changed in between.
+    """
+    if held is None:
+        return read
+    if held.num_rows != read.num_rows:
+        raise ManifestError(f"{path} was changed while it was read", _RESTORE)
+    by_name = {name: table[name] for table in (held, read) for name in table.column_names}
+    kept = pa.schema([one for one in schema if one.name in by_name])
+    return pa.table([by_name[name] for name in kept.names], schema=kept)
+
+
 def _differences(expected: pa.Schema, found: pa.Schema) -> str:
     """Return in words what differs between two schemas."""
     missing = [name for name in expected.names if name not in found.names]
     unknown = [name for name in found.names if name not in expected.names]
     words = [f"missing: {', '.join(missing)}"] if missing else []
     words += [f"unknown: {', '.join(unknown)}"] if unknown else []
-    for field in expected:
-        for index in found.get_all_field_indices(field.name):
+    for column in expected:
+        for index in found.get_all_field_indices(column.name):
             other = found.field(index)
-            if not other.equals(field):
-                null = " or null" if other.nullable and not field.nullable else ""
-                words.append(f"{field.name}: expected {field.type}, found {other.type}{null}")
+            if not other.equals(column):
+                null = " or null" if other.nullable and not column.nullable else ""
+                words.append(f"{column.name}: expected {column.type}, found {other.type}{null}")
     return "; ".join(words) or f"expected the order {expected.names}, found {found.names}"
 
 

@@ -39,13 +39,13 @@ def verify(manifest: Manifest) -> list[Problem]:
     tables: dict[str, pa.Table] = {}
     for name in sorted(set(TABLES) | set(manifest.core.tables)):
         if name not in manifest.core.tables and manifest.written_as < SCHEMA_VERSION:
-            tables[name] = manifest.table(name)  # its schema version had no such table
+            tables[name] = manifest.read_table(name)  # its schema version had no such table
             continue
         if name not in TABLES or name not in manifest.core.tables:
             problems.append(Problem("table_list", f"table {name}: in one of schema and core, not in both"))
             continue
         try:
-            tables[name] = manifest.table(name)
+            tables[name] = manifest.read_table(name)
         except ManifestError as error:
             problems.append(Problem("table_unreadable", error.message))
             continue

@@ -148,7 +148,7 @@ def _json(out: Path, applied: Applied) -> str:
     return t.as_json(
         {
             "out": str(out), "manifest": applied.manifest.id, "quarantine": applied.quarantine.digest,
-            "on": applied.quarantine.on.isoformat(), "exit_code": int(applied.code),
+            "on": applied.quarantine.on.isoformat(), "exit_code": int(applied.exit_code),
             "splits": {name: dict(zip(names, numbers, strict=True)) for name, numbers in _by_split(applied)},
             "left_out_by": dict(sorted(Counter(shard.why for shard in selection.excluded).items())),
             "listed_under_another_digest": [

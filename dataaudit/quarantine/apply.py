@@ -59,7 +59,7 @@ class Applied:
     """Origins that the user named."""
 
     @property
-    def code(self) -> ExitCode:
+    def exit_code(self) -> ExitCode:
         """4 when no shard is kept; 3 when the drop list is known to lack something; else 0."""
         if not self.selection.kept:
             return ExitCode.NOTHING_EVALUATED
@@ -85,7 +85,7 @@ def apply(request: Request) -> Applied:
             contents.check(str(request.file))
         folded = fold(contents.entries, request.on)
         quarantine = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=request.on)
-    manifest = load_manifest(request.manifest)
+    manifest = request.manifest if isinstance(request.manifest, Manifest) else load_manifest(request.manifest)
     selection = select(
         manifest, quarantine, exclude_changed=request.exclude_changed, keep_unread=request.keep_unread
     )  # fmt: skip

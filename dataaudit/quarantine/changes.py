@@ -48,6 +48,8 @@ class Change:
     """Entries that already say what was asked for, so that nothing was added for it."""
     bad: tuple[BadLine, ...] = ()
     """Lines of the file that cannot be read."""
+    notes: tuple[str, ...] = ()
+    """What is held back besides, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

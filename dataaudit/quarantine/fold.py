@@ -23,6 +23,10 @@ class Standing(StrEnum):
     EXPIRED = "expired"
 
 
+OPEN = frozenset({Standing.HELD, Standing.PROPOSED})
+"""What has not ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """An addition or a proposal, and what became of it."""
@@ -71,7 +75,7 @@ def fold(entries: Iterable[Entry], on: dt.date) -> Folded:
         first[entry.id] = entry
         if entry.action == Action.LIFT:
             for name in entry.lifts or ():
-                if standing.get(name, _NOTHING)[0] in _OPEN:
+                if standing.get(name, _NOTHING)[0] in OPEN:
                     standing[name] = (Standing.LIFTED, entry)
                 else:
                     idle += 1
@@ -86,11 +90,10 @@ def fold(entries: Iterable[Entry], on: dt.date) -> Folded:
     records = []
     for name, (state, by) in standing.items():
         entry = first[name]
-        ended = state in _OPEN and entry.until is not None and entry.until < day
+        ended = state in OPEN and entry.until is not None and entry.until < day
         records.append(Record(entry=entry, standing=Standing.EXPIRED if ended else state, by=by))
     return Folded(on=on, records=tuple(records), repeated=repeated, idle=idle)
 
 
 _START = {Action.ADD: Standing.HELD, Action.PROPOSE: Standing.PROPOSED}
-_OPEN = frozenset({Standing.HELD, Standing.PROPOSED})
 _NOTHING: tuple[Standing | None, None] = (None, None)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from dataaudit.errors import ManifestError
 from dataaudit.gate.verdict import Verdict
-from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.quarantine.author import author
-from dataaudit.quarantine.proposals import HELD_OUT, TWIN, UNREAD, write_proposals
+from dataaudit.quarantine.changes import Author, Change
+from dataaudit.quarantine.proposals import HELD_OUT, TWIN, UNREAD, Proposed, write_proposals
 from dataaudit.text import plural
 
 _NAMED = 5
@@ -17,6 +18,22 @@ _PASSED_OVER = {
     HELD_OUT: "as held-out data keeps its duplicates and training data loses them",
     UNREAD: "as it was not read, so that lists leave it out anyway",
 }
+
+
+def propose_verdict(path: Path, verdict: Verdict, manifest: Manifest, by: Author) -> tuple[Change, Proposed]:
+    """Append proposals to a list; arguments and answer as of :func:`write_proposals`.
+
+    Raises:
+        QuarantineError: The list cannot be written.
+        ManifestError: The manifest cannot be read, or is not the one that was judged.
+    """
+    if manifest.id != verdict.subject.id:
+        raise ManifestError(
+            f"the manifest {manifest.folder} was replaced while it was judged, or is another one: the verdict is of"
+            f" {verdict.subject.id}, this is {manifest.id}",
+            "Run the gate again.",
+        )
+    return write_proposals(path, verdict, manifest, by)
 
 
 def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
@@ -31,10 +48,7 @@ def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
         QuarantineError: The list cannot be written.
         ManifestError: The manifest cannot be read, or is another one by now.
     """
-    manifest = load_manifest(folder)
-    if manifest.id != verdict.subject.id:
-        raise ManifestError(f"the manifest {folder} was replaced while it was judged", "Run the gate again.")
-    change, found = write_proposals(path, verdict, manifest, author(None, None))
+    change, found = propose_verdict(path, verdict, load_manifest(folder), author(None, None))
     lines = [f"quarantine: {plural(len(change.added), 'proposal')} added to {path}"]
     if change.known:
         lines[0] += f", {len(change.known):,} on the list already"

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 from dataaudit.errors import QuarantineError
 from dataaudit.quarantine.entry import Entry
-from dataaudit.quarantine.fold import Folded, Record, Standing
+from dataaudit.quarantine.fold import OPEN, Folded, Record
 
 SHORT = 12
 """Hex digits of an id that are shown."""
 _ID = re.compile(r"(?:sha256:)?([0-9a-f]{6,64})")
-_OPEN = frozenset({Standing.HELD, Standing.PROPOSED})
 
 
 def short_id(entry: Entry) -> str:
@@ -58,7 +57,7 @@ def _find(name: str, folded: Folded) -> list[Record]:
             f"no entry `{name}`",
             "Give the beginning of an entry's id, split/uri, or split/uri:row; `list --all` shows them.",
         )
-    return [record for record in found if record.standing in _OPEN] or found
+    return [record for record in found if record.standing in OPEN] or found
 
 
 def _names(entry: Entry) -> set[str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataaudit.config import nearest
 from dataaudit.errors import ConfigError
+from dataaudit.manifest.load import Manifest
 from dataaudit.quarantine.documents import DETECTORS, ORIGINS, TIERS, Choice
 from dataaudit.quarantine.held import today
+from dataaudit.quarantine.loaders import FORMATS
+from dataaudit.yamlfile import nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +21,8 @@ class Request:
 
     file: Path
     """The list."""
-    manifest: Path
-    """Folder of the manifest."""
+    manifest: Path | Manifest
+    """The manifest, or its folder."""
     out: Path
     """Folder to write."""
     on: dt.date
@@ -45,12 +48,12 @@ class Request:
 def make_request(
     file: Path,
     *,
-    manifest: Path,
+    manifest: Path | Manifest,
     out: Path,
     formats: tuple[str, ...],
     documents: bool,
-    origins: str | None,
-    findings: str | None,
+    origins: Sequence[str] | None,
+    findings: Sequence[str] | None,
     ngram_score: float,
     held_out: bool,
     rows: bool,
@@ -65,6 +68,9 @@ def make_request(
     Raises:
         ConfigError: An option is unknown, or goes only with another one.
     """
+    forms = _names(formats, "--format", list(FORMATS))
+    if not 0 <= ngram_score <= 1:
+        raise ConfigError(f"--ngram-score: expected 0 to 1, found {ngram_score:g}")
     if not documents and (origins is not None or findings is not None or held_out or rows):
         raise ConfigError(
             "--from, --findings, --held-out and --rows say which documents are dropped", "Add --documents."
@@ -85,14 +91,14 @@ def make_request(
             ngram_score=ngram_score, held_out=held_out,
         )  # fmt: skip
     return Request(
-        file=file, manifest=manifest, out=out, on=on or today(), formats=tuple(dict.fromkeys(formats)) or ("list",),
+        file=file, manifest=manifest, out=out, on=on or today(), formats=tuple(forms) or ("list",),
         documents=choice if documents else None, asked=tuple(named), rows=rows, root=root,
         exclude_changed=exclude_changed, keep_unread=keep_unread, ignore_bad_lines=ignore_bad_lines,
     )  # fmt: skip
 
 
-def _names(given: str | None, option: str, known: tuple[str, ...] | list[str]) -> list[str]:
-    names = [] if given is None else [name.strip() for name in given.split(",")]
+def _names(given: Sequence[str] | None, option: str, known: tuple[str, ...] | list[str]) -> list[str]:
+    names = given or ()
     for name in names:
         if name not in known:
             raise ConfigError(f"{option}: no `{name}`{nearest(name, list(known))}", f"Known: {', '.join(known)}.")

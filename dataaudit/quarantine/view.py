@@ -11,7 +11,7 @@ from dataaudit.errors import ExitCode
 from dataaudit.layout import facts, name_column, page, prose, section, table, terminal_width, word_column
 from dataaudit.quarantine.changes import Change
 from dataaudit.quarantine.entry import Entry, plain_entry
-from dataaudit.quarantine.fold import Folded, Record, Standing
+from dataaudit.quarantine.fold import OPEN, Folded, Record, Standing
 from dataaudit.quarantine.lines import BadLine, Contents
 from dataaudit.quarantine.names import short_id, target_name
 
@@ -19,7 +19,6 @@ _NAME = 300
 """Characters of a name that are shown."""
 _LISTED = 10
 _LONG = 2000
-_OPEN = frozenset({Standing.HELD, Standing.PROPOSED})
 
 
 def list_view(
@@ -27,7 +26,7 @@ def list_view(
 ) -> tuple[str, ExitCode]:
     """Return what `quarantine list` prints, and its exit code: 3 when lines cannot be read."""
     code = ExitCode.NOT_EVALUATED if contents.bad else ExitCode.PASS
-    shown = [record for record in folded.records if everything or record.standing in _OPEN]
+    shown = [record for record in folded.records if everything or record.standing in OPEN]
     counts = {state.value: sum(record.standing == state for record in folded.records) for state in Standing}
     if as_json:
         return t.as_json(
@@ -53,7 +52,7 @@ def list_view(
     ), code
 
 
-def change_view(path: Path, change: Change, *, verb: str, as_json: bool, notes: Sequence[str] = ()) -> str:
+def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
     """Return what a command that changes the list prints.
 
     Args:
@@ -61,14 +60,13 @@ def change_view(path: Path, change: Change, *, verb: str, as_json: bool, notes: 
         change: What it came to.
         verb: What was done to the entries: ``held back``.
         as_json: JSON instead of text.
-        notes: What else has to be known.
     """
     if as_json:
         return t.as_json(
             {
                 "file": str(path), "added": [plain_entry(entry) for entry in change.added],
                 "known": [plain_entry(entry) for entry in change.known],
-                "notes": [t.clean(note, _LONG) for note in notes],
+                "notes": [t.clean(note, _LONG) for note in change.notes],
                 "bad_lines": [_bad_json(line) for line in change.bad],
             }
         )  # fmt: skip
@@ -80,7 +78,9 @@ def change_view(path: Path, change: Change, *, verb: str, as_json: bool, notes: 
         title,
         facts(added, width),
         section("Nothing was added for these: the list says so already", facts(known, width)),
-        section("Look at this", [line for note in notes[:_LISTED] for line in prose(t.clean(note, _LONG), width)]),
+        section(
+            "Look at this", [line for note in change.notes[:_LISTED] for line in prose(t.clean(note, _LONG), width)]
+        ),
         bad_lines(change.bad, width),
     )
 

@@ -37,7 +37,7 @@ def screen(manifest: Manifest, view: Overview, width: int, last: Sequence[str] =
         last: Lines that stand before the commands, each within ``width``; at most 4.
     """
     head = [shortened(f"{view.dataset} {view.version}", width), *_identity(view, width)]
-    absent = _not_looked_for(manifest, width)
+    absent = prose(told, width) if (told := not_looked_for(manifest)) else []
     found = standouts(manifest, view)
     commands = _commands(view, found, width)
     blanks = 2 + bool(last)
@@ -81,7 +81,7 @@ def _listed(found: Sequence[Standout], width: int, room: int) -> list[str]:
     label = max(cells(one.part) for one in found) + 2
     chosen: list[tuple[int, list[str]]] = []
     used = 0
-    for index in _by_turns(found):
+    for index in by_turns(found):
         lines = _lines(found[index], label, width)
         if used + len(lines) > room - (len(chosen) + 1 < len(found)):
             break
@@ -94,7 +94,7 @@ def _listed(found: Sequence[Standout], width: int, room: int) -> list[str]:
     return shown + (_left_out(left, width) if left else [])
 
 
-def _by_turns(found: Sequence[Standout]) -> list[int]:
+def by_turns(found: Sequence[Standout]) -> list[int]:
     """Return indexes, a turn of every kind after the other, so that many leaks hide nothing else.
 
     A turn has two things of a grave kind, one of another.
@@ -143,11 +143,11 @@ def _nothing(absent: Sequence[str]) -> str:
     return "Nothing stands out of what was looked for." if absent else "Nothing stands out."
 
 
-def _not_looked_for(manifest: Manifest, width: int) -> list[str]:
-    """Say which stages did not run: what they would have found cannot stand out."""
+def not_looked_for(manifest: Manifest) -> str:
+    """Say which stages did not run: what they would have found cannot stand out. Empty when all did."""
     ran = {one.name for one in manifest.core.stages}
     absent = [name for name in _STAGES if name not in ran]
-    return prose(f"Not looked for, as the stages are off: {', '.join(absent)}", width) if absent else []
+    return f"Not looked for, as the stages are off: {', '.join(absent)}" if absent else ""
 
 
 def _commands(view: Overview, found: Sequence[Standout], width: int) -> list[str]:

@@ -32,12 +32,13 @@ def terminal_text(verdict: Verdict, width: int | None = None) -> str:
     subject = verdict.subject
     title = f"{words.headline(verdict)}: {clean(subject.name, 80)} {clean(subject.version, 40)} by {verdict.policy}"
     return layout.page(
-        title, layout.prose(words.advice(verdict), columns), layout.facts(_facts(verdict), columns),
+        title, layout.prose(words.advice(verdict), columns), layout.facts(verdict_facts(verdict), columns),
         _problems(verdict, columns), _evidence(verdict, columns), _waivers(verdict, columns), _rules(verdict, columns),
     )  # fmt: skip
 
 
-def _facts(verdict: Verdict) -> Iterator[tuple[str, str]]:
+def verdict_facts(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Yield names and values of what was judged, by what, and what it comes to."""
     yield "manifest", verdict.subject.id
     if verdict.baseline is not None:
         older = verdict.baseline
@@ -51,12 +52,13 @@ def _facts(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 def _problems(verdict: Verdict, width: int) -> list[str]:
     picked = pick(verdict, MOST_CASES, first=_MOST_OF_A_RULE, most=_MOST_OF_A_RULE)
-    rows = [_row(shown) for shown in picked.shown]
+    rows = [case_row(shown) for shown in picked.shown]
     more = [f"  {plural(picked.left_out, 'more case')}: see gate.json (--out)"] if picked.left_out else []
     return layout.section("What does not hold", [*layout.table(_COLUMNS, rows, width), *more])
 
 
-def _row(shown: Shown) -> tuple[str, ...]:
+def case_row(shown: Shown) -> tuple[str, ...]:
+    """Return a case that does not pass as cells: state, rule, where, value, limit."""
     rule, case = shown.result.rule, shown.case
     return (
         str(shown.effect).lower(), words.name(rule.name), _where(shown), words.value_words(rule, case),

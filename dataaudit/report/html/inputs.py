@@ -9,9 +9,9 @@ from dataaudit.diff.difference import Difference
 from dataaudit.diff.reading import load_pair
 from dataaudit.errors import ConfigError, ManifestMismatch
 from dataaudit.gate.document import read_verdict
-from dataaudit.gate.run import judge_manifest, read_policy
+from dataaudit.gate.run import judge, read_policy
 from dataaudit.gate.verdict import Verdict
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.quarantine.held import load_quarantine
 from dataaudit.quarantine.selection import COLUMNS, digests_of, row_digests_of
 from dataaudit.report.html.pieces import named
@@ -21,7 +21,7 @@ VERDICT = "gate.json"
 
 
 def verdict_of(
-    manifest: Manifest, policy: Path | None, baseline: Path | None, given: Path | None = None
+    manifest: Manifest, policy: Path | None, baseline: Path | None, given: Path | Verdict | None = None
 ) -> Verdict | None:
     """Return the verdict of a policy, or one that the gate wrote; None without either.
 
@@ -29,7 +29,7 @@ def verdict_of(
         manifest: The manifest.
         policy: Policy to judge by.
         baseline: Older manifest, for rules of change.
-        given: A ``gate.json``; without it, the one in the manifest's folder, if there is one.
+        given: A verdict, or a ``gate.json``; without it, the one in the manifest's folder, if there is one.
 
     Raises:
         ConfigError: The policy cannot be read, or a verdict was given beside it.
@@ -39,14 +39,16 @@ def verdict_of(
     if policy is not None and given is not None:
         raise ConfigError("--policy judges anew, --verdict shows what was judged", "Give one of them.")
     if policy is not None:
-        return judge_manifest(manifest.folder, read_policy(policy), baseline=baseline)
-    path = given or manifest.folder / VERDICT
-    if given is None and not path.exists():
+        older = None if baseline is None else load_manifest(baseline)
+        return judge(manifest, read_policy(policy), baseline=older)
+    if given is None and not (manifest.folder / VERDICT).exists():
         return None
-    verdict = read_verdict(path)
+    path = manifest.folder / VERDICT if given is None else given
+    verdict = path if isinstance(path, Verdict) else read_verdict(path)
     if verdict.subject.id != manifest.id:
+        name = "the verdict" if isinstance(path, Verdict) else path
         raise ManifestMismatch(
-            f"{path} judges the manifest {verdict.subject.id}, this one is {manifest.id}",
+            f"{name} judges the manifest {verdict.subject.id}, this one is {manifest.id}",
             "Run `dataaudit gate` again, or give --policy.",
         )
     return verdict
@@ -60,8 +62,7 @@ def difference_of(manifest: Manifest, baseline: Path | None) -> Difference | Non
     """
     if baseline is None:
         return None
-
-    return load_pair(baseline, manifest.folder, hidden=hidden_records)
+    return load_pair(baseline, manifest, hidden=hidden_records)
 
 
 def quarantined_shards(manifest: Manifest, path: Path | None) -> dict[int, str]:

@@ -37,6 +37,18 @@ def test_every_setting_is_one_that_dask_knows():
     assert [name for name in unknown if name != "logging"] == []
 
 
+@pytest.fixture
+def handled():
+    """SIGINT and SIGTERM handled as the command does; a job in the background would ignore SIGINT."""
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    for number, _ in before:
+        signal.signal(number, signal.default_int_handler)
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handled")
 def test_signals_wait_while_workers_start():
     """Ctrl-C is not taken then, SIGTERM is kept and told afterwards, and handlers are put back."""
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
@@ -54,6 +66,7 @@ def test_signals_wait_while_workers_start():
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
+@pytest.mark.usefixtures("handled")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_thread_that_takes_the_signal_ends_nothing_early(number):
     """Threads of libraries, which run already, do not block SIGINT: what one of them takes waits like the rest."""
@@ -63,7 +76,6 @@ def test_a_thread_that_takes_the_signal_ends_nothing_early(number):
     arrived, told = os.pipe()
     os.set_blocking(told, False)
     before = signal.set_wakeup_fd(told)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 
     def start():
         with module._signals_held():
@@ -76,12 +88,32 @@ def test_a_thread_that_takes_the_signal_ends_nothing_early(number):
             start()
     finally:
         signal.set_wakeup_fd(before)
-        signal.signal(signal.SIGINT, handler)
         done.set()
         other.join()
         os.close(arrived)
         os.close(told)
     assert reached == [bytes([number]), b"still here"]
+
+
+def test_a_handler_of_the_caller_gets_what_came(handled):
+    """Each signal once, after the handlers are back; what it does is its own choice."""
+    came = []
+    signal.signal(signal.SIGTERM, lambda number, _: came.append((number, signal.getsignal(number) is not None)))
+    with module._signals_held():
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert came == []
+    assert came == [(signal.SIGTERM, True)]
+
+
+def test_a_signal_that_nobody_handles_is_left_alone():
+    """SIGTERM ends a notebook at once, as ever, also while workers start."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with module._signals_held():
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_an_ignored_signal_stays_ignored():

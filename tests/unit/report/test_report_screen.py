@@ -161,7 +161,7 @@ def test_every_kind_is_found_in_its_order_and_none_hides_the_others(wrong):
         assert before.kind < after.kind or before.size >= after.size
     lines = shown(wrong)
     listed = [line.split()[0] for line in lines if line.startswith("  ") and line.split()[0] in SECTIONS]
-    firsts = screens._by_turns(found)[: len(set(kinds)) + 2]
+    firsts = screens.by_turns(found)[: len(set(kinds)) + 2]
     assert {found[index].kind for index in firsts} == set(kinds)
     (left,) = (line for line in lines if line.startswith("  and "))
     assert re.match(rf"  and {len(found) - len(listed)} more: leaks 34\d, coverage 1\d, ", left)

@@ -1,0 +1,20 @@
+"""What notebooks and pipelines use: build, load, gate, diff, quarantine, report. docs/api.md shows each at work.
+
+Every name is at the top of the package too: ``import dataaudit; dataaudit.load(DIR)``. Nothing here prints, ends the
+process or handles a signal. What a user can cause is a :class:`dataaudit.errors.DataAuditError`; an argument of a type
+that makes no sense is a TypeError.
+"""
+
+from __future__ import annotations
+
+from dataaudit.api.building import Build, build
+from dataaudit.api.judging import diff, gate, report
+from dataaudit.api.loading import Manifest, load
+from dataaudit.api.quarantining import QuarantineList, quarantine
+from dataaudit.diff.difference import Difference
+from dataaudit.gate.verdict import Verdict
+
+__all__ = [
+    "Build", "Difference", "Manifest", "QuarantineList", "Verdict", "build", "diff", "gate", "load", "quarantine",
+    "report",
+]  # fmt: skip

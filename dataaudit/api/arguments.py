@@ -1,0 +1,77 @@
+"""Arguments as people give them: paths as text or Path, days as text or date, one or several."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from dataaudit.errors import ConfigError
+
+PathLike = str | os.PathLike[str]
+"""A path of a file or folder."""
+Day = str | dt.date
+"""A day, UTC, such as ``2026-12-31``."""
+
+
+def path_of(value: PathLike, name: str) -> Path:
+    """Return a path.
+
+    Raises:
+        TypeError: It is none.
+    """
+    if isinstance(value, str | os.PathLike):
+        return Path(value)
+    raise TypeError(f"{name}: expected a path, found {type(value).__name__}")
+
+
+def optional_path(value: PathLike | None, name: str) -> Path | None:
+    """Return a path, or None.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    return None if value is None else path_of(value, name)
+
+
+def day_of(value: Day | None, name: str) -> dt.date | None:
+    """Return a day, or None.
+
+    Raises:
+        ConfigError: The text is no day.
+        TypeError: It is neither text nor a date.
+    """
+    if value is None or (isinstance(value, dt.date) and not isinstance(value, dt.datetime)):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected a day such as 2026-12-31, found {type(value).__name__}")
+    try:
+        return dt.date.fromisoformat(value)
+    except ValueError:
+        raise ConfigError(f"{name}: expected a day such as 2026-12-31, found {value}") from None
+
+
+def texts_of(value: object, name: str, *, numbers: bool = False) -> tuple[str, ...]:
+    """Return one or several texts or paths, as texts.
+
+    Args:
+        value: What was given.
+        name: Of the argument.
+        numbers: Whether whole numbers are texts too.
+
+    Raises:
+        TypeError: It is none of these.
+    """
+    kinds: tuple[type, ...] = (str, os.PathLike, int) if numbers else (str, os.PathLike)
+    items: Iterable[object]
+    if isinstance(value, kinds):
+        items = (value,)
+    elif isinstance(value, Iterable):
+        items = tuple(value)
+    else:
+        raise TypeError(f"{name}: expected a text or several, found {type(value).__name__}")
+    for item in items:
+        if not isinstance(item, kinds) or isinstance(item, bool):
+            raise TypeError(f"{name}: expected texts, found {type(item).__name__}")
+    return tuple(os.fspath(item) if isinstance(item, os.PathLike) else str(item) for item in items)

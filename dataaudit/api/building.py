@@ -1,0 +1,231 @@
+"""A build, from Python."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from dataaudit.api.arguments import PathLike, optional_path, path_of, texts_of
+from dataaudit.api.loading import Manifest, load
+from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
+
+if TYPE_CHECKING:
+    from dataaudit.config import AuditConfig
+    from dataaudit.engine.progress import Progress
+    from dataaudit.engine.setup import Prepared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """What a build published."""
+
+    manifest: Manifest
+    """The manifest, loaded."""
+    exit_code: ExitCode
+    """0, or 3 when something could not be read: ``unread`` and the manifest's ledger say what."""
+    scanned: int
+    """Parts of shards that were read in this run; the others were known."""
+    planned: int
+    """Parts of shards in all."""
+    unread: tuple[tuple[str, str], ...]
+    """(uri, reason code) of shards that are in no number."""
+    warnings: tuple[str, ...]
+    """What was to be said and is no error, a line each."""
+
+    @property
+    def id(self) -> str:
+        """The manifest's."""
+        return self.manifest.id
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was read."""
+        return self.exit_code == ExitCode.PASS
+
+    def __repr__(self) -> str:
+        """Return what was published, on one line."""
+        return (
+            f"<Build exit code {int(self.exit_code)}, {self.scanned:,} of {self.planned:,} parts read: {self.manifest}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the manifest."""
+        return self.manifest._repr_html_()
+
+
+def build(
+    inputs: PathLike | Sequence[PathLike] | Mapping[str, Any] | AuditConfig,
+    manifest: PathLike,
+    *,
+    tokenizer: PathLike | None = None,
+    text: str | None = None,
+    reference: PathLike | None = None,
+    base: PathLike | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    client: Any = None,
+    memory_limit: str | int = "auto",
+    isolate: bool = True,
+    state: PathLike | None = None,
+    shard_timeout: float = 1800.0,
+    hmac_key: PathLike | bytes | None = None,
+    samples: tuple[int, PathLike] | None = None,
+    fresh: bool = False,
+    rehash: bool = False,
+    progress: bool | Literal["warnings"] | Callable[[str], object] = False,
+) -> Build:
+    """Scan a corpus and publish its manifest.
+
+    A build that was stopped goes on where it was when it is called again with the same arguments.
+
+    Args:
+        inputs: File of a config (``.yaml``, ``.yml``); or one or several paths, folders, globs or addresses of data,
+            of which splits and columns are inferred; or a config as a mapping, as the file would say it.
+        manifest: Folder to publish; an old manifest there is replaced.
+        tokenizer: ``tokenizer.json``, ``.tiktoken``, SentencePiece ``.model``, hub id or ``default``; the config's when
+            None.
+        text: Text column, when building from paths; inferred when None.
+        reference: Folder of an older manifest to compare with.
+        base: Folder that the paths of a mapping start from; the current one when None.
+        workers: Local worker processes, one a core when None; 0 does all the work in this process, without Dask. A
+            script that starts workers has to guard its own work by ``if __name__ == "__main__":``.
+        scheduler: Address of a Dask scheduler, instead of ``workers``.
+        client: A ``distributed.Client``, instead of ``workers``; it is left open. Its workers are processes with one
+            thread each, of the same versions, that see the folders of the manifest and of the state.
+        memory_limit: Memory of a local worker: bytes, ``"2GiB"``, or ``"auto"`` for an even share.
+        isolate: With ``workers=0``, whether what can crash a process is read in a child; a debugger wants False.
+        state: Folder of partial results; ``.dataaudit`` beside the manifest when None.
+        shard_timeout: Seconds that a part of a shard may take before it counts as stuck.
+        hmac_key: Key of 16 bytes or more, or a file of it; findings get digests under it.
+        samples: How many findings of each kind get their surroundings written, masked, and the new folder for them.
+        fresh: Compute everything anew.
+        rehash: Hash every file, also those that look unchanged.
+        progress: True for lines on stderr, ``"warnings"`` for the important ones alone, or a function that takes each
+            line; False for none, as ``Build.warnings`` has the important ones.
+
+    Returns:
+        The manifest, with what became of the run. Shards that could not be read are no error: see ``exit_code``.
+
+    Raises:
+        ConfigError: An argument, the config or a path in it is wrong.
+        TokenizerError: The tokenizer cannot be found or read.
+        DetectorError: A detector cannot be found or read.
+        ClusterError: The workers cannot do the work.
+        StoreError: A remote store does not answer.
+        NothingEvaluated: No document was read, and a good manifest was left where it is.
+        BuildInterrupted: Ctrl-C; what was finished is kept.
+        OSError: A disk is full, a folder cannot be written.
+
+    Example:
+        >>> build("corpus.yaml", "manifests/first", workers=0).exit_code
+        <ExitCode.PASS: 0>
+    """
+    from dataaudit.engine.build import build as run
+    from dataaudit.engine.cluster import ClusterChoice, check_client
+    from dataaudit.engine.job import BuildOptions
+
+    given = {"workers": workers, "scheduler": scheduler, "client": client}
+    if len(named := [name for name, value in given.items() if value is not None]) > 1:
+        raise ConfigError(f"{' and '.join(named)} exclude each other", "A scheduler has its own workers: name one.")
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int)):
+        raise TypeError(f"workers: expected a whole number, found {type(workers).__name__}")
+    if workers is not None and workers < 0:
+        raise ConfigError(f"workers: expected 0 or more, found {workers}")
+    if client is not None:
+        check_client(client)
+    target = path_of(manifest, "manifest")
+    options = BuildOptions(
+        target=target, state=optional_path(state, "state"), fresh=fresh, rehash=rehash, unit_seconds=shard_timeout,
+        cluster=ClusterChoice(
+            workers=workers, scheduler=scheduler, client=client, memory_limit=memory_limit, isolate=isolate
+        ),
+        hmac_key=_key(hmac_key), samples=None if samples is None else (samples[0], path_of(samples[1], "samples")),
+    )  # fmt: skip
+    with _as_before(), _progress(progress) as reported:
+        prepared = _prepared(inputs, base, tokenizer=tokenizer, text=text, reference=reference, note=reported.note)
+        result = run(
+            prepared.config, prepared.base, root_at_base=prepared.root_at_base, options=options, progress=reported
+        )
+    published = load(target)
+    if published.id != result.id:
+        raise ManifestMismatch(
+            f"{target}: this build published {result.id}, found {published.id}",
+            "Another build has replaced it; give each build a folder of its own.",
+        )
+    return Build(
+        manifest=published, exit_code=result.exit_code, scanned=result.scanned, planned=result.planned,
+        unread=result.unread, warnings=tuple(reported.warnings),
+    )  # fmt: skip
+
+
+@contextmanager
+def _as_before() -> Iterator[None]:
+    """Give the caller back the environment and the levels of loggers, which workers are started with."""
+    environment = dict(os.environ)
+    loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update(environment)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _prepared(
+    inputs: PathLike | Sequence[PathLike] | Mapping[str, Any] | AuditConfig,
+    base: PathLike | None,
+    *,
+    tokenizer: PathLike | None,
+    text: str | None,
+    reference: PathLike | None,
+    note: Callable[[str], None],
+) -> Prepared:
+    """Return the config of what was given, and the folder that its paths start from."""
+    from dataaudit.config import AuditConfig, parse_config
+    from dataaudit.engine.setup import Prepared, prepare, with_choices
+
+    cwd = Path.cwd()
+    chosen = {
+        name: None if value is None else str(path_of(value, name) if isinstance(value, Path) else value)
+        for name, value in (("tokenizer", tokenizer), ("reference", reference))
+    }
+    if not isinstance(inputs, Mapping | AuditConfig):
+        if base is not None:
+            raise ConfigError("base goes with a config that is a mapping", "Paths start from the current folder.")
+        return prepare(texts_of(inputs, "inputs"), cwd, text=text, note=note, **chosen)
+    if text is not None:
+        raise ConfigError("text goes with paths", "With a config, name the column in `splits.NAME.text`.")
+    config = inputs if isinstance(inputs, AuditConfig) else parse_config(dict(inputs), where="config")
+    folder = cwd if base is None else path_of(base, "base").absolute()
+    return Prepared(config=with_choices(config, cwd, **chosen), base=folder, root_at_base=True)
+
+
+def _key(given: PathLike | bytes | None) -> bytes | None:
+    from dataaudit.engine.setup import check_key, read_key
+
+    if given is None:
+        return None
+    return check_key(given, "hmac_key") if isinstance(given, bytes) else read_key(path_of(given, "hmac_key"))
+
+
+def _progress(given: bool | str | Callable[[str], object]) -> Progress:
+    """Return where a build reports.
+
+    Raises:
+        ConfigError: There is no such choice.
+    """
+    from dataaudit.engine.progress import Progress
+
+    if callable(given):
+        return Progress(tell=given)
+    if isinstance(given, str) and given != "warnings":
+        raise ConfigError(f"progress: expected True, False, `warnings` or a function, found `{given}`")
+    return Progress(quiet=given is not True, tell=None if given else lambda _: None)

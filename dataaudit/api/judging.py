@@ -1,0 +1,130 @@
+"""What is said of manifests: a verdict, a difference, a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from dataaudit.api.arguments import Day, PathLike, day_of, optional_path, path_of
+from dataaudit.api.loading import load
+from dataaudit.errors import ConfigError
+from dataaudit.manifest.load import Manifest as LoadedManifest
+
+if TYPE_CHECKING:
+    from dataaudit.diff.difference import Difference
+    from dataaudit.gate.policy import Policy
+    from dataaudit.gate.verdict import Verdict
+
+_FAIL_ON = ("fail", "warn")
+
+
+def gate(
+    manifest: PathLike | LoadedManifest,
+    policy: PathLike | Mapping[str, Any] | Policy,
+    *,
+    baseline: PathLike | LoadedManifest | None = None,
+    fail_on: Literal["fail", "warn"] = "fail",
+    on: Day | None = None,
+) -> Verdict:
+    """Judge a manifest by a policy.
+
+    Args:
+        manifest: A loaded manifest, or its folder.
+        policy: File of a policy, or what such a file says, as a mapping; docs/gate.md explains it.
+        baseline: An older manifest that rules of change compare with.
+        fail_on: Least severity that stops a release: ``fail`` or ``warn``.
+        on: The day, UTC, that waivers are held against; today when None.
+
+    Returns:
+        The verdict. ``passed`` says whether the manifest may be released, ``exit_code`` is that of ``dataaudit gate``,
+        ``rules`` has every rule with its cases. A verdict that fails is no error.
+
+    Raises:
+        ConfigError: The policy is wrong, or an argument has no such value.
+        ManifestError: A manifest is absent or damaged.
+        ManifestMismatch: A table is not the one that its manifest was published with.
+
+    Example:
+        >>> gate("manifests/demo", "pipelines/release-gate.yaml").passed
+        False
+    """
+    from dataaudit.gate.policy import Policy
+    from dataaudit.gate.run import judge, policy_of
+    from dataaudit.yamlfile import nearest
+
+    if fail_on not in _FAIL_ON:
+        raise ConfigError(f"fail_on: no `{fail_on}`{nearest(str(fail_on), _FAIL_ON)}")
+    rules = policy_of(policy if isinstance(policy, Mapping | Policy) else path_of(policy, "policy"))
+    older = None if baseline is None else load(baseline)
+    return judge(load(manifest), rules, baseline=older, fail_on=fail_on, on=day_of(on, "on"))
+
+
+def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Difference:
+    """Say what changed from one manifest to another, and which version bump it means.
+
+    Args:
+        old: The older manifest, loaded or its folder.
+        new: The newer one.
+
+    Returns:
+        The difference: ``equal``, ``proposal``, ``shards``, ``metrics`` with intervals, ``drifts``, ``settings``.
+
+    Raises:
+        ManifestError: One is absent, damaged, or not what it was published as.
+
+    Example:
+        >>> diff("manifests/demo", "manifests/demo").equal
+        True
+    """
+    from dataaudit.diff.reading import load_pair
+    from dataaudit.report.pii_cells import hidden_records
+
+    sides = [one if isinstance(one, LoadedManifest) else path_of(one, "manifest") for one in (old, new)]
+    return load_pair(sides[0], sides[1], hidden=hidden_records)
+
+
+def report(
+    manifest: PathLike | LoadedManifest,
+    out: PathLike,
+    *,
+    baseline: PathLike | None = None,
+    policy: PathLike | None = None,
+    verdict: PathLike | Verdict | None = None,
+    quarantine: PathLike | None = None,
+) -> Path:
+    """Write the report of a manifest: one HTML file that opens from disk and fetches nothing.
+
+    Args:
+        manifest: A loaded manifest, or its folder.
+        out: The file; an older one is replaced in one step.
+        baseline: Folder of an older manifest: the report says what changed.
+        policy: File of a policy to judge by.
+        verdict: Instead of a policy: what :func:`gate` returned, or a ``gate.json``; without both, the ``gate.json`` in
+            the manifest's folder is shown when it is there.
+        quarantine: Quarantine list whose shards are marked.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ConfigError: ``out`` cannot be written, or a policy and a verdict are given.
+        ManifestError: A manifest is absent or damaged.
+        ManifestMismatch: The verdict is of another manifest.
+        QuarantineError: The list cannot be read.
+
+    Example:
+        >>> report("manifests/demo", "report.html").name
+        'report.html'
+    """
+    from dataaudit.gate.verdict import Verdict
+    from dataaudit.report.html.write import Given, make_report
+
+    path = path_of(out, "out")
+    given = Given(
+        baseline=optional_path(baseline, "baseline"), policy=optional_path(policy, "policy"),
+        verdict=verdict if isinstance(verdict, Verdict) else optional_path(verdict, "verdict"),
+        quarantine=optional_path(quarantine, "quarantine"),
+    )  # fmt: skip
+    make_report(load(manifest), path, given)
+    return path

@@ -1,0 +1,44 @@
+"""A build on a client that the caller has: the same manifest, and the client goes on."""
+
+from __future__ import annotations
+
+import json
+
+import distributed
+import pytest
+
+from dataaudit import api
+from dataaudit.errors import ClusterError
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A config of one shard."""
+    lines = [json.dumps({"text": f"Text {row * 17} is like no other."}) + "\n" for row in range(30)]
+    (tmp_path / "a.jsonl").write_text("".join(lines), encoding="utf-8")
+    return {"splits": {"train": {"paths": str(tmp_path / "a.jsonl")}}}
+
+
+def client_of(**options):
+    """Start a cluster of one worker as a notebook does, and return a client of it."""
+    return distributed.Client(n_workers=1, threads_per_worker=1, dashboard_address=None, **options)
+
+
+def test_a_client_builds_the_same_manifest_and_stays_open(small, tmp_path):
+    """Its worker did the work, and takes other work afterwards; a closed client is said."""
+    with client_of(processes=True) as client, client.cluster:
+        built = api.build(small, tmp_path / "m", client=client, state=tmp_path / "state")
+        assert built.manifest.run.workers == 1
+        assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+    assert built.id == api.build(small, tmp_path / "same", workers=0, state=tmp_path / "other").id
+    with pytest.raises(ClusterError, match="client: no worker answers"):
+        api.build(small, tmp_path / "again", client=client)
+
+
+def test_workers_that_share_a_process_are_refused(small, tmp_path):
+    """Threads of this process cannot be told apart when one crashes."""
+    with client_of(processes=False) as client, client.cluster, pytest.raises(ClusterError, match="in one process"):
+        api.build(small, tmp_path / "m", client=client)
+    assert not (tmp_path / "m").exists()

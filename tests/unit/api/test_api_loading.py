@@ -1,0 +1,255 @@
+"""A loaded manifest: each column read once, data frames, names that are not there, what a notebook shows."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import hostile_manifest
+import made_manifest
+import made_verdict
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from made_manifest import shard
+
+from dataaudit import api
+from dataaudit.errors import ConfigError, ManifestError
+from dataaudit.manifest import load as module
+from dataaudit.manifest.checked import checked_shards
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.verify import verify
+
+DEMO = Path(__file__).parents[3] / "manifests/demo"
+STEERS = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The columns of every read of a file, in order: ``[("shards", ["uri"]), ...]``."""
+    found = []
+
+    class Counted(pq.ParquetFile):
+        def __init__(self, path, **options):
+            super().__init__(path, **options)
+            self.name = Path(path).stem
+
+        def read(self, columns=None, **options):
+            found.append((self.name, columns))
+            return super().read(columns=columns, **options)
+
+    monkeypatch.setattr(module.pq, "ParquetFile", Counted)
+    return found
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    """A manifest of two shards."""
+    made_manifest.make(tmp_path / "m", [shard("a"), shard("b", documents=7)])
+    return api.load(tmp_path / "m")
+
+
+def test_a_table_is_read_once(manifest, reads):
+    """Whoever asks again gets the same table; parts of it come from memory."""
+    whole = manifest.table("shards")
+    assert manifest.table("shards") is whole
+    assert manifest.table("shards", ["uri", "documents"]).to_pydict() == {"uri": ["a", "b"], "documents": [10, 7]}
+    assert len(manifest.metrics()) > len(manifest.metrics("documents")) + len(manifest.metrics("tokens")) > 2
+    assert [name for name, _ in reads] == ["shards", "metrics"]
+
+
+def test_a_column_is_read_once(manifest, reads):
+    """Only columns that were never asked for are read, and the table comes out as a whole in its own order."""
+    first = manifest.table("shards", ["tokens", "uri"])
+    assert first.column_names == ["tokens", "uri"]
+    assert manifest.table("shards", ["uri", "tokens", "status"]).num_rows == 2
+    assert manifest.table("shards").equals(load_manifest(manifest.folder).table("shards"))
+    of_shards = [columns for _, columns in reads[:-1]]
+    assert of_shards[:2] == [["tokens", "uri"], ["status"]]
+    assert sorted(name for columns in of_shards for name in columns) == sorted(TABLES["shards"].schema.names)
+    assert manifest.table("shards", []).num_rows == 2
+
+
+def test_what_would_be_too_much_is_not_kept(manifest, reads, monkeypatch):
+    """Above the limit a table is read anew each time, and comes out the same."""
+    monkeypatch.setattr(module, "MOST_KEPT_BYTES", manifest.table("sources").nbytes)
+    assert manifest.table("shards").equals(manifest.table("shards"))
+    assert manifest.table("sources") is manifest.table("sources")
+    assert [name for name, _ in reads] == ["sources", "shards", "shards"]
+
+
+def test_a_check_reads_the_file_and_keeps_little(manifest, reads):
+    """`verify` reads everything from disk whatever was read before; a digest keeps the columns that are used."""
+    manifest.table("shards")
+    assert verify(manifest) == []
+    assert [name for name, _ in reads].count("shards") == 2
+    other = load_manifest(manifest.folder)
+    checked_shards(other, ["uri", "tokens"])
+    reads.clear()
+    other.table("shards", ["uri", "tokens"])
+    assert reads == []
+    other.table("shards", ["status"])
+    assert reads == [("shards", ["status"])]
+
+
+def test_a_table_that_changed_in_between_is_an_error(manifest):
+    """Columns of two versions of a file are never put together."""
+    manifest.table("shards", ["uri"])
+    path = manifest.folder / "shards.parquet"
+    pq.write_table(pq.read_table(path).slice(0, 1), path)
+    with pytest.raises(ManifestError, match="was changed while it was read"):
+        manifest.table("shards", ["tokens"])
+
+
+def test_names_that_are_not_there_name_the_nearest(manifest):
+    """Tables, columns, metrics; a metric that is known and was not measured has no record."""
+    with pytest.raises(ConfigError, match=r"no table `shard` .did you mean `shards`"):
+        manifest.table("shard")
+    with pytest.raises(ConfigError, match=r"no column `token` .did you mean `tokens`"):
+        manifest.polars("shards", ["token"])
+    with pytest.raises(ConfigError, match=r"no metric `token` .did you mean `tokens`"):
+        manifest.metrics("token")
+    assert manifest.metrics("pii_hit_rate") == []
+
+
+def test_data_frames_have_the_rows_of_the_table(manifest):
+    """In pandas and polars, with the scope of a metric as columns."""
+    table = manifest.table("metrics")
+    for frame in (manifest.pandas("metrics"), manifest.polars("metrics")):
+        assert list(frame.columns) == table.flatten().column_names
+        assert frame["value"].to_list() == table["value"].to_pylist()
+        assert "scope.split" in frame.columns
+    shards = manifest.pandas("shards", ["uri", "documents"])
+    shards["documents"] += 1
+    assert manifest.table("shards", ["documents"])["documents"].to_pylist() == [10, 7]
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_a_missing_library_says_what_to_type(manifest, package, monkeypatch):
+    """In one line, as an error of ours."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == package else find(name, *rest))
+    with pytest.raises(ConfigError, match=f"{package} is not installed\n  pip install {package}"):
+        getattr(manifest, package)("shards")
+
+
+def test_loading_takes_a_path_or_a_manifest(manifest, tmp_path):
+    """What is loaded stays as it is; what is no path is a TypeError, what is no manifest an error of ours."""
+    assert api.load(manifest) is manifest
+    assert api.load(load_manifest(manifest.folder)).id == manifest.id
+    assert api.load(str(manifest.folder)).id == manifest.id
+    with pytest.raises(ManifestError, match="no manifest at"):
+        api.load(tmp_path / "none")
+    with pytest.raises(TypeError, match="manifest: expected a path, found int"):
+        api.load(3)
+
+
+class Markup(HTMLParser):
+    """The tags, attributes and text of some HTML."""
+
+    def __init__(self, shown):
+        super().__init__()
+        self.tags, self.attributes, self.open, self.text = set(), set(), [], []
+        self.feed(shown)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= set(attrs)
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A manifest whose every name is hostile."""
+    return api.load(hostile_manifest.make_hostile(tmp_path_factory.mktemp("hostile") / "m"))
+
+
+def shown(hostile):
+    """Yield what notebooks show of results in which every name is hostile."""
+    yield hostile
+    yield api.diff(api.load(DEMO), hostile)
+    yield from map(made_verdict.hostile, [*hostile_manifest.PAYLOADS, *made_verdict.HOSTILE])
+
+
+def test_no_name_is_markup_in_a_notebook(hostile):
+    """Only our own tags and styles, each closed; nothing that runs, loads, steers or sets a formula."""
+    for one in shown(hostile):
+        markup = Markup(one._repr_html_())
+        assert markup.open == []
+        assert markup.tags <= {"b", "div", "li", "p", "span", "table", "tbody", "td", "th", "thead", "tr", "ul"}
+        assert {name for name, _ in markup.attributes} == {"class", "style"}
+        assert all(
+            re.fullmatch(r"[a-z0-9:#;. -]+|tex2jax_ignore mathjax_ignore", value) for _, value in markup.attributes
+        )
+        text = "".join(markup.text)
+        assert not STEERS.search(text)
+        assert [data for data in markup.text if ("$" in data or "\\" in data) and len(data) > 1] == []
+        assert len(text) < 100_000
+
+
+def test_no_name_steers_a_terminal_in_a_repr(hostile):
+    """One line, printable, not endless."""
+    for one in shown(hostile):
+        text = repr(one)
+        assert not STEERS.search(text)
+        assert len(text) < 2500
+
+
+def test_a_manifest_shows_what_stands_out_first():
+    """The headline, then the problems, then how much there is: the list of the terminal's screen."""
+    text = " ".join(Markup(api.load(DEMO)._repr_html_()).text)
+    parts = ["things stand out", "7 secrets confirmed", "1 of 19 shards not read", "(held out)", "12,961", "built"]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert repr(api.load(DEMO)).startswith("<Manifest dataaudit-demo 1.3.0: 12,961 documents, 7,769,878 tokens, 18 sh")
+
+
+def test_a_damaged_manifest_says_so(manifest):
+    """A notebook gets the error as text, not a traceback."""
+    (manifest.folder / "metrics.parquet").write_bytes(b"no table")
+    assert "table metrics of" in api.load(manifest.folder)._repr_html_()
+
+
+def test_a_verdict_shows_what_does_not_hold_first():
+    """The headline and what to do, then the cases with their shards, then waivers and facts."""
+    text = " ".join(Markup(made_verdict.mixed()._repr_html_()).text)
+    parts = ["FAIL, NOT EVALUATED: made 1.0.0 by release-gate", "Do not release it", "What does not hold",
+             "train/part-3.jsonl (12", "Waivers", "exit code"]  # fmt: skip
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert repr(made_verdict.mixed()).startswith(
+        "<Verdict FAIL, NOT EVALUATED: made 1.0.0 by release-gate, 2 rules fail"
+    )
+    assert "PASS" in api.gate(DEMO, POLICY)._repr_html_()
+
+
+LENIENT = """
+policy: lenient
+rules:
+  - {name: copies, metric: exact_dup_rate, stat: rate, unit: ratio, budget: 1.0}
+  - {name: coverage, metric: coverage_unread_bytes, stat: shard_bytes, unit: bytes, budget: 1000000000}
+"""
+POLICY = yaml.safe_load(LENIENT)
+
+
+def test_a_difference_shows_which_bump_it_means_first(manifest, tmp_path):
+    """The headline and why, then the totals, shards and metrics; of equal manifests the headline alone."""
+    made_manifest.make(tmp_path / "new", [shard("a"), shard("c", documents=9)])
+    difference = api.diff(manifest, tmp_path / "new")
+    text = " ".join(Markup(difference._repr_html_()).text)
+    parts = ["made 1.0.0 -> made 1.0.0: ", "Totals", "bytes of text", "Shards", "as before"]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert repr(difference).startswith("<Difference made 1.0.0 -> made 1.0.0: ")
+    assert "equal" in api.diff(manifest, manifest)._repr_html_()
+    assert "Totals" not in api.diff(manifest, manifest)._repr_html_()

@@ -1,0 +1,116 @@
+"""The top of the package: cheap to import, its functions callable whatever was imported before, typed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import dataaudit
+
+ROOT = Path(__file__).parents[3]
+BASE = (
+    "_cffi_backend", "_yaml", "annotated_types", "cffi", "click", "cryptography", "dataaudit", "numpy", "orjson",
+    "pyarrow", "pycparser", "pydantic", "pydantic_core", "rfc8785", "rich", "typing_extensions", "typing_inspection",
+    "yaml",
+)  # fmt: skip
+"""Packages of the base install and of what it needs, as they are imported."""
+
+
+def python(program, cwd):
+    """Run a program in a Python of its own; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False, cwd=cwd,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_importing_the_package_imports_nothing(tmp_path):
+    """Neither our own modules nor anybody else's, not even typing."""
+    said = python(
+        """
+        import sys
+        before = set(sys.modules)
+        import dataaudit
+        print(sorted(set(sys.modules) - before))
+        """,
+        tmp_path,
+    )
+    assert said == "['dataaudit']\n"
+
+
+def test_the_base_install_loads_judges_compares_and_holds_back(tmp_path):
+    """Everything but a build, a report and data frames works where only the base install is, and shows itself."""
+    said = python(
+        f"""
+        import sys
+        class Absent:
+            def find_spec(self, name, path=None, target=None):
+                top = name.partition(".")[0]
+                if top not in sys.stdlib_module_names and not top.startswith("_sysconfigdata") and top not in {BASE!r}:
+                    raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        sys.meta_path.insert(0, Absent())
+        import dataaudit
+        root = {str(ROOT)!r}
+        manifest = dataaudit.load(root + "/manifests/demo")
+        verdict = dataaudit.gate(manifest, root + "/pipelines/release-gate.yaml")
+        difference = dataaudit.diff(manifest, manifest)
+        held = dataaudit.quarantine("list.jsonl")
+        held.add("14", manifest=manifest, reason="drift", who="test")
+        applied = held.apply(manifest, "clean", formats=["list", "datatrove"], documents=True)
+        shown = [one._repr_html_() for one in (manifest, verdict, difference)]
+        print(verdict.passed, difference.equal, len(held.held().entries), int(applied.exit_code), all(shown))
+        """,
+        tmp_path,
+    )
+    assert said == "False True 1 0 True\n"
+
+
+@pytest.mark.parametrize("before", ["pass", "import dataaudit.api", "import {name}, {name}.{inner}"])
+def test_a_function_is_callable_whatever_was_imported_before(before, tmp_path):
+    """Its package has the same name: it is called all the same, and imports of what is in it go on."""
+    inner = {"diff": "words", "gate": "run", "quarantine": "fold", "report": "few"}
+    imports = "; ".join(before.format(name=f"dataaudit.{name}", inner=module) for name, module in inner.items())
+    said = python(
+        f"""
+        {imports}
+        import dataaudit, importlib, inspect
+        for name, inner in {inner!r}.items():
+            function = getattr(dataaudit, name)
+            try:
+                function(nothing_of_this_name=1)
+            except TypeError as error:
+                assert "nothing_of_this_name" in str(error)
+            else:
+                raise AssertionError(name)
+            from dataaudit import api
+            same = getattr(importlib.import_module("dataaudit"), name)
+            assert inspect.signature(function) == inspect.signature(same) == inspect.signature(getattr(api, name))
+            module = importlib.import_module(f"dataaudit.{{name}}.{{inner}}")
+            assert getattr(getattr(dataaudit, name), inner) is module
+        import dataaudit.gate.run as run
+        from dataaudit.gate import run as again
+        assert run is again is dataaudit.gate.run
+        """,
+        tmp_path,
+    )
+    assert said == ""
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    """It says the name and the package, so that Python can name the nearest."""
+    with pytest.raises(AttributeError, match="no attribute 'biuld'") as caught:
+        dataaudit.__getattr__("biuld")
+    assert caught.value.obj is dataaudit
+    assert "build" in dir(caught.value.obj)
+
+
+def test_the_package_says_that_it_is_typed():
+    """Type checkers of those who use it look for this file."""
+    assert (ROOT / "dataaudit/py.typed").is_file()
