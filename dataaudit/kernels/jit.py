@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
+
+from dataaudit.kept import private_folder, sources_digest, user_places
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,39 +121,13 @@ def cold(function: Callable[P, R]) -> Kernel[P, R]:
 @cache
 def cache_folder() -> Path | None:
     """Return the folder of the machine code, created; None when no place can be written."""
-    named = _version()
-    user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    places = [
-        os.environ.get("NUMBA_CACHE_DIR"),
-        os.path.join(user, "dataaudit", "numba"),
-        os.path.join(tempfile.gettempdir(), f"dataaudit-numba-{os.getuid()}"),
-    ]
-    folders = (Path(os.path.expanduser(place)) / named for place in places if place)
-    return next((folder for folder in folders if _is_ours(folder)), None)
+    places = [os.environ.get("NUMBA_CACHE_DIR"), *user_places("numba")]
+    return private_folder(*(place for place in places if place), within=_version())
 
 
 def _version() -> str:
     """Name the cache by everything that numba does not look at: the files of this folder, and numba's version."""
-    digest = sha256(f"numba {version('numba')}".encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _is_ours(folder: Path) -> bool:
-    """Create a folder that only we can write; code that another user could have put there is never loaded."""
-    try:
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return _is_private(folder) and _is_private(folder.parent)
-    except OSError:
-        return False
-
-
-def _is_private(folder: Path) -> bool:
-    found = folder.stat()
-    return found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return sha256(f"numba {version('numba')}".encode() + sources_digest(Path(__file__).parent)).hexdigest()[:16]
 
 
 @contextmanager

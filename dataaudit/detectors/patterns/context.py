@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from dataaudit.detectors.patterns.compiled import make_database
+
 _LETTERS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 _GAP = r"[ \t\r\n_-]{0,4}"
 """What may stand between the words of a phrase."""
@@ -69,8 +71,6 @@ class ContextWords:
 
     def __init__(self, words: Iterable[tuple[int, Iterable[str]]]) -> None:
         """Compile the words of each entity, by code."""
-        import hyperscan
-
         entities: dict[str, set[int]] = {}
         for code, listed in words:
             for word in listed:
@@ -86,14 +86,8 @@ class ContextWords:
         ]
         self._database: Any = None
         if words_:
-            self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-            self._database.compile(
-                expressions=[
-                    "".join(_written(letter, any_case=False) for letter in listed[0]).encode() for listed in pieces
-                ],
-                ids=list(range(len(words_))),
-                elements=len(words_),
-                flags=[0] * len(words_),
+            self._database = make_database(
+                [("".join(_written(letter, any_case=False) for letter in listed[0]).encode(), 0) for listed in pieces]
             )
 
     def near(self, *windows: str) -> frozenset[int]:

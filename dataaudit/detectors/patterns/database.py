@@ -1,4 +1,4 @@
-"""The one pass: all prefilters of a registry in one hyperscan database, compiled once in each worker."""
+"""The one pass: all prefilters of a registry in one hyperscan database, compiled once on each machine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from dataaudit.detectors.patterns.compiled import compile_patterns, make_database
 from dataaudit.detectors.patterns.entity import Rule
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.errors import ConfigError
@@ -49,14 +50,8 @@ def compile_database(registry: Registry) -> Prefilters:
     shared: dict[tuple[str, bool], list[int]] = {}
     for index, (_, rule) in enumerate(registry.rules):
         shared.setdefault((rule.prefilter, _caseless(rule)), []).append(index)
-    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     try:
-        database.compile(
-            expressions=[prefilter.encode() for prefilter, _ in shared],
-            ids=list(range(len(shared))),
-            elements=len(shared),
-            flags=[_flags(hyperscan, ignore_case) for _, ignore_case in shared],
-        )
+        database = make_database([(prefilter.encode(), _flags(hyperscan, caseless)) for prefilter, caseless in shared])
     except hyperscan.error as error:
         raise _blame(hyperscan, registry) or ConfigError(f"the patterns cannot be compiled together: {error}") from None
     return Prefilters(database, tuple(tuple(rules) for rules in shared.values()))
@@ -74,14 +69,8 @@ def _flags(hyperscan: Any, ignore_case: bool) -> int:
 def _blame(hyperscan: Any, registry: Registry) -> ConfigError | None:
     """Compile the patterns one by one and say which is refused."""
     for code, rule in registry.rules:
-        database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         try:
-            database.compile(
-                expressions=[rule.prefilter.encode()],
-                ids=[0],
-                elements=1,
-                flags=[_flags(hyperscan, _caseless(rule))],
-            )
+            compile_patterns([(rule.prefilter.encode(), _flags(hyperscan, _caseless(rule)))])
         except hyperscan.error as error:
             return ConfigError(
                 f"entity {registry.entities[code].name}, rule {rule.name}: the pattern `{rule.prefilter[:120]}` "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import itemgetter
 
 import numpy as np
@@ -32,20 +32,28 @@ LONG_BYTES = 64
 _UNBOUNDED = re.compile(rb"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<loop>[*+]|\{\d+,\})", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Ready:
-    """A rule, compiled."""
+    """A rule with what it refers to; its regex, which was checked when it was read, is compiled when it is needed."""
 
     index: int
     code: int
     rule: Rule
     entity: Entity
-    regex: re.Pattern[bytes]
-    has_value: bool
     unbounded: bool
     needs_context: bool
     validators: tuple[Validator, ...]
     reserved: Predicate | None
+
+    @cached_property
+    def regex(self) -> re.Pattern[bytes]:
+        """The regex with what must not stand beside a match."""
+        return full_regex(self.rule)
+
+    @cached_property
+    def has_value(self) -> bool:
+        """Whether a group of the regex is what is found."""
+        return "value" in self.regex.groupindex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,15 +286,12 @@ def _prepare(registry: Registry) -> tuple[_Ready, ...]:
     prepared = []
     for index, (code, rule) in enumerate(registry.rules):
         entity = registry.entities[code]
-        regex = full_regex(rule)
         prepared.append(
             _Ready(
                 index=index,
                 code=code,
                 rule=rule,
                 entity=entity,
-                regex=regex,
-                has_value="value" in regex.groupindex,
                 unbounded=any(found["loop"] for found in _UNBOUNDED.finditer(rule.regex.encode())),
                 needs_context=rule.tiers.needs_context,
                 validators=tuple(registry.validators[name] for name in rule.validators),

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dataaudit.corpus.findings import Tier
 from dataaudit.detectors.patterns.context import anchor
 from dataaudit.detectors.patterns.entity import Entity, Evidence, Predicate, Rule, TierPolicy, Validator
 from dataaudit.detectors.patterns.runaway import runs_away
 from dataaudit.errors import ConfigError
+from dataaudit.kept import kept, sources_digest
 from dataaudit.yamlfile import explain, in_words, load_yaml, nearest
 
 MAX_MATCH_BYTES = 16 * 1024
@@ -172,6 +174,27 @@ def parse_layer(text: str, *, where: str, detector: str, names: Names) -> Layer:
     off = tuple(name for name, entity in written.entities.items() if not entity.enabled)
     peers = written.presidio
     return Layer(entities=tuple(entities), off=off, where=where, enable=peers.enable, disable=peers.disable)
+
+
+def shipped_layer(folder: Path, file: str, make: Callable[[str], Layer], *versions: str) -> Layer:
+    """Return the layer of a file of the package, from disk when an earlier process has parsed and checked it.
+
+    Args:
+        folder: Of the file and of the code that its entities name.
+        file: Its name.
+        make: Parses its text.
+        versions: Of libraries that take part.
+    """
+    text = (folder / file).read_bytes()
+    here = Path(__file__).parent
+    code = sources_digest(here, here.parent.parent, folder)
+    adapter = TypeAdapter(Layer)
+    return kept(
+        f"rules-{file}",
+        [text, code, sys.version.encode(), *(version.encode() for version in versions)],
+        lambda: adapter.dump_json(make(text.decode())),
+        adapter.validate_json,
+    )
 
 
 def full_regex(rule: Rule) -> re.Pattern[bytes]:

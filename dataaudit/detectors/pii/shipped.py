@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 
 from dataaudit.detectors.patterns.entity import Candidate, Evidence, Predicate, Validator
 from dataaudit.detectors.patterns.registry import Registry, build_registry
-from dataaudit.detectors.patterns.written import Layer, Names, parse_layer, read_layer
+from dataaudit.detectors.patterns.written import Layer, Names, parse_layer, read_layer, shipped_layer
 from dataaudit.detectors.pii import cards, checksums, crypto, dates, email, iban, network, phone, reserved, us
 from dataaudit.detectors.pii.national import NATIONAL
 
@@ -94,5 +93,7 @@ def load_pii(paths: Sequence[Path] = ()) -> Registry:
 
 
 def _shipped(names: Names) -> Layer:
-    text = files("dataaudit.detectors.pii").joinpath("pii.yaml").read_text(encoding="utf-8")
-    return parse_layer(text, where="pii.yaml", detector="pii", names=names)
+    def parsed(text: str) -> Layer:
+        return parse_layer(text, where="pii.yaml", detector="pii", names=names)
+
+    return shipped_layer(Path(__file__).parent, "pii.yaml", parsed)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 
 from dataaudit.detectors.patterns.entity import Entity
 from dataaudit.detectors.patterns.registry import Registry, build_registry
-from dataaudit.detectors.patterns.written import Layer, Names, parse_layer, read_layer
+from dataaudit.detectors.patterns.written import Layer, Names, parse_layer, read_layer, shipped_layer
 from dataaudit.detectors.secrets.allowlist import Allowed, digest_allow_list, documented_values, read_allow_list
 from dataaudit.detectors.secrets.forms import CHECK, NoOtherForm, other_forms
-from dataaudit.detectors.secrets.upstream import add_upstream, library_version
+from dataaudit.detectors.secrets.upstream import UPSTREAM_FILE, add_upstream, library_version
 from dataaudit.detectors.secrets.validators import RESERVED, VALIDATORS, VERSION
 
 DETECTOR = "secrets"
@@ -30,9 +29,7 @@ def load_secrets(paths: Sequence[Path] = (), *, allow: Path | None = None) -> Re
         ConfigError: A file cannot be read or is wrong.
     """
     names = Names(validators={**VALIDATORS, CHECK: NoOtherForm(forms=())}, reserved=dict(RESERVED))
-    text = resources.files("dataaudit.detectors.secrets").joinpath(_FILE).read_text(encoding="utf-8")
-    own = parse_layer(text, where=_FILE, detector=DETECTOR, names=names)
-    layers = [Layer(entities=add_upstream(own.entities, names), off=own.off, where=own.where)]
+    layers = [_shipped(names)]
     layers += [read_layer(path, detector=DETECTOR, names=names) for path in paths]
     allowed = documented_values() | (read_allow_list(allow) if allow else frozenset())
     predicates = {}
@@ -52,6 +49,15 @@ def load_secrets(paths: Sequence[Path] = (), *, allow: Path | None = None) -> Re
             "allow-list": digest_allow_list(allowed),
         },
     )
+
+
+def _shipped(names: Names) -> Layer:
+    def parsed(text: str) -> Layer:
+        own = parse_layer(text, where=_FILE, detector=DETECTOR, names=names)
+        return Layer(entities=add_upstream(own.entities, names), off=own.off, where=own.where)
+
+    folder = Path(__file__).parent
+    return shipped_layer(folder, _FILE, parsed, (folder / UPSTREAM_FILE).read_text(encoding="utf-8"), library_version())
 
 
 def _predicate(entity: Entity) -> str:

@@ -18,7 +18,8 @@ from dataaudit.yamlfile import explain, load_yaml
 
 _REACH_BYTES = 160
 """How far a match can extend beyond the part that is looked for; the library's regexes are short but for two."""
-_FILE = "upstream.yaml"
+UPSTREAM_FILE = "upstream.yaml"
+"""Of this folder: how the rules of each plugin are used."""
 _OPEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?!\?)", re.DOTALL)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _Names = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)]
@@ -81,11 +82,11 @@ def _plugins() -> list[tuple[str, list[re.Pattern[str]]]]:
 
 
 def _read_uses() -> dict[str, Use]:
-    text = resources.files("dataaudit.detectors.secrets").joinpath(_FILE).read_text(encoding="utf-8")
+    text = resources.files("dataaudit.detectors.secrets").joinpath(UPSTREAM_FILE).read_text(encoding="utf-8")
     try:
-        return _File.model_validate(load_yaml(text, where=_FILE)).plugins
+        return _File.model_validate(load_yaml(text, where=UPSTREAM_FILE)).plugins
     except ValidationError as error:
-        raise ConfigError(f"{_FILE}: " + "; ".join(explain(error, _File))) from None
+        raise ConfigError(f"{UPSTREAM_FILE}: " + "; ".join(explain(error, _File))) from None
 
 
 def _made(name: str, rule: str, use: Use, regex: re.Pattern[str], names: Names) -> Entity:
