@@ -49,7 +49,9 @@ from dataaudit.cli.shell import print_text
 @click.option("--rehash", is_flag=True, help="Hash every file, also those that look unchanged.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.pass_obj
 def build(
+    own_process: bool,
     inputs: tuple[str, ...],
     target: Path,
     tokenizer: str | None,
@@ -76,8 +78,11 @@ def build(
     the same command is run again. Progress goes to stderr, the summary to stdout.
     """
     from dataaudit import api
+    from dataaudit.engine.lean import leave_pandas_out
     from dataaudit.report.summary import build_summary
 
+    if own_process:
+        leave_pandas_out()
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
     with _terminated_as_interrupted():

@@ -27,6 +27,7 @@ class Group(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run the program and exit with the code of what happened."""
         kwargs["standalone_mode"] = False
+        kwargs["obj"] = not args and kwargs.get("args") is None  # whether this process is the command's own
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # a name that the terminal's encoding lacks is no error
                 stream.reconfigure(errors="backslashreplace")

@@ -24,7 +24,7 @@ from typing import Any
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.child import INPUT_ERROR, ONE_THREAD, READY
-from dataaudit.engine.units import Outcome
+from dataaudit.engine.units import Outcome, wants_pandas
 from dataaudit.guarded import Guarded
 
 _POLL_SECONDS = 0.05
@@ -58,7 +58,7 @@ def _run(call: _Call, memory_limit: int, seconds: float) -> Outcome:
     deaths: list[str] = []
     input_errors = 0
     while len(deaths) < _DEATHS and input_errors < _INPUT_ERRORS:
-        child = _warm_child()
+        child = _warm_child(wants_pandas(call[1]))
         fresh = child.calls == 0
         answer = child.ask(call, memory_limit, seconds)
         if isinstance(answer, Outcome):
@@ -81,7 +81,8 @@ def _run(call: _Call, memory_limit: int, seconds: float) -> Outcome:
 class _Child:
     """One child process and the pipes to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_pandas: bool) -> None:
+        self.with_pandas = with_pandas
         self.calls = 0
         """Calls that were sent."""
         self._ready = False
@@ -91,9 +92,10 @@ class _Child:
         with their_calls, their_answers:
             threading.Thread(target=_take, args=(ours, self._answers), daemon=True).start()
             theirs = their_calls.fileno(), their_answers.fileno()
+            given = (*theirs, os.getpid(), int(with_pandas))
             try:
                 self._process = subprocess.Popen(  # -P: nothing is imported from the folder that a build runs in
-                    [sys.executable, "-P", "-m", "dataaudit.engine.child", *map(str, theirs), str(os.getpid())],
+                    [sys.executable, "-P", "-m", "dataaudit.engine.child", *map(str, given)],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -182,12 +184,12 @@ _LOCK = threading.Lock()
 _held: list[_Child] = []
 
 
-def _warm_child() -> _Child:
-    """Return the child of this process; one that has died since its last answer is replaced."""
-    if _held and not _held[0].alive():
+def _warm_child(with_pandas: bool) -> _Child:
+    """Return the child of this process; one that has died, or is of the other kind, is replaced."""
+    if _held and (not _held[0].alive() or _held[0].with_pandas != with_pandas):
         _drop()
     if not _held:
-        _held.append(_Child())
+        _held.append(_Child(with_pandas=with_pandas))
     return _held[0]
 
 

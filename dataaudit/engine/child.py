@@ -1,7 +1,7 @@
 """The child process in which hostile bytes are read: takes calls one after another, answers each, stays warm.
 
 Calls (function, unit) and outcomes go through two pipes of :mod:`multiprocessing.connection`, whose descriptors the
-command line names. The child ends with its parent.
+command line names, beside the parent and whether pandas is wanted. The child ends with its parent.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
+from dataaudit.engine.lean import leave_pandas_out
 from dataaudit.engine.units import Outcome
 
 READY = "ready"
@@ -47,7 +48,7 @@ def _call(function: Callable[[Any], Outcome], unit: Any) -> Outcome | str:
 def main() -> None:
     """Serve calls until the parent closes its end."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    calls, answers, parent = map(int, sys.argv[1:])
+    calls, answers, parent, with_pandas = map(int, sys.argv[1:])
     if os.getppid() != parent:
         sys.exit(1)  # the parent died before the line above
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
@@ -55,6 +56,8 @@ def main() -> None:
 
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
+    if not with_pandas:
+        leave_pandas_out()
     source, sink = Connection(calls, writable=False), Connection(answers, readable=False)
     sink.send(READY)
     while True:

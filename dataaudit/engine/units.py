@@ -31,6 +31,12 @@ def visit_kind(visitor: Visitor) -> str:
     return f"visit-{visitor.name}"
 
 
+def wants_pandas(unit: object) -> bool:
+    """Tell whether the library `datasets` reads a unit: it makes its tables of pandas' frames."""
+    source = getattr(unit, "request", None) or getattr(unit, "shard", None) or unit
+    return getattr(source, "format", "") == "datasets"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeUnit:
     """A file to hash and to cut into parts."""

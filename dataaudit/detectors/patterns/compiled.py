@@ -33,9 +33,11 @@ def _read(written: bytes) -> Any:
     import hyperscan
 
     try:
-        return hyperscan.loadb(written, hyperscan.HS_MODE_BLOCK)
+        database = hyperscan.loadb(written, hyperscan.HS_MODE_BLOCK)
+        database.scratch = hyperscan.Scratch(database)
     except hyperscan.error:
         return None
+    return database
 
 
 def compile_patterns(patterns: Sequence[tuple[bytes, int]]) -> Any:
