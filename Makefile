@@ -61,12 +61,14 @@ judges: $(VENV)/.judges
 
 # The lock files: exact versions with hashes, for every Python from 3.11 on. Needs `uv` (any recent one).
 # torch has builds for each kind of GPU, which differ from machine to machine: its version stands in constraints.txt.
+# requirements.lock is what the demo needs, -dev what tests, linters and the docs need too, -judges the two judges.
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade -c constraints.txt \
   --generate-hashes --no-header --no-annotate
 lock:
-	$(COMPILE) --extra build -o requirements.lock
-	$(COMPILE) --extra build --extra dev -c requirements.lock -o requirements-dev.lock
-	echo "torch ; sys_platform == 'never'" | $(COMPILE) --extra toxicity --extra pii -c requirements-dev.lock \
+	$(COMPILE) $(addprefix --extra ,build report) --group backend -o requirements.lock
+	$(COMPILE) $(addprefix --extra ,build ci export hf http report s3 sign) $(addprefix --group ,dev docs) \
+	  -c requirements.lock -o requirements-dev.lock
+	echo "torch ; sys_platform == 'never'" | $(COMPILE) $(addprefix --extra ,pii toxicity) -c requirements-dev.lock \
 	  --override - $(addprefix --no-emit-package ,torch sympy mpmath networkx) -o requirements-judges.lock
 
 clean:
