@@ -2,17 +2,18 @@
 
 ``python benchmarks/installs.py WHEEL [WHEEL...] [--extras ci report] [--python python3.12]`` downloads what pip would
 take today, installs it from there into an empty environment, and times two commands on ``manifests/demo``. The cache is
-warm: neither the network nor a build counts. Give an older wheel to compare with; an extra that it lacks is left out.
+warm: neither the network nor a build counts. Times are seconds of CPU, which a busy machine changes little, the median
+of some runs. Give an older wheel to compare with; an extra that it lacks is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterator
 from email import message_from_bytes
@@ -37,13 +38,16 @@ def megabytes(folder: Path) -> float:
 
 
 def seconds(command: list[str]) -> float:
-    """Return the median time of some runs after a first one."""
-    took = []
-    for _ in range(RUNS + 1):
-        started = time.perf_counter()
-        subprocess.run(command, check=False, capture_output=True)
-        took.append(time.perf_counter() - started)
-    return statistics.median(took[1:])
+    """Return the CPU time of one run, its children included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=False, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def median_seconds(command: list[str]) -> float:
+    """Return the median CPU time of some runs after a first one."""
+    return statistics.median([seconds(command) for _ in range(RUNS + 1)][1:])
 
 
 def about(wheel: Path) -> tuple[str, list[str]]:
@@ -71,13 +75,11 @@ def measure(wheel: Path, extra: str, python: str, folder: Path) -> None:
     packages = next((environment / "lib").glob("python*/site-packages"))
     before, there = megabytes(packages), len(list(packages.glob("*.dist-info")))
     subprocess.run([*pip, "wheel", "--wheel-dir", str(wheels), wanted], check=True)
-    started = time.perf_counter()
-    subprocess.run([*pip, "install", "--no-index", "--find-links", str(wheels), wanted], check=True)
-    took = time.perf_counter() - started
+    took = seconds([*pip, "install", "--no-index", "--find-links", str(wheels), wanted])
     count = len(list(packages.glob("*.dist-info"))) - there
     largest = sorted(((size, name) for size, name in sizes(packages) if name not in _THERE), reverse=True)[:LARGEST]
     program = str(environment / "bin/dataaudit")
-    times = " | ".join(f"{seconds([program, *command]):.2f}" for command in COMMANDS.values())
+    times = " | ".join(f"{median_seconds([program, *command]):.2f}" for command in COMMANDS.values())
     name = f"{version} {f'`[{extra}]`' if extra else 'base'}"
     cells = f"{count} | {megabytes(wheels):,.0f} | {megabytes(packages) - before:,.0f} | {took:,.0f} | {times}"
     print(f"| {name} | {cells} | {', '.join(f'{name} {size:,.0f}' for size, name in largest)} |", flush=True)
