@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 
-.PHONY: demo test test-ci test-all check lint format lock judges clean
+.PHONY: demo test test-ci test-all dist-check check lint format lock judges clean
 
 demo: $(VENV)/.base
 	$(BIN)/python pipelines/demo_corpus.py --out demo
@@ -33,8 +33,12 @@ test-ci: $(VENV)/.judges
 	DATAAUDIT_TEST_LEVEL=ci $(PYTEST) -m 'ci or judges'
 
 # What runs before a release: every test, example and repetition; about an hour and a half.
-test-all: $(VENV)/.judges
+test-all: $(VENV)/.judges dist-check
 	DATAAUDIT_TEST_LEVEL=all $(PYTEST)
+
+# Wheel and sdist, into dist/: built, looked through, and used in a fresh environment of every Python that is here.
+dist-check: | $(VENV)/bin/python
+	$(BIN)/python tests/dist_check.py
 
 # What a change to some files touches: make check dataaudit/text.py docs/gate.md
 ifeq (check,$(firstword $(MAKECMDGOALS)))

