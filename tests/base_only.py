@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import runpy
 import sys
 from importlib.metadata import packages_distributions
 
@@ -54,14 +55,14 @@ def hide(allowed):
 
 
 def run(command):
-    """Run one command line as the program would."""
+    """Run one command line as the program would, or the file of Python that it names."""
     from dataaudit.cli import main
 
     out, err = io.StringIO(), io.StringIO()
     code = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            main(command)
+            runpy.run_path(command[0]) if command[0].endswith(".py") else main(command)
         except SystemExit as stopped:
             code = stopped.code
     return {"code": code, "out": out.getvalue(), "err": err.getvalue()}

@@ -21,6 +21,13 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEMO = str(ROOT / "manifests/demo")
 POLICY = str(ROOT / "pipelines/release-gate.yaml")
+NOTEBOOK = f"""
+import dataaudit
+manifest = dataaudit.load({DEMO!r})
+print(manifest._repr_html_(), manifest.table("shards").num_rows)
+print(dataaudit.gate(manifest, {POLICY!r})._repr_html_(), dataaudit.diff(manifest, manifest)._repr_html_())
+print(dataaudit.quarantine("../list.jsonl"))
+"""
 GIVEN = ["--license", "MIT", "--url", "https://example.org", "--creator", "A", "--description", "B",
          "--date-published", "2026-11-22"]  # fmt: skip
 READS = [
@@ -43,8 +50,11 @@ READS = [
     ["schema", "--out", "schemas"],
     ["export", "card", DEMO],
     ["export", "croissant", DEMO, "--out", "croissant.json", *GIVEN],
+    ["../notebook.py"],
 ]  # fmt: skip
 """Every command of the base installation."""
+FRAMES = {"pandas", "polars"}
+"""Libraries that only those ask for who have them: `load(DIR).pandas(...)`."""
 COMES_ALONG = {"pydantic_core", "typing_extensions", "markupsafe", "google", "backports"}
 """Modules that are part of what pydantic, Jinja2, protobuf and `backports.zstd` offer."""
 REFUSED = {
@@ -134,6 +144,7 @@ def test_the_base_installation_reads_manifests_as_a_full_one_does(signed):
     adding = ["quarantine", "add", "../list.jsonl", "1", "--manifest", DEMO, "--who", "tester", "--reason", "other"]
     (added,) = run(signed / "adding", [[*adding, "--note", "why"]])
     assert added["code"] == 0, added["err"]
+    (signed / "notebook.py").write_text(NOTEBOOK)
     base, full = run(signed / "base", READS), run(signed / "full", READS, None)
     for command, one, other in zip(READS, base, full, strict=True):
         assert one == other, command
@@ -220,7 +231,7 @@ def test_every_library_that_is_imported_is_asked_for_and_the_other_way_round():
                 imported.add((node.module or "").partition(".")[0])
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 strings.add(node.value)
-    third = imported - set(sys.stdlib_module_names) - {"dataaudit", "compression"}
+    third = imported - set(sys.stdlib_module_names) - {"dataaudit", "compression"} - FRAMES
     optional = {module for extra in EXTRAS.values() for module in extra.modules}
     provided = packages_distributions()
     base = {module for module, names in provided.items() if distributions() & set(map(plain, names))}
