@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 
-.PHONY: demo test test-ci test-all check lint format lock judges clean
+.PHONY: demo test test-ci test-all dist-check check lint format lock judges clean
 
 demo: $(VENV)/.base
 	$(BIN)/python pipelines/demo_corpus.py --out demo
@@ -33,8 +33,12 @@ test-ci: $(VENV)/.judges
 	DATAAUDIT_TEST_LEVEL=ci $(PYTEST) -m 'ci or judges'
 
 # What runs before a release: every test, example and repetition; about an hour and a half.
-test-all: $(VENV)/.judges
+test-all: $(VENV)/.judges dist-check
 	DATAAUDIT_TEST_LEVEL=all $(PYTEST)
+
+# Wheel and sdist, into dist/: built, looked through, and used in a fresh environment of every Python that is here.
+dist-check: | $(VENV)/bin/python
+	$(BIN)/python tests/dist_check.py
 
 # What a change to some files touches: make check dataaudit/text.py docs/gate.md
 ifeq (check,$(firstword $(MAKECMDGOALS)))
@@ -61,12 +65,14 @@ judges: $(VENV)/.judges
 
 # The lock files: exact versions with hashes, for every Python from 3.11 on. Needs `uv` (any recent one).
 # torch has builds for each kind of GPU, which differ from machine to machine: its version stands in constraints.txt.
+# requirements.lock is what the demo needs, -dev what tests, linters and the docs need too, -judges the two judges.
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade -c constraints.txt \
   --generate-hashes --no-header --no-annotate
 lock:
-	$(COMPILE) --extra build -o requirements.lock
-	$(COMPILE) --extra build --extra dev -c requirements.lock -o requirements-dev.lock
-	echo "torch ; sys_platform == 'never'" | $(COMPILE) --extra toxicity --extra pii -c requirements-dev.lock \
+	$(COMPILE) $(addprefix --extra ,build report) --group backend -o requirements.lock
+	$(COMPILE) $(addprefix --extra ,build ci export hf http report s3 sign) $(addprefix --group ,dev docs) \
+	  -c requirements.lock -o requirements-dev.lock
+	echo "torch ; sys_platform == 'never'" | $(COMPILE) $(addprefix --extra ,pii toxicity) -c requirements-dev.lock \
 	  --override - $(addprefix --no-emit-package ,torch sympy mpmath networkx) -o requirements-judges.lock
 
 clean:

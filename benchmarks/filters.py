@@ -1,6 +1,6 @@
 """The quality rules beside datatrove's filters, rule by rule, on the same documents: agreement, rates, speed.
 
-    pip install 'dataaudit[peers]'
+    pip install --group peers
     python benchmarks/filters.py FOLDER [--documents 10000]
 
 FOLDER holds shards with a column `text`; documents are taken evenly from all of it. Each of datatrove's rules runs

@@ -1,6 +1,6 @@
 """MinHash signatures beside datasketch, rensa and datatrove: the same documents, one core, one run.
 
-    pip install 'dataaudit[peers]' nltk
+    pip install --group peers nltk
     python benchmarks/neardup.py FOLDER [--documents 300] [--rounds 3]
 
 FOLDER holds shards with a column `text`; documents are taken evenly from all of it. All times are of the whole way

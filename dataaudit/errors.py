@@ -4,6 +4,7 @@
 
     DataAuditError                 exit code 2 unless a class says otherwise
     +-- ConfigError                wrong use: a bad option, config file or path pattern
+    |   +-- MissingExtra           a command or option needs an extra that is not installed
     +-- TokenizerError             a tokenizer cannot be found, read or trusted
     +-- DetectorError              a detector or its model cannot be found or read
     +-- ManifestError              a manifest is absent, damaged or of an unknown schema
@@ -57,6 +58,10 @@ class DataAuditError(Exception):
 
 class ConfigError(DataAuditError):
     """The command line, the config file or a path in it is wrong."""
+
+
+class MissingExtra(ConfigError):
+    """A command or option needs packages of an extra that is not installed; the message is the line to type."""
 
 
 class TokenizerError(DataAuditError):

@@ -23,7 +23,7 @@ from dataaudit.cli.shell import print_text
               help="State folder of builds, to try its file system.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
 def doctor(state: Path, *, as_json: bool) -> None:
-    """Say what is installed, what is missing and what it is for; exit 2 when a build cannot work.
+    """Say what is installed, what is missing and what it is for; exit 2 when something that is installed is broken.
 
     The check of the tokenizer takes some seconds where no build has run before.
     """

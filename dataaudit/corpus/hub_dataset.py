@@ -18,6 +18,7 @@ from dataaudit.config import DatasetSource
 from dataaudit.corpus.address import Access, RemoteStat
 from dataaudit.corpus.stores import http_status, silence_libraries
 from dataaudit.errors import ConfigError, StoreError
+from dataaudit.extras import require
 from dataaudit.guarded import Guarded
 
 _LOCAL_PREFIXES = ("/", "./", "../", "~")
@@ -119,13 +120,8 @@ def find_rows(wanted: DatasetSource, base: str, access: Access, where: str) -> l
 
 def _library(access: Access, where: str) -> Any:
     """Import the library and hand our patience on to it."""
-    try:
-        import datasets
-    except ImportError:
-        raise ConfigError(
-            f"{where}: datasets are not readable here: the library `datasets` is not installed",
-            "pip install 'dataaudit[hf]' (the extra `hf`).",
-        ) from None
+    require(f"{where}: reading rows of datasets", "hf")
+    import datasets
     import huggingface_hub.constants as hub
 
     silence_libraries()

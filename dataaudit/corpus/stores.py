@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from dataaudit.corpus.address import Access, RemotePath, scheme_of
 from dataaudit.errors import ConfigError
+from dataaudit.extras import require
 from dataaudit.guarded import Guarded
 
 _T = TypeVar("_T")
@@ -53,6 +54,8 @@ def filesystem(path: RemotePath) -> Any:
 
 @functools.lru_cache(maxsize=32)
 def _filesystem(_pid: int, scheme: str, authority: str, access: Access) -> Any:
+    if scheme in _EXTRAS:
+        require(f"reading {scheme}://", _EXTRAS[scheme])
     import fsspec
 
     silence_libraries()
@@ -60,9 +63,9 @@ def _filesystem(_pid: int, scheme: str, authority: str, access: Access) -> Any:
     try:
         kind = fsspec.get_filesystem_class(scheme)
     except ImportError:
-        extra = _EXTRAS.get(scheme)
-        package = f"pip install 'dataaudit[{extra}]' (the extra `{extra}`)" if extra else _advice(scheme)
-        raise ConfigError(f"{scheme}:// is not readable here: its library is not installed", f"{package}.") from None
+        raise ConfigError(
+            f"{scheme}:// is not readable here: its library is not installed", f"{_advice(scheme)}."
+        ) from None
     except ValueError:
         raise ConfigError(f"{scheme}:// names no kind of store that fsspec knows") from None
     options = _options(scheme, access) | {"skip_instance_cache": True}

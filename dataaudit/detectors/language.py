@@ -16,6 +16,7 @@ from dataaudit.corpus.tokens.encoder import sample_mask
 from dataaudit.detectors import cld2, lid176
 from dataaudit.detectors.base import DetectorModel, LanguageDetector
 from dataaudit.errors import DetectorError
+from dataaudit.extras import install_line
 
 SAMPLE_ONE_IN = 64
 """About one document in so many is looked at by both detectors."""
@@ -75,7 +76,7 @@ def find_cld2() -> DetectorModel:
     try:
         return cld2.find_model()
     except ImportError as error:
-        raise DetectorError(f"language: pycld2 cannot be loaded ({error})", "Run `pip install pycld2`.") from None
+        raise DetectorError(f"language: pycld2 cannot be loaded ({error})", f"Run `{install_line('build')}`.") from None
 
 
 class LanguageIdentifier:

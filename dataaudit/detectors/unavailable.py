@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+
+from dataaudit.extras import absent, install_line
 
 
 class Absence(StrEnum):
@@ -37,13 +37,13 @@ class Unavailable:
     """What to do about it."""
 
 
-def not_installed(judge: str, modules: Sequence[str], extra: str) -> Unavailable | None:
-    """Return what a judge lacks of the modules that it needs, none of which is imported; None when all are here."""
-    absent = [name for name in modules if importlib.util.find_spec(name) is None]
-    if not absent:
+def not_installed(judge: str, extra: str) -> Unavailable | None:
+    """Return what a judge lacks of the packages of its extra, none of which is imported; None when all are here."""
+    missing = absent(extra)
+    if not missing:
         return None
     return Unavailable(
         reason=Absence.NOT_INSTALLED,
-        message=f"{judge} needs {', '.join(absent)}",
-        hint=f"Run `pip install 'dataaudit[{extra}]' -c constraints.txt`.",
+        message=f"{judge} needs {', '.join(missing)}",
+        hint=f"Run `{install_line(extra)}`.",
     )

@@ -57,6 +57,7 @@ from dataaudit.engine.toxicity import toxic_documents
 from dataaudit.engine.units import Outcome, Probe
 from dataaudit.engine.work import scan_part
 from dataaudit.errors import BuildInterrupted, ClusterError
+from dataaudit.extras import require
 from dataaudit.manifest.publish import check_target
 from dataaudit.stages import make_stages
 from dataaudit.stages.base import Limited
@@ -92,6 +93,7 @@ def build(
     Raises:
         DataAuditError: See the error tree; nothing was published.
     """
+    require("build", "build")
     started = now()
     check_target(options.target)
     samples = None if options.samples is None else prepare_samples(*options.samples, options.target, options.state)

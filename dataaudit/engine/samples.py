@@ -30,6 +30,7 @@ from dataaudit.engine.sample_files import Sample, check_folder, write_samples
 from dataaudit.engine.sample_texts import SampleUnit, Wanted, sample_shard
 from dataaudit.engine.verifying import file_of
 from dataaudit.errors import ConfigError
+from dataaudit.extras import require
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.place import find_place
 from dataaudit.text import plural
@@ -64,8 +65,10 @@ def prepare_samples(number: int, folder: Path, manifest: Path, state: Path | Non
         state: State folder; the one beside the manifest when None.
 
     Raises:
+        MissingExtra: The extra `build` is not installed.
         ConfigError: It is not empty, not the user's, or not apart from manifest and state folder.
     """
+    require("--samples", "build")
     beside = manifest.absolute().parent / STATE_FOLDER
     forbidden = {"the manifest": manifest, "the state folder": state or beside}
     return Samples(number=number, folder=check_folder(folder, forbidden))

@@ -11,6 +11,7 @@ from dataaudit.config import AuditConfig, Dataset, load_config, parse_config
 from dataaudit.corpus.address import scheme_of
 from dataaudit.corpus.infer import infer_splits
 from dataaudit.errors import ConfigError
+from dataaudit.extras import require
 from dataaudit.text import plural
 
 _LEAST_KEY, _MOST_KEY = 16, 4096
@@ -39,8 +40,10 @@ def prepare(
     """Load the config, or infer one from paths; options of the command line come on top.
 
     Raises:
+        MissingExtra: The extra `build` is not installed.
         ConfigError: A config and paths are mixed, or something in them is wrong.
     """
+    require("build", "build")
     configs = [given for given in inputs if Path(given).suffix.lower() in {".yaml", ".yml"}]
     if any(map(scheme_of, configs)):
         raise ConfigError("found an address of a config; a config is read from a local file", "Copy it here.")

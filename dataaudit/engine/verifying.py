@@ -13,9 +13,9 @@ from dataaudit.corpus.address import Access, RemotePath, parse_address, scheme_o
 from dataaudit.corpus.objects import stat_remote
 from dataaudit.corpus.uri import decode_path, path_of
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.work import hash_file
 from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
 from dataaudit.export.trust import CODES, SignedVerdict, Trust, check_trust, verdict_facts, verdict_pairs
+from dataaudit.extras import require
 from dataaudit.layout import facts, page, prose, section, terminal_width
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.verify import DataCheck, Problem, verify, verify_data
@@ -64,6 +64,8 @@ def verify_folder(
     """
     if root is not None and not data:
         raise ConfigError("--root says where the shards lie, but without --data they are not read", "Add --data.")
+    if data:
+        require("verify --data", "build")
     verdict = _check(folder, data=data, root=root, quiet=quiet, trust=trust)
     code = ExitCode.BUDGET_EXCEEDED if verdict.problems else ExitCode.PASS
     return (_json if as_json else _text)(verdict, code), code
@@ -91,6 +93,8 @@ def _check(folder: Path, *, data: bool, root: str | Path | None, quiet: bool, tr
 
 
 def _check_data(manifest: Manifest, root: str | Path | None, *, quiet: bool) -> DataCheck:
+    from dataaudit.engine.work import hash_file
+
     given = None if root is None else os.fspath(root)
     roots = {split.name: given or manifest.run.roots.get(split.name, "") for split in manifest.core.splits}
     for split, folder in roots.items():

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
 from dataaudit.export import sentences
@@ -92,18 +94,17 @@ def replaced(card: bytes, inner: str, where: str) -> bytes:
 
 def metadata(manifest: Manifest) -> str:
     """Return the YAML block of a new card, with its fences."""
-    from huggingface_hub import DatasetCardData
-
     found = languages(manifest)
     parts = found.parts if found is not None else ()
     codes = [part.language for part in parts if _LANGUAGE.match(part.language) and (part.share or 0) >= _LEAST_SHARE]
     documents = manifest.core.totals.documents
-    data = DatasetCardData(
-        pretty_name=t.clean(manifest.core.dataset.name),
-        language=[one for one in codes if one != "und"] or None,
-        size_categories=[next((name for limit, name in _SIZES if documents < limit), "n>1T")],
-    )
-    return f"---\n{data.to_yaml()}\n---\n"
+    data = {
+        "language": [one for one in codes if one != "und"],
+        "size_categories": [next((name for limit, name in _SIZES if documents < limit), "n>1T")],
+        "pretty_name": t.clean(manifest.core.dataset.name),
+    }
+    told = yaml.safe_dump({key: value for key, value in data.items() if value}, sort_keys=False, allow_unicode=True)
+    return f"---\n{told}---\n"
 
 
 def section(manifest: Manifest, view: Overview) -> str:

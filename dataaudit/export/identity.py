@@ -6,15 +6,14 @@ one signature, and a public log keeps that it happened. The result is a sigstore
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
 
 from dataaudit.errors import ConfigError, StoreError
+from dataaudit.extras import require
 from dataaudit.guarded import Guarded
 
-_EXTRA = "Install it: pip install 'dataaudit[sign]'"
 _OFFLINE = "sigstore needs a network; sign with a local key (--key FILE) where there is none."
 
 
@@ -25,7 +24,7 @@ def bundle_of(payload: bytes) -> bytes:
         ConfigError: sigstore is not installed, or there is no identity.
         StoreError: Its services do not answer.
     """
-    _require()
+    require("--identity", "sign")
     from sigstore.dsse import Statement
     from sigstore.models import ClientTrustConfig
     from sigstore.sign import SigningContext
@@ -59,7 +58,7 @@ def unseal_bundle(data: bytes, *, identity: str, issuer: str, path: Path) -> tup
         BadEnvelope: The signature does not hold, or is another identity's.
         StoreError: The roots of trust cannot be fetched and none are stored.
     """
-    _require()
+    require("--identity", "sign")
     from sigstore.models import Bundle
     from sigstore.verify import Verifier
     from sigstore.verify.policy import Identity
@@ -93,11 +92,6 @@ def _token(config: Any) -> Any:
             "On GitHub give the job `permissions: id-token: write`, or sign with a local key: --key FILE.",
         )
     return Issuer(config.signing_config.get_oidc_url()).identity_token()
-
-
-def _require() -> None:
-    if importlib.util.find_spec("sigstore") is None:
-        raise ConfigError("--identity needs sigstore, which is not installed", _EXTRA)
 
 
 def _reason(error: Exception) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dataaudit.errors import ManifestError
 from dataaudit.export.output import write_file
+from dataaudit.extras import require
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.signatures import STAGE, read_signatures, signature_settings
 
@@ -26,6 +27,7 @@ def export_lsh(folder: Path, out: Path) -> str:
         ManifestError: There is no manifest, it is damaged, or it keeps no signatures.
         ConfigError: The file cannot be written.
     """
+    require("export lsh", "export")
     from datasketch import MinHash, MinHashLSH
 
     manifest = load_manifest(folder)

@@ -17,6 +17,7 @@ from dataaudit.errors import ConfigError
 from dataaudit.export.checks import Check, read_checks
 from dataaudit.export.names import PRODUCER, dataset_name, manifest_uri
 from dataaudit.export.output import utc, write_file
+from dataaudit.extras import require
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.replace import POINTER
@@ -40,6 +41,7 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
         ConfigError: The run id is no UUID, the verdict is none of this manifest, or the file cannot be written.
         ManifestError: There is no manifest, or it is damaged.
     """
+    require("export openlineage", "export")
     manifest = load_manifest(folder)
     checks = () if verdict is None else read_checks(verdict, manifest.id)
     line = event_json(manifest, checks, namespace, run_id)

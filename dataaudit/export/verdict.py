@@ -11,6 +11,7 @@ from dataaudit.errors import ConfigError, ManifestError
 from dataaudit.export.names import dataset_name
 from dataaudit.export.output import export_time, write_file
 from dataaudit.export.statement import FAILED, PASSED, VERIFIER, statement
+from dataaudit.extras import require
 from dataaudit.gate.verdict import Verdict
 from dataaudit.manifest.load import Manifest, load_manifest
 
@@ -101,6 +102,7 @@ def export_verdict(
         ConfigError: The file cannot be written, or the key not be used.
         StoreError: sigstore's services do not answer.
     """
+    require("export verdict", "export", *(("sign",) if signing is not None and signing.key is None else ()))
     key = None
     if signing is not None and signing.key is not None:
         from dataaudit.export.keys import load_private_key

@@ -11,6 +11,7 @@ import lzma
 import sys
 import zlib
 from collections.abc import Callable
+from functools import cache
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -18,11 +19,6 @@ from dataaudit.corpus.files import open_binary, read_until, stored_bytes
 from dataaudit.corpus.loss import Reason, ShardUnreadable
 from dataaudit.corpus.readers.part import Restart
 from dataaudit.corpus.shards import Compression
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 MAX_WINDOW_LOG = 27
 """A zstd frame may ask for a window of 2^27 bytes (128 MiB), which ``zstd`` allows by default, too."""
@@ -70,7 +66,18 @@ class _GzipMember:
         return block
 
 
+@cache
+def load_zstd() -> Any:
+    """Import the library, which is of the extra `build` before Python 3.14."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
+
+
 def _zstd_member() -> Any:
+    zstd = load_zstd()
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
 
 
@@ -158,7 +165,7 @@ class ByteStream:
             return plain
         try:
             block = self._decode(num_bytes)
-        except (zstd.ZstdError, lzma.LZMAError) as error:
+        except (load_zstd().ZstdError, lzma.LZMAError) as error:
             window = "too much memory" in str(error) or "Memory usage limit" in str(error)
             raise ShardUnreadable(Reason.WINDOW if window else Reason.CORRUPT_STREAM) from None
         except zlib.error:

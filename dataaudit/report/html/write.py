@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
+from dataaudit.extras import require
 from dataaudit.gate.verdict import Verdict
 from dataaudit.gate.writers.files import write_file
 from dataaudit.manifest.load import Manifest, load_manifest
@@ -51,6 +52,7 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
         ManifestMismatch: The verdict is of another manifest.
         ConfigError: The policy or the list cannot be read, or ``out`` cannot be written.
     """
+    require("report", "report")
     from dataaudit.report.html.document import render
     from dataaudit.report.html.inputs import difference_of, quarantined_shards, verdict_of
     from dataaudit.report.html.page import page_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import errno
 import json
 import os
@@ -22,7 +21,7 @@ from dataaudit.corpus.hub_dataset import RowsPath, RowsSource, find_rows, root_o
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers import Part, PartStats, ReadRequest, hub_rows, plan_parts, read_part
 from dataaudit.corpus.readers.hub_rows import key_of_rows, peek_rows
-from dataaudit.errors import ConfigError, StoreError
+from dataaudit.errors import ConfigError, MissingExtra, StoreError
 
 FIELDS = field_rule("text", SourceRule(column="source"), "u", max_record_bytes=100)
 ACCESS = Access(timeout_seconds=1, retries=0)
@@ -201,19 +200,10 @@ def test_a_hub_that_fails_is_told_from_a_dataset_that_is_not_there(kind, status,
 
 def test_a_library_that_is_not_installed_is_named(tmp_path, monkeypatch):
     """With the extra that brings it."""
-    original = builtins.__import__
-    monkeypatch.delitem(sys.modules, "datasets", raising=False)
-
-    def absent(name, *args, **kwargs):
-        if name == "datasets":
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", absent)
+    monkeypatch.setitem(sys.modules, "datasets", None)
     (tmp_path / "d").mkdir()
-    with pytest.raises(ConfigError, match="not installed") as caught:
+    with pytest.raises(MissingExtra, match=r"pip install 'dataaudit\[hf\]'$"):
         find(tmp_path / "d")
-    assert "extra `hf`" in caught.value.hint
 
 
 @pytest.mark.parametrize(("text", "reason"), [("body", Reason.TEXT_COLUMN), ("number", Reason.TEXT_TYPE)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import errno
 import logging
+import sys
 
 import fsspec
 import pytest
@@ -13,6 +14,7 @@ from dataaudit.corpus import stores
 from dataaudit.corpus.address import Access, RemotePath, RemoteStat
 from dataaudit.corpus.objects import _chosen, _web_validator, stat_of
 from dataaudit.corpus.stores import BodyError, as_os_error, filesystem
+from dataaudit.errors import MissingExtra
 
 WHEN = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 WHEN_NS = int(WHEN.timestamp()) * 10**9
@@ -115,11 +117,17 @@ def test_every_error_has_a_number_and_no_word_of_the_library(error, kind, number
     assert "secret" not in str(made)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "words"), [("s3", "the extra `s3`"), ("https", "the extra `http`"), ("gs", "gcsfs")]
-)
-def test_a_library_that_is_not_installed_is_named(scheme, words, monkeypatch):
-    """With what to install; no traceback."""
+@pytest.mark.parametrize(("scheme", "module", "extra"), [("s3", "s3fs", "s3"), ("https", "aiohttp", "http")])
+def test_the_extra_of_a_store_that_is_not_installed_is_named(scheme, module, extra, monkeypatch):
+    """With the line to type; no traceback."""
+    monkeypatch.setitem(sys.modules, module, None)
+    stores._filesystem.cache_clear()
+    with pytest.raises(MissingExtra, match=rf"reading {scheme}:// .*: pip install 'dataaudit\[{extra}\]'$"):
+        filesystem(RemotePath(f"{scheme}://b/k", "", Access()))
+
+
+def test_a_library_that_is_not_installed_is_named(monkeypatch):
+    """Of a store that has no extra: what fsspec says of it; no traceback."""
 
     def absent(scheme):
         raise ImportError("secret")
@@ -127,8 +135,8 @@ def test_a_library_that_is_not_installed_is_named(scheme, words, monkeypatch):
     monkeypatch.setattr(fsspec, "get_filesystem_class", absent)
     stores._filesystem.cache_clear()
     with pytest.raises(stores.ConfigError) as caught:
-        filesystem(RemotePath(f"{scheme}://b/k", "", Access()))
-    assert words in caught.value.hint
+        filesystem(RemotePath("gs://b/k", "", Access()))
+    assert "gcsfs" in caught.value.hint
     assert "secret" not in str(caught.value)
 
 

@@ -17,8 +17,9 @@ from levels import examples
 from dataaudit.corpus.readers import cut, lines, stream
 from dataaudit.corpus.readers.cut import DECODING, EXTRA_DECODING, WHOLE, plan_compressed
 from dataaudit.corpus.readers.part import END
-from dataaudit.corpus.readers.stream import ByteStream, zstd
+from dataaudit.corpus.readers.stream import ByteStream, load_zstd
 
+zstd = load_zstd()
 COMPRESS = {"gzip": gzip.compress, "zstd": zstd.compress, "bzip2": bz2.compress, "xz": lzma.compress}
 FREE = dict.fromkeys(DECODING, 0.0)
 

@@ -8,8 +8,9 @@ import struct
 import pytest
 
 from dataaudit.corpus.readers import lines, stream
-from dataaudit.corpus.readers.stream import zstd
+from dataaudit.corpus.readers.stream import load_zstd
 
+zstd = load_zstd()
 LINES = b'{"text":"one"}\n{"text":"two"}\n{"text":"thr\xc3\xa9e"}\n'
 SKIPPABLE = struct.pack("<II", 0x184D2A50, 3) + b"abc"
 TEXTS = ["one", "two", "thr\u00e9e"]
