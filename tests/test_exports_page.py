@@ -1,4 +1,4 @@
-"""The commands of docs/howto/exports.md: each block is run, in the order of the page, with the files that the page shows."""
+"""The commands of docs/howto/exports.md: each block is run, in the page's order, with the files that the page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queries of docs/howto/queries.md: each is run against the demo's manifest, and the rows below it are what it returns.
+"""The queries of docs/howto/queries.md: each is run against the demo's manifest, and returns the rows below it.
 
 `python tests/test_queries.py` writes the rows of the page anew.
 """

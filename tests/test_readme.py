@@ -1,4 +1,4 @@
-"""The README and the pages tell the truth: commands and options exist, links lead somewhere, output is what is printed."""
+"""The README and the pages tell the truth: commands exist, links lead somewhere, output is the program's."""
 
 from __future__ import annotations
 
