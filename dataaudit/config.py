@@ -166,7 +166,7 @@ class LanguageConfig(_Strict):
     """How the language of a document is found."""
 
     detector: Literal["pycld2", "fasttext"] = Field(
-        default="pycld2", description="Whose answer counts; the other one looks at a sample."
+        default="pycld2", description="The detector that decides; the other one classifies a sample."
     )
     model: str | None = Field(
         default=None,

@@ -121,8 +121,8 @@ def add(file: Path, places: tuple[str, ...], manifest: Path | None, *, as_json: 
     short_help="End entries, or turn proposals down.",
     epilog=block(
         "Examples:",
-        "dataaudit quarantine lift quarantine.jsonl 3f2a91 --reason mended",
-        "dataaudit quarantine lift quarantine.jsonl train/part-3.parquet --reason mended",
+        "dataaudit quarantine lift quarantine.jsonl 3f2a91 --reason repaired",
+        "dataaudit quarantine lift quarantine.jsonl train/part-3.parquet --reason repaired",
     ),
 )
 @FILE
