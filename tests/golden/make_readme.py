@@ -1,7 +1,7 @@
 """Renews what the README shows of the demo: ``python tests/golden/make_readme.py [--picture]``.
 
-The lines are what ``dataaudit gate`` prints of ``manifests/demo``: the title, the id, the exit code, and each rule that
-stops the release with the first of its cases. ``--picture`` also takes ``docs/images/report.png``, with chromium.
+The lines are what the program prints of ``manifests/demo``: the first ones of ``show`` with what stands out most, and
+the title and exit code of ``gate``. ``--picture`` also takes ``docs/images/report.png``, with chromium.
 """
 
 from __future__ import annotations
@@ -18,40 +18,27 @@ from dataaudit.cli import main as program
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DEMO, POLICY = ROOT / "manifests/demo", "pipelines/release-gate.yaml"
-START = f"$ dataaudit gate demo/manifest --policy {POLICY}\n"
-STOPPING = ("fail", "not evaluated")
+SHOW, GATE = "$ dataaudit show demo/manifest", f"$ dataaudit gate demo/manifest --policy {POLICY}"
+LINES = 15
+"""Lines of ``show`` that stand in the README."""
 
 
-def verdict_lines() -> list[str]:
-    """Return the lines of the gate's output that the README shows."""
-    arguments = ["gate", str(DEMO), "--policy", str(ROOT / POLICY), "--no-annotations"]
-    lines = CliRunner().invoke(program, arguments, env={"COLUMNS": "100"}).output.splitlines()
-    table = lines.index("What does not hold")
-    facts = [line for line in lines[:table] if line.startswith(("  manifest ", "  exit code "))]
-    return [lines[0], *facts, "", *lines[table : table + 3], *_first_cases(lines[table + 3 :]), "..."]
+def shown() -> str:
+    """Return the block of the README: both commands, and what they print, cut."""
+    gated = _printed("gate", "--policy", str(ROOT / POLICY), "--no-annotations")
+    verdict = [gated[0], *(line for line in gated if line.startswith("  exit code "))]
+    return "\n".join([SHOW, *_printed("show")[:LINES], "...", GATE, *verdict, ""])
 
 
-def _first_cases(rows: list[str]) -> list[str]:
-    """Return the rows of rules that stop a release, of each rule one case; a case may go on over several lines."""
-    kept, seen, keeps = [], set(), False
-    for row in rows:
-        if not row.strip():
-            break
-        state, _, rest = row.strip().partition("  ")
-        if not row.startswith("   "):
-            rule = rest.split()[0]
-            keeps = state in STOPPING and rule not in seen
-            seen.add(rule)
-        if keeps:
-            kept.append(row)
-    return kept
+def _printed(command: str, *options: str) -> list[str]:
+    return CliRunner().invoke(program, [command, str(DEMO), *options], env={"COLUMNS": "100"}).output.splitlines()
 
 
 def updated(readme: str) -> str:
-    """Return the README with the lines renewed."""
-    head, start, rest = readme.partition(START)
-    assert start, f"the README shows {START!r}"
-    return head + start + "\n".join(verdict_lines()) + "\n" + rest[rest.index("```") :]
+    """Return the README with the block renewed."""
+    head, start, rest = readme.partition(SHOW)
+    assert start, f"the README shows {SHOW!r}"
+    return head + shown() + rest[rest.index("```") :]
 
 
 def take_picture() -> None:
