@@ -36,7 +36,7 @@ test-ci: $(VENV)/.judges
 test-all: $(VENV)/.judges
 	DATAAUDIT_TEST_LEVEL=all $(PYTEST)
 
-# What a change to some files touches: make check dataaudit/text.py docs/gate.md
+# What a change to some files touches: make check dataaudit/text.py docs/reference/gate.md
 ifeq (check,$(firstword $(MAKECMDGOALS)))
 FILES := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
 .PHONY: $(FILES)
