@@ -49,7 +49,8 @@ def run_examples(test):
 def test_every_example_of_the_page_runs(folder):
     """The blocks run one after another, as a reader would run them, and give what stands below them."""
     source = "\n".join(_BLOCKS.findall(PAGE))
-    attempted, said = run_examples(doctest.DocTestParser().get_doctest(source, {}, "api.md", "docs/reference/api.md", 0))
+    test = doctest.DocTestParser().get_doctest(source, {}, "api.md", "docs/reference/api.md", 0)
+    attempted, said = run_examples(test)
     assert not said, said
     assert attempted > 30
     assert not [line for line in source.splitlines() if "noqa" in line or "doctest:" in line]
