@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 
-.PHONY: demo test test-ci test-all dist-check check lint format lock judges clean
+.PHONY: demo test test-ci test-all dist-check check lint docs format lock judges clean
 
 demo: $(VENV)/.base
 	$(BIN)/python pipelines/demo_corpus.py --out demo
@@ -40,7 +40,7 @@ test-all: $(VENV)/.judges dist-check
 dist-check: | $(VENV)/bin/python
 	$(BIN)/python tests/dist_check.py
 
-# What a change to some files touches: make check dataaudit/text.py docs/gate.md
+# What a change to some files touches: make check dataaudit/text.py docs/reference/gate.md
 ifeq (check,$(firstword $(MAKECMDGOALS)))
 FILES := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
 .PHONY: $(FILES)
@@ -55,6 +55,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# The site, in site/: it opens from disk, and a link that leads nowhere is an error.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -76,7 +80,7 @@ lock:
 	  --override - $(addprefix --no-emit-package ,torch sympy mpmath networkx) -o requirements-judges.lock
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo site
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

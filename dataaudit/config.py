@@ -166,7 +166,7 @@ class LanguageConfig(_Strict):
     """How the language of a document is found."""
 
     detector: Literal["pycld2", "fasttext"] = Field(
-        default="pycld2", description="Whose answer counts; the other one looks at a sample."
+        default="pycld2", description="The detector that decides; the other one classifies a sample."
     )
     model: str | None = Field(
         default=None,
@@ -249,7 +249,7 @@ StageParameters = Annotated[
 
 
 class AuditConfig(_Strict):
-    """The whole configuration; see ``docs/config.md``."""
+    """The whole configuration; see ``docs/reference/config.md``."""
 
     dataset: Dataset = Dataset()
     splits: dict[Annotated[str, Field(pattern=NAME_PATTERN)], Split] = Field(
@@ -338,5 +338,5 @@ def parse_config(data: dict[str, Any], *, where: str) -> AuditConfig:
         problems = explain(error, AuditConfig)
         raise ConfigError(
             f"{where}: {len(problems)} problem(s)\n" + "\n".join(f"  - {line}" for line in problems),
-            "`dataaudit schema config` prints the JSON Schema, docs/config.md explains each key.",
+            "`dataaudit schema config` prints the JSON Schema, docs/reference/config.md explains each key.",
         ) from None

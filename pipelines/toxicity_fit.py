@@ -31,7 +31,7 @@ class Documents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How weights are found; chosen by transfer between data sets, see docs/toxicity.md."""
+    """How weights are found; chosen by transfer between data sets, see docs/concepts/toxicity.md."""
 
     bits: tuple[int, int, int] = (17, 17, 18)
     """Of the tables of words, pairs and grams."""

@@ -1,4 +1,4 @@
-"""docs/api.md and the docstrings of the API: every example runs, and the page names all there is."""
+"""docs/reference/api.md and the docstrings of the API: every example runs, and the page names all there is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataaudit import api
 from dataaudit.api import building, judging, loading, quarantining
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
 _BLOCKS = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _NAMES = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
@@ -49,7 +49,8 @@ def run_examples(test):
 def test_every_example_of_the_page_runs(folder):
     """The blocks run one after another, as a reader would run them, and give what stands below them."""
     source = "\n".join(_BLOCKS.findall(PAGE))
-    attempted, said = run_examples(doctest.DocTestParser().get_doctest(source, {}, "docs/api.md", "docs/api.md", 0))
+    test = doctest.DocTestParser().get_doctest(source, {}, "api.md", "docs/reference/api.md", 0)
+    attempted, said = run_examples(test)
     assert not said, said
     assert attempted > 30
     assert not [line for line in source.splitlines() if "noqa" in line or "doctest:" in line]

@@ -1,4 +1,4 @@
-"""The commands of docs/exports.md: each block is run, in the order of the page, with the files that the page shows."""
+"""The commands of docs/howto/exports.md: each block is run, in the page's order, with the files that the page shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dataaudit.export.croissant.about import About, Rai
 from dataaudit.export.croissant.files import MOST_FILES
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/exports.md").read_text()
+PAGE = (ROOT / "docs/howto/exports.md").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The queries of docs/queries.md: each is run against the demo's manifest, and the rows below it are what it returns.
+"""The queries of docs/howto/queries.md: each is run against the demo's manifest, and returns the rows below it.
 
 `python tests/test_queries.py` writes the rows of the page anew.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/queries.md"
+PAGE = ROOT / "docs/howto/queries.md"
 _BLOCK = re.compile(r"^```(sql|python)\n(.*?)^```\n(?:\n((?:\|[^\n]*\n)+))?", re.MULTILINE | re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""What notebooks and pipelines use: build, load, gate, diff, quarantine, report. docs/api.md shows each at work.
+"""What notebooks and pipelines use: build, load, gate, diff, quarantine, report: docs/reference/api.md.
 
 Every name is at the top of the package too: ``import dataaudit; dataaudit.load(DIR)``. Nothing here prints, ends the
 process or handles a signal. What a user can cause is a :class:`dataaudit.errors.DataAuditError`; an argument of a type

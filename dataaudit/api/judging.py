@@ -31,7 +31,7 @@ def gate(
 
     Args:
         manifest: A loaded manifest, or its folder.
-        policy: File of a policy, or what such a file says, as a mapping; docs/gate.md explains it.
+        policy: File of a policy, or what such a file says, as a mapping; docs/reference/gate.md explains it.
         baseline: An older manifest that rules of change compare with.
         fail_on: Least severity that stops a release: ``fail`` or ``warn``.
         on: The day, UTC, that waivers are held against; today when None.

@@ -35,9 +35,7 @@ from dataaudit.cli.shell import note, print_text
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
-@click.option(
-    "--policy", type=FOLDER, required=True, metavar="FILE", help="The rules; docs/gate.md says how to write one."
-)
+@click.option("--policy", type=FOLDER, required=True, metavar="FILE", help="The rules: docs/reference/gate.md.")
 @click.option("--baseline", type=FOLDER, metavar="DIR", help="Older manifest that rules of change compare with.")
 @click.option("--fail-on", type=click.Choice(["fail", "warn"]), default="fail", show_default=True,
               help="Least severity that ends with code 1.")  # fmt: skip

@@ -54,7 +54,8 @@ _FORMATS = click.Choice(["list", "datatrove", "hf"])
 def quarantine() -> None:
     """Keep a list of what is held back from training, and write what loaders read of it.
 
-    The list is a file of JSON lines that only grows: keep it in git, beside the config. docs/quarantine.md explains it.
+    The list is a file of JSON lines that only grows: keep it in git, beside the config
+    (docs/howto/quarantine.md).
     """
 
 
@@ -120,8 +121,8 @@ def add(file: Path, places: tuple[str, ...], manifest: Path | None, *, as_json: 
     short_help="End entries, or turn proposals down.",
     epilog=block(
         "Examples:",
-        "dataaudit quarantine lift quarantine.jsonl 3f2a91 --reason mended",
-        "dataaudit quarantine lift quarantine.jsonl train/part-3.parquet --reason mended",
+        "dataaudit quarantine lift quarantine.jsonl 3f2a91 --reason repaired",
+        "dataaudit quarantine lift quarantine.jsonl train/part-3.parquet --reason repaired",
     ),
 )
 @FILE

@@ -60,7 +60,8 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
     """Say what a manifest knows of one shard, or of one document of it. Never its text.
 
     SHARD is an ordinal, a URI or split/uri; ROW counts the records of the shard from 0, bad ones included. With
-    --samples the words around findings are written, masked, to files: docs/privacy.md says what is in them.
+    --samples the words around findings are written, masked, to files
+    (docs/concepts/personal-data.md).
     """
     from dataaudit.report.inspect import inspect_place
 

@@ -103,7 +103,7 @@ def _wrong_use(error: click.ClickException) -> str:
 
 def _os_error(error: OSError) -> str:
     place = f": {error.filename}" if error.filename is not None else ""
-    return f"the system refuses: {error.strerror or type(error).__name__}{place}"
+    return f"operating system error: {error.strerror or type(error).__name__}{place}"
 
 
 def _fault(error: Exception) -> str:

@@ -167,7 +167,7 @@ def parse_address(given: str, where: str) -> Address:
     if at and scheme in _KEYS_ELSEWHERE:
         raise ConfigError(
             f"{where}: found keys inside an address that starts with {scheme}://",
-            "Credentials are taken from the environment or its config files; see docs/remote.md.",
+            "Credentials are taken from the environment or its config files; see docs/howto/remote.md.",
         )
     if not host and scheme != "memory":
         raise ConfigError(f"{where}: found an address without a {'host' if scheme in _WEB else 'bucket or host'}",

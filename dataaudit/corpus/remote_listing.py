@@ -22,7 +22,7 @@ from dataaudit.errors import ConfigError, StoreError
 
 _ALONE = 2
 """Files of one folder that are asked for by name; for more, the folder is listed once."""
-_CREDENTIALS = "Credentials are taken from the environment or its config files; see docs/remote.md."
+_CREDENTIALS = "Credentials are taken from the environment or its config files; see docs/howto/remote.md."
 
 
 @dataclass(slots=True)

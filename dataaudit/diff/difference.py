@@ -146,7 +146,7 @@ class MetricChange:
     """Of the new side where there is one."""
     fate: MetricFate
     reason: str = ""
-    """Code of why it cannot be compared, or why a side has no value; see docs/diff.md."""
+    """Code of why it cannot be compared, or why a side has no value; see docs/reference/diff.md."""
     old: Number | None
     new: Number | None
     difference: float | None = None
@@ -288,7 +288,7 @@ class Difference:
     hidden_metrics: int
     """Records that are not shown, because a small count may point at people."""
     metrics: tuple[MetricChange, ...]
-    """What matters most first: the order of docs/diff.md."""
+    """What matters most first: the order of docs/reference/diff.md."""
     drifts: tuple[Drift, ...]
     """The dataset, splits, sources; those that moved most first among the sources."""
     unchanged_drifts: int

@@ -1,6 +1,6 @@
 """Divergence of token counts, as a build computes ``token_kl_drift``, and the least that chance gives.
 
-The definitions are those of docs/drift.md; tests hold the numbers to a build's and to plain Python's.
+The definitions are those of docs/concepts/drift.md; tests hold the numbers to a build's and to plain Python's.
 """
 
 from __future__ import annotations

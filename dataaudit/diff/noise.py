@@ -1,4 +1,4 @@
-"""Is a change larger than what is not known? Intervals of a difference, from the intervals of its two sides.
+"""Does a change exceed sampling error? Intervals of a difference, from the intervals of its two sides.
 
 **Sampled and estimated values.** The interval of new - old is recovered from the two intervals by the method of
 variance estimates recovery (MOVER: Zou and Donner 2008, Statistics in Medicine 27:1693; for two proportions with

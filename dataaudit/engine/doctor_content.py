@@ -47,7 +47,7 @@ def _models() -> Found:
     if names:
         return "spacy models", "ok", ", ".join(names), ""
     advice = "`python -m spacy download en_core_web_sm`, then `pii.model: en_core_web_sm` in a config, or a folder"
-    return "spacy models", "missing", "none; names, places and organisations are not looked for without one", advice
+    return "spacy models", "missing", "none; names, places and organisations are not searched for without one", advice
 
 
 def hub_folder() -> Path:

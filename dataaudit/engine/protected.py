@@ -76,7 +76,7 @@ def prepare_protected(work: Preparing, stages: Sequence[Stage]) -> Protected | N
     stage = next((stage for stage in stages if isinstance(stage, Overlap)), None)
     held_out = [shard for shard in work.shards if work.config.splits[shard.split].held_out]
     if stage is None and work.config.protected:
-        work.runner.notes.append("evaluation sets are not looked for: stages.overlap is false")
+        work.runner.notes.append("evaluation sets are not searched for: stages.overlap is false")
         work.progress.note(work.runner.notes[-1])
     if stage is None or not (held_out or work.config.protected):
         return None
@@ -154,7 +154,7 @@ def _store_words(work: Preparing, planned: Sequence[PlannedShard]) -> None:
     failed: dict[int, tuple[Reason, str]] = {}
     _run(work, read_held_out, list(units.values()), failed)
     if failed:
-        said = f"{len(failed):,} part(s) of held-out shards could not be read, so their shards are not looked for"
+        said = f"{len(failed):,} part(s) of held-out shards could not be read, so their shards are not searched for"
         work.runner.notes.append(f"{said}: {next(iter(failed.values()))[0]}")
 
 
@@ -189,7 +189,7 @@ def _index(
     }
     bad = {number for number, keys in whole.items() if _too_many_bad(work, keys)}
     if bad:
-        work.runner.notes.append(f"{len(bad):,} held-out shard(s) with too many bad records are not looked for")
+        work.runner.notes.append(f"{len(bad):,} held-out shard(s) with too many bad records are not searched for")
     whole = {number: keys for number, keys in whole.items() if number not in bad}
     recipe = {
         "version": _VERSION,

@@ -36,7 +36,7 @@ def unreadable(name: str, paths: Sequence[str], reason: Reason, place: str, numb
         said = f"its files ({listed}{more}) cannot be read"
     return ConfigError(
         f"protected.{name}: {said}: {reason} {place}".rstrip(),
-        "docs/losses.md says what the code means; mend the file or leave the set out.",
+        "docs/reference/losses.md says what the code means; fix the file or leave the set out.",
     )
 
 
@@ -52,7 +52,7 @@ def no_items(name: str, lost: Mapping[str, int]) -> ConfigError:
     said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items())) or "they hold no record"
     return ConfigError(
         f"protected.{name}: its files give no item: {said}",
-        "docs/losses.md says what the codes mean; mend the files or leave the set out.",
+        "docs/reference/losses.md says what the codes mean; fix the files or leave the set out.",
     )
 
 

@@ -96,7 +96,7 @@ def revisit(
         plan.add(visit)
     units = plan.units(fresh=fresh)
     lost: list[tuple[str, Reason, str]] = []
-    progress.begin("revisit", len(units), sum(unit.size for unit in units))
+    progress.begin("second-pass", len(units), sum(unit.size for unit in units))
 
     def done(index: int, outcome: Outcome) -> bool:
         if outcome.reason is not None:

@@ -85,7 +85,7 @@ def replaced(card: bytes, inner: str, where: str) -> bytes:
     if len(begins) != 1 or len(ends) != 1 or begins[0].start() > ends[0].start():
         raise ConfigError(
             f"{where}: expected one line {BEGIN} and one line {END} after it, found {len(begins)} and {len(ends)}",
-            "Mend the markers, or remove them all and the section is added at the end.",
+            "Fix the markers, or remove them all and the section is added at the end.",
         )
     newline = b"\r\n" if card[begins[0].end() :].lstrip(b" \t").startswith(b"\r") else b"\n"
     fresh = inner.encode().replace(b"\n", newline).removesuffix(newline)

@@ -107,7 +107,7 @@ def toxicity(manifest: Manifest, show: Show = plain) -> list[str]:
     if total.screen_positive is None:
         return []
     judged = f"{t.ratio(total.screen_positive)} of the documents that it can judge ({t.ratio(total.screened)} of all)"
-    return [f"A screen takes {judged} for toxic; no judge has looked at them."]
+    return [f"A screen classifies {judged} as toxic; no judge has scored them."]
 
 
 def mixture(view: Overview, show: Show = plain) -> list[str]:
@@ -137,7 +137,7 @@ def personal(manifest: Manifest, show: Show = plain) -> list[str]:
     """Say which personal data patterns found; numbers that would point at people are left out."""
     found = personal_data(manifest)
     if found is None:
-        return ["Personal data was not looked for."]
+        return ["Personal data was not searched for."]
     if not found.entities:
         return ["Patterns for personal data found none."]
     held = [one for one in found.entities if not one.found.suppressed and one.found.documents]
@@ -154,7 +154,7 @@ def keys(manifest: Manifest) -> list[str]:
     """Say roughly how many secrets were found."""
     found = secrets(manifest)
     if found is None:
-        return ["Secrets (keys, tokens, passwords) were not looked for."]
+        return ["Secrets (keys, tokens, passwords) were not searched for."]
     if not found.total.documents:
         return ["Patterns for secrets (keys, tokens, passwords) found none."]
     sure = (

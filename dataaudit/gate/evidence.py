@@ -29,7 +29,7 @@ _COLUMNS = {
     "near_dup_component_rate": ("near_dup_rate", "near-duplicates"),
     "filter_reject_rate": ("filter_reject_rate", "documents that a quality rule rejects"),
     "doc_repeat_hotspots": ("repeat_token_share", "tokens in repeated spans"),
-    "data_toxicity_rate": ("toxicity_screen", "documents that the screen takes for toxic"),
+    "data_toxicity_rate": ("toxicity_screen", "documents that the screen classifies as toxic"),
     "pii_hit_rate": ("pii_documents", "documents with personal data"),
     "secret_hit_rate": ("secrets_validated", "validated secrets"),
     COVERAGE: ("size", "bytes not read"),

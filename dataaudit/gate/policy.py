@@ -94,7 +94,7 @@ class Rule(_Model):
     model_config = ConfigDict(json_schema_extra=_one_limit)
 
     name: Name
-    metric: Text = Field(description="Name of the metric, as in docs/metrics.md.")
+    metric: Text = Field(description="Name of the metric, as in docs/reference/metrics.md.")
     stat: Text = Field(description="Statistic of it; `*` stands for any text: `packed_*`.")
     unit: Text = Field(
         description="Unit of the metric, checked against the manifest: nobody mixes up percent and ratio."

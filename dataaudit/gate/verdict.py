@@ -66,7 +66,7 @@ class Case:
     """``split/uri`` where the scope is a shard."""
     state: State
     reason: str = ""
-    """Code, where the number could not be judged or is of a special kind; see docs/gate.md."""
+    """Code, where the number could not be judged or is of a special kind; see docs/reference/gate.md."""
     unit: str = ""
     """Of value, low, high and baseline."""
     value: float | None = None

@@ -11,7 +11,7 @@ COUNTS = (
     "top_2_gram_chars", "top_3_gram_chars", "top_4_gram_chars", "duplicate_5_gram_chars", "duplicate_6_gram_chars",
     "duplicate_7_gram_chars", "duplicate_8_gram_chars", "duplicate_9_gram_chars", "duplicate_10_gram_chars",
 )  # fmt: skip
-"""Names of the columns, in order; docs/filters.md says what each counts."""
+"""Names of the columns, in order; docs/concepts/quality-rules.md says what each counts."""
 
 NUM_COUNTS = len(COUNTS)
 

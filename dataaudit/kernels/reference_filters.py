@@ -1,6 +1,6 @@
 """Slow twin of the kernels for quality rules: strings, regular expressions, counters. Imports nothing of ours.
 
-Written from the definitions in docs/filters.md; positions are characters, not bytes.
+Written from the definitions in docs/concepts/quality-rules.md; positions are characters, not bytes.
 """
 
 from __future__ import annotations

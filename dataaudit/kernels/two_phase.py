@@ -9,7 +9,7 @@ The interval inverts a score test: a share P is kept when the estimate is not to
 the strata would have were P true. What each stratum would then be is the profile of highest likelihood that adds up
 to P. So a stratum without a positive does not count as free of them, and one stratum alone gives Wilson's interval
 (1927) with a third moment (Hall 1992, J. R. Stat. Soc. B 54:221; Laud 2017, Pharm. Stat. 16:334). Formulas, choice
-among eleven intervals and coverage: docs/two-phase.md.
+among eleven intervals and coverage: docs/decisions/0006-two-phase-estimates.md.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ The estimate is the combined ratio estimator (Cochran 1977, 6.11): estimated hit
 were found in, so that long documents with many hits do not blur it. Its variance is that of the residuals
 ``hits - ratio x units`` of single documents, by stratum. Hits are few and come in clumps, so the interval is that of
 a count: the variance grows with the ratio (as in Fay and Feuer 1997, Stat. Med. 16:791), one more may turn up where a
-single document weighs most, and the third moment makes both tails even. Formulas and coverage: docs/two-phase.md.
+single document weighs most, and the third moment makes both tails even. Formulas and coverage:
+docs/decisions/0006-two-phase-estimates.md.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Manifest:
         :data:`MOST_KEPT_BYTES`; the same table is returned again.
 
         Args:
-            name: One of the tables of docs/formats.md: ``shards``, ``metrics``, ``findings``, ...
+            name: One of the tables of docs/reference/inputs.md: ``shards``, ``metrics``, ``findings``, ...
             columns: Names of columns; all of them when None.
 
         Raises:
@@ -142,7 +142,7 @@ class Manifest:
         """Return metric records, filtered by name, statistic and exact scope.
 
         Args:
-            metric: Name of the metric, as in docs/metrics.md; all when None.
+            metric: Name of the metric, as in docs/reference/metrics.md; all when None.
             stat: Name of the statistic; all when None.
             scope: Split, source, language, ... that it speaks of; every scope when None.
 

@@ -61,7 +61,7 @@ def _stale(applied: Applied) -> list[str]:
 def _missing(drops: Drops) -> list[str]:
     found = [f"not in the drop list: {what}" for what in drops.incomplete]
     if drops.absent:
-        found.append(f"the build did not look for: {', '.join(drops.absent)}")
+        found.append(f"the build did not search for: {', '.join(drops.absent)}")
     if drops.beyond:
         found.append(f"{drops.beyond:,} entries name rows that their shard does not have")
     return found

@@ -214,7 +214,7 @@ def _unlisted(work: _Work, manifest: Manifest, selection: Selection, listed: dic
         record for record in manifest.metrics("train_val_overlap", "ngram") if record.method == "sampled"
     ]  # fmt: skip
     if sampled:
-        missing.append("copies of held-out documents that the build did not look for: it looked for a sample of them")
+        missing.append("copies of held-out documents that the build did not search for: only a sample was")
     return missing
 
 

@@ -88,7 +88,7 @@ class Near:
 
 
 def near_duplicates(manifest: Manifest) -> Near | None:
-    """Return what was found, or None when near-duplicates were not looked for."""
+    """Return what was found, or None when near-duplicates were not searched for."""
     records = manifest.metrics(RATE)
     if not records:
         return None

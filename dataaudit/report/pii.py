@@ -20,7 +20,7 @@ _LEGEND = (
     " examples or test values, in no other number."
 )
 _TITLE = "Personal data, as patterns find it in every document"
-_JUDGED = "Personal data in a sample, as presidio sees it"
+_JUDGED = "Personal data in a sample, by presidio"
 _HOW = (
     "set `pii: {analyzer: presidio}` in the config, with `model` for names, places and organisations;"
     " `dataaudit doctor` says what that needs"
@@ -135,7 +135,7 @@ def pii_lines(found: Pii | None, width: int, limit: int) -> list[str]:
     lines += _sources(found, width, limit)
     if found.truncated:
         lines += prose(
-            f"{t.plural(found.truncated, 'document')} with too many candidates: only the first ones were looked at.",
+            f"{t.plural(found.truncated, 'document')} with too many candidates: only the first ones were checked.",
             width,
         )
     lines += prose(SHARED, width) if found.suppressed else []

@@ -164,7 +164,7 @@ def secret_lines(found: Secrets | None, width: int, limit: int) -> list[str]:
     lines += _sources(found, width, limit) + _places(found, width)
     if found.truncated:
         lines += prose(
-            f"{t.plural(found.truncated, 'document')} with too many candidates: only the first ones were looked at.",
+            f"{t.plural(found.truncated, 'document')} with too many candidates: only the first ones were checked.",
             width,
         )
     return section("Secrets", lines)

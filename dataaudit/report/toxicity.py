@@ -18,7 +18,7 @@ _AT = "rate_at_"
 _LEGEND = (
     "screened: share of documents that the screen can judge (others are in languages that it does not know, or have no"
     " word); estimate: the screen's mean calibrated probability, right as far as its calibration holds for this"
-    " corpus; over 0.5: share that it takes for toxic."
+    " corpus; over 0.5: share that it classifies as toxic."
 )
 _JUDGED = "Toxic documents, judged in a sample"
 _HOW = (
@@ -40,7 +40,7 @@ class ToxicScope:
     screen: Estimate | None
     """The screen's estimate of the share of toxic documents, of those that it can judge. No judge looked."""
     screen_positive: float | None
-    """Share that the screen takes for toxic."""
+    """Share that the screen classifies as toxic."""
     rate: Estimate | None
     """The judge's share of toxic documents, estimated from a sample with the screen's help."""
 
@@ -108,7 +108,7 @@ def toxic_lines(found: Toxic | None, width: int, limit: int) -> list[str]:
     """
     if found is None:
         return []
-    block = section("Toxic documents, as the screen sees them", _screen(found, width, limit))
+    block = section("Toxic documents, by the screen", _screen(found, width, limit))
     if found.judge.reason:
         text = f"Not evaluated: {found.judge.meaning} ({found.judge.reason}). To have it judged, {_HOW}."
         return [*block, "", *section(_JUDGED, prose(text, width))]

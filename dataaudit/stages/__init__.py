@@ -56,7 +56,7 @@ def make_stages(chosen: dict[str, bool | dict[str, Any]]) -> tuple[Stage, ...]:
             made.append(stage)
     if problems:
         raise ConfigError(
-            problems[0] if len(problems) == 1 else _listed(problems), "docs/config.md explains each stage's parameters."
+            problems[0] if len(problems) == 1 else _listed(problems), "See docs/reference/config.md#stages."
         )
     return tuple(made)
 

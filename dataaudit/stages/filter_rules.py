@@ -1,8 +1,8 @@
 """The published quality rules: names, thresholds, sources, and how counts decide.
 
 A rule compares a count, or a ratio of two counts, with bounds that are exact fractions; whole numbers are
-cross-multiplied, so nothing is rounded at a threshold. A ratio with a denominator of 0 rejects nothing. docs/filters.md
-defines every count.
+cross-multiplied, so nothing is rounded at a threshold. A ratio with a denominator of 0 rejects nothing.
+docs/concepts/quality-rules.md defines every count.
 """
 
 from __future__ import annotations

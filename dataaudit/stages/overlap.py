@@ -1,7 +1,7 @@
 """Leaks into training: what of held-out splits and evaluation sets training documents hold.
 
 ``train_val_overlap`` and ``benchmark_contamination`` themselves, which speak of what is protected, are computed in the
-link step (:mod:`dataaudit.link.leakage`); here are the training documents. See ``docs/leakage.md``.
+link step (:mod:`dataaudit.link.leakage`); here are the training documents. See ``docs/concepts/leakage.md``.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ EDGES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.
 UNSCREENED = -1
 """Level of documents that the screen cannot judge."""
 POSITIVE = EDGES.index(0.5) + 1
-"""First level of documents that the screen takes for toxic."""
+"""First level of documents that the screen classifies as toxic."""
 MILLION = 1_000_000
 _CONFIDENCE = 0.95
 _SUMS = ("documents", "probability", "low", "high")

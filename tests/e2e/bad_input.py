@@ -34,7 +34,7 @@ class Case:
     """One broken file."""
 
     title: str
-    """The input, as the first column of ``docs/bad-input.md`` says it."""
+    """The input, as the first column of ``docs/reference/losses.md`` says it."""
     path: str
     """Where it lies below ``data``; the folder decides how its split is read."""
     make: Callable[[Path], None]

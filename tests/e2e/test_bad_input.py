@@ -17,7 +17,7 @@ from dataaudit.corpus.uri import encode_path
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
 
-PAGE = Path(__file__).parents[2] / "docs" / "bad-input.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/losses.md"
 CONFIG = """
 splits:
   plain: {paths: [data/plain], text: text, source: {constant: s}}

@@ -1,4 +1,4 @@
-"""Writes the tables of ``manifests/README.md`` from their schemas: ``... make_format_page.py --update-golden``.
+"""Writes the tables of ``docs/reference/format.md`` from their schemas: ``... make_format_page.py --update-golden``.
 
 Without the flag it writes nothing and prints the tables.
 """
@@ -13,7 +13,7 @@ import pyarrow as pa
 from dataaudit.manifest.table_spec import TableSpec
 from dataaudit.manifest.tables import TABLES
 
-PAGE = Path(__file__).parents[2] / "manifests" / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/format.md"
 START = "<!-- tables: written by tests/golden/make_format_page.py --update-golden -->\n"
 END = "<!-- end of tables -->\n"
 

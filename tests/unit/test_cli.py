@@ -19,7 +19,7 @@ from dataaudit.errors import BuildInterrupted, ClusterError, ConfigError, DataAu
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = str(Path(sys.executable).with_name("dataaudit"))
-PAGE = ROOT / "docs/cli.md"
+PAGE = ROOT / "docs/reference/cli.md"
 TEXT = "canary-4f1c the quick brown fox jumps over the lazy dog"
 HEAVY = ("dask", "distributed", "pyarrow", "numpy", "pydantic", "rich", "tokenizers", "torch", "gigatoken")
 SCANS = ("dask", "distributed", "numba", "torch", "jinja2", "bokeh")
@@ -92,7 +92,7 @@ def invoke(*arguments):
 
 
 def page():
-    """Return what docs/cli.md has to hold: every command's help."""
+    """Return what docs/reference/cli.md has to hold: every command's help."""
     parts = [
         "# Command line", "",
         "What each command prints with `--help`. This page is written by `python tests/unit/test_cli.py`.", "",
@@ -155,7 +155,7 @@ def test_every_command_has_help_and_an_example():
 
 
 def test_the_page_of_the_command_line_is_in_step():
-    """`python tests/unit/test_cli.py` writes docs/cli.md anew."""
+    """`python tests/unit/test_cli.py` writes docs/reference/cli.md anew."""
     assert PAGE.read_text() == page()
 
 

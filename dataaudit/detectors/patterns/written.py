@@ -306,4 +306,4 @@ def _check_rule(place: str, rule: WrittenRule, entity: WrittenEntity, names: Nam
 
 def _problems(where: str, problems: list[str]) -> ConfigError:
     listed = "\n".join(f"  - {line}" for line in problems)
-    return ConfigError(f"{where}: {len(problems)} problem(s)\n{listed}", "docs/pii.md explains each key.")
+    return ConfigError(f"{where}: {len(problems)} problem(s)\n{listed}", "See docs/reference/detectors.md.")

@@ -1,4 +1,4 @@
-"""Keyed rows that come home: what partitions of hashes found, sorted by the file that it speaks of."""
+"""Regroups what partitions of hashes found by the file that it speaks of."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def change_section(found: Difference) -> Section:
     if found.equal:
         return Section(id="changes", title=title, lead=f"Nothing: {versions} are the same manifest.", tone="good")
     proposal = found.proposal
-    proven = "" if proposal.proven else ", as far as can be told"
+    proven = "" if proposal.proven else ", as far as digests show"
     lead = f"From version {versions}: a {proposal.bump.value} change{proven}."
     if proposal.bump.value == "none":
         lead = f"From version {versions}: no change of the data{proven}."
@@ -101,7 +101,7 @@ def _fates(found: Difference) -> Grid:
     )  # fmt: skip
     return Grid(
         title="Shards, by what became of them", rows=rows,
-        columns=(word("fate"), *numbers("shards before", "shards now", "documents before", "documents now")),
+        columns=(word("kind of change"), *numbers("shards before", "shards now", "documents before", "documents now")),
         note=f"{t.plural(found.unchanged_shards, 'shard')} unchanged. repacked: the same rows, stored as other bytes.",
     )  # fmt: skip
 
@@ -116,9 +116,10 @@ def _shards(changes: tuple[ShardChange, ...]) -> Grid:
         for one in shown
     )  # fmt: skip
     return Grid(
-        title="Shards that changed, gravest first", rows=rows, more=more(changes, shown, "shard"), folded=len(rows) > 8,
+        title="Shards that changed, worst first", rows=rows, more=more(changes, shown, "shard"), folded=len(rows) > 8,
         columns=(
-            word("fate"), name("before"), name("now"), *numbers("documents before", "documents now"), name("reason")
+            word("kind of change"), name("before"), name("now"), *numbers("documents before", "documents now"),
+            name("reason"),
         ),
     )  # fmt: skip
 

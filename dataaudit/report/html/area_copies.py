@@ -43,7 +43,7 @@ def copies_section(manifest: Manifest, view: Overview) -> Section:
     lead = f"{percent(exact)} of all documents repeat the text of an earlier one word for word"
     blocks: list[Block] = []
     if near is None:
-        lead += "; near-duplicates were not looked for."
+        lead += "; near-duplicates were not searched for."
     else:
         whole = near.scopes[-1]
         lead += f"; {percent(whole.rate)} ({t.count(whole.documents)}) are near-duplicates of an earlier one."
@@ -105,7 +105,7 @@ def _matrix(flows: Sequence[Flow]) -> Figure:
         for one in shown
     )  # fmt: skip
     grid = Grid(
-        title="Who copies whom", rows=rows, more=more(flows, shown, "pair"),
+        title="Duplicates between sources", rows=rows, more=more(flows, shown, "pair"),
         columns=(name("near-duplicates in"), name("of an earlier document in"), *numbers("documents")),
         note="Marked: across splits.",
     )  # fmt: skip
@@ -119,7 +119,7 @@ def _matrix(flows: Sequence[Flow]) -> Figure:
     if len(places) > len(order):
         note = f"The {_CELLS} largest; the table has more. {note}".rstrip()
     return Figure(
-        id="chart-matrix", title="Who copies whom, by split/source", chart=chart, says=says, table=grid,
+        id="chart-matrix", title="Duplicates between sources, by split/source", chart=chart, says=says, table=grid,
         note=note,
     )  # fmt: skip
 
@@ -143,7 +143,7 @@ def _sizes(sizes: dict[str, int], near: Near) -> Figure:
 def _hotspots(manifest: Manifest) -> list[Block]:
     found = repeats(manifest, _HOTSPOTS)
     if found is None:
-        return [Prose(text="Repeated spans were not looked for.", tone="quiet")]
+        return [Prose(text="Repeated spans were not searched for.", tone="quiet")]
     said = (
         f"{t.count(found.documents)} of {t.plural(found.of, 'training document')} hold a span of 50 words or more that"
         f" at least {found.floor} documents hold; {percent(found.token_share)} of the training tokens lie inside."

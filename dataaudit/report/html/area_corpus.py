@@ -62,7 +62,7 @@ def language_section(manifest: Manifest) -> Section:
     found = languages(manifest)
     title = "Languages"
     if found is None or not found.parts:
-        return Section(id="languages", title=title, lead="Languages were not looked for in this build.", tone="quiet")
+        return Section(id="languages", title=title, lead="Languages were not detected in this build.", tone="quiet")
     top = found.parts[0]
     lead = f"{named(top.language)} has {percent(top.share)} of the {_kind(found)} tokens; {_spoken(found)}."
     shown = first(found.parts, _ROWS)

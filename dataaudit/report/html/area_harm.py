@@ -40,16 +40,16 @@ def toxicity_section(manifest: Manifest) -> Section:
     """Return the screen's estimate of every document, and the judge's rates of a sample."""
     found, title = toxic(manifest), "Toxicity"
     if found is None:
-        return Section(id="toxicity", title=title, lead="Toxicity was not looked for in this build.", tone="quiet")
+        return Section(id="toxicity", title=title, lead="Toxicity was not measured in this build.", tone="quiet")
     judged = not found.judge.reason
     chosen = found.total.rate if judged else found.total.screen
     who = f"A judge of {t.plural(found.judge.judged, 'sampled document')}" if judged else "The screen"
-    lead = f"{who} takes {_estimated(chosen)} of the documents for toxic."
+    lead = f"{who} estimates {_estimated(chosen)} of the documents to be toxic."
     blocks: list[Block] = [_by_source(found, judged=judged)]
     if judged:
         blocks += _judged(found)
     else:
-        blocks.append(Prose(text=f"No judge looked at a sample: {found.judge.meaning}.", tone="quiet"))
+        blocks.append(Prose(text=f"No judge scored a sample: {found.judge.meaning}.", tone="quiet"))
     return Section(id="toxicity", title=title, lead=lead, blocks=tuple(blocks))
 
 
@@ -57,7 +57,9 @@ def privacy_section(manifest: Manifest) -> Section:
     """Return personal data by kind and source; small counts are left out."""
     found, title = personal_data(manifest), "Personal data"
     if found is None:
-        return Section(id="privacy", title=title, lead="Personal data was not looked for in this build.", tone="quiet")
+        return Section(
+            id="privacy", title=title, lead="Personal data was not searched for in this build.", tone="quiet"
+        )
     total = found.total.found
     if total.suppressed:
         lead = "There is so little personal data that no number of it is shown."
@@ -77,7 +79,7 @@ def secret_section(manifest: Manifest) -> tuple[Section, list[Finding]]:
     """Return secrets by kind and where most of them lie, and the warning that stands above everything else."""
     found, title = secrets(manifest), "Secrets"
     if found is None:
-        return Section(id="secrets", title=title, lead="Secrets were not looked for in this build.", tone="quiet"), []
+        return Section(id="secrets", title=title, lead="Secrets were not searched for in this build.", tone="quiet"), []
     total, findings = found.total, []
     hits = total.validated + total.contextual + total.pattern
     lead = f"{t.plural(hits, 'secret')} in {t.plural(total.documents, 'document')}, none confirmed by its structure."
@@ -207,7 +209,7 @@ def _presidio(found: Pii) -> list[Block]:
     if found.judge is None:
         return []
     if found.judge.reason:
-        return [Prose(text=f"No judge looked at a sample: {found.judge.meaning}.", tone="quiet")]
+        return [Prose(text=f"No judge scored a sample: {found.judge.meaning}.", tone="quiet")]
     seen = [one for one in found.sample if _is_shown(one)]
     rows = tuple(
         row(
@@ -218,7 +220,7 @@ def _presidio(found: Pii) -> list[Block]:
     )  # fmt: skip
     heads = ("share of documents", "95 % interval", "hits per million tokens", "confirmed")
     grid = Grid(
-        title="Personal data in a sample, as presidio sees it", columns=(name("kind"), *numbers(*heads)), rows=rows,
+        title="Personal data in a sample, by presidio", columns=(name("kind"), *numbers(*heads)), rows=rows,
         more=more(seen, first(seen, _ROWS), "kind"), folded=True,
         note="confirmed: of what the patterns alone are not sure of, the share that presidio confirms.",
     )  # fmt: skip

@@ -58,7 +58,7 @@ def shard_section(manifest: Manifest, odd: Oddities) -> tuple[Section, list[Find
         )
     elif found:
         head = lead.partition(";")[0]
-        text = f"{head}; the gravest is {found[0].name}: {found[0].reasons[0]}."
+        text = f"{head}; the worst is {found[0].name}: {found[0].reasons[0]}."
         findings.append(Finding(tone=found[0].tone, section="shards", text=text))
     blocks: list[Block] = []
     if found:
@@ -75,7 +75,7 @@ def _odd(odd: Oddities) -> Grid:
     shown = first(odd.shards, _ROWS)
     rows = tuple(row(t.count(one.shard), cell(one.name, one.tone), "; ".join(one.reasons)) for one in shown)
     return Grid(
-        title="Shards that stand out, gravest first", rows=rows, more=more(odd.shards, shown, "shard"),
+        title="Shards that stand out, worst first", rows=rows, more=more(odd.shards, shown, "shard"),
         columns=(*numbers("shard"), name("split/uri"), prose("why")),
         note='"dataaudit inspect DIR SHARD" says all that the manifest knows of one.',
     )  # fmt: skip

@@ -139,7 +139,7 @@ def _answers(results: Sequence[RuleResult]) -> list[Grid]:
         for rule in shown
     )  # fmt: skip
     columns = (name("rule"), name("owner"), prose("why there is this rule"), name("runbook"))
-    return [Grid(title="Who answers for it", columns=columns, rows=rows, more=more(rules, shown, "rule"))]
+    return [Grid(title="Owners", columns=columns, rows=rows, more=more(rules, shown, "rule"))]
 
 
 def _written(text: str | None, limit: int = 300) -> str:

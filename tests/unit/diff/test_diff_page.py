@@ -1,4 +1,4 @@
-"""docs/diff.md names every code that a difference can hold."""
+"""docs/reference/diff.md names every code that a difference can hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from dataaudit.diff import bump, comparable, drifts, recuts
 from dataaudit.diff.difference import Bump, MetricFate, ShardFate
 
-PAGE = (Path(__file__).parents[3] / "docs/diff.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/reference/diff.md").read_text("utf-8")
 
 
 def test_every_code_is_explained():

@@ -146,8 +146,8 @@ def test_hostile_names_stay_within_their_code_spans(tmp_path, name):
 def test_what_was_not_looked_for_is_said(tmp_path):
     make(tmp_path / "m", [shard("a")])
     shown = export_card(tmp_path / "m", None, None)
-    assert "- Personal data was not looked for." in shown
-    assert "- Secrets (keys, tokens, passwords) were not looked for." in shown
+    assert "- Personal data was not searched for." in shown
+    assert "- Secrets (keys, tokens, passwords) were not searched for." in shown
     assert "### Toxicity" not in shown
 
 

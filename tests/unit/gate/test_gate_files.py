@@ -179,10 +179,10 @@ class TestDocument:
 
 
 def test_the_terminal_says_what_where_how_much_and_what_to_do(leaked):
-    text = terminal_text(judged(leaked, rule("leak", stat="span", runbook="docs/leakage.md", **OVERLAP)), 100)
+    text = terminal_text(judged(leaked, rule("leak", stat="span", runbook="docs/leaks.md", **OVERLAP)), 100)
     assert text.startswith("FAIL, NOT EVALUATED: made 1.0.0 by p\n")
     assert "Do not release it" in text
-    for part in ("set val", "0.2", "<= 0", "train/b.jsonl", "docs/leakage.md", "fingerprint", "exit code  3 (also 1)"):
+    for part in ("set val", "0.2", "<= 0", "train/b.jsonl", "docs/leaks.md", "fingerprint", "exit code  3 (also 1)"):
         assert part in text, part
     assert all(len(line) <= 100 for line in text.splitlines())
 

@@ -170,7 +170,7 @@ def test_the_digest_of_a_policy_is_of_what_it_says_and_not_of_how_it_is_written(
 
 
 class TestPage:
-    PAGE = (ROOT / "docs/gate.md").read_text("utf-8")
+    PAGE = (ROOT / "docs/reference/gate.md").read_text("utf-8")
 
     def test_the_policy_of_the_page_is_one(self, tmp_path):
         (tmp_path / "p.yaml").write_text(re.search(r"```yaml\n(.*?)```", self.PAGE, re.DOTALL)[1])

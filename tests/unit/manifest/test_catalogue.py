@@ -13,9 +13,9 @@ CELL = re.compile(r"`([^`]+)`")
 
 
 def told():
-    """Return (unit, shapes) by (metric, stat) as docs/metrics.md has them; a statistic may stand on several rows."""
+    """Return (unit, shapes) by (metric, stat) as docs/reference/metrics.md has them; one may stand on several rows."""
     found: dict = {}
-    for section in re.split(r"^## ", (ROOT / "docs/metrics.md").read_text("utf-8"), flags=re.MULTILINE)[1:]:
+    for section in re.split(r"^## ", (ROOT / "docs/reference/metrics.md").read_text("utf-8"), flags=re.MULTILINE)[1:]:
         metric = CELL.search(section.partition("\n")[0])
         for line in section.splitlines():
             cells = [cell.strip() for cell in line.split("|")[1:-1]]

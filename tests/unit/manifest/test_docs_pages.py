@@ -67,7 +67,7 @@ def in_yaml(value):
 class TestFormatPage:
     def test_tables_are_those_of_the_schemas(self):
         """Every table and column stands there; `make_format_page.py --update-golden` renews the page."""
-        text = page("manifests/README.md")
+        text = page("docs/reference/format.md")
         assert make_format_page.updated(text) == text
         names = {code(row[0]) for row in rows(make_format_page.format_tables())}
         assert names >= {name for spec in TABLES.values() for name in spec.schema.names}
@@ -81,7 +81,7 @@ class TestFormatPage:
     @pytest.mark.parametrize("number", range(3))
     def test_python_examples_run(self, number, capsys):
         """Each example works on the golden manifest, the verification by hand among them."""
-        example = blocks(page("manifests/README.md"), "python")[number]
+        example = blocks(page("docs/reference/format.md"), "python")[number]
         exec(compile(example, f"example {number}", "exec"), {"folder": str(GOLDEN)})  # noqa: S102
         record = "[{'metric': 'exact_dup_rate', 'stat': 'rate', 'value': 0.111111111111, 'unit': 'ratio'}]\n"
         assert capsys.readouterr().out == ["", record, "9 5\n"][number]
@@ -95,7 +95,7 @@ class TestFormatPage:
             path.write_text(path.read_text(encoding="utf-8").replace('"golden"', '"gilded"'), encoding="utf-8")
         else:
             shutil.copy(folder / "pairs.parquet", folder / damage)
-        example = blocks(page("manifests/README.md"), "python")[0]
+        example = blocks(page("docs/reference/format.md"), "python")[0]
         with pytest.raises(AssertionError):
             exec(compile(example, "example", "exec"), {"folder": str(folder)})  # noqa: S102
 
@@ -128,7 +128,7 @@ def _models(annotation: object) -> list[type[BaseModel]]:
 class TestConfigPage:
     def test_every_key_stands_there_with_its_default(self):
         """The table of keys is the models' own: none is missing, none is invented, defaults are right."""
-        text = page("docs/config.md").partition("## Stages")[0]
+        text = page("docs/reference/config.md").partition("## Stages")[0]
         told = {code(row[0]): row[1] for row in rows(text)}
         known = keys(AuditConfig)
         assert set(told) == set(known)
@@ -144,7 +144,7 @@ class TestConfigPage:
         """The table of stages is that of the registered stages."""
         told = [
             (code(row[0]), row[1].strip("`"), row[2].strip("`"))
-            for row in rows(page("docs/config.md").partition("## Stages")[2])
+            for row in rows(page("docs/reference/config.md").partition("## Stages")[2])
         ]
         known = [
             (kind.name, field.name, in_yaml(getattr(kind(), field.name)))
@@ -158,7 +158,7 @@ class TestConfigPage:
     @pytest.mark.parametrize("number", range(2))
     def test_examples_are_valid(self, number):
         """What the page shows can be used as it stands, and the long example has every key."""
-        data = yaml.safe_load(blocks(page("docs/config.md"), "yaml")[number])
+        data = yaml.safe_load(blocks(page("docs/reference/config.md"), "yaml")[number])
         config = parse_config(data, where="page")
         assert config.splits["train"].paths
         if number == 1:
@@ -166,7 +166,7 @@ class TestConfigPage:
 
     def test_identity_column_is_true(self):
         """The keys that the page says are no part of the identity are those that `semantic` leaves out."""
-        text = page("docs/config.md").partition("## Stages")[0]
+        text = page("docs/reference/config.md").partition("## Stages")[0]
         told = {code(row[0]) for row in rows(text) if row[2] == "no"}
         config = parse_config({"splits": {"t": {"paths": ["a"]}}}, where="c")
         left_out = set(type(config.reader).model_fields) - set(config.semantic()["reader"])
@@ -185,7 +185,7 @@ class TestInferencePage:
     )  # fmt: skip
     def test_splits(self, tmp_path, name, split):
         """Each example of the page is in the split that it says, and all but train are held out."""
-        assert f"`{name}`" in page("docs/inference.md")
+        assert f"`{name}`" in page("docs/reference/inputs.md")
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
         found = infer_splits([name], tmp_path)
@@ -202,7 +202,7 @@ class TestInferencePage:
     )  # fmt: skip
     def test_text(self, columns, text):
         """Each example of the page gives the column that it says, or an error that names the columns."""
-        assert all(f"`{name}`" in page("docs/inference.md") for name in columns)
+        assert all(f"`{name}`" in page("docs/reference/inputs.md") for name in columns)
         if text is not None:
             assert infer_text("train", columns) == text
             return
@@ -221,7 +221,7 @@ class TestInferencePage:
     def test_source(self, tmp_path, names, columns, rule):
         """Each example of the page gives the rule that it says; a folder rule gives the folder's name."""
         for name in names:
-            assert f"`{name}`" in page("docs/inference.md") or rule == SourceRule(column="source")
+            assert f"`{name}`" in page("docs/reference/inputs.md") or rule == SourceRule(column="source")
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text("")
         config = parse_config({"splits": {"train": {"paths": names}}}, where="c")
@@ -238,7 +238,7 @@ class TestInferencePage:
 class TestLossesPage:
     def test_every_code_stands_there_once(self):
         """The codes are those of the program, each with what it means and what to do."""
-        told = rows(page("docs/losses.md"))
+        told = rows(page("docs/reference/losses.md").partition("\n## What each bad input gets")[0])
         assert sorted(code(row[0]) for row in told) == sorted(Reason)
         assert [row for row in told if len(row) != 3 or not row[1].strip() or not row[2].strip()] == []
 
@@ -290,7 +290,7 @@ class TestMetricsPage:
     def told(self, *, judged: bool = False) -> dict[tuple[str, str], list[str]]:
         """Return the page's rows by metric and statistic: of any build, or of one with judges."""
         found = {}
-        for section in re.split(r"^## ", page("docs/metrics.md"), flags=re.MULTILINE)[1:]:
+        for section in re.split(r"^## ", page("docs/reference/metrics.md"), flags=re.MULTILINE)[1:]:
             name = code(section.partition("\n")[0].strip())
             always, _, more = section.partition("\n### ")
             found |= {(name, code(row[0])): row[1:] for row in rows(more if judged else always)}
@@ -347,7 +347,7 @@ def test_the_example_of_the_leakage_page_lists_the_documents_to_remove(tmp_path)
     made_manifest.make(
         tmp_path / "m", [made_manifest.shard("a.jsonl"), made_manifest.shard("b.jsonl")], tables={"overlap": rows}
     )
-    (example,) = blocks(page("docs/leakage.md"), "python")
+    (example,) = blocks(page("docs/concepts/leakage.md"), "python")
     names = {"folder": str(tmp_path / "m")}
     exec(compile(example, "example", "exec"), names)  # noqa: S102
     found = names["remove"].select(["split", "uri", "shard", "row"]).to_pylist()

@@ -1,4 +1,4 @@
-"""docs/quarantine.md: its examples run, and its tables are the code's."""
+"""docs/howto/quarantine.md: its examples run, and its tables are the code's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataaudit.cli import main
 from dataaudit.quarantine.entry import entry_schema
 from dataaudit.quarantine.loaders import FORMATS
 
-PAGE = (Path(__file__).parents[3] / "docs/quarantine.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/howto/quarantine.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_the_examples_run(applied):
     """What is left of the shard, and what a loader is told."""
     examples = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     for example in examples:
-        exec(compile(example, "docs/quarantine.md", "exec"), applied)  # noqa: S102
+        exec(compile(example, "docs/howto/quarantine.md", "exec"), applied)  # noqa: S102
     assert len(examples) == 2
     assert applied["kept"] == ['{"text":"0"}\n', '{"text":"2"}\n']
     assert applied["skip"] == {1}

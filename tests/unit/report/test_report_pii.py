@@ -89,7 +89,7 @@ def test_sources_are_rounded(manifest):
 
 def test_the_sample_stands_apart_with_intervals_and_what_it_rests_on(manifest):
     shown = text(manifest)
-    assert "Personal data in a sample, as presidio sees it" in shown
+    assert "Personal data in a sample, by presidio" in shown
     assert "(any) 0.4000 0.3000 to 0.5000 900 700 to 1,200 -" in shown
     assert "PERSON 0.2000 0.1000 to 0.3000 300 200 to 400 -" in shown
     assert "90 documents, drawn by a hash" in shown

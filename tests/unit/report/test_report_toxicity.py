@@ -53,7 +53,7 @@ def folder(tmp_path_factory):
 
 def test_the_screen_speaks_of_what_it_can_judge(folder):
     shown = text(folder)
-    assert "as the screen sees them" in shown
+    assert "by the screen" in shown
     assert "web 900 0.8889 0.0100 0.0080 to 0.0130 0" in shown
     assert "forum 100 1.0000 0.6000 0.4800 to 0.7800 1.0000" in shown
     assert "odd 50 0 - - -" in shown

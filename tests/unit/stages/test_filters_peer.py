@@ -21,7 +21,7 @@ PROSE = (
 )  # fmt: skip
 KNOWN = frozenset({"gopher_repetition.duplicate_lines", "gopher_repetition.duplicate_paragraphs",
                    "fineweb.line_punctuation", "fineweb.short_lines", "fineweb.duplicate_line_chars"})  # fmt: skip
-"""Rules whose cases hold what docs/filters.md lists as a difference: CRLF, blank lines, the bound itself."""
+"""Rules whose cases hold what docs/concepts/quality-rules.md lists as a difference: CRLF, blank lines, the bound."""
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -8,8 +8,9 @@ from dataaudit.detectors.patterns.written import WrittenEntity, WrittenRule
 from dataaudit.detectors.pii import load_pii, pii_names
 from dataaudit.errors import ConfigError
 
-PAGE = Path(__file__).parents[4] / "docs" / "pii.md"
-MINE = PAGE.read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
+PAGE = Path(__file__).parents[4] / "docs/reference/detectors.md"
+OWN = PAGE.read_text(encoding="utf-8").partition("\n## Your own entities\n")[2]
+MINE = OWN.partition("```yaml\n")[2].partition("```")[0]
 """The example of the documentation."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dataaudit.detectors.secrets.rules import load_secrets
 
-PAGE = Path(__file__).parents[4] / "docs" / "secrets.md"
+PAGE = Path(__file__).parents[4] / "docs/reference/detectors.md"
 
 
 def test_the_table_of_kinds_is_that_of_the_rules():

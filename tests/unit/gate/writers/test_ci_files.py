@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[4]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
-PAGE = (ROOT / "docs/ci.md").read_text()
+PAGE = (ROOT / "docs/howto/ci.md").read_text()
 SNIPPETS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 STUB = """#!{python}
 import json, os, pathlib, sys

@@ -113,9 +113,7 @@ def test_owner_reason_and_runbook_stand_with_the_rules_that_fail(judged):
     assert (found.owner, found.reason, found.runbook.text) == (
         "dedup <x>", "Waste.", "https://wiki.example.com/dups?a=1"
     )  # fmt: skip
-    assert ["copies", "dedup <x>", "Waste.", "https://wiki.example.com/dups?a=1"] in table(
-        page, "verdict", "Who answers for it"
-    )
+    assert ["copies", "dedup <x>", "Waste.", "https://wiki.example.com/dups?a=1"] in table(page, "verdict", "Owners")
     html = render(page, judged[0])
     assert html.count('<a href="https://wiki.example.com/dups?a=1" rel="noopener noreferrer">') == 2
     assert "javascript:alert(1)" in html
@@ -205,7 +203,7 @@ def test_a_few_changed_metrics_stand_open_and_the_rest_is_folded(tmp_path):
 
 def test_a_shard_that_stands_out_says_why(demo):
     """Gravest first: unread, then leaks, then secrets, then what is far from the others."""
-    rows = table(demo, "shards", "Shards that stand out, gravest first")
+    rows = table(demo, "shards", "Shards that stand out, worst first")
     assert rows[0][1:] == ["train/train/manual/part-003.jsonl.zst", "quarantined: truncated_stream (after 829 records)"]
     assert rows[1][2] == "holds whole copies of 25 documents of val, in 27 of its 1,479 documents (1.83 %)"
     reasons = {row[1]: row[2] for row in rows}
@@ -246,7 +244,7 @@ def test_what_changed_names_bump_shards_and_metrics(tmp_path):
     manifest = load_manifest(tmp_path / "new")
     page = page_of(manifest, None, difference_of(manifest, tmp_path / "old"))
     assert "a major change" in section(page, "changes").lead
-    assert ["removed", "train/b"] in [row[:2] for row in table(page, "changes", "Shards that changed, gravest first")]
+    assert ["removed", "train/b"] in [row[:2] for row in table(page, "changes", "Shards that changed, worst first")]
     assert any("documents count" in row[0] for row in table(page, "changes", "Metrics, what matters most first"))
     same = page_of(manifest, None, difference_of(manifest, tmp_path / "new"))
     assert "are the same manifest" in section(same, "changes").lead
@@ -257,7 +255,7 @@ def test_a_shard_that_stands_out_is_on_the_first_screen(tmp_path):
     make(tmp_path / "m", [shard("a"), shard("b", exact_dup_rate=0.9)])
     page = page_of(load_manifest(tmp_path / "m"))
     assert page.headline == "1 thing to look at"
-    assert page.findings[0].text.startswith("1 of 2 shards stands out; the gravest is train/b: 90.0")
+    assert page.findings[0].text.startswith("1 of 2 shards stands out; the worst is train/b: 90.0")
 
 
 def test_what_was_not_measured_is_said_and_is_no_pass(tmp_path):
@@ -268,7 +266,7 @@ def test_what_was_not_measured_is_said_and_is_no_pass(tmp_path):
     assert {one.id for one in page.sections if one.tone == "quiet"} >= {
         "changes", "languages", "tokens", "quality", "toxicity", "privacy", "secrets"
     }  # fmt: skip
-    assert "not looked for" in section(page, "secrets").lead
+    assert "not searched for" in section(page, "secrets").lead
 
 
 def test_an_empty_corpus_has_a_report(tmp_path):
