@@ -51,7 +51,6 @@ from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.reference import load_reference
 from dataaudit.engine.repeats import repeated_spans
 from dataaudit.engine.runner import Runner, open_runner
-from dataaudit.engine.samples import prepare_samples, sample_manifest
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.toxicity import toxic_documents
 from dataaudit.engine.units import Outcome, Probe
@@ -96,7 +95,11 @@ def build(
     require("build", "build")
     started = now()
     check_target(options.target)
-    samples = None if options.samples is None else prepare_samples(*options.samples, options.target, options.state)
+    samples = None
+    if options.samples is not None:
+        from dataaudit.engine.samples import prepare_samples, sample_manifest
+
+        samples = prepare_samples(*options.samples, options.target, options.state)
     stages = make_stages(config.stages)
     reader = config.reader
     discovery = discover(

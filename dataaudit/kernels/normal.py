@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import unicodedata
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from dataaudit.kept import kept
 from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, compiled
 
 Bytes = npt.NDArray[np.uint8]
@@ -46,6 +48,16 @@ def collapse_spaces(offsets: Offsets, data: Bytes) -> tuple[Offsets, Bytes, Mask
 @cache
 def _suspects() -> Bytes:
     """uint8[0x110000 / 8], a bit for each code point that NFC changes, may change or may move."""
+    inputs = [Path(__file__).read_bytes(), unicodedata.unidata_version.encode()]
+    return kept("normal", inputs, lambda: build_suspects().tobytes(), _read)
+
+
+def _read(held: bytes) -> Bytes:
+    return np.frombuffer(held, dtype=np.uint8)
+
+
+def build_suspects() -> Bytes:
+    """Return the same, made of ``unicodedata``."""
     marked = np.zeros(0x110000, dtype=np.uint8)
     for number in range(0x80, _PLANES_WITH_MARKS):
         char = chr(number)

@@ -83,7 +83,7 @@ def test_a_place_that_others_can_write_is_passed_over(places):
 
 def test_without_any_place_kernels_still_run(places, monkeypatch):
     """Then every process compiles for itself."""
-    monkeypatch.setattr(jit, "private_folder", lambda *places: None)
+    monkeypatch.setattr(jit, "private_folder", lambda *places, within: None)
     jit.cache_folder.cache_clear()
     assert jit.cache_folder() is None
     assert int(jit.Kernel(_fold.function, _fold.signature)(np.ones(1, np.uint8))) == _expected(b"\x01")
