@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
             ["lint-imports", "--no-logo"],
         ]
     if tests:
-        commands.append(["pytest", "--numprocesses", "2", "--dist", "loadgroup", *tests])
+        commands.append(["pytest", "--numprocesses", "2", "--dist", "loadfile", *tests])
     for command in commands:
         print(f"$ {' '.join(command)}", flush=True)
         code = subprocess.run(command, check=False, cwd=ROOT).returncode

@@ -1,7 +1,8 @@
-"""What all tests share: the level of the run, the order in which two processes share the files, and the time left."""
+"""What all tests share: the level of the run, one cluster at a time, and the time left."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 
 import pytest
@@ -16,15 +17,24 @@ settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what belongs to a higher level; give each file to one process, and all clusters to the same one."""
+    """Leave out what belongs to a higher level."""
     higher = {"test": {"ci", "judges", "all"}, "ci": {"all"}, "all": set()}[LEVEL]
     kept = [item for item in items if not any(item.get_closest_marker(mark) for mark in higher)]
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
         items[:] = kept
-    for item in items:
-        group = "cluster" if item.get_closest_marker("cluster") else item.path.relative_to(config.rootpath).as_posix()
-        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.fixture(autouse=True)
+def _one_cluster_at_a_time(request, tmp_path_factory):
+    """Of several processes that run tests, one at a time starts clusters."""
+    if request.node.get_closest_marker("cluster") is None:
+        yield
+        return
+    folder = tmp_path_factory.getbasetemp()
+    with (folder.parent / "cluster.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(autouse=True)

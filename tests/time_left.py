@@ -41,12 +41,12 @@ class TimeLeft:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids):
-        """Of several processes: each knows all tests; the group of a test ends its name."""
-        self.expect(name.rpartition("@")[0] or name for name in ids)
+        """Of several processes: each knows all tests."""
+        self.expect(ids)
 
     def pytest_runtest_logreport(self, report):
         """Add up set-up, call and tear-down of a test."""
-        name = report.nodeid.rpartition("@")[0] or report.nodeid
+        name = report.nodeid
         self._took[name] = self._took.get(name, 0.0) + report.duration
         if report.when == "teardown":
             self._ended.add(name)

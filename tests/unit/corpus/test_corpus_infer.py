@@ -199,7 +199,8 @@ def test_columns_of_parquet_are_those_of_its_schema(tmp_path):
     ("name", "data"),
     [
         ("a.parquet", b""), ("a.parquet", b"PAR1junkPAR1"), ("a.jsonl.gz", b"junk"), ("a.jsonl.gz", b""),
-        ("a.jsonl.gz", gzip.compress(b'{"text":1}\n' * 99, mtime=0)[:-9]), ("a.jsonl.zst", b"junk junk"), ("a.jsonl.zst", b""),
+        ("a.jsonl.gz", gzip.compress(b'{"text":1}\n' * 99, mtime=0)[:-9]), ("a.jsonl.zst", b"junk junk"),
+        ("a.jsonl.zst", b""),
     ],
 )  # fmt: skip
 def test_a_broken_shard_has_no_columns(tmp_path, name, data):
