@@ -1,8 +1,7 @@
-"""What all tests share: the level of the run, one cluster at a time, and the time left."""
+"""What all tests share: the level of the run, and the time left."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 
 import pytest
@@ -23,18 +22,6 @@ def pytest_collection_modifyitems(config, items):
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
         items[:] = kept
-
-
-@pytest.fixture(autouse=True)
-def _one_cluster_at_a_time(request, tmp_path_factory):
-    """Of several processes that run tests, one at a time starts clusters."""
-    if request.node.get_closest_marker("cluster") is None:
-        yield
-        return
-    folder = tmp_path_factory.getbasetemp()
-    with (folder.parent / "cluster.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @pytest.fixture(autouse=True)

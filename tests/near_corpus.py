@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -145,9 +146,14 @@ def named(candidates):
     return set(zip(*sides, strict=True))
 
 
+@cache
+def _shingles(text, ngram):
+    return frozenset(text_shingles([word.text for word in words_of(text)], ngram))
+
+
 def true_similarity(left, right, ngram=5):
     """Return the Jaccard similarity of two texts, in plain Python."""
-    first, second = (set(text_shingles([word.text for word in words_of(text)], ngram)) for text in (left, right))
+    first, second = _shingles(left, ngram), _shingles(right, ngram)
     return len(first & second) / len(first | second) if first | second else 0.0
 
 

@@ -10,7 +10,7 @@ import pytest
 from dataaudit import api
 from dataaudit.errors import ClusterError
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.ci]
 
 
 @pytest.fixture

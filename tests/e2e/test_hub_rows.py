@@ -8,6 +8,8 @@ from fake_hub import COMMIT, FakeHub
 from levels import workers
 from running import build, run
 
+pytestmark = pytest.mark.ci
+
 CONFIG = "splits: {{train: {{dataset: {{id: {}}}}}}}\nreader: {{timeout_seconds: 1, retries: 0}}\n"
 CANARY = "hf_canaryToken5309"
 

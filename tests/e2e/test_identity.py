@@ -71,8 +71,9 @@ def everything(corpus, expected, tmp_path_factory):
 def test_every_stage_has_something_to_do(everything):
     manifest = everything[1]
     assert {stage.name for stage in manifest.core.stages} == {kind.name for kind in STAGES}
-    for table in ("clusters", "pairs", "overlap", "hotspots", "drift"):
+    for table in ("clusters", "pairs", "overlap", "hotspots"):
         assert len(manifest.table(table)), table
+    assert manifest.core.parents
     assert "quiz" in manifest.table("overlap")["set"].to_pylist()
 
 

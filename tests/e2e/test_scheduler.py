@@ -14,7 +14,7 @@ import pytest
 from running import build, run
 
 DASK = Path(sys.executable).with_name("dask")
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.ci]
 
 
 def free_port():

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from browser import requests_of, started, waited
 
+pytestmark = pytest.mark.ci
+
 pytest.importorskip("material", reason="needs mkdocs-material: the dependency group `docs`")
 ROOT = Path(__file__).parents[2]
 WIDER = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"

@@ -9,6 +9,8 @@ import sys
 import pytest
 from corpus import documents, rows, write_jsonl, write_parquet
 
+from dataaudit.kernels.jit import cache_folder
+
 COUNT = """
 import os, sys
 
@@ -58,9 +60,13 @@ def told(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.cluster
-@pytest.mark.parametrize("options", [("--workers", "0"), ("--workers", "1")], ids=["no worker", "one worker"])
+@pytest.mark.parametrize(
+    "options",
+    [("--workers", "0"), pytest.param(("--workers", "1"), marks=[pytest.mark.ci, pytest.mark.cluster])],
+    ids=["no worker", "one worker"],
+)
 def test_no_process_imports_pandas_and_patterns_are_compiled_once_for_a_machine(told, options, tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache_folder().parent))  # machine code is another test's
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     command, others = told(*options)
     assert others, "a child reads Parquet"

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from made_manifest import make, shard
 
-from dataaudit.engine import verifying
 from dataaudit.engine.verifying import verify_folder
 from dataaudit.errors import ConfigError, ExitCode, ManifestError
 from dataaudit.manifest.load import load_manifest
@@ -78,7 +77,8 @@ def test_a_file_that_is_listed_twice_is_hashed_once(folder, monkeypatch):
     """A second listing costs no second reading."""
     hashed = []
     monkeypatch.setattr(
-        verifying, "hash_file", lambda path: hashed.append(path) or hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        "dataaudit.engine.work.hash_file",
+        lambda path: hashed.append(path) or hashlib.sha256(Path(path).read_bytes()).hexdigest(),
     )
     verify_folder(folder, data=True, root=None, as_json=True, quiet=True)
     assert len(hashed) == 3

@@ -90,7 +90,7 @@ def test_tables_in_parts_count_the_same(monkeypatch):
     assert_same(text, whole, **LIMITS)
     code = (
         "from dataaudit.kernels import filter_table as t; t.MAX_KEYS = 500\n"
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"import sys; sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}\n"
         "import test_kernel_filters as m; from dataaudit.kernels import jit; jit.cache_folder = lambda: None\n"
         "words = [f'w{index * index % 977}' for index in range(4000)]\n"
         "print(m.counted([' '.join(words + words[:300] + ['a', 'b'] * 200)], **m.LIMITS)[0])"
@@ -104,7 +104,7 @@ def test_plain_python_runs_the_kernel_as_written():
     """NUMBA_DISABLE_JIT=1 gives the same counts, without warnings."""
     texts = ["The end. Of it...\n\nthe end of it\u2026 \u4e2d\u6587\u3002", "a b c d e f g h " * 4, ""]
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"import sys; sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}\n"
         f"import test_kernel_filters as m; print(m.counted({texts!r}, **m.LIMITS))"
     )
     result = subprocess.run([sys.executable, "-W", "error", "-c", code], env=dict(os.environ, NUMBA_DISABLE_JIT="1"),

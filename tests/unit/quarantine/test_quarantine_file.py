@@ -61,7 +61,7 @@ def put(path, *entries):
 def test_many_writers_some_killed_lose_nothing_that_was_acknowledged(tmp_path):
     """Eight processes, three of them killed: each acknowledged line is there exactly once, and the shared one is."""
     path = tmp_path / "q.jsonl"
-    writers = [start(WRITER, path, name, 200 if name < 3 else 15) for name in range(8)]
+    writers = [start(WRITER, path, name, 20_000 if name < 3 else 15) for name in range(8)]
     acknowledged = []
     for victim in writers[:3]:
         acknowledged += [victim.stdout.readline().decode().strip() for _ in range(4)]
