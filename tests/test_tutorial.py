@@ -14,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/tutorial.md"
 _FILE = r'^```(?:python|yaml) title="(?P<name>[\w.]+)"\n(?P<content>.*?)^```$'
@@ -72,6 +74,7 @@ def _settled(text):
     return text
 
 
+@pytest.mark.ci
 def test_the_commands_print_what_the_page_shows(tmp_path):
     """From the first file to the report: exit codes and output."""
     assert _settled(followed(tmp_path)) == _settled(PAGE.read_text("utf-8"))

@@ -28,6 +28,8 @@ from dataaudit import cli
 from dataaudit.detectors import shipped_patterns
 from dataaudit.manifest.load import load_manifest
 
+pytestmark = pytest.mark.ci
+
 CONFIG = """
 splits:
   train: {{paths: [data/train], text: text, source: {{column: source}}}}

@@ -48,7 +48,7 @@ def every_format(tmp_path_factory):
     paths = {path.name.replace(".", "-"): f"data/{path.name}" for path in sorted(data.iterdir())}
     splits = {name: {"paths": [path], "text": "text", "source": {"column": "source"}} for name, path in paths.items()}
     (root / "config.yaml").write_text(json.dumps({"splits": splits}), encoding="utf-8")
-    cut = {"splits": splits, "reader": {"part_bytes": thinned(20_000, few=60_000), "batch_bytes": 5_000}}
+    cut = {"splits": splits, "reader": {"part_bytes": thinned(20_000, few=30_000), "batch_bytes": 5_000}}
     (root / "cut.yaml").write_text(json.dumps(cut), encoding="utf-8")
     return root
 

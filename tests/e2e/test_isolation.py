@@ -15,7 +15,7 @@ from dataaudit.engine.cluster import ClusterChoice, open_cluster
 from dataaudit.engine.dask_runner import DaskRunner
 
 MB = 1_000_000
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.ci]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ from levels import workers
 from running import build, run
 from stores import running_store
 
+pytestmark = pytest.mark.ci
+
 CONFIG = """
 splits:
   train: {{paths: ["{}"], text: text, source: {{constant: s}}}}

@@ -26,6 +26,8 @@ class Watch:
 tell("start")
 sys.meta_path.insert(0, Watch())
 import hyperscan
+
+pytestmark = pytest.mark.ci
 plain = hyperscan.Database
 
 class Database(plain):
