@@ -29,6 +29,7 @@ from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.runner import Sized, unit_limit
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
+from dataaudit.guarded import Guarded
 from dataaudit.text import plural
 
 MAX_TASK_BYTES = 1 << 30
@@ -41,6 +42,7 @@ _ALONE_TRIES = 20
 _ATTEMPTS = 2
 """A unit that ran out of time in a warm child has its full time again in a fresh one."""
 _DESERTED_SECONDS = 600.0
+_FETCH_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -224,11 +226,15 @@ class DaskRunner:
         task.future = None
         if future is None:
             return None
-        if future.status == "finished":
-            outcomes: list[Outcome] = future.result()
-            future.release()
-            return outcomes
-        kind = type(future.exception()).__name__ if future.status == "error" else future.status
+        kind = future.status
+        if kind == "finished":  # but its worker may die before the result is fetched, and none come in its place
+            with Guarded() as call:
+                outcomes: list[Outcome] = future.result(timeout=_FETCH_SECONDS)
+                future.release()
+                return outcomes
+            kind = call.kind
+        elif kind == "error":
+            kind = type(future.exception()).__name__
         self.notes.append(f"{len(task.units)} unit(s) of work repeated after {kind}")
         future.release()
         return None
