@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 
-.PHONY: demo test test-ci test-all dist-check check lint docs format lock judges clean
+.PHONY: demo test test-ci test-kills test-all dist-check check lint docs format lock judges clean
 
 demo: $(VENV)/.base
 	$(BIN)/python pipelines/demo_corpus.py --out demo
@@ -28,9 +28,13 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.dev
 	$(PYTEST)
 
-# What CI runs beside `make test`: the judges' tests, and some of the kills.
+# What CI runs beside `make test`: the judges' tests, privacy, faults of stores, the site.
 test-ci: $(VENV)/.judges
-	DATAAUDIT_TEST_LEVEL=ci $(PYTEST) -m 'ci or judges'
+	DATAAUDIT_TEST_LEVEL=ci $(PYTEST) -m '(ci or judges) and not cluster'
+
+# Some of the kills, isolation, schedulers: one process, for they need the machine to themselves.
+test-kills: $(VENV)/.dev
+	DATAAUDIT_TEST_LEVEL=ci $(BIN)/pytest -m cluster
 
 # What runs before a release: every test, example and repetition. The file says when it last passed.
 PASSED := tests/all-passed.txt

@@ -126,7 +126,7 @@ def test_a_stopped_worker_costs_only_time(slow_corpus):
         "--state", root / "state-s", "--manifest", root / "m-s",
     )  # fmt: skip
     victims = []
-    for _ in range(200):
+    for _ in range(1200):
         time.sleep(0.05)
         state = root / "state-s" / "partials" / "volume"
         if state.exists() and workers_of(process):
@@ -149,7 +149,7 @@ def test_no_worker_outlives_its_build(slow_corpus):
         "build", root / "config.yaml", "--state", root / "state-o", "--manifest", root / "m-o", "--workers", 2
     )
     workers = []
-    for _ in range(200):
+    for _ in range(1200):
         time.sleep(0.05)
         workers = workers_of(process)
         if len(workers) >= 2:
