@@ -86,16 +86,7 @@ def _folded(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def _totals(difference: Difference) -> list[str]:
-    old, new = difference.old, difference.new
-    rows = [
-        [name, t.count(was), t.count(now), f"{now - was:+,}" if now != was else ""]
-        for name, was, now in (
-            ("shards read", old.shards, new.shards), ("shards unread", old.unread_shards, new.unread_shards),
-            ("documents", old.documents, new.documents), ("bytes of text", old.bytes, new.bytes),
-            ("tokens", old.tokens, new.tokens),
-        )
-    ]  # fmt: skip
-    return table(["", "old", "new", "change"], rows)
+    return table(["", "old", "new", "change"], words.total_rows(difference))
 
 
 def _shards(difference: Difference, limit: int, name: int) -> list[str]:

@@ -11,6 +11,7 @@ from corpus import documents, rows, write_jsonl, write_parquet
 
 from dataaudit.kernels.jit import cache_folder
 
+pytestmark = pytest.mark.ci
 COUNT = """
 import os, sys
 
@@ -27,7 +28,6 @@ tell("start")
 sys.meta_path.insert(0, Watch())
 import hyperscan
 
-pytestmark = pytest.mark.ci
 plain = hyperscan.Database
 
 class Database(plain):
@@ -64,7 +64,7 @@ def told(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    [("--workers", "0"), pytest.param(("--workers", "1"), marks=[pytest.mark.ci, pytest.mark.cluster])],
+    [("--workers", "0"), pytest.param(("--workers", "1"), marks=pytest.mark.cluster)],
     ids=["no worker", "one worker"],
 )
 def test_no_process_imports_pandas_and_patterns_are_compiled_once_for_a_machine(told, options, tmp_path, monkeypatch):
