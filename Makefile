@@ -15,12 +15,12 @@ demo: $(VENV)/.base
 	@$(BIN)/dataaudit build pipelines/demo.yaml --manifest demo/manifest; code=$$?; \
 	  test $$code -eq 3 || { echo "expected exit code 3 (one shard is broken on purpose), found $$code"; exit 1; }
 	@echo
-	@echo '$$ dataaudit gate demo/manifest --policy pipelines/release-gate.yaml'
-	@$(BIN)/dataaudit gate demo/manifest --policy pipelines/release-gate.yaml --out demo/gate.json; code=$$?; \
+	@echo '$$ dataaudit gate demo/manifest --policy release-gate'
+	@$(BIN)/dataaudit gate demo/manifest --policy release-gate --out demo/gate.json; code=$$?; \
 	  test $$code -eq 3 || { echo "expected exit code 3 (leaks are planted, and a shard is broken), found $$code"; exit 1; }
 	@echo
-	@echo '$$ dataaudit report demo/manifest --policy pipelines/release-gate.yaml --out demo/report.html'
-	@$(BIN)/dataaudit report demo/manifest --policy pipelines/release-gate.yaml --out demo/report.html
+	@echo '$$ dataaudit report demo/manifest --policy release-gate --out demo/report.html'
+	@$(BIN)/dataaudit report demo/manifest --policy release-gate --out demo/report.html
 
 # Two processes share the files; progress and the time left are printed every half minute.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder

@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DEMO = str(ROOT / "manifests/demo")
-POLICY = str(ROOT / "pipelines/release-gate.yaml")
+POLICY = "release-gate"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 READS = (
     (0, ["--version"]),
@@ -89,6 +89,7 @@ def look_through(sdist, wheel):
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     package = {name for name in tracked if name.startswith("dataaudit/")}
+    package |= {f"dataaudit/policies/{name}.yaml" for name in ("canary", "release-gate", "strict")}
     assert inside == package, f"the wheel differs from the package: {sorted(inside ^ package)[:5]}"
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()} - {"PKG-INFO"}

@@ -24,11 +24,10 @@ HELD = "train/train/manual/part-000.jsonl.zst"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """What the examples find: the demo's manifest, the policies, a corpus of two files, a config of it."""
-    for name in ("manifests", "pipelines", "data/train", "data/val"):
+    """What the examples find: the demo's manifest, a corpus of two files, a config of it."""
+    for name in ("manifests", "data/train", "data/val"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "manifests/demo").symlink_to(ROOT / "manifests/demo")
-    (tmp_path / "pipelines/release-gate.yaml").symlink_to(ROOT / "pipelines/release-gate.yaml")
     for split, number in (("train", 40), ("val", 8)):
         texts = (f"Document {row} of {split} says that {row * 7} and {row * 13} are numbers." for row in range(number))
         lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)

@@ -31,7 +31,8 @@ def gate(
 
     Args:
         manifest: A loaded manifest, or its folder.
-        policy: File of a policy, or what such a file says, as a mapping; docs/reference/gate.md explains it.
+        policy: File of a policy, the name of one that is ready (``release-gate``, ``strict``, ``canary``), or what
+            such a file says, as a mapping; docs/reference/gate.md explains it.
         baseline: An older manifest that rules of change compare with.
         fail_on: Least severity that stops a release: ``fail`` or ``warn``.
         on: The day, UTC, that waivers are held against; today when None.
@@ -46,16 +47,17 @@ def gate(
         ManifestMismatch: A table is not the one that its manifest was published with.
 
     Example:
-        >>> gate("manifests/demo", "pipelines/release-gate.yaml").passed
+        >>> gate("manifests/demo", "release-gate").passed
         False
     """
     from dataaudit.gate.policy import Policy
+    from dataaudit.gate.ready import policy_path
     from dataaudit.gate.run import judge, policy_of
     from dataaudit.yamlfile import nearest
 
     if fail_on not in _FAIL_ON:
         raise ConfigError(f"fail_on: no `{fail_on}`{nearest(str(fail_on), _FAIL_ON)}")
-    rules = policy_of(policy if isinstance(policy, Mapping | Policy) else path_of(policy, "policy"))
+    rules = policy_of(policy if isinstance(policy, Mapping | Policy) else policy_path(path_of(policy, "policy")))
     older = None if baseline is None else load(baseline)
     return judge(load(manifest), rules, baseline=older, fail_on=fail_on, on=day_of(on, "on"))
 
@@ -99,7 +101,7 @@ def report(
         manifest: A loaded manifest, or its folder.
         out: The file; an older one is replaced in one step.
         baseline: Folder of an older manifest: the report says what changed.
-        policy: File of a policy to judge by.
+        policy: File of a policy to judge by, or the name of one that is ready.
         verdict: Instead of a policy: what :func:`gate` returned, or a ``gate.json``; without both, the ``gate.json`` in
             the manifest's folder is shown when it is there.
         quarantine: Quarantine list whose shards are marked.
@@ -117,12 +119,14 @@ def report(
         >>> report("manifests/demo", "report.html").name
         'report.html'
     """
+    from dataaudit.gate.ready import policy_path
     from dataaudit.gate.verdict import Verdict
     from dataaudit.report.html.write import Given, make_report
 
     path = path_of(out, "out")
     given = Given(
-        baseline=optional_path(baseline, "baseline"), policy=optional_path(policy, "policy"),
+        baseline=optional_path(baseline, "baseline"),
+        policy=None if policy is None else policy_path(path_of(policy, "policy")),
         verdict=verdict if isinstance(verdict, Verdict) else optional_path(verdict, "verdict"),
         quarantine=optional_path(quarantine, "quarantine"),
     )  # fmt: skip

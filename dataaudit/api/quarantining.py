@@ -177,7 +177,7 @@ class QuarantineList:
             QuarantineError: The list cannot be written.
 
         Example:
-            >>> verdict = gate("manifests/demo", "pipelines/release-gate.yaml")
+            >>> verdict = gate("manifests/demo", "release-gate")
             >>> len(quarantine("quarantine.jsonl").propose(verdict, "manifests/demo").added)
             0
         """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dataaudit.cli.options import FOLDER, block
+from dataaudit.cli.options import FOLDER, POLICY, block
 from dataaudit.cli.shell import print_text
 
 _OUT = click.option("--out", type=FOLDER, metavar="FILE", required=True, help="Where to write it.")
@@ -112,7 +112,7 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
-@click.option("--policy", type=FOLDER, metavar="FILE", required=True, help="Policy to judge by, as of `gate`.")
+@click.option("--policy", type=POLICY, metavar="FILE", required=True, help="Policy to judge by, as of `gate`.")
 @click.option("--baseline", type=FOLDER, metavar="DIR", help="Older manifest that rules of change compare with.")
 @_OUT
 @click.option("--fail-on", type=click.Choice(["fail", "warn"]), default="fail", show_default=True,

@@ -9,7 +9,7 @@ from typing import Literal
 
 import click
 
-from dataaudit.cli.options import FOLDER, block
+from dataaudit.cli.options import FOLDER, POLICY, block
 from dataaudit.cli.shell import note, print_text
 
 
@@ -19,7 +19,7 @@ from dataaudit.cli.shell import note, print_text
         (
             block(
                 "Examples:",
-                "dataaudit gate manifests/2026-11 --policy pipelines/release-gate.yaml",
+                "dataaudit gate manifests/2026-11 --policy release-gate",
                 "dataaudit gate manifests/2026-11 --policy gate.yaml --baseline manifests/2026-10",
                 "dataaudit gate manifests/2026-11 --policy gate.yaml --junit junit.xml --sarif findings.sarif",
             ),
@@ -35,7 +35,8 @@ from dataaudit.cli.shell import note, print_text
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
-@click.option("--policy", type=FOLDER, required=True, metavar="FILE", help="The rules: docs/reference/gate.md.")
+@click.option("--policy", type=POLICY, required=True, metavar="FILE",
+              help="The rules: a file, or a policy that is ready: release-gate, strict, canary.")  # fmt: skip
 @click.option("--baseline", type=FOLDER, metavar="DIR", help="Older manifest that rules of change compare with.")
 @click.option("--fail-on", type=click.Choice(["fail", "warn"]), default="fail", show_default=True,
               help="Least severity that ends with code 1.")  # fmt: skip

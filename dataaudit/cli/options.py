@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from dataaudit.gate.ready import policy_path
+
 FOLDER = click.Path(path_type=Path)
+
+
+class _Policy(click.Path):
+    """A policy: a file, or the name of one that comes with the package."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        return policy_path(Path(super().convert(value, param, ctx)))
+
+
+POLICY = _Policy(path_type=Path)
 
 SAMPLES = click.option(
     "--samples", type=click.IntRange(1, 1000), metavar="N",

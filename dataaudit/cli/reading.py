@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from dataaudit.cli.options import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samples
+from dataaudit.cli.options import FOLDER, POLICY, SAMPLES, SAMPLES_DIR, block, chosen_samples
 from dataaudit.cli.shell import print_text
 
 
@@ -93,7 +93,7 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
 @click.option("--public-key", type=FOLDER, metavar="FILE", help="Key that has to have signed it, PEM.")
 @click.option("--identity", metavar="WHO", help="Or: who has to have signed it with sigstore.")
 @click.option("--issuer", metavar="URL", help="Who has to vouch for that identity.")
-@click.option("--policy", type=FOLDER, metavar="FILE", help="Policy that the signed verdict has to be of.")
+@click.option("--policy", type=POLICY, metavar="FILE", help="Policy that the signed verdict has to be of.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def verify(

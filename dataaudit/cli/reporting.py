@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dataaudit.cli.options import FOLDER, block
+from dataaudit.cli.options import FOLDER, POLICY, block
 from dataaudit.cli.shell import print_text
 
 
@@ -15,13 +15,13 @@ from dataaudit.cli.shell import print_text
     epilog=block(
         "Examples:",
         "dataaudit report manifests/first --out report.html",
-        "dataaudit report manifests/new --out report.html --baseline manifests/old --policy pipelines/strict.yaml",
+        "dataaudit report manifests/new --out report.html --baseline manifests/old --policy strict",
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
 @click.option("--out", type=FOLDER, metavar="FILE.html", required=True, help="Where to write it.")
 @click.option("--baseline", type=FOLDER, metavar="OLD", help="Older manifest: the report says what changed.")
-@click.option("--policy", type=FOLDER, metavar="POLICY.yaml", help="Policy to judge by.")
+@click.option("--policy", type=POLICY, metavar="POLICY.yaml", help="Policy to judge by.")
 @click.option(
     "--verdict", type=FOLDER, metavar="FILE",
     help="The gate's gate.json, instead of --policy; DIR/gate.json is shown when it is there.",

@@ -17,7 +17,7 @@ from dataaudit.cli import main as program
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-DEMO, POLICY = ROOT / "manifests/demo", "pipelines/release-gate.yaml"
+DEMO, POLICY = ROOT / "manifests/demo", "release-gate"
 SHOW, GATE = "$ dataaudit show demo/manifest", f"$ dataaudit gate demo/manifest --policy {POLICY}"
 LINES = 15
 """Lines of ``show`` that stand in the README."""
@@ -25,7 +25,7 @@ LINES = 15
 
 def shown() -> str:
     """Return the block of the README: both commands, and what they print, cut."""
-    gated = _printed("gate", "--policy", str(ROOT / POLICY), "--no-annotations")
+    gated = _printed("gate", "--policy", POLICY, "--no-annotations")
     verdict = [gated[0], *(line for line in gated if line.startswith("  exit code "))]
     return "\n".join([SHOW, *_printed("show")[:LINES], "...", GATE, *verdict, ""])
 
@@ -45,7 +45,7 @@ def take_picture() -> None:
     """Take the picture of the report's first screen."""
     with tempfile.TemporaryDirectory() as folder:
         page, picture = Path(folder, "report.html"), ROOT / "docs/images/report.png"
-        CliRunner().invoke(program, ["report", str(DEMO), "--policy", str(ROOT / POLICY), "--out", str(page)])
+        CliRunner().invoke(program, ["report", str(DEMO), "--policy", POLICY, "--out", str(page)])
         quiet = ["quic", "gpu", "background-networking", "component-update", "sync"]
         subprocess.run(
             [

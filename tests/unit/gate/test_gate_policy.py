@@ -10,7 +10,9 @@ from made_facts import rule
 
 from dataaudit.engine.schemas import SCHEMAS
 from dataaudit.errors import ConfigError
+from dataaudit.gate import ready
 from dataaudit.gate.policy import parse_policy
+from dataaudit.gate.ready import policy_path
 from dataaudit.gate.reasons import REASONS, reason_text
 from dataaudit.gate.run import read_policy
 from dataaudit.gate.scopes import check_policy
@@ -32,15 +34,30 @@ def parsed(more):
 
 @pytest.mark.parametrize("name", ["release-gate", "strict", "canary"])
 def test_the_policies_that_are_ready_can_be_judged_and_meet_the_schema(name):
-    path = ROOT / "pipelines" / f"{name}.yaml"
+    path = policy_path(Path(name))
+    assert path == ROOT / "pipelines" / f"{name}.yaml"
     assert read_policy(path).policy == name
     jsonschema.validate(yaml.safe_load(path.read_text("utf-8")), SCHEMA)
 
 
 @pytest.mark.parametrize("name", ["release-gate", "strict", "canary"])
 def test_runbooks_of_the_ready_policies_are_there(name):
-    for one in read_policy(ROOT / "pipelines" / f"{name}.yaml").rules:
+    for one in read_policy(policy_path(Path(name))).rules:
         assert one.runbook is None or (ROOT / one.runbook).is_file()
+
+
+def test_a_file_of_the_current_folder_comes_before_the_ready_policy_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert policy_path(Path("strict")).parent == ROOT / "pipelines"
+    Path("strict").write_text(HEAD)
+    assert policy_path(Path("strict")) == Path("strict")
+    assert policy_path(Path("./lenient")) == Path("lenient")
+
+
+def test_in_an_installed_package_the_ready_policies_lie_beside_the_gate(tmp_path, monkeypatch):
+    monkeypatch.setattr(ready, "_PACKAGE", tmp_path)
+    (tmp_path / "policies").mkdir()
+    assert policy_path(Path("canary")) == tmp_path / "policies/canary.yaml"
 
 
 @pytest.mark.parametrize("budget", ["yes", "true", "'0.1'", "010", "1:30", ".inf", ".nan", "1e400", "2027-01-31"])
