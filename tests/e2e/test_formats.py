@@ -53,9 +53,15 @@ def every_format(tmp_path_factory):
     return root
 
 
-def test_every_format_gives_the_same_numbers_and_the_same_rows(every_format, tmp_path):
+@pytest.fixture(scope="module")
+def whole(every_format, tmp_path_factory):
+    """Summary and manifest of the files, uncut."""
+    return build(every_format / "config.yaml", *workers(2), manifest=tmp_path_factory.mktemp("whole") / "m")
+
+
+def test_every_format_gives_the_same_numbers_and_the_same_rows(whole):
     """Documents, bytes, tokens, lengths, sources and duplicates of each split, and the digest of its decoded rows."""
-    _, manifest = build(every_format / "config.yaml", *workers(2), manifest=tmp_path / "m")
+    manifest = whole[1]
     shards = manifest.table("shards").to_pylist()
     assert len(shards) == 17
     assert len({shard["rows_digest"] for shard in shards}) == 1
@@ -76,14 +82,14 @@ def test_every_format_gives_the_same_numbers_and_the_same_rows(every_format, tmp
     assert first["documents", "with_nul", ()][0] == 8
 
 
-def test_parts_of_every_format_change_nothing(every_format, tmp_path):
+def test_parts_of_every_format_change_nothing(every_format, whole, tmp_path):
     """Whole files and parts of a few kilobytes give the same id, compressed files among them."""
-    whole, _ = build(every_format / "config.yaml", manifest=tmp_path / "m")
+    summary = whole[0]
     cut, _ = build(every_format / "cut.yaml", *workers(2), manifest=tmp_path / "n")
-    assert (whole["id"], whole["parts_planned"]) == (cut["id"], 17)
+    assert (summary["id"], summary["parts_planned"]) == (cut["id"], 17)
     assert cut["parts_planned"] > 4 * 17
     again, _ = build(every_format / "cut.yaml", manifest=tmp_path / "n")
-    assert (again["id"], again["parts_scanned"]) == (whole["id"], 0)
+    assert (again["id"], again["parts_scanned"]) == (summary["id"], 0)
 
 
 @pytest.mark.parametrize("unit", ["file", "paragraph", "line"])
