@@ -90,9 +90,16 @@ def _alone(kind: Callable[..., Any], off: dict[str, Any]) -> Callable[..., Any]:
 
 def _quality(kind: Callable[..., Any]) -> dict[str, Any]:
     names = (
-        "min_doc_words", "max_doc_words", "min_avg_word_length", "max_avg_word_length", "max_symbol_word_ratio",
-        "max_bullet_lines_ratio", "max_ellipsis_lines_ratio", "max_non_alpha_words_ratio", "min_stop_words",
-    )  # fmt: skip
+        "min_doc_words",
+        "max_doc_words",
+        "min_avg_word_length",
+        "max_avg_word_length",
+        "max_symbol_word_ratio",
+        "max_bullet_lines_ratio",
+        "max_ellipsis_lines_ratio",
+        "max_non_alpha_words_ratio",
+        "min_stop_words",
+    )
     make = _alone(kind, dict.fromkeys(names))
     rules = {
         "word_count": make(min_doc_words=50, max_doc_words=100_000),
@@ -122,10 +129,15 @@ def _repetition(kind: Callable[..., Any]) -> dict[str, Any]:
 
 def _c4(kind: Callable[..., Any]) -> dict[str, Any]:
     off = {
-        "filter_no_terminal_punct": False, "min_num_sentences": -1, "min_words_per_line": -1, "max_word_length": -1,
-        "filter_lorem_ipsum": False, "filter_javascript": False, "filter_curly_bracket": False,
+        "filter_no_terminal_punct": False,
+        "min_num_sentences": -1,
+        "min_words_per_line": -1,
+        "max_word_length": -1,
+        "filter_lorem_ipsum": False,
+        "filter_javascript": False,
+        "filter_curly_bracket": False,
         "filter_policy": False,
-    }  # fmt: skip
+    }
     make, sentences = _alone(kind, off), _alone(kind, {**off, "min_num_sentences": 3})
     whole = kind(min_num_sentences=3, min_words_per_line=5, filter_lorem_ipsum=False, filter_curly_bracket=False)
     rules = {
@@ -187,9 +199,11 @@ def our_verdicts(texts: list[str]) -> tuple[dict[str, np.ndarray], float]:
 
 def _batch(texts: list[str]) -> DocBatch:
     return DocBatch(
-        texts=pa.array(texts, pa.large_string()), rows=np.arange(len(texts)),
-        source_codes=np.zeros(len(texts), dtype=np.int32), source_names=("all",),
-    )  # fmt: skip
+        texts=pa.array(texts, pa.large_string()),
+        rows=np.arange(len(texts)),
+        source_codes=np.zeros(len(texts), dtype=np.int32),
+        source_names=("all",),
+    )
 
 
 def agreement_table(texts: list[str]) -> tuple[list[tuple[str, float, float, float]], float, float]:

@@ -150,13 +150,22 @@ def main() -> None:
     print()
     both = set.intersection(*known.values())
     table(
-        ["text", "detector", "right", f"right, {len(both & set(labels))} known to all", "said and right",
-         "said and wrong", "`und`", "texts/s", "MB/s"],
+        [
+            "text",
+            "detector",
+            "right",
+            f"right, {len(both & set(labels))} known to all",
+            "said and right",
+            "said and wrong",
+            "`und`",
+            "texts/s",
+            "MB/s",
+        ],
         [
             [kind, name, *one.line(np.isin(one.truth.astype(str), sorted(both)))]
             for (kind, name), one in answers.items()
         ],
-    )  # fmt: skip
+    )
     bins = list(pairwise(EDGES))
     table(
         ["confidence", *(f"{name}: {kind}" for kind, name in answers)],

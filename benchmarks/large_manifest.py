@@ -35,18 +35,34 @@ def rows(number: int, seed: int) -> list[dict[str, Any]]:
     made = []
     for index in range(number):
         digest = f"{index + (generator.random() < 0.01) * number * seed:064x}"
-        made.append(shard(
-            f"crawl-2026-11/part-{index:06d}.jsonl.zst", split="val" if index % 10 == 0 else "train",
-            documents=100 + index % 7, tokens=1000 + generator.randrange(200), sources={"code": 500, "web": 500},
-            bytes_per_token=4 + generator.gauss(0, 0.1), sha256=digest, rows_digest=digest,
-            filters=[{"rule": rule, "documents": generator.randrange(20)} for rule in RULES],
-            filter_reject_rate=generator.random() / 5, near_dup_rate=generator.random() / 10, repeat_token_share=0.01,
-            languages=[{"language": one, "documents": 1, "bytes": 1, "tokens": generator.randrange(9)}
-                       for one in LANGUAGES],
-            pii=[{"entity": one, "tier": "validated", "hits": 1, "documents": 1} for one in ENTITIES],
-            pii_hits=3.0, pii_documents=2, secret_hits=0, secrets_validated=0, toxicity_screen=0.01,
-            toxicity_screened=100, held_out_copies=0, contaminated=0,
-        ))  # fmt: skip
+        made.append(
+            shard(
+                f"crawl-2026-11/part-{index:06d}.jsonl.zst",
+                split="val" if index % 10 == 0 else "train",
+                documents=100 + index % 7,
+                tokens=1000 + generator.randrange(200),
+                sources={"code": 500, "web": 500},
+                bytes_per_token=4 + generator.gauss(0, 0.1),
+                sha256=digest,
+                rows_digest=digest,
+                filters=[{"rule": rule, "documents": generator.randrange(20)} for rule in RULES],
+                filter_reject_rate=generator.random() / 5,
+                near_dup_rate=generator.random() / 10,
+                repeat_token_share=0.01,
+                languages=[
+                    {"language": one, "documents": 1, "bytes": 1, "tokens": generator.randrange(9)} for one in LANGUAGES
+                ],
+                pii=[{"entity": one, "tier": "validated", "hits": 1, "documents": 1} for one in ENTITIES],
+                pii_hits=3.0,
+                pii_documents=2,
+                secret_hits=0,
+                secrets_validated=0,
+                toxicity_screen=0.01,
+                toxicity_screened=100,
+                held_out_copies=0,
+                contaminated=0,
+            )
+        )
     return made
 
 
@@ -60,9 +76,10 @@ def publish(folder: Path, number: int, seed: int) -> None:
     from made_manifest import make
 
     metrics = [
-        record("coverage_unread_bytes", "shard_bytes", 0.0, "bytes"), record("near_dup_rate", "rate", 0.05, "ratio"),
+        record("coverage_unread_bytes", "shard_bytes", 0.0, "bytes"),
+        record("near_dup_rate", "rate", 0.05, "ratio"),
         record("train_val_overlap", "near_dup", 0.0, "ratio", set="val"),
-    ]  # fmt: skip
+    ]
     made = sorted(rows(number, seed), key=lambda row: (row["split"], row["uri"]))
     make(folder, made, metrics=metrics)
 

@@ -23,10 +23,22 @@ import time
 from collections import Counter
 from pathlib import Path
 
-TYPES = ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IBAN_CODE", "IP_ADDRESS", "US_SSN", "US_DRIVER_LICENSE",
-         "MAC_ADDRESS", "DATE_OF_BIRTH", "CRYPTO")  # fmt: skip
-LOCALES = ("en_US en_GB de_DE fr_FR es_ES it_IT nl_NL pl_PL pt_BR pt_PT sv_SE no_NO fi_FI da_DK cs_CZ ru_RU uk_UA "
-           "tr_TR ja_JP zh_CN ko_KR en_IN en_AU en_CA ro_RO hu_HU el_GR es_MX id_ID hr_HR")  # fmt: skip
+TYPES = (
+    "EMAIL_ADDRESS",
+    "PHONE_NUMBER",
+    "CREDIT_CARD",
+    "IBAN_CODE",
+    "IP_ADDRESS",
+    "US_SSN",
+    "US_DRIVER_LICENSE",
+    "MAC_ADDRESS",
+    "DATE_OF_BIRTH",
+    "CRYPTO",
+)
+LOCALES = (
+    "en_US en_GB de_DE fr_FR es_ES it_IT nl_NL pl_PL pt_BR pt_PT sv_SE no_NO fi_FI da_DK cs_CZ ru_RU uk_UA "
+    "tr_TR ja_JP zh_CN ko_KR en_IN en_AU en_CA ro_RO hu_HU el_GR es_MX id_ID hr_HR"
+)
 SENTENCES = {
     "PHONE_NUMBER": ("My phone number is {}.", "Call me at {} tomorrow", "Tel: {}", "You can reach our office on {}"),
     "EMAIL_ADDRESS": ("Write to {} for details", "<{}>", "E-mail:{}"),
@@ -161,8 +173,12 @@ def regions() -> None:
     ]
     print("| format | numbers | recall with a word | without |\n|---|---|---|---|")
     formats = library.PhoneNumberFormat
-    for name, form in (("E.164", formats.E164), ("international", formats.INTERNATIONAL),
-                       ("national", formats.NATIONAL), ("tel: URI", formats.RFC3966)):  # fmt: skip
+    for name, form in (
+        ("E.164", formats.E164),
+        ("international", formats.INTERNATIONAL),
+        ("national", formats.NATIONAL),
+        ("tel: URI", formats.RFC3966),
+    ):
         shown = [library.format_number(one, form) for one in numbers]
         shares = []
         for sentence in ("My phone number is {}.", "Jane Roe, {}\n"):
@@ -249,11 +265,14 @@ def make(path: Path, each: int = 12) -> None:
         maker = Faker(locale)
         maker.seed_instance(3)
         values = {
-            "PHONE_NUMBER": maker.phone_number, "EMAIL_ADDRESS": maker.email, "CREDIT_CARD": maker.credit_card_number,
-            "IBAN_CODE": maker.iban, "MAC_ADDRESS": maker.mac_address,
+            "PHONE_NUMBER": maker.phone_number,
+            "EMAIL_ADDRESS": maker.email,
+            "CREDIT_CARD": maker.credit_card_number,
+            "IBAN_CODE": maker.iban,
+            "MAC_ADDRESS": maker.mac_address,
             "IP_ADDRESS": rng.choice([maker.ipv4, maker.ipv6]),
             "DATE_OF_BIRTH": lambda maker=maker: maker.date_of_birth().strftime(rng.choice(["%d/%m/%Y", "%B %d, %Y"])),
-        }  # fmt: skip
+        }
         for kind, value in values.items():
             for _ in range(each):
                 shown, sentence = str(value()), rng.choice(SENTENCES[kind])

@@ -25,14 +25,20 @@ from dataaudit.engine.units import ProbeUnit, ScanSettings
 from dataaudit.stages import accumulate, make_stages
 
 METHODS = (
-    (Encoder, "encode", "encode"), (LanguageIdentifier, "identify", "languages"),
-    (ToxicityScreen, "score", "toxicity screen"), (PatternScreen, "find", "patterns"),
-)  # fmt: skip
+    (Encoder, "encode", "encode"),
+    (LanguageIdentifier, "identify", "languages"),
+    (ToxicityScreen, "score", "toxicity screen"),
+    (PatternScreen, "find", "patterns"),
+)
 START = "start: encoders, detectors"
 STEPS = (
-    (looking, "text_digests", "text_digests"), (looking, "with_words", "words"), (worker, "row_digests", "row_digests"),
-    (worker, "write_keyed", "write_keyed"), (looking, "load_encoder", START), (looking, "load_languages", START),
-)  # fmt: skip
+    (looking, "text_digests", "text_digests"),
+    (looking, "with_words", "words"),
+    (worker, "row_digests", "row_digests"),
+    (worker, "write_keyed", "write_keyed"),
+    (looking, "load_encoder", START),
+    (looking, "load_languages", START),
+)
 
 
 class Clock:
@@ -108,14 +114,18 @@ def profile(folder: Path, work: Path) -> dict[str, Any]:
     content = resolve_content(config, base_dir=folder, screen=True, detectors=frozenset({"pii", "secrets"}))
     decisive = {
         "tokenizer": tokenizer_value(tokenizer, risks, force_reference=False, seed=0),
-        "languages": languages.key_value(seed=0), **content.decisive(None),
-    }  # fmt: skip
+        "languages": languages.key_value(seed=0),
+        **content.decisive(None),
+    }
     planned = []
     for shard in shards:
         unit = ProbeUnit(
-            path=shard.path, format=shard.format, compression=shard.compression,
-            part_bytes=config.reader.part_bytes, size=shard.size,
-        )  # fmt: skip
+            path=shard.path,
+            format=shard.format,
+            compression=shard.compression,
+            part_bytes=config.reader.part_bytes,
+            size=shard.size,
+        )
         with clock.step("hash of the file"):
             probe = worker.probe_file(unit).probe
         planned.append(plan_shard(shard, probe, None, config, stages, decisive))

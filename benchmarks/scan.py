@@ -113,8 +113,19 @@ def _tree(pid: int) -> list[int]:
 def run_build(inputs: str, workers: int, work: Path, name: str) -> tuple[float, float, tuple[int, int]]:
     """Return (seconds of the whole command, MB of text, peak memory in MB of driver and worker)."""
     target = work / name
-    command = [PROGRAM, "build", inputs, "--manifest", str(target), "--state", str(work / f"state-{name}"),
-               "--workers", str(workers), "--quiet", "--json"]  # fmt: skip
+    command = [
+        PROGRAM,
+        "build",
+        inputs,
+        "--manifest",
+        str(target),
+        "--state",
+        str(work / f"state-{name}"),
+        "--workers",
+        str(workers),
+        "--quiet",
+        "--json",
+    ]
     begun = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     watch = Watch(process.pid)
@@ -157,10 +168,15 @@ def main() -> None:
                 seconds, size, peak = run_build(str(options.folder), workers, work, f"build-{workers}-{turn}")
                 ratios.setdefault(workers, []).append(size / alone / seconds)
                 measured = {
-                    "workers": workers, "text_mb": round(size, 1), "build_s": round(seconds, 2),
-                    "build_mb_per_s": round(size / seconds, 1), "tokenizers_alone_s": round(size / alone, 1),
-                    "ratio_to_tokenizers": round(ratios[workers][-1], 1), "driver_mb": peak[0], "worker_mb": peak[1],
-                }  # fmt: skip
+                    "workers": workers,
+                    "text_mb": round(size, 1),
+                    "build_s": round(seconds, 2),
+                    "build_mb_per_s": round(size / seconds, 1),
+                    "tokenizers_alone_s": round(size / alone, 1),
+                    "ratio_to_tokenizers": round(ratios[workers][-1], 1),
+                    "driver_mb": peak[0],
+                    "worker_mb": peak[1],
+                }
                 print(json.dumps(measured), flush=True)
         medians = {str(workers): round(statistics.median(found), 1) for workers, found in ratios.items()}
         print(json.dumps({"median_ratio_by_workers": medians}))

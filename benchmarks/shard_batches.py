@@ -21,7 +21,11 @@ def shard_batches(folder: Path, source_column: str | None = None) -> Iterator[Do
         format_, compression = format_of(str(path))
         for part in plan_parts(str(path), format_, compression, path.stat().st_size, 1 << 60):
             request = ReadRequest(
-                path=str(path), format=format_, compression=compression, part=part, fields=fields,
+                path=str(path),
+                format=format_,
+                compression=compression,
+                part=part,
+                fields=fields,
                 batch_bytes=_BATCH_BYTES,
-            )  # fmt: skip
+            )
             yield from read_part(request, LossLog(), PartStats())

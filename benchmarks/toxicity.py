@@ -58,10 +58,12 @@ def ours(screen: ToxicityScreen, texts: list[str], codes: np.ndarray | None = No
     values, offsets = np.frombuffer(b"".join(encoded), dtype=np.uint8), np.cumsum([0, *map(len, encoded)])
     count = len(texts)
     languages = LanguageBatch(
-        names=("other", "en", "und"), codes=np.ones(count, dtype=np.int32) if codes is None else codes,
-        confidence=np.ones(count, dtype=np.float32), sampled=np.zeros(count, dtype=bool),
+        names=("other", "en", "und"),
+        codes=np.ones(count, dtype=np.int32) if codes is None else codes,
+        confidence=np.ones(count, dtype=np.float32),
+        sampled=np.zeros(count, dtype=bool),
         agreeing=np.zeros(count, dtype=bool),
-    )  # fmt: skip
+    )
     found = screen.score(values, offsets.astype(np.int64), split_words(values, offsets.astype(np.int64)), languages)
     tie_break = found.raw / (1 + np.abs(found.raw).max(initial=0)) * 1e-9  # the table has steps, the score has not
     return np.where(found.screened, found.probability + tie_break, -1.0)
@@ -211,9 +213,12 @@ def print_speed(texts: list[str], screen: ToxicityScreen) -> None:
     split = time.process_time()
     count = len(texts)
     english = LanguageBatch(
-        names=("en",), codes=np.zeros(count, dtype=np.int32), confidence=np.ones(count, dtype=np.float32),
-        sampled=np.zeros(count, dtype=bool), agreeing=np.zeros(count, dtype=bool),
-    )  # fmt: skip
+        names=("en",),
+        codes=np.zeros(count, dtype=np.int32),
+        confidence=np.ones(count, dtype=np.float32),
+        sampled=np.zeros(count, dtype=bool),
+        agreeing=np.zeros(count, dtype=bool),
+    )
     middle = time.process_time()
     screen.score(values, offsets, words, english)
     size = len(values) / 1e6

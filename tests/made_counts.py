@@ -90,9 +90,18 @@ def share(metric, stat, value, low, high, n, **scope):
     """Return an estimate from a sample."""
     unit = "hits per million tokens" if stat.endswith("hits") else "ratio"
     return Metric(
-        metric=metric, stat=stat, scope=Scope(**scope), unit=unit, value=value, low=low, high=high, confidence=0.95,
-        n=n, denominator=10 * n, method="sampled",
-    )  # fmt: skip
+        metric=metric,
+        stat=stat,
+        scope=Scope(**scope),
+        unit=unit,
+        value=value,
+        low=low,
+        high=high,
+        confidence=0.95,
+        n=n,
+        denominator=10 * n,
+        method="sampled",
+    )
 
 
 def judge(metric, judged, *, reads=9, of=10, partly=0, failed=0):
@@ -104,7 +113,7 @@ def judge(metric, judged, *, reads=9, of=10, partly=0, failed=0):
             count(metric, stat, value, scope=Scope(), unit="documents", n=judged, version="1")
             for stat, value in (("judge_failed", failed), ("judge_partly", partly))
         ),
-    ]  # fmt: skip
+    ]
 
 
 def screened(sources):

@@ -19,8 +19,17 @@ def record(metric="near_dup_rate", stat="rate", value=0.1, unit="ratio", **more)
     status = more.pop("status", "ok" if value is not None else "not_evaluated")
     if status != "ok":
         more.setdefault("reason", "empty_denominator")
-    return Metric(metric=metric, stat=stat, scope=Scope(**scope), unit=unit, value=value, status=status, n=100,
-                  denominator=more.pop("denominator", 100), **more)  # fmt: skip
+    return Metric(
+        metric=metric,
+        stat=stat,
+        scope=Scope(**scope),
+        unit=unit,
+        value=value,
+        status=status,
+        n=100,
+        denominator=more.pop("denominator", 100),
+        **more,
+    )
 
 
 def sampled(metric, stat, low, value, high, unit="ratio", **more):
@@ -28,32 +37,59 @@ def sampled(metric, stat, low, value, high, unit="ratio", **more):
     return record(metric, stat, value, unit, low=low, high=high, confidence=0.95, method="sampled", **more)
 
 
-def facts(*records, splits=None, sources=("web", "code"), languages=("en",), protected=(), documents=100,
-          tokenizer="t" * 64, entities=("JWT", "GITHUB_TOKEN"), is_folded=False, shards=()):  # fmt: skip
+def facts(
+    *records,
+    splits=None,
+    sources=("web", "code"),
+    languages=("en",),
+    protected=(),
+    documents=100,
+    tokenizer="t" * 64,
+    entities=("JWT", "GITHUB_TOKEN"),
+    is_folded=False,
+    shards=(),
+):
     """Return facts with these records; `splits` is {name: held out}; every split has every source."""
     splits = {"train": False, "val": True} if splits is None else splits
     found: dict = {}
     for one in records:
         found.setdefault((one.metric, one.stat), {})[one.scope] = one
-    rows = [dict.fromkeys(TABLES["shards"].schema.names) | {"sources": []} | row | {"shard": number}
-            for number, row in enumerate(shards)]  # fmt: skip
+    rows = [
+        dict.fromkeys(TABLES["shards"].schema.names) | {"sources": []} | row | {"shard": number}
+        for number, row in enumerate(shards)
+    ]
     return Facts(
         subject=Subject(id="sha256:" + "a" * 64, name="made", version="1.0.0", documents=documents, shards=len(rows)),
-        tokenizer=tokenizer, held_out=splits, sources={name: frozenset(sources) for name in splits},
-        languages={name: frozenset(product(sources, languages)) for name in splits}, protected=tuple(protected),
-        entities={"secret_hit_rate": frozenset(entities)}, is_folded=is_folded,
-        detectable=frozenset({"und", "en", "de", "fr", *languages}), records=found,
+        tokenizer=tokenizer,
+        held_out=splits,
+        sources={name: frozenset(sources) for name in splits},
+        languages={name: frozenset(product(sources, languages)) for name in splits},
+        protected=tuple(protected),
+        entities={"secret_hit_rate": frozenset(entities)},
+        is_folded=is_folded,
+        detectable=frozenset({"und", "en", "de", "fr", *languages}),
+        records=found,
         shards=pa.Table.from_pylist(rows, schema=TABLES["shards"].schema),
-    )  # fmt: skip
+    )
 
 
 def shard_row(number, *, split="train", status="ok", documents=10, size=100, **columns):
     """Return a row of the table of shards."""
     base = {
-        "uri": f"part-{number}.jsonl", "split": split, "format": "jsonl", "compression": "none", "size": size,
-        "sha256": "ab" * 32, "status": status, "reason": "", "rows": documents, "documents": documents,
-        "bytes": 4 * documents, "tokens": documents, "bad_records": 0,
-    }  # fmt: skip
+        "uri": f"part-{number}.jsonl",
+        "split": split,
+        "format": "jsonl",
+        "compression": "none",
+        "size": size,
+        "sha256": "ab" * 32,
+        "status": status,
+        "reason": "",
+        "rows": documents,
+        "documents": documents,
+        "bytes": 4 * documents,
+        "tokens": documents,
+        "bad_records": 0,
+    }
     return base | columns
 
 

@@ -21,13 +21,26 @@ def shard(uri, *, split="train", documents=10, tokens=100, size=50, status="ok",
     sources = more.pop("sources", {"web": tokens})
     columns = {
         **dict.fromkeys(TABLES["shards"].schema.names),
-        "uri": uri, "split": split, "format": "jsonl", "compression": "none", "size": size, "sha256": "ab" * 32,
-        "status": status, "reason": "", "rows": 0 if unread else documents + bad, "bad_records": bad,
-        "documents": 0 if unread else documents, "bytes": 0 if unread else 4 * tokens,
-        "tokens": 0 if unread else tokens, "sources": [], "bytes_per_token": None if unread else 4.0,
-        "exact_dup_rate": None if unread else 0.0, "seq_len_p50": None if unread else 9.5,
-        "seq_len_p95": None if unread else 20.0, "seq_len_max": None if unread else 21,
-    }  # fmt: skip
+        "uri": uri,
+        "split": split,
+        "format": "jsonl",
+        "compression": "none",
+        "size": size,
+        "sha256": "ab" * 32,
+        "status": status,
+        "reason": "",
+        "rows": 0 if unread else documents + bad,
+        "bad_records": bad,
+        "documents": 0 if unread else documents,
+        "bytes": 0 if unread else 4 * tokens,
+        "tokens": 0 if unread else tokens,
+        "sources": [],
+        "bytes_per_token": None if unread else 4.0,
+        "exact_dup_rate": None if unread else 0.0,
+        "seq_len_p50": None if unread else 9.5,
+        "seq_len_p95": None if unread else 20.0,
+        "seq_len_max": None if unread else 21,
+    }
     if not unread:
         left = documents
         for index, (name, number) in enumerate(sorted(sources.items())):
@@ -72,27 +85,47 @@ def make(
         }
     )
     core = Core(
-        tool=Named(name="dataaudit", version="0.1.0"), dataset=Named(name=dataset, version="1.0.0"),
-        config=config or {}, stages=(), libraries={}, tokenizer=_TOKENIZER,
+        tool=Named(name="dataaudit", version="0.1.0"),
+        dataset=Named(name=dataset, version="1.0.0"),
+        config=config or {},
+        stages=(),
+        libraries={},
+        tokenizer=_TOKENIZER,
         mixture={name: {"weight": weight, "epochs": 1.0} for name, weight in (mixture or {}).items()},
         splits=tuple(
             SplitRecord(name=name, held_out=name != "train", **_sums([row for row in read if row["split"] == name]))
             for name in names
         ),
-        totals=Totals(**_sums(read)), headline=(), ledger=_ledger(rows), seeds={}, tables=table_records(prepared),
-    )  # fmt: skip
+        totals=Totals(**_sums(read)),
+        headline=(),
+        ledger=_ledger(rows),
+        seeds={},
+        tables=table_records(prepared),
+    )
     run = Run(
-        roots={name: str(roots or "/nowhere") for name in names}, started="2026-11-21T10:00:00+00:00",
-        finished="2026-11-21T10:00:01+00:00", hosts=("host",), workers=1, versions={}, parts_planned=len(rows),
+        roots={name: str(roots or "/nowhere") for name in names},
+        started="2026-11-21T10:00:00+00:00",
+        finished="2026-11-21T10:00:01+00:00",
+        hosts=("host",),
+        workers=1,
+        versions={},
+        parts_planned=len(rows),
         parts_scanned=len(rows),
-    )  # fmt: skip
+    )
     return publish(folder, core, run, prepared)
 
 
 _TOKENIZER = TokenizerRecord(
-    name="tiny", format="tokenizer.json", sha256="cd" * 32, vocab_size=1000, special_ids=(0,), encoder="gigatoken",
-    encoder_reason="ok", counted_by={"gigatoken": {"documents": 1, "bytes": 4}}, sampled=0,
-)  # fmt: skip
+    name="tiny",
+    format="tokenizer.json",
+    sha256="cd" * 32,
+    vocab_size=1000,
+    special_ids=(0,),
+    encoder="gigatoken",
+    encoder_reason="ok",
+    counted_by={"gigatoken": {"documents": 1, "bytes": 4}},
+    sampled=0,
+)
 
 
 def _sums(rows):
@@ -102,8 +135,10 @@ def _sums(rows):
 def _volume(scope, rows):
     sums = _sums(rows)
     documents = sums["documents"]
-    made = [count(name, "count", sums[name], scope=scope, unit=name, n=documents, version="1")
-            for name in ("documents", "bytes", "tokens")]  # fmt: skip
+    made = [
+        count(name, "count", sums[name], scope=scope, unit=name, n=documents, version="1")
+        for name in ("documents", "bytes", "tokens")
+    ]
     made.append(
         ratio("bytes_per_token", "ratio", sums["bytes"], sums["tokens"], scope=scope, unit="bytes/token", version="1")
     )

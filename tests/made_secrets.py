@@ -212,11 +212,16 @@ def putty_key(rng: random.Random) -> str:
     cut = [[text[i : i + 64] for i in range(0, len(text), 64)] for text in (public, private)]
     return "\n".join(
         [
-            "PuTTY-User-Key-File-" + "3: ssh-ed25519", "Encryption: none", "Comment: eddsa-key-20240101",
-            f"Public-Lines: {len(cut[0])}", *cut[0], f"Private-Lines: {len(cut[1])}", *cut[1],
+            "PuTTY-User-Key-File-" + "3: ssh-ed25519",
+            "Encryption: none",
+            "Comment: eddsa-key-20240101",
+            f"Public-Lines: {len(cut[0])}",
+            *cut[0],
+            f"Private-Lines: {len(cut[1])}",
+            *cut[1],
             f"Private-MAC: {pick(rng, HEX, 64)}",
         ]
-    )  # fmt: skip
+    )
 
 
 def encrypted_rsa(rng: random.Random) -> str:

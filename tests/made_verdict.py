@@ -66,9 +66,16 @@ def rule(name="copied-spans", **more):
 def case(state=State.FAILED, *, of="copied-spans", scope=None, value=0.0012, **more):
     """Return a case with a value, judged as it is."""
     given = {
-        "rule": of, "stat": "span", "scope": scope or Scope(set="val"), "state": state, "unit": "ratio",
-        "value": value, "judged": value, "denominator": 1000, "fingerprint": "0123456789abcdef",
-    }  # fmt: skip
+        "rule": of,
+        "stat": "span",
+        "scope": scope or Scope(set="val"),
+        "state": state,
+        "unit": "ratio",
+        "value": value,
+        "judged": value,
+        "denominator": 1000,
+        "fingerprint": "0123456789abcdef",
+    }
     return Case(**(given | more))
 
 
@@ -85,9 +92,12 @@ def result(of, *cases, **more):
 def waiver(state=WaiverState.USED, **more):
     """Return a waiver and what became of it."""
     given = {
-        "fingerprint": "0123456789abcdef", "rule": "copied-spans", "owner": "data team",
-        "reason": "known, and agreed on", "expires": dt.date(2027, 1, 31),
-    }  # fmt: skip
+        "fingerprint": "0123456789abcdef",
+        "rule": "copied-spans",
+        "owner": "data team",
+        "reason": "known, and agreed on",
+        "expires": dt.date(2027, 1, 31),
+    }
     return WaiverResult(waiver=Waiver(**(given | more)), state=state)
 
 
@@ -100,30 +110,61 @@ def subject(**more):
 def verdict(*results, **more):
     """Return the verdict of these results."""
     given = {
-        "policy": "release-gate", "policy_version": "1", "policy_digest": "sha256:" + "cd" * 32, "subject": subject(),
-        "baseline": None, "fail_on": "fail", "on": "2026-11-22", "rules": tuple(results), "waivers": (),
-    }  # fmt: skip
+        "policy": "release-gate",
+        "policy_version": "1",
+        "policy_digest": "sha256:" + "cd" * 32,
+        "subject": subject(),
+        "baseline": None,
+        "fail_on": "fail",
+        "on": "2026-11-22",
+        "rules": tuple(results),
+        "waivers": (),
+    }
     return Verdict(**(given | more))
 
 
 def mixed():
     """Return a verdict with a rule of every kind: what a page has to show, with plain names."""
     leak = rule(
-        owner="Evaluation", reason="Copied spans make scores worthless.",
-        runbook="https://wiki.example/runbooks/leak?step=1", bound="against",
-    )  # fmt: skip
+        owner="Evaluation",
+        reason="Copied spans make scores worthless.",
+        runbook="https://wiki.example/runbooks/leak?step=1",
+        bound="against",
+    )
     personal = rule(
-        "personal-data", metric="pii_hit_rate", stat="validated_hits", unit="hits per million tokens",
-        relative_change=0.5, scope={"per": "entity"}, owner="@privacy",
-    )  # fmt: skip
-    lengths = rule("shard-lengths", metric="seq_len_p50_p95", stat="p50", unit="tokens", robust_sd=5,
-                   scope={"per": "shard"}, severity="warn")  # fmt: skip
+        "personal-data",
+        metric="pii_hit_rate",
+        stat="validated_hits",
+        unit="hits per million tokens",
+        relative_change=0.5,
+        scope={"per": "entity"},
+        owner="@privacy",
+    )
+    lengths = rule(
+        "shard-lengths",
+        metric="seq_len_p50_p95",
+        stat="p50",
+        unit="tokens",
+        robust_sd=5,
+        scope={"per": "shard"},
+        severity="warn",
+    )
     unread = rule("unread", metric="coverage_unread_bytes", stat="bytes", unit="bytes")
     sampled = rule("toxicity", metric="data_toxicity_rate", stat="rate", unit="ratio", budget=0.001)
     drift = rule("drift", metric="token_kl_drift", stat="kl", unit="nats", change=0.1, baseline="optional")
     language = rule("english", metric="language_share", stat="share", unit="ratio", budget=0.5, comparator=">=")
-    shard = case(of="shard-lengths", stat="p50", scope=Scope(shard=7), shard_uri="train/part-7.jsonl", unit="tokens",
-                 value=40.0, baseline=200.0, judged=7.25, state=State.WARNED, fingerprint="1" * 16)  # fmt: skip
+    shard = case(
+        of="shard-lengths",
+        stat="p50",
+        scope=Scope(shard=7),
+        shard_uri="train/part-7.jsonl",
+        unit="tokens",
+        value=40.0,
+        baseline=200.0,
+        judged=7.25,
+        state=State.WARNED,
+        fingerprint="1" * 16,
+    )
     return verdict(
         result(
             leak,
@@ -132,16 +173,32 @@ def mixed():
         ),
         result(
             personal,
-            case(of="personal-data", stat="validated_hits", scope=Scope(entity="CREDIT_CARD"), value=3.0, judged=0.8,
-                 baseline=1.7, unit="hits per million tokens", denominator=100_000_000, fingerprint="3" * 16,
-                 evidence=(Evidence(shard=1, uri="train/part-1.jsonl", count=3, noun="documents with findings"),)),
+            case(
+                of="personal-data",
+                stat="validated_hits",
+                scope=Scope(entity="CREDIT_CARD"),
+                value=3.0,
+                judged=0.8,
+                baseline=1.7,
+                unit="hits per million tokens",
+                denominator=100_000_000,
+                fingerprint="3" * 16,
+                evidence=(Evidence(shard=1, uri="train/part-1.jsonl", count=3, noun="documents with findings"),),
+            ),
         ),
         result(lengths, shard),
         result(unread, case(State.PASSED, of="unread", stat="bytes", scope=Scope(), value=0.0, unit="bytes")),
         result(
             sampled,
-            case(State.NOT_EVALUATED, of="toxicity", stat="rate", scope=Scope(), value=None, reason="no_detector",
-                 fingerprint="4" * 16),
+            case(
+                State.NOT_EVALUATED,
+                of="toxicity",
+                stat="rate",
+                scope=Scope(),
+                value=None,
+                reason="no_detector",
+                fingerprint="4" * 16,
+            ),
         ),
         result(drift, state=State.NOT_APPLICABLE, waits=True),
         result(language, case(State.PASSED, of="english", stat="share", scope=Scope(language="en"), value=0.93)),
@@ -151,7 +208,7 @@ def mixed():
             waiver(WaiverState.UNUSED, fingerprint="5" * 16, rule="unread"),
             waiver(WaiverState.EXPIRED, fingerprint="6" * 16, rule="english", expires=dt.date(2026, 1, 1)),
         ),
-    )  # fmt: skip
+    )
 
 
 def hostile(name):
@@ -162,17 +219,39 @@ def hostile(name):
     rules = []
     for number, state in enumerate(State):
         of = rule(f"rule-{number}", metric=text, stat=text, unit=text, owner=text, reason=text, runbook=text)
-        one = case(state, of=of.name, stat=name, scope=scope, reason=name, unit=name, evidence=proof,
-                   fingerprint=f"{number:016x}")  # fmt: skip
-        shard = case(state, of=of.name, scope=Scope(shard=1), shard_uri=name, reason=name, unit=name,
-                     fingerprint=f"{number + 8:016x}", waived=state == State.FAILED)  # fmt: skip
+        one = case(
+            state,
+            of=of.name,
+            stat=name,
+            scope=scope,
+            reason=name,
+            unit=name,
+            evidence=proof,
+            fingerprint=f"{number:016x}",
+        )
+        shard = case(
+            state,
+            of=of.name,
+            scope=Scope(shard=1),
+            shard_uri=name,
+            reason=name,
+            unit=name,
+            fingerprint=f"{number + 8:016x}",
+            waived=state == State.FAILED,
+        )
         rules.append(result(of, one, shard))
     waivers = tuple(
         waiver(state, fingerprint=f"{number + 8:016x}", owner=text, reason=text)
         for number, state in enumerate(WaiverState)
     )
-    return verdict(*rules, policy=name, policy_version=name, on=name, waivers=waivers,
-                   subject=subject(name=name, version=name, id=name))  # fmt: skip
+    return verdict(
+        *rules,
+        policy=name,
+        policy_version=name,
+        on=name,
+        waivers=waivers,
+        subject=subject(name=name, version=name, id=name),
+    )
 
 
 def written(name):
@@ -209,17 +288,28 @@ def _scopes(draw):
 def _cases(draw, of):
     state = draw(st.sampled_from(State))
     return Case(
-        rule=of.name, stat=draw(names), scope=draw(_scopes()), shard_uri=draw(st.one_of(st.none(), names)),
-        state=state, reason=draw(names), unit=draw(names), value=draw(_floats), low=draw(_floats),
-        high=draw(_floats), confidence=draw(_floats), method=draw(st.sampled_from(["exact", "sampled", "estimated"])),
-        denominator=draw(st.integers(0, 10**15)), baseline=draw(_floats), judged=draw(_floats),
+        rule=of.name,
+        stat=draw(names),
+        scope=draw(_scopes()),
+        shard_uri=draw(st.one_of(st.none(), names)),
+        state=state,
+        reason=draw(names),
+        unit=draw(names),
+        value=draw(_floats),
+        low=draw(_floats),
+        high=draw(_floats),
+        confidence=draw(_floats),
+        method=draw(st.sampled_from(["exact", "sampled", "estimated"])),
+        denominator=draw(st.integers(0, 10**15)),
+        baseline=draw(_floats),
+        judged=draw(_floats),
         fingerprint=draw(st.text("0123456789abcdef", min_size=16, max_size=16)),
         waived=state in _BAD and draw(st.booleans()),
         evidence=tuple(
             Evidence(shard=index, uri=draw(names), count=draw(st.integers(0, 10**9)), noun=draw(names))
             for index in range(draw(st.integers(0, 3)))
         ),
-    )  # fmt: skip
+    )
 
 
 @st.composite
@@ -227,12 +317,18 @@ def _results(draw, name):
     kind = draw(st.sampled_from(["budget", "change", "relative_change", "robust_sd"]))
     limits = st.floats(0, 1e12, allow_nan=False, allow_infinity=False)
     of = Rule(
-        name=name, metric=draw(st.one_of(st.just("pii_hit_rate"), _texts)), stat=draw(_texts), unit=draw(_texts),
-        severity=draw(st.sampled_from(["fail", "warn"])), required=draw(st.booleans()),
-        owner=draw(st.one_of(st.none(), _texts)), reason=draw(st.one_of(st.none(), _texts)),
+        name=name,
+        metric=draw(st.one_of(st.just("pii_hit_rate"), _texts)),
+        stat=draw(_texts),
+        unit=draw(_texts),
+        severity=draw(st.sampled_from(["fail", "warn"])),
+        required=draw(st.booleans()),
+        owner=draw(st.one_of(st.none(), _texts)),
+        reason=draw(st.one_of(st.none(), _texts)),
         runbook=draw(st.one_of(st.none(), _texts, st.just("https://wiki.example/a?b=c#d"))),
-        scope={"per": "shard"} if kind == "robust_sd" else {}, **{kind: draw(limits)},
-    )  # fmt: skip
+        scope={"per": "shard"} if kind == "robust_sd" else {},
+        **{kind: draw(limits)},
+    )
     cases = draw(st.lists(_cases(of), max_size=4))
     if cases:
         return result(of, *cases)
@@ -252,7 +348,13 @@ def verdicts(draw):
         Subject, id=names, name=names, version=names, documents=st.integers(0, 10**12), shards=st.integers(0, 10**6)
     )
     return Verdict(
-        policy=draw(names), policy_version=draw(names), policy_digest=draw(names), subject=draw(made),
-        baseline=draw(st.one_of(st.none(), made)), fail_on=draw(st.sampled_from(["fail", "warn"])), on=draw(names),
-        rules=tuple(rules), waivers=waivers,
-    )  # fmt: skip
+        policy=draw(names),
+        policy_version=draw(names),
+        policy_digest=draw(names),
+        subject=draw(made),
+        baseline=draw(st.one_of(st.none(), made)),
+        fail_on=draw(st.sampled_from(["fail", "warn"])),
+        on=draw(names),
+        rules=tuple(rules),
+        waivers=waivers,
+    )

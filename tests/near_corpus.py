@@ -63,9 +63,12 @@ def batch_of(texts, rows, source="web"):
     array = pa.array(texts, pa.large_string())
     offsets, values = text_buffers(array)
     return DocBatch(
-        texts=array, rows=np.array(rows, dtype=np.int64), source_codes=np.zeros(len(texts), dtype=np.int32),
-        source_names=(source,), words=split_words(values, offsets),
-    )  # fmt: skip
+        texts=array,
+        rows=np.array(rows, dtype=np.int64),
+        source_codes=np.zeros(len(texts), dtype=np.int32),
+        source_names=(source,),
+        words=split_words(values, offsets),
+    )
 
 
 def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partitions=1, bits=0) -> Search:
@@ -117,8 +120,11 @@ def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partition
         own = (wanted["shard"].to_numpy() == ordinal) & (rows >= 0) & (rows < len(batch))
         asked = pa.table({"row": rows[own], "partition": wanted["partition"].to_numpy()[own]})
         chosen = np.unique(rows[own])
-        found = visitor.visit(batch_of(batch.texts.take(pa.array(chosen)).to_pylist(), chosen, batch.source_names[0]),
-                              asked, lambda texts: texts)  # fmt: skip
+        found = visitor.visit(
+            batch_of(batch.texts.take(pa.array(chosen)).to_pylist(), chosen, batch.source_names[0]),
+            asked,
+            lambda texts: texts,
+        )
         write_keyed(folder / f"{name}.sets", [found["sets"]], visitor.emits["sets"])
         places = places_of(np.full(len(chosen), ordinal), chosen + start)
         seen.append(pa.table({"place": places, "source": found["seen"]["source"]}))
@@ -130,11 +136,14 @@ def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partition
         split_of=np.array([shard.split for shard in shards], dtype=np.int32), held_out=np.array(held_out, dtype=bool)
     )
     return Search(
-        members=members, candidates=candidates, verified=verified, recall=table(pairs, "recall", RECALL),
+        members=members,
+        candidates=candidates,
+        verified=verified,
+        recall=table(pairs, "recall", RECALL),
         missed=sum(table(bands, "counts", COUNTS)["missed"].to_pylist()),
         dropped=sum(table(pairs, "dropped", DROPPED)["dropped"].to_pylist()),
         clusters=cluster(members, verified.filter(pa.array(near)), pa.concat_tables(seen), corpus),
-    )  # fmt: skip
+    )
 
 
 def named(candidates):

@@ -30,9 +30,14 @@ def place(tmp_path_factory):
     commands = "".join(re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        ["bash", "-eu", "-c", commands], cwd=folder, capture_output=True, text=True, check=False, timeout=300,
+        ["bash", "-eu", "-c", commands],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
         env=os.environ | {"PATH": path},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder, done
 

@@ -15,6 +15,15 @@ from dataaudit.diff.difference import Difference
 from dataaudit.gate.verdict import Verdict
 
 __all__ = [
-    "Build", "Difference", "Manifest", "QuarantineList", "Verdict", "build", "diff", "gate", "load", "quarantine",
+    "Build",
+    "Difference",
+    "Manifest",
+    "QuarantineList",
+    "Verdict",
+    "build",
+    "diff",
+    "gate",
+    "load",
+    "quarantine",
     "report",
-]  # fmt: skip
+]

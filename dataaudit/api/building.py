@@ -140,12 +140,17 @@ def build(
         check_client(client)
     target = path_of(manifest, "manifest")
     options = BuildOptions(
-        target=target, state=optional_path(state, "state"), fresh=fresh, rehash=rehash, unit_seconds=shard_timeout,
+        target=target,
+        state=optional_path(state, "state"),
+        fresh=fresh,
+        rehash=rehash,
+        unit_seconds=shard_timeout,
         cluster=ClusterChoice(
             workers=workers, scheduler=scheduler, client=client, memory_limit=memory_limit, isolate=isolate
         ),
-        hmac_key=_key(hmac_key), samples=None if samples is None else (samples[0], path_of(samples[1], "samples")),
-    )  # fmt: skip
+        hmac_key=_key(hmac_key),
+        samples=None if samples is None else (samples[0], path_of(samples[1], "samples")),
+    )
     with _as_before(), _progress(progress) as reported:
         prepared = _prepared(inputs, base, tokenizer=tokenizer, text=text, reference=reference, note=reported.note)
         result = run(
@@ -158,9 +163,13 @@ def build(
             "Another build has replaced it; give each build a folder of its own.",
         )
     return Build(
-        manifest=published, exit_code=result.exit_code, scanned=result.scanned, planned=result.planned,
-        unread=result.unread, warnings=tuple(reported.warnings),
-    )  # fmt: skip
+        manifest=published,
+        exit_code=result.exit_code,
+        scanned=result.scanned,
+        planned=result.planned,
+        unread=result.unread,
+        warnings=tuple(reported.warnings),
+    )
 
 
 @contextmanager

@@ -129,6 +129,6 @@ def report(
         policy=None if policy is None else policy_path(path_of(policy, "policy")),
         verdict=verdict if isinstance(verdict, Verdict) else optional_path(verdict, "verdict"),
         quarantine=optional_path(quarantine, "quarantine"),
-    )  # fmt: skip
+    )
     make_report(load(manifest), path, given)
     return path

@@ -296,10 +296,20 @@ class QuarantineList:
         from dataaudit.quarantine.request import make_request
 
         request = make_request(
-            self.file, manifest=load(manifest), out=path_of(out, "out"), formats=texts_of(formats, "formats"),
-            documents=documents, origins=None if origins is None else texts_of(origins, "origins"),
-            findings=None if findings is None else texts_of(findings, "findings"), ngram_score=ngram_score,
-            held_out=held_out, rows=rows, root=root, exclude_changed=exclude_changed, keep_unread=keep_unread,
-            ignore_bad_lines=ignore_bad_lines, on=day_of(on, "on"),
-        )  # fmt: skip
+            self.file,
+            manifest=load(manifest),
+            out=path_of(out, "out"),
+            formats=texts_of(formats, "formats"),
+            documents=documents,
+            origins=None if origins is None else texts_of(origins, "origins"),
+            findings=None if findings is None else texts_of(findings, "findings"),
+            ngram_score=ngram_score,
+            held_out=held_out,
+            rows=rows,
+            root=root,
+            exclude_changed=exclude_changed,
+            keep_unread=keep_unread,
+            ignore_bad_lines=ignore_bad_lines,
+            on=day_of(on, "on"),
+        )
         return apply(request)

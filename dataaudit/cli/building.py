@@ -26,23 +26,43 @@ from dataaudit.cli.shell import print_text
     ),
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="CONFIG.yaml | PATHS...")
-@click.option("--manifest", "target", type=FOLDER, required=True, metavar="DIR",
-              help="Folder to publish; an old manifest there is replaced.")  # fmt: skip
-@click.option("--tokenizer", metavar="FILE|HUB-ID",
-              help="tokenizer.json, .tiktoken, SentencePiece .model, a hub id, or `default`.")  # fmt: skip
+@click.option(
+    "--manifest",
+    "target",
+    type=FOLDER,
+    required=True,
+    metavar="DIR",
+    help="Folder to publish; an old manifest there is replaced.",
+)
+@click.option(
+    "--tokenizer",
+    metavar="FILE|HUB-ID",
+    help="tokenizer.json, .tiktoken, SentencePiece .model, a hub id, or `default`.",
+)
 @click.option("--text", metavar="COLUMN", help="Text column, when building from paths.")
 @click.option("--reference", metavar="DIR", help="Older manifest to compare with.")
-@click.option("--workers", type=click.IntRange(0), metavar="N",
-              help="Local worker processes; one a core when left out, 0 for none: all in this process.")  # fmt: skip
+@click.option(
+    "--workers",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Local worker processes; one a core when left out, 0 for none: all in this process.",
+)
 @click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, for example tcp://host:8786.")
-@click.option("--memory-limit", metavar="SIZE", default="auto", show_default=True,
-              help="Memory of a local worker, like 2GiB.")  # fmt: skip
-@click.option("--state", type=FOLDER, metavar="DIR",
-              help="Folder of partial results; .dataaudit beside the manifest by default.")  # fmt: skip
-@click.option("--shard-timeout", type=click.FloatRange(min=1), metavar="SECONDS", default=1800.0,
-              show_default=True, help="Seconds a sub-shard may take before it counts as stuck.")  # fmt: skip
-@click.option("--hmac-key", type=FOLDER, metavar="FILE",
-              help="Key of 16 bytes or more; findings get digests under it.")  # fmt: skip
+@click.option(
+    "--memory-limit", metavar="SIZE", default="auto", show_default=True, help="Memory of a local worker, like 2GiB."
+)
+@click.option(
+    "--state", type=FOLDER, metavar="DIR", help="Folder of partial results; .dataaudit beside the manifest by default."
+)
+@click.option(
+    "--shard-timeout",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    default=1800.0,
+    show_default=True,
+    help="Seconds a sub-shard may take before it counts as stuck.",
+)
+@click.option("--hmac-key", type=FOLDER, metavar="FILE", help="Key of 16 bytes or more; findings get digests under it.")
 @SAMPLES
 @SAMPLES_DIR
 @click.option("--fresh", is_flag=True, help="Compute everything anew.")
@@ -87,11 +107,22 @@ def build(
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
     with _terminated_as_interrupted():
         result = api.build(
-            inputs, target, tokenizer=tokenizer, text=text, reference=reference, workers=workers, scheduler=scheduler,
-            memory_limit=memory_limit, state=state, shard_timeout=shard_timeout, hmac_key=hmac_key,
-            samples=chosen_samples(samples, samples_dir), fresh=fresh, rehash=rehash,
+            inputs,
+            target,
+            tokenizer=tokenizer,
+            text=text,
+            reference=reference,
+            workers=workers,
+            scheduler=scheduler,
+            memory_limit=memory_limit,
+            state=state,
+            shard_timeout=shard_timeout,
+            hmac_key=hmac_key,
+            samples=chosen_samples(samples, samples_dir),
+            fresh=fresh,
+            rehash=rehash,
             progress="warnings" if quiet else True,
-        )  # fmt: skip
+        )
     print_text(build_summary(result, target, as_json=as_json))
     sys.exit(result.exit_code)
 

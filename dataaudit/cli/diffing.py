@@ -27,8 +27,14 @@ from dataaudit.cli.shell import print_text
 )
 @click.argument("old", type=FOLDER, metavar="OLD")
 @click.argument("new", type=FOLDER, metavar="NEW")
-@click.option("--format", "form", type=click.Choice(["text", "json", "md"]), default="text", show_default=True,
-              help="A page of text, JSON, or Markdown for a comment.")  # fmt: skip
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "md"]),
+    default="text",
+    show_default=True,
+    help="A page of text, JSON, or Markdown for a comment.",
+)
 @click.option("--all", "everything", is_flag=True, help="List every row, not the first of each section; JSON has all.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) -> None:

@@ -63,9 +63,16 @@ def export_lsh(folder: Path, out: Path) -> None:
 @click.option("--date-published", metavar="DATE", help="Such as 2026-11-22.")
 @click.option("--cite-as", metavar="TEXT", help="A citation, BibTeX if possible; recommended.")
 def export_croissant(
-    folder: Path, out: Path, metadata: Path | None, licenses: tuple[str, ...], url: str | None,
-    creators: tuple[str, ...], description: str | None, date_published: str | None, cite_as: str | None,
-) -> None:  # fmt: skip
+    folder: Path,
+    out: Path,
+    metadata: Path | None,
+    licenses: tuple[str, ...],
+    url: str | None,
+    creators: tuple[str, ...],
+    description: str | None,
+    date_published: str | None,
+    cite_as: str | None,
+) -> None:
     """Write Croissant 1.1 with fields of responsible AI: files with digests, columns, provenance, what was found.
 
     Licence, page, creator, description and date are for people to say, here or in the file of --metadata.
@@ -73,9 +80,13 @@ def export_croissant(
     from dataaudit.export.croissant import export_croissant as write
 
     given = {
-        "license": list(licenses), "url": url, "creator": list(creators), "description": description,
-        "date_published": date_published, "cite_as": cite_as,
-    }  # fmt: skip
+        "license": list(licenses),
+        "url": url,
+        "creator": list(creators),
+        "description": description,
+        "date_published": date_published,
+        "cite_as": cite_as,
+    }
     print_text(write(folder, out, metadata, given))
 
 
@@ -115,8 +126,13 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
 @click.option("--policy", type=POLICY, metavar="FILE", required=True, help="Policy to judge by, as of `gate`.")
 @click.option("--baseline", type=FOLDER, metavar="DIR", help="Older manifest that rules of change compare with.")
 @_OUT
-@click.option("--fail-on", type=click.Choice(["fail", "warn"]), default="fail", show_default=True,
-              help="Least severity that makes the verdict FAILED.")  # fmt: skip
+@click.option(
+    "--fail-on",
+    type=click.Choice(["fail", "warn"]),
+    default="fail",
+    show_default=True,
+    help="Least severity that makes the verdict FAILED.",
+)
 @click.option("--time", metavar="TIME", help="When it was verified; SOURCE_DATE_EPOCH or now by default.")
 @click.option("--policy-uri", metavar="URI", help="Where consumers find the policy.")
 @click.option("--resource-uri", metavar="URI", help="Where consumers get the dataset.")
@@ -125,10 +141,20 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
 @click.option("--key", type=FOLDER, metavar="FILE", help="Private key, ed25519 or ECDSA, PEM.")
 @click.option("--identity", is_flag=True, help="Sign as this CI job, or as who logs in, with sigstore.")
 def export_verdict(
-    folder: Path, policy: Path, baseline: Path | None, out: Path, fail_on: str, time: str | None,
-    policy_uri: str | None, resource_uri: str | None, verifier: str | None, key: Path | None, *, sign: bool,
+    folder: Path,
+    policy: Path,
+    baseline: Path | None,
+    out: Path,
+    fail_on: str,
+    time: str | None,
+    policy_uri: str | None,
+    resource_uri: str | None,
+    verifier: str | None,
+    key: Path | None,
+    *,
+    sign: bool,
     identity: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Judge DIR and write the verdict as an in-toto statement with SLSA's verification summary.
 
     The statement says PASSED or FAILED; the exit code is 0 when it was written, whatever it says. `dataaudit verify

@@ -35,20 +35,34 @@ from dataaudit.cli.shell import note, print_text
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
-@click.option("--policy", type=POLICY, required=True, metavar="FILE",
-              help="The rules: a file, or a policy that is ready: release-gate, strict, canary.")  # fmt: skip
+@click.option(
+    "--policy",
+    type=POLICY,
+    required=True,
+    metavar="FILE",
+    help="The rules: a file, or a policy that is ready: release-gate, strict, canary.",
+)
 @click.option("--baseline", type=FOLDER, metavar="DIR", help="Older manifest that rules of change compare with.")
-@click.option("--fail-on", type=click.Choice(["fail", "warn"]), default="fail", show_default=True,
-              help="Least severity that ends with code 1.")  # fmt: skip
+@click.option(
+    "--fail-on",
+    type=click.Choice(["fail", "warn"]),
+    default="fail",
+    show_default=True,
+    help="Least severity that ends with code 1.",
+)
 @click.option("--out", type=FOLDER, metavar="FILE", help="gate.json: the whole verdict.")
 @click.option("--junit", type=FOLDER, metavar="FILE", help="JUnit XML, one test a rule.")
 @click.option("--sarif", type=FOLDER, metavar="FILE", help="SARIF 2.1.0, for code scanning.")
 @click.option("--summary", type=FOLDER, metavar="FILE", help="Markdown for a job's summary page.")
 @click.option("--markdown", type=FOLDER, metavar="FILE", help="Markdown for a comment on a pull request.")
-@click.option("--annotations/--no-annotations", default=None,
-              help="Print GitHub's ::error:: commands; by default where a GitHub runner runs it.")  # fmt: skip
-@click.option("--quarantine", type=FOLDER, metavar="FILE",
-              help="List to which shards that fail rules about shards are proposed.")  # fmt: skip
+@click.option(
+    "--annotations/--no-annotations",
+    default=None,
+    help="Print GitHub's ::error:: commands; by default where a GitHub runner runs it.",
+)
+@click.option(
+    "--quarantine", type=FOLDER, metavar="FILE", help="List to which shards that fail rules about shards are proposed."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print gate.json instead of tables.")
 def gate(
     folder: Path,
@@ -76,9 +90,14 @@ def gate(
     from dataaudit.gate.writers.writing import Outputs, check_outputs, on_runner, write_outputs
 
     outputs = Outputs(
-        verdict=out, junit=junit, sarif=sarif, summary=summary, comment=markdown,
-        annotations=on_runner(os.environ) and not as_json if annotations is None else annotations, environ=os.environ,
-    )  # fmt: skip
+        verdict=out,
+        junit=junit,
+        sarif=sarif,
+        summary=summary,
+        comment=markdown,
+        annotations=on_runner(os.environ) and not as_json if annotations is None else annotations,
+        environ=os.environ,
+    )
     check_outputs(outputs, policy, (folder, baseline))
     verdict = api.gate(folder, policy, baseline=baseline, fail_on=fail_on)
     lines = write_outputs(verdict, outputs, policy)

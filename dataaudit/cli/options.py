@@ -22,13 +22,17 @@ class _Policy(click.Path):
 POLICY = _Policy(path_type=Path)
 
 SAMPLES = click.option(
-    "--samples", type=click.IntRange(1, 1000), metavar="N",
+    "--samples",
+    type=click.IntRange(1, 1000),
+    metavar="N",
     help="Findings of each kind whose surroundings are written, masked, to --samples-dir.",
-)  # fmt: skip
+)
 SAMPLES_DIR = click.option(
-    "--samples-dir", type=FOLDER, metavar="DIR",
+    "--samples-dir",
+    type=FOLDER,
+    metavar="DIR",
     help="New folder for samples; it will hold parts of documents, for your eyes alone.",
-)  # fmt: skip
+)
 
 
 def chosen_samples(number: int | None, folder: Path | None) -> tuple[int, Path] | None:

@@ -80,7 +80,7 @@ def list_entries(file: Path, on: dt.date | None, *, everything: bool, as_json: b
     contents = read(file)
     text, code = list_view(
         file, contents, fold(contents.entries, on or today()), everything=everything, as_json=as_json
-    )  # fmt: skip
+    )
     print_text(text)
     sys.exit(code)
 
@@ -218,8 +218,13 @@ def dismiss(
 @click.option(
     "--findings", metavar="NAMES", callback=_names, help="Detectors and tiers that do; secrets:validated by default."
 )
-@click.option("--ngram-score", type=click.FloatRange(0, 1), default=0.5, show_default=True,
-              help="Share of a held-out document's 13-grams from which on a training document leaks it.")  # fmt: skip
+@click.option(
+    "--ngram-score",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Share of a held-out document's 13-grams from which on a training document leaks it.",
+)
 @click.option("--held-out", is_flag=True, help="Drop duplicates and findings from held-out splits too.")
 @click.option("--rows", is_flag=True, help="Write the rows to drop of each shard as text, too.")
 @click.option("--exclude-changed", is_flag=True, help="Leave out shards that changed since they were listed.")

@@ -97,9 +97,18 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def verify(
-    folder: Path, root: str | None, signature: Path | None, public_key: Path | None, identity: str | None,
-    issuer: str | None, policy: Path | None, *, data: bool, quiet: bool, as_json: bool,
-) -> None:  # fmt: skip
+    folder: Path,
+    root: str | None,
+    signature: Path | None,
+    public_key: Path | None,
+    identity: str | None,
+    issuer: str | None,
+    policy: Path | None,
+    *,
+    data: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
     """Check schema, digests and ledger of a manifest; exit 1 when anything disagrees, 2 when there is none.
 
     With --signature it also checks who said that the manifest passed the gate: `dataaudit export verdict --sign`

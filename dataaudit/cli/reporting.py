@@ -23,9 +23,11 @@ from dataaudit.cli.shell import print_text
 @click.option("--baseline", type=FOLDER, metavar="OLD", help="Older manifest: the report says what changed.")
 @click.option("--policy", type=POLICY, metavar="POLICY.yaml", help="Policy to judge by.")
 @click.option(
-    "--verdict", type=FOLDER, metavar="FILE",
+    "--verdict",
+    type=FOLDER,
+    metavar="FILE",
     help="The gate's gate.json, instead of --policy; DIR/gate.json is shown when it is there.",
-)  # fmt: skip
+)
 @click.option("--quarantine", type=FOLDER, metavar="FILE", help="Quarantine list whose shards are marked.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 def report(

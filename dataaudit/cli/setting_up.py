@@ -19,8 +19,14 @@ from dataaudit.cli.shell import print_text
         "dataaudit doctor --json | jq '.checks[] | select(.state != \"ok\")'",
     ),
 )
-@click.option("--state", type=FOLDER, metavar="DIR", default=Path(".dataaudit"), show_default=True,
-              help="State folder of builds, to try its file system.")  # fmt: skip
+@click.option(
+    "--state",
+    type=FOLDER,
+    metavar="DIR",
+    default=Path(".dataaudit"),
+    show_default=True,
+    help="State folder of builds, to try its file system.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
 def doctor(state: Path, *, as_json: bool) -> None:
     """Say what is installed, what is missing and what it is for; exit 2 when something that is installed is broken.

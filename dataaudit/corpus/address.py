@@ -125,9 +125,12 @@ class Address:
             host, _, written = written.partition("/")
             return Address(scheme=self.scheme, userinfo="", host=host, path=f"/{written}", query=self.query)
         return Address(
-            scheme=self.scheme, userinfo=self.userinfo, host=self.host, query=self.query,
+            scheme=self.scheme,
+            userinfo=self.userinfo,
+            host=self.host,
+            query=self.query,
             path=f"{self.path.rstrip('/')}/{written}",
-        )  # fmt: skip
+        )
 
     def remote_path(self, access: Access, seen: RemoteStat | None = None) -> RemotePath:
         """Return what stands for this file."""
@@ -170,8 +173,10 @@ def parse_address(given: str, where: str) -> Address:
             "Credentials are taken from the environment or its config files; see docs/howto/remote.md.",
         )
     if not host and scheme != "memory":
-        raise ConfigError(f"{where}: found an address without a {'host' if scheme in _WEB else 'bucket or host'}",
-                          f"Expected {scheme}://NAME/FOLDER/FILE.")  # fmt: skip
+        raise ConfigError(
+            f"{where}: found an address without a {'host' if scheme in _WEB else 'bucket or host'}",
+            f"Expected {scheme}://NAME/FOLDER/FILE.",
+        )
     return Address(scheme=scheme, userinfo=userinfo + at, host=host, path=path, query=query)
 
 

@@ -73,9 +73,11 @@ class DocBatch:
             places: int64[m] indices.
         """
         return DocBatch(
-            texts=self.texts.take(pa.array(places, pa.int64())), rows=self.rows[places],
-            source_codes=self.source_codes[places], source_names=self.source_names,
-        )  # fmt: skip
+            texts=self.texts.take(pa.array(places, pa.int64())),
+            rows=self.rows[places],
+            source_codes=self.source_codes[places],
+            source_names=self.source_names,
+        )
 
     def sources(self) -> pa.DictionaryArray:
         """[n] source of each document."""

@@ -46,9 +46,12 @@ def field_rule(text: str, source: SourceRule, uri: str, *, max_record_bytes: int
             raise ShardUnreadable(Reason.PATTERN_MISMATCH)
         constant = match.group("source")
     return FieldRule(
-        text=text, source_column=source.column, source_constant=constant, max_record_bytes=max_record_bytes,
+        text=text,
+        source_column=source.column,
+        source_constant=constant,
+        max_record_bytes=max_record_bytes,
         text_document=text_document,
-    )  # fmt: skip
+    )
 
 
 def look_up(record: dict[str, Any], path: str) -> Any:

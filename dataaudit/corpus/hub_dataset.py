@@ -110,12 +110,17 @@ def find_rows(wanted: DatasetSource, base: str, access: Access, where: str) -> l
     return [
         RowsPath(
             RowsSource(
-                name=name, config=config, split=wanted.split, revision=revision, shard=number,
-                shards=chosen.num_shards, access=access,
+                name=name,
+                config=config,
+                split=wanted.split,
+                revision=revision,
+                shard=number,
+                shards=chosen.num_shards,
+                access=access,
             )
         )
         for number in range(chosen.num_shards)
-    ]  # fmt: skip
+    ]
 
 
 def _library(access: Access, where: str) -> Any:

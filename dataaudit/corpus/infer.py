@@ -31,11 +31,16 @@ from dataaudit.errors import ConfigError
 TEXT_NAMES = ("text", "content", "raw_content", "document", "body")
 SOURCE_NAME = "source"
 _SPLIT_WORDS = {
-    "train": "train", "training": "train",
-    "val": "val", "valid": "val", "validation": "val", "dev": "val",
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
     "test": "test",
-    "heldout": "heldout", "holdout": "heldout",
-}  # fmt: skip
+    "heldout": "heldout",
+    "holdout": "heldout",
+}
 _FOLDER = r"(?:^|/)(?P<source>[^/]+)/[^/]+$"
 _SHOWN_COLUMNS = 20
 _LONGEST_NAME, _MOST_SPACES = 48, 3

@@ -19,10 +19,31 @@ from dataclasses import dataclass, field
 from dataaudit.corpus.saved import STATE, saved_files
 
 _GLOB = frozenset("*?[")
-_NOT_DATA = frozenset({
-    ".md", ".rst", ".html", ".yaml", ".yml", ".toml", ".cff", ".bib", ".crc", ".lock", ".md5", ".sha256", ".log",
-    ".py", ".sh", ".ipynb", ".png", ".jpg", ".jpeg", ".gif", ".svg",
-})  # fmt: skip
+_NOT_DATA = frozenset(
+    {
+        ".md",
+        ".rst",
+        ".html",
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".cff",
+        ".bib",
+        ".crc",
+        ".lock",
+        ".md5",
+        ".sha256",
+        ".log",
+        ".py",
+        ".sh",
+        ".ipynb",
+        ".png",
+        ".jpg",
+        ".jpeg",
+        ".gif",
+        ".svg",
+    }
+)
 _NO_SHARDS = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json"})
 _ABOUT_DATA = re.compile(
     "readme|licen[cs]es?([-_].*)?|copying|notice|authors|contributors|contributing|changelog|citation|requirements"

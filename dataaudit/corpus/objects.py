@@ -21,9 +21,20 @@ from dataaudit.corpus.files import read_fully
 from dataaudit.corpus.stores import BodyError, ask, filesystem, name_in, patiently, run
 
 _CHECKSUMS = (
-    "ETag", "etag", "sha256", "md5Hash", "md5", "content_md5", "Content-MD5", "checksum", "crc32c", "blob_id",
-    "generation", "VersionId", "version_id",
-)  # fmt: skip
+    "ETag",
+    "etag",
+    "sha256",
+    "md5Hash",
+    "md5",
+    "content_md5",
+    "Content-MD5",
+    "checksum",
+    "crc32c",
+    "blob_id",
+    "generation",
+    "VersionId",
+    "version_id",
+)
 _TIMES = ("LastModified", "last_modified", "Last-Modified", "mtime", "modified", "updated", "created")
 _SIGNING = re.compile(
     r"x-amz-.*|x-goog-.*|awsaccesskeyid|googleaccessid|signature|expires|policy|key-pair-id|token|access_token|"

@@ -125,9 +125,12 @@ class RemoteLister:
     def _files_in(self, address: Address) -> dict[str, RemoteStat | None]:
         """Return the files beside a file; none when the store does not say."""
         folder = Address(
-            scheme=address.scheme, userinfo=address.userinfo, host=address.host, query="",
+            scheme=address.scheme,
+            userinfo=address.userinfo,
+            host=address.host,
+            query="",
             path=address.path.rpartition("/")[0],
-        ).remote_path(self.access)  # fmt: skip
+        ).remote_path(self.access)
         try:
             entries = _ls(folder)
         except OSError:

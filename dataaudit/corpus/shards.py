@@ -33,15 +33,26 @@ from dataaudit.errors import ConfigError
 Format = Literal["parquet", "arrow", "jsonl", "text", "datasets", "unknown"]
 Compression = Literal["none", "gzip", "zstd", "bzip2", "xz"]
 _FORMATS: dict[str, Format] = {
-    ".parquet": "parquet", ".pq": "parquet",
-    ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".txt": "text",
-}  # fmt: skip
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".txt": "text",
+}
 _LINES = ("jsonl", "text")
 """Formats that may be compressed as a whole."""
 _COMPRESSIONS: dict[str, Compression] = {
-    ".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bzip2", ".xz": "xz",
-}  # fmt: skip
+    ".gz": "gzip",
+    ".zst": "zstd",
+    ".zstd": "zstd",
+    ".bz2": "bzip2",
+    ".xz": "xz",
+}
 _FILE = re.compile(r"(?:file|local)://(?:localhost)?(?P<path>/.*)", re.DOTALL | re.IGNORECASE)
 
 
@@ -253,9 +264,15 @@ def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None)
         size = path.seen.size if path.seen else 0
         skip = skip or (Reason.UNKNOWN_FORMAT if format_ == "unknown" else None)
         return Shard(
-            ordinal=ordinal, split=split, uri=uri, path=path, format=format_, compression=compression, skip=skip,
+            ordinal=ordinal,
+            split=split,
+            uri=uri,
+            path=path,
+            format=format_,
+            compression=compression,
+            skip=skip,
             size=size,
-        )  # fmt: skip
+        )
     try:
         found = os.stat(path)
     except OSError:

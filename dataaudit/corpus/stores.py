@@ -29,14 +29,34 @@ _SLOWEST_BYTES_PER_SECOND = 50_000
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 20.0
 _LOGGERS = (
-    "aiobotocore", "aiohttp", "asyncio", "boto3", "botocore", "fsspec", "gcsfs", "httpcore", "httpcore2", "httpx",
-    "httpx2", "huggingface_hub", "s3fs", "urllib3",
-)  # fmt: skip
+    "aiobotocore",
+    "aiohttp",
+    "asyncio",
+    "boto3",
+    "botocore",
+    "fsspec",
+    "gcsfs",
+    "httpcore",
+    "httpcore2",
+    "httpx",
+    "httpx2",
+    "huggingface_hub",
+    "s3fs",
+    "urllib3",
+)
 _EXTRAS = {"s3": "s3", "s3a": "s3", "http": "http", "https": "http"}
 _NO_CREDENTIALS = frozenset(
-    {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError",
-     "UnauthorizedSSOTokenError", "ProfileNotFound", "DefaultCredentialsError", "RefreshError"}
-)  # fmt: skip
+    {
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "CredentialRetrievalError",
+        "TokenRetrievalError",
+        "UnauthorizedSSOTokenError",
+        "ProfileNotFound",
+        "DefaultCredentialsError",
+        "RefreshError",
+    }
+)
 _NOT_LOOPED = frozenset({errno.ENOENT, errno.EACCES, errno.ESTALE})
 
 

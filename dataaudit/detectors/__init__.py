@@ -15,6 +15,17 @@ from dataaudit.detectors.patterns.screen import PatternScreen, find_in
 from dataaudit.detectors.toxicity import ToxicityScreen
 
 __all__ = [
-    "ContentModels", "DetectorModel", "LanguageIdentifier", "LanguageModels", "PatternScreen", "Registry",
-    "ToxicityScreen", "find_in", "key_id", "load_languages", "resolve_content", "resolve_languages", "shipped_patterns",
-]  # fmt: skip
+    "ContentModels",
+    "DetectorModel",
+    "LanguageIdentifier",
+    "LanguageModels",
+    "PatternScreen",
+    "Registry",
+    "ToxicityScreen",
+    "find_in",
+    "key_id",
+    "load_languages",
+    "resolve_content",
+    "resolve_languages",
+    "shipped_patterns",
+]

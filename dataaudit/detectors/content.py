@@ -105,10 +105,12 @@ def resolve_content(config: AuditConfig, *, base_dir: Path, screen: bool, detect
     if patterns is not None:
         compile_database(patterns)
     return ContentModels(
-        screen=find_screen() if screen else None, patterns=patterns, registries=registries,
+        screen=find_screen() if screen else None,
+        patterns=patterns,
+        registries=registries,
         judge=_judge(config, base_dir) if screen else None,
         analyzer=_analyzer(config, base_dir, registries["pii"]) if "pii" in registries else None,
-    )  # fmt: skip
+    )
 
 
 @lru_cache(maxsize=1)
@@ -129,9 +131,12 @@ def _judge(config: AuditConfig, base_dir: Path) -> JudgeModel | Unavailable | No
     name = settings.judge if settings.judge in NAMED else str(Path(settings.judge).expanduser())
     folder = settings.config_path
     wanted = JudgeSettings(
-        judge=name, device=settings.device, languages=settings.languages, seed=config.seed,
+        judge=name,
+        device=settings.device,
+        languages=settings.languages,
+        seed=config.seed,
         config_path=None if folder is None else str(Path(folder).expanduser()),
-    )  # fmt: skip
+    )
     return resolve_judge(wanted, base_dir)
 
 

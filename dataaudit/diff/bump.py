@@ -98,10 +98,12 @@ def propose(causes: Sequence[Cause], old: Side, new: Side) -> Proposal:
     was, now = parse_version(old.version), parse_version(new.version)
     least = None if was is None or old.name != new.name else bumped(was, bump)
     return Proposal(
-        bump=bump, proven=all(cause.proven for cause in causes), causes=tuple(causes),
+        bump=bump,
+        proven=all(cause.proven for cause in causes),
+        causes=tuple(causes),
         version=None if least is None else ".".join(map(str, least)),
         complaint=_complaint(bump, was, now, other_name=old.name != new.name, same=old.version == new.version),
-    )  # fmt: skip
+    )
 
 
 def parse_version(text: str) -> _Triple | None:
@@ -114,9 +116,11 @@ def bumped(version: _Triple, bump: Bump) -> _Triple:
     """Return the next version."""
     major, minor, patch = version
     return {
-        Bump.NONE: version, Bump.PATCH: (major, minor, patch + 1), Bump.MINOR: (major, minor + 1, 0),
+        Bump.NONE: version,
+        Bump.PATCH: (major, minor, patch + 1),
+        Bump.MINOR: (major, minor + 1, 0),
         Bump.MAJOR: (major + 1, 0, 0),
-    }[bump]  # fmt: skip
+    }[bump]
 
 
 def _complaint(bump: Bump, was: _Triple | None, now: _Triple | None, *, other_name: bool, same: bool) -> str:

@@ -29,21 +29,40 @@ _LOOKS = frozenset({"screen", "screen_positive", "screened_share"})
 _JUDGED_PII = frozenset({"analyzer_documents", "analyzer_hits", "confirmed", "judge_reads", "judged_share"})
 _BY_REFERENCE = frozenset({("near_dup_rate", "in_reference")})
 _STAGES = {
-    "documents": "volume", "bytes": "volume", "tokens": "volume", "source_mix_share": "volume",
-    "bytes_per_token": "lengths", "seq_len_p50_p95": "lengths", "exact_dup_rate": "exact_dup",
-    "near_dup_rate": "near_dup", "near_dup_component_rate": "near_dup", "train_val_overlap": "overlap",
-    "benchmark_contamination": "overlap", "doc_repeat_hotspots": "repeats", "language_share": "language",
-    "filter_reject_rate": "filters", "data_toxicity_rate": "toxicity", "pii_hit_rate": "pii",
-    "secret_hit_rate": "secrets", "token_kl_drift": "histogram", "pad_fraction": "padding",
-}  # fmt: skip
+    "documents": "volume",
+    "bytes": "volume",
+    "tokens": "volume",
+    "source_mix_share": "volume",
+    "bytes_per_token": "lengths",
+    "seq_len_p50_p95": "lengths",
+    "exact_dup_rate": "exact_dup",
+    "near_dup_rate": "near_dup",
+    "near_dup_component_rate": "near_dup",
+    "train_val_overlap": "overlap",
+    "benchmark_contamination": "overlap",
+    "doc_repeat_hotspots": "repeats",
+    "language_share": "language",
+    "filter_reject_rate": "filters",
+    "data_toxicity_rate": "toxicity",
+    "pii_hit_rate": "pii",
+    "secret_hit_rate": "secrets",
+    "token_kl_drift": "histogram",
+    "pad_fraction": "padding",
+}
 _HARMLESS = frozenset(
     {
-        ("lengths", "max_distinct"), ("near_dup", "signatures"), ("near_dup", "checked_pairs"),
-        ("near_dup", "probe_one_in"), ("overlap", "max_rows"), ("overlap", "max_grams"),
-        ("repeats", "index"), ("repeats", "max_memory_bytes"),
-        ("histogram", "max_sources"), ("padding", "contexts"),
+        ("lengths", "max_distinct"),
+        ("near_dup", "signatures"),
+        ("near_dup", "checked_pairs"),
+        ("near_dup", "probe_one_in"),
+        ("overlap", "max_rows"),
+        ("overlap", "max_grams"),
+        ("repeats", "index"),
+        ("repeats", "max_memory_bytes"),
+        ("histogram", "max_sources"),
+        ("padding", "contexts"),
     }
-)  # fmt: skip
+)
 """Parameters that change no number, or only how much of it is kept or how it is estimated."""
 _CONFIG = {"toxicity": "data_toxicity_rate", "pii": "pii_hit_rate"}
 """Parts of the config, and the metrics whose meaning they decide."""

@@ -54,15 +54,23 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
     records = compare_metrics(old, new, meaning, hidden)
     drifted, still = drifts(old, new, same_tokenizer=meaning.same_tokenizer)
     return Difference(
-        old=sides[0], new=sides[1], equal=_equal(old, new), descends=old.id in new.core.parents,
+        old=sides[0],
+        new=sides[1],
+        equal=_equal(old, new),
+        descends=old.id in new.core.parents,
         proposal=propose(causes, *sides),
         unchanged_shards=sum(len(pair.old) for pair in pairs if pair.fate is None),
         fates=tuple(_count(pair, tables) for pair in pairs if pair.fate is not None and len(pair.old)),
         shards=tuple(change for pair in pairs for change in _changes(pair, tables)),
-        recuts=recut, unchanged_metrics=records.unchanged, hidden_metrics=records.hidden, metrics=records.changes,
-        drifts=tuple(drifted), unchanged_drifts=still, settings=settings(old, new),
+        recuts=recut,
+        unchanged_metrics=records.unchanged,
+        hidden_metrics=records.hidden,
+        metrics=records.changes,
+        drifts=tuple(drifted),
+        unchanged_drifts=still,
+        settings=settings(old, new),
         parents={"old": old.core.parents, "new": new.core.parents},
-    )  # fmt: skip
+    )
 
 
 def _equal(old: Manifest, new: Manifest) -> bool:
@@ -117,9 +125,12 @@ def _tally(pair: Pairs, tables: Sequence[pa.Table]) -> Tally:
         unread &= ~read
     holding = documents > 0
     return Tally(
-        fate=pair.fate, holding=int(holding.sum()), documents=int(documents.sum()),
-        empty=int((~holding & ~unread).sum()), unread=int(unread.sum()),
-    )  # fmt: skip
+        fate=pair.fate,
+        holding=int(holding.sum()),
+        documents=int(documents.sum()),
+        empty=int((~holding & ~unread).sum()),
+        unread=int(unread.sum()),
+    )
 
 
 def _count(pair: Pairs, tables: Sequence[pa.Table]) -> FateCount:
@@ -149,9 +160,12 @@ def _changes(pair: Pairs, tables: Sequence[pa.Table]) -> Iterator[ShardChange]:
 
 def _place(change: ShardChange) -> tuple[int, str, str, str, str]:
     return (
-        -max(change.old_documents or 0, change.new_documents or 0), change.new_split or "", change.new_uri or "",
-        change.old_split or "", change.old_uri or "",
-    )  # fmt: skip
+        -max(change.old_documents or 0, change.new_documents or 0),
+        change.new_split or "",
+        change.new_uri or "",
+        change.old_split or "",
+        change.old_uri or "",
+    )
 
 
 def _column(table: pa.Table, name: str, rows: np.ndarray) -> list[Any]:
@@ -162,8 +176,15 @@ def _column(table: pa.Table, name: str, rows: np.ndarray) -> list[Any]:
 def _side(manifest: Manifest) -> Side:
     core = manifest.core
     return Side(
-        id=manifest.id, name=core.dataset.name, version=core.dataset.version, schema=manifest.written_as,
-        tool=core.tool.version, tokenizer=core.tokenizer.name, shards=core.totals.shards,
-        unread_shards=core.ledger.shards.quarantined + core.ledger.shards.skipped, documents=core.totals.documents,
-        bytes=core.totals.bytes, tokens=core.totals.tokens,
-    )  # fmt: skip
+        id=manifest.id,
+        name=core.dataset.name,
+        version=core.dataset.version,
+        schema=manifest.written_as,
+        tool=core.tool.version,
+        tokenizer=core.tokenizer.name,
+        shards=core.totals.shards,
+        unread_shards=core.ledger.shards.quarantined + core.ledger.shards.skipped,
+        documents=core.totals.documents,
+        bytes=core.totals.bytes,
+        tokens=core.totals.tokens,
+    )

@@ -131,11 +131,18 @@ def _drift(
     held = divergence(was, now)
     bias = biases.get(place)
     return Drift(
-        split=place[0], source=place[1], old_tokens=totals[0], new_tokens=totals[1], kl=rounded(held.kl),
-        js=rounded(held.js), by_chance=rounded(least_by_chance(was, now)) if bias is None else bias[0],
-        by_chance_high=None if bias is None else bias[1], floor=bias is None, reason="",
+        split=place[0],
+        source=place[1],
+        old_tokens=totals[0],
+        new_tokens=totals[1],
+        kl=rounded(held.kl),
+        js=rounded(held.js),
+        by_chance=rounded(least_by_chance(was, now)) if bias is None else bias[0],
+        by_chance_high=None if bias is None else bias[1],
+        floor=bias is None,
+        reason="",
         top=tuple(_top(held.js_terms, held.kl_terms, was, now, pieces)),
-    )  # fmt: skip
+    )
 
 
 def _top(
@@ -146,16 +153,28 @@ def _top(
     ordered = sorted((-rounded(float(js[token])), int(token)) for token in likely if js[token] > 0)
     for _, token in ordered[:_TOP]:
         yield TokenShift(
-            token=token, piece=pieces.get(token), old=int(was[token]), new=int(now[token]),
-            kl=rounded(float(kl[token])), js=rounded(float(js[token])),
-        )  # fmt: skip
+            token=token,
+            piece=pieces.get(token),
+            old=int(was[token]),
+            new=int(now[token]),
+            kl=rounded(float(kl[token])),
+            js=rounded(float(js[token])),
+        )
 
 
 def _without(place: _Place, reason: str, old_tokens: int, new_tokens: int) -> Drift:
     return Drift(
-        split=place[0], source=place[1], old_tokens=old_tokens, new_tokens=new_tokens, kl=None, js=None,
-        by_chance=None, by_chance_high=None, floor=False, reason=reason,
-    )  # fmt: skip
+        split=place[0],
+        source=place[1],
+        old_tokens=old_tokens,
+        new_tokens=new_tokens,
+        kl=None,
+        js=None,
+        by_chance=None,
+        by_chance_high=None,
+        floor=False,
+        reason=reason,
+    )
 
 
 def _biases(new: Manifest) -> dict[_Place, tuple[float, float]]:

@@ -99,19 +99,27 @@ def _shards(difference: Difference, limit: int, name: int) -> list[str]:
     lines = table(["", "shards, old", "shards, new", "documents, old", "documents, new"], counts)
     lines += ["", f"{t.plural(difference.unchanged_shards, 'shard')} as before"]
     for one in difference.recuts[:limit]:
-        says = "consistent with the same documents, cut or ordered otherwise; not proven" if one.consistent else (
-            f"not the same documents cut otherwise: {'; '.join(one.differ)} differ" if one.differ else
-            "nothing compared differs, but too little can be compared"
-        )  # fmt: skip
+        says = (
+            "consistent with the same documents, cut or ordered otherwise; not proven"
+            if one.consistent
+            else (
+                f"not the same documents cut otherwise: {'; '.join(one.differ)} differ"
+                if one.differ
+                else "nothing compared differs, but too little can be compared"
+            )
+        )
         lines += ["", f"{code(one.split, name)}: {says}."]
     shown = difference.shards[:limit]
     rows = [
         [
-            words.FATES[one.fate], code(words.shard_place(one), 2 * name), _status(words.shard_status(one), name),
-            t.count(one.old_documents), t.count(one.new_documents),
+            words.FATES[one.fate],
+            code(words.shard_place(one), 2 * name),
+            _status(words.shard_status(one), name),
+            t.count(one.old_documents),
+            t.count(one.new_documents),
         ]
         for one in shown
-    ]  # fmt: skip
+    ]
     lines += ["", *table(["", "shard", "status", "documents, old", "documents, new"], rows, 3)] if rows else []
     return lines + _more(len(difference.shards) - len(shown), "shard")
 
@@ -125,12 +133,16 @@ def _metrics(difference: Difference, limit: int, name: int) -> list[str]:
     shown = held[:limit]
     rows = [
         [
-            code(f"{one.metric} {one.stat}", name), _where(one, name), words.number(one.old, one.unit),
-            words.number(one.new, one.unit), words.signed(one.difference, one.unit), words.bounds(one),
+            code(f"{one.metric} {one.stat}", name),
+            _where(one, name),
+            words.number(one.old, one.unit),
+            words.number(one.new, one.unit),
+            words.signed(one.difference, one.unit),
+            words.bounds(one),
             _mark(words.judged(one)),
         ]
         for one in shown
-    ]  # fmt: skip
+    ]
     lines = table(["metric", "where", "old", "new", "change", "its interval", ""], rows, 2)
     lines += _more(len(held) - len(shown), "changed record")
     lines += [line for note in words.noise_notes(shown) for line in ("", _mark(note))]
@@ -159,11 +171,16 @@ def _drift(difference: Difference, limit: int, name: int) -> list[str]:
     rows = [
         [
             code(one.split, name) if one.split is not None else "all",
-            code(one.source, name) if one.source is not None else "all", words.REASONS.get(one.reason, _tokens(one)),
-            t.count(one.old_tokens), t.count(one.new_tokens), t.ratio(one.kl), t.ratio(one.js), _chance(one),
+            code(one.source, name) if one.source is not None else "all",
+            words.REASONS.get(one.reason, _tokens(one)),
+            t.count(one.old_tokens),
+            t.count(one.new_tokens),
+            t.ratio(one.kl),
+            t.ratio(one.js),
+            _chance(one),
         ]
         for one in shown
-    ]  # fmt: skip
+    ]
     heads = ["split", "source", "tokens that moved most", "tokens, old", "tokens, new", "KL", "JS", "KL by chance"]
     return table(heads, rows, 3) + _more(len(difference.drifts) - len(shown), "place")
 
@@ -181,10 +198,7 @@ def _chance(drift: Drift) -> str:
 
 def _settings(settings: Sequence[Setting], limit: int, name: int) -> list[str]:
     shown = settings[:limit]
-    rows = [
-        [one.area, code(one.name, name), _setting(one.old, name), _setting(one.new, name)]
-        for one in shown
-    ]  # fmt: skip
+    rows = [[one.area, code(one.name, name), _setting(one.old, name), _setting(one.new, name)] for one in shown]
     return table(["in", "setting", "old", "new"], rows, 4) + _more(len(settings) - len(shown), "setting")
 
 

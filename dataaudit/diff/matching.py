@@ -13,9 +13,19 @@ from dataaudit.diff.difference import ShardFate
 
 UNREAD = ("quarantined", "skipped")
 COLUMNS = [
-    "uri", "split", "format", "compression", "sha256", "rows_digest", "bad_records", "status", "reason", "documents",
-    "bytes", "tokens",
-]  # fmt: skip
+    "uri",
+    "split",
+    "format",
+    "compression",
+    "sha256",
+    "rows_digest",
+    "bad_records",
+    "status",
+    "reason",
+    "documents",
+    "bytes",
+    "tokens",
+]
 """Of the table of shards: what is looked at."""
 
 
@@ -66,9 +76,11 @@ def match(old: pa.Table, new: pa.Table) -> Iterator[Pairs]:
     left, right = _pair(one, other, one.place, other.place, *named, holding=True)
     was, is_now = one.read[left], other.read[right]
     for fate, chosen in (
-        (ShardFate.CHANGED, was & is_now), (ShardFate.LOST, was & ~is_now), (ShardFate.RECOVERED, ~was & is_now),
+        (ShardFate.CHANGED, was & is_now),
+        (ShardFate.LOST, was & ~is_now),
+        (ShardFate.RECOVERED, ~was & is_now),
         (ShardFate.UNKNOWN, ~was & ~is_now),
-    ):  # fmt: skip
+    ):
         yield Pairs(fate=fate, old=left[chosen], new=right[chosen])
     gone, come = np.flatnonzero(one.left), np.flatnonzero(other.left)
     yield Pairs(fate=ShardFate.REMOVED, old=gone, new=np.full_like(gone, -1))
@@ -122,9 +134,15 @@ def _stored_otherwise(old: pa.Table, new: pa.Table, pairs: tuple[np.ndarray, np.
 
 
 def _pair(
-    one: _Side, other: _Side, left: np.ndarray, right: np.ndarray, content: np.ndarray, contents: np.ndarray,
-    *, holding: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    one: _Side,
+    other: _Side,
+    left: np.ndarray,
+    right: np.ndarray,
+    content: np.ndarray,
+    contents: np.ndarray,
+    *,
+    holding: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
     """Pair shards that are left and have the same two codes, the first with the first; they are no longer left."""
     chosen = [
         np.flatnonzero(side.left & (known >= 0) & (side.holds | np.bool_(not holding)))

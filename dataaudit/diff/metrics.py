@@ -58,8 +58,9 @@ def compare_metrics(old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidd
     pairs = zip(_rows(tables[0], left[chosen]), _rows(tables[1], right[chosen]), strict=True)
     changes = [_change(was, now, meaning, trials) for was, now in pairs]
     for table, mine, theirs, fate in (
-        (tables[0], places[0], places[1], MetricFate.REMOVED), (tables[1], places[1], places[0], MetricFate.ADDED),
-    ):  # fmt: skip
+        (tables[0], places[0], places[1], MetricFate.REMOVED),
+        (tables[1], places[1], places[0], MetricFate.ADDED),
+    ):
         alone = np.flatnonzero(~np.isin(mine, theirs) & ~np.isin(mine, list(secret)))
         changes += [_alone(row, fate) for row in _rows(table, alone)]
     return Compared(tuple(ordered(changes)), int((~chosen & shown).sum()), len(secret))
@@ -117,9 +118,13 @@ def _change(was: dict[str, Any], now: dict[str, Any], meaning: Meaning, trials: 
     """Return what became of one record."""
     sides = _number(was), _number(now)
     named: dict[str, Any] = {
-        "metric": now["metric"], "stat": now["stat"], "scope": Scope(**now["scope"]), "unit": now["unit"],
-        "old": sides[0], "new": sides[1],
-    }  # fmt: skip
+        "metric": now["metric"],
+        "stat": now["stat"],
+        "scope": Scope(**now["scope"]),
+        "unit": now["unit"],
+        "old": sides[0],
+        "new": sides[1],
+    }
     if was["status"] != "ok" or now["status"] != "ok":
         fate = MetricFate.LOST if was["status"] == "ok" else MetricFate.GAINED
         return MetricChange(**named, fate=fate, reason=was["reason"] if now["status"] == "ok" else now["reason"])
@@ -131,18 +136,26 @@ def _change(was: dict[str, Any], now: dict[str, Any], meaning: Meaning, trials: 
     if exact:
         return MetricChange(**named, fate=MetricFate.CHANGED, **_chance(was, now, trials))
     return MetricChange(
-        **named, fate=MetricFate.WITHIN_NOISE if found.low <= 0 <= found.high else MetricFate.BEYOND_NOISE,
-        low=rounded(found.low), high=rounded(found.high), confidence=rounded(found.confidence),
-    )  # fmt: skip
+        **named,
+        fate=MetricFate.WITHIN_NOISE if found.low <= 0 <= found.high else MetricFate.BEYOND_NOISE,
+        low=rounded(found.low),
+        high=rounded(found.high),
+        confidence=rounded(found.confidence),
+    )
 
 
 def _alone(row: dict[str, Any], fate: MetricFate) -> MetricChange:
     number = _number(row)
     return MetricChange(
-        metric=row["metric"], stat=row["stat"], scope=Scope(**row["scope"]), unit=row["unit"], fate=fate,
-        reason=row["reason"], old=number if fate == MetricFate.REMOVED else None,
+        metric=row["metric"],
+        stat=row["stat"],
+        scope=Scope(**row["scope"]),
+        unit=row["unit"],
+        fate=fate,
+        reason=row["reason"],
+        old=number if fate == MetricFate.REMOVED else None,
         new=number if fate == MetricFate.ADDED else None,
-    )  # fmt: skip
+    )
 
 
 def _why_not(was: dict[str, Any], now: dict[str, Any], meaning: Meaning) -> str:
@@ -165,8 +178,10 @@ def _chance(was: dict[str, Any], now: dict[str, Any], trials: tuple[Trials, Tria
         return {}
     found = chance(was["value"], draws[0], now["value"], draws[1])
     return {
-        "chance_low": rounded(found.low), "chance_high": rounded(found.high), "chance": found.low <= 0 <= found.high,
-    }  # fmt: skip
+        "chance_low": rounded(found.low),
+        "chance_high": rounded(found.high),
+        "chance": found.low <= 0 <= found.high,
+    }
 
 
 def _interval(row: dict[str, Any]) -> Interval:

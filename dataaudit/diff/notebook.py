@@ -31,9 +31,12 @@ def difference_blocks(difference: Difference) -> Iterator[Block]:
     held = words.compared(difference)
     shown = held[: words.LISTED]
     yield Rows(
-        title="Metrics", heads=_METRICS, rows=tuple(map(words.metric_row, shown)), numbers=frozenset({5}),
+        title="Metrics",
+        heads=_METRICS,
+        rows=tuple(map(words.metric_row, shown)),
+        numbers=frozenset({5}),
         more=f"{t.plural(len(held) - len(shown), 'more changed record')} in .metrics" if held[len(shown) :] else "",
-    )  # fmt: skip
+    )
     for note in words.noise_notes(shown):
         yield Prose(text=note)
     yield Prose(text=f"{t.plural(difference.unchanged_metrics, 'record')} as before. {_rest(difference)}")

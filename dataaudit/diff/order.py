@@ -9,16 +9,28 @@ from dataaudit.diff.difference import MetricChange, MetricFate
 from dataaudit.manifest.metric import rounded
 
 _GRAVITY = {
-    MetricFate.BEYOND_NOISE: 0, MetricFate.CHANGED: 0, MetricFate.LOST: 1, MetricFate.GAINED: 1,
-    MetricFate.WITHIN_NOISE: 2, MetricFate.ADDED: 3, MetricFate.REMOVED: 3, MetricFate.NOT_COMPARABLE: 4,
-}  # fmt: skip
+    MetricFate.BEYOND_NOISE: 0,
+    MetricFate.CHANGED: 0,
+    MetricFate.LOST: 1,
+    MetricFate.GAINED: 1,
+    MetricFate.WITHIN_NOISE: 2,
+    MetricFate.ADDED: 3,
+    MetricFate.REMOVED: 3,
+    MetricFate.NOT_COMPARABLE: 4,
+}
 _BY_CHANCE = 2
 _AREAS = (
-    ("train_val_overlap",), ("benchmark_contamination",), ("secret_hit_rate",), ("pii_hit_rate",),
-    ("data_toxicity_rate",), ("source_mix_share", "language_share"),
-    ("exact_dup_rate", "near_dup_rate", "near_dup_component_rate", "doc_repeat_hotspots"), ("token_kl_drift",),
-    ("filter_reject_rate",), ("seq_len_p50_p95",),
-)  # fmt: skip
+    ("train_val_overlap",),
+    ("benchmark_contamination",),
+    ("secret_hit_rate",),
+    ("pii_hit_rate",),
+    ("data_toxicity_rate",),
+    ("source_mix_share", "language_share"),
+    ("exact_dup_rate", "near_dup_rate", "near_dup_component_rate", "doc_repeat_hotspots"),
+    ("token_kl_drift",),
+    ("filter_reject_rate",),
+    ("seq_len_p50_p95",),
+)
 """What people act on first; the metrics that are not named stand last."""
 _AREA = {metric: place for place, metrics in enumerate(_AREAS) for metric in metrics}
 _SHARES = frozenset({"source_mix_share", "language_share"})

@@ -105,7 +105,9 @@ def _defined(kind: Any, definitions: Json) -> Json:
         if kind is Scope:
             properties = {key: one["anyOf"][0] for key, one in properties.items()}
         definitions[name] = {
-            "type": "object", "properties": properties, "required": [] if kind is Scope else list(properties),
+            "type": "object",
+            "properties": properties,
+            "required": [] if kind is Scope else list(properties),
             "additionalProperties": False,
-        }  # fmt: skip
+        }
     return {"$ref": f"#/$defs/{name}"}

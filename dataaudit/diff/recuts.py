@@ -61,11 +61,13 @@ def _recut(
     counted = next((same for name, same, _ in checks if name == TOKENS), None)
     differ = tuple(name for name, same, _ in checks if same is False)
     return Recut(
-        split=split, consistent=bool(counted) and not differ, differ=differ,
+        split=split,
+        consistent=bool(counted) and not differ,
+        differ=differ,
         fell=bool(differ) and _fell(old, new, split, meaning, histograms),
         agree=tuple(name for name, same, _ in checks if same),
         unknown=tuple(f"{name} ({reason})" for name, same, reason in checks if same is None),
-    )  # fmt: skip
+    )
 
 
 def _further(

@@ -11,9 +11,16 @@ from dataaudit.manifest.core import core_json
 from dataaudit.manifest.load import Manifest
 
 _AREAS = {
-    "dataset": "dataset", "config": "config", "libraries": "libraries", "mixture": "mixture", "seeds": "seeds",
-    "redaction": "redaction", "hmac_key": "redaction", "parents": "parents", "tool": "tool",
-}  # fmt: skip
+    "dataset": "dataset",
+    "config": "config",
+    "libraries": "libraries",
+    "mixture": "mixture",
+    "seeds": "seeds",
+    "redaction": "redaction",
+    "hmac_key": "redaction",
+    "parents": "parents",
+    "tool": "tool",
+}
 _NAMED = {
     "stages": "stages",
     "detectors": "detectors",

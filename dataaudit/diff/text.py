@@ -78,15 +78,21 @@ def _shards(difference: Difference, width: int, limit: int | None) -> list[str]:
     shown = difference.shards[:limit]
     listed = [
         [
-            words.FATES[one.fate], t.clean(words.shard_place(one), 2 * _NAME), t.count(one.old_documents),
-            t.count(one.new_documents), t.clean(words.shard_status(one), _NAME),
+            words.FATES[one.fate],
+            t.clean(words.shard_place(one), 2 * _NAME),
+            t.count(one.old_documents),
+            t.count(one.new_documents),
+            t.clean(words.shard_status(one), _NAME),
         ]
         for one in shown
-    ]  # fmt: skip
+    ]
     columns = [
-        word_column(""), name_column("split/uri"), number_column("documents\nold"), number_column("documents\nnew"),
+        word_column(""),
+        name_column("split/uri"),
+        number_column("documents\nold"),
+        number_column("documents\nnew"),
         name_column(""),
-    ]  # fmt: skip
+    ]
     lines += ["", *table(columns, listed, width)]
     return section("Shards", lines + _more(len(difference.shards) - len(shown), "shard", width))
 
@@ -114,9 +120,15 @@ def _metrics(difference: Difference, width: int, limit: int | None) -> list[str]
     shown = held[:limit]
     rows = [words.metric_row(one) for one in shown]
     columns = [
-        word_column("metric"), name_column("stat"), name_column("where"), name_column("old"), name_column("new"),
-        number_column("change"), name_column("its interval"), word_column(""),
-    ]  # fmt: skip
+        word_column("metric"),
+        name_column("stat"),
+        name_column("where"),
+        name_column("old"),
+        name_column("new"),
+        number_column("change"),
+        name_column("its interval"),
+        word_column(""),
+    ]
     lines = table(columns, rows, width) + _more(len(held) - len(shown), "changed record", width)
     for note in words.noise_notes(shown):
         lines += prose(note, width)
@@ -147,29 +159,43 @@ def _apart(difference: Difference, width: int, limit: int | None) -> list[str]:
         columns,
         [
             [
-                f"{t.clean(one.metric, _NAME)} {t.clean(one.stat, _NAME)}", words.where_words(one),
-                t.clean(words.number(one.old, one.unit)), t.clean(words.number(one.new, one.unit)),
+                f"{t.clean(one.metric, _NAME)} {t.clean(one.stat, _NAME)}",
+                words.where_words(one),
+                t.clean(words.number(one.old, one.unit)),
+                t.clean(words.number(one.new, one.unit)),
                 t.clean(words.apart_words(one.fate, one.reason)),
             ]
             for one in rest
         ],
         width,
-    )  # fmt: skip
+    )
 
 
 def _drift(difference: Difference, width: int, limit: int | None) -> list[str]:
     shown = difference.drifts[:limit]
     rows = [
         [
-            t.clean(one.split or "(all)", _NAME), t.clean(one.source or "(all)", _NAME), t.count(one.old_tokens),
-            t.count(one.new_tokens), t.ratio(one.kl), t.ratio(one.js), _chance(one), words.REASONS.get(one.reason, ""),
+            t.clean(one.split or "(all)", _NAME),
+            t.clean(one.source or "(all)", _NAME),
+            t.count(one.old_tokens),
+            t.count(one.new_tokens),
+            t.ratio(one.kl),
+            t.ratio(one.js),
+            _chance(one),
+            words.REASONS.get(one.reason, ""),
         ]
         for one in shown
-    ]  # fmt: skip
+    ]
     columns = [
-        name_column("split"), name_column("source"), number_column("tokens\nold"), number_column("tokens\nnew"),
-        number_column("KL\nnats"), number_column("JS\nnats"), number_column("KL by\nchance"), name_column(""),
-    ]  # fmt: skip
+        name_column("split"),
+        name_column("source"),
+        number_column("tokens\nold"),
+        number_column("tokens\nnew"),
+        number_column("KL\nnats"),
+        number_column("JS\nnats"),
+        number_column("KL by\nchance"),
+        name_column(""),
+    ]
     lines = table(columns, rows, width) + _more(len(difference.drifts) - len(shown), "more place", width, plain=True)
     if any(one.floor for one in shown):
         lines += prose(

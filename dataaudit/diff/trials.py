@@ -24,10 +24,13 @@ from dataaudit.manifest.checked import checked_table
 from dataaudit.manifest.load import Manifest
 
 _OF_DOCUMENTS = {
-    "exact_dup_rate": ("rate", "within_split_rate"), "near_dup_rate": ("rate",), "near_dup_component_rate": ("rate",),
-    "filter_reject_rate": ("rate",), "data_toxicity_rate": ("screened_share", "screen_positive"),
+    "exact_dup_rate": ("rate", "within_split_rate"),
+    "near_dup_rate": ("rate",),
+    "near_dup_component_rate": ("rate",),
+    "filter_reject_rate": ("rate",),
+    "data_toxicity_rate": ("screened_share", "screen_positive"),
     "pii_hit_rate": ("documents", "validated_documents", "contextual_documents", "pattern_documents"),
-}  # fmt: skip
+}
 """Shares of documents. Leaks and secrets are not among them: one more is one more, whatever chance does."""
 _Key = tuple[str | None, str | None]
 _Sums = dict[_Key, tuple[float, float, float]]
@@ -80,10 +83,13 @@ class Trials:
         middle = (table["low"].to_numpy().astype(np.float64) + table["high"].to_numpy()) / 2
         values = pa.table(
             {
-                "split": table["split"], "source": table["source"], "documents": documents,
-                "tokens": documents * middle, "squares": documents * middle**2,
+                "split": table["split"],
+                "source": table["source"],
+                "documents": documents,
+                "tokens": documents * middle,
+                "squares": documents * middle**2,
             }
-        )  # fmt: skip
+        )
         found: _Sums = {}
         for names in ((), ("split",), ("source",), ("split", "source")):
             grouped = values.group_by(list(names), use_threads=False).aggregate([(name, "sum") for name in _SUMS])

@@ -12,20 +12,32 @@ from dataaudit.diff.difference import Bump, Difference, Drift, MetricChange, Met
 LISTED = 10
 """Rows of a section that are listed unless all are asked for."""
 FATES = {
-    ShardFate.MOVED_SPLIT: "moved to another split", ShardFate.REMOVED: "removed", ShardFate.CHANGED: "changed",
-    ShardFate.LOST: "no longer read", ShardFate.UNKNOWN: "unread in both", ShardFate.RECUT: "cut otherwise",
-    ShardFate.ADDED: "added", ShardFate.RECOVERED: "read now", ShardFate.MOVED: "renamed",
+    ShardFate.MOVED_SPLIT: "moved to another split",
+    ShardFate.REMOVED: "removed",
+    ShardFate.CHANGED: "changed",
+    ShardFate.LOST: "no longer read",
+    ShardFate.UNKNOWN: "unread in both",
+    ShardFate.RECUT: "cut otherwise",
+    ShardFate.ADDED: "added",
+    ShardFate.RECOVERED: "read now",
+    ShardFate.MOVED: "renamed",
     ShardFate.REPACKED: "repacked",
-}  # fmt: skip
+}
 REASONS = {
-    "other_unit": "another unit", "other_version": "another version of the definition",
-    "other_tokenizer": "another tokenizer", "other_detector": "another detector or model",
-    "other_protected_set": "other items in the evaluation set", "other_reference": "another reference manifest",
-    "other_parameters": "other parameters of the stage", "shard_ordinal": "shards are numbered anew",
-    "new": "only in the new manifest", "gone": "only in the old manifest",
-    "folded_sources": "added up with other small sources", "no_histogram": "token counts were not kept",
+    "other_unit": "another unit",
+    "other_version": "another version of the definition",
+    "other_tokenizer": "another tokenizer",
+    "other_detector": "another detector or model",
+    "other_protected_set": "other items in the evaluation set",
+    "other_reference": "another reference manifest",
+    "other_parameters": "other parameters of the stage",
+    "shard_ordinal": "shards are numbered anew",
+    "new": "only in the new manifest",
+    "gone": "only in the old manifest",
+    "folded_sources": "added up with other small sources",
+    "no_histogram": "token counts were not kept",
     "empty_denominator": "nothing to divide by",
-}  # fmt: skip
+}
 _COMPLAINTS = {
     "not_semver": "a version is not MAJOR.MINOR.PATCH, so nothing can be said of it",
     "backwards": "the new version is smaller than the old one",
@@ -64,11 +76,13 @@ def total_rows(difference: Difference) -> list[list[str]]:
     return [
         [name, t.count(was), t.count(now), f"{now - was:+,}" if now != was else ""]
         for name, was, now in (
-            ("shards read", old.shards, new.shards), ("shards unread", old.unread_shards, new.unread_shards),
-            ("documents", old.documents, new.documents), ("bytes of text", old.bytes, new.bytes),
+            ("shards read", old.shards, new.shards),
+            ("shards unread", old.unread_shards, new.unread_shards),
+            ("documents", old.documents, new.documents),
+            ("bytes of text", old.bytes, new.bytes),
             ("tokens", old.tokens, new.tokens),
         )
-    ]  # fmt: skip
+    ]
 
 
 def fate_rows(difference: Difference) -> list[list[str]]:
@@ -84,9 +98,15 @@ def fate_rows(difference: Difference) -> list[list[str]]:
 def metric_row(change: MetricChange) -> list[str]:
     """Return a metric that differs as cells: metric, stat, where, old, new, change, its interval, mark."""
     return [
-        t.clean(change.metric, NAME), t.clean(change.stat, NAME), where_words(change), number(change.old, change.unit),
-        number(change.new, change.unit), signed(change.difference, change.unit), bounds(change), judged(change),
-    ]  # fmt: skip
+        t.clean(change.metric, NAME),
+        t.clean(change.stat, NAME),
+        where_words(change),
+        number(change.old, change.unit),
+        number(change.new, change.unit),
+        signed(change.difference, change.unit),
+        bounds(change),
+        judged(change),
+    ]
 
 
 def complaint(difference: Difference) -> str:
@@ -176,8 +196,9 @@ def apart_words(fate: MetricFate, reason: str) -> str:
         MetricFate.LOST: f"with a value before and none now ({why})",
         MetricFate.GAINED: f"with a value now and none before ({why})",
         MetricFate.NOT_COMPARABLE: f"not comparable ({why})",
-        MetricFate.REMOVED: "only in the old manifest", MetricFate.ADDED: "only in the new manifest",
-    }[fate]  # fmt: skip
+        MetricFate.REMOVED: "only in the old manifest",
+        MetricFate.ADDED: "only in the new manifest",
+    }[fate]
 
 
 def moved(drifts: Sequence[Drift]) -> list[Drift]:
@@ -199,9 +220,10 @@ def shard_status(change: ShardChange) -> str:
     held = [
         "" if status in {None, "ok"} else f"{status} ({reason})" if reason else str(status)
         for status, reason in (
-            (change.old_status, change.old_reason), (change.new_status, change.new_reason),
+            (change.old_status, change.old_reason),
+            (change.new_status, change.new_reason),
         )
-    ]  # fmt: skip
+    ]
     if held[0] == held[1] or change.old_status is None or change.new_status is None:
         return held[1] or held[0]
     return f"{held[0] or 'ok'} -> {held[1] or 'ok'}"

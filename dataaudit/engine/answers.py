@@ -62,11 +62,16 @@ class Answers:
         numbers = (("judge_failed", self.failed), ("judge_partly", self.partly))
         return [
             count(
-                question.metric, stat, number, scope=Scope(), unit="documents", n=len(self) + self.failed,
+                question.metric,
+                stat,
+                number,
+                scope=Scope(),
+                unit="documents",
+                n=len(self) + self.failed,
                 version=version,
             )
             for stat, number in numbers
-        ]  # fmt: skip
+        ]
 
     def warnings(self, question: Question, sampled: Sampled, subject: str) -> list[str]:
         """Return what the user should be told of the sample."""
@@ -107,7 +112,9 @@ def judged_findings(judge: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
     size = rows.num_rows
     columns = {name: rows[name] for name in ("class", "shard", "row", "start", "end", "score")}
     fixed = {
-        "detector": [judge] * size, "tier": ["judged"] * size, "reserved": np.zeros(size, bool),
+        "detector": [judge] * size,
+        "tier": ["judged"] * size,
+        "reserved": np.zeros(size, bool),
         "hmac": pa.nulls(size, pa.string()),
-    }  # fmt: skip
+    }
     return pa.table(columns | fixed).select(schema.names).cast(schema)

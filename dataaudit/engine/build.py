@@ -69,9 +69,14 @@ from dataaudit.stages.secrets import Secrets
 from dataaudit.stages.toxicity import Toxicity
 
 _FAMILIES = {
-    ExactDup.name: exact_duplicates, NearDup.name: near_duplicates, Overlap.name: leaks, Repeats.name: repeated_spans,
-    Toxicity.name: toxic_documents, Pii.name: personal_data, Secrets.name: secret_findings,
-}  # fmt: skip
+    ExactDup.name: exact_duplicates,
+    NearDup.name: near_duplicates,
+    Overlap.name: leaks,
+    Repeats.name: repeated_spans,
+    Toxicity.name: toxic_documents,
+    Pii.name: personal_data,
+    Secrets.name: secret_findings,
+}
 """What joins the documents of different shards, by the stage that emits its rows."""
 _SCANS = 8
 """Scans of one build: damage may come to light at every step after one, and the encoder may change once."""
@@ -103,9 +108,13 @@ def build(
     stages = make_stages(config.stages)
     reader = config.reader
     discovery = discover(
-        config.splits, base, root_at_base=root_at_base, follow_symlinks=reader.follow_symlinks, root=config.root,
+        config.splits,
+        base,
+        root_at_base=root_at_base,
+        follow_symlinks=reader.follow_symlinks,
+        root=config.root,
         access=Access(timeout_seconds=reader.timeout_seconds, retries=reader.retries),
-    )  # fmt: skip
+    )
     tell_discovery(discovery, progress)
     state = state_folder(options)
     tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress)
@@ -121,22 +130,37 @@ def build(
             config = resolve_columns(config, discovery.shards, runner, progress)
             protected = prepare_protected(
                 Preparing(
-                    config=config, base=base, shards=discovery.shards, probes=probes, failures=failures,
-                    store=PartialStore(state), runner=runner, progress=progress, fresh=options.fresh,
+                    config=config,
+                    base=base,
+                    shards=discovery.shards,
+                    probes=probes,
+                    failures=failures,
+                    store=PartialStore(state),
+                    runner=runner,
+                    progress=progress,
+                    fresh=options.fresh,
                 ),
                 stages,
-            )  # fmt: skip
+            )
             if protected is None:
                 stages = tuple(stage for stage in stages if not stage.needs_matches)
             job = Job(
-                config=config, options=options, progress=progress, stages=stages, discovery=discovery,
-                tokenizer=tokenizer, risks=risks, languages=languages, parents=parents, reference=reference,
+                config=config,
+                options=options,
+                progress=progress,
+                stages=stages,
+                discovery=discovery,
+                tokenizer=tokenizer,
+                risks=risks,
+                languages=languages,
+                parents=parents,
+                reference=reference,
                 older=None if config.reference is None else base / config.reference,
                 store=PartialStore(state),
                 runner=runner,
                 protected=protected,
                 content=content,
-            )  # fmt: skip
+            )
             gathered = _scan_and_link(job, probes, failures)
         except KeyboardInterrupt:
             raise BuildInterrupted(
@@ -193,10 +217,14 @@ def _probe(
     index = StatIndex(state / "files.sqlite")
     try:
         return probe_shards(
-            discovery.shards, index, runner, progress,
-            part_bytes=config.reader.part_bytes, text_document=config.reader.text_document,
+            discovery.shards,
+            index,
+            runner,
+            progress,
+            part_bytes=config.reader.part_bytes,
+            text_document=config.reader.text_document,
             rehash=options.rehash or options.fresh,
-        )  # fmt: skip
+        )
     finally:
         index.close()
 

@@ -105,9 +105,11 @@ def _line(check: Check) -> tuple[str, str]:
 def _program() -> Iterator[Check]:
     yield Check(group="Program", name="dataaudit", state="ok", found=__version__)
     yield Check(
-        group="Program", name="python", state="ok",
+        group="Program",
+        name="python",
+        state="ok",
         found=f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-    )  # fmt: skip
+    )
 
 
 def _libraries(*, builds: bool) -> Iterator[Check]:
@@ -168,9 +170,11 @@ def _tokenizers(state: Path) -> Iterator[Check]:
             yield Check(group=group, name="default", state="ok", found=about)
             risks = inspect_risks(file, cache_dir=user_cache() or cache)
             yield Check(
-                group=group, name="encoder", state="ok" if risks.supported else "note",
+                group=group,
+                name="encoder",
+                state="ok" if risks.supported else "note",
                 found=encoder_text(risks.reason),
-            )  # fmt: skip
+            )
             yield Check(group=group, name="names", state="note", found=", ".join(accepted))
     yield Check(group=group, name="also", state="note", found=_ACCEPTED)
 
@@ -191,9 +195,11 @@ def _detectors() -> Iterator[Check]:
             known = f"{len(model.languages) - 1} languages, {model.version}, sha256 {model.sha256[:12]}..."
             yield Check(group=_DETECTORS, name=name, state="ok", found=f"`{detector}`{default}: {known}")
     yield Check(
-        group=_DETECTORS, name="large model", state="note",
+        group=_DETECTORS,
+        name="large model",
+        state="note",
         found="lid.176.bin is used when `language.model` of a config names its file",
-    )  # fmt: skip
+    )
 
 
 def _extras() -> Iterator[Check]:
@@ -205,9 +211,12 @@ def _extras() -> Iterator[Check]:
         if missing:
             shown = f"{', '.join(missing[:_SHOWN])}{f' and {len(missing) - _SHOWN} more' if missing[_SHOWN:] else ''}"
             yield Check(
-                group="Optional", name=extra, state="missing", found=f"{about.purpose}: {shown}",
+                group="Optional",
+                name=extra,
+                state="missing",
+                found=f"{about.purpose}: {shown}",
                 advice=f"`{install_line(extra)}`",
-            )  # fmt: skip
+            )
         else:
             found = (
                 "all installed" if needed[_SHOWN:] else ", ".join(f"{one.name} {version(one.name)}" for one in needed)
@@ -257,10 +266,13 @@ def _disk(state: Path) -> Iterator[Check]:
         return
     yield Check(group="Disk", name="writable", state="ok", found=f"{t.size(free)} free")
     yield Check(
-        group="Disk", name="publishing", state="ok" if swapped else "note",
-        found="a manifest is replaced in one step" if swapped else
-        "a manifest is replaced in two renames: for a moment a reader finds none",
-    )  # fmt: skip
+        group="Disk",
+        name="publishing",
+        state="ok" if swapped else "note",
+        found="a manifest is replaced in one step"
+        if swapped
+        else "a manifest is replaced in two renames: for a moment a reader finds none",
+    )
 
 
 def _requirements(extra: str) -> list[Requirement]:

@@ -42,8 +42,9 @@ def _weights() -> Found:
 
 def _models() -> Found:
     """Return the spaCy models that are installed as packages."""
-    names = sorted({f"{one.name} {one.dist.version if one.dist else ''}".strip() for one in
-                    entry_points(group=_SPACY_MODELS)})  # fmt: skip
+    names = sorted(
+        {f"{one.name} {one.dist.version if one.dist else ''}".strip() for one in entry_points(group=_SPACY_MODELS)}
+    )
     if names:
         return "spacy models", "ok", ", ".join(names), ""
     advice = "`python -m spacy download en_core_web_sm`, then `pii.model: en_core_web_sm` in a config, or a folder"

@@ -72,12 +72,16 @@ class Linking:
         splits = sorted({shard.planned.shard.split for shard in self.shards})
         return [
             KeyedFile(
-                kind=self.stage.name, key=part.stage_keys[self.stage.name], name=name,
-                shard=shard.planned.shard.ordinal, split=splits.index(shard.planned.shard.split), first_row=first_row,
+                kind=self.stage.name,
+                key=part.stage_keys[self.stage.name],
+                name=name,
+                shard=shard.planned.shard.ordinal,
+                split=splits.index(shard.planned.shard.split),
+                first_row=first_row,
             )
             for shard in self.read()
             for part, first_row in zip(shard.planned.parts, shard.first_rows, strict=True)
-        ]  # fmt: skip
+        ]
 
     def join(self, join: Join) -> JoinedParts:
         """Run a join; see :func:`dataaudit.engine.joins.run_join`."""

@@ -33,17 +33,26 @@ def findings_table(linking: Linking) -> pa.Table:
     tables = [shard.partials[stage.name]["found"] for shard in linking.read()]
     rows = sum(_hits(table) for table in tables)
     join = Join(
-        kind=f"link-{stage.name}", function=gather_findings, identity=stage.version, files=linking.files(FINDINGS),
+        kind=f"link-{stage.name}",
+        function=gather_findings,
+        identity=stage.version,
+        files=linking.files(FINDINGS),
         rows=rows,
-    )  # fmt: skip
+    )
     found = linking.join(join).table("findings", GATHERED)
     tiers = pa.array(TIERS, pa.string()).take(found["tier"].combine_chunks())
     columns = {
         "detector": pa.repeat(pa.scalar(stage.detector, pa.string()), found.num_rows),
-        "class": found["entity"], "tier": tiers, "shard": found["shard"], "row": found["row"],
-        "start": found["start"], "end": found["end"], "score": found["score"], "reserved": found["reserved"],
+        "class": found["entity"],
+        "tier": tiers,
+        "shard": found["shard"],
+        "row": found["row"],
+        "start": found["start"],
+        "end": found["end"],
+        "score": found["score"],
+        "reserved": found["reserved"],
         "hmac": _hex(found["keyed"]),
-    }  # fmt: skip
+    }
     return pa.table(columns).cast(TABLES["findings"].schema)
 
 

@@ -56,9 +56,12 @@ def stat_file(path: str) -> FileStat:
         return _of_remote(stat_rows(path))
     found = Path(path).stat()
     return FileStat(
-        size=found.st_size, mtime_ns=found.st_mtime_ns, ctime_ns=found.st_ctime_ns, inode=found.st_ino,
+        size=found.st_size,
+        mtime_ns=found.st_mtime_ns,
+        ctime_ns=found.st_ctime_ns,
+        inode=found.st_ino,
         device=found.st_dev,
-    )  # fmt: skip
+    )
 
 
 def listed_stat(path: str) -> FileStat:

@@ -95,11 +95,18 @@ class Job:
     def scan_settings(self) -> ScanSettings:
         """Return what all units of a scan share."""
         return ScanSettings(
-            state=self.store.root, stages=self.stages, tokenizer=self.tokenizer, risks=self.risks,
-            force_reference=self.force_reference, seed=self.config.seed, languages=self.languages,
-            protected=None if self.protected is None else self.protected.file, screen=self.content.screen,
-            patterns=self.content.patterns, hmac_key=self.options.hmac_key,
-        )  # fmt: skip
+            state=self.store.root,
+            stages=self.stages,
+            tokenizer=self.tokenizer,
+            risks=self.risks,
+            force_reference=self.force_reference,
+            seed=self.config.seed,
+            languages=self.languages,
+            protected=None if self.protected is None else self.protected.file,
+            screen=self.content.screen,
+            patterns=self.content.patterns,
+            hmac_key=self.options.hmac_key,
+        )
 
 
 def state_folder(options: BuildOptions) -> Path:

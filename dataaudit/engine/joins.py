@@ -148,8 +148,15 @@ def _units(join: Join, files: Path, digest: str, store: PartialStore) -> list[Li
     bounds = [NUM_BYTES * index // partitions for index in range(partitions + 1)]
     return [
         LinkUnit(
-            function=join.function, emits=dict(join.emits), files=files, start=start, stop=stop, state=store.root,
-            kind=join.kind, key=digest_json([digest, start, stop, join.identity]).removeprefix("sha256:"), size=1,
+            function=join.function,
+            emits=dict(join.emits),
+            files=files,
+            start=start,
+            stop=stop,
+            state=store.root,
+            kind=join.kind,
+            key=digest_json([digest, start, stop, join.identity]).removeprefix("sha256:"),
+            size=1,
         )
         for start, stop in pairwise(bounds)
-    ]  # fmt: skip
+    ]

@@ -63,9 +63,11 @@ class Rates:
         """Return the share of documents with a hit, in every scope."""
         size = len(self._sampled.documents)
         strata = Strata(
-            sizes=self._sampled.documents, judged=np.bincount(verdicts.strata, minlength=size),
-            positives=np.bincount(verdicts.strata[verdicts.hits > 0], minlength=size), guesses=self._sampled.guesses,
-        )  # fmt: skip
+            sizes=self._sampled.documents,
+            judged=np.bincount(verdicts.strata, minlength=size),
+            positives=np.bincount(verdicts.strata[verdicts.hits > 0], minlength=size),
+            guesses=self._sampled.guesses,
+        )
         return [
             self._record(stat, entity, scope, self._share(number, strata, inside), "ratio")
             for number, (scope, inside) in enumerate(self.scopes())
@@ -114,29 +116,51 @@ class Rates:
         sampled, size = self._sampled, len(self._sampled.documents)
         seen, positive = verdicts.strata, verdicts.strata[verdicts.hits > 0]
         columns = {
-            "metric": [self._question.metric] * size, "class": [entity] * size,
-            "split": [sampled.splits[number] for number in self._split], "source": list(self._source),
-            "language": list(self._language), "level": [key[3] for key in sampled.frame.strata],
-            "documents": sampled.documents, "tokens": sampled.tokens, "judged": np.bincount(seen, minlength=size),
-            "judged_tokens": _sums(seen, verdicts.tokens, size), "positive": np.bincount(positive, minlength=size),
+            "metric": [self._question.metric] * size,
+            "class": [entity] * size,
+            "split": [sampled.splits[number] for number in self._split],
+            "source": list(self._source),
+            "language": list(self._language),
+            "level": [key[3] for key in sampled.frame.strata],
+            "documents": sampled.documents,
+            "tokens": sampled.tokens,
+            "judged": np.bincount(seen, minlength=size),
+            "judged_tokens": _sums(seen, verdicts.tokens, size),
+            "positive": np.bincount(positive, minlength=size),
             "hits": _sums(seen, verdicts.hits, size),
-        }  # fmt: skip
+        }
         return pa.table(columns).cast(TABLES["judged"].schema)
 
     def _record(self, stat: str, entity: str | None, scope: Scope, found: Estimate, unit: str) -> Metric:
         named = Scope(split=scope.split, source=scope.source, language=scope.language, entity=entity)
         if found.value is None:
             return Metric(
-                metric=self._question.metric, stat=stat, scope=named, unit=unit, value=None, method="sampled",
-                n=found.judged, denominator=found.documents, status="not_evaluated",
+                metric=self._question.metric,
+                stat=stat,
+                scope=named,
+                unit=unit,
+                value=None,
+                method="sampled",
+                n=found.judged,
+                denominator=found.documents,
+                status="not_evaluated",
                 reason="empty_denominator" if found.judged or not found.documents else "not_judged",
                 version=self._version,
-            )  # fmt: skip
+            )
         return Metric(
-            metric=self._question.metric, stat=stat, scope=named, unit=unit, value=found.value, low=found.low,
-            high=found.high, confidence=CONFIDENCE, n=found.judged, denominator=found.documents, method="sampled",
+            metric=self._question.metric,
+            stat=stat,
+            scope=named,
+            unit=unit,
+            value=found.value,
+            low=found.low,
+            high=found.high,
+            confidence=CONFIDENCE,
+            n=found.judged,
+            denominator=found.documents,
+            method="sampled",
             version=self._version,
-        )  # fmt: skip
+        )
 
 
 def not_evaluated(question: Question, stats: dict[str, str], reason: str, version: str) -> list[Metric]:
@@ -150,11 +174,17 @@ def not_evaluated(question: Question, stats: dict[str, str], reason: str, versio
     """
     return [
         Metric(
-            metric=question.metric, stat=stat, unit=unit, value=None, method="sampled", status="not_evaluated",
-            reason=reason, version=version,
+            metric=question.metric,
+            stat=stat,
+            unit=unit,
+            value=None,
+            method="sampled",
+            status="not_evaluated",
+            reason=reason,
+            version=version,
         )
         for stat, unit in stats.items()
-    ]  # fmt: skip
+    ]
 
 
 def _sums(places: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:

@@ -21,9 +21,21 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Stage, parameters
 
 NUMERIC_LIBRARIES = (
-    "detect-secrets", FASTTEXT, "gigatoken", "hyperscan", "numba", "numpy", "orjson", "phonenumbers",
-    "pyarrow", "pycld2", "python-stdnum", "scipy", "sentencepiece", "tokenizers",
-)  # fmt: skip
+    "detect-secrets",
+    FASTTEXT,
+    "gigatoken",
+    "hyperscan",
+    "numba",
+    "numpy",
+    "orjson",
+    "phonenumbers",
+    "pyarrow",
+    "pycld2",
+    "python-stdnum",
+    "scipy",
+    "sentencepiece",
+    "tokenizers",
+)
 SAMPLE_ONE_IN = 1024
 """About one document in so many is encoded by both encoders."""
 
@@ -97,9 +109,12 @@ def stage_key(reading: str, stage: Stage, decisive: Mapping[str, Any]) -> str:
 
 def _looked_at(stage: Stage) -> list[str]:
     needs = (
-        ("tokenizer", stage.needs_tokens), ("languages", stage.needs_languages), ("protected", stage.needs_matches),
-        ("screen", stage.needs_screen), (stage.detector, bool(stage.detector)),
-    )  # fmt: skip
+        ("tokenizer", stage.needs_tokens),
+        ("languages", stage.needs_languages),
+        ("protected", stage.needs_matches),
+        ("screen", stage.needs_screen),
+        (stage.detector, bool(stage.detector)),
+    )
     return [name for name, needed in needs if needed]
 
 

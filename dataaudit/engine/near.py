@@ -58,9 +58,14 @@ def near_duplicates(linking: Linking) -> Generator[Sequence[Visit], list[Visited
     checked = checks.table("checks", pa.schema([*CHECKS, ("shard", pa.int32())]))
     reported, right = count_right(sample, checked["shard"].to_numpy(), checked, search.stage.threshold)
     counts = NearCounts(
-        documents=search.documents, candidates=verified.num_rows, verified=edges.num_rows, missed=search.missed,
-        dropped=_sum(pairs.table("dropped", DROPPED), "dropped"), reported=reported, right=right,
-    )  # fmt: skip
+        documents=search.documents,
+        candidates=verified.num_rows,
+        verified=edges.num_rows,
+        missed=search.missed,
+        dropped=_sum(pairs.table("dropped", DROPPED), "dropped"),
+        reported=reported,
+        right=right,
+    )
     clusters = cluster(members, edges, _sources(visited), search.corpus())
     found = search.found(counts, clusters, recall)
     found.metrics += search.in_reference(match_reference(linking, search.documents), members)
@@ -102,16 +107,24 @@ class _Search:
         by_bands = BandJoin(small=stage.small_bucket, leaders=stage.leaders, held_out=self._held_out)
         rows = self.documents * stage.bands()[0]
         bands = self._join(
-            "bands", by_bands, [*files("bands"), *files("probes")], rows, asdict(by_bands),
+            "bands",
+            by_bands,
+            [*files("bands"), *files("probes")],
+            rows,
+            asdict(by_bands),
             {"pairs": PAIRS, "probed": PROBED},
-        )  # fmt: skip
+        )
         counts = bands.table("counts", COUNTS)
         self.missed = _sum(counts, "missed")
         by_pairs = PairJoin(most=stage.most_candidates, threshold=stage.threshold)
         pairs = self._join(
-            "pairs", by_pairs, [*bands.files("pairs"), *bands.files("probed")], _sum(counts, "rows"),
-            asdict(by_pairs), {"candidates": KEYED_CANDIDATES},
-        )  # fmt: skip
+            "pairs",
+            by_pairs,
+            [*bands.files("pairs"), *bands.files("probed")],
+            _sum(counts, "rows"),
+            asdict(by_pairs),
+            {"candidates": KEYED_CANDIDATES},
+        )
         return classes.table("members", CLASS_MEMBERS), pairs, pairs.table("recall", RECALL)
 
     def document_bytes(self) -> int:
@@ -147,9 +160,13 @@ class _Search:
         numbers = np.zeros((len(self._splits), 3), dtype=np.int64)
         if not isinstance(best, str):
             found = count_matches(
-                best.places, best.equal, members, self.corpus().split_of, num_perm=self.stage.num_perm,
+                best.places,
+                best.equal,
+                members,
+                self.corpus().split_of,
+                num_perm=self.stage.num_perm,
                 threshold=self.stage.threshold,
-            )  # fmt: skip
+            )
             numbers[: len(found)] += found
         scopes: dict[str | None, tuple[np.ndarray, int]] = {None: (numbers.sum(axis=0), self.documents)}
         scopes |= {name: (numbers[index], documents[name]) for index, name in enumerate(self._splits)}
@@ -163,13 +180,22 @@ class _Search:
         )
 
     def _join(
-        self, name: str, function: JoinFunction, files: Sequence[KeyedFile], rows: int, parameters: object,
+        self,
+        name: str,
+        function: JoinFunction,
+        files: Sequence[KeyedFile],
+        rows: int,
+        parameters: object,
         emits: dict[str, pa.Schema],
-    ) -> JoinedParts:  # fmt: skip
+    ) -> JoinedParts:
         join = Join(
-            kind=f"link-near-{name}", function=function, identity=[self.stage.version, parameters],
-            files=files, rows=rows, emits=emits,
-        )  # fmt: skip
+            kind=f"link-near-{name}",
+            function=function,
+            identity=[self.stage.version, parameters],
+            files=files,
+            rows=rows,
+            emits=emits,
+        )
         return self._linking.join(join)
 
     def corpus(self) -> Corpus:
@@ -186,11 +212,13 @@ class _Search:
         names = pa.array(self._splits, pa.string())
         table = pa.table(
             {
-                "split": names.take(earlier["split"].combine_chunks()), "source": earlier["source"],
+                "split": names.take(earlier["split"].combine_chunks()),
+                "source": earlier["source"],
                 "earlier_split": names.take(earlier["earlier_split"].combine_chunks()),
-                "earlier_source": earlier["earlier_source"], "documents": earlier["documents"],
+                "earlier_source": earlier["earlier_source"],
+                "documents": earlier["documents"],
             }
-        )  # fmt: skip
+        )
         if kept is not None:
             other = fold_table(table.select(["earlier_source"]).rename_columns(["source"]), kept)["source"]
             table = fold_table(table, kept).set_column(3, "earlier_source", other)
@@ -206,12 +234,18 @@ class _Search:
         """Return what is added to the partials: duplicates, and how many documents are held out."""
         found = clusters.counts.append_column("held_out", pa.array(np.zeros(clusters.counts.num_rows, dtype=np.int64)))
         rows = [
-            {"shard": shard.planned.shard.ordinal, "source": row["source"], "duplicates": 0, "component_duplicates": 0,
-             "leaked": 0, "held_out": row["documents"]}
+            {
+                "shard": shard.planned.shard.ordinal,
+                "source": row["source"],
+                "duplicates": 0,
+                "component_duplicates": 0,
+                "leaked": 0,
+                "held_out": row["documents"],
+            }
             for shard in self._read
             if self._linking.job.config.splits[shard.planned.shard.split].held_out
             for row in shard.partials[self.stage.name][TABLE].to_pylist()
-        ]  # fmt: skip
+        ]
         return pa.concat_tables([found, pa.Table.from_pylist(rows, schema=found.schema)])
 
     def _warnings(self, clusters: NearClusters) -> list[str]:

@@ -100,8 +100,9 @@ def _older_bands(manifest: Manifest, stage: NearDup, store: PartialStore) -> lis
         keys = band_keys(_matrix(table["signature"], 4 * stage.num_perm).view("<u4").astype(np.uint32), bands, rows)
         columns = [
             key_array(keys.reshape(-1, 8).view(">u8").reshape(-1).astype(np.uint64)),
-            np.repeat(table["row"].to_numpy(), bands), np.repeat(classes.view("<u4")[:, 0], bands),
-        ]  # fmt: skip
+            np.repeat(table["row"].to_numpy(), bands),
+            np.repeat(classes.view("<u4")[:, 0], bands),
+        ]
         with store.writing():
             write_keyed(store.side_path(_KIND, key, "older"), [pa.table(columns, schema=BANDS)], BANDS)
         store.write(_KIND, key, {}, {})
@@ -117,12 +118,19 @@ def _candidates(linking: Linking, stage: NearDup, older: list[KeyedFile], docume
     join = ReferenceJoin(small=stage.small_bucket, leaders=stage.leaders)
     bands = stage.bands()[0]
 
-    def run(name: str, function: ReferenceJoin | PairJoin, files: list[KeyedFile], rows: int,
-            emits: Mapping[str, pa.Schema]) -> JoinedParts:  # fmt: skip
+    def run(
+        name: str, function: ReferenceJoin | PairJoin, files: list[KeyedFile], rows: int, emits: Mapping[str, pa.Schema]
+    ) -> JoinedParts:
         return linking.join(
-            Join(kind=f"link-near-{name}", function=function, identity=[stage.version, asdict(function)], files=files,
-                 rows=rows, emits=emits)
-        )  # fmt: skip
+            Join(
+                kind=f"link-near-{name}",
+                function=function,
+                identity=[stage.version, asdict(function)],
+                files=files,
+                rows=rows,
+                emits=emits,
+            )
+        )
 
     files = [*linking.files("bands"), *older]
     paired = run("older-bands", join, files, documents * bands, {"pairs": PAIRS})
@@ -164,6 +172,7 @@ def _joined(pieces: list[tuple[np.ndarray, pa.Table]], places: np.ndarray, num_p
     values = [_matrix(table["signature"], 4 * num_perm).view("<u4") for _, table in pieces]
     classes = [np.array(table["key"].to_pylist(), dtype="S16") for _, table in pieces]
     return _Signatures(
-        places, np.concatenate([np.zeros((0, num_perm), dtype="<u4"), *values])[order],
+        places,
+        np.concatenate([np.zeros((0, num_perm), dtype="<u4"), *values])[order],
         np.concatenate([np.zeros(0, dtype="S16"), *classes])[order],
-    )  # fmt: skip
+    )

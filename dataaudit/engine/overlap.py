@@ -42,16 +42,22 @@ def leaks(linking: Linking) -> Generator[Sequence[Visit], list[Visited], Found]:
     rows = len(protected.index.held_out.grams.table.keys) * max(1, len(shards) // 8)
     grams = linking.join(
         Join(
-            kind="link-overlap-grams", function=link_grams, identity=stage.version, files=linking.files(GRAMS),
+            kind="link-overlap-grams",
+            function=link_grams,
+            identity=stage.version,
+            files=linking.files(GRAMS),
             rows=rows,
         )
-    )  # fmt: skip
+    )
     matches = linking.join(
         Join(
-            kind="link-overlap-matches", function=partial(link_matches, max_rows=stage.max_rows),
-            identity=[stage.version, stage.max_rows], files=linking.files(MATCHES), rows=total,
+            kind="link-overlap-matches",
+            function=partial(link_matches, max_rows=stage.max_rows),
+            identity=[stage.version, stage.max_rows],
+            files=linking.files(MATCHES),
+            rows=total,
         )
-    )  # fmt: skip
+    )
     yield from ()
     kept = kept_sources(linking.shards, linking.job.config.max_sources)
     seen, counts = grams.table("seen", SEEN), matches.table("counts", COUNTS)
@@ -106,12 +112,17 @@ def _set_documents(linking: Linking, protected: Protected, total: int, stage: Ov
             np.add.at(counts[:, tier], table["set"].to_numpy(), table[name].to_numpy())
     return [
         ratio(
-            NAME, "train_documents", int(counts[number, tier]), total, scope=Scope(set=facts.name, rule=name),
-            unit="ratio", version=stage.version,
+            NAME,
+            "train_documents",
+            int(counts[number, tier]),
+            total,
+            scope=Scope(set=facts.name, rule=name),
+            unit="ratio",
+            version=stage.version,
         )
         for number, facts in enumerate(protected.sets)
         for tier, name in enumerate(TIERS)
-    ]  # fmt: skip
+    ]
 
 
 def overlap_table(linking: Linking, protected: Protected, rows: pa.Table) -> pa.Table:
@@ -124,17 +135,23 @@ def overlap_table(linking: Linking, protected: Protected, rows: pa.Table) -> pa.
         if row.pop("kind") == ITEM:
             facts = protected.sets[int(items.sets[target])]
             names = {
-                "set": facts.name, "item": facts.ids[int(items.numbers[target])], "part": PARTS[row["part"]],
-                "tier": TIERS[row["tier"]], "rule": _RULES[row["rule"]],
-            }  # fmt: skip
+                "set": facts.name,
+                "item": facts.ids[int(items.numbers[target])],
+                "part": PARTS[row["part"]],
+                "tier": TIERS[row["tier"]],
+                "rule": _RULES[row["rule"]],
+            }
         else:
             shard = protected.shards[int(held.shards[target])]
             if shard.ordinal not in read:
                 continue
             rule = _HELD_OUT_RULES.get(row["rule"], "whole")
             names = {
-                "set": shard.split, "item": f"{shard.ordinal}:{int(held.rows[target])}", "part": "document",
-                "tier": "similar" if rule == "ngram" else "verbatim", "rule": rule,
-            }  # fmt: skip
+                "set": shard.split,
+                "item": f"{shard.ordinal}:{int(held.rows[target])}",
+                "part": "document",
+                "tier": "similar" if rule == "ngram" else "verbatim",
+                "rule": rule,
+            }
         found.append(row | names | {"score": min(1.0, row.pop("common") / row.pop("of"))})
     return pa.Table.from_pylist(found, schema=TABLES["overlap"].schema)

@@ -42,10 +42,13 @@ def personal_data(linking: Linking) -> Generator[Sequence[Visit], list[Visited],
     analyzer, settings = linking.job.content.analyzer, linking.job.config.pii
     findings = findings_table(linking)
     question = Question(
-        metric=METRIC, half_width=settings.half_width, most=settings.most_judged,
+        metric=METRIC,
+        half_width=settings.half_width,
+        most=settings.most_judged,
         languages=() if analyzer is None or isinstance(analyzer, Unavailable) else (analyzer.language,),
-        guesses=_guesses(), salt=_SALT,
-    )  # fmt: skip
+        guesses=_guesses(),
+        salt=_SALT,
+    )
     if analyzer is None or isinstance(analyzer, Unavailable):
         reason = NO_ANALYZER if analyzer is None else str(analyzer.reason)
         return Found(tables={"findings": findings}, metrics=not_evaluated(question, _UNITS, reason, Pii.version))

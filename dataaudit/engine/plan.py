@@ -120,9 +120,12 @@ def _fields(shard: Shard, config: AuditConfig) -> FieldRule:
     assert split.text is not None, "text and source are resolved before planning"
     assert split.source is not None, "text and source are resolved before planning"
     return field_rule(
-        split.text, split.source, shard.uri, max_record_bytes=config.reader.max_line_bytes,
+        split.text,
+        split.source,
+        shard.uri,
+        max_record_bytes=config.reader.max_line_bytes,
         text_document=config.reader.text_document if shard.format == "text" else "",
-    )  # fmt: skip
+    )
 
 
 def _known_unreadable(store: PartialStore, key: str) -> bool:

@@ -42,9 +42,13 @@ def probe_shards(
             probes[shard.path] = known
         else:
             units[shard.path] = ProbeUnit(
-                path=shard.path, format=shard.format, compression=shard.compression, part_bytes=part_bytes,
-                size=shard.size, text_document=text_document,
-            )  # fmt: skip
+                path=shard.path,
+                format=shard.format,
+                compression=shard.compression,
+                part_bytes=part_bytes,
+                size=shard.size,
+                text_document=text_document,
+            )
     todo = list(units.values())
     if probes:
         progress.note(f"hash: {len(probes):,} files are unchanged")

@@ -148,9 +148,13 @@ def _store_words(work: Preparing, planned: Sequence[PlannedShard]) -> None:
             key = _words_key(part.reading_key)
             if work.fresh or not work.store.has(HELD_OUT, key):
                 units[key] = HeldOutUnit(
-                    request=part.request, sha256=shard.probe.sha256, stat=shard.probe.stat, state=work.store.root,
-                    key=key, size=shard.probe.stat.size // max(1, len(shard.parts)),
-                )  # fmt: skip
+                    request=part.request,
+                    sha256=shard.probe.sha256,
+                    stat=shard.probe.stat,
+                    state=work.store.root,
+                    key=key,
+                    size=shard.probe.stat.size // max(1, len(shard.parts)),
+                )
     failed: dict[int, tuple[Reason, str]] = {}
     _run(work, read_held_out, list(units.values()), failed)
     if failed:
@@ -258,9 +262,12 @@ def _parts(
             offsets = np.zeros(len(rows) + 1, dtype=np.int64)
             np.cumsum(documents["words"].to_numpy(), out=offsets[1:])
             yield HeldOutPart(
-                shard=number, rows=rows, keys=_sample_keys(probe.sha256, rows, work.config.seed),
-                words=entry.tables["words"]["hash"].to_numpy(), offsets=offsets,
-            )  # fmt: skip
+                shard=number,
+                rows=rows,
+                keys=_sample_keys(probe.sha256, rows, work.config.seed),
+                words=entry.tables["words"]["hash"].to_numpy(),
+                offsets=offsets,
+            )
 
 
 def _sample_keys(sha256: str, rows: np.ndarray, seed: int) -> np.ndarray:

@@ -53,9 +53,12 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     """
     shards = gathered.shards
     setting = Setting(
-        reference=job.reference, vocab_size=job.tokenizer.vocab_size, folded=gathered.folded,
-        protects=_protects(job), trains=_trains(job, shards),
-    )  # fmt: skip
+        reference=job.reference,
+        vocab_size=job.tokenizer.vocab_size,
+        folded=gathered.folded,
+        protects=_protects(job),
+        trains=_trains(job, shards),
+    )
     table = shards_table(shards, job.stages, gathered.digests, setting, found_columns(gathered.found))
     metrics, merged = metric_records(shards, job.stages, job.config, setting)
     metrics += [record for found in gathered.found.values() for record in found.metrics]

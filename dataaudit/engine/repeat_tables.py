@@ -41,12 +41,15 @@ def hotspot_tables(covered: Visited, words: np.ndarray, variants: np.ndarray) ->
     affected = {f"{name}s": _affected(seen, name) for name in ("shard", "source")}
     rows = [
         {
-            "hotspot": int(numbers[spot]), "hash": f"{hashes[spot]:016x}", "words": int(words[spot]),
-            **{name: int(values[spot]) for name, values in totals.items()}, "variants": int(variants[spot]),
+            "hotspot": int(numbers[spot]),
+            "hash": f"{hashes[spot]:016x}",
+            "words": int(words[spot]),
+            **{name: int(values[spot]) for name, values in totals.items()},
+            "variants": int(variants[spot]),
             **{name: lists[spot] for name, lists in affected.items()},
         }
         for spot in ranked.tolist()
-    ]  # fmt: skip
+    ]
     members = places.set_column(0, "hotspot", pa.array(numbers[places["hotspot"].to_numpy()]))
     return {
         "hotspots": pa.Table.from_pylist(rows, schema=TABLES["hotspots"].schema),
@@ -67,18 +70,22 @@ def repeat_partials(covered: Visited, numbers: np.ndarray) -> dict[str, pa.Table
     return {
         "repeats": pa.table(
             {
-                "shard": every["shard"], "source": every["source"], "repeated_documents": every["documents"],
+                "shard": every["shard"],
+                "source": every["source"],
+                "repeated_documents": every["documents"],
                 "repeated_tokens": every["tokens"],
             }
         ),
         "hotspots": pa.table(
             {
-                "shard": spots["shard"], "source": spots["source"],
+                "shard": spots["shard"],
+                "source": spots["source"],
                 "hotspot": pa.array(numbers[spots["hotspot"].to_numpy()]),
-                "documents": spots["documents"], "occurrences": spots["occurrences"],
+                "documents": spots["documents"],
+                "occurrences": spots["occurrences"],
             }
         ),
-    }  # fmt: skip
+    }
 
 
 def _seen(covered: Visited) -> pa.Table:

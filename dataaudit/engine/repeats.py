@@ -71,9 +71,14 @@ def repeated_spans(linking: Linking) -> Generator[Sequence[Visit], list[Visited]
     listed = linking.files(FINGERPRINTS)
     folders = _index(linking, listed, tokens // _TOKENS_A_FINGERPRINT) if stage.index else {}
     frequent = _join(
-        linking, "fingerprints", partial(link_fingerprints, min_documents=stage.min_documents), listed,
-        rows=tokens // _TOKENS_A_FINGERPRINT, emits={"frequent": FREQUENT_ROWS}, identity=[stage.min_documents],
-    )  # fmt: skip
+        linking,
+        "fingerprints",
+        partial(link_fingerprints, min_documents=stage.min_documents),
+        listed,
+        rows=tokens // _TOKENS_A_FINGERPRINT,
+        emits={"frequent": FREQUENT_ROWS},
+        identity=[stage.min_documents],
+    )
     ranges = _join(linking, "ranges", link_ranges, frequent.files("frequent"), rows=_counted(frequent))
     hashed = ranges.table("ranges", RANGES)
     if hashed.num_rows == 0:
@@ -115,24 +120,39 @@ def repeated_spans(linking: Linking) -> Generator[Sequence[Visit], list[Visited]
 def _runs(linking: Linking, stage: Repeats, files: Sequence[KeyedFile], rows: int) -> tuple[JoinedParts, int]:
     """Join the windows and bring their occurrences home; return the runs, and about how many rows they are."""
     windows = _join(
-        linking, "windows", partial(link_windows, min_documents=stage.min_documents), files, rows=rows,
-        emits={"occurrences": OCCURRENCE_ROWS}, identity=[stage.min_documents],
-    )  # fmt: skip
+        linking,
+        "windows",
+        partial(link_windows, min_documents=stage.min_documents),
+        files,
+        rows=rows,
+        emits={"occurrences": OCCURRENCE_ROWS},
+        identity=[stage.min_documents],
+    )
     number = _counted(windows)
     runs = _join(linking, "runs", link_runs, windows.files("occurrences"), rows=number, emits={"runs": RUN_ROWS})
     return runs, number
 
 
 def _join(
-    linking: Linking, name: str, function: JoinFunction, files: Sequence[KeyedFile], *, rows: int,
-    emits: dict[str, pa.Schema] | None = None, identity: Sequence[object] = (),
-) -> JoinedParts:  # fmt: skip
+    linking: Linking,
+    name: str,
+    function: JoinFunction,
+    files: Sequence[KeyedFile],
+    *,
+    rows: int,
+    emits: dict[str, pa.Schema] | None = None,
+    identity: Sequence[object] = (),
+) -> JoinedParts:
     return linking.join(
         Join(
-            kind=f"{_KIND}-{name}", function=function, identity=[linking.stage.version, *identity], files=files,
-            rows=rows, emits=emits or {},
+            kind=f"{_KIND}-{name}",
+            function=function,
+            identity=[linking.stage.version, *identity],
+            files=files,
+            rows=rows,
+            emits=emits or {},
         )
-    )  # fmt: skip
+    )
 
 
 def _counted(joined: JoinedParts) -> int:
@@ -178,8 +198,9 @@ def _nothing(
     left_out, every = (int(pc.sum(table["firsts"]).as_py() or 0) for table in (under, histogram))
     found = Found(folders=folders)
     for stat, value, unit, n in (
-        ("floor", floor, "documents", stage.min_documents), ("below_floor", left_out, "windows", every),
-    ):  # fmt: skip
+        ("floor", floor, "documents", stage.min_documents),
+        ("below_floor", left_out, "windows", every),
+    ):
         found.metrics.append(count(METRIC, stat, value, scope=Scope(), unit=unit, n=n, version=stage.version))
     if floor > stage.min_documents:
         found.warnings.append(

@@ -82,9 +82,15 @@ class Visited:
 
 
 def revisit(
-    visits: Sequence[Visit], shards: Sequence[GatheredShard], settings: ScanSettings, store: PartialStore,
-    runner: Runner, progress: Progress, *, fresh: bool = False,
-) -> list[Visited]:  # fmt: skip
+    visits: Sequence[Visit],
+    shards: Sequence[GatheredShard],
+    settings: ScanSettings,
+    store: PartialStore,
+    runner: Runner,
+    progress: Progress,
+    *,
+    fresh: bool = False,
+) -> list[Visited]:
     """Read again what is wanted, each part once for all visitors, and return what each of them found.
 
     Raises:
@@ -194,11 +200,15 @@ class _Plan:
         twins = {home.part.request.path: home.planned.probe.stat for home in others if home.planned.probe is not None}
         twins.pop(first.part.request.path, None)
         return VisitUnit(
-            request=first.part.request, stat=probe.stat, sha256=probe.sha256, reading_key=reading_key,
-            visits=tuple(visits), size=probe.stat.size // max(1, len(first.planned.parts)),
+            request=first.part.request,
+            stat=probe.stat,
+            sha256=probe.sha256,
+            reading_key=reading_key,
+            visits=tuple(visits),
+            size=probe.stat.size // max(1, len(first.planned.parts)),
             seconds=self._seconds.get(reading_key, 0.0),
             twins=tuple(list(twins.items())[:_TWINS]),
-        )  # fmt: skip
+        )
 
     def results(self, number: int) -> list[Visited]:
         """Read what the first ``number`` visitors found, in order of shards and parts."""
@@ -212,11 +222,14 @@ class _Plan:
                 if entry is not None:
                     parts += [
                         VisitedPart(
-                            shard=home.planned.shard.ordinal, split=home.split, first_row=home.first_row, key=key,
+                            shard=home.planned.shard.ordinal,
+                            split=home.split,
+                            first_row=home.first_row,
+                            key=key,
                             tables=entry.tables,
                         )
                         for home in self._homes[reading_key]
-                    ]  # fmt: skip
+                    ]
             parts.sort(key=lambda part: (part.shard, part.first_row))
             found.append(Visited(kind=kind, parts=tuple(parts)))
         damage.tell()

@@ -190,22 +190,28 @@ def _read(
         return none, "the rows of a streamed dataset cannot be found by a manifest alone; build with --samples"
     split, reader = manifest.core.config["splits"][shard["split"]], manifest.core.config["reader"]
     fields = field_rule(
-        split["text"], SourceRule(constant="-"), shard["uri"], max_record_bytes=reader["max_line_bytes"],
+        split["text"],
+        SourceRule(constant="-"),
+        shard["uri"],
+        max_record_bytes=reader["max_line_bytes"],
         text_document=reader["text_document"] if shard["format"] == "text" else "",
-    )  # fmt: skip
+    )
     request = ReadRequest(
-        path=path, format=shard["format"], compression=shard["compression"], part=Part(0, END), fields=fields,
+        path=path,
+        format=shard["format"],
+        compression=shard["compression"],
+        part=Part(0, END),
+        fields=fields,
         batch_bytes=_BATCH_BYTES,
-    )  # fmt: skip
+    )
     here = known.filter(pc.is_in(known["row"], own["row"].combine_chunks()))
     unit = SampleUnit(
-        request=request, sha256=shard["sha256"],
+        request=request,
+        sha256=shard["sha256"],
         wanted=tuple(Wanted(row=row["row"], span=_span(row), whole=_is_whole(row)) for row in own.to_pylist()),
         known=tuple((row["row"], _span(row)) for row in here.to_pylist() if not _is_whole(row)),
-    )  # fmt: skip
-    outcome = run_alone(
-        sample_shard, unit, memory_limit=0, seconds=_SHARD_SECONDS + shard["size"] / _BYTES_PER_SECOND
-    )  # fmt: skip
+    )
+    outcome = run_alone(sample_shard, unit, memory_limit=0, seconds=_SHARD_SECONDS + shard["size"] / _BYTES_PER_SECOND)
     if outcome.fault is not None:
         return none, outcome.fault[0]
     if outcome.reason is not None:

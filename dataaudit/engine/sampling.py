@@ -85,17 +85,27 @@ def draw(linking: Linking, question: Question) -> Sampled:
     join = SampleJoin(frame=frame, counts=tuple(plan.counts.tolist()), seed=linking.job.config.seed, salt=question.salt)
     drawn = linking.join(
         Join(
-            kind=f"link-{linking.stage.name}-sample", function=join, identity=[linking.stage.version, asdict(join)],
-            files=linking.files(MEMBERS) if plan.counts.any() else [], rows=int(documents.sum()) + unread,
+            kind=f"link-{linking.stage.name}-sample",
+            function=join,
+            identity=[linking.stage.version, asdict(join)],
+            files=linking.files(MEMBERS) if plan.counts.any() else [],
+            rows=int(documents.sum()) + unread,
         )
-    ).table("drawn", DRAWN)  # fmt: skip
+    ).table("drawn", DRAWN)
     first = first_of_each(
         drawn["stratum"].to_numpy(), drawn["drawn"].to_numpy(), drawn["place"].to_numpy(), plan.counts
     )
     return Sampled(
-        frame=frame, splits=splits, documents=documents, tokens=tokens, guesses=guesses, plan=plan, unread=unread,
-        places=first["place"].to_numpy(), strata=first["stratum"].to_numpy(),
-    )  # fmt: skip
+        frame=frame,
+        splits=splits,
+        documents=documents,
+        tokens=tokens,
+        guesses=guesses,
+        plan=plan,
+        unread=unread,
+        places=first["place"].to_numpy(),
+        strata=first["stratum"].to_numpy(),
+    )
 
 
 def _all_strata(linking: Linking, splits: Sequence[str]) -> pa.Table:

@@ -37,19 +37,30 @@ class Setting:
     def context(self, stage: Stage, split: str | None, mixture: Mapping[str, float] | None = None) -> Context:
         """Return the context of a stage in one split, or in all."""
         return Context(
-            scope=Scope(split=split), mixture=mixture or {}, reference=self.reference, vocab_size=self.vocab_size,
-            folded=stage.name in self.folded, protects=self.protects,
+            scope=Scope(split=split),
+            mixture=mixture or {},
+            reference=self.reference,
+            vocab_size=self.vocab_size,
+            folded=stage.name in self.folded,
+            protects=self.protects,
             trains=self.trains,
-        )  # fmt: skip
+        )
 
 
 NOTHING_BESIDE = Setting()
 HEADLINE = (
-    ("documents", "count"), ("bytes", "count"), ("tokens", "count"), ("bytes_per_token", "ratio"),
-    ("seq_len_p50_p95", "p50"), ("seq_len_p50_p95", "p95"), ("exact_dup_rate", "rate"),
-    ("near_dup_rate", "rate"), ("train_val_overlap", "ngram"), ("train_val_overlap", "span"),
+    ("documents", "count"),
+    ("bytes", "count"),
+    ("tokens", "count"),
+    ("bytes_per_token", "ratio"),
+    ("seq_len_p50_p95", "p50"),
+    ("seq_len_p50_p95", "p95"),
+    ("exact_dup_rate", "rate"),
+    ("near_dup_rate", "rate"),
+    ("train_val_overlap", "ngram"),
+    ("train_val_overlap", "span"),
     ("coverage_unread_bytes", "bytes"),
-)  # fmt: skip
+)
 UNREAD = ("quarantined", "skipped")
 
 
@@ -147,12 +158,16 @@ def metric_records(
 def _upstream(config: AuditConfig) -> list[Metric]:
     return [
         ratio(
-            "filter_upstream", "reject_rate", entry.documents_in - entry.documents_out, entry.documents_in,
-            scope=Scope(rule=f"{entry.name}@{entry.version}" if entry.version else entry.name), unit="ratio",
+            "filter_upstream",
+            "reject_rate",
+            entry.documents_in - entry.documents_out,
+            entry.documents_in,
+            scope=Scope(rule=f"{entry.name}@{entry.version}" if entry.version else entry.name),
+            unit="ratio",
             version="1",
         )
         for entry in config.upstream_filters
-    ]  # fmt: skip
+    ]
 
 
 def _coverage(shards: Sequence[GatheredShard]) -> list[Metric]:
@@ -179,12 +194,16 @@ def headline(metrics: Sequence[Metric]) -> tuple[HeadlineMetric, ...]:
     found = {(record.metric, record.stat): record for record in metrics if record.scope == Scope()}
     return tuple(
         HeadlineMetric(
-            metric=record.metric, stat=record.stat, scope={}, unit=record.unit, value=record.value,
+            metric=record.metric,
+            stat=record.stat,
+            scope={},
+            unit=record.unit,
+            value=record.value,
             status=record.status,
         )
         for key in HEADLINE
         if (record := found.get(key)) is not None
-    )  # fmt: skip
+    )
 
 
 def source_tables(merged: Mapping[str, Mapping[str, Partial]]) -> dict[str, pa.Table]:

@@ -42,10 +42,13 @@ def toxic_documents(linking: Linking) -> Generator[Sequence[Visit], list[Visited
     judge, version = linking.job.content.judge, Toxicity.version
     settings = linking.job.config.toxicity
     question = Question(
-        metric=METRIC, half_width=settings.half_width, most=settings.most_judged,
-        languages=() if judge is None or isinstance(judge, Unavailable) else judge.languages, guesses=_guesses(linking),
+        metric=METRIC,
+        half_width=settings.half_width,
+        most=settings.most_judged,
+        languages=() if judge is None or isinstance(judge, Unavailable) else judge.languages,
+        guesses=_guesses(linking),
         salt=_SALT,
-    )  # fmt: skip
+    )
     if judge is None or isinstance(judge, Unavailable):
         reason = NO_JUDGE if judge is None else str(judge.reason)
         return Found(metrics=not_evaluated(question, {"rate": "ratio"}, reason, version))

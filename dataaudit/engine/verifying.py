@@ -87,9 +87,14 @@ def _check(folder: Path, *, data: bool, root: str | Path | None, quiet: bool, tr
         found = _check_data(manifest, root, quiet=quiet)
         problems += found.problems
     return _Verdict(
-        folder=folder, id=manifest.id, tables=len(records), rows=sum(record.rows for record in records),
-        problems=tuple(problems), data=found, signed=signed,
-    )  # fmt: skip
+        folder=folder,
+        id=manifest.id,
+        tables=len(records),
+        rows=sum(record.rows for record in records),
+        problems=tuple(problems),
+        data=found,
+        signed=signed,
+    )
 
 
 def _check_data(manifest: Manifest, root: str | Path | None, *, quiet: bool) -> DataCheck:

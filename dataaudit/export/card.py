@@ -25,10 +25,17 @@ from dataaudit.yamlfile import NAME_PATTERN
 BEGIN = "<!-- dataaudit:begin -->"
 END = "<!-- dataaudit:end -->"
 _SIZES = (
-    (10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"),
-    (10**8, "10M<n<100M"), (10**9, "100M<n<1B"), (10**10, "1B<n<10B"), (10**11, "10B<n<100B"),
+    (10**3, "n<1K"),
+    (10**4, "1K<n<10K"),
+    (10**5, "10K<n<100K"),
+    (10**6, "100K<n<1M"),
+    (10**7, "1M<n<10M"),
+    (10**8, "10M<n<100M"),
+    (10**9, "100M<n<1B"),
+    (10**10, "1B<n<10B"),
+    (10**11, "10B<n<100B"),
     (10**12, "100B<n<1T"),
-)  # fmt: skip
+)
 _LANGUAGE = re.compile(r"^[a-z]{2,3}$")
 _LEAST_SHARE = 0.001
 _ROWS = 20
@@ -144,18 +151,30 @@ def _splits(view: Overview) -> list[str]:
     header = ["split", "use", "shards", "documents", "tokens", "text", "median length", "95th percentile"]
     rows = [
         [
-            code(one.name), "held out" if one.held_out else "training", t.count(one.shards), t.count(one.documents),
-            t.count(one.tokens), t.size(one.bytes), t.decimal(one.seq_len_p50), t.decimal(one.seq_len_p95),
+            code(one.name),
+            "held out" if one.held_out else "training",
+            t.count(one.shards),
+            t.count(one.documents),
+            t.count(one.tokens),
+            t.size(one.bytes),
+            t.decimal(one.seq_len_p50),
+            t.decimal(one.seq_len_p95),
         ]
         for one in view.splits
-    ]  # fmt: skip
+    ]
     whole = view.totals
     rows.append(
         [
-            "all", "", t.count(whole.shards), t.count(whole.documents), t.count(whole.tokens), t.size(whole.bytes),
-            t.decimal(whole.seq_len_p50), t.decimal(whole.seq_len_p95),
+            "all",
+            "",
+            t.count(whole.shards),
+            t.count(whole.documents),
+            t.count(whole.tokens),
+            t.size(whole.bytes),
+            t.decimal(whole.seq_len_p50),
+            t.decimal(whole.seq_len_p95),
         ]
-    )  # fmt: skip
+    )
     return [*table(header, rows, names=2), "", "Lengths are in tokens of a document."]
 
 

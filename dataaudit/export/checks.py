@@ -73,14 +73,16 @@ def _check(result: RuleResult) -> Check:
     shown = numbers(rule, worst)
     found = with_unit(shown.judged or shown.value, rule.unit)
     return Check(
-        name=rule.name, kind=t.clean(f"{rule.metric}.{rule.stat}", _NAME_LIMIT), status=_STATUS[result.state],
+        name=rule.name,
+        kind=t.clean(f"{rule.metric}.{rule.stat}", _NAME_LIMIT),
+        status=_STATUS[result.state],
         severity=_SEVERITY[rule.severity.value],
         description=None if rule.reason is None else t.clean(rule.reason, _NAME_LIMIT),
         expected=t.clean(f"{shown.limit} {rule.unit}" if rule.limit_kind == "budget" else shown.limit, _NAME_LIMIT),
         actual=found or (t.clean(worst.reason, _NAME_LIMIT) if worst is not None and worst.reason else None),
         applies=result.state != State.NOT_APPLICABLE,
         params={"state": result.state.value, "waived": result.waived, **_place(worst)},
-    )  # fmt: skip
+    )
 
 
 def _place(case: Case | None) -> dict[str, Any]:

@@ -87,7 +87,9 @@ def _run_facets(manifest: Manifest, checks: Sequence[Check]) -> dict[str, Any]:
     tool = manifest.core.tool
     facets: dict[str, Any] = {
         "processing_engine": processing_engine_run.ProcessingEngineRunFacet(
-            version=tool.version, name=tool.name, openlineageAdapterVersion=PRODUCER.rpartition(":")[2],
+            version=tool.version,
+            name=tool.name,
+            openlineageAdapterVersion=PRODUCER.rpartition(":")[2],
             producer=PRODUCER,
         ),
         "nominalTime": nominal_time_run.NominalTimeRunFacet(
@@ -95,15 +97,21 @@ def _run_facets(manifest: Manifest, checks: Sequence[Check]) -> dict[str, Any]:
             nominalEndTime=utc(manifest.run.finished, "the manifest's time"),
             producer=PRODUCER,
         ),
-    }  # fmt: skip
+    }
     if checks:
         tests = [
             test_run.TestExecution(
-                name=one.name, status=one.status, severity=one.severity, type=one.kind, description=one.description,
-                expected=one.expected, actual=one.actual, params=one.params,
+                name=one.name,
+                status=one.status,
+                severity=one.severity,
+                type=one.kind,
+                description=one.description,
+                expected=one.expected,
+                actual=one.actual,
+                params=one.params,
             )
             for one in checks
-        ]  # fmt: skip
+        ]
         facets["test"] = test_run.TestRunFacet(tests=tests, producer=PRODUCER)
     return facets
 
@@ -125,16 +133,19 @@ def _inputs(manifest: Manifest, checks: Sequence[Check], namespace: str) -> list
     core = manifest.core
     sizes = _sizes(manifest)
     whole = InputDataset(
-        namespace=namespace, name=_dataset(manifest), facets=_dataset_facets(manifest, None),
+        namespace=namespace,
+        name=_dataset(manifest),
+        facets=_dataset_facets(manifest, None),
         inputFacets={
             **_statistics(core.totals.documents, core.ledger.bytes.read, core.totals.shards),
             **_metrics(manifest, Scope(), core.totals.documents, core.totals.bytes, core.totals.shards),
             **_assertions(checks),
         },
-    )  # fmt: skip
+    )
     splits = [
         InputDataset(
-            namespace=namespace, name=f"{_dataset(manifest)}/{t.clean(split.name, _NAME_LIMIT)}",
+            namespace=namespace,
+            name=f"{_dataset(manifest)}/{t.clean(split.name, _NAME_LIMIT)}",
             facets=_dataset_facets(manifest, split.name),
             inputFacets={
                 **_statistics(split.documents, sizes.get(split.name, 0), split.shards),
@@ -142,7 +153,7 @@ def _inputs(manifest: Manifest, checks: Sequence[Check], namespace: str) -> list
             },
         )
         for split in core.splits
-    ]  # fmt: skip
+    ]
     parents = [
         InputDataset(namespace=namespace, name=manifest_uri(parent), facets=_version(parent)) for parent in core.parents
     ]
@@ -231,10 +242,12 @@ def _metrics(manifest: Manifest, scope: Scope, documents: int, size: int, shards
     tokens = [one.value for one in manifest.metrics("tokens", "count", scope)]
     columns = {
         "tokens": facet.ColumnMetrics(
-            count=float(documents), sum=tokens[0] if tokens else None, max=lengths.get("max"),
+            count=float(documents),
+            sum=tokens[0] if tokens else None,
+            max=lengths.get("max"),
             quantiles={shown: lengths[stat] for stat, shown in _QUANTILES.items() if stat in lengths},
         )
-    }  # fmt: skip
+    }
     for table, column in (("sources", "source"), ("languages", "language")):
         rows = manifest.table(table, ["split", column]).to_pylist()
         held = {row[column] for row in rows if scope.split in {None, row["split"]}}
@@ -253,12 +266,18 @@ def _assertions(checks: Sequence[Check]) -> dict[str, Any]:
 
     made = [
         facet.Assertion(
-            assertion=one.kind, success=one.status == "pass", severity=one.severity, name=one.name,
-            description=one.description, expected=one.expected, actual=one.actual, params=one.params,
+            assertion=one.kind,
+            success=one.status == "pass",
+            severity=one.severity,
+            name=one.name,
+            description=one.description,
+            expected=one.expected,
+            actual=one.actual,
+            params=one.params,
         )
         for one in checks
         if one.applies
-    ]  # fmt: skip
+    ]
     if not made:
         return {}
     return {"dataQualityAssertions": facet.DataQualityAssertionsDatasetFacet(assertions=made, producer=PRODUCER)}

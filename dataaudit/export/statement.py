@@ -103,9 +103,10 @@ def statement(
         EXTENSION: _facts(verdict),
     }
     descriptor = ResourceDescriptor(
-        name=f"{subject.name}@{subject.version}", uri=manifest_uri(subject.id),
+        name=f"{subject.name}@{subject.version}",
+        uri=manifest_uri(subject.id),
         digest={"sha256": digest_of(subject.id)},
-    )  # fmt: skip
+    )
     made = Statement([descriptor.pb], PREDICATE, predicate)
     made.validate()
     return canonical_json(MessageToDict(made.pb))
@@ -184,9 +185,12 @@ def _facts(verdict: Verdict) -> dict[str, Any]:
 
 def _dataset(subject: Subject) -> dict[str, Any]:
     return {
-        "manifest": subject.id, "name": subject.name, "version": subject.version, "documents": subject.documents,
+        "manifest": subject.id,
+        "name": subject.name,
+        "version": subject.version,
+        "documents": subject.documents,
         "shards": subject.shards,
-    }  # fmt: skip
+    }
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

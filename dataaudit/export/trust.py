@@ -61,8 +61,11 @@ def trust_of(
         ConfigError: They do not go together.
     """
     others = {
-        "--public-key": public_key, "--identity": identity, "--issuer": issuer, "--policy": policy,
-    }  # fmt: skip
+        "--public-key": public_key,
+        "--identity": identity,
+        "--issuer": issuer,
+        "--policy": policy,
+    }
     if signature is None:
         given = [name for name, value in others.items() if value is not None]
         if given:
@@ -182,8 +185,11 @@ def verdict_pairs(found: SignedVerdict) -> list[tuple[str, str]]:
     versions = ", ".join(f"{name} {version}" for name, version in sorted(said.versions.items()))
     digest = f" (sha256:{said.policy_digest})" if said.policy_digest else ""
     pairs = [
-        ("verdict", said.result), ("signed by", found.signer), ("verified at", said.time or "not said"),
+        ("verdict", said.result),
+        ("signed by", found.signer),
+        ("verified at", said.time or "not said"),
         ("by", f"{said.verifier} ({versions})" if versions else said.verifier),
-        ("of", ", ".join(name for name, _ in said.subjects)), ("policy", f"{said.policy}{digest}"),
-    ]  # fmt: skip
+        ("of", ", ".join(name for name, _ in said.subjects)),
+        ("policy", f"{said.policy}{digest}"),
+    ]
     return [(name, t.clean(value, 300)) for name, value in pairs]

@@ -109,9 +109,14 @@ def export_verdict(
 
         key = load_private_key(signing.key)  # before anything is done: a wrong key is known at once
     payload = statement(
-        verdict, manifest, baseline, time=export_time(about.time), policy_uri=about.policy_uri,
-        resource_uri=about.resource_uri, verifier=about.verifier or VERIFIER,
-    )  # fmt: skip
+        verdict,
+        manifest,
+        baseline,
+        time=export_time(about.time),
+        policy_uri=about.policy_uri,
+        resource_uri=about.resource_uri,
+        verifier=about.verifier or VERIFIER,
+    )
     if signing is None:
         data, how = payload + b"\n", "not signed"
     elif key is not None:

@@ -7,9 +7,13 @@ from dataaudit.gate.policy import Policy, Rule
 COVERAGE = "coverage_unread_bytes"
 _NAME = "coverage"
 _RULE = Rule(
-    name=_NAME, metric=COVERAGE, stat="shard_bytes", unit="bytes", budget=0.0,
+    name=_NAME,
+    metric=COVERAGE,
+    stat="shard_bytes",
+    unit="bytes",
+    budget=0.0,
     reason="Every shard has to be read. The gate adds this rule to a policy that has none about coverage.",
-)  # fmt: skip
+)
 
 
 def complete_rules(policy: Policy) -> tuple[Rule, ...]:

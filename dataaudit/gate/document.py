@@ -51,10 +51,12 @@ class GateFile(_Model):
 def gate_json(verdict: Verdict) -> bytes:
     """Return the bytes of ``gate.json``; the same verdict gives the same bytes."""
     document = GateFile(
-        passed=verdict.passed, exit_code=int(verdict.exit_code), exit_codes=tuple(map(int, verdict.codes)),
+        passed=verdict.passed,
+        exit_code=int(verdict.exit_code),
+        exit_codes=tuple(map(int, verdict.codes)),
         waiting=verdict.waiting,
         verdict=replace(verdict, rules=tuple(_shortened(result) for result in verdict.rules)),
-    )  # fmt: skip
+    )
     plain = orjson.loads(document.model_dump_json(by_alias=True))
     return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
 

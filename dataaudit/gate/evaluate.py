@@ -47,10 +47,16 @@ def evaluate(
     results = tuple(_result(rule, now, baseline, waivers) for rule in rules)
     used = {case.fingerprint for result in results for case in result.cases if case.waived}
     return Verdict(
-        policy=policy.policy, policy_version=policy.version, policy_digest=policy.digest, subject=now.subject,
-        baseline=None if baseline is None else baseline.subject, fail_on=fail_on, on=on.isoformat(), rules=results,
+        policy=policy.policy,
+        policy_version=policy.version,
+        policy_digest=policy.digest,
+        subject=now.subject,
+        baseline=None if baseline is None else baseline.subject,
+        fail_on=fail_on,
+        on=on.isoformat(),
+        rules=results,
         waivers=tuple(WaiverResult(waiver=one, state=_waiver_state(one, on, used)) for one in policy.waivers),
-    )  # fmt: skip
+    )
 
 
 def fingerprint(rule: Rule, case: Case) -> str:
@@ -75,10 +81,13 @@ def _result(rule: Rule, now: Facts, baseline: Facts | None, waivers: dict[str, W
     marked.sort(key=lambda case: _worst_first(rule, case))
     shown = [case for case in marked if case.state not in {State.PASSED, State.NOT_APPLICABLE}] or marked[:1]
     return RuleResult(
-        rule=rule, state=next(state for state in ORDER if state in deciding),
+        rule=rule,
+        state=next(state for state in ORDER if state in deciding),
         counts={state: number for state, number in counts.items() if number},
-        waived=sum(case.waived for case in marked), cases=tuple(shown), waits=waits,
-    )  # fmt: skip
+        waived=sum(case.waived for case in marked),
+        cases=tuple(shown),
+        waits=waits,
+    )
 
 
 def _cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[Case], Counter[State], bool]:
@@ -147,10 +156,22 @@ def _case(
         metric=rule.metric, stat=stat, scope=scope, unit=rule.unit, value=None, status="not_evaluated", reason=MISSING
     )
     return Case(
-        rule=rule.name, stat=stat, scope=scope, state=found.state, reason=found.reason, unit=of.unit, value=of.value,
-        low=of.low, high=of.high, confidence=of.confidence, method=of.method, denominator=of.denominator,
-        baseline=found.baseline, baseline_denominator=baseline_denominator, judged=found.judged,
-    )  # fmt: skip
+        rule=rule.name,
+        stat=stat,
+        scope=scope,
+        state=found.state,
+        reason=found.reason,
+        unit=of.unit,
+        value=of.value,
+        low=of.low,
+        high=of.high,
+        confidence=of.confidence,
+        method=of.method,
+        denominator=of.denominator,
+        baseline=found.baseline,
+        baseline_denominator=baseline_denominator,
+        judged=found.judged,
+    )
 
 
 def _marked(rule: Rule, case: Case, waivers: dict[str, Waiver]) -> Case:

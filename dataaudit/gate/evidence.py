@@ -116,9 +116,11 @@ def _evidence(rule: Rule, case: Case, clues: Clues) -> tuple[Evidence, ...]:
         return _named(_near_copies(case, clues), clues, "near-duplicates of held-out documents")
     if rule.metric in {"train_val_overlap", "benchmark_contamination"}:
         noun = "documents with text of it" if rule.metric == "train_val_overlap" else "documents that hold an item"
-        sets = tuple(name for name, held in held_out.items() if held) if rule.metric == "train_val_overlap" else (
-            clues.facts.protected
-        )  # fmt: skip
+        sets = (
+            tuple(name for name, held in held_out.items() if held)
+            if rule.metric == "train_val_overlap"
+            else (clues.facts.protected)
+        )
         return _named(_matches(case, clues, sets), clues, noun)
     if rule.metric in _COLUMNS:
         return _of_column(rule.metric, case.scope, clues)
@@ -145,8 +147,11 @@ def _matches(case: Case, clues: Clues, sets: Sequence[str]) -> dict[int, int]:
     wanted = [case.scope.set] if case.scope.set is not None else list(sets)
     kept = pc.is_in(table["set"], pa.array(wanted, pa.string()))
     rules = _SPAN_RULES.get(case.stat.removesuffix("_without_common"))
-    for column, values in (("rule", rules), ("tier", case.scope.rule and [case.scope.rule]),
-                           ("part", case.scope.entity and [case.scope.entity])):  # fmt: skip
+    for column, values in (
+        ("rule", rules),
+        ("tier", case.scope.rule and [case.scope.rule]),
+        ("part", case.scope.entity and [case.scope.entity]),
+    ):
         if values:
             kept = pc.and_(kept, pc.is_in(table[column], pa.array(list(values), pa.string())))
     rows = table.filter(kept).group_by(["shard", "row"]).aggregate([])
@@ -207,8 +212,11 @@ def _named(counts: dict[int, int], clues: Clues, noun: str) -> tuple[Evidence, .
     shards = clues.facts.shards
     return tuple(
         Evidence(
-            shard=shard, uri=f"{shards['split'][shard].as_py()}/{shards['uri'][shard].as_py()}", count=count, noun=noun,
+            shard=shard,
+            uri=f"{shards['split'][shard].as_py()}/{shards['uri'][shard].as_py()}",
+            count=count,
+            noun=noun,
             fresh=bool(fresh[shard]),
         )
         for shard, count in worst
-    )  # fmt: skip
+    )

@@ -65,9 +65,12 @@ def subject_of(manifest: Manifest) -> Subject:
     """Return which manifest it is."""
     core = manifest.core
     return Subject(
-        id=manifest.id, name=core.dataset.name, version=core.dataset.version, documents=core.totals.documents,
+        id=manifest.id,
+        name=core.dataset.name,
+        version=core.dataset.version,
+        documents=core.totals.documents,
         shards=core.ledger.shards.planned,
-    )  # fmt: skip
+    )
 
 
 def read_facts(manifest: Manifest, metrics: Collection[str], *, shards: Collection[str]) -> Facts:
@@ -91,16 +94,18 @@ def read_facts(manifest: Manifest, metrics: Collection[str], *, shards: Collecti
         records.setdefault((record.metric, record.stat), {})[record.scope] = record
     sources = _by_split(checked_table(manifest, "sources"), "source")
     return Facts(
-        subject=subject_of(manifest), tokenizer=core.tokenizer.sha256,
+        subject=subject_of(manifest),
+        tokenizer=core.tokenizer.sha256,
         held_out={split.name: split.held_out for split in core.splits},
         sources={split: frozenset(one for (one,) in found) for split, found in sources.items()},
         languages=_by_split(checked_table(manifest, "languages"), "source", "language"),
         protected=tuple(one.name for one in core.protected),
         entities={metric: _entities(core.detectors, name) for metric, name in _DETECTORS.items()},
         detectable=frozenset({"und", *(code for one in core.detectors for code in one.languages)}),
-        is_folded=_is_folded(manifest, sources), records=records,
+        is_folded=_is_folded(manifest, sources),
+        records=records,
         shards=checked_shards(manifest, shards) if shards else TABLES["shards"].schema.empty_table(),
-    )  # fmt: skip
+    )
 
 
 def _by_split(table: pa.Table, *columns: str) -> dict[str, frozenset[tuple[str, ...]]]:

@@ -82,8 +82,12 @@ def holds(rule: Rule, judged: float) -> bool:
     """Return whether a judged number keeps the limit."""
     limit = rule.limit
     return {
-        "<=": judged <= limit, "<": judged < limit, ">=": judged >= limit, ">": judged > limit, "==": judged == limit,
-    }[rule.comparator]  # fmt: skip
+        "<=": judged <= limit,
+        "<": judged < limit,
+        ">=": judged >= limit,
+        ">": judged > limit,
+        "==": judged == limit,
+    }[rule.comparator]
 
 
 def excess(rule: Rule, judged: float) -> float:

@@ -160,9 +160,7 @@ def _values(name: str, stat: Statistic, facts: Facts) -> Collection[str | None]:
 
 
 def _held(name: str, facts: Facts, metric: str, stat: str) -> set[str]:
-    return {
-        value for scope in facts.records.get((metric, stat), {}) if (value := getattr(scope, name)) is not None
-    }  # fmt: skip
+    return {value for scope in facts.records.get((metric, stat), {}) if (value := getattr(scope, name)) is not None}
 
 
 def scope_key(scope: Scope) -> tuple[tuple[bool, str], ...]:

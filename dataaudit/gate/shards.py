@@ -59,7 +59,10 @@ SHARD_STATISTICS: tuple[ShardStatistic, ...] = (
     ShardStatistic(metric="exact_dup_rate", stat="rate", column="exact_dup_rate"),
     ShardStatistic(metric="near_dup_rate", stat="rate", column="near_dup_rate"),
     ShardStatistic(
-        metric="doc_repeat_hotspots", stat="token_share", column="repeat_token_share", of="tokens",
+        metric="doc_repeat_hotspots",
+        stat="token_share",
+        column="repeat_token_share",
+        of="tokens",
         population="training",
     ),
     ShardStatistic(metric="token_kl_drift", stat="kl", column="token_kl_drift", of="tokens"),
@@ -67,22 +70,32 @@ SHARD_STATISTICS: tuple[ShardStatistic, ...] = (
     ShardStatistic(metric="token_kl_drift", stat="kl_bias", column="token_kl_bias", of="tokens", estimated=True),
     ShardStatistic(metric="filter_reject_rate", stat="rate", column="filter_reject_rate"),
     ShardStatistic(
-        metric="data_toxicity_rate", stat="screen", column="toxicity_screen", of="toxicity_screened", estimated=True,
+        metric="data_toxicity_rate",
+        stat="screen",
+        column="toxicity_screen",
+        of="toxicity_screened",
+        estimated=True,
     ),
     ShardStatistic(metric="pii_hit_rate", stat="hits", column="pii_hits", of="tokens"),
     ShardStatistic(metric="pii_hit_rate", stat="documents", column="pii_documents", per_document=True),
     ShardStatistic(metric="secret_hit_rate", stat="hits", column="secret_hits"),
     ShardStatistic(metric="secret_hit_rate", stat="validated_hits", column="secrets_validated"),
     ShardStatistic(
-        metric="train_val_overlap", stat="train_documents", column="held_out_copies", per_document=True,
+        metric="train_val_overlap",
+        stat="train_documents",
+        column="held_out_copies",
+        per_document=True,
         population="training",
     ),
     ShardStatistic(
-        metric="benchmark_contamination", stat="train_documents", column="contaminated", per_document=True,
+        metric="benchmark_contamination",
+        stat="train_documents",
+        column="contaminated",
+        per_document=True,
         population="training",
     ),
     ShardStatistic(metric=COVERAGE, stat="shard_bytes", column="size"),
-)  # fmt: skip
+)
 
 
 def shard_statistics(rule: Rule) -> tuple[ShardStatistic, ...]:
@@ -117,8 +130,13 @@ def judge_shards(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_o
     cases: list[Case] = []
     counts: dict[State, int] = {State.PASSED: len(values) - len(suspects)}
     for index in suspects:
-        case = _case(rule, statistic, record_at(int(index)), _compared(rule, medians[index], spreads[index]),
-                     f"{splits[index]}/{chosen['uri'][int(index)].as_py()}")  # fmt: skip
+        case = _case(
+            rule,
+            statistic,
+            record_at(int(index)),
+            _compared(rule, medians[index], spreads[index]),
+            f"{splits[index]}/{chosen['uri'][int(index)].as_py()}",
+        )
         counts[case.state] = counts.get(case.state, 0) + 1
         cases.append(case)
     bad = [case for case in cases if case.state not in {State.PASSED, State.NOT_APPLICABLE}]
@@ -192,11 +210,16 @@ def _records(
         missing = bool(np.isnan(values[index]))
         empty = missing and int(denominators[index]) == 0
         return Metric(
-            metric=statistic.metric, stat=statistic.stat, scope=Scope(shard=int(ordinals[index])), unit=rule.unit,
-            value=None if missing else float(values[index]), denominator=int(denominators[index]),
-            n=int(denominators[index]), status="not_evaluated" if missing else "ok",
+            metric=statistic.metric,
+            stat=statistic.stat,
+            scope=Scope(shard=int(ordinals[index])),
+            unit=rule.unit,
+            value=None if missing else float(values[index]),
+            denominator=int(denominators[index]),
+            n=int(denominators[index]),
+            status="not_evaluated" if missing else "ok",
             reason=("empty_denominator" if empty else "missing") if missing else "",
-        )  # fmt: skip
+        )
 
     return record
 
@@ -212,8 +235,17 @@ def _compared(rule: Rule, median: float, spread: float) -> Compared | None:
 def _case(rule: Rule, statistic: ShardStatistic, record: Metric, compared: Compared | None, uri: str) -> Case:
     found = judge(rule, record, compared)
     return Case(
-        rule=rule.name, stat=statistic.stat, scope=record.scope, shard_uri=uri, state=found.state, reason=found.reason,
-        unit=record.unit, value=record.value, method="estimated" if statistic.estimated else "exact",
-        denominator=record.denominator, baseline=found.baseline,
-        baseline_denominator=0 if found.baseline is None else record.denominator, judged=found.judged,
-    )  # fmt: skip
+        rule=rule.name,
+        stat=statistic.stat,
+        scope=record.scope,
+        shard_uri=uri,
+        state=found.state,
+        reason=found.reason,
+        unit=record.unit,
+        value=record.value,
+        method="estimated" if statistic.estimated else "exact",
+        denominator=record.denominator,
+        baseline=found.baseline,
+        baseline_denominator=0 if found.baseline is None else record.denominator,
+        judged=found.judged,
+    )

@@ -68,9 +68,14 @@ def add_word(
 
 @helper
 def add_bytes(
-    data: np.ndarray, start: Integer, stop: Integer, classes: np.ndarray,
-    words: np.ndarray, ends: np.ndarray, state: np.ndarray,
-) -> None:  # fmt: skip
+    data: np.ndarray,
+    start: Integer,
+    stop: Integer,
+    classes: np.ndarray,
+    words: np.ndarray,
+    ends: np.ndarray,
+    state: np.ndarray,
+) -> None:
     """Count the word from ``start`` to ``stop``."""
     digest, chars, either = SEED, 0, 0
     pos = start

@@ -26,9 +26,16 @@ MARKS = 1 << 18
 
 @cold
 def count_grams(
-    words: np.ndarray, ends: np.ndarray, numbers: np.ndarray, times: np.ndarray, places: np.ndarray,
-    marks: np.ndarray, state: np.ndarray, slots: np.ndarray, fresh: np.uint64,
-) -> np.uint64:  # fmt: skip
+    words: np.ndarray,
+    ends: np.ndarray,
+    numbers: np.ndarray,
+    times: np.ndarray,
+    places: np.ndarray,
+    marks: np.ndarray,
+    state: np.ndarray,
+    slots: np.ndarray,
+    fresh: np.uint64,
+) -> np.uint64:
     """Fill the n-gram counts of one document; return the next unused number of the table.
 
     Args:
@@ -97,9 +104,14 @@ def _find_candidates(words: np.ndarray, num_pairs: Integer, places: np.ndarray, 
 
 @helper
 def _count_key(
-    key: np.uint64, times: np.ndarray, slots: np.ndarray, shift: np.uint64, base: np.uint64, first: np.uint64,
+    key: np.uint64,
+    times: np.ndarray,
+    slots: np.ndarray,
+    shift: np.uint64,
+    base: np.uint64,
+    first: np.uint64,
     fresh: np.uint64,
-) -> tuple[Integer, np.uint64]:  # fmt: skip
+) -> tuple[Integer, np.uint64]:
     """Count one n-gram; return its number, from 0 on, and the table's next unused number."""
     found = find_or_add(slots, shift, base, key, fresh)
     number: Integer = np.int64(found - first)
@@ -110,9 +122,14 @@ def _count_key(
 
 @helper
 def _number_pairs(
-    words: np.ndarray, places: np.ndarray, length: Integer, numbers: np.ndarray, times: np.ndarray,
-    slots: np.ndarray, fresh: np.uint64,
-) -> tuple[Integer, np.uint64]:  # fmt: skip
+    words: np.ndarray,
+    places: np.ndarray,
+    length: Integer,
+    numbers: np.ndarray,
+    times: np.ndarray,
+    slots: np.ndarray,
+    fresh: np.uint64,
+) -> tuple[Integer, np.uint64]:
     """Number the pairs of neighbours at these places; return how many kinds there are, and the next unused number."""
     parts = 1 + length // MAX_KEYS
     shift = shift_for(min(length, MAX_KEYS), len(slots))

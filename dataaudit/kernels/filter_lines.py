@@ -43,10 +43,22 @@ _CITATIONS = (b"[edit]", b"[citation needed]")
 
 @helper
 def end_content_line(
-    data: np.ndarray, first: Integer, last: Integer, stop: Integer, chars: Integer, digest: np.uint64,
-    pieces: Integer, longest: Integer, found: Integer, classes: np.ndarray, limits: np.ndarray, words: np.ndarray,
-    ends: np.ndarray, state: np.ndarray, paragraph: np.uint64,
-) -> np.uint64:  # fmt: skip
+    data: np.ndarray,
+    first: Integer,
+    last: Integer,
+    stop: Integer,
+    chars: Integer,
+    digest: np.uint64,
+    pieces: Integer,
+    longest: Integer,
+    found: Integer,
+    classes: np.ndarray,
+    limits: np.ndarray,
+    words: np.ndarray,
+    ends: np.ndarray,
+    state: np.ndarray,
+    paragraph: np.uint64,
+) -> np.uint64:
     """Count a line that has a piece of text; return the digest of its paragraph so far.
 
     Args:

@@ -63,9 +63,14 @@ def stop_is_cut(data: np.ndarray, low: Integer, dot: Integer, classes: np.ndarra
 
 @cold
 def split_piece(
-    data: np.ndarray, start: Integer, stop: Integer, classes: np.ndarray,
-    words: np.ndarray, ends: np.ndarray, state: np.ndarray,
-) -> None:  # fmt: skip
+    data: np.ndarray,
+    start: Integer,
+    stop: Integer,
+    classes: np.ndarray,
+    words: np.ndarray,
+    ends: np.ndarray,
+    state: np.ndarray,
+) -> None:
     """Count the words of a piece with special characters."""
     low = _add_front(data, start, stop, classes, words, ends, state)
     high = stop
@@ -84,9 +89,14 @@ def split_piece(
 
 @helper
 def _add_front(
-    data: np.ndarray, start: Integer, stop: Integer, classes: np.ndarray,
-    words: np.ndarray, ends: np.ndarray, state: np.ndarray,
-) -> Integer:  # fmt: skip
+    data: np.ndarray,
+    start: Integer,
+    stop: Integer,
+    classes: np.ndarray,
+    words: np.ndarray,
+    ends: np.ndarray,
+    state: np.ndarray,
+) -> Integer:
     """Count the words that are cut from the front; return where they end."""
     low = start
     while low < stop:
@@ -104,9 +114,14 @@ def _add_front(
 
 @helper
 def _add_back(
-    data: np.ndarray, high: Integer, stop: Integer, classes: np.ndarray,
-    words: np.ndarray, ends: np.ndarray, state: np.ndarray,
-) -> None:  # fmt: skip
+    data: np.ndarray,
+    high: Integer,
+    stop: Integer,
+    classes: np.ndarray,
+    words: np.ndarray,
+    ends: np.ndarray,
+    state: np.ndarray,
+) -> None:
     """Count the words that were cut from the back, forwards: each is told by its first character."""
     while high < stop:
         size = _width_at_back(data, high, stop, classes)
@@ -199,9 +214,14 @@ def _contraction(data: np.ndarray, low: Integer, high: Integer, classes: np.ndar
 
 @helper
 def _split_inside(
-    data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray,
-    words: np.ndarray, ends: np.ndarray, state: np.ndarray,
-) -> None:  # fmt: skip
+    data: np.ndarray,
+    low: Integer,
+    high: Integer,
+    classes: np.ndarray,
+    words: np.ndarray,
+    ends: np.ndarray,
+    state: np.ndarray,
+) -> None:
     """Cut what is between the front and the back of a piece."""
     first, pos, left = low, low, 0
     while pos < high:

@@ -83,10 +83,20 @@ def count_for_filters(
 
 @compiled(_SIGNATURE)
 def _count_documents(
-    data: np.ndarray, offsets: np.ndarray, classes: np.ndarray, limits: np.ndarray, words: np.ndarray,
-    ends: np.ndarray, numbers: np.ndarray, times: np.ndarray, places: np.ndarray, marks: np.ndarray,
-    state: np.ndarray, slots: np.ndarray, counts: np.ndarray,
-) -> None:  # fmt: skip
+    data: np.ndarray,
+    offsets: np.ndarray,
+    classes: np.ndarray,
+    limits: np.ndarray,
+    words: np.ndarray,
+    ends: np.ndarray,
+    numbers: np.ndarray,
+    times: np.ndarray,
+    places: np.ndarray,
+    marks: np.ndarray,
+    state: np.ndarray,
+    slots: np.ndarray,
+    counts: np.ndarray,
+) -> None:
     """Fill ``counts``; the rest is scratch."""
     fresh = np.uint64(1)
     for document in range(len(offsets) - 1):
@@ -106,9 +116,15 @@ def _count_documents(
 
 @helper
 def _scan(
-    data: np.ndarray, start: Integer, end: Integer, classes: np.ndarray, limits: np.ndarray, words: np.ndarray,
-    ends: np.ndarray, state: np.ndarray,
-) -> None:  # fmt: skip
+    data: np.ndarray,
+    start: Integer,
+    end: Integer,
+    classes: np.ndarray,
+    limits: np.ndarray,
+    words: np.ndarray,
+    ends: np.ndarray,
+    state: np.ndarray,
+) -> None:
     """Walk over one document: pieces between white space, lines, paragraphs."""
     state[PARAGRAPH_CHARS] = -1
     paragraph = SEED
@@ -145,9 +161,22 @@ def _scan(
             state[BREAK_CHARS] += gap
         if pieces:
             paragraph = end_content_line(
-                data, first, last, stop, chars, digest, pieces, longest, found, classes, limits, words, ends,
-                state, paragraph,
-            )  # fmt: skip
+                data,
+                first,
+                last,
+                stop,
+                chars,
+                digest,
+                pieces,
+                longest,
+                found,
+                classes,
+                limits,
+                words,
+                ends,
+                state,
+                paragraph,
+            )
         else:
             end_paragraph(words, ends, state, paragraph)
         state[GAP_CHARS] = gap
@@ -156,9 +185,14 @@ def _scan(
 
 @helper
 def _read_piece(
-    data: np.ndarray, begin: Integer, end: Integer, classes: np.ndarray, words: np.ndarray, ends: np.ndarray,
+    data: np.ndarray,
+    begin: Integer,
+    end: Integer,
+    classes: np.ndarray,
+    words: np.ndarray,
+    ends: np.ndarray,
     state: np.ndarray,
-) -> tuple[Integer, Integer, np.uint64, Integer]:  # fmt: skip
+) -> tuple[Integer, Integer, np.uint64, Integer]:
     """Count the words of the piece that begins here; return its end, characters, digest and classes."""
     digest, chars, either = SEED, 0, 0
     head, head_digest, head_either = -1, SEED, 0

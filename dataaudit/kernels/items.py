@@ -99,10 +99,24 @@ class Finder:
         while True:
             hits = np.zeros((self._capacity, 7), dtype=np.int64)
             size = _find_texts(
-                words, offsets, self._documents, power(SEED_WORDS), index.table.filter, index.table.slots,
-                slot_shift(index.table), index.table.keys, index.post_offsets, index.post_texts, index.post_places,
-                index.words, index.offsets, index.needs, self._seen, self._rows, hits,
-            )  # fmt: skip
+                words,
+                offsets,
+                self._documents,
+                power(SEED_WORDS),
+                index.table.filter,
+                index.table.slots,
+                slot_shift(index.table),
+                index.table.keys,
+                index.post_offsets,
+                index.post_texts,
+                index.post_places,
+                index.words,
+                index.offsets,
+                index.needs,
+                self._seen,
+                self._rows,
+                hits,
+            )
             self._documents += len(offsets) - 1
             if size <= self._capacity:
                 return hits[:size]
@@ -115,11 +129,24 @@ class Finder:
     " int64[:, ::1], int64[:, ::1])"
 )
 def _find_texts(
-    words: np.ndarray, offsets: np.ndarray, stamp: Integer, out_power: np.uint64, known: np.ndarray, slots: np.ndarray,
-    shift: np.uint64, keys: np.ndarray, post_offsets: np.ndarray, post_texts: np.ndarray, post_places: np.ndarray,
-    text_words: np.ndarray, text_offsets: np.ndarray, needs: np.ndarray, seen: np.ndarray, rows: np.ndarray,
+    words: np.ndarray,
+    offsets: np.ndarray,
+    stamp: Integer,
+    out_power: np.uint64,
+    known: np.ndarray,
+    slots: np.ndarray,
+    shift: np.uint64,
+    keys: np.ndarray,
+    post_offsets: np.ndarray,
+    post_texts: np.ndarray,
+    post_places: np.ndarray,
+    text_words: np.ndarray,
+    text_offsets: np.ndarray,
+    needs: np.ndarray,
+    seen: np.ndarray,
+    rows: np.ndarray,
     hits: np.ndarray,
-) -> Integer:  # fmt: skip
+) -> Integer:
     """Return how many hits there are; those beyond the capacity of ``hits`` are counted only."""
     size, written = np.uintp(SEED_WORDS), 0
     for document in range(len(offsets) - 1):
@@ -136,18 +163,47 @@ def _find_texts(
             entry = find(mix64(acc), known, slots, shift, keys)
             if entry >= 0:
                 written = _follow(
-                    words, np.int64(start), np.int64(stop), np.int64(first), entry, document, stamp + document,
-                    post_offsets, post_texts, post_places, text_words, text_offsets, needs, seen, rows, hits, written,
-                )  # fmt: skip
+                    words,
+                    np.int64(start),
+                    np.int64(stop),
+                    np.int64(first),
+                    entry,
+                    document,
+                    stamp + document,
+                    post_offsets,
+                    post_texts,
+                    post_places,
+                    text_words,
+                    text_offsets,
+                    needs,
+                    seen,
+                    rows,
+                    hits,
+                    written,
+                )
     return written
 
 
 @cold
 def _follow(
-    words: np.ndarray, start: Integer, stop: Integer, place: Integer, entry: Integer, document: Integer, stamp: Integer,
-    post_offsets: np.ndarray, post_texts: np.ndarray, post_places: np.ndarray, text_words: np.ndarray,
-    text_offsets: np.ndarray, needs: np.ndarray, seen: np.ndarray, rows: np.ndarray, hits: np.ndarray, written: Integer,
-) -> Integer:  # fmt: skip
+    words: np.ndarray,
+    start: Integer,
+    stop: Integer,
+    place: Integer,
+    entry: Integer,
+    document: Integer,
+    stamp: Integer,
+    post_offsets: np.ndarray,
+    post_texts: np.ndarray,
+    post_places: np.ndarray,
+    text_words: np.ndarray,
+    text_offsets: np.ndarray,
+    needs: np.ndarray,
+    seen: np.ndarray,
+    rows: np.ndarray,
+    hits: np.ndarray,
+    written: Integer,
+) -> Integer:
     """Count a seed for every text that has it, and verify the texts that have enough; return the number of hits."""
     for post in range(post_offsets[entry], post_offsets[entry + 1]):
         text = np.int64(post_texts[post])
@@ -181,10 +237,20 @@ def _follow(
 
 @helper
 def _verify(
-    words: np.ndarray, start: Integer, window: Integer, window_stop: Integer, document: Integer, text: Integer,
-    text_words: np.ndarray, low: Integer, high: Integer, seen: np.ndarray, rows: np.ndarray, hits: np.ndarray,
+    words: np.ndarray,
+    start: Integer,
+    window: Integer,
+    window_stop: Integer,
+    document: Integer,
+    text: Integer,
+    text_words: np.ndarray,
+    low: Integer,
+    high: Integer,
+    seen: np.ndarray,
+    rows: np.ndarray,
+    hits: np.ndarray,
     written: Integer,
-) -> Integer:  # fmt: skip
+) -> Integer:
     """Look for a text in a window of a document; note the best place; return the number of hits."""
     hit = seen[text, _HIT]
     if 0 <= hit < len(hits) and hits[hit, TIER] == VERBATIM:
@@ -220,9 +286,16 @@ def _verify(
 
 @helper
 def _set_hit(
-    hits: np.ndarray, hit: Integer, document: Integer, text: Integer, tier: Integer, start: Integer, end: Integer,
-    distance: Integer, letters: Integer,
-) -> None:  # fmt: skip
+    hits: np.ndarray,
+    hit: Integer,
+    document: Integer,
+    text: Integer,
+    tier: Integer,
+    start: Integer,
+    end: Integer,
+    distance: Integer,
+    letters: Integer,
+) -> None:
     hits[hit, DOCUMENT], hits[hit, TEXT], hits[hit, TIER] = document, text, tier
     hits[hit, START], hits[hit, END] = start, end
     hits[hit, DISTANCE], hits[hit, LETTERS_DISTANCE] = distance, letters
@@ -238,9 +311,15 @@ def _is_equal(words: np.ndarray, place: Integer, text_words: np.ndarray, low: In
 
 @cold
 def nearest(
-    words: np.ndarray, low: Integer, high: Integer, text_words: np.ndarray, text_low: Integer, text_high: Integer,
-    rows: np.ndarray, letters_only: bool,
-) -> tuple[Integer, Integer, Integer]:  # fmt: skip
+    words: np.ndarray,
+    low: Integer,
+    high: Integer,
+    text_words: np.ndarray,
+    text_low: Integer,
+    text_high: Integer,
+    rows: np.ndarray,
+    letters_only: bool,
+) -> tuple[Integer, Integer, Integer]:
     """Return the least number of words in which a text and any stretch of ``words[low:high]`` differ, and where.
 
     Of the stretches that have it, it is the first to end, and the longest of those. ``letters_only`` leaves numbers

@@ -47,9 +47,13 @@ def intersections(values: np.ndarray, bounds: np.ndarray, lefts: np.ndarray, rig
 
 @compiled(f"void({READ_HASHES}, {READ_OFFSETS}, uint64[::1], int64[::1], uint64[::1], int64[::1])")
 def _distinct(
-    values: np.ndarray, bounds: np.ndarray, scratch: np.ndarray, counts: np.ndarray, distinct: np.ndarray,
+    values: np.ndarray,
+    bounds: np.ndarray,
+    scratch: np.ndarray,
+    counts: np.ndarray,
+    distinct: np.ndarray,
     ends: np.ndarray,
-) -> None:  # fmt: skip
+) -> None:
     done = 0
     for document in range(len(bounds) - 1):
         start, size = bounds[document], bounds[document + 1] - bounds[document]

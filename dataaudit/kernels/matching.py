@@ -47,10 +47,20 @@ def extend_matches(
 
 @compiled(f"void({', '.join([READ_OFFSETS] * 11)}, int64[::1], int64[::1])")
 def _extend(
-    owners: np.ndarray, starts: np.ndarray, sizes: np.ndarray, ids: np.ndarray, runs: np.ndarray,
-    path_owners: np.ndarray, path_starts: np.ndarray, path_sizes: np.ndarray, path_ids: np.ndarray,
-    path_runs: np.ndarray, anchors: np.ndarray, left: np.ndarray, right: np.ndarray,
-) -> None:  # fmt: skip
+    owners: np.ndarray,
+    starts: np.ndarray,
+    sizes: np.ndarray,
+    ids: np.ndarray,
+    runs: np.ndarray,
+    path_owners: np.ndarray,
+    path_starts: np.ndarray,
+    path_sizes: np.ndarray,
+    path_ids: np.ndarray,
+    path_runs: np.ndarray,
+    anchors: np.ndarray,
+    left: np.ndarray,
+    right: np.ndarray,
+) -> None:
     for index in range(len(anchors)):
         run, other = runs[index], path_runs[index]
         before, before_other = anchors[index] - ids[run], anchors[index] - path_ids[other]

@@ -120,9 +120,16 @@ def _hash_block(words: np.ndarray, ngram: Integer, wide: np.ndarray) -> None:
     " uint64[:, ::1])"
 )
 def _sketch(
-    hashes: np.ndarray, offsets: np.ndarray, ngram: Integer, factors: np.ndarray, summands: np.ndarray,
-    wide: np.ndarray, narrow: np.ndarray, signatures: np.ndarray, classes: np.ndarray,
-) -> None:  # fmt: skip
+    hashes: np.ndarray,
+    offsets: np.ndarray,
+    ngram: Integer,
+    factors: np.ndarray,
+    summands: np.ndarray,
+    wide: np.ndarray,
+    narrow: np.ndarray,
+    signatures: np.ndarray,
+    classes: np.ndarray,
+) -> None:
     num_perm = len(factors)
     for document in range(len(offsets) - 1):
         start, stop = offsets[document], offsets[document + 1]

@@ -59,9 +59,19 @@ def find_long_grams(
     if len(table.keys) == 0:
         return found[:0], entries[:0]
     size = _find_long(
-        words, offsets, places, short, length, power(length), table.filter, table.slots, slot_shift(table), table.keys,
-        found, entries,
-    )  # fmt: skip
+        words,
+        offsets,
+        places,
+        short,
+        length,
+        power(length),
+        table.filter,
+        table.slots,
+        slot_shift(table),
+        table.keys,
+        found,
+        entries,
+    )
     return found[:size].copy(), entries[:size].copy()
 
 
@@ -70,9 +80,17 @@ def find_long_grams(
     " int64[::1], uint32[::1])"
 )
 def _find_all(
-    words: np.ndarray, offsets: np.ndarray, length: Integer, out_power: np.uint64, known: np.ndarray, slots: np.ndarray,
-    shift: np.uint64, keys: np.ndarray, places: np.ndarray, entries: np.ndarray,
-) -> Integer:  # fmt: skip
+    words: np.ndarray,
+    offsets: np.ndarray,
+    length: Integer,
+    out_power: np.uint64,
+    known: np.ndarray,
+    slots: np.ndarray,
+    shift: np.uint64,
+    keys: np.ndarray,
+    places: np.ndarray,
+    entries: np.ndarray,
+) -> Integer:
     written, size = np.uintp(0), np.uintp(length)
     for document in range(len(offsets) - 1):
         start, stop = np.uintp(offsets[document]), np.uintp(offsets[document + 1])
@@ -97,9 +115,19 @@ def _find_all(
     f" {READ_WORDS}, int64[::1], uint32[::1])"
 )
 def _find_long(
-    words: np.ndarray, offsets: np.ndarray, places: np.ndarray, short: Integer, length: Integer, out_power: np.uint64,
-    known: np.ndarray, slots: np.ndarray, shift: np.uint64, keys: np.ndarray, found: np.ndarray, entries: np.ndarray,
-) -> Integer:  # fmt: skip
+    words: np.ndarray,
+    offsets: np.ndarray,
+    places: np.ndarray,
+    short: Integer,
+    length: Integer,
+    out_power: np.uint64,
+    known: np.ndarray,
+    slots: np.ndarray,
+    shift: np.uint64,
+    keys: np.ndarray,
+    found: np.ndarray,
+    entries: np.ndarray,
+) -> Integer:
     written, need = np.uintp(0), length - short + 1
     index, document = 0, 0
     while index < len(places):

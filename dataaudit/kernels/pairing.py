@@ -83,9 +83,18 @@ def form_probe_pairs(
     " int64[::1], uint8[::1])"
 )
 def _form(
-    bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, small: Integer, leaders: Integer, counts: np.ndarray,
-    led: np.ndarray, write: bool, lefts: np.ndarray, rights: np.ndarray, asked: np.ndarray,
-) -> Integer:  # fmt: skip
+    bounds: np.ndarray,
+    splits: np.ndarray,
+    held_out: np.ndarray,
+    small: Integer,
+    leaders: Integer,
+    counts: np.ndarray,
+    led: np.ndarray,
+    write: bool,
+    lefts: np.ndarray,
+    rights: np.ndarray,
+    asked: np.ndarray,
+) -> Integer:
     done = 0
     for bucket in range(len(bounds) - 1):
         start, stop = bounds[bucket], bounds[bucket + 1]
@@ -148,9 +157,17 @@ def _add(
     " int64[::1])"
 )
 def _form_probes(
-    bounds: np.ndarray, splits: np.ndarray, buckets: np.ndarray, small: Integer, leaders: Integer, counts: np.ndarray,
-    led: np.ndarray, write: bool, documents: np.ndarray, probes: np.ndarray,
-) -> Integer:  # fmt: skip
+    bounds: np.ndarray,
+    splits: np.ndarray,
+    buckets: np.ndarray,
+    small: Integer,
+    leaders: Integer,
+    counts: np.ndarray,
+    led: np.ndarray,
+    write: bool,
+    documents: np.ndarray,
+    probes: np.ndarray,
+) -> Integer:
     done, num_led = 0, 0
     for probe in range(len(buckets)):
         start, stop = bounds[buckets[probe]], bounds[buckets[probe] + 1]

@@ -204,8 +204,11 @@ def filter_counts(text: str, *, short_line_chars: int, least_words: int, most_wo
     counts = _line_counts(text, short_line_chars)
     counts |= _c4_counts(text, least_words, most_word_chars)
     words = words_of(text)
-    plain = [word for word in words if not all(unicodedata.category(c)[0] in "PS" or unicodedata.category(c) == "Cc"
-                                               for c in word)]  # fmt: skip
+    plain = [
+        word
+        for word in words
+        if not all(unicodedata.category(c)[0] in "PS" or unicodedata.category(c) == "Cc" for c in word)
+    ]
     counts |= {
         "chars": len(text),
         "words": len(words),
@@ -361,8 +364,11 @@ def rejecting_rules(counts: dict[str, int]) -> set[str]:
     rules["fineweb.short_lines"] = short is not None and short >= Fraction("0.67")
     rules["fineweb.duplicate_line_chars"] = repeated is not None and repeated >= Fraction("0.1")
     for rule, kept in (
-        ("terminal_punctuation", "terminal"), ("words_per_line", "long_enough"), ("long_words", "short_words"),
-        ("javascript", "no_javascript"), ("policy", "no_policy"),
-    ):  # fmt: skip
+        ("terminal_punctuation", "terminal"),
+        ("words_per_line", "long_enough"),
+        ("long_words", "short_words"),
+        ("javascript", "no_javascript"),
+        ("policy", "no_policy"),
+    ):
         rules[f"c4.{rule}"] = counts["sentences"] >= 3 > counts[f"sentences_{kept}"]
     return {name for name, rejects in rules.items() if rejects}

@@ -11,9 +11,16 @@ _GRAMS = {3: 0xD6E8FEB86659FD93, 4: 0xA0761D6478BD642F, 5: 0xE7037ED1A0B428DB}
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _MASKS = "!#$%*@"
 _LATIN = {
-    "\u00c6": "a", "\u00e6": "a", "\u00d0": "d", "\u00f0": "d", "\u00d8": "o", "\u00f8": "o", "\u00de": "t",
-    "\u00fe": "t", "\u00df": "s",
-}  # fmt: skip
+    "\u00c6": "a",
+    "\u00e6": "a",
+    "\u00d0": "d",
+    "\u00f0": "d",
+    "\u00d8": "o",
+    "\u00f8": "o",
+    "\u00de": "t",
+    "\u00fe": "t",
+    "\u00df": "s",
+}
 
 
 def word_features(

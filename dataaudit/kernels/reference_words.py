@@ -9,14 +9,39 @@ from unicodedata import category, combining, decimal, name, normalize
 _WORD = 64
 _MASK = (1 << _WORD) - 1
 _SCRIPTS_WITHOUT_SPACES = (
-    "CJK ", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "HENTAIGANA", "IDEOGRAPHIC", "BOPOMOFO", "THAI ", "LAO ",
-    "KHMER ", "MYANMAR ", "TIBETAN ", "YI ", "TAI ", "NEW TAI ", "JAVANESE ", "BALINESE ", "TANGUT ", "NUSHU ",
+    "CJK ",
+    "HIRAGANA",
+    "KATAKANA",
+    "HALFWIDTH KATAKANA",
+    "HENTAIGANA",
+    "IDEOGRAPHIC",
+    "BOPOMOFO",
+    "THAI ",
+    "LAO ",
+    "KHMER ",
+    "MYANMAR ",
+    "TIBETAN ",
+    "YI ",
+    "TAI ",
+    "NEW TAI ",
+    "JAVANESE ",
+    "BALINESE ",
+    "TANGUT ",
+    "NUSHU ",
     "KHITAN ",
-)  # fmt: skip
+)
 _NOT_THERE = {
-    *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x1810), 0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5,
-    0x3164, 0xFFA0,
-}  # fmt: skip
+    *range(0xFE00, 0xFE10),
+    *range(0xE0100, 0xE01F0),
+    *range(0x180B, 0x1810),
+    0x34F,
+    0x115F,
+    0x1160,
+    0x17B4,
+    0x17B5,
+    0x3164,
+    0xFFA0,
+}
 
 
 @dataclass(frozen=True)

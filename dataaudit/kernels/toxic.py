@@ -76,10 +76,25 @@ def toxic_scores(
     """
     scores, window = np.zeros(len(offsets) - 1, dtype=np.int64), np.empty(len(weights.norms) - 1, dtype=np.int32)
     _score(
-        values, offsets, words.offsets, words.hashes, words.starts, words.ends, wanted, weights.words, weights.pairs,
-        weights.grams, weights.keys, weights.disguised, weights.norms, weights.passage, weights.margin, window,
-        *recent_words(), scores,
-    )  # fmt: skip
+        values,
+        offsets,
+        words.offsets,
+        words.hashes,
+        words.starts,
+        words.ends,
+        wanted,
+        weights.words,
+        weights.pairs,
+        weights.grams,
+        weights.keys,
+        weights.disguised,
+        weights.norms,
+        weights.passage,
+        weights.margin,
+        window,
+        *recent_words(),
+        scores,
+    )
     return scores
 
 
@@ -90,11 +105,26 @@ def toxic_scores(
     " uint64[::1], int64[::1], int64[::1])"
 )
 def _score(
-    data: np.ndarray, offsets: np.ndarray, word_offsets: np.ndarray, hashes: np.ndarray, starts: np.ndarray,
-    ends: np.ndarray, wanted: np.ndarray, word_weights: np.ndarray, pair_weights: np.ndarray,
-    gram_weights: np.ndarray, keys: np.ndarray, disguised: np.ndarray, norms: np.ndarray, passage: Integer,
-    margin: Integer, ring: np.ndarray, recent: np.ndarray, recent_at: np.ndarray, scores: np.ndarray,
-) -> None:  # fmt: skip
+    data: np.ndarray,
+    offsets: np.ndarray,
+    word_offsets: np.ndarray,
+    hashes: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    wanted: np.ndarray,
+    word_weights: np.ndarray,
+    pair_weights: np.ndarray,
+    gram_weights: np.ndarray,
+    keys: np.ndarray,
+    disguised: np.ndarray,
+    norms: np.ndarray,
+    passage: Integer,
+    margin: Integer,
+    ring: np.ndarray,
+    recent: np.ndarray,
+    recent_at: np.ndarray,
+    scores: np.ndarray,
+) -> None:
     zero, one, eight = np.uint64(0), np.uintp(1), np.uint64(8)
     word_shift, pair_shift, gram_shift = np.uint64(64), np.uint64(64), np.uint64(64)
     while 1 << (np.uint64(64) - word_shift) < len(word_weights):

@@ -116,9 +116,15 @@ def stretched_weight(data: np.ndarray, place: Integer, stop: Integer, keys: np.n
 
 @cold
 def spaced_weight(
-    data: np.ndarray, begun: Integer, word: Integer, last_word: Integer, starts: np.ndarray, ends: np.ndarray,
-    keys: np.ndarray, weights: np.ndarray,
-) -> Integer:  # fmt: skip
+    data: np.ndarray,
+    begun: Integer,
+    word: Integer,
+    last_word: Integer,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    keys: np.ndarray,
+    weights: np.ndarray,
+) -> Integer:
     """Weigh words of one letter that follow each other with one byte between, from ``word`` on; the shortest found."""
     key, last, count = PLAIN, EDGE, 0
     while word < last_word and count < MAX_DISGUISED:

@@ -78,10 +78,21 @@ def feature_slots(
     " int64, uint64[::1], int64[::1], uint32[::1], int64[::1])"
 )
 def _list(
-    data: np.ndarray, offsets: np.ndarray, word_offsets: np.ndarray, hashes: np.ndarray, starts: np.ndarray,
-    ends: np.ndarray, word_bits: Integer, pair_bits: Integer, gram_bits: Integer, window_words: Integer,
-    recent: np.ndarray, recent_at: np.ndarray, slots: np.ndarray, bounds: np.ndarray,
-) -> None:  # fmt: skip
+    data: np.ndarray,
+    offsets: np.ndarray,
+    word_offsets: np.ndarray,
+    hashes: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    word_bits: Integer,
+    pair_bits: Integer,
+    gram_bits: Integer,
+    window_words: Integer,
+    recent: np.ndarray,
+    recent_at: np.ndarray,
+    slots: np.ndarray,
+    bounds: np.ndarray,
+) -> None:
     full, count = np.uint64(64), 0
     word_shift, pair_shift, gram_shift = full - word_bits, full - pair_bits, full - gram_bits
     pairs_from = np.uint64(1) << np.uint64(word_bits)

@@ -59,9 +59,15 @@ def gather_windows(
 
 @compiled(f"void({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, int64, int64, uint8[::1], int64[::1], boolean[::1])")
 def _gather(
-    values: np.ndarray, offsets: np.ndarray, rows: np.ndarray, windows: int, kept: int,
-    words: np.ndarray, bounds: np.ndarray, whole: np.ndarray,
-) -> None:  # fmt: skip
+    values: np.ndarray,
+    offsets: np.ndarray,
+    rows: np.ndarray,
+    windows: int,
+    kept: int,
+    words: np.ndarray,
+    bounds: np.ndarray,
+    whole: np.ndarray,
+) -> None:
     done = 0
     for index in range(len(rows)):
         start, stop = offsets[rows[index]], offsets[rows[index] + 1]

@@ -94,9 +94,16 @@ def sequence_hashes(hashes: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -
     " int64[::1])"
 )
 def _winnow(
-    hashes: np.ndarray, offsets: np.ndarray, leaving: np.uint64, grams: np.ndarray,
-    values: np.ndarray, positions: np.ndarray, windows: np.ndarray, inside: np.ndarray, bounds: np.ndarray,
-) -> None:  # fmt: skip
+    hashes: np.ndarray,
+    offsets: np.ndarray,
+    leaving: np.uint64,
+    grams: np.ndarray,
+    values: np.ndarray,
+    positions: np.ndarray,
+    windows: np.ndarray,
+    inside: np.ndarray,
+    bounds: np.ndarray,
+) -> None:
     count = 0
     for document in range(len(offsets) - 1):
         size = offsets[document + 1] - offsets[document] - (GRAM - 1)

@@ -43,18 +43,47 @@ IS_MARK = 1 << 31
 """In ``expansions``: the code point is a mark."""
 
 _APOSTROPHES = "'\u2019\u02bc\uff07"
-_IGNORED = ((0x034F, 0x034F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x3164, 0x3164),
-            (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xE0100, 0xE01EF))  # fmt: skip
+_IGNORED = (
+    (0x034F, 0x034F),
+    (0x115F, 0x1160),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0F),
+    (0xFFA0, 0xFFA0),
+    (0xE0100, 0xE01EF),
+)
 """Default-ignorable code points that are not of category Cf."""
 _WITHOUT_SPACES = (
-    "CJK ", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "HENTAIGANA", "IDEOGRAPHIC", "BOPOMOFO", "THAI ", "LAO ",
-    "KHMER ", "MYANMAR ", "TIBETAN ", "YI ", "TAI ", "NEW TAI ", "JAVANESE ", "BALINESE ", "TANGUT ", "NUSHU ",
+    "CJK ",
+    "HIRAGANA",
+    "KATAKANA",
+    "HALFWIDTH KATAKANA",
+    "HENTAIGANA",
+    "IDEOGRAPHIC",
+    "BOPOMOFO",
+    "THAI ",
+    "LAO ",
+    "KHMER ",
+    "MYANMAR ",
+    "TIBETAN ",
+    "YI ",
+    "TAI ",
+    "NEW TAI ",
+    "JAVANESE ",
+    "BALINESE ",
+    "TANGUT ",
+    "NUSHU ",
     "KHITAN ",
-)  # fmt: skip
+)
 """Scripts that are written without spaces between words, by the beginning of their characters' names."""
 _IDEOGRAPHS = (
-    (0x3400, 0x4DC0), (0x4E00, 0xA000), (0x17000, 0x18D00), (0x20000, 0x2F800), (0x30000, 0x33480),
-)  # fmt: skip
+    (0x3400, 0x4DC0),
+    (0x4E00, 0xA000),
+    (0x17000, 0x18D00),
+    (0x20000, 0x2F800),
+    (0x30000, 0x33480),
+)
 """Large ranges of letters that fold to themselves: asking for each one's name would take a second."""
 _PAGE = 256
 _NAMES = ("pages", "blocks", "expansions", "ascii")

@@ -88,9 +88,17 @@ def split_words(values: np.ndarray, offsets: np.ndarray) -> WordBatch:
     " uint64[::1], int64[::1], uint32[::1], uint32[::1])"
 )
 def _split(
-    data: np.ndarray, offsets: np.ndarray, ascii_bytes: np.ndarray, pages: np.ndarray, blocks: np.ndarray,
-    expansions: np.ndarray, hashes: np.ndarray, bounds: np.ndarray, starts: np.ndarray, ends: np.ndarray,
-) -> None:  # fmt: skip
+    data: np.ndarray,
+    offsets: np.ndarray,
+    ascii_bytes: np.ndarray,
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    expansions: np.ndarray,
+    hashes: np.ndarray,
+    bounds: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+) -> None:
     one, eight, full = np.uintp(1), np.uint64(8), np.uint64(64)  # unsigned: no index wraps around
     zero, three, eight_bytes, total = np.uint64(0), np.uint64(3), np.uintp(8), np.uintp(len(data))
     count = np.uintp(0)
@@ -134,18 +142,45 @@ def _split(
                 place += gap
                 continue
             place, count = _go_on(
-                data, place, begun, stop, first, pages, blocks, expansions, hashes, starts, ends, count,
-                value, chunk, shift, wordy,
-            )  # fmt: skip
+                data,
+                place,
+                begun,
+                stop,
+                first,
+                pages,
+                blocks,
+                expansions,
+                hashes,
+                starts,
+                ends,
+                count,
+                value,
+                chunk,
+                shift,
+                wordy,
+            )
         bounds[document + 1] = np.int64(count)
 
 
 @cold
 def _go_on(
-    data: np.ndarray, place: Integer, begun: Integer, stop: Integer, first: Integer, pages: np.ndarray,
-    blocks: np.ndarray, expansions: np.ndarray, hashes: np.ndarray, starts: np.ndarray, ends: np.ndarray,
-    count: Integer, value: np.uint64, chunk: np.uint64, shift: np.uint64, wordy: bool,
-) -> tuple[Integer, Integer]:  # fmt: skip
+    data: np.ndarray,
+    place: Integer,
+    begun: Integer,
+    stop: Integer,
+    first: Integer,
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    expansions: np.ndarray,
+    hashes: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    count: Integer,
+    value: np.uint64,
+    chunk: np.uint64,
+    shift: np.uint64,
+    wordy: bool,
+) -> tuple[Integer, Integer]:
     """Go on, code point by code point, until no word is open and ASCII follows; return the place and the count.
 
     The bytes from ``first`` to ``place`` are those of an open word of ASCII, if there are any.
@@ -186,9 +221,16 @@ def _go_on(
                 for step in range(expansions[index]):
                     part = expansions[index + np.uintp(step) + one]
                     value, chunk, shift, accents, letters, wordy, digit = _push(
-                        value, chunk, shift, accents, letters, wordy, digit, part & np.uint32(IS_MARK - 1),
+                        value,
+                        chunk,
+                        shift,
+                        accents,
+                        letters,
+                        wordy,
+                        digit,
+                        part & np.uint32(IS_MARK - 1),
                         part & np.uint32(IS_MARK) != 0,
-                    )  # fmt: skip
+                    )
             else:
                 value, chunk, shift, accents, letters, wordy, digit = _push(
                     value, chunk, shift, accents, letters, wordy, digit, payload or code, kind == MARK
@@ -204,9 +246,16 @@ def _go_on(
 
 @helper
 def _push(
-    value: np.uint64, chunk: np.uint64, shift: np.uint64, accents: np.uint64, letters: np.uint64, wordy: bool,
-    digit: bool, code: np.uint32, mark: bool,
-) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, bool, bool]:  # fmt: skip
+    value: np.uint64,
+    chunk: np.uint64,
+    shift: np.uint64,
+    accents: np.uint64,
+    letters: np.uint64,
+    wordy: bool,
+    digit: bool,
+    code: np.uint32,
+    mark: bool,
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, bool, bool]:
     """Add one folded code point: ASCII as a byte, others as three with their high bits set, marks in any order.
 
     Returns:
@@ -220,9 +269,11 @@ def _push(
     bits, size = wide, np.uint64(8)
     if code >= 0x80:
         bits = (
-            np.uint64(0x808080) | (wide >> np.uint64(14)) | (wide >> np.uint64(7) & np.uint64(0x7F)) << np.uint64(8)
+            np.uint64(0x808080)
+            | (wide >> np.uint64(14))
+            | (wide >> np.uint64(7) & np.uint64(0x7F)) << np.uint64(8)
             | (wide & np.uint64(0x7F)) << np.uint64(16)
-        )  # fmt: skip
+        )
         size = np.uint64(24)
     if shift + size > np.uint64(64):
         value = _absorb(value, chunk)

@@ -137,18 +137,28 @@ def _rates(
             common = documents[:, part] > common_above
             metrics.append(
                 count(
-                    NAME, "common", int(common.sum()), scope=own, unit="items", n=int(judged[:, part].sum()),
+                    NAME,
+                    "common",
+                    int(common.sum()),
+                    scope=own,
+                    unit="items",
+                    n=int(judged[:, part].sum()),
                     version=version,
                 )
-            )  # fmt: skip
+            )
         for tier, rule in enumerate(TIERS):
             hit = tiers[:, part] <= tier
             stats = [("rate", hit)] + ([] if common_above is None else [("rate_without_common", hit & ~common)])
             metrics += [
                 ratio(
-                    NAME, stat, int((chosen_hits & judged[:, part]).sum()), int(judged[:, part].sum()),
-                    scope=replace(own, rule=rule), unit="ratio", version=version,
+                    NAME,
+                    stat,
+                    int((chosen_hits & judged[:, part]).sum()),
+                    int(judged[:, part].sum()),
+                    scope=replace(own, rule=rule),
+                    unit="ratio",
+                    version=version,
                 )
                 for stat, chosen_hits in stats
-            ]  # fmt: skip
+            ]
     return metrics

@@ -27,10 +27,13 @@ SCORES = pa.schema([("row", pa.int64()), ("bytes", pa.int64()), ("class", pa.str
 
 MARKS = pa.schema(
     [
-        ("row", pa.int64()), ("class", pa.string()), ("start", pa.int64()), ("end", pa.int64()),
+        ("row", pa.int64()),
+        ("class", pa.string()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
         ("score", pa.float64()),
     ]
-)  # fmt: skip
+)
 """A row a finding: its entity, where it is, how sure."""
 OPINIONS = pa.schema(
     [("row", pa.int64()), ("class", pa.string()), ("candidates", pa.int64()), ("confirmed", pa.int64())]
@@ -85,12 +88,13 @@ class ToxicityVisit(_Asking):
         classes = self.model.classes
         scores = pa.table(
             [
-                np.repeat(batch.rows[good], len(classes)), np.repeat(batch.num_bytes()[good], len(classes)),
+                np.repeat(batch.rows[good], len(classes)),
+                np.repeat(batch.num_bytes()[good], len(classes)),
                 list(classes) * len(good),
                 judged.probabilities[good].astype(np.float64).round(4).reshape(-1),
             ],
             schema=SCORES,
-        )  # fmt: skip
+        )
         return {"seen": _seen(batch, tokens, judged.whole, judged.failures), "scores": scores}
 
 
@@ -132,10 +136,12 @@ class PiiVisit(_Asking):
         known = np.flatnonzero(~np.isnan(scores))
         table = pa.table(
             {
-                "row": batch.rows[places[0][known]], "class": pa.array(entities, pa.string()).take(pa.array(known)),
-                "candidates": np.ones(len(known), np.int64), "confirmed": (scores[known] >= CONFIRMED).astype(np.int64),
+                "row": batch.rows[places[0][known]],
+                "class": pa.array(entities, pa.string()).take(pa.array(known)),
+                "candidates": np.ones(len(known), np.int64),
+                "confirmed": (scores[known] >= CONFIRMED).astype(np.int64),
             }
-        )  # fmt: skip
+        )
         grouped = table.group_by(["row", "class"], use_threads=False).aggregate(
             [("candidates", "sum"), ("confirmed", "sum")]
         )

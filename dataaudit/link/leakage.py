@@ -54,9 +54,10 @@ def find_leaks(
         left_out: By kind, uint8[k]: 1 for grams that do not count, in training data or in the document.
     """
     grams = (
-        (held.grams.offsets, held.grams.entries), (held.spans.offsets, held.spans.entries),
+        (held.grams.offsets, held.grams.entries),
+        (held.spans.offsets, held.spans.entries),
         (held.wholes.offsets, held.wholes.entries),
-    )  # fmt: skip
+    )
     return _leaks(grams, seen, left_out)
 
 
@@ -203,10 +204,17 @@ class _Say:
 
     def _share(self, stat: str, part: int, whole: int, trials: float) -> Metric:
         made = Metric(
-            metric=NAME, stat=stat, scope=self.scope, unit="ratio", value=part / whole if whole else None,
-            n=int(self.chosen.sum()), denominator=whole, status="ok" if whole else "not_evaluated",
-            reason="" if whole else "empty_denominator", version=self.version,
-        )  # fmt: skip
+            metric=NAME,
+            stat=stat,
+            scope=self.scope,
+            unit="ratio",
+            value=part / whole if whole else None,
+            n=int(self.chosen.sum()),
+            denominator=whole,
+            status="ok" if whole else "not_evaluated",
+            reason="" if whole else "empty_denominator",
+            version=self.version,
+        )
         if not self.held.sample_bits:
             return made
         if not whole:

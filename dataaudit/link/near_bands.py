@@ -19,20 +19,29 @@ from dataaudit.stages.near_tables import BANDS, PROBES
 
 PAIRS = pa.schema(
     [
-        ("key", pa.binary(8)), ("left", pa.int64()), ("right", pa.int64()), ("bands", pa.int16()),
-        ("asks", pa.bool_()), ("leak", pa.bool_()), ("apart", pa.bool_()),
+        ("key", pa.binary(8)),
+        ("left", pa.int64()),
+        ("right", pa.int64()),
+        ("bands", pa.int16()),
+        ("asks", pa.bool_()),
+        ("leak", pa.bool_()),
+        ("apart", pa.bool_()),
     ]
-)  # fmt: skip
+)
 """Pairs of places by the later one, with the number of buckets of this partition that they share. Whether the later one
 asked for the other; whether the earlier one is held out and asked for a later training document, a pair that no
 limit of the later one may drop; and whether the later one is held out and the earlier one is not, which have a limit of
 their own: what is found of a leak must not depend on the order of splits."""
 PROBED = pa.schema(
     [
-        ("key", pa.binary(8)), ("left", pa.int64()), ("right", pa.int64()), ("original", pa.bool_()),
-        ("intersection", pa.int64()), ("union", pa.int64()),
+        ("key", pa.binary(8)),
+        ("left", pa.int64()),
+        ("right", pa.int64()),
+        ("original", pa.bool_()),
+        ("intersection", pa.int64()),
+        ("union", pa.int64()),
     ]
-)  # fmt: skip
+)
 """Pairs of a document (left) and a probe, named by its original (right), one for each bucket; one row with left -1 for
 each probe, whatever it meets."""
 NOBODY = -1

@@ -17,18 +17,24 @@ from dataaudit.link.places import distinct, rows_of, shards_of
 
 NEAR_COUNTS = pa.schema(
     [
-        ("shard", pa.int32()), ("source", pa.string()), ("duplicates", pa.int64()),
-        ("component_duplicates", pa.int64()), ("leaked", pa.int64()),
+        ("shard", pa.int32()),
+        ("source", pa.string()),
+        ("duplicates", pa.int64()),
+        ("component_duplicates", pa.int64()),
+        ("leaked", pa.int64()),
     ]
-)  # fmt: skip
+)
 """Near-duplicates by shard and source; documents that are not the first of their component; held-out documents with a
 neighbour in training data."""
 EARLIER = pa.schema(
     [
-        ("split", pa.int32()), ("source", pa.string()), ("earlier_split", pa.int32()), ("earlier_source", pa.string()),
+        ("split", pa.int32()),
+        ("source", pa.string()),
+        ("earlier_split", pa.int32()),
+        ("earlier_source", pa.string()),
         ("documents", pa.int64()),
     ]
-)  # fmt: skip
+)
 """Near-duplicates by where they are and where their earliest neighbour is."""
 
 
@@ -142,11 +148,13 @@ def _leaked(documents: _Documents, num_nodes: int, left: np.ndarray, right: np.n
 def _counts(documents: _Documents, duplicate: np.ndarray, later: np.ndarray, leaked: np.ndarray) -> pa.Table:
     table = pa.table(
         {
-            "shard": shards_of(documents.places), "source": documents.sources,
-            "duplicates": duplicate.astype(np.int64), "component_duplicates": later.astype(np.int64),
+            "shard": shards_of(documents.places),
+            "source": documents.sources,
+            "duplicates": duplicate.astype(np.int64),
+            "component_duplicates": later.astype(np.int64),
             "leaked": leaked.astype(np.int64),
         }
-    )  # fmt: skip
+    )
     calls = [(name, "sum") for name in NEAR_COUNTS.names[2:]]
     grouped = table.group_by(["shard", "source"], use_threads=False).aggregate(calls)
     names = ["shard", "source", *(f"{name}_sum" for name, _ in calls)]
@@ -182,10 +190,13 @@ def _clusters(places: np.ndarray, firsts: np.ndarray) -> pa.Table:
     numbers = np.cumsum(np.append(False, firsts[1:] != firsts[:-1])[: len(firsts)]).astype(np.int64)
     return pa.table(
         {
-            "kind": pa.array(["near"] * len(places), pa.string()), "cluster": numbers, "shard": shards_of(places),
-            "row": rows_of(places), "kept": places == firsts,
+            "kind": pa.array(["near"] * len(places), pa.string()),
+            "cluster": numbers,
+            "shard": shards_of(places),
+            "row": rows_of(places),
+            "kept": places == firsts,
         }
-    )  # fmt: skip
+    )
 
 
 def _pairs(members: pa.Table, edges: pa.Table) -> pa.Table:
@@ -198,11 +209,14 @@ def _pairs(members: pa.Table, edges: pa.Table) -> pa.Table:
     order = np.lexsort((rights, lefts))
     return pa.table(
         {
-            "left_shard": shards_of(lefts[order]), "left_row": rows_of(lefts[order]),
-            "right_shard": shards_of(rights[order]), "right_row": rows_of(rights[order]),
-            "jaccard": jaccard[order], "verified": np.ones(len(order), dtype=bool),
+            "left_shard": shards_of(lefts[order]),
+            "left_row": rows_of(lefts[order]),
+            "right_shard": shards_of(rights[order]),
+            "right_row": rows_of(rights[order]),
+            "jaccard": jaccard[order],
+            "verified": np.ones(len(order), dtype=bool),
         }
-    )  # fmt: skip
+    )
 
 
 def _weakest(

@@ -59,13 +59,17 @@ def near_metrics(stage: NearDup, counts: NearCounts, clusters: NearClusters, rec
     metrics = [
         counted("candidate_pairs", counts.candidates, "pairs", counts.candidates),
         counted("verified_pairs", counts.verified, "pairs", counts.candidates),
-        counted("truncated_pairs", counts.missed + counts.dropped, "pairs",
-                counts.candidates + counts.missed + counts.dropped),
+        counted(
+            "truncated_pairs",
+            counts.missed + counts.dropped,
+            "pairs",
+            counts.candidates + counts.missed + counts.dropped,
+        ),
         counted("same_words", clusters.same_words, "documents", documents),
         counted("clusters", len(sizes), "clusters", documents),
         counted("largest_cluster", int(sizes.max(initial=0)), "documents", documents),
         _weakest(stage, clusters),
-    ]  # fmt: skip
+    ]
     metrics += [
         counted("clusters_by_size", number, "clusters", len(sizes), Scope(rule=label))
         for label, number in size_classes(sizes)
@@ -73,16 +77,30 @@ def near_metrics(stage: NearDup, counts: NearCounts, clusters: NearClusters, rec
     bands, rows = stage.bands()
     metrics += [
         Metric(
-            metric=METRIC, stat="chance_to_meet", scope=Scope(rule=f"jaccard={hundredths / 100:.2f}"), unit="ratio",
-            value=chance_to_meet(hundredths / 100, bands, rows), n=bands, denominator=bands, version=stage.version,
+            metric=METRIC,
+            stat="chance_to_meet",
+            scope=Scope(rule=f"jaccard={hundredths / 100:.2f}"),
+            unit="ratio",
+            value=chance_to_meet(hundredths / 100, bands, rows),
+            n=bands,
+            denominator=bands,
+            version=stage.version,
         )
         for hundredths in CURVE
-    ]  # fmt: skip
+    ]
     metrics += [
-        Metric(metric=METRIC, stat=stat, scope=whole, unit="count", value=value, n=stage.num_perm,
-               denominator=stage.num_perm, version=stage.version)
+        Metric(
+            metric=METRIC,
+            stat=stat,
+            scope=whole,
+            unit="count",
+            value=value,
+            n=stage.num_perm,
+            denominator=stage.num_perm,
+            version=stage.version,
+        )
         for stat, value in (("bands", bands), ("band_rows", rows))
-    ]  # fmt: skip
+    ]
     return [
         *metrics,
         *_recall(stage, recall),
@@ -103,13 +121,23 @@ def _weakest(stage: NearDup, clusters: NearClusters) -> Metric:
     shared, union = clusters.weakest
     if union == 0:
         return Metric(
-            metric=METRIC, stat="weakest_link", unit="ratio", value=None, status="not_evaluated",
-            reason="no_cluster", version=stage.version,
-        )  # fmt: skip
+            metric=METRIC,
+            stat="weakest_link",
+            unit="ratio",
+            value=None,
+            status="not_evaluated",
+            reason="no_cluster",
+            version=stage.version,
+        )
     return Metric(
-        metric=METRIC, stat="weakest_link", unit="ratio", value=shared / union, n=union, denominator=union,
+        metric=METRIC,
+        stat="weakest_link",
+        unit="ratio",
+        value=shared / union,
+        n=union,
+        denominator=union,
         version=stage.version,
-    )  # fmt: skip
+    )
 
 
 def _recall(stage: NearDup, recall: pa.Table) -> Iterator[Metric]:
@@ -130,14 +158,30 @@ def _recall(stage: NearDup, recall: pa.Table) -> Iterator[Metric]:
 def _share(stage: NearDup, stat: str, good: int, tried: int, scope: Scope, reason: str) -> Metric:
     if tried == 0:
         return Metric(
-            metric=METRIC, stat=stat, scope=scope, unit="ratio", value=None, status="not_evaluated", reason=reason,
+            metric=METRIC,
+            stat=stat,
+            scope=scope,
+            unit="ratio",
+            value=None,
+            status="not_evaluated",
+            reason=reason,
             version=stage.version,
-        )  # fmt: skip
+        )
     low, high = clopper_pearson(good, tried, CONFIDENCE)
     return Metric(
-        metric=METRIC, stat=stat, scope=scope, unit="ratio", value=good / tried, low=low, high=high,
-        confidence=CONFIDENCE, n=tried, denominator=tried, method="sampled", version=stage.version,
-    )  # fmt: skip
+        metric=METRIC,
+        stat=stat,
+        scope=scope,
+        unit="ratio",
+        value=good / tried,
+        low=low,
+        high=high,
+        confidence=CONFIDENCE,
+        n=tried,
+        denominator=tried,
+        method="sampled",
+        version=stage.version,
+    )
 
 
 def reference_metrics(stage: NearDup, found: Mapping[str | None, InReference], problem: str = "") -> list[Metric]:
@@ -162,7 +206,7 @@ def reference_metrics(stage: NearDup, found: Mapping[str | None, InReference], p
                     status="not_applicable" if problem else "not_evaluated",
                     reason=problem or "empty_denominator",
                     version=stage.version,
-                )  # fmt: skip
+                )
             )
             continue
         metrics.append(
@@ -179,6 +223,6 @@ def reference_metrics(stage: NearDup, found: Mapping[str | None, InReference], p
                 denominator=documents,
                 method="estimated",
                 version=stage.version,
-            )  # fmt: skip
+            )
         )
     return metrics

@@ -51,9 +51,13 @@ class ReferenceJoin:
         rows = rows.take(np.flatnonzero(np.isin(rows.keys, older.keys[heads])))
         rows = rows.take(rows.first_of_same())
         lefts, rights = form_probe_pairs(
-            bounds, np.zeros(len(older.keys), dtype=np.int32), 1, np.searchsorted(older.keys[heads], rows.keys),
-            small=self.small + 1, leaders=self.leaders,
-        )  # fmt: skip
+            bounds,
+            np.zeros(len(older.keys), dtype=np.int32),
+            1,
+            np.searchsorted(older.keys[heads], rows.keys),
+            small=self.small + 1,
+            leaders=self.leaders,
+        )
         left, right = older.places[lefts], rows.places[rights]
         ones = np.ones(len(left), dtype=np.int16)
         asked, no = ones.astype(bool), np.zeros(len(ones), dtype=bool)

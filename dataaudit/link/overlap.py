@@ -15,10 +15,15 @@ from dataaudit.stages.overlap import GRAMS, MATCHES, Overlap
 SEEN = pa.schema([("kind", pa.uint8()), ("entry", pa.uint32()), ("source", pa.string()), ("documents", pa.int64())])
 COUNTS = pa.schema(
     [
-        ("kind", pa.uint8()), ("target", pa.int64()), ("part", pa.int64()), ("tier", pa.int64()),
-        ("source", pa.string()), ("documents", pa.int64()), ("crowded", pa.int64()),
+        ("kind", pa.uint8()),
+        ("target", pa.int64()),
+        ("part", pa.int64()),
+        ("tier", pa.int64()),
+        ("source", pa.string()),
+        ("documents", pa.int64()),
+        ("crowded", pa.int64()),
     ]
-)  # fmt: skip
+)
 ROWS = pa.schema(
     [("kind", pa.uint8()), ("target", pa.int64())]
     + [(name, pa.int64()) for name in ("part", "tier", "rule")]

@@ -66,8 +66,11 @@ def _volume() -> Iterator[_Row]:
     yield "bytes_per_token", "p1 p50 p99", "bytes/token", _SOURCES, "all"
     yield "seq_len_p50_p95", "p1 p5 p25 p50 p75 p95 p99 max", "tokens", _SOURCES, "all"
     for way, shapes in (
-        ("padded", _SOURCES), ("padded_batch", "all, split"), ("packed", "all, split"), ("concatenated", _SOURCES),
-    ):  # fmt: skip
+        ("padded", _SOURCES),
+        ("padded_batch", "all, split"),
+        ("packed", "all, split"),
+        ("concatenated", _SOURCES),
+    ):
         yield "pad_fraction", " ".join(f"{way}_{length}" for length in _CONTEXTS), "ratio", shapes, "all"
     yield "token_kl_drift", "kl js kl_bias kl_excess", "nats", _SOURCES, "all"
 
@@ -108,9 +111,12 @@ def _leakage() -> Iterator[_Row]:
     yield "benchmark_contamination", "common indexed short too_short boilerplate absent", "items", _PARTS, "training"
     yield "benchmark_contamination", "matches", "matches", "set", "training"
     yield (
-        "benchmark_contamination", "train_documents", "ratio",
-        "rule, split and rule, source and rule, split and source and rule, set and rule", "training",
-    )  # fmt: skip
+        "benchmark_contamination",
+        "train_documents",
+        "ratio",
+        "rule, split and rule, source and rule, split and source and rule, set and rule",
+        "training",
+    )
 
 
 def _repeats() -> Iterator[_Row]:
@@ -144,13 +150,22 @@ def _coverage() -> Iterator[_Row]:
     yield "coverage_unread_bytes", "shard_bytes", "bytes", "all, split", "all"
 
 
-_AMOUNTS = frozenset({
-    ("documents", "count"), ("bytes", "count"), ("tokens", "count"), ("source_mix_share", "share"),
-    ("language_share", "share"),
-})  # fmt: skip
-_WITH_MATCHES = frozenset({
-    ("train_val_overlap", "ngram"), ("train_val_overlap", "span"), ("benchmark_contamination", "rate"),
-})  # fmt: skip
+_AMOUNTS = frozenset(
+    {
+        ("documents", "count"),
+        ("bytes", "count"),
+        ("tokens", "count"),
+        ("source_mix_share", "share"),
+        ("language_share", "share"),
+    }
+)
+_WITH_MATCHES = frozenset(
+    {
+        ("train_val_overlap", "ngram"),
+        ("train_val_overlap", "span"),
+        ("benchmark_contamination", "rate"),
+    }
+)
 _BY_PATTERN = frozenset({"pii_hit_rate", "secret_hit_rate"})
 _OF_SAMPLE = frozenset({"analyzer_documents", "analyzer_hits", "confirmed"})
 
@@ -170,14 +185,19 @@ def shapes_of(words: str) -> frozenset[Shape]:
 
 CATALOGUE: dict[tuple[str, str], Statistic] = {
     (metric, stat): Statistic(
-        metric=metric, stat=stat, unit=unit, shapes=shapes_of(shapes), population=population,
+        metric=metric,
+        stat=stat,
+        unit=unit,
+        shapes=shapes_of(shapes),
+        population=population,
         sources_of="training" if metric == "train_val_overlap" else population,
-        absent_is_zero=_absent_is_zero(metric, stat), is_amount=(metric, stat) in _AMOUNTS,
+        absent_is_zero=_absent_is_zero(metric, stat),
+        is_amount=(metric, stat) in _AMOUNTS,
     )
     for rows in (_volume, _quality, _near_duplicates, _leakage, _repeats, _content, _coverage)
     for metric, stats, unit, shapes, population in rows()
     for stat in stats.split()
-}  # fmt: skip
+}
 """Statistics by (metric, stat)."""
 
 METRICS: tuple[str, ...] = tuple(dict.fromkeys(metric for metric, _ in CATALOGUE))

@@ -222,9 +222,13 @@ def load_manifest(folder: Path) -> Manifest:
             f"The file was changed after it was written. {_RESTORE}",
         )
     return Manifest(
-        folder=folder, id=parsed.id, core=parsed.core, run=parsed.run, written_as=version,
+        folder=folder,
+        id=parsed.id,
+        core=parsed.core,
+        run=parsed.run,
+        written_as=version,
         pointer_sha256=hashlib.sha256(data).hexdigest(),
-    )  # fmt: skip
+    )
 
 
 def _read_pointer(path: Path) -> bytes:

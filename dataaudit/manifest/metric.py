@@ -116,18 +116,38 @@ def ratio(metric: str, stat: str, numerator: int, denominator: int, *, scope: Sc
     """Return an exact ratio; a denominator of 0 is ``not_evaluated``, never a number."""
     if denominator == 0:
         return Metric(
-            metric=metric, stat=stat, scope=scope, unit=unit, value=None, n=0, denominator=0,
-            status="not_evaluated", reason="empty_denominator", version=version,
-        )  # fmt: skip
+            metric=metric,
+            stat=stat,
+            scope=scope,
+            unit=unit,
+            value=None,
+            n=0,
+            denominator=0,
+            status="not_evaluated",
+            reason="empty_denominator",
+            version=version,
+        )
     return Metric(
-        metric=metric, stat=stat, scope=scope, unit=unit, value=numerator / denominator,
-        n=denominator, denominator=denominator, version=version,
-    )  # fmt: skip
+        metric=metric,
+        stat=stat,
+        scope=scope,
+        unit=unit,
+        value=numerator / denominator,
+        n=denominator,
+        denominator=denominator,
+        version=version,
+    )
 
 
 def count(metric: str, stat: str, value: int, *, scope: Scope, unit: str, n: int, version: str) -> Metric:
     """Return an exact count."""
     return Metric(
-        metric=metric, stat=stat, scope=scope, unit=unit, value=float(value), n=n, denominator=n,
+        metric=metric,
+        stat=stat,
+        scope=scope,
+        unit=unit,
+        value=float(value),
+        n=n,
+        denominator=n,
         version=version,
-    )  # fmt: skip
+    )

@@ -18,7 +18,7 @@ from dataaudit.manifest.found_tables import (
     OVERLAP,
     PAIRS,
     SIGNATURES,
-)  # fmt: skip
+)
 from dataaudit.manifest.table_spec import COUNT, RATIO, SHARD, STRING, TableSpec, field
 
 
@@ -30,11 +30,13 @@ def _counts_by(name: str, meaning: str) -> pa.DataType:
 _FOUND = pa.list_(
     pa.struct(
         [
-            field("entity", STRING, "entity type"), field("tier", STRING, "validated, contextual or pattern"),
-            field("hits", COUNT, "findings"), field("documents", COUNT, "documents that hold one"),
+            field("entity", STRING, "entity type"),
+            field("tier", STRING, "validated, contextual or pattern"),
+            field("hits", COUNT, "findings"),
+            field("documents", COUNT, "documents that hold one"),
         ]
     )
-)  # fmt: skip
+)
 
 SHARDS = TableSpec(
     name="shards",
@@ -117,8 +119,15 @@ METRICS = TableSpec(
     name="metrics",
     about="Every metric record of the dataset, its splits and its sources.",
     key=(
-        "metric", "stat", "scope.split", "scope.source", "scope.language", "scope.shard", "scope.set",
-        "scope.entity", "scope.rule",
+        "metric",
+        "stat",
+        "scope.split",
+        "scope.source",
+        "scope.language",
+        "scope.shard",
+        "scope.set",
+        "scope.entity",
+        "scope.rule",
     ),
     schema=pa.schema(
         [
@@ -152,7 +161,7 @@ METRICS = TableSpec(
             field("version", STRING, "version of the definition"),
         ]
     ),
-)  # fmt: skip
+)
 
 SOURCES = TableSpec(
     name="sources",
@@ -255,8 +264,23 @@ LEDGER = TableSpec(
 TABLES: dict[str, TableSpec] = {
     spec.name: spec
     for spec in (
-        SHARDS, METRICS, SOURCES, LANGUAGES, LENGTHS, HISTOGRAM, DRIFT, CLUSTERS, PAIRS, NEAR_SOURCES, SIGNATURES,
-        OVERLAP, HOTSPOTS, HOTSPOT_MEMBERS, FINDINGS, JUDGED, LEDGER,
+        SHARDS,
+        METRICS,
+        SOURCES,
+        LANGUAGES,
+        LENGTHS,
+        HISTOGRAM,
+        DRIFT,
+        CLUSTERS,
+        PAIRS,
+        NEAR_SOURCES,
+        SIGNATURES,
+        OVERLAP,
+        HOTSPOTS,
+        HOTSPOT_MEMBERS,
+        FINDINGS,
+        JUDGED,
+        LEDGER,
     )
-}  # fmt: skip
+}
 """Every table of a manifest; each is written in every manifest, empty where nothing filled it."""

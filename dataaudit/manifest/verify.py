@@ -227,9 +227,13 @@ def verify_data(
 
 
 def _check_file(
-    path: str | Path, row: dict[str, Any], name: str, digests: dict[Any, str], hash_file: Callable[[Any], str],
+    path: str | Path,
+    row: dict[str, Any],
+    name: str,
+    digests: dict[Any, str],
+    hash_file: Callable[[Any], str],
     size_of: Callable[[Any], int | None],
-) -> Problem | None:  # fmt: skip
+) -> Problem | None:
     try:
         size = size_of(path)
         if size is None:

@@ -86,9 +86,13 @@ def _text(out: Path, applied: Applied) -> str:
 
 
 _COLUMNS = [
-    name_column("split"), number_column("shards\nkept"), number_column("left\nout"), number_column("documents\nkept"),
-    number_column("tokens\nkept"), number_column("tokens\nleft out"),
-]  # fmt: skip
+    name_column("split"),
+    number_column("shards\nkept"),
+    number_column("left\nout"),
+    number_column("documents\nkept"),
+    number_column("tokens\nkept"),
+    number_column("tokens\nleft out"),
+]
 
 
 def _by_split(applied: Applied) -> list[tuple[str, list[int]]]:
@@ -97,8 +101,10 @@ def _by_split(applied: Applied) -> list[tuple[str, list[int]]]:
         held = sums.setdefault(shard.row["split"], [0] * 5)
         kept = shard.kept
         for index, number in (
-            (0 if kept else 1, 1), (2, shard.row["documents"] if kept else 0), (3 if kept else 4, shard.row["tokens"]),
-        ):  # fmt: skip
+            (0 if kept else 1, 1),
+            (2, shard.row["documents"] if kept else 0),
+            (3 if kept else 4, shard.row["tokens"]),
+        ):
             held[index] += number
     return sorted(sums.items())
 
@@ -142,13 +148,20 @@ def _json(out: Path, applied: Applied) -> str:
     if drops is not None:
         shown, total = _counts(drops)
         documents = {
-            "dropped": total, "by_reason": shown, "by_split": dict(drops.by_split) if total is not None else None,
-            "tokens": None, "not_looked_for": list(drops.absent), "incomplete": list(drops.incomplete),
-        }  # fmt: skip
+            "dropped": total,
+            "by_reason": shown,
+            "by_split": dict(drops.by_split) if total is not None else None,
+            "tokens": None,
+            "not_looked_for": list(drops.absent),
+            "incomplete": list(drops.incomplete),
+        }
     return t.as_json(
         {
-            "out": str(out), "manifest": applied.manifest.id, "quarantine": applied.quarantine.digest,
-            "on": applied.quarantine.on.isoformat(), "exit_code": int(applied.exit_code),
+            "out": str(out),
+            "manifest": applied.manifest.id,
+            "quarantine": applied.quarantine.digest,
+            "on": applied.quarantine.on.isoformat(),
+            "exit_code": int(applied.exit_code),
             "splits": {name: dict(zip(names, numbers, strict=True)) for name, numbers in _by_split(applied)},
             "left_out_by": dict(sorted(Counter(shard.why for shard in selection.excluded).items())),
             "listed_under_another_digest": [
@@ -161,7 +174,7 @@ def _json(out: Path, applied: Applied) -> str:
             "warnings": _plain(warnings(applied)),
             "files": list(applied.files),
         }
-    )  # fmt: skip
+    )
 
 
 def _plain(lines: Iterable[str]) -> list[str]:

@@ -86,9 +86,7 @@ def apply(request: Request) -> Applied:
         folded = fold(contents.entries, request.on)
         quarantine = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=request.on)
     manifest = request.manifest if isinstance(request.manifest, Manifest) else load_manifest(request.manifest)
-    selection = select(
-        manifest, quarantine, exclude_changed=request.exclude_changed, keep_unread=request.keep_unread
-    )  # fmt: skip
+    selection = select(manifest, quarantine, exclude_changed=request.exclude_changed, keep_unread=request.keep_unread)
     drops = None if request.documents is None else drop_list(manifest, selection, quarantine, request.documents)
     roots = Roots(of_split={split.name: _root(request, manifest, split.name) for split in manifest.core.splits})
     located = roots.locate(selection.kept)
@@ -100,17 +98,26 @@ def apply(request: Request) -> Applied:
         files |= lists
     wrong, looked = check_files(located)
     proposed = select(
-        manifest, in_force(folded.standing(Standing.PROPOSED), digest=contents.digest, on=request.on),
+        manifest,
+        in_force(folded.standing(Standing.PROPOSED), digest=contents.digest, on=request.on),
         keep_unread=True,
-    )  # fmt: skip
+    )
     single = [entry for entry in quarantine.entries if entry.target is not None and entry.target.kind == "document"]
     names = sorted([*files, RECORD, *([] if drops is None else [_DOCUMENTS]), *([_ROWS] if request.rows else [])])
     applied = Applied(
-        manifest=manifest, quarantine=quarantine, contents=contents, selection=selection, drops=drops,
-        waiting=len(proposed.excluded), documents_unlisted=0 if drops is not None else _relevant(single, selection),
-        streamed=roots.streamed(selection.kept), wrong_files=tuple(wrong), looked=looked, files=tuple(names),
+        manifest=manifest,
+        quarantine=quarantine,
+        contents=contents,
+        selection=selection,
+        drops=drops,
+        waiting=len(proposed.excluded),
+        documents_unlisted=0 if drops is not None else _relevant(single, selection),
+        streamed=roots.streamed(selection.kept),
+        wrong_files=tuple(wrong),
+        looked=looked,
+        files=tuple(names),
         asked=request.asked,
-    )  # fmt: skip
+    )
     files[RECORD] = orjson.dumps(
         _record(request, applied), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
     )

@@ -151,9 +151,14 @@ def accept(path: Path, names: Sequence[str] | None, author: Author, until: dt.da
             proposal = record.entry
             if record.standing == Standing.PROPOSED:
                 entry = _make(
-                    Action.ADD, author, target=proposal.target, reason=proposal.reason, evidence=proposal.evidence,
-                    accepts=proposal.id, until=last,
-                )  # fmt: skip
+                    Action.ADD,
+                    author,
+                    target=proposal.target,
+                    reason=proposal.reason,
+                    evidence=proposal.evidence,
+                    accepts=proposal.id,
+                    until=last,
+                )
                 change.added.append(entry)
             elif names is not None:
                 _refuse_unless_done(record, done=Standing.ACCEPTED)

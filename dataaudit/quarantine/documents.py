@@ -210,9 +210,7 @@ def _unlisted(work: _Work, manifest: Manifest, selection: Selection, listed: dic
             missing.append(
                 f"{int(short.sum()):,} {what}, in {int((short > 0).sum()):,} shards: counted, but not listed"
             )
-    sampled = [
-        record for record in manifest.metrics("train_val_overlap", "ngram") if record.method == "sampled"
-    ]  # fmt: skip
+    sampled = [record for record in manifest.metrics("train_val_overlap", "ngram") if record.method == "sampled"]
     if sampled:
         missing.append("copies of held-out documents that the build did not search for: only a sample was")
     return missing

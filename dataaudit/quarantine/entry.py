@@ -211,9 +211,13 @@ def make_entry(action: Action, *, who: str, when: dt.datetime, **fields: Any) ->
     evidence = fields.pop("evidence", None)
     fields["evidence"] = None if evidence == NO_EVIDENCE else evidence
     draft = Entry(
-        schema=CURRENT, id=f"sha256:{'0' * 64}", action=action, who=who, when=stamp,
+        schema=CURRENT,
+        id=f"sha256:{'0' * 64}",
+        action=action,
+        who=who,
+        when=stamp,
         **{name: value for name, value in fields.items() if value is not None},
-    )  # fmt: skip
+    )
     return replace(draft, id=content_id(plain_entry(draft)))
 
 
@@ -243,8 +247,11 @@ def entry_schema() -> dict[str, Any]:
     schema = _adapter().json_schema()
     own = {"add": "target", "propose": "target", "lift": "lifts", "dismiss": "dismisses"}
     allowed = {
-        "add": {"accepts", "evidence", "until"}, "propose": {"evidence", "until"}, "lift": set(), "dismiss": set(),
-    }  # fmt: skip
+        "add": {"accepts", "evidence", "until"},
+        "propose": {"evidence", "until"},
+        "lift": set(),
+        "dismiss": set(),
+    }
     special = {"target", "lifts", "dismisses", "accepts", "evidence", "until"}
     schema["allOf"] = [
         {

@@ -144,10 +144,16 @@ def check_files(located: Located_) -> tuple[list[str], int]:
 def _excluded(shard: Shard) -> dict[str, Any]:
     row = shard.row
     return {
-        "split": row["split"], "uri": row["uri"], "sha256": row["sha256"] or None, "rows_digest": row["rows_digest"],
-        "why": shard.why, "reasons": list(shard.reasons), "entries": [entry.id for entry in shard.entries],
-        "documents": row["documents"], "tokens": row["tokens"],
-    }  # fmt: skip
+        "split": row["split"],
+        "uri": row["uri"],
+        "sha256": row["sha256"] or None,
+        "rows_digest": row["rows_digest"],
+        "why": shard.why,
+        "reasons": list(shard.reasons),
+        "entries": [entry.id for entry in shard.entries],
+        "documents": row["documents"],
+        "tokens": row["tokens"],
+    }
 
 
 def _escape(path: str) -> str:

@@ -109,10 +109,8 @@ def write_proposals(path: Path, verdict: Verdict, manifest: Manifest, author: Au
 
 def _failed(result: RuleResult) -> list[Case]:
     return [
-        case
-        for case in result.cases
-        if case.scope.shard is not None and case.state == State.FAILED and not case.waived
-    ]  # fmt: skip
+        case for case in result.cases if case.scope.shard is not None and case.state == State.FAILED and not case.waived
+    ]
 
 
 def _ordinal(case: Case) -> int:
@@ -124,8 +122,15 @@ def _evidence(verdict: Verdict, result: RuleResult, case: Case) -> Evidence:
     rule = result.rule
     shown = rule.metric not in _PERSONAL
     return Evidence(
-        metric=rule.metric, stat=case.stat, unit=case.unit or None, value=case.value if shown else None,
-        judged=case.judged if shown and case.judged != case.value else None, comparator=rule.comparator,
-        limit=rule.limit, limit_kind=rule.limit_kind, rule=rule.name, policy=verdict.policy_digest,
+        metric=rule.metric,
+        stat=case.stat,
+        unit=case.unit or None,
+        value=case.value if shown else None,
+        judged=case.judged if shown and case.judged != case.value else None,
+        comparator=rule.comparator,
+        limit=rule.limit,
+        limit_kind=rule.limit_kind,
+        rule=rule.name,
+        policy=verdict.policy_digest,
         manifest=verdict.subject.id,
-    )  # fmt: skip
+    )

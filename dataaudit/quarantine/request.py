@@ -87,14 +87,25 @@ def make_request(
             raise ConfigError("--findings without findings in --from", "Add them to --from.")
         split = [pair.split(":") for pair in pairs]
         choice = Choice(
-            origins=choice.origins, findings=tuple((detector, tier) for detector, tier in split),
-            ngram_score=ngram_score, held_out=held_out,
-        )  # fmt: skip
+            origins=choice.origins,
+            findings=tuple((detector, tier) for detector, tier in split),
+            ngram_score=ngram_score,
+            held_out=held_out,
+        )
     return Request(
-        file=file, manifest=manifest, out=out, on=on or today(), formats=tuple(forms) or ("list",),
-        documents=choice if documents else None, asked=tuple(named), rows=rows, root=root,
-        exclude_changed=exclude_changed, keep_unread=keep_unread, ignore_bad_lines=ignore_bad_lines,
-    )  # fmt: skip
+        file=file,
+        manifest=manifest,
+        out=out,
+        on=on or today(),
+        formats=tuple(forms) or ("list",),
+        documents=choice if documents else None,
+        asked=tuple(named),
+        rows=rows,
+        root=root,
+        exclude_changed=exclude_changed,
+        keep_unread=keep_unread,
+        ignore_bad_lines=ignore_bad_lines,
+    )
 
 
 def _names(given: Sequence[str] | None, option: str, known: tuple[str, ...] | list[str]) -> list[str]:

@@ -11,9 +11,19 @@ from dataaudit.quarantine.entry import Entry
 from dataaudit.quarantine.held import Quarantine
 
 COLUMNS = [
-    "shard", "split", "uri", "size", "sha256", "rows_digest", "status", "reason", "rows", "documents", "bad_records",
+    "shard",
+    "split",
+    "uri",
+    "size",
+    "sha256",
+    "rows_digest",
+    "status",
+    "reason",
+    "rows",
+    "documents",
+    "bad_records",
     "tokens",
-]  # fmt: skip
+]
 QUARANTINED = "quarantined"
 CHANGED = "changed"
 UNREAD = "unread"

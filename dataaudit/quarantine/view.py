@@ -31,13 +31,18 @@ def list_view(
     if as_json:
         return t.as_json(
             {
-                "file": str(path), "digest": contents.digest, "on": folded.on.isoformat(), "exit_code": int(code),
-                "counts": counts, "repeated": folded.repeated, "idle": folded.idle,
+                "file": str(path),
+                "digest": contents.digest,
+                "on": folded.on.isoformat(),
+                "exit_code": int(code),
+                "counts": counts,
+                "repeated": folded.repeated,
+                "idle": folded.idle,
                 "entries": [_record_json(record) for record in shown],
                 "bad_lines": [_bad_json(line) for line in contents.bad],
                 "dismissed_lines": [_bad_json(line) for line in contents.dismissed],
             }
-        ), code  # fmt: skip
+        ), code
     width = terminal_width()
     hidden = len(folded.records) - len(shown)
     held = f"{t.count(counts['held'])} held, {t.count(counts['proposed'])} proposed"
@@ -64,12 +69,13 @@ def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
     if as_json:
         return t.as_json(
             {
-                "file": str(path), "added": [plain_entry(entry) for entry in change.added],
+                "file": str(path),
+                "added": [plain_entry(entry) for entry in change.added],
                 "known": [plain_entry(entry) for entry in change.known],
                 "notes": [t.clean(note, _LONG) for note in change.notes],
                 "bad_lines": [_bad_json(line) for line in change.bad],
             }
-        )  # fmt: skip
+        )
     width = terminal_width()
     added = [(short_id(entry), _of(entry)) for entry in change.added]
     known = [(short_id(entry), _of(entry)) for entry in change.known]
@@ -115,9 +121,12 @@ def evidence_text(entry: Entry) -> str:
 
 
 _COLUMNS = [
-    word_column("entry"), word_column("state"), name_column("shard or document"), name_column("why"),
+    word_column("entry"),
+    word_column("state"),
+    name_column("shard or document"),
+    name_column("why"),
     name_column("who, when, until, note"),
-]  # fmt: skip
+]
 
 
 def _cells(record: Record) -> list[str]:
@@ -127,9 +136,12 @@ def _cells(record: Record) -> list[str]:
     said += [f"{record.standing} by {record.by.who} {record.by.when[:10]}"] if record.by is not None else []
     said += [entry.note] if entry.note else []
     return [
-        short_id(entry), record.standing.value, t.clean(target_name(entry), _NAME), evidence_text(entry),
+        short_id(entry),
+        record.standing.value,
+        t.clean(target_name(entry), _NAME),
+        evidence_text(entry),
         t.clean(", ".join(said), 2 * _NAME),
-    ]  # fmt: skip
+    ]
 
 
 def _of(entry: Entry) -> str:

@@ -34,7 +34,7 @@ def identity(view: Overview, width: int) -> list[str]:
         ("built", f"{view.built} by {view.tool}"),
         ("tokenizer", f"{name}, {tokenizer['vocab_size']:,} ids, sha256 {tokenizer['sha256'][:12]}..."),
         ("counted by", encoder_text(tokenizer["encoder_reason"]) + _counted(tokenizer["counted_by"])),
-    ]  # fmt: skip
+    ]
     pairs += [("parent", parent) for parent in view.parents]
     return facts(pairs, width)
 
@@ -42,19 +42,33 @@ def identity(view: Overview, width: int) -> list[str]:
 def splits(view: Overview, width: int) -> list[str]:
     """Return a row for each split, and one for all."""
     columns = [
-        name_column("split"), number_column("shards"), number_column("docs"), number_column("text"),
-        number_column("tokens"), number_column("bytes/\ntoken"), number_column("length\np50"),
-        number_column("length\np95"), number_column("dups in\nsplit"), number_column("dups\noverall"),
-    ]  # fmt: skip
+        name_column("split"),
+        number_column("shards"),
+        number_column("docs"),
+        number_column("text"),
+        number_column("tokens"),
+        number_column("bytes/\ntoken"),
+        number_column("length\np50"),
+        number_column("length\np95"),
+        number_column("dups in\nsplit"),
+        number_column("dups\noverall"),
+    ]
     volumes = [*view.splits, view.totals] if len(view.splits) > 1 else list(view.splits)
     rows = [
         [
-            t.clean(one.name) or "(all)", t.count(one.shards), t.count(one.documents), t.size(one.bytes),
-            t.count(one.tokens), t.decimal(one.bytes_per_token), t.decimal(one.seq_len_p50),
-            t.decimal(one.seq_len_p95), t.ratio(one.exact_dup_rate_within_split), t.ratio(one.exact_dup_rate),
+            t.clean(one.name) or "(all)",
+            t.count(one.shards),
+            t.count(one.documents),
+            t.size(one.bytes),
+            t.count(one.tokens),
+            t.decimal(one.bytes_per_token),
+            t.decimal(one.seq_len_p50),
+            t.decimal(one.seq_len_p95),
+            t.ratio(one.exact_dup_rate_within_split),
+            t.ratio(one.exact_dup_rate),
         ]
         for one in volumes
-    ]  # fmt: skip
+    ]
     held_out = [t.clean(one.name) for one in view.splits if one.held_out]
     notes = prose(_LEGEND + (f" Held out: {', '.join(held_out)}." if held_out else ""), width)
     return section("Splits", [*table(columns, rows, width), *notes])
@@ -68,17 +82,23 @@ def mixture(view: Overview, width: int, limit: int) -> list[str]:
     shares = view.sources
     declared = any(share.declared is not None for share in shares)
     columns = [
-        name_column("source"), number_column("docs"), number_column("text"), number_column("tokens"),
+        name_column("source"),
+        number_column("docs"),
+        number_column("text"),
+        number_column("tokens"),
         number_column("share"),
-    ]  # fmt: skip
+    ]
     if declared:
         columns += [number_column("declared"), number_column("off by"), word_column("")]
     rows = []
     for share in _shown(shares, limit):
         row = [
-            t.clean(share.source, NAME_LIMIT), t.count(share.documents), t.size(share.bytes),
-            t.count(share.tokens), t.ratio(share.share),
-        ]  # fmt: skip
+            t.clean(share.source, NAME_LIMIT),
+            t.count(share.documents),
+            t.size(share.bytes),
+            t.count(share.tokens),
+            t.ratio(share.share),
+        ]
         if declared and share.share is not None and share.declared is not None:
             row += [t.ratio(share.declared), f"{off_by(share):+.4f}", "<--" if is_off(share) else ""]
         elif declared:
@@ -97,18 +117,28 @@ def mixture(view: Overview, width: int, limit: int) -> list[str]:
 def volumes(name: str, rows: Sequence[Volume], number: int, tokens: int, width: int) -> list[str]:
     """Return the sources of one split with the metrics that are kept for each."""
     columns = [
-        name_column("source"), number_column("docs"), number_column("tokens"), number_column("share"),
-        number_column("bytes/\ntoken"), number_column("length\np50"), number_column("length\np95"),
+        name_column("source"),
+        number_column("docs"),
+        number_column("tokens"),
+        number_column("share"),
+        number_column("bytes/\ntoken"),
+        number_column("length\np50"),
+        number_column("length\np95"),
         number_column("dups\noverall"),
-    ]  # fmt: skip
+    ]
     cells = [
         [
-            t.clean(one.name, NAME_LIMIT), t.count(one.documents), t.count(one.tokens),
-            t.ratio(one.tokens / tokens if tokens else None), t.decimal(one.bytes_per_token),
-            t.decimal(one.seq_len_p50), t.decimal(one.seq_len_p95), t.ratio(one.exact_dup_rate),
+            t.clean(one.name, NAME_LIMIT),
+            t.count(one.documents),
+            t.count(one.tokens),
+            t.ratio(one.tokens / tokens if tokens else None),
+            t.decimal(one.bytes_per_token),
+            t.decimal(one.seq_len_p50),
+            t.decimal(one.seq_len_p95),
+            t.ratio(one.exact_dup_rate),
         ]
         for one in rows
-    ]  # fmt: skip
+    ]
     lines = table(columns, cells, width)
     if len(rows) < number:
         lines += prose(f"and {t.plural(number - len(rows), 'more source')}; --json lists all", width)
@@ -119,9 +149,13 @@ def coverage(view: Overview, width: int) -> list[str]:
     """Return the ledger: planned, read, lost."""
     ledger = view.ledger
     columns = [
-        word_column(""), number_column("planned"), number_column("read"), number_column("bad"),
-        number_column("quarantined"), number_column("skipped"),
-    ]  # fmt: skip
+        word_column(""),
+        number_column("planned"),
+        number_column("read"),
+        number_column("bad"),
+        number_column("quarantined"),
+        number_column("skipped"),
+    ]
     names = ("planned", "read", "bad", "quarantined", "skipped")
     lines = (("shards", "shards"), ("stored bytes", "stored_bytes"), ("documents", "documents"))
     rows = [[label, *(t.count(ledger[key][name]) for name in names)] for label, key in lines]
@@ -159,8 +193,7 @@ def _why(shard: LostShard) -> str:
 
 def _counted(counted_by: dict[str, dict[str, int]]) -> str:
     """Return how many documents each encoder counted, where both did some."""
-    used = [f"{t.plural(by['documents'], 'document')} by {name}" for name, by in counted_by.items()
-            if by["documents"]]  # fmt: skip
+    used = [f"{t.plural(by['documents'], 'document')} by {name}" for name, by in counted_by.items() if by["documents"]]
     return f" ({', '.join(used)})" if used else ""
 
 

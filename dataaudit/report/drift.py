@@ -53,10 +53,16 @@ def drifts(manifest: Manifest) -> list[Drift]:
             continue
         found.append(
             Drift(
-                split=split, source=source, kl=kl.value, js=stats["js"].value, noise=stats["kl_bias"].value,
-                excess_low=excess.low, excess=excess.value, reason=kl.reason,
+                split=split,
+                source=source,
+                kl=kl.value,
+                js=stats["js"].value,
+                noise=stats["kl_bias"].value,
+                excess_low=excess.low,
+                excess=excess.value,
+                reason=kl.reason,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -89,16 +95,26 @@ def drift_lines(manifest: Manifest, found: Sequence[Drift], width: int, limit: i
     sources = sorted((one for one in found if one.source), key=lambda one: (-(one.kl or -1.0), one.split, one.source))
     shown = [*splits, *sources[:limit]]
     columns = [
-        name_column("split"), name_column("source"), number_column("KL\nnats"), number_column("JS\nnats"),
-        number_column("by chance"), number_column("beyond\nchance"), word_column(""),
-    ]  # fmt: skip
+        name_column("split"),
+        name_column("source"),
+        number_column("KL\nnats"),
+        number_column("JS\nnats"),
+        number_column("by chance"),
+        number_column("beyond\nchance"),
+        word_column(""),
+    ]
     rows = [
         [
-            t.clean(one.split, 40), t.clean(one.source, 40) or "(all)", t.ratio(one.kl), t.ratio(one.js),
-            t.ratio(one.noise), t.ratio(one.excess), _mark(one),
+            t.clean(one.split, 40),
+            t.clean(one.source, 40) or "(all)",
+            t.ratio(one.kl),
+            t.ratio(one.js),
+            t.ratio(one.noise),
+            t.ratio(one.excess),
+            _mark(one),
         ]
         for one in shown
-    ]  # fmt: skip
+    ]
     lines = table(columns, rows, width)
     if len(sources) > limit:
         lines += prose(f"and {t.plural(len(sources) - limit, 'more source')}", width)

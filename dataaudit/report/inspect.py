@@ -164,7 +164,7 @@ def _row(manifest: Manifest, shard: dict[str, Any], row: int, names: _Names) -> 
         "in_metrics": _in_metrics(shard, row, unread=unread, listed=bool(listed), unlisted=unlisted),
         "groups": _groups(manifest, shard["shard"], row, names),
         "found": document_found(manifest, shard, row, names.of),
-    }  # fmt: skip
+    }
 
 
 def _exists(row: int, rows: int, *, unread: bool) -> bool | None:

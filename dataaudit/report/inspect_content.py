@@ -26,13 +26,16 @@ def shown_columns(manifest: Manifest, row: dict[str, Any]) -> dict[str, Any]:
         return {}
     total, counts = shard_counts(cells, row["shard"], row["documents"], row["tokens"])
     return {
-        "pii_hits": total.per_million, "pii_documents": total.documents,
+        "pii_hits": total.per_million,
+        "pii_documents": total.documents,
         "pii": [
             {"entity": entity, "tier": tier, **_pair(count)}
-            for (entity, tier), count in counts.items() if count.suppressed or count.hits
+            for (entity, tier), count in counts.items()
+            if count.suppressed or count.hits
         ],
-        "pii_rounded": True, "pii_suppressed": total.suppressed,
-    }  # fmt: skip
+        "pii_rounded": True,
+        "pii_suppressed": total.suppressed,
+    }
 
 
 def shard_judged(manifest: Manifest, shard: int) -> list[dict[str, Any]]:

@@ -24,16 +24,26 @@ def content_blocks(value: dict[str, Any], width: int) -> list[list[str]]:
 def finding_block(found: dict[str, Any], width: int) -> list[str]:
     """Return the block of what was found in one document."""
     columns = [
-        word_column("by"), name_column("what"), word_column("tier"), number_column("from byte"), number_column("to"),
-        number_column("score"), word_column(""),
-    ]  # fmt: skip
+        word_column("by"),
+        name_column("what"),
+        word_column("tier"),
+        number_column("from byte"),
+        number_column("to"),
+        number_column("score"),
+        word_column(""),
+    ]
     rows = [
         [
-            t.clean(one["detector"], _NAME_LIMIT), t.clean(one["class"], _NAME_LIMIT), one["tier"],
-            t.count(one["start"]), t.count(one["end"]), f"{one['score']:.2f}", "reserved" if one["reserved"] else "",
+            t.clean(one["detector"], _NAME_LIMIT),
+            t.clean(one["class"], _NAME_LIMIT),
+            one["tier"],
+            t.count(one["start"]),
+            t.count(one["end"]),
+            f"{one['score']:.2f}",
+            "reserved" if one["reserved"] else "",
         ]
         for one in found["first"]
-    ]  # fmt: skip
+    ]
     lines = table(columns, rows, width)
     if found["not_listed"]:
         lines += prose(f"and {t.count(found['not_listed'])} more in the table `findings`", width)
@@ -67,9 +77,7 @@ def _secrets(found: Sequence[dict[str, Any]] | None, width: int) -> list[str]:
     return section("Secrets: hits by kind and tier", lines or prose("none was found", width))
 
 
-def _by_tier(
-    found: Sequence[dict[str, Any]], width: int, shown: Callable[[dict[str, Any]], str]
-) -> list[str]:  # fmt: skip
+def _by_tier(found: Sequence[dict[str, Any]], width: int, shown: Callable[[dict[str, Any]], str]) -> list[str]:
     columns = [name_column("kind"), *(number_column(tier) for tier in TIERS)]
     by_entity: dict[str, dict[str, str]] = {}
     for one in found:
@@ -84,11 +92,13 @@ def _judged(found: Sequence[dict[str, Any]], width: int) -> list[str]:
     columns = [name_column("judge"), name_column("what"), number_column("documents"), number_column("findings")]
     rows = [
         [
-            t.clean(one["judge"], _NAME_LIMIT), t.clean(one["class"], _NAME_LIMIT), _cell(one, "documents"),
+            t.clean(one["judge"], _NAME_LIMIT),
+            t.clean(one["class"], _NAME_LIMIT),
+            _cell(one, "documents"),
             _cell(one, "hits"),
         ]
         for one in found
-    ]  # fmt: skip
+    ]
     lines = table(columns, rows, width)
     if any(one["judge"] == JUDGE_OF_PII for one in found):
         lines += prose(f"Of personal data: numbers {ROUNDED}; {SHARED}", width)

@@ -15,8 +15,13 @@ from dataaudit.report.inspect_content import document_findings
 LISTED = 10
 """Rows of each kind that are listed; the rest is counted."""
 COMPARED = (
-    "exact_dup_rate", "near_dup_rate", "repeat_token_share", "held_out_copies", "contaminated", "toxicity_screen",
-)  # fmt: skip
+    "exact_dup_rate",
+    "near_dup_rate",
+    "repeat_token_share",
+    "held_out_copies",
+    "contaminated",
+    "toxicity_screen",
+)
 """Columns of the shards that are set beside those of the split's other shards."""
 COUNTED = ("held_out_copies", "contaminated")
 """Those of them that count documents: compared as shares of a shard's documents."""
@@ -76,11 +81,15 @@ def _neighbours(manifest: Manifest, shard: int, row: int) -> list[dict[str, Any]
     """Return the documents of its pairs, most alike first, and whether each is the one that its cluster keeps."""
     table = manifest.table("pairs")
     found = [
-        {"shard": pair[f"{side}_shard"], "row": pair[f"{side}_row"], "jaccard": pair["jaccard"],
-         "verified": pair["verified"]}
+        {
+            "shard": pair[f"{side}_shard"],
+            "row": pair[f"{side}_row"],
+            "jaccard": pair["jaccard"],
+            "verified": pair["verified"],
+        }
         for own, side in (("left", "right"), ("right", "left"))
         for pair in _at(table, shard, row, f"{own}_").to_pylist()
-    ]  # fmt: skip
+    ]
     clusters = manifest.table("clusters")
     near = clusters.filter(pc.equal(clusters["kind"], "near"))
     own_clusters = _at(near, shard, row)["cluster"]
@@ -118,9 +127,14 @@ def _hotspots(manifest: Manifest, shard: int, row: int) -> list[dict[str, Any]]:
 def _looked_for(manifest: Manifest, shard: dict[str, Any]) -> list[str]:
     """Return the names of what the build looked for in this shard."""
     columns = {
-        "exact": "exact_dup_rate", "neighbours": "near_dup_rate", "hotspots": "repeat_token_share",
-        "held_out_copies": "held_out_copies", "items": "contaminated", "pii": "pii", "secrets": "secrets",
-    }  # fmt: skip
+        "exact": "exact_dup_rate",
+        "neighbours": "near_dup_rate",
+        "hotspots": "repeat_token_share",
+        "held_out_copies": "held_out_copies",
+        "items": "contaminated",
+        "pii": "pii",
+        "secrets": "secrets",
+    }
     found = [name for name, column in columns.items() if shard[column] is not None]
     held_out = {split.name for split in manifest.core.splits if split.held_out}
     copies = manifest.table("shards", ["held_out_copies"])["held_out_copies"]

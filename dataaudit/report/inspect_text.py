@@ -148,11 +148,13 @@ def _parts(kind: str, parts: list[dict[str, Any]], tokens: int, width: int) -> l
     columns = [name_column(kind), number_column("documents"), number_column("tokens"), number_column("share")]
     rows = [
         [
-            t.clean(row[kind], NAME_LIMIT), t.count(row["documents"]), t.count(row["tokens"]),
+            t.clean(row[kind], NAME_LIMIT),
+            t.count(row["documents"]),
+            t.count(row["tokens"]),
             t.ratio(row["tokens"] / tokens if tokens else None),
         ]
         for row in ranked[:_PARTS]
-    ]  # fmt: skip
+    ]
     lines = table(columns, rows, width)
     if len(ranked) > _PARTS:
         lines += prose(f"and {t.plural(len(ranked) - _PARTS, f'more {kind}')}; --json lists all", width)
@@ -161,9 +163,11 @@ def _parts(kind: str, parts: list[dict[str, Any]], tokens: int, width: int) -> l
 
 def _outliers(found: list[dict[str, Any]], width: int) -> list[str]:
     columns = [
-        name_column("what"), number_column("value"), number_column("median of\nthe split"),
+        name_column("what"),
+        number_column("value"),
+        number_column("median of\nthe split"),
         number_column("robust sd\naway"),
-    ]  # fmt: skip
+    ]
     rows = []
     for one in found:
         show = t.decimal if one["column"] == _BYTE_RATIO else t.ratio
@@ -183,13 +187,20 @@ def _rules(rules: list[dict[str, Any]] | None, width: int) -> list[str]:
     if not hit:
         return section("Quality rules", prose("none would reject a document", width))
     columns = [
-        name_column("rule"), number_column("documents"), number_column("share"), number_column("median of\nthe others"),
-    ]  # fmt: skip
+        name_column("rule"),
+        number_column("documents"),
+        number_column("share"),
+        number_column("median of\nthe others"),
+    ]
     rows = [
-        [t.clean(one["rule"], NAME_LIMIT), t.count(one["documents"]), t.ratio(one["rate"]),
-         t.ratio(one["median_of_others"])]
+        [
+            t.clean(one["rule"], NAME_LIMIT),
+            t.count(one["documents"]),
+            t.ratio(one["rate"]),
+            t.ratio(one["median_of_others"]),
+        ]
         for one in hit[:_RULES]
-    ]  # fmt: skip
+    ]
     lines = table(columns, rows, width)
     if len(hit) > _RULES:
         lines += prose(f"and {t.plural(len(hit) - _RULES, 'more rule')}; --json lists all", width)
@@ -240,9 +251,11 @@ def _duplicates(kind: str, found: dict[str, Any], width: int) -> list[str]:
     shared = {one["shard"]: one["count"] for one in found["shares_groups_with"]["top"]}
     named = {one["shard"]: one["name"] for key in ("kept_in", "shares_groups_with") for one in found[key]["top"]}
     columns = [
-        number_column("shard"), name_column("split/uri"), number_column("kept\nthere"),
+        number_column("shard"),
+        name_column("split/uri"),
+        number_column("kept\nthere"),
         number_column("groups\nin common"),
-    ]  # fmt: skip
+    ]
     order = sorted(named, key=lambda shard: (-kept.get(shard, 0), -shared.get(shard, 0), shard))
     rows = [
         [str(shard), t.clean(named[shard]), t.count(kept.get(shard, 0)), t.count(shared.get(shard))] for shard in order

@@ -76,11 +76,15 @@ def judge_of(manifest: Manifest, prefix: str, whole: Mapping[str, Metric], main:
     reads, record = whole.get("judge_reads"), whole.get(main)
     reason = "" if record is None or reads is not None else record.reason
     return Judge(
-        name=None if found is None else _named(found), languages=() if found is None else found.languages,
-        judged=0 if record is None else record.n, reads=None if reads is None else reads.value,
-        failed=_number(whole, "judge_failed"), partly=_number(whole, "judge_partly"), reason=reason,
+        name=None if found is None else _named(found),
+        languages=() if found is None else found.languages,
+        judged=0 if record is None else record.n,
+        reads=None if reads is None else reads.value,
+        failed=_number(whole, "judge_failed"),
+        partly=_number(whole, "judge_partly"),
+        reason=reason,
         meaning=absence_text(reason) if reason else "",
-    )  # fmt: skip
+    )
 
 
 def judge_lines(judge: Judge, width: int) -> list[str]:

@@ -21,8 +21,14 @@ _LEGEND = (
 )
 _PAIRS = 12
 _COUNTS = (
-    "candidate_pairs", "verified_pairs", "truncated_pairs", "clusters", "largest_cluster", "bands", "band_rows",
-)  # fmt: skip
+    "candidate_pairs",
+    "verified_pairs",
+    "truncated_pairs",
+    "clusters",
+    "largest_cluster",
+    "bands",
+    "band_rows",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +109,9 @@ def near_duplicates(manifest: Manifest) -> Near | None:
     splits = [Scope(split=split.name) for split in manifest.core.splits]
     leaks = {
         str(record.scope.set): record.value
-        for record in manifest.metrics(OVERLAP, "near_dup") if record.value and _only(record, "set")
-    }  # fmt: skip
+        for record in manifest.metrics(OVERLAP, "near_dup")
+        if record.value and _only(record, "set")
+    }
     rows = manifest.table("near_sources").to_pylist()
     return Near(
         scopes=tuple(_scope(by_scope, components, scope) for scope in (*splits, Scope())),
@@ -115,17 +122,19 @@ def near_duplicates(manifest: Manifest) -> Near | None:
         weakest_link=whole["weakest_link"].value if "weakest_link" in whole else None,
         clusters_by_size={
             str(record.scope.rule).removeprefix("documents="): int(record.value or 0)
-            for record in sorted(by_rule, key=_first_size) if record.stat == "clusters_by_size"
+            for record in sorted(by_rule, key=_first_size)
+            if record.stat == "clusters_by_size"
         },
         chance_to_meet={
             str(record.scope.rule).removeprefix("jaccard="): record.value
-            for record in by_rule if record.stat == "chance_to_meet" and record.value is not None
+            for record in by_rule
+            if record.stat == "chance_to_meet" and record.value is not None
         },
         recall=_measured(whole.get("recall")),
         precision=_measured(whole.get("precision")),
         in_reference=_measured(whole.get("in_reference")),
         flows=tuple(Flow(**row) for row in sorted(rows, key=lambda row: (-row["documents"], *map(str, row.values())))),
-    )  # fmt: skip
+    )
 
 
 def _only(record: Metric, name: str) -> bool:
@@ -143,10 +152,12 @@ def _scope(
     own = records.get(scope, {})
     documents = own.get("documents")
     return NearScope(
-        name=scope.split or scope.source or "", documents=int(documents.value or 0) if documents else 0,
-        of=documents.n if documents else 0, rate=own["rate"].value if "rate" in own else None,
+        name=scope.split or scope.source or "",
+        documents=int(documents.value or 0) if documents else 0,
+        of=documents.n if documents else 0,
+        rate=own["rate"].value if "rate" in own else None,
         component_rate=components[scope].value if scope in components else None,
-    )  # fmt: skip
+    )
 
 
 def _measured(record: Metric | None) -> Measured | None:
@@ -176,17 +187,23 @@ def near_lines(near: Near | None, width: int) -> list[str]:
 
 def _rates(near: Near, width: int) -> list[str]:
     columns = [
-        name_column("split"), number_column("docs"), number_column("near-\ndups"), number_column("share"),
+        name_column("split"),
+        number_column("docs"),
+        number_column("near-\ndups"),
+        number_column("share"),
         number_column("beyond one\na cluster"),
-    ]  # fmt: skip
+    ]
     scopes = near.scopes if len(near.scopes) > 2 else near.scopes[:1]
     rows = [
         [
-            t.clean(one.name, _NAME_LIMIT) or "(all)", t.count(one.of), t.count(one.documents), t.ratio(one.rate),
+            t.clean(one.name, _NAME_LIMIT) or "(all)",
+            t.count(one.of),
+            t.count(one.documents),
+            t.ratio(one.rate),
             t.ratio(one.component_rate),
         ]
         for one in scopes
-    ]  # fmt: skip
+    ]
     return table(columns, rows, width)
 
 
@@ -235,10 +252,11 @@ def _flow_lines(near: Near, width: int) -> list[str]:
     rows = [
         [
             t.clean(f"{one.split}/{one.source}", _NAME_LIMIT),
-            t.clean(f"{one.earlier_split}/{one.earlier_source}", _NAME_LIMIT), t.count(one.documents),
+            t.clean(f"{one.earlier_split}/{one.earlier_source}", _NAME_LIMIT),
+            t.count(one.documents),
         ]
         for one in near.flows[:_PAIRS]
-    ]  # fmt: skip
+    ]
     lines = table(columns, rows, width)
     if len(near.flows) > _PAIRS:
         lines += prose(f"and {t.count(len(near.flows) - _PAIRS)} more; --json lists all", width)

@@ -40,10 +40,12 @@ def manifest_blocks(manifest: Manifest) -> Iterator[Block]:
     yield Facts(
         pairs=(
             ("shards read", f"{count(shards.read)} of {count(shards.planned)}"),
-            ("tokenizer", clean(core.tokenizer.name, _NAME)), ("built", f"{view.built} by {view.tool}"),
-            ("id", manifest.id), ("folder", str(manifest.folder)),
+            ("tokenizer", clean(core.tokenizer.name, _NAME)),
+            ("built", f"{view.built} by {view.tool}"),
+            ("id", manifest.id),
+            ("folder", str(manifest.folder)),
         )
-    )  # fmt: skip
+    )
 
 
 def _tone(one: Standout) -> Tone:
@@ -54,15 +56,21 @@ def _splits(view: Overview) -> Rows:
     volumes = [*view.splits, view.totals] if len(view.splits) > 1 else list(view.splits)
     left = len(volumes) - _SPLITS
     return Rows(
-        title="Splits", heads=_HEADS, rows=tuple(map(_split, volumes[:_SPLITS])),
+        title="Splits",
+        heads=_HEADS,
+        rows=tuple(map(_split, volumes[:_SPLITS])),
         numbers=frozenset(range(1, len(_HEADS))),
         more=f"{plural(left, 'more split')} in .core.splits" if left > 0 else "",
-    )  # fmt: skip
+    )
 
 
 def _split(one: Volume) -> tuple[str, ...]:
     name = clean(one.name, _NAME) or "(all)"
     return (
-        f"{name} (held out)" if one.held_out else name, count(one.shards), count(one.documents), size(one.bytes),
-        count(one.tokens), decimal(one.bytes_per_token),
-    )  # fmt: skip
+        f"{name} (held out)" if one.held_out else name,
+        count(one.shards),
+        count(one.documents),
+        size(one.bytes),
+        count(one.tokens),
+        decimal(one.bytes_per_token),
+    )

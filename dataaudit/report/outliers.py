@@ -89,10 +89,14 @@ def distances(manifest: Manifest) -> list[Distances]:
             if spread > 0:
                 found.append(
                     Distances(
-                        split=splits.dictionary[code].as_py(), column=column, shards=own.astype(np.float64),
-                        values=values[own], median=median, robust_sd=spread,
+                        split=splits.dictionary[code].as_py(),
+                        column=column,
+                        shards=own.astype(np.float64),
+                        values=values[own],
+                        median=median,
+                        robust_sd=spread,
                     )
-                )  # fmt: skip
+                )
     return found
 
 
@@ -110,11 +114,16 @@ def far(found: Sequence[Distances], uris: pa.ChunkedArray) -> list[Outlier]:
             shard, value = int(one.shards[index]), float(one.values[index])
             chosen.append(
                 Outlier(
-                    shard=shard, split=one.split, uri=uris[shard].as_py(), column=one.column, value=value,
-                    median=one.median, robust_sd=one.robust_sd,
+                    shard=shard,
+                    split=one.split,
+                    uri=uris[shard].as_py(),
+                    column=one.column,
+                    value=value,
+                    median=one.median,
+                    robust_sd=one.robust_sd,
                     deviations=round((value - one.median) / one.robust_sd, 3),
                 )
-            )  # fmt: skip
+            )
     return sorted(chosen, key=lambda one: (-abs(one.deviations), one.shard, one.column))
 
 

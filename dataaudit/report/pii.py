@@ -91,26 +91,27 @@ def personal_data(manifest: Manifest) -> Pii | None:
             wide.setdefault(record.scope.entity or "", {})[record.stat] = record
     entities = [
         PiiEntity(
-            entity=name, found=count, tiers={tier: cells.tiers[name, tier] for tier in TIERS},
+            entity=name,
+            found=count,
+            tiers={tier: cells.tiers[name, tier] for tier in TIERS},
             reserved=_number(wide[name], "reserved"),
         )
         for name, count in cells.entities.items()
-    ]  # fmt: skip
+    ]
     sources = [PiiSource(source=name, found=count) for name, count in cells.sources.items()]
     whole = wide[""]
     asked = "analyzer_documents" in whole
     hidden = few_judged(manifest) | {name for name, count in cells.entities.items() if count.suppressed}
     counts = [*cells.entities.values(), *cells.tiers.values(), *cells.sources.values()]
     return Pii(
-        total=PiiEntity(
-            entity="", found=cells.total, tiers=cells.total_by_tier, reserved=_number(whole, "reserved")
-        ),
+        total=PiiEntity(entity="", found=cells.total, tiers=cells.total_by_tier, reserved=_number(whole, "reserved")),
         entities=tuple(sorted(entities, key=lambda one: (*_most(one.found), one.entity))),
         sources=tuple(sorted(sources, key=lambda one: (*_most(one.found), one.source))),
         truncated=_number(whole, "truncated"),
         judge=judge_of(manifest, "presidio", whole, "analyzer_documents") if asked else None,
-        sample=_sample(wide, hidden), suppressed=any(count.suppressed for count in counts),
-    )  # fmt: skip
+        sample=_sample(wide, hidden),
+        suppressed=any(count.suppressed for count in counts),
+    )
 
 
 def pii_facts(manifest: Manifest) -> dict[str, Any]:
@@ -146,20 +147,26 @@ def pii_lines(found: Pii | None, width: int, limit: int) -> list[str]:
 
 def _entities(found: Pii, width: int, limit: int) -> list[str]:
     columns = [
-        name_column("entity"), number_column("hits per\n1M tokens"), number_column("docs"),
-        number_column("valid-\nated"), number_column("context-\nual"), number_column("pattern"),
+        name_column("entity"),
+        number_column("hits per\n1M tokens"),
+        number_column("docs"),
+        number_column("valid-\nated"),
+        number_column("context-\nual"),
+        number_column("pattern"),
         number_column("re-\nserved"),
-    ]  # fmt: skip
+    ]
     shown = found.entities if len(found.entities) <= limit + 1 else found.entities[:limit]
     every = [*shown, found.total] if found.entities else []
     rows = [
         [
-            t.clean(one.entity, _NAME_LIMIT) or "(all)", per_million(one.found.per_million),
+            t.clean(one.entity, _NAME_LIMIT) or "(all)",
+            per_million(one.found.per_million),
             count_cell(one.found, one.found.documents),
-            *(count_cell(one.tiers[tier], one.tiers[tier].hits) for tier in TIERS), t.count(one.reserved),
+            *(count_cell(one.tiers[tier], one.tiers[tier].hits) for tier in TIERS),
+            t.count(one.reserved),
         ]
         for one in every
-    ]  # fmt: skip
+    ]
     lines = table(columns, rows, width)
     if len(shown) < len(found.entities):
         lines += prose(f"and {t.count(len(found.entities) - len(shown))} more; --json lists all", width)
@@ -171,18 +178,23 @@ def _sources(found: Pii, width: int, limit: int) -> list[str]:
     if len(found.sources) < 2 or not holding:
         return []
     columns = [
-        name_column("source"), number_column("hits per\n1M tokens"), number_column("hits"), number_column("docs"),
+        name_column("source"),
+        number_column("hits per\n1M tokens"),
+        number_column("hits"),
+        number_column("docs"),
         number_column("share\nof docs"),
-    ]  # fmt: skip
+    ]
     shown = holding if len(holding) <= limit + 1 else holding[:limit]
     rows = [
         [
-            t.clean(one.source, _NAME_LIMIT), per_million(one.found.per_million),
-            count_cell(one.found, one.found.hits), count_cell(one.found, one.found.documents),
+            t.clean(one.source, _NAME_LIMIT),
+            per_million(one.found.per_million),
+            count_cell(one.found, one.found.hits),
+            count_cell(one.found, one.found.documents),
             t.ratio(one.found.share),
         ]
         for one in shown
-    ]  # fmt: skip
+    ]
     lines = ["", *table(columns, rows, width), *prose(f"of sources: numbers {ROUNDED}", width)]
     if len(shown) < len(holding):
         lines += prose(f"and {t.plural(len(holding) - len(shown), 'more source')}; --json lists all", width)
@@ -194,18 +206,26 @@ def _judged(judge: Judge, sample: Sequence[PiiSample], width: int, limit: int) -
         text = f"Not evaluated: {judge.meaning} ({judge.reason}). To have it judged, {_HOW}."
         return section(_JUDGED, prose(text, width))
     columns = [
-        name_column("entity"), number_column("share\nof docs"), number_column("95 % interval"),
-        number_column("hits per\n1M tokens"), number_column("95 % interval"), number_column("con-\nfirmed"),
-    ]  # fmt: skip
+        name_column("entity"),
+        number_column("share\nof docs"),
+        number_column("95 % interval"),
+        number_column("hits per\n1M tokens"),
+        number_column("95 % interval"),
+        number_column("con-\nfirmed"),
+    ]
     seen = [one for one in sample if not one.entity or (one.documents and one.documents.value)]
     shown = seen if len(seen) <= limit + 2 else seen[: limit + 1]
     rows = [
         [
-            t.clean(one.entity, _NAME_LIMIT) or "(any)", short(_value(one.documents)), interval(one.documents),
-            per_million(_value(one.hits)), interval(one.hits, unit="hits"), short(_value(one.confirmed)),
+            t.clean(one.entity, _NAME_LIMIT) or "(any)",
+            short(_value(one.documents)),
+            interval(one.documents),
+            per_million(_value(one.hits)),
+            interval(one.hits, unit="hits"),
+            short(_value(one.confirmed)),
         ]
         for one in shown
-    ]  # fmt: skip
+    ]
     lines = table(columns, rows, width)
     if len(shown) < len(seen):
         lines += prose(f"and {t.count(len(seen) - len(shown))} more; --json lists all", width)
@@ -233,7 +253,7 @@ def _sample(wide: Mapping[str, Mapping[str, Metric]], hidden: Collection[str]) -
         )
         for name, records in wide.items()
         if {"analyzer_documents", "confirmed"} & records.keys() and (name or "judge_reads" in records)
-    ]  # fmt: skip
+    ]
     return tuple(sorted(found, key=lambda one: (bool(one.entity), -(_value(one.documents) or 0.0), one.entity)))
 
 

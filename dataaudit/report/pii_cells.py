@@ -65,9 +65,10 @@ def pii_cells(manifest: Manifest) -> PiiCells | None:
     rows = [_cell(records[Scope(entity=name)]) for name in names]
     hidden = hide(rows, [index for index, name in enumerate(names) if in_tiers[name].whole])
     sources = {
-        scope.source: _cell(held) for scope, held in records.items()
+        scope.source: _cell(held)
+        for scope, held in records.items()
         if scope.source is not None and scope == Scope(source=scope.source) and "hits" in held
-    }  # fmt: skip
+    }
     by_source, by_shard = hide(list(sources.values())), hide(list(totals.values()))
     if hidden.whole or by_source.whole or by_shard.whole:
         return _nothing(names, list(sources), shards, below=_cell(whole)[0] < FEW)
@@ -78,22 +79,25 @@ def pii_cells(manifest: Manifest) -> PiiCells | None:
         row = entities[name]
         tiers |= {key: row if row.suppressed else count for key, count in own.items()}
     return PiiCells(
-        total=_count(_cell(whole), whole), entities=entities, tiers=tiers,
+        total=_count(_cell(whole), whole),
+        entities=entities,
+        tiers=tiers,
         total_by_tier={
-            tier: suppressed(below=False) if any(tiers[name, tier].suppressed for name in names)
+            tier: suppressed(below=False)
+            if any(tiers[name, tier].suppressed for name in names)
             else _count(_cell(whole, f"{tier}_"), whole)
             for tier in TIERS
         },
         sources={
-            name: suppressed(below=by_source.below) if index in by_source.cells
+            name: suppressed(below=by_source.below)
+            if index in by_source.cells
             else _rounded(cell, *_sizes(records[Scope(source=name)]))
             for index, (name, cell) in enumerate(sources.items())
         },
-        shards=shards, hidden_in_shards=_hidden_in_shards(found, families, shards, tiers),
-        hidden_shards={
-            shard: by_shard.below for index, shard in enumerate(totals) if index in by_shard.cells
-        },
-    )  # fmt: skip
+        shards=shards,
+        hidden_in_shards=_hidden_in_shards(found, families, shards, tiers),
+        hidden_shards={shard: by_shard.below for index, shard in enumerate(totals) if index in by_shard.cells},
+    )
 
 
 def shard_counts(
@@ -133,9 +137,11 @@ def _count(cell: _Cell, records: Mapping[str, Metric]) -> Count:
     """Return a count that is shown; the records say how many documents and tokens there are."""
     documents, tokens = _sizes(records)
     return Count(
-        documents=cell[0], hits=cell[1], per_million=cell[1] / tokens * 1e6 if tokens else None,
+        documents=cell[0],
+        hits=cell[1],
+        per_million=cell[1] / tokens * 1e6 if tokens else None,
         share=cell[0] / documents if documents else None,
-    )  # fmt: skip
+    )
 
 
 def _sizes(records: Mapping[str, Metric]) -> tuple[int, int]:
@@ -147,9 +153,12 @@ def _rounded(cell: _Cell, documents: int, tokens: int) -> Count:
     """Return a count that is shown rounded, and rates of the rounded one."""
     found, hits = min(about(cell[0]), documents), about(cell[1])
     return Count(
-        hits=hits, documents=found, per_million=two_digits(hits / tokens * 1e6) if tokens else None,
-        share=two_digits(found / documents) if documents else None, rounded=True,
-    )  # fmt: skip
+        hits=hits,
+        documents=found,
+        per_million=two_digits(hits / tokens * 1e6) if tokens else None,
+        share=two_digits(found / documents) if documents else None,
+        rounded=True,
+    )
 
 
 def _counts(cells: Mapping[_Key, _Cell], hidden: Hidden, whole: Mapping[str, Metric]) -> dict[_Key, Count]:
@@ -186,9 +195,11 @@ def _family(held: Mapping[int, _Cell], size: int) -> list[_Cell]:
 
 
 def _hidden_in_shards(
-    found: Mapping[tuple[str, str], _Cell], families: Mapping[tuple[str, str], Hidden],
-    shards: Mapping[int, Mapping[tuple[str, str], _Cell]], tiers: Mapping[tuple[str, str], Count],
-) -> dict[tuple[str, str], tuple[frozenset[int], bool]]:  # fmt: skip
+    found: Mapping[tuple[str, str], _Cell],
+    families: Mapping[tuple[str, str], Hidden],
+    shards: Mapping[int, Mapping[tuple[str, str], _Cell]],
+    tiers: Mapping[tuple[str, str], Count],
+) -> dict[tuple[str, str], tuple[frozenset[int], bool]]:
     """Return the shards whose count is hidden: all of them where the dataset's is."""
     answer = {}
     for key, total in found.items():
@@ -213,10 +224,15 @@ def _nothing(
     none = suppressed(below=below)
     keys = [(name, tier) for name in names for tier in TIERS]
     return PiiCells(
-        total=none, total_by_tier=dict.fromkeys(TIERS, none), entities=dict.fromkeys(names, none),
-        tiers=dict.fromkeys(keys, none), sources=dict.fromkeys(sources, none), shards=shards,
-        hidden_in_shards=dict.fromkeys(keys, (frozenset(shards), below)), hidden_shards=dict.fromkeys(shards, below),
-    )  # fmt: skip
+        total=none,
+        total_by_tier=dict.fromkeys(TIERS, none),
+        entities=dict.fromkeys(names, none),
+        tiers=dict.fromkeys(keys, none),
+        sources=dict.fromkeys(sources, none),
+        shards=shards,
+        hidden_in_shards=dict.fromkeys(keys, (frozenset(shards), below)),
+        hidden_shards=dict.fromkeys(shards, below),
+    )
 
 
 def few_judged(manifest: Manifest) -> frozenset[str]:

@@ -63,12 +63,19 @@ def leak_places(manifest: Manifest) -> list[LeakPlace]:
         pieces, piece_rows = copied.get(key, _NONE)
         made.append(
             LeakPlace(
-                set=name, held_out=name in held_out and name not in sets, shard=shard, name=names.of(shard),
-                items=max(len(items), len(whole)), whole=len(whole), copied=max(len(pieces), len(whole)),
-                documents=len(rows | equal_rows), copies=len(piece_rows | equal_rows),
-                of=documents[shard].as_py() or 0, is_worst=False,
+                set=name,
+                held_out=name in held_out and name not in sets,
+                shard=shard,
+                name=names.of(shard),
+                items=max(len(items), len(whole)),
+                whole=len(whole),
+                copied=max(len(pieces), len(whole)),
+                documents=len(rows | equal_rows),
+                copies=len(piece_rows | equal_rows),
+                of=documents[shard].as_py() or 0,
+                is_worst=False,
             )
-        )  # fmt: skip
+        )
     made.sort(key=lambda one: (one.set, -one.whole, -one.copied, -one.items, one.shard))
     return [
         replace(one, is_worst=_leads(one, made[index - 1 : index] + made[index + 1 : index + 2]))

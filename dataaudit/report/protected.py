@@ -70,8 +70,10 @@ def held_out_leaks(manifest: Manifest) -> list[HeldOutLeak]:
     names = sorted({key[1] for key in found if key[0] == "documents" and key[1]})
     return [
         HeldOutLeak(
-            split=name, documents=_number(found, ("documents", name, "", "")),
-            near_dup=_value(found, ("near_dup", name, "", "")), ngram=_value(found, ("ngram", name, "", "")),
+            split=name,
+            documents=_number(found, ("documents", name, "", "")),
+            near_dup=_value(found, ("near_dup", name, "", "")),
+            ngram=_value(found, ("ngram", name, "", "")),
             ngram_without_common=_value(found, ("ngram_without_common", name, "", "")),
             span=_value(found, ("span", name, "", "")),
             sampled=found[("ngram", name, "", "")].method == "sampled",
@@ -83,7 +85,7 @@ def held_out_leaks(manifest: Manifest) -> list[HeldOutLeak]:
             why=_why([found.get((stat, name, "", "")) for stat in _RATES], _NO_WORDS),
         )
         for name in names
-    ]  # fmt: skip
+    ]
 
 
 def set_leaks(manifest: Manifest) -> list[SetLeak]:
@@ -101,13 +103,18 @@ def set_leaks(manifest: Manifest) -> list[SetLeak]:
             }
             leaks.append(
                 SetLeak(
-                    set=name, items=_number(found, ("items", name, "", "")), part=part, findable=rate.denominator,
-                    too_short=coverage["too_short"], boilerplate=coverage["boilerplate"], verbatim=rate.value,
+                    set=name,
+                    items=_number(found, ("items", name, "", "")),
+                    part=part,
+                    findable=rate.denominator,
+                    too_short=coverage["too_short"],
+                    boilerplate=coverage["boilerplate"],
+                    verbatim=rate.value,
                     similar=_value(found, ("rate", name, part, "similar")),
                     common=_number(found, ("common", name, part, "")),
                     why=_why([rate, found.get(("rate", name, part, "similar"))], _NOTHING_FINDABLE),
                 )
-            )  # fmt: skip
+            )
     return leaks
 
 
@@ -178,16 +185,26 @@ def protected_lines(manifest: Manifest, width: int) -> tuple[list[str], list[str
 def held_out_lines(found: Sequence[HeldOutLeak], width: int) -> list[str]:
     """Return the block of held-out splits; empty without any."""
     columns = [
-        name_column("split"), number_column("docs"), number_column("near-dup"), number_column("13-grams"),
-        number_column("less\ncommon"), number_column("spans"), word_column(""),
-    ]  # fmt: skip
+        name_column("split"),
+        number_column("docs"),
+        number_column("near-dup"),
+        number_column("13-grams"),
+        number_column("less\ncommon"),
+        number_column("spans"),
+        word_column(""),
+    ]
     rows = [
         [
-            t.clean(one.split), t.count(one.documents), t.ratio(one.near_dup), t.ratio(one.ngram),
-            t.ratio(one.ngram_without_common), t.ratio(one.span), "sampled" if one.sampled else "",
+            t.clean(one.split),
+            t.count(one.documents),
+            t.ratio(one.near_dup),
+            t.ratio(one.ngram),
+            t.ratio(one.ngram_without_common),
+            t.ratio(one.span),
+            "sampled" if one.sampled else "",
         ]
         for one in found
-    ]  # fmt: skip
+    ]
     if not rows:
         return []
     lines = table(columns, rows, width)
@@ -204,17 +221,30 @@ def held_out_lines(found: Sequence[HeldOutLeak], width: int) -> list[str]:
 def set_lines(found: Sequence[SetLeak], width: int) -> list[str]:
     """Return the block of evaluation sets; empty without any."""
     columns = [
-        name_column("set"), number_column("items"), word_column("part"), number_column("findable"),
-        number_column("too\nshort"), number_column("boiler-\nplate"), number_column("verbatim"),
-        number_column("similar"), number_column("common"),
-    ]  # fmt: skip
+        name_column("set"),
+        number_column("items"),
+        word_column("part"),
+        number_column("findable"),
+        number_column("too\nshort"),
+        number_column("boiler-\nplate"),
+        number_column("verbatim"),
+        number_column("similar"),
+        number_column("common"),
+    ]
     rows = [
         [
-            t.clean(one.set), t.count(one.items), one.part, t.count(one.findable), t.count(one.too_short),
-            t.count(one.boilerplate), t.ratio(one.verbatim), t.ratio(one.similar), t.count(one.common),
+            t.clean(one.set),
+            t.count(one.items),
+            one.part,
+            t.count(one.findable),
+            t.count(one.too_short),
+            t.count(one.boilerplate),
+            t.ratio(one.verbatim),
+            t.ratio(one.similar),
+            t.count(one.common),
         ]
         for one in found
-    ]  # fmt: skip
+    ]
     if not rows:
         return []
     lines = table(columns, rows, width)

@@ -124,9 +124,12 @@ def language_lines(found: Languages | None, width: int, limit: int) -> list[str]
     if found is None or not found.parts:
         return []
     columns = [
-        name_column("language"), number_column("docs"), number_column("text"), number_column("tokens"),
+        name_column("language"),
+        number_column("docs"),
+        number_column("text"),
+        number_column("tokens"),
         number_column("share"),
-    ]  # fmt: skip
+    ]
     shown = found.parts if len(found.parts) <= limit + 1 else found.parts[:limit]
     if not any(part.language == UND for part in shown):
         shown += tuple(part for part in found.parts if part.language == UND)

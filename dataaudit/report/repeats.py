@@ -65,17 +65,24 @@ def repeats(manifest: Manifest, limit: int) -> Repeats | None:
     names = [f"{row['split']}/{row['uri']}" for row in manifest.table("shards", ["split", "uri"]).to_pylist()]
     top = manifest.table("hotspots").slice(0, limit).to_pylist()
     return Repeats(
-        hotspots=values["hotspots"], documents=values["documents"], of=of, tokens=values["tokens"],
-        token_share=found["token_share"].value, floor=values["floor"], below_floor=values["below_floor"],
+        hotspots=values["hotspots"],
+        documents=values["documents"],
+        of=of,
+        tokens=values["tokens"],
+        token_share=found["token_share"].value,
+        floor=values["floor"],
+        below_floor=values["below_floor"],
         top=tuple(
             Hotspot(
                 **{name: row[name] for name in ("hotspot", "words", "documents", "occurrences", "tokens", "variants")},
-                share=row["documents"] / of if of else None, shard=names[row["shards"][0]["shard"]],
-                source=row["sources"][0]["source"], sources=len(row["sources"]),
+                share=row["documents"] / of if of else None,
+                shard=names[row["shards"][0]["shard"]],
+                source=row["sources"][0]["source"],
+                sources=len(row["sources"]),
             )
             for row in top
         ),
-    )  # fmt: skip
+    )
 
 
 def repeat_lines(found: Repeats | None, width: int) -> list[str]:
@@ -83,16 +90,26 @@ def repeat_lines(found: Repeats | None, width: int) -> list[str]:
     if found is None or not (found.hotspots or found.below_floor):
         return []
     columns = [
-        number_column("no."), number_column("words"), number_column("docs"), number_column("share\nof docs"),
-        number_column("occur-\nrences"), number_column("tokens"), name_column("mostly in"),
-    ]  # fmt: skip
+        number_column("no."),
+        number_column("words"),
+        number_column("docs"),
+        number_column("share\nof docs"),
+        number_column("occur-\nrences"),
+        number_column("tokens"),
+        name_column("mostly in"),
+    ]
     rows = [
         [
-            t.count(one.hotspot), t.count(one.words), t.count(one.documents), t.ratio(one.share),
-            t.count(one.occurrences), t.count(one.tokens), _where(one),
+            t.count(one.hotspot),
+            t.count(one.words),
+            t.count(one.documents),
+            t.ratio(one.share),
+            t.count(one.occurrences),
+            t.count(one.tokens),
+            _where(one),
         ]
         for one in found.top
-    ]  # fmt: skip
+    ]
     title = f"Repeated spans: 50 words and more in {found.floor:,} training documents and more"
     return section(title, [*table(columns, rows, width), *_notes(found, width)])
 

@@ -92,26 +92,35 @@ def secrets(manifest: Manifest) -> Secrets | None:
     entities = [_secret(scope.entity or "", held) for scope, held in records.items() if _only(scope, "entity")]
     sources = [
         SecretSource(
-            source=scope.source, validated=_number(held, "validated_hits"), hits=_number(held, "hits"),
+            source=scope.source,
+            validated=_number(held, "validated_hits"),
+            hits=_number(held, "hits"),
             documents=_number(held, "documents"),
         )
-        for scope, held in records.items() if _only(scope, "source") and scope.source and _number(held, "hits")
-    ]  # fmt: skip
+        for scope, held in records.items()
+        if _only(scope, "source") and scope.source and _number(held, "hits")
+    ]
     names = ["shard", "split", "uri", "secrets_validated", "secret_hits"]
     places = [
         SecretPlace(
-            shard=row["shard"], split=row["split"], uri=row["uri"], validated=row["secrets_validated"] or 0,
+            shard=row["shard"],
+            split=row["split"],
+            uri=row["uri"],
+            validated=row["secrets_validated"] or 0,
             hits=row["secret_hits"],
         )
-        for row in manifest.table("shards", names).to_pylist() if row["secret_hits"]
-    ]  # fmt: skip
+        for row in manifest.table("shards", names).to_pylist()
+        if row["secret_hits"]
+    ]
     places.sort(key=lambda one: (-one.validated, -one.hits, one.shard))
     return Secrets(
         total=_secret("", whole),
         entities=tuple(sorted(entities, key=lambda one: (-one.validated, -_hits(one), one.entity))),
         sources=tuple(sorted(sources, key=lambda one: (-one.validated, -one.hits, one.source))),
-        places=tuple(places[:_PLACES]), shards=len(places), truncated=_number(whole, "truncated"),
-    )  # fmt: skip
+        places=tuple(places[:_PLACES]),
+        shards=len(places),
+        truncated=_number(whole, "truncated"),
+    )
 
 
 def secret_facts(manifest: Manifest) -> dict[str, Any]:
@@ -146,17 +155,25 @@ def secret_lines(found: Secrets | None, width: int, limit: int) -> list[str]:
     if found is None:
         return []
     columns = [
-        name_column("kind"), number_column("validated"), number_column("contextual"), number_column("pattern"),
-        number_column("docs"), number_column("reserved"),
-    ]  # fmt: skip
+        name_column("kind"),
+        number_column("validated"),
+        number_column("contextual"),
+        number_column("pattern"),
+        number_column("docs"),
+        number_column("reserved"),
+    ]
     shown = found.entities if len(found.entities) <= limit + 1 else found.entities[:limit]
     rows = [
         [
-            t.clean(one.entity, _NAME_LIMIT) or "(all)", t.count(one.validated), t.count(one.contextual),
-            t.count(one.pattern), t.count(one.documents), t.count(one.reserved),
+            t.clean(one.entity, _NAME_LIMIT) or "(all)",
+            t.count(one.validated),
+            t.count(one.contextual),
+            t.count(one.pattern),
+            t.count(one.documents),
+            t.count(one.reserved),
         ]
         for one in ([*shown, found.total] if shown else [])
-    ]  # fmt: skip
+    ]
     lines = table(columns, rows, width) or prose("None was found.", width)
     if len(shown) < len(found.entities):
         lines += prose(f"and {t.count(len(found.entities) - len(shown))} more; --json lists all", width)
@@ -197,10 +214,12 @@ def _places(found: Secrets, width: int) -> list[str]:
 
 def _secret(name: str, records: Mapping[str, Metric]) -> Secret:
     return Secret(
-        entity=name, **{tier: _number(records, f"{tier}_hits") for tier in TIERS},
-        documents=_number(records, "documents"), validated_documents=_number(records, "validated_documents"),
+        entity=name,
+        **{tier: _number(records, f"{tier}_hits") for tier in TIERS},
+        documents=_number(records, "documents"),
+        validated_documents=_number(records, "validated_documents"),
         reserved=_number(records, "reserved"),
-    )  # fmt: skip
+    )
 
 
 def _hits(one: Secret) -> int:

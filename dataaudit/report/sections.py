@@ -64,9 +64,10 @@ def _leaks(manifest: Manifest, _: Overview, width: int) -> Blocks:
 
 def _coverage(_: Manifest, view: Overview, width: int) -> Blocks:
     return [
-        blocks.coverage(view, width), blocks.lost(view.unread, "Not read", width),
+        blocks.coverage(view, width),
+        blocks.lost(view.unread, "Not read", width),
         blocks.lost(view.partial, "Read without their bad records", width),
-    ]  # fmt: skip
+    ]
 
 
 def _shards(manifest: Manifest, _: Overview, width: int) -> Blocks:
@@ -106,16 +107,24 @@ SECTIONS: dict[str, Section] = {
 
 def _outliers(found: Sequence[Outlier], width: int) -> list[str]:
     columns = [
-        number_column("shard"), name_column("split/uri"), name_column("what"), number_column("value"),
-        number_column("median of\nthe split"), number_column("robust sd\naway"),
-    ]  # fmt: skip
+        number_column("shard"),
+        name_column("split/uri"),
+        name_column("what"),
+        number_column("value"),
+        number_column("median of\nthe split"),
+        number_column("robust sd\naway"),
+    ]
     rows = [
         [
-            str(one.shard), t.clean(f"{one.split}/{one.uri}"), t.clean(one.column), t.ratio(one.value),
-            t.ratio(one.median), f"{one.deviations:+,.1f}",
+            str(one.shard),
+            t.clean(f"{one.split}/{one.uri}"),
+            t.clean(one.column),
+            t.ratio(one.value),
+            t.ratio(one.median),
+            f"{one.deviations:+,.1f}",
         ]
         for one in found[:_SOURCES]
-    ]  # fmt: skip
+    ]
     lines = table(columns, rows, width)
     if len(found) > _SOURCES:
         lines += prose(f"and {t.plural(len(found) - _SOURCES, 'more shard')}; --json lists all", width)
@@ -125,14 +134,18 @@ def _outliers(found: Sequence[Outlier], width: int) -> list[str]:
 
 def _duplicated(found: Sequence[Duplicated], width: int) -> list[str]:
     columns = [
-        number_column("shard"), name_column("split/uri"), number_column("documents"),
+        number_column("shard"),
+        name_column("split/uri"),
+        number_column("documents"),
         number_column("dups\noverall"),
-    ]  # fmt: skip
+    ]
     rows = [
         [
-            str(one.shard), t.clean(f"{one.split}/{one.uri}"), t.count(one.documents),
+            str(one.shard),
+            t.clean(f"{one.split}/{one.uri}"),
+            t.count(one.documents),
             t.ratio(one.exact_dup_rate),
         ]
         for one in found
-    ]  # fmt: skip
+    ]
     return section("Shards with the highest exact-duplicate rate", table(columns, rows, width))

@@ -107,14 +107,24 @@ def _metric(manifest: Manifest, name: str, *, as_json: bool) -> str:
     width = terminal_width()
     rows = [_row(record) for record in records]
     columns = [
-        name_column("scope"), word_column("stat"), number_column("value"), word_column("unit"),
-        number_column("from"), number_column("to"), number_column("confidence"), number_column("n"),
-        word_column("method"), word_column("status"),
-    ]  # fmt: skip
+        name_column("scope"),
+        word_column("stat"),
+        number_column("value"),
+        word_column("unit"),
+        number_column("from"),
+        number_column("to"),
+        number_column("confidence"),
+        number_column("n"),
+        word_column("method"),
+        word_column("status"),
+    ]
     same = {index: cells[0] for index, cells in enumerate(zip(*rows, strict=True)) if len(set(cells)) == 1}
     kept = [index for index in range(len(columns)) if index not in same or index not in _MAY_BE_SAID_ONCE]
-    said = [f"{columns[index].head} {same[index]}" for index in _MAY_BE_SAID_ONCE
-            if index in same and same[index] != t.NOTHING]  # fmt: skip
+    said = [
+        f"{columns[index].head} {same[index]}"
+        for index in _MAY_BE_SAID_ONCE
+        if index in same and same[index] != t.NOTHING
+    ]
     return page(
         f"{t.clean(name)}: {t.plural(len(records) + len(hidden), 'record')}",
         prose(f"every record: {', '.join(said)}", width) if said else [],
@@ -129,11 +139,17 @@ def _row(record: Metric) -> list[str]:
     )
     status = record.status if record.status == "ok" else f"{record.status}: {t.clean(record.reason)}"
     return [
-        scope or "(all)", t.clean(record.stat), t.measured(record.value, record.unit), t.clean(record.unit),
-        t.measured(record.low, record.unit), t.measured(record.high, record.unit),
+        scope or "(all)",
+        t.clean(record.stat),
+        t.measured(record.value, record.unit),
+        t.clean(record.unit),
+        t.measured(record.low, record.unit),
+        t.measured(record.high, record.unit),
         t.NOTHING if record.confidence is None else f"{record.confidence:g}",
-        t.count(record.n), record.method, status,
-    ]  # fmt: skip
+        t.count(record.n),
+        record.method,
+        status,
+    ]
 
 
 def _order(record: Metric) -> tuple[Any, ...]:

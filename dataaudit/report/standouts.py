@@ -121,10 +121,18 @@ def standouts(manifest: Manifest, view: Overview, share: Share = t.ratio) -> lis
         share: How a share is written.
     """
     found = [
-        *_coverage(view), *_secrets(secrets(manifest)), *_leaks(manifest, share), *_mixture(view),
-        *_drift(drifts(manifest)), *_far(outliers(manifest), share), *_duplicates(manifest, view, share),
-        *_repeats(manifest, share), *_toxicity(toxic(manifest), share), *_personal(manifest, share), *_encoder(view),
-    ]  # fmt: skip
+        *_coverage(view),
+        *_secrets(secrets(manifest)),
+        *_leaks(manifest, share),
+        *_mixture(view),
+        *_drift(drifts(manifest)),
+        *_far(outliers(manifest), share),
+        *_duplicates(manifest, view, share),
+        *_repeats(manifest, share),
+        *_toxicity(toxic(manifest), share),
+        *_personal(manifest, share),
+        *_encoder(view),
+    ]
     return sorted(found, key=lambda one: (one.kind, -one.size, one.part, one.place, one.text))
 
 
@@ -132,11 +140,16 @@ def standout_facts(manifest: Manifest, view: Overview) -> list[dict[str, Any]]:
     """Return the same as plain JSON values, worst first; ``text`` is the whole sentence."""
     return [
         {
-            "kind": one.kind.name.lower(), "grave": one.kind.grave, "section": one.part, "text": one.sentence(),
-            "place": one.place, "shard": one.shard, "size": one.size,
+            "kind": one.kind.name.lower(),
+            "grave": one.kind.grave,
+            "section": one.part,
+            "text": one.sentence(),
+            "place": one.place,
+            "shard": one.shard,
+            "size": one.size,
         }
         for one in standouts(manifest, view)
-    ]  # fmt: skip
+    ]
 
 
 def _coverage(view: Overview) -> Iterator[Standout]:
@@ -152,17 +165,26 @@ def _coverage(view: Overview) -> Iterator[Standout]:
         size, largest = sum(one.size for one in shards), max(shards, key=lambda one: (one.size, -one.shard))
         number = f"{t.count(len(shards))} of {t.plural(planned, 'shard')}"
         yield Standout(
-            kind=Kind.UNREAD, part="coverage", size=size, place=f"{largest.split}/{largest.uri}", shard=largest.shard,
-            text=f"{number} not read, {shortened(code, _CODE)} ({t.size(size)})", link=_first(len(shards)),
-        )  # fmt: skip
+            kind=Kind.UNREAD,
+            part="coverage",
+            size=size,
+            place=f"{largest.split}/{largest.uri}",
+            shard=largest.shard,
+            text=f"{number} not read, {shortened(code, _CODE)} ({t.size(size)})",
+            link=_first(len(shards)),
+        )
     bad = view.ledger["documents"]["bad"]
     if bad and view.partial:
         most = max(view.partial, key=lambda one: (sum(number for number in one.reasons.values()), -one.shard))
         yield Standout(
-            kind=Kind.BAD_RECORDS, part="coverage", size=bad, place=f"{most.split}/{most.uri}", shard=most.shard,
+            kind=Kind.BAD_RECORDS,
+            part="coverage",
+            size=bad,
+            place=f"{most.split}/{most.uri}",
+            shard=most.shard,
             text=f"{t.plural(bad, 'bad record')} left out",
             link=_first(len(view.partial), f"most of {len(view.partial):,}"),
-        )  # fmt: skip
+        )
 
 
 def _secrets(found: Secrets | None) -> Iterator[Standout]:
@@ -232,9 +254,13 @@ def _mixture(view: Overview) -> Iterator[Standout]:
         most = off[0]
         number = f"{t.count(len(off))} of {t.plural(len(view.sources), 'source')} off the declared share"
         yield Standout(
-            kind=Kind.MIXTURE, part="mixture", size=abs(off_by(most)), place=most.source, link=" for",
+            kind=Kind.MIXTURE,
+            part="mixture",
+            size=abs(off_by(most)),
+            place=most.source,
+            link=" for",
             text=f"{number}: {off_by(most):+.4f}",
-        )  # fmt: skip
+        )
 
 
 def _drift(found: Sequence[Drift]) -> Iterator[Standout]:
@@ -246,10 +272,13 @@ def _drift(found: Sequence[Drift]) -> Iterator[Standout]:
         beyond = ", as chance could give" if moved_perhaps(most) else beyond
         place = f"{most.split}/{most.source}" if most.source else most.split
         yield Standout(
-            kind=Kind.DRIFT, part="drift", size=most.kl or 0.0, place=place,
+            kind=Kind.DRIFT,
+            part="drift",
+            size=most.kl or 0.0,
+            place=place,
             text=f"KL {t.ratio(most.kl)} nats from the reference{beyond}",
             link=_first(len(far), f"farthest of {len(far):,}"),
-        )  # fmt: skip
+        )
     elif why := why_no_drift(found):
         yield Standout(kind=Kind.NOT_JUDGED, part="drift", size=1, text=f"Drift was not measured: {why}")
 
@@ -265,9 +294,14 @@ def _far(found: Sequence[Outlier], share: Share) -> Iterator[Standout]:
         if column == "bytes_per_token":
             text = f"bytes per token {t.decimal(most.value)}, median {t.decimal(most.median)}"
         yield Standout(
-            kind=Kind.FAR, part="shards", size=abs(most.deviations), place=f"{most.split}/{most.uri}",
-            text=text, shard=most.shard, link=_first(len(own), f"farthest of {len(own):,}"),
-        )  # fmt: skip
+            kind=Kind.FAR,
+            part="shards",
+            size=abs(most.deviations),
+            place=f"{most.split}/{most.uri}",
+            text=text,
+            shard=most.shard,
+            link=_first(len(own), f"farthest of {len(own):,}"),
+        )
 
 
 def _duplicates(manifest: Manifest, view: Overview, share: Share) -> Iterator[Standout]:
@@ -275,10 +309,14 @@ def _duplicates(manifest: Manifest, view: Overview, share: Share) -> Iterator[St
     most = shards[0] if shards else None
     if rate is not None and most is not None and (rate > MANY or most.exact_dup_rate > REPEATED):
         yield Standout(
-            kind=Kind.EXACT_DUPLICATES, part="shards", size=rate, shard=most.shard, place=f"{most.split}/{most.uri}",
+            kind=Kind.EXACT_DUPLICATES,
+            part="shards",
+            size=rate,
+            shard=most.shard,
+            place=f"{most.split}/{most.uri}",
             text=f"{share(rate)} of all documents repeat an earlier one",
             link=f", {share(most.exact_dup_rate)} of",
-        )  # fmt: skip
+        )
     near = near_duplicates(manifest)
     if near is None:
         return
@@ -287,9 +325,13 @@ def _duplicates(manifest: Manifest, view: Overview, share: Share) -> Iterator[St
     if heavy is not None and ((whole.rate or 0.0) > MANY or _near_rate(heavy) > MANY_OF_SOURCE):
         number = f"{t.plural(whole.documents, 'near-duplicate')} of an earlier document ({share(whole.rate)})"
         yield Standout(
-            kind=Kind.NEAR_DUPLICATES, part="near_dup", size=whole.documents, place=heavy.name,
-            text=number, link=f", {share(heavy.rate)} of",
-        )  # fmt: skip
+            kind=Kind.NEAR_DUPLICATES,
+            part="near_dup",
+            size=whole.documents,
+            place=heavy.name,
+            text=number,
+            link=f", {share(heavy.rate)} of",
+        )
     if pairs := near.counts.get("truncated_pairs"):
         text = f"{t.plural(pairs, 'pair')} of large buckets were not compared"
         yield Standout(kind=Kind.NOT_LOOKED_AT, part="near_dup", size=pairs, text=text)
@@ -307,9 +349,13 @@ def _repeats(manifest: Manifest, share: Share) -> Iterator[Standout]:
     if first is not None and ((first.share or 0.0) > MANY or (found.token_share or 0.0) > MANY):
         number = f"{t.plural(found.hotspots, 'repeated span')}, one in {t.plural(first.documents, 'document')}"
         yield Standout(
-            kind=Kind.REPEATS, part="repeats", size=first.documents, text=f"{number} ({share(first.share)})",
-            place=first.source, link=", mostly of",
-        )  # fmt: skip
+            kind=Kind.REPEATS,
+            part="repeats",
+            size=first.documents,
+            text=f"{number} ({share(first.share)})",
+            place=first.source,
+            link=", mostly of",
+        )
     if found.below_floor:
         text = f"{t.plural(found.below_floor, 'repeated window')} of 50 words left out: too many for the memory allowed"
         yield Standout(kind=Kind.NOT_LOOKED_AT, part="repeats", size=found.below_floor, text=text)
@@ -327,9 +373,12 @@ def _toxicity(found: Toxic | None, share: Share) -> Iterator[Standout]:
         bounds = "" if rate is None or rate.low is None else f" ({share(rate.low)} to {share(rate.high)})"
         text = f"{share(rate.value if rate else None)} toxic{bounds}, of {share(reads)}"
         yield Standout(
-            kind=Kind.TOXICITY, part="toxicity", size=_least_toxic(most, judged=judged), place=most.name,
+            kind=Kind.TOXICITY,
+            part="toxicity",
+            size=_least_toxic(most, judged=judged),
+            place=most.name,
             text=f"{text} {'judged' if judged else 'screened'}",
-        )  # fmt: skip
+        )
     yield from _not_judged("toxicity", found.judge)
 
 
@@ -347,8 +396,11 @@ def _personal(manifest: Manifest, share: Share) -> Iterator[Standout]:
         return
     total = found.total.found
     if not total.suppressed and (total.share or 0.0) > MANY:
-        kinds = [f"{shortened(one.entity, _NAME)} {t.count(one.found.documents)}" for one in found.entities
-                 if one.found.documents and not one.found.suppressed][:_KINDS]  # fmt: skip
+        kinds = [
+            f"{shortened(one.entity, _NAME)} {t.count(one.found.documents)}"
+            for one in found.entities
+            if one.found.documents and not one.found.suppressed
+        ][:_KINDS]
         named = f": {', '.join(kinds)}" if kinds else ""
         number = f"{share(total.share)} of documents hold personal data"
         yield Standout(kind=Kind.PERSONAL_DATA, part="pii", size=total.share or 0.0, text=f"{number}{named}")

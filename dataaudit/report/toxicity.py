@@ -80,16 +80,17 @@ def toxic(manifest: Manifest) -> Toxic | None:
     sources = [_scope(scope.source, held) for scope, held in records.items() if _only(scope, "source")]
     languages = [_scope(scope.language, held) for scope, held in records.items() if _only(scope, "language")]
     return Toxic(
-        total=_scope("", whole), sources=_sorted(sources), languages=_sorted(languages),
-        classes=_rates(
-            (scope.entity, held.get("rate")) for scope, held in records.items() if _only(scope, "entity")
-        ),
+        total=_scope("", whole),
+        sources=_sorted(sources),
+        languages=_sorted(languages),
+        classes=_rates((scope.entity, held.get("rate")) for scope, held in records.items() if _only(scope, "entity")),
         at=tuple(
             ToxicClass(name=stat.removeprefix(_AT), rate=found)
-            for stat, record in sorted(whole.items()) if stat.startswith(_AT) and (found := estimate(record))
+            for stat, record in sorted(whole.items())
+            if stat.startswith(_AT) and (found := estimate(record))
         ),
         judge=judge_of(manifest, "detoxify", whole, "rate"),
-    )  # fmt: skip
+    )
 
 
 def toxic_facts(manifest: Manifest) -> dict[str, Any]:
@@ -117,17 +118,25 @@ def toxic_lines(found: Toxic | None, width: int, limit: int) -> list[str]:
 
 def _screen(found: Toxic, width: int, limit: int) -> list[str]:
     columns = [
-        name_column("source"), number_column("docs"), number_column("screened"), number_column("estimate"),
-        number_column("95 % interval"), number_column("over 0.5"),
-    ]  # fmt: skip
+        name_column("source"),
+        number_column("docs"),
+        number_column("screened"),
+        number_column("estimate"),
+        number_column("95 % interval"),
+        number_column("over 0.5"),
+    ]
     shown, more = _shown(found.sources, limit)
     rows = [
         [
-            t.clean(one.name, _NAME_LIMIT) or "(all)", t.count(one.documents), t.ratio(one.screened),
-            t.ratio(one.screen.value if one.screen else None), interval(one.screen), t.ratio(one.screen_positive),
+            t.clean(one.name, _NAME_LIMIT) or "(all)",
+            t.count(one.documents),
+            t.ratio(one.screened),
+            t.ratio(one.screen.value if one.screen else None),
+            interval(one.screen),
+            t.ratio(one.screen_positive),
         ]
         for one in (*shown, found.total)
-    ]  # fmt: skip
+    ]
     return [*table(columns, rows, width), *_more(more, width), *prose(_LEGEND, width)]
 
 
@@ -143,8 +152,9 @@ def _judged(found: Toxic, width: int, limit: int) -> list[str]:
         lines += ["", *_rate_table("class", rates, width, judged=False)]
     if found.at:
         parts = ", ".join(f"{t.ratio(one.rate.value)} at {one.name}" for one in found.at)
-        lines += prose(f"A document is toxic when the judge's probability is 0.5 or more; with other bounds: {parts}.",
-                       width)  # fmt: skip
+        lines += prose(
+            f"A document is toxic when the judge's probability is 0.5 or more; with other bounds: {parts}.", width
+        )
     return lines + judge_lines(found.judge, width)
 
 
@@ -155,11 +165,13 @@ def _rate_table(
     columns += [number_column("documents\njudged")] if judged else []
     rows = [
         [
-            t.clean(name, _NAME_LIMIT), t.ratio(one.value if one else None), interval(one),
+            t.clean(name, _NAME_LIMIT),
+            t.ratio(one.value if one else None),
+            interval(one),
             *([t.count(one.documents if one else None)] if judged else []),
         ]
         for name, one in rates
-    ]  # fmt: skip
+    ]
     return table(columns, rows, width)
 
 
@@ -167,10 +179,13 @@ def _scope(name: str | None, records: Mapping[str, Metric]) -> ToxicScope:
     screened, positive, rate = (records.get(stat) for stat in ("screened_share", "screen_positive", "rate"))
     documents = screened.denominator if screened else rate.denominator if rate else 0
     return ToxicScope(
-        name=name or "", documents=documents, screened=screened.value if screened else None,
-        screen=estimate(records.get("screen")), screen_positive=positive.value if positive else None,
+        name=name or "",
+        documents=documents,
+        screened=screened.value if screened else None,
+        screen=estimate(records.get("screen")),
+        screen_positive=positive.value if positive else None,
         rate=estimate(rate),
-    )  # fmt: skip
+    )
 
 
 def _rates(pairs: Any) -> tuple[ToxicClass, ...]:

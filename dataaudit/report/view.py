@@ -123,13 +123,22 @@ def overview(manifest: Manifest) -> Overview:
             "documents_compared": tokenizer.sampled,
         },
         totals=Volume(
-            name="", shards=whole.shards, documents=whole.documents, bytes=whole.bytes, tokens=whole.tokens,
+            name="",
+            shards=whole.shards,
+            documents=whole.documents,
+            bytes=whole.bytes,
+            tokens=whole.tokens,
             **_stats(metrics, None),
         ),
         splits=tuple(
             Volume(
-                name=split.name, held_out=split.held_out, shards=split.shards, documents=split.documents,
-                bytes=split.bytes, tokens=split.tokens, **_stats(metrics, split.name),
+                name=split.name,
+                held_out=split.held_out,
+                shards=split.shards,
+                documents=split.documents,
+                bytes=split.bytes,
+                tokens=split.tokens,
+                **_stats(metrics, split.name),
             )
             for split in core.splits
         ),
@@ -137,7 +146,7 @@ def overview(manifest: Manifest) -> Overview:
         ledger=ledger_facts(core.ledger),
         unread=tuple(shard for shard in lost if shard.status in UNREAD),
         partial=tuple(shard for shard in lost if shard.status not in UNREAD),
-    )  # fmt: skip
+    )
 
 
 def ledger_facts(ledger: LedgerRecord) -> dict[str, Any]:
@@ -191,11 +200,14 @@ def source_volumes(manifest: Manifest, split: str, limit: int) -> tuple[list[Vol
     }
     volumes = [
         Volume(
-            name=row["source"], documents=row["documents"], bytes=row["bytes"], tokens=row["tokens"],
+            name=row["source"],
+            documents=row["documents"],
+            bytes=row["bytes"],
+            tokens=row["tokens"],
             **_stats(found, row["source"]),
         )
         for row in chosen
-    ]  # fmt: skip
+    ]
     return volumes, len(rows)
 
 

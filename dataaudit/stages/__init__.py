@@ -26,9 +26,20 @@ from dataaudit.stages.toxicity import Toxicity
 from dataaudit.stages.volume import Volume
 
 STAGES: tuple[type[Any], ...] = (
-    Volume, Lengths, ExactDup, NearDup, Overlap, Repeats, Language, Filters, Toxicity, Pii, Secrets, Histogram,
+    Volume,
+    Lengths,
+    ExactDup,
+    NearDup,
+    Overlap,
+    Repeats,
+    Language,
+    Filters,
+    Toxicity,
+    Pii,
+    Secrets,
+    Histogram,
     Padding,
-)  # fmt: skip
+)
 """Every stage, in the order in which they run and report."""
 REQUIRED = ("volume",)
 """Stages that cannot be switched off: the manifest's own columns rest on them."""

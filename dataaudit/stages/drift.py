@@ -87,10 +87,19 @@ def drift_metrics(counts: Counts, scope: Scope, context: Context, version: str) 
     def record(stat: str, value: float, bounds: tuple[float, float] | None = None) -> Metric:
         low, high = bounds or (None, None)
         return Metric(
-            metric=METRIC, stat=stat, scope=scope, unit="nats", value=value, low=low, high=high, n=tokens,
-            denominator=tokens, confidence=None if bounds is None else CONFIDENCE,
-            method="exact" if bounds is None else "estimated", version=version,
-        )  # fmt: skip
+            metric=METRIC,
+            stat=stat,
+            scope=scope,
+            unit="nats",
+            value=value,
+            low=low,
+            high=high,
+            n=tokens,
+            denominator=tokens,
+            confidence=None if bounds is None else CONFIDENCE,
+            method="exact" if bounds is None else "estimated",
+            version=version,
+        )
 
     records = [record("kl", found.kl), record("js", found.js)]
     if found.bias is None:
@@ -139,9 +148,14 @@ def _ranked(counts: np.ndarray, scope: Scope, context: Context) -> Iterator[TopT
     ordered = sorted((-rounded(float(js[token])), int(token)) for token in likely if js[token] > 0)
     for rank, (_, token) in enumerate(ordered[:TOP_TOKENS], start=1):
         yield TopToken(
-            source=scope.source, token=token, count=int(counts[token]), reference_count=int(found[token]),
-            kl=rounded(float(kl[token])), js=rounded(float(js[token])), rank=rank,
-        )  # fmt: skip
+            source=scope.source,
+            token=token,
+            count=int(counts[token]),
+            reference_count=int(found[token]),
+            kl=rounded(float(kl[token])),
+            js=rounded(float(js[token])),
+            rank=rank,
+        )
 
 
 def _reference_counts(scope: Scope, context: Context, size: int) -> np.ndarray | str:
@@ -158,6 +172,14 @@ def _reference_counts(scope: Scope, context: Context, size: int) -> np.ndarray |
 
 def _no_number(stat: str, scope: Scope, status: Status, reason: str, version: str, tokens: int) -> Metric:
     return Metric(
-        metric=METRIC, stat=stat, scope=scope, unit="nats", value=None, n=tokens, denominator=tokens,
-        status=status, reason=reason, version=version,
-    )  # fmt: skip
+        metric=METRIC,
+        stat=stat,
+        scope=scope,
+        unit="nats",
+        value=None,
+        n=tokens,
+        denominator=tokens,
+        status=status,
+        reason=reason,
+        version=version,
+    )

@@ -78,14 +78,24 @@ class ExactDup(StageDefaults):
         documents = row["documents"]
         metrics = [
             ratio(
-                "exact_dup_rate", "rate", row["duplicates"], documents,
-                scope=scope, unit="ratio", version=self.version,
+                "exact_dup_rate",
+                "rate",
+                row["duplicates"],
+                documents,
+                scope=scope,
+                unit="ratio",
+                version=self.version,
             ),
             count(
-                "exact_dup_rate", "documents", row["duplicates"],
-                scope=scope, unit="documents", n=documents, version=self.version,
+                "exact_dup_rate",
+                "documents",
+                row["duplicates"],
+                scope=scope,
+                unit="documents",
+                n=documents,
+                version=self.version,
             ),
-        ]  # fmt: skip
+        ]
         if scope.split is not None:
             metrics.append(
                 ratio(
@@ -96,7 +106,7 @@ class ExactDup(StageDefaults):
                     scope=scope,
                     unit="ratio",
                     version=self.version,
-                )  # fmt: skip
+                )
             )
         return metrics
 

@@ -62,9 +62,7 @@ def _ratio(name: str, part: str, whole: str, high: str, about: str, source: str,
 def _line_rule(
     name: str, part: str, about: str, source: str, *, low: Fraction | None = None, high: Fraction | None = None
 ) -> Rule:
-    return Rule(
-        name=f"c4.{name}", parts=(part,), kept_lines=True, low=low, high=high, about=about, source=source
-    )  # fmt: skip
+    return Rule(name=f"c4.{name}", parts=(part,), kept_lines=True, low=low, high=high, about=about, source=source)
 
 
 _TOP = {2: "0.20", 3: "0.18", 4: "0.16"}
@@ -72,76 +70,180 @@ _REPEATED = {5: "0.15", 6: "0.14", 7: "0.13", 8: "0.12", 9: "0.11", 10: "0.10"}
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        name="gopher_quality.word_count", parts=("plain_words",), low=Fraction(50), high=Fraction(100_000),
-        about="fewer than 50 or more than 100,000 words, marks not counted", source=_GOPHER,
+        name="gopher_quality.word_count",
+        parts=("plain_words",),
+        low=Fraction(50),
+        high=Fraction(100_000),
+        about="fewer than 50 or more than 100,000 words, marks not counted",
+        source=_GOPHER,
     ),
     Rule(
-        name="gopher_quality.mean_word_length", parts=("plain_chars",), whole="plain_words", low=Fraction(3),
-        high=Fraction(10), about="mean length of a word below 3 or above 10 characters", source=_GOPHER,
+        name="gopher_quality.mean_word_length",
+        parts=("plain_chars",),
+        whole="plain_words",
+        low=Fraction(3),
+        high=Fraction(10),
+        about="mean length of a word below 3 or above 10 characters",
+        source=_GOPHER,
     ),
     Rule(
-        name="gopher_quality.symbol_ratio", parts=("hashes", "ellipses"), whole="words", high=Fraction("0.1"),
-        about="more than 0.1 hash signs, or more than 0.1 ellipses, a word", source=_GOPHER,
+        name="gopher_quality.symbol_ratio",
+        parts=("hashes", "ellipses"),
+        whole="words",
+        high=Fraction("0.1"),
+        about="more than 0.1 hash signs, or more than 0.1 ellipses, a word",
+        source=_GOPHER,
     ),
-    _ratio("gopher_quality.bullet_lines", "bullet_lines", "lines", "0.9", "more than 90 % of lines begin with a bullet",
-           _GOPHER),
-    _ratio("gopher_quality.ellipsis_lines", "ellipsis_lines", "lines", "0.3",
-           "more than 30 % of lines end with an ellipsis", _GOPHER),
+    _ratio(
+        "gopher_quality.bullet_lines",
+        "bullet_lines",
+        "lines",
+        "0.9",
+        "more than 90 % of lines begin with a bullet",
+        _GOPHER,
+    ),
+    _ratio(
+        "gopher_quality.ellipsis_lines",
+        "ellipsis_lines",
+        "lines",
+        "0.3",
+        "more than 30 % of lines end with an ellipsis",
+        _GOPHER,
+    ),
     Rule(
-        name="gopher_quality.alphabetic_words", parts=("letter_words",), whole="words", low=Fraction("0.8"),
-        about="fewer than 80 % of words have a letter", source=_GOPHER,
+        name="gopher_quality.alphabetic_words",
+        parts=("letter_words",),
+        whole="words",
+        low=Fraction("0.8"),
+        about="fewer than 80 % of words have a letter",
+        source=_GOPHER,
     ),
     Rule(
-        name="gopher_quality.stop_words", parts=("stop_words",), low=Fraction(2),
-        about="fewer than two of the, be, to, of, and, that, have, with", source=_GOPHER,
+        name="gopher_quality.stop_words",
+        parts=("stop_words",),
+        low=Fraction(2),
+        about="fewer than two of the, be, to, of, and, that, have, with",
+        source=_GOPHER,
     ),
-    _ratio("gopher_repetition.duplicate_lines", "duplicate_lines", "content_lines", "0.30",
-           "more than 30 % of lines are a repetition", _TABLE),
-    _ratio("gopher_repetition.duplicate_paragraphs", "duplicate_paragraphs", "paragraphs", "0.30",
-           "more than 30 % of paragraphs are a repetition", _TABLE),
-    _ratio("gopher_repetition.duplicate_line_chars", "duplicate_line_chars", "chars", "0.20",
-           "more than 20 % of characters are in repeated lines", _TABLE),
-    _ratio("gopher_repetition.duplicate_paragraph_chars", "duplicate_paragraph_chars", "chars", "0.20",
-           "more than 20 % of characters are in repeated paragraphs", _TABLE),
+    _ratio(
+        "gopher_repetition.duplicate_lines",
+        "duplicate_lines",
+        "content_lines",
+        "0.30",
+        "more than 30 % of lines are a repetition",
+        _TABLE,
+    ),
+    _ratio(
+        "gopher_repetition.duplicate_paragraphs",
+        "duplicate_paragraphs",
+        "paragraphs",
+        "0.30",
+        "more than 30 % of paragraphs are a repetition",
+        _TABLE,
+    ),
+    _ratio(
+        "gopher_repetition.duplicate_line_chars",
+        "duplicate_line_chars",
+        "chars",
+        "0.20",
+        "more than 20 % of characters are in repeated lines",
+        _TABLE,
+    ),
+    _ratio(
+        "gopher_repetition.duplicate_paragraph_chars",
+        "duplicate_paragraph_chars",
+        "chars",
+        "0.20",
+        "more than 20 % of characters are in repeated paragraphs",
+        _TABLE,
+    ),
     *(
-        _ratio(f"gopher_repetition.top_{size}_gram_chars", f"top_{size}_gram_chars", "chars", limit,
-               f"more than {Fraction(limit) * 100} % of characters are in the most frequent {size}-gram", _TABLE)
+        _ratio(
+            f"gopher_repetition.top_{size}_gram_chars",
+            f"top_{size}_gram_chars",
+            "chars",
+            limit,
+            f"more than {Fraction(limit) * 100} % of characters are in the most frequent {size}-gram",
+            _TABLE,
+        )
         for size, limit in _TOP.items()
     ),
     *(
-        _ratio(f"gopher_repetition.duplicate_{size}_gram_chars", f"duplicate_{size}_gram_chars", "chars", limit,
-               f"more than {Fraction(limit) * 100} % of characters are in repeated {size}-grams", _TABLE)
+        _ratio(
+            f"gopher_repetition.duplicate_{size}_gram_chars",
+            f"duplicate_{size}_gram_chars",
+            "chars",
+            limit,
+            f"more than {Fraction(limit) * 100} % of characters are in repeated {size}-grams",
+            _TABLE,
+        )
         for size, limit in _REPEATED.items()
     ),
     Rule(name="c4.lorem_ipsum", parts=("lorem_ipsum",), high=Fraction(0), about="holds 'lorem ipsum'", source=_C4),
     Rule(name="c4.curly_bracket", parts=("curly_brackets",), high=Fraction(0), about="holds '{'", source=_C4),
     Rule(
-        name="c4.sentences", parts=("sentences_left",), low=Fraction(3),
-        about="fewer than 3 sentences are left in the lines that all rules on lines keep", source=_C4_CODE,
+        name="c4.sentences",
+        parts=("sentences_left",),
+        low=Fraction(3),
+        about="fewer than 3 sentences are left in the lines that all rules on lines keep",
+        source=_C4_CODE,
     ),
-    _line_rule("terminal_punctuation", "sentences_terminal", "lines that end with no mark leave fewer than 3 sentences",
-               _C4),
-    _line_rule("words_per_line", "sentences_long_enough", "lines of fewer than 5 words leave fewer than 3 sentences",
-               _C4_CODE, low=Fraction(5)),
-    _line_rule("long_words", "sentences_short_words",
-               "lines with a word of more than 1,000 characters leave fewer than 3 sentences",
-               "c4_utils.py of tensorflow_datasets; not in the paper", high=Fraction(1000)),
+    _line_rule(
+        "terminal_punctuation", "sentences_terminal", "lines that end with no mark leave fewer than 3 sentences", _C4
+    ),
+    _line_rule(
+        "words_per_line",
+        "sentences_long_enough",
+        "lines of fewer than 5 words leave fewer than 3 sentences",
+        _C4_CODE,
+        low=Fraction(5),
+    ),
+    _line_rule(
+        "long_words",
+        "sentences_short_words",
+        "lines with a word of more than 1,000 characters leave fewer than 3 sentences",
+        "c4_utils.py of tensorflow_datasets; not in the paper",
+        high=Fraction(1000),
+    ),
     _line_rule("javascript", "sentences_no_javascript", "lines with 'javascript' leave fewer than 3 sentences", _C4),
     _line_rule("policy", "sentences_no_policy", "lines on policies and cookies leave fewer than 3 sentences", _C4_CODE),
     Rule(
-        name="fineweb.line_punctuation", parts=("terminal_lines",), whole="content_lines", low=Fraction("0.12"),
-        at_bound=True, about="at most 12 % of lines end with a terminal mark", source=_FINEWEB,
+        name="fineweb.line_punctuation",
+        parts=("terminal_lines",),
+        whole="content_lines",
+        low=Fraction("0.12"),
+        at_bound=True,
+        about="at most 12 % of lines end with a terminal mark",
+        source=_FINEWEB,
     ),
-    _ratio("fineweb.duplicate_line_chars", "duplicate_line_chars", "text_chars", "0.1",
-           "at least 10 % of characters are in repeated lines", _FINEWEB, at_bound=True),
-    _ratio("fineweb.short_lines", "short_lines", "content_lines", "0.67",
-           "at least 67 % of lines are short", _FINEWEB, at_bound=True),
+    _ratio(
+        "fineweb.duplicate_line_chars",
+        "duplicate_line_chars",
+        "text_chars",
+        "0.1",
+        "at least 10 % of characters are in repeated lines",
+        _FINEWEB,
+        at_bound=True,
+    ),
+    _ratio(
+        "fineweb.short_lines",
+        "short_lines",
+        "content_lines",
+        "0.67",
+        "at least 67 % of lines are short",
+        _FINEWEB,
+        at_bound=True,
+    ),
     _ratio("fineweb.new_lines", "breaks", "words", "0.3", "more than 0.3 line breaks a word", _FINEWEB_CODE),
     Rule(
-        name="repeated_ngrams.periodic_run", parts=("periodic_run",), high=Fraction(32), at_bound=True,
-        about="1 to 13 tokens that are repeated at least 32 times in a row", source=_OLMO,
+        name="repeated_ngrams.periodic_run",
+        parts=("periodic_run",),
+        high=Fraction(32),
+        at_bound=True,
+        about="1 to 13 tokens that are repeated at least 32 times in a row",
+        source=_OLMO,
     ),
-)  # fmt: skip
+)
 """Every rule, sets together."""
 
 SETS = tuple(dict.fromkeys(rule.name.split(".")[0] for rule in RULES))

@@ -156,11 +156,16 @@ class Filters(StageDefaults):
     def _rates(self, counts: Mapping[str, int], documents: int, names: list[str], scope: Scope) -> list[Metric]:
         return [
             ratio(
-                "filter_reject_rate", "rate", counts[name], documents,
-                scope=replace(scope, rule=name or None), unit="ratio", version=self.version,
+                "filter_reject_rate",
+                "rate",
+                counts[name],
+                documents,
+                scope=replace(scope, rule=name or None),
+                unit="ratio",
+                version=self.version,
             )
             for name in names
-        ]  # fmt: skip
+        ]
 
     def shard_columns(self, partial: Partial) -> dict[str, object]:
         """Fill filter_reject_rate, of any rule, and filters: the documents that each rule and each set rejects."""

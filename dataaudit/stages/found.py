@@ -20,11 +20,17 @@ FINDINGS = "findings"
 HMAC_BYTES = 16
 FINDING_ROWS = pa.schema(
     [
-        ("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("entity", pa.string()), ("tier", pa.int64()),
-        ("reserved", pa.bool_()), ("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64()),
+        ("key", pa.binary(KEY_BYTES)),
+        ("row", pa.int64()),
+        ("entity", pa.string()),
+        ("tier", pa.int64()),
+        ("reserved", pa.bool_()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("score", pa.float64()),
         ("keyed", pa.binary(HMAC_BYTES)),
     ]
-)  # fmt: skip
+)
 """Keyed rows, one a finding: where it is, what it is, how sure; ``keyed`` is null without the user's key."""
 TIERS = tuple(tier.name.lower() for tier in Tier)
 """Names of the tiers, the surest first."""
@@ -46,9 +52,10 @@ def own_findings(batch: DocBatch, detector: str) -> FindingBatch:
     chosen = np.array([name == detector for name in found.detectors], dtype=bool)[found.codes]
     names = ("documents", "codes", "tiers", "reserved", "starts", "ends", "scores")
     return replace(
-        found, keyed=None if found.keyed is None else found.keyed[chosen],
+        found,
+        keyed=None if found.keyed is None else found.keyed[chosen],
         **{name: getattr(found, name)[chosen] for name in names},
-    )  # fmt: skip
+    )
 
 
 def count_findings(batch: DocBatch, found: FindingBatch) -> dict[str, pa.Table]:
@@ -65,17 +72,23 @@ def count_findings(batch: DocBatch, found: FindingBatch) -> dict[str, pa.Table]:
     for by_entity, by_tier in ((entity, tier), (entity, none), (none, tier), (none, none)):
         table = pa.table(
             {
-                "source": pa.array(source, pa.string()), "entity": pa.array(by_entity, pa.string()),
-                "tier": pa.array(by_tier, pa.string()), "hits": real.astype(np.int64),
-                "documents": _first_of(found.documents, by_entity, by_tier, real), "reserved": (~real).astype(np.int64),
+                "source": pa.array(source, pa.string()),
+                "entity": pa.array(by_entity, pa.string()),
+                "tier": pa.array(by_tier, pa.string()),
+                "hits": real.astype(np.int64),
+                "documents": _first_of(found.documents, by_entity, by_tier, real),
+                "reserved": (~real).astype(np.int64),
             }
-        )  # fmt: skip
+        )
         pieces.append(table.cast(SHAPES["found"].schema()))
     ones = np.ones(len(batch), dtype=np.int64)
     totals = {
-        "source": batch.sources().cast(pa.string()), "documents": ones, "bytes": batch.num_bytes(),
-        "tokens": batch.num_tokens(), "truncated": found.truncated.astype(np.int64),
-    }  # fmt: skip
+        "source": batch.sources().cast(pa.string()),
+        "documents": ones,
+        "bytes": batch.num_bytes(),
+        "tokens": batch.num_tokens(),
+        "truncated": found.truncated.astype(np.int64),
+    }
     return {
         "found": group(SHAPES["found"], pa.concat_tables(pieces)),
         "totals": group(SHAPES["totals"], pa.table(totals).cast(SHAPES["totals"].schema())),
@@ -104,10 +117,16 @@ def finding_rows(batch: DocBatch, found: FindingBatch) -> pa.Table:
         data = pa.py_buffer(np.ascontiguousarray(found.keyed))
         keyed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(HMAC_BYTES), size, [None, data])
     columns = (
-        digest_keys(batch.digests[found.documents]), batch.rows[found.documents],
-        pa.array(found.entities, pa.string()).take(pa.array(found.codes)), found.tiers, found.reserved,
-        found.starts, found.ends, found.scores, keyed,
-    )  # fmt: skip
+        digest_keys(batch.digests[found.documents]),
+        batch.rows[found.documents],
+        pa.array(found.entities, pa.string()).take(pa.array(found.codes)),
+        found.tiers,
+        found.reserved,
+        found.starts,
+        found.ends,
+        found.scores,
+        keyed,
+    )
     return pa.table(dict(zip(FINDING_ROWS.names, columns, strict=True))).cast(FINDING_ROWS)
 
 

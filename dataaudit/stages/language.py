@@ -78,33 +78,59 @@ class Language(StageDefaults):
             for name in _COUNTS
         ]
         density = ratio(
-            "bytes_per_token", "ratio", counts["bytes"], counts["tokens"], scope=scope, unit="bytes/token",
+            "bytes_per_token",
+            "ratio",
+            counts["bytes"],
+            counts["tokens"],
+            scope=scope,
+            unit="bytes/token",
             version=self.version,
-        )  # fmt: skip
+        )
         return [*metrics, density]
 
     def _shares(self, languages: Mapping[str, Mapping[str, int]], scope: Scope) -> list[Metric]:
         total = sum(counts["tokens"] for counts in languages.values())
         return [
             ratio(
-                "language_share", "share", counts["tokens"], total, scope=replace(scope, language=language),
-                unit="ratio", version=self.version,
+                "language_share",
+                "share",
+                counts["tokens"],
+                total,
+                scope=replace(scope, language=language),
+                unit="ratio",
+                version=self.version,
             )
             for language, counts in languages.items()
-        ]  # fmt: skip
+        ]
 
     def _agreement(self, agreeing: int, sampled: int, scope: Scope) -> Metric:
         if sampled == 0:
             return Metric(
-                metric="language_share", stat="detector_agreement", scope=scope, unit="ratio", value=None,
-                method="sampled", status="not_evaluated", reason="empty_denominator", version=self.version,
-            )  # fmt: skip
+                metric="language_share",
+                stat="detector_agreement",
+                scope=scope,
+                unit="ratio",
+                value=None,
+                method="sampled",
+                status="not_evaluated",
+                reason="empty_denominator",
+                version=self.version,
+            )
         low, high = wilson(agreeing / sampled, sampled, _CONFIDENCE)
         return Metric(
-            metric="language_share", stat="detector_agreement", scope=scope, unit="ratio", value=agreeing / sampled,
-            low=low, high=high, confidence=_CONFIDENCE, n=sampled, denominator=sampled, method="sampled",
+            metric="language_share",
+            stat="detector_agreement",
+            scope=scope,
+            unit="ratio",
+            value=agreeing / sampled,
+            low=low,
+            high=high,
+            confidence=_CONFIDENCE,
+            n=sampled,
+            denominator=sampled,
+            method="sampled",
             version=self.version,
-        )  # fmt: skip
+        )
 
     def shard_columns(self, partial: Partial) -> dict[str, Any]:
         """Fill languages."""

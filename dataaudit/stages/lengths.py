@@ -70,10 +70,13 @@ class Lengths(StageDefaults):
         tables = {
             "lengths": {"source": sources, "low": tokens, "high": tokens, "documents": ones},
             "densities": {
-                "source": sources.filter(pa.array(filled)), "low": low, "high": high, "documents": ones[filled],
+                "source": sources.filter(pa.array(filled)),
+                "low": low,
+                "high": high,
+                "documents": ones[filled],
             },
             "totals": {"source": sources, "bytes": num_bytes, "tokens": tokens, "longest": tokens},
-        }  # fmt: skip
+        }
         return {name: group(shapes[name], pa.table(columns)) for name, columns in tables.items()}
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
@@ -98,7 +101,7 @@ class Lengths(StageDefaults):
                 scope=scope,
                 unit="bytes/token",
                 version=self.version,
-            )  # fmt: skip
+            )
         )
         densities = partial["densities"]
         return metrics + self._quantiles("bytes_per_token", "bytes/token", densities, DENSITY_STATS, _SCALE_BITS, scope)
@@ -137,17 +140,24 @@ class Lengths(StageDefaults):
                     denominator=documents,
                     method="estimated",
                     version=self.version,
-                )  # fmt: skip
+                )
             )
         return records
 
     def _record(self, metric: str, stat: str, unit: str, value: float | None, n: int, scope: Scope) -> Metric:
         present = value is not None and n > 0
         return Metric(
-            metric=metric, stat=stat, scope=scope, unit=unit, value=value if present else None, n=n,
-            denominator=n, status="ok" if present else "not_evaluated",
-            reason="" if present else "empty_denominator", version=self.version,
-        )  # fmt: skip
+            metric=metric,
+            stat=stat,
+            scope=scope,
+            unit=unit,
+            value=value if present else None,
+            n=n,
+            denominator=n,
+            status="ok" if present else "not_evaluated",
+            reason="" if present else "empty_denominator",
+            version=self.version,
+        )
 
     def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
         """Fill bytes_per_token, its median, and the length percentiles."""

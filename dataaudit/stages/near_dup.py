@@ -58,8 +58,11 @@ class NearDup(StageDefaults):
     version: ClassVar[str] = "1"
     needs_words: ClassVar[bool] = True
     emits: ClassVar[Mapping[str, pa.Schema]] = {
-        "documents": DOCUMENTS, "bands": BANDS, "probes": PROBES, "signatures": SIGNATURES,
-    }  # fmt: skip
+        "documents": DOCUMENTS,
+        "bands": BANDS,
+        "probes": PROBES,
+        "signatures": SIGNATURES,
+    }
 
     def __post_init__(self) -> None:
         """Check the parameters.
@@ -68,10 +71,16 @@ class NearDup(StageDefaults):
             ValueError: One is out of its range, or no number of bands reaches the target.
         """
         ranges: dict[str, tuple[float, float]] = {
-            "threshold": (0.3, 1), "target_recall": (0.5, 0.9999), "num_perm": (16, _MAX_PERM),
-            "ngram": (1, _MAX_NGRAM), "small_bucket": (2, 1024), "leaders": (1, 256), "most_candidates": (1, 4096),
-            "probe_one_in": (0, 1_000_000), "checked_pairs": (0, 10_000),
-        }  # fmt: skip
+            "threshold": (0.3, 1),
+            "target_recall": (0.5, 0.9999),
+            "num_perm": (16, _MAX_PERM),
+            "ngram": (1, _MAX_NGRAM),
+            "small_bucket": (2, 1024),
+            "leaders": (1, 256),
+            "most_candidates": (1, 4096),
+            "probe_one_in": (0, 1_000_000),
+            "checked_pairs": (0, 10_000),
+        }
         for name, (least, most) in ranges.items():
             value = getattr(self, name)
             if not least <= value <= most:
@@ -105,9 +114,14 @@ class NearDup(StageDefaults):
         """Return classes, bands and probes of the documents that have words, and their signatures if asked for."""
         bands, rows = self.bands()
         return emit_tables(
-            batch, ngram=self.ngram, num_perm=self.num_perm, bands=bands, rows=rows,
-            probe_one_in=self.probe_one_in, signatures=self.signatures,
-        )  # fmt: skip
+            batch,
+            ngram=self.ngram,
+            num_perm=self.num_perm,
+            bands=bands,
+            rows=rows,
+            probe_one_in=self.probe_one_in,
+            signatures=self.signatures,
+        )
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return the rates of the scope and of each source."""

@@ -17,10 +17,14 @@ BANDS = pa.schema([("key", pa.binary(8)), ("row", pa.int64()), ("same", pa.uint3
 """Every band of these documents: its key, and the first four bytes of the document's class."""
 PROBES = pa.schema(
     [
-        ("key", pa.binary(8)), ("row", pa.int64()), ("same", pa.uint32()), ("band", pa.int16()),
-        ("intersection", pa.int64()), ("union", pa.int64()),
+        ("key", pa.binary(8)),
+        ("row", pa.int64()),
+        ("same", pa.uint32()),
+        ("band", pa.int16()),
+        ("intersection", pa.int64()),
+        ("union", pa.int64()),
     ]
-)  # fmt: skip
+)
 """Every band of a probe: a variant of the document of this row and class, and their exact similarity."""
 PROBE_WORDS = 12
 """Least words of a document that probes are made of."""
@@ -57,14 +61,15 @@ def emit_tables(
         ),
         "bands": pa.table(
             [
-                _binary(keys[has_words].reshape(-1, keys.shape[2])), np.repeat(batch.rows[has_words], bands),
+                _binary(keys[has_words].reshape(-1, keys.shape[2])),
+                np.repeat(batch.rows[has_words], bands),
                 np.repeat(same[has_words], bands),
             ],
             schema=BANDS,
         ),
         "probes": PROBES.empty_table(),
         "signatures": SIGNATURES.empty_table(),
-    }  # fmt: skip
+    }
     if probe_one_in:
         drawn = classes.view("<u8")[:, 1] % np.uint64(probe_one_in) == 0
         chosen = np.flatnonzero(drawn & (words.num_words() >= max(PROBE_WORDS, ngram)))
@@ -87,9 +92,15 @@ def _binary(values: np.ndarray) -> pa.FixedSizeBinaryArray:
 
 
 def _probes(
-    words: WordBatch, chosen: np.ndarray, classes: np.ndarray, rows_of: np.ndarray, ngram: int, num_perm: int,
-    bands: int, rows: int,
-) -> pa.Table:  # fmt: skip
+    words: WordBatch,
+    chosen: np.ndarray,
+    classes: np.ndarray,
+    rows_of: np.ndarray,
+    ngram: int,
+    num_perm: int,
+    bands: int,
+    rows: int,
+) -> pa.Table:
     """Make a variant of each chosen document; those whose exact similarity is out of range are left out."""
     if len(chosen) == 0:
         return PROBES.empty_table()

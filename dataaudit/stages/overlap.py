@@ -51,17 +51,25 @@ class Overlap(StageDefaults):
     emits: ClassVar[Mapping[str, pa.Schema]] = {
         GRAMS: pa.schema(
             [
-                ("key", pa.binary(_KEY_BYTES)), ("row", pa.int64()), ("source", pa.string()), ("kind", pa.uint8()),
-                ("entry", pa.uint32()), ("documents", pa.int64()),
+                ("key", pa.binary(_KEY_BYTES)),
+                ("row", pa.int64()),
+                ("source", pa.string()),
+                ("kind", pa.uint8()),
+                ("entry", pa.uint32()),
+                ("documents", pa.int64()),
             ]
         ),
         MATCHES: pa.schema(
             [
-                ("key", pa.binary(_KEY_BYTES)), ("row", pa.int64()), ("source", pa.string()), ("kind", pa.uint8()),
-                ("target", pa.int64()), *((name, pa.int64()) for name in _NUMBERS),
+                ("key", pa.binary(_KEY_BYTES)),
+                ("row", pa.int64()),
+                ("source", pa.string()),
+                ("kind", pa.uint8()),
+                ("target", pa.int64()),
+                *((name, pa.int64()) for name in _NUMBERS),
             ]
         ),
-    }  # fmt: skip
+    }
 
     def __post_init__(self) -> None:
         """Check the parameters.
@@ -88,8 +96,12 @@ class Overlap(StageDefaults):
         verbatim, similar = (_marked(items[items[:, 4] <= tier, 0], len(batch)) for tier in (0, 1))
         ones = np.ones(len(batch), dtype=np.int64)
         documents = {
-            "source": sources, "documents": ones, "held_out": held_out, "verbatim": verbatim, "similar": similar,
-        }  # fmt: skip
+            "source": sources,
+            "documents": ones,
+            "held_out": held_out,
+            "verbatim": verbatim,
+            "similar": similar,
+        }
         pairs = np.unique(items[:, [0, 1]], axis=0)
         exact = {tuple(pair) for pair in items[items[:, 4] == 0][:, [0, 1]].tolist()}
         sets = {
@@ -186,10 +198,12 @@ def _match_rows(batch: DocBatch, matches: MatchBatch) -> pa.Table:
     """Return a row for each match: of an item, or of a held-out document."""
     items, held = matches.items, matches.held_out
     zeros, sames = np.zeros((len(items), 1), dtype=np.int64), np.zeros((len(held), 2), dtype=np.int64)
-    numbers = np.concatenate([
-        np.hstack([items[:, [2, 3, 4, 5, 6, 7, 8, 9]], zeros]),
-        np.hstack([held[:, [2]], sames, held[:, [0, 3, 4, 5, 6, 7]]]),
-    ])  # fmt: skip
+    numbers = np.concatenate(
+        [
+            np.hstack([items[:, [2, 3, 4, 5, 6, 7, 8, 9]], zeros]),
+            np.hstack([held[:, [2]], sames, held[:, [0, 3, 4, 5, 6, 7]]]),
+        ]
+    )
     kinds = np.repeat(np.array([ITEM, HELD_OUT], dtype=np.uint8), [len(items), len(held)])
     documents = np.concatenate([items[:, 0], held[:, 1]])
     columns = {

@@ -129,10 +129,16 @@ class Padding(StageDefaults):
         return [
             packed,
             Metric(
-                metric=_METRIC, stat=stat, scope=scope, unit="ratio", value=value, n=sums["pieces"],
-                denominator=round(positions), version=self.version,
+                metric=_METRIC,
+                stat=stat,
+                scope=scope,
+                unit="ratio",
+                value=value,
+                n=sums["pieces"],
+                denominator=round(positions),
+                version=self.version,
             ),
-        ]  # fmt: skip
+        ]
 
     def _fraction(self, stat: str, padding: int, positions: int, scope: Scope) -> Metric:
         return ratio(_METRIC, stat, padding, positions, scope=scope, unit="ratio", version=self.version)

@@ -72,31 +72,57 @@ class Pii(StageDefaults):
             named = replace(scope, entity=entity or None)
             metrics += [
                 Metric(
-                    metric=METRIC, stat=f"{prefix}hits", scope=named, unit="hits per million tokens",
-                    value=own["hits"] / totals["tokens"] * 1e6, n=own["hits"], denominator=totals["tokens"],
+                    metric=METRIC,
+                    stat=f"{prefix}hits",
+                    scope=named,
+                    unit="hits per million tokens",
+                    value=own["hits"] / totals["tokens"] * 1e6,
+                    n=own["hits"],
+                    denominator=totals["tokens"],
                     version=self.version,
                 )
                 if totals["tokens"]
                 else Metric(
-                    metric=METRIC, stat=f"{prefix}hits", scope=named, unit="hits per million tokens", value=None,
-                    status="not_evaluated", reason="empty_denominator", version=self.version,
-                ),
-                ratio(
-                    METRIC, f"{prefix}documents", own["documents"], totals["documents"], scope=named, unit="ratio",
+                    metric=METRIC,
+                    stat=f"{prefix}hits",
+                    scope=named,
+                    unit="hits per million tokens",
+                    value=None,
+                    status="not_evaluated",
+                    reason="empty_denominator",
                     version=self.version,
                 ),
-            ]  # fmt: skip
+                ratio(
+                    METRIC,
+                    f"{prefix}documents",
+                    own["documents"],
+                    totals["documents"],
+                    scope=named,
+                    unit="ratio",
+                    version=self.version,
+                ),
+            ]
             if not tier:
                 metrics.append(
                     count(
-                        METRIC, "reserved", own["reserved"], scope=named, unit="hits", n=totals["documents"],
+                        METRIC,
+                        "reserved",
+                        own["reserved"],
+                        scope=named,
+                        unit="hits",
+                        n=totals["documents"],
                         version=self.version,
                     )
-                )  # fmt: skip
+                )
         truncated = count(
-            METRIC, "truncated", totals["truncated"], scope=scope, unit="documents", n=totals["documents"],
+            METRIC,
+            "truncated",
+            totals["truncated"],
+            scope=scope,
+            unit="documents",
+            n=totals["documents"],
             version=self.version,
-        )  # fmt: skip
+        )
         return [*metrics, truncated]
 
     def shard_columns(self, partial: Partial) -> dict[str, object]:

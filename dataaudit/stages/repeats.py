@@ -21,10 +21,13 @@ FINGERPRINTS = "fingerprints"
 KEY_BYTES = 8
 FINGERPRINT_ROWS = pa.schema(
     [
-        ("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("position", pa.uint32()), ("windows", pa.uint8()),
+        ("key", pa.binary(KEY_BYTES)),
+        ("row", pa.int64()),
+        ("position", pa.uint32()),
+        ("windows", pa.uint8()),
         ("offset", pa.uint8()),
     ]
-)  # fmt: skip
+)
 """Keyed rows of a document's fingerprints: ``windows`` windows, from word ``position`` on, selected it; it begins
 ``offset`` words after the first of them."""
 METRIC = "doc_repeat_hotspots"
@@ -81,10 +84,13 @@ class Repeats(StageDefaults):
         zeros = np.zeros(len(batch), dtype=np.int64)
         table = pa.table(
             {
-                "source": batch.sources().cast(pa.string()), "documents": zeros + 1, "tokens": batch.num_tokens(),
-                "repeated_documents": zeros, "repeated_tokens": zeros,
+                "source": batch.sources().cast(pa.string()),
+                "documents": zeros + 1,
+                "tokens": batch.num_tokens(),
+                "repeated_documents": zeros,
+                "repeated_tokens": zeros,
             }
-        )  # fmt: skip
+        )
         return {"repeats": group(_SHAPES["repeats"], table), "hotspots": _SHAPES["hotspots"].schema().empty_table()}
 
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
@@ -102,18 +108,20 @@ class Repeats(StageDefaults):
         whole = spots.group_by("hotspot", use_threads=False).aggregate(sums)
         totals = {name: int(pc.sum(repeats[name]).as_py() or 0) for name in _SHAPES["repeats"].sums}
         totals |= {
-            "hotspots": whole.num_rows, "occurrences": int(pc.sum(whole["occurrences_sum"]).as_py() or 0),
+            "hotspots": whole.num_rows,
+            "occurrences": int(pc.sum(whole["occurrences_sum"]).as_py() or 0),
             "largest": int(pc.max(whole["documents_sum"]).as_py() or 0),
-        }  # fmt: skip
+        }
         metrics = self._records(totals, context.scope)
         calls = [("hotspot", "count"), ("occurrences", "sum"), ("documents", "max")]
         by_source = {
             row["source"]: {
-                "hotspots": row["hotspot_count"], "occurrences": row["occurrences_sum"],
+                "hotspots": row["hotspot_count"],
+                "occurrences": row["occurrences_sum"],
                 "largest": row["documents_max"],
             }
             for row in spots.group_by("source", use_threads=False).aggregate(calls).to_pylist()
-        }  # fmt: skip
+        }
         none = {"hotspots": 0, "occurrences": 0, "largest": 0}
         for row in repeats.to_pylist():
             source = row.pop("source")

@@ -13,10 +13,13 @@ MEMBERS = "members"
 KEY_BYTES = 8
 MEMBER_ROWS = pa.schema(
     [
-        ("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("source", pa.string()), ("language", pa.string()),
+        ("key", pa.binary(KEY_BYTES)),
+        ("row", pa.int64()),
+        ("source", pa.string()),
+        ("language", pa.string()),
         ("level", pa.int64()),
     ]
-)  # fmt: skip
+)
 """Keyed rows, one a document: the head of its text's digest, and the stratum it belongs to."""
 STRATA = TableShape(
     keys={"source": pa.string(), "language": pa.string(), "level": pa.int64()}, sums=("documents", "bytes", "tokens")

@@ -88,28 +88,55 @@ class Toxicity(StageDefaults):
         positive = sum(row["documents"] for row in screened if row["level"] >= POSITIVE)
         return [
             ratio(
-                METRIC, "screened_share", totals["documents"], documents, scope=scope, unit="ratio",
+                METRIC,
+                "screened_share",
+                totals["documents"],
+                documents,
+                scope=scope,
+                unit="ratio",
                 version=self.version,
             ),
             ratio(
-                METRIC, "screen_positive", positive, totals["documents"], scope=scope, unit="ratio",
+                METRIC,
+                "screen_positive",
+                positive,
+                totals["documents"],
+                scope=scope,
+                unit="ratio",
                 version=self.version,
             ),
             self._estimate(totals, scope),
-        ]  # fmt: skip
+        ]
 
     def _estimate(self, totals: Mapping[str, int], scope: Scope) -> Metric:
         documents = totals["documents"]
         if documents == 0:
             return Metric(
-                metric=METRIC, stat="screen", scope=scope, unit="ratio", value=None, method="estimated",
-                status="not_evaluated", reason="empty_denominator", version=self.version,
-            )  # fmt: skip
+                metric=METRIC,
+                stat="screen",
+                scope=scope,
+                unit="ratio",
+                value=None,
+                method="estimated",
+                status="not_evaluated",
+                reason="empty_denominator",
+                version=self.version,
+            )
         value, low, high = (totals[name] / MILLION / documents for name in _SUMS[1:])
         return Metric(
-            metric=METRIC, stat="screen", scope=scope, unit="ratio", value=value, low=low, high=high,
-            confidence=_CONFIDENCE, n=documents, denominator=documents, method="estimated", version=self.version,
-        )  # fmt: skip
+            metric=METRIC,
+            stat="screen",
+            scope=scope,
+            unit="ratio",
+            value=value,
+            low=low,
+            high=high,
+            confidence=_CONFIDENCE,
+            n=documents,
+            denominator=documents,
+            method="estimated",
+            version=self.version,
+        )
 
     def shard_columns(self, partial: Partial) -> dict[str, object]:
         """Fill toxicity_screen, the mean calibrated probability, and toxicity_screened, the documents behind it."""
@@ -117,5 +144,6 @@ class Toxicity(StageDefaults):
         documents = sum(row["documents"] for row in rows)
         total = sum(row["probability"] for row in rows)
         return {
-            "toxicity_screen": total / MILLION / documents if documents else None, "toxicity_screened": documents,
-        }  # fmt: skip
+            "toxicity_screen": total / MILLION / documents if documents else None,
+            "toxicity_screened": documents,
+        }

@@ -97,7 +97,7 @@ class Volume(StageDefaults):
                     n=0,
                     denominator=0,
                     version=self.version,
-                )  # fmt: skip
+                )
             )
             if source not in found:
                 metrics.append(self._share(source, 0, total, context.scope))

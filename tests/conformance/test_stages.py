@@ -79,8 +79,10 @@ def test_any_cut_gives_the_same_partial(stage, documents, cuts):
     bounds = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
     pieces = [documents[start:stop] for start, stop in pairwise(bounds)]
     whole = partial_of(stage, documents)
-    assert same(_without_sample(merge(stage, [nothing(stage), *(partial_of(stage, piece) for piece in pieces)])),
-                _without_sample(whole))  # fmt: skip
+    assert same(
+        _without_sample(merge(stage, [nothing(stage), *(partial_of(stage, piece) for piece in pieces)])),
+        _without_sample(whole),
+    )
 
 
 def _without_sample(partial):

@@ -21,9 +21,15 @@ def start(*args, cwd=None, **kwargs):
     """Start dataaudit in a process group of its own."""
     environment = {**os.environ, "PYTHONWARNINGS": "default"}
     return subprocess.Popen(
-        [DATAAUDIT, *map(str, args)], cwd=cwd, env=environment, start_new_session=True, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **kwargs,
-    )  # fmt: skip
+        [DATAAUDIT, *map(str, args)],
+        cwd=cwd,
+        env=environment,
+        start_new_session=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **kwargs,
+    )
 
 
 def run(*args, cwd=None, expect=0, timeout=240):

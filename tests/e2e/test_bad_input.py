@@ -26,10 +26,14 @@ splits:
   pattern: {paths: [data/pattern], text: text, source: {pattern: 'pattern/(?P<source>[a-z]+)'}}
 """
 NEIGHBOURS = {
-    "plain/good.jsonl": JSONL, "plain/good.parquet": parquet(table()), "plain/good.arrow": arrow(table()),
-    "plain/good.arrows": arrow(table(), stream=True), "nested/good.jsonl": JSONL.replace(b'"text"', b'"body.text"'),
-    "column/good.jsonl": JSONL, "pattern/good.jsonl": JSONL,
-}  # fmt: skip
+    "plain/good.jsonl": JSONL,
+    "plain/good.parquet": parquet(table()),
+    "plain/good.arrow": arrow(table()),
+    "plain/good.arrows": arrow(table(), stream=True),
+    "nested/good.jsonl": JSONL.replace(b'"text"', b'"body.text"'),
+    "column/good.jsonl": JSONL,
+    "pattern/good.jsonl": JSONL,
+}
 
 
 class Built:
@@ -178,8 +182,15 @@ def test_the_page_says_what_the_cases_are():
 
 def test_the_cases_cover_the_codes_that_a_file_can_have():
     """A new reason code needs a broken file, unless only a machine can bring it about."""
-    of_machines = {"permission_denied", "io_error", "changed_while_read", "worker_died", "out_of_memory", "timed_out",
-                   "internal_error"}  # fmt: skip
+    of_machines = {
+        "permission_denied",
+        "io_error",
+        "changed_while_read",
+        "worker_died",
+        "out_of_memory",
+        "timed_out",
+        "internal_error",
+    }
     of_datasets = {"unreadable_dataset"}  # streamed, no file: test_hub_rows.py
     of_sets = {"wrong_number_of_fields"}  # evaluation sets, no shards: test_leaks.py
     assert {case.code for case in MILD + SEVERE if case.code} == set(Reason) - of_machines - of_datasets - of_sets

@@ -108,11 +108,18 @@ def plant(root, lines, *, words=()):
     broken = []
     for number, text in enumerate(texts_of(lines["broken"], rng, together=1)):
         whole = json.dumps({"text": text, "source": "web"}, ensure_ascii=False).encode()
-        broken.append((
-            whole[:40] + b"\xff\xfe" + whole[40:], whole[:-9], json.dumps({"text": [text]}).encode(),
-            json.dumps({text: "x"}).encode(), json.dumps([text]).encode(), b'{"text": "x", "text": ' + whole[9:],
-            json.dumps({"text": {"deep": text}}).encode(), text.encode(),
-        )[number % 8])  # fmt: skip
+        broken.append(
+            (
+                whole[:40] + b"\xff\xfe" + whole[40:],
+                whole[:-9],
+                json.dumps({"text": [text]}).encode(),
+                json.dumps({text: "x"}).encode(),
+                json.dumps([text]).encode(),
+                b'{"text": "x", "text": ' + whole[9:],
+                json.dumps({"text": {"deep": text}}).encode(),
+                text.encode(),
+            )[number % 8]
+        )
     good = [json.dumps(row).encode() for row in filler] * (1 + len(broken) // len(filler))
     (root / "data/train/broken.jsonl").write_bytes(b"\n".join(good + broken))
     (root / "data/train/all-broken.jsonl").write_bytes(b"\n".join(broken))
@@ -142,9 +149,11 @@ class Desk:
             (self.work / name).mkdir(parents=True)
         self.printed = b""
         self._environment = {
-            **os.environ, "TMPDIR": str(self.work / "tmp"), "DASK_TEMPORARY_DIRECTORY": str(self.work / "dask"),
+            **os.environ,
+            "TMPDIR": str(self.work / "tmp"),
+            "DASK_TEMPORARY_DIRECTORY": str(self.work / "dask"),
             "PYTHONWARNINGS": "default",
-        }  # fmt: skip
+        }
         if failing:
             (root / "patch").mkdir()
             shutil.copy(failing_libraries.__file__, root / "patch" / "sitecustomize.py")
@@ -155,9 +164,13 @@ class Desk:
     def start(self, *args):
         """Start a command."""
         return subprocess.Popen(
-            [DATAAUDIT, *map(str, args)], cwd=self.work, env=self._environment, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            [DATAAUDIT, *map(str, args)],
+            cwd=self.work,
+            env=self._environment,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def end(self, process, *expect):
         """Wait for a command; keep what it printed."""

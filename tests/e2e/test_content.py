@@ -134,9 +134,10 @@ def test_what_presidio_finds_in_a_sample_agrees_with_the_patterns(judged):
     _, manifest = judged
     counted = metric(manifest, "pii_hit_rate", "documents", entity="EMAIL_ADDRESS")
     found = [
-        one for one in manifest.metrics("pii_hit_rate", "analyzer_documents")
+        one
+        for one in manifest.metrics("pii_hit_rate", "analyzer_documents")
         if one.scope.as_dict() == {"entity": "EMAIL_ADDRESS"}
-    ]  # fmt: skip
+    ]
     assert found[0].low - 1e-9 <= counted <= found[0].high + 1e-9
 
 

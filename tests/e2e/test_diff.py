@@ -97,8 +97,11 @@ def test_drift_is_what_the_build_itself_finds_against_that_manifest(base, tmp_pa
         own.setdefault((record.scope.split, record.scope.source), {})[record.stat] = record.value
     numbered = [one for one in found["drifts"] if one["kl"] is not None]
     assert found["descends"]
-    assert {(one["split"], one["source"]) for one in numbered} == {(None, None), ("train", None), *(
-        ("train", source) for source in "ab")}  # fmt: skip
+    assert {(one["split"], one["source"]) for one in numbered} == {
+        (None, None),
+        ("train", None),
+        *(("train", source) for source in "ab"),
+    }
     for one in numbered:
         held = own[one["split"], one["source"]]
         assert (one["kl"], one["js"], one["by_chance"]) == (held["kl"], held["js"], held["kl_bias"])

@@ -225,5 +225,8 @@ def test_the_cut_and_the_workers_change_no_histogram(older, tmp_path):
     _, pieces = build(cut, *workers(2), *options, manifest=tmp_path / "cut")
     assert pieces.id == plain.id
     assert {one.stat.rpartition("_")[0] for one in plain.metrics("pad_fraction")} == {
-        "padded", "padded_batch", "packed", "concatenated",
-    }  # fmt: skip
+        "padded",
+        "padded_batch",
+        "packed",
+        "concatenated",
+    }

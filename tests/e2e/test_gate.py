@@ -23,8 +23,10 @@ splits:
 def prose(seed, number):
     """Return documents of words that no two share a run of."""
     rng = random.Random(seed)
-    words = ["".join(rng.choice("bdfgklmnprst") + rng.choice("aeiou") for _ in range(rng.randrange(1, 4)))
-             for _ in range(3000)]  # fmt: skip
+    words = [
+        "".join(rng.choice("bdfgklmnprst") + rng.choice("aeiou") for _ in range(rng.randrange(1, 4)))
+        for _ in range(3000)
+    ]
     return [" ".join(rng.choice(words) for _ in range(rng.randrange(80, 300))) + "." for _ in range(number)]
 
 
@@ -57,8 +59,11 @@ def change(release, tmp_path):
 
 def gate(folder, *more, expect):
     """Judge the manifest `next` with every output; return gate.json, the table and the comment."""
-    outputs = [part for name in ("out", "junit", "sarif", "summary", "markdown")
-               for part in (f"--{name}", folder / f"{name}.txt")]  # fmt: skip
+    outputs = [
+        part
+        for name in ("out", "junit", "sarif", "summary", "markdown")
+        for part in (f"--{name}", folder / f"{name}.txt")
+    ]
     out, _ = run("gate", folder / "next", "--policy", POLICY, *outputs, *more, expect=expect)
     return json.loads((folder / "out.txt").read_text()), out, (folder / "markdown.txt").read_text()
 
@@ -80,8 +85,10 @@ def test_a_change_that_leaks_the_validation_set_is_stopped_and_named(change):
     document, table, comment = gate(folder, "--baseline", folder / "first", expect=1)
     states = {result["rule"]["name"]: result["state"] for result in document["verdict"]["rules"]}
     assert {name for name, state in states.items() if state == "fail"} == {
-        "val-near-duplicates", "val-copied-spans", "val-13-grams",
-    }  # fmt: skip
+        "val-near-duplicates",
+        "val-copied-spans",
+        "val-13-grams",
+    }
     assert states["mixture"] == states["every-shard-read"] == "pass"
     for page in (table, comment, (folder / "summary.txt").read_text()):
         text = " ".join(page.split())

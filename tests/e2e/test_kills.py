@@ -42,9 +42,10 @@ def workers_of(process):
     """Return the worker processes of a running build."""
     with contextlib.suppress(psutil.Error):
         return [
-            child for child in psutil.Process(process.pid).children(recursive=True)
+            child
+            for child in psutil.Process(process.pid).children(recursive=True)
             if "spawn_main" in " ".join(child.cmdline())
-        ]  # fmt: skip
+        ]
     return []
 
 
@@ -58,9 +59,16 @@ def test_killed_workers_change_nothing(slow_corpus):
     while kills < WORKER_KILLS:
         builds += 1
         process = start(
-            "build", root / "config.yaml", "--json", "--workers", 2,
-            "--state", root / f"state-w{builds}", "--manifest", root / f"m-w{builds}",
-        )  # fmt: skip
+            "build",
+            root / "config.yaml",
+            "--json",
+            "--workers",
+            2,
+            "--state",
+            root / f"state-w{builds}",
+            "--manifest",
+            root / f"m-w{builds}",
+        )
         for _ in range(8):
             time.sleep(rng.uniform(0.2, 1.2))
             workers = workers_of(process)
@@ -122,9 +130,18 @@ def test_a_stopped_worker_costs_only_time(slow_corpus):
     """A worker that stands still (SIGSTOP) is noticed, its work is repeated, and the id is the same."""
     root, expected = slow_corpus
     process = start(
-        "build", root / "config.yaml", "--json", "--workers", 2, "--shard-timeout", 5,
-        "--state", root / "state-s", "--manifest", root / "m-s",
-    )  # fmt: skip
+        "build",
+        root / "config.yaml",
+        "--json",
+        "--workers",
+        2,
+        "--shard-timeout",
+        5,
+        "--state",
+        root / "state-s",
+        "--manifest",
+        root / "m-s",
+    )
     victims = []
     for _ in range(1200):
         time.sleep(0.05)

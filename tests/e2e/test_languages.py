@@ -85,8 +85,12 @@ def test_shares_tables_and_shards_tell_the_same(multilingual):
             tokens = sum(row["tokens"] for row in rows if row["language"] == language)
             share = metric(manifest, "language_share", "share", split=split, language=language)
             assert share == pytest.approx(tokens / whole, rel=1e-11)
-        listed = [row for shard in manifest.table("shards").to_pylist() if shard["split"] == split
-                  for row in shard["languages"]]  # fmt: skip
+        listed = [
+            row
+            for shard in manifest.table("shards").to_pylist()
+            if shard["split"] == split
+            for row in shard["languages"]
+        ]
         assert sum(row["tokens"] for row in listed) == whole
     assert metric(manifest, "language_share", "share", split="train", source="of de", language="de") == 1.0
     assert metric(manifest, "language_share", "share", split="val", language="und") == 0.0

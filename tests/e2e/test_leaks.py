@@ -75,12 +75,16 @@ def test_each_planted_item_is_named(leaky):
     rows = [row for row in manifest.table("overlap").to_pylist() if row["set"] == "quiz"]
     tiers = {(row["item"], row["part"]): (row["tier"], row["rule"]) for row in rows}
     assert tiers == {
-        ("alpha", "question"): ("verbatim", "verbatim"), ("alpha", "answer"): ("verbatim", "context"),
-        ("alpha", "both"): ("verbatim", "verbatim"), ("gamma", "question"): ("verbatim", "verbatim"),
-        ("gamma", "answer"): ("verbatim", "context"), ("gamma", "both"): ("verbatim", "verbatim"),
-        ("beta", "question"): ("similar", "similar"), ("beta", "answer"): ("verbatim", "context"),
+        ("alpha", "question"): ("verbatim", "verbatim"),
+        ("alpha", "answer"): ("verbatim", "context"),
+        ("alpha", "both"): ("verbatim", "verbatim"),
+        ("gamma", "question"): ("verbatim", "verbatim"),
+        ("gamma", "answer"): ("verbatim", "context"),
+        ("gamma", "both"): ("verbatim", "verbatim"),
+        ("beta", "question"): ("similar", "similar"),
+        ("beta", "answer"): ("verbatim", "context"),
         ("beta", "both"): ("similar", "similar"),
-    }  # fmt: skip
+    }
     for row in rows:
         file, number = PLACES[row["item"]]
         assert (uris[row["shard"]], row["row"]) == (f"data/{file}", number)

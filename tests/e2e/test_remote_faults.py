@@ -95,8 +95,11 @@ def test_gone_and_forbidden_shards_have_their_own_reasons(store, tmp_path):
     _, manifest = build_with(store, tmp_path, "codes", rules, expect=3)
     found = {row["uri"]: row["reason"] for row in manifest.table("shards").to_pylist()}
     assert [found[key(number)] for number in (6, 7, 8, 9)] == [
-        "not_found", "permission_denied", "not_found", "permission_denied",
-    ]  # fmt: skip
+        "not_found",
+        "permission_denied",
+        "not_found",
+        "permission_denied",
+    ]
     assert [rule.seen for rule in rules] == [1, 1, 2, 2]
 
 

@@ -117,8 +117,15 @@ def test_hostile_names_are_shown_and_not_obeyed(shown):
 def test_every_chart_is_drawn_and_says_what_it_shows(shown):
     """Each has ink on its canvas, a name for screen readers, and a table beside it."""
     drawn = dict(shown.execute_script(CANVASES))
-    assert {"chart-mixture", "chart-languages", "chart-lengths", "chart-drift", "chart-matrix", "chart-leaks",
-            "chart-shards"} <= drawn.keys()  # fmt: skip
+    assert {
+        "chart-mixture",
+        "chart-languages",
+        "chart-lengths",
+        "chart-drift",
+        "chart-matrix",
+        "chart-leaks",
+        "chart-shards",
+    } <= drawn.keys()
     assert all(ink > 500 for ink in drawn.values()), drawn
     for chart in shown.find_elements("css selector", ".chart"):
         assert chart.get_attribute("role") == "img"
@@ -272,17 +279,33 @@ def test_the_tables_of_rules_and_metrics_fit_without_a_scrollbar_of_their_own(tm
     """At 1280 and 700 pixels, with intervals and long names of metrics, and a word is not broken within."""
     stats = ("concatenated_8192", "span_without_common", "within_split_rate", "validated_documents")
     held = [
-        Metric(metric="near_dup_component_rate", stat=stat, unit="ratio", value=0.1, low=0.08, high=0.123,
-               confidence=0.95, method="estimated", n=100, denominator=100, scope=Scope(source=source))
-        for stat in stats for source in ("code", "changes", "encyclopedia")
-    ]  # fmt: skip
+        Metric(
+            metric="near_dup_component_rate",
+            stat=stat,
+            unit="ratio",
+            value=0.1,
+            low=0.08,
+            high=0.123,
+            confidence=0.95,
+            method="estimated",
+            n=100,
+            denominator=100,
+            scope=Scope(source=source),
+        )
+        for stat in stats
+        for source in ("code", "changes", "encyclopedia")
+    ]
     make(tmp_path / "old", [shard("a")], metrics=held)
-    make(tmp_path / "new", [shard("a")],
-         metrics=[dataclasses.replace(one, value=0.5, low=0.412, high=0.567) for one in held])  # fmt: skip
+    make(
+        tmp_path / "new",
+        [shard("a")],
+        metrics=[dataclasses.replace(one, value=0.5, low=0.412, high=0.567) for one in held],
+    )
     policy = parse_policy(
         "policy: p\nrules:\n  - {name: near-duplicates-of-sources, metric: near_dup_component_rate,"
-        " stat: within_split_rate, unit: ratio, scope: {per: source}, change: 0.02}\n", where="policy",
-    )  # fmt: skip
+        " stat: within_split_rate, unit: ratio, scope: {per: source}, change: 0.02}\n",
+        where="policy",
+    )
     manifest = load_manifest(tmp_path / "new")
     verdict = judge_manifest(manifest.folder, policy, baseline=tmp_path / "old")
     path = tmp_path / "report.html"

@@ -79,8 +79,13 @@ def test_an_existing_cluster_gives_the_same_manifest(corpus, expected, scheduler
 def test_a_scheduler_that_is_not_there_is_said(corpus, tmp_path):
     """No scheduler at the address: code 3 and what an address looks like."""
     _, err = run(
-        "build", corpus / "config.yaml", "--scheduler", f"tcp://127.0.0.1:{free_port()}", "--manifest", tmp_path / "m",
+        "build",
+        corpus / "config.yaml",
+        "--scheduler",
+        f"tcp://127.0.0.1:{free_port()}",
+        "--manifest",
+        tmp_path / "m",
         expect=3,
-    )  # fmt: skip
+    )
     assert "no scheduler answers" in err
     assert not (tmp_path / "m").exists()

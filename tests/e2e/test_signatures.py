@@ -83,10 +83,15 @@ def test_the_index_finds_documents_that_are_alike(corpus, built, tmp_path):
     words = batch_of(queries, range(3)).words
     signatures, _ = sketch(words.hashes, words.offsets)
     found = [
-        set(index.query(datasketch.MinHash(seed=1, hashvalues=values, permutations=np.array(permutations(128)),
-                                           scheme="affine32")))
+        set(
+            index.query(
+                datasketch.MinHash(
+                    seed=1, hashvalues=values, permutations=np.array(permutations(128)), scheme="affine32"
+                )
+            )
+        )
         for values in signatures
-    ]  # fmt: skip
+    ]
     assert found == [{"1:7"}, {"0:3", "1:41"}, {"0:9"}]
 
 

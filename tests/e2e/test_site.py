@@ -23,9 +23,13 @@ def site(tmp_path_factory):
     """The pages, built as `make docs` does."""
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder], cwd=ROOT, capture_output=True, text=True,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

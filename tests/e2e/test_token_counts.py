@@ -59,9 +59,13 @@ def test_a_whole_corpus_document_by_document(tmp_path):
         format_, compression = format_of(str(path))
         stop = pq.ParquetFile(path).num_row_groups if format_ == "parquet" else path.stat().st_size
         request = ReadRequest(
-            path=str(path), format=format_, compression=compression, part=Part(0, stop), fields=fields,
+            path=str(path),
+            format=format_,
+            compression=compression,
+            part=Part(0, stop),
+            fields=fields,
             batch_bytes=4 << 20,
-        )  # fmt: skip
+        )
         for batch in read_part(request, LossLog(), PartStats()):
             keys = np.ascontiguousarray(text_digests(batch.texts)[:, :8]).view("<u8").reshape(-1)
             found = encoder.encode(batch.texts, keys)

@@ -49,12 +49,22 @@ def take_picture() -> None:
         quiet = ["quic", "gpu", "background-networking", "component-update", "sync"]
         subprocess.run(
             [
-                "chromium", "--headless", "--no-sandbox", "--no-first-run", *(f"--disable-{one}" for one in quiet),
-                f"--user-data-dir={folder}/user", "--hide-scrollbars", "--window-size=1200,720",
-                "--virtual-time-budget=5000", f"--screenshot={picture}", page.as_uri(),
+                "chromium",
+                "--headless",
+                "--no-sandbox",
+                "--no-first-run",
+                *(f"--disable-{one}" for one in quiet),
+                f"--user-data-dir={folder}/user",
+                "--hide-scrollbars",
+                "--window-size=1200,720",
+                "--virtual-time-budget=5000",
+                f"--screenshot={picture}",
+                page.as_uri(),
             ],
-            check=True, capture_output=True, timeout=120,
-        )  # fmt: skip
+            check=True,
+            capture_output=True,
+            timeout=120,
+        )
 
 
 if __name__ == "__main__":

@@ -51,9 +51,11 @@ def invoke(*arguments):
 def page():
     """Return what docs/reference/cli.md has to hold: every command's help."""
     parts = [
-        "# Command line", "",
-        "What each command prints with `--help`. This page is written by `python tests/unit/test_cli.py`.", "",
-    ]  # fmt: skip
+        "# Command line",
+        "",
+        "What each command prints with `--help`. This page is written by `python tests/unit/test_cli.py`.",
+        "",
+    ]
     known = commands()
     shown = {"dataaudit": cli.main} | {f"dataaudit {name}": command for name, command in known.items()}
     for name, command in shown.items():
@@ -144,15 +146,18 @@ def test_the_version_is_the_packages():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["shwo"], "Did you mean 'show'"), (["show", "--metrc", "x", "."], "Did you mean '--metric'"),
-        (["show"], "Missing argument 'DIR'"), (["build", "x"], "Missing option '--manifest'"),
-        (["show", "/nowhere"], "no manifest at /nowhere"), (["schema", "tabels"], "did you mean `tables`"),
+        (["shwo"], "Did you mean 'show'"),
+        (["show", "--metrc", "x", "."], "Did you mean '--metric'"),
+        (["show"], "Missing argument 'DIR'"),
+        (["build", "x"], "Missing option '--manifest'"),
+        (["show", "/nowhere"], "no manifest at /nowhere"),
+        (["schema", "tabels"], "did you mean `tables`"),
         (["build", "x", "--manifest", "m", "--workers", "-1"], "-1 is not in the range x>=0"),
         (["build", "x", "--manifest", "m", "--workers", "1", "--scheduler", "tcp://h:1"], "exclude each other"),
         (["verify", "/nowhere", "--root", "/"], "without --data"),
         (["show", "/nowhere/\x1b[31m\u202e"], "/nowhere/\\x1b[31m\\u202e"),
     ],
-)  # fmt: skip
+)
 def test_wrong_use_is_exit_code_2_with_a_way_out(arguments, says):
     """The message goes to stderr, names what was meant, and holds nothing that steers a terminal."""
     shown = invoke(*arguments)
@@ -166,13 +171,15 @@ def test_wrong_use_is_exit_code_2_with_a_way_out(arguments, says):
     ("error", "code", "says"),
     [
         (ConfigError("wrong", "Do this."), 2, "dataaudit: wrong\n  Do this.\n"),
-        (ManifestMismatch("differs"), 1, "dataaudit: differs\n"), (ClusterError("lost"), 3, "dataaudit: lost\n"),
-        (BuildInterrupted("stopped"), 130, "dataaudit: stopped\n"), (DataAuditError("any"), 2, "dataaudit: any\n"),
+        (ManifestMismatch("differs"), 1, "dataaudit: differs\n"),
+        (ClusterError("lost"), 3, "dataaudit: lost\n"),
+        (BuildInterrupted("stopped"), 130, "dataaudit: stopped\n"),
+        (DataAuditError("any"), 2, "dataaudit: any\n"),
         (KeyboardInterrupt(), 130, "dataaudit: interrupted\n"),
         (OSError(28, "No space left on device", "/disk/x"), 3, "No space left on device: /disk/x"),
         (ValueError(TEXT), 3, "internal error, a fault of this program: ValueError at "),
     ],
-)  # fmt: skip
+)
 def test_every_error_has_its_exit_code_and_no_traceback(monkeypatch, error, code, says):
     """A crash is never taken for an exceeded budget, and its message (it may hold text) is not shown."""
     from dataaudit.report import show
@@ -205,9 +212,12 @@ def test_the_first_build_says_what_it_found_and_what_to_do(built):
     done, target = built
     assert done.returncode == 3, done.stderr
     for expected in (
-        json.loads((target / "manifest.json").read_text())["id"], "60", "not_parquet",
-        "Exit code 3: could not evaluate", "tiny.json",
-    ):  # fmt: skip
+        json.loads((target / "manifest.json").read_text())["id"],
+        "60",
+        "not_parquet",
+        "Exit code 3: could not evaluate",
+        "tiny.json",
+    ):
         assert expected in done.stdout, expected
     assert re.search(rf"dataaudit inspect ({re.escape(str(target))}|DIR) 2\b", done.stdout)
     assert "no readable Parquet footer" in invoke("show", target, "--section", "coverage").stdout
@@ -221,9 +231,19 @@ def test_a_second_build_gives_the_same_facts_as_json(built, corpus):
     _, target = built
     before = json.loads((target / "manifest.json").read_text())["id"]
     done = run(
-        "build", "train", "val.jsonl", "--manifest", target, "--tokenizer", "tiny.json", "--workers", 0, "--json",
-        "--quiet", cwd=corpus,
-    )  # fmt: skip
+        "build",
+        "train",
+        "val.jsonl",
+        "--manifest",
+        target,
+        "--tokenizer",
+        "tiny.json",
+        "--workers",
+        0,
+        "--json",
+        "--quiet",
+        cwd=corpus,
+    )
     facts = json.loads(done.stdout)
     assert (done.returncode, facts["exit_code"], facts["id"]) == (3, 3, before)
     assert facts["parts_scanned"] == 0
@@ -241,10 +261,14 @@ def test_every_reading_command_works_on_a_real_manifest(built):
     """Text and JSON, for shards, rows, metrics and the check of the data; none shows a text of the corpus."""
     target = built[1]
     calls = [
-        ["show", target], ["show", target, "--all"], ["show", target, "--metric", "exact_dup_rate"],
-        ["inspect", target, "0"], ["inspect", target, "train/b:1.jsonl"], ["inspect", target, "0:41"],
+        ["show", target],
+        ["show", target, "--all"],
+        ["show", target, "--metric", "exact_dup_rate"],
+        ["inspect", target, "0"],
+        ["inspect", target, "train/b:1.jsonl"],
+        ["inspect", target, "0:41"],
         ["verify", target, "--data", "--quiet"],
-    ]  # fmt: skip
+    ]
     for call in calls:
         text, value = invoke(*call), invoke(*call, "--json")
         assert (text.exit_code, value.exit_code) == (0, 0), text.output
@@ -271,9 +295,12 @@ def test_a_closed_pipe_is_quiet_and_keeps_the_exit_code(built, call):
     """`| head -1` leaves no message and no failure."""
     command = " ".join([PROGRAM, call[0], str(built[1]), *call[1:]])
     done = subprocess.run(
-        ["bash", "-c", f"({command}; echo code $? >&2) | true"], capture_output=True, text=True,
-        check=True, timeout=60,
-    )  # fmt: skip
+        ["bash", "-c", f"({command}; echo code $? >&2) | true"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     assert done.stderr == "code 0\n"
 
 

@@ -104,9 +104,14 @@ class TestReading:
 
     @pytest.mark.parametrize(
         ("text", "found"),
-        [("", "nothing"), ("- a", "a list"), ("just words", "the text 'just words'"), ("3", "the number 3"),
-         ("[]", "an empty list")],
-    )  # fmt: skip
+        [
+            ("", "nothing"),
+            ("- a", "a list"),
+            ("just words", "the text 'just words'"),
+            ("3", "the number 3"),
+            ("[]", "an empty list"),
+        ],
+    )
     def test_file_that_holds_no_mapping(self, tmp_path, text, found):
         """An empty file, a list or a word is no config; a smallest one is shown."""
         (tmp_path / "c.yaml").write_text(text)
@@ -120,14 +125,18 @@ class TestYaml:
     @pytest.mark.parametrize(
         ("text", "line", "words"),
         [
-            ("a: 1\nb: [1,\nc: 2\n", 4, "expected ','"), ("a: 1\n\tb: 2\n", 2, "cannot start any token"),
-            ("a: 'x\n", 2, "unexpected end"), ("a: b: c\n", 1, "mapping values are not allowed"),
+            ("a: 1\nb: [1,\nc: 2\n", 4, "expected ','"),
+            ("a: 1\n\tb: 2\n", 2, "cannot start any token"),
+            ("a: 'x\n", 2, "unexpected end"),
+            ("a: b: c\n", 1, "mapping values are not allowed"),
             ("a: 1\n--- \nb: 2\n", 2, "but found another document"),
             ("a: !!python/object:os.system x\n", 1, "could not determine a constructor"),
-            ("a: *nothing\n", 1, "undefined alias"), ("a: 2024-13-45\n", 1, "put text in quotes"),
-            ("a: !!int many\n", 1, "put text in quotes"), ("? [1, 2]\n: x\n", 1, "unhashable"),
+            ("a: *nothing\n", 1, "undefined alias"),
+            ("a: 2024-13-45\n", 1, "put text in quotes"),
+            ("a: !!int many\n", 1, "put text in quotes"),
+            ("? [1, 2]\n: x\n", 1, "unhashable"),
         ],
-    )  # fmt: skip
+    )
     def test_what_is_not_yaml_is_named_with_its_line(self, text, line, words):
         """The error says file, line, column and what is wrong."""
         with pytest.raises(ConfigError, match=rf"c\.yaml is not valid YAML, line {line}, column \d+: .*{words}"):
@@ -136,11 +145,13 @@ class TestYaml:
     @pytest.mark.parametrize(
         ("text", "line", "first"),
         [
-            ("seed: 1\nsplits: {}\nseed: 2\n", 3, 1), ("splits: {train: {paths: a, paths: b}}", 1, 1),
-            ("splits:\n  train: {paths: a}\n  train: {paths: b}\n", 3, 2), ('a: 1\n"a": 2\n', 2, 1),
+            ("seed: 1\nsplits: {}\nseed: 2\n", 3, 1),
+            ("splits: {train: {paths: a, paths: b}}", 1, 1),
+            ("splits:\n  train: {paths: a}\n  train: {paths: b}\n", 3, 2),
+            ('a: 1\n"a": 2\n', 2, 1),
             ("- {x: 1}\n- {x: 1, y: 2,\n   x: 3}\n", 3, 2),
         ],
-    )  # fmt: skip
+    )
     def test_a_key_that_is_given_twice_is_an_error(self, text, line, first):
         """The last one does not win silently: both lines are named."""
         with pytest.raises(
@@ -184,21 +195,29 @@ class TestUnknownKeys:
             (merged(sed=1), "sed: unknown key (did you mean `seed`?)"),
             (merged(dataset={"nam": "x"}), "dataset.nam: unknown key (did you mean `name`?)"),
             (train(txt="t"), "splits.train.txt: unknown key (did you mean `text`?)"),
-            (train(source={"colum": "s", "constant": "x"}),
-             "splits.train.source.colum: unknown key (did you mean `column`?)"),
-            ({"splits": {"source": {"paths": ["a"], "heldout": True}}},
-             "splits.source.heldout: unknown key (did you mean `held_out`?)"),
-            (merged(upstream_filters=[{"name": "c4", "in": 2, "out": 1, "outt": 1}]),
-             "upstream_filters.0.outt: unknown key (did you mean `out`?)"),
-            (merged(mixture={"web": {"weight": 1, "epoch": 2}}),
-             "mixture.web.epoch: unknown key (did you mean `epochs`?)"),
+            (
+                train(source={"colum": "s", "constant": "x"}),
+                "splits.train.source.colum: unknown key (did you mean `column`?)",
+            ),
+            (
+                {"splits": {"source": {"paths": ["a"], "heldout": True}}},
+                "splits.source.heldout: unknown key (did you mean `held_out`?)",
+            ),
+            (
+                merged(upstream_filters=[{"name": "c4", "in": 2, "out": 1, "outt": 1}]),
+                "upstream_filters.0.outt: unknown key (did you mean `out`?)",
+            ),
+            (
+                merged(mixture={"web": {"weight": 1, "epoch": 2}}),
+                "mixture.web.epoch: unknown key (did you mean `epochs`?)",
+            ),
             (merged(reader={"batch_byte": 4096}), "reader.batch_byte: unknown key (did you mean `batch_bytes`?)"),
             (merged(text="content"), "text: unknown key (did you mean `splits.NAME.text`?)"),
             (merged(paths=["a"]), "paths: unknown key (did you mean `splits.NAME.paths`?)"),
             (merged(weight=1), "weight: unknown key (did you mean `mixture.NAME.weight`?)"),
             (merged(dataset={"qqqq": 1}), "dataset.qqqq: unknown key (known: name, version)"),
         ],
-    )  # fmt: skip
+    )
     def test_nearest_known_key_is_named_at_every_level(self, data, line):
         """An unknown key is an error that names the nearest key of its own section."""
         assert problems(data) == [line]
@@ -218,12 +237,16 @@ class TestValues:
             ({"splits": {}}, "splits: expected at least one entry, found an empty mapping"),
             ({"splits": None}, "splits: expected a mapping (keys with values), found nothing"),
             ({"splits": ["a"]}, "splits: expected a mapping (keys with values), found a list"),
-            ({"splits": {"train": "a.jsonl"}},
-             "splits.train: expected a mapping (keys with values), found the text 'a.jsonl'"),
+            (
+                {"splits": {"train": "a.jsonl"}},
+                "splits.train: expected a mapping (keys with values), found the text 'a.jsonl'",
+            ),
             ({"splits": {"train": {}}}, "splits.train: expected exactly one of paths, dataset; found neither"),
             (train(paths=[]), "splits.train: expected exactly one of paths, dataset; found neither"),
-            (train(paths=["a"], dataset={"id": "org/x"}),
-             "splits.train: expected exactly one of paths, dataset; found both"),
+            (
+                train(paths=["a"], dataset={"id": "org/x"}),
+                "splits.train: expected exactly one of paths, dataset; found both",
+            ),
             (train(paths=[""]), "splits.train.paths.0: expected text that is not empty, found empty text"),
             (train(paths=[1]), "splits.train.paths.0: expected text, found the number 1; put it in quotes"),
             (train(paths={"a": 1}), "splits.train.paths: expected a list, found a mapping"),
@@ -232,45 +255,63 @@ class TestValues:
             (train(held_out="yes"), "splits.train.held_out: expected true or false, found the text 'yes'"),
             (train(held_out=1), "splits.train.held_out: expected true or false, found the number 1"),
             (train(source="web"), "splits.train.source: expected a mapping (keys with values), found the text 'web'"),
-            ({"splits": {"a b": {"paths": ["a"]}}},
-             f"splits: the name `a b`: {A_NAME}, found the text 'a b'"),
-            ({"splits": {2024: {"paths": ["a"]}}},
-             "splits: the name `2024`: expected text, found the number 2024; put it in quotes"),
-            (merged(dataset={"version": 1.2}),
-             "dataset.version: expected text, found the number 1.2; put it in quotes"),
+            ({"splits": {"a b": {"paths": ["a"]}}}, f"splits: the name `a b`: {A_NAME}, found the text 'a b'"),
+            (
+                {"splits": {2024: {"paths": ["a"]}}},
+                "splits: the name `2024`: expected text, found the number 2024; put it in quotes",
+            ),
+            (
+                merged(dataset={"version": 1.2}),
+                "dataset.version: expected text, found the number 1.2; put it in quotes",
+            ),
             (merged(tokenizer=""), "tokenizer: expected text that is not empty, found empty text"),
             (merged(seed=True), "seed: expected a whole number, found true"),
             (merged(seed=1.0), "seed: expected a whole number, found the number 1.0"),
             (merged(seed="1"), "seed: expected a whole number, found the text '1'"),
             (merged(seed=-1), "seed: expected at least 0, found the number -1"),
             (merged(seed=2**53), "seed: expected less than 9007199254740992, found the number 9007199254740992"),
-            (merged(pii={"model": "en_core_web_sm"}),
-             "pii: model is given, but not who uses it; expected analyzer: presidio"),
+            (
+                merged(pii={"model": "en_core_web_sm"}),
+                "pii: model is given, but not who uses it; expected analyzer: presidio",
+            ),
             (merged(max_sources=0), "max_sources: expected at least 1, found the number 0"),
-            (merged(reader={"max_bad_records": 2}),
-             "reader.max_bad_records: expected at most 1.0, found the number 2"),
-            (merged(reader={"max_bad_records": "1%"}),
-             "reader.max_bad_records: expected a number, found the text '1%'"),
+            (merged(reader={"max_bad_records": 2}), "reader.max_bad_records: expected at most 1.0, found the number 2"),
+            (
+                merged(reader={"max_bad_records": "1%"}),
+                "reader.max_bad_records: expected a number, found the text '1%'",
+            ),
             (merged(reader={"part_bytes": 10}), "reader.part_bytes: expected at least 1024, found the number 10"),
-            (merged(stages={"volume": "off"}),
-             "stages.volume: expected true, false or the stage's parameters by name, found the text 'off'"),
-            (merged(stages={"volume": {1: 2}}),
-             "stages.volume: expected true, false or the stage's parameters by name, found a mapping"),
+            (
+                merged(stages={"volume": "off"}),
+                "stages.volume: expected true, false or the stage's parameters by name, found the text 'off'",
+            ),
+            (
+                merged(stages={"volume": {1: 2}}),
+                "stages.volume: expected true, false or the stage's parameters by name, found a mapping",
+            ),
             (merged(stages=["volume"]), "stages: expected a mapping (keys with values), found a list"),
-            (merged(mixture={"web": {"weight": float("nan")}}),
-             "mixture.web.weight: expected a finite number, found the number nan"),
-            (merged(mixture={"web": {"weight": float("inf")}}),
-             "mixture.web.weight: expected a finite number, found the number inf"),
+            (
+                merged(mixture={"web": {"weight": float("nan")}}),
+                "mixture.web.weight: expected a finite number, found the number nan",
+            ),
+            (
+                merged(mixture={"web": {"weight": float("inf")}}),
+                "mixture.web.weight: expected a finite number, found the number inf",
+            ),
             (merged(mixture={"web": {"weight": -1}}), "mixture.web.weight: expected at least 0.0, found the number -1"),
-            (merged(mixture={"web": {"weight": 1, "epochs": 0}}),
-             "mixture.web.epochs: expected more than 0.0, found the number 0"),
+            (
+                merged(mixture={"web": {"weight": 1, "epochs": 0}}),
+                "mixture.web.epochs: expected more than 0.0, found the number 0",
+            ),
             (merged(mixture={"web": 0.5}), "mixture.web: expected a mapping (keys with values), found the number 0.5"),
             (merged(upstream_filters={"c4": 1}), "upstream_filters: expected a list, found a mapping"),
-            (merged(upstream_filters=[{"name": "c4", "in": 1, "out": 2}]),
-             "upstream_filters.0: out (2) is larger than in (1)"),
+            (
+                merged(upstream_filters=[{"name": "c4", "in": 1, "out": 2}]),
+                "upstream_filters.0: out (2) is larger than in (1)",
+            ),
             (merged(upstream_filters=[{"name": "c4", "in": -1, "out": -2}]), None),
         ],
-    )  # fmt: skip
+    )
     def test_wrong_values_are_explained_in_plain_words(self, data, line):
         """Place, what was expected, what was found; nothing is turned into another type silently."""
         found = problems(data)
@@ -329,9 +370,10 @@ class TestSource:
             ({"column": "a", "constant": "b"}, "exactly one of column, pattern, constant; found column, constant"),
             ({"pattern": "("}, "pattern is not a regular expression: missing )"),
             ({"pattern": "data/([^/]+)/"}, "pattern needs a group named source"),
-            ({"constant": ""}, "expected text that is not empty"), ({"column": ""}, "expected text that is not empty"),
+            ({"constant": ""}, "expected text that is not empty"),
+            ({"column": ""}, "expected text that is not empty"),
         ],
-    )  # fmt: skip
+    )
     def test_anything_else_is_refused(self, source, words):
         """None, two, a broken pattern or one without its group are errors that say what is needed."""
         [line] = problems(train(source=source))
@@ -361,11 +403,16 @@ class TestSemantic:
     @pytest.mark.parametrize(
         "change",
         [
-            {"dataset": {"name": "other"}}, {"tokenizer": "other.json"}, {"reference": "other"},
-            {"reader": {"batch_bytes": 2048}}, {"reader": {"part_bytes": 2048}}, {"language": {"model": "a.bin"}},
-            {"splits": {"train": {"paths": ["b", "c"]}}}, {"toxicity": {"device": "cpu", "config_path": "x"}},
+            {"dataset": {"name": "other"}},
+            {"tokenizer": "other.json"},
+            {"reference": "other"},
+            {"reader": {"batch_bytes": 2048}},
+            {"reader": {"part_bytes": 2048}},
+            {"language": {"model": "a.bin"}},
+            {"splits": {"train": {"paths": ["b", "c"]}}},
+            {"toxicity": {"device": "cpu", "config_path": "x"}},
         ],
-    )  # fmt: skip
+    )
     def test_is_the_same_for_what_decides_no_number(self, change):
         """The same numbers have the same identity."""
         assert parse_config(merged(**change), where="c").semantic() == parse_config(SMALL, where="c").semantic()
@@ -373,13 +420,18 @@ class TestSemantic:
     @pytest.mark.parametrize(
         "change",
         [
-            {"max_sources": 3}, {"reader": {"max_bad_records": 0.5}}, {"reader": {"max_line_bytes": 2048}},
-            {"reader": {"follow_symlinks": True}}, {"splits": {"train": {"paths": ["a"], "text": "body"}}},
-            {"splits": {"train": {"paths": ["a"], "held_out": True}}}, {"splits": {"other": {"paths": ["a"]}}},
+            {"max_sources": 3},
+            {"reader": {"max_bad_records": 0.5}},
+            {"reader": {"max_line_bytes": 2048}},
+            {"reader": {"follow_symlinks": True}},
+            {"splits": {"train": {"paths": ["a"], "text": "body"}}},
+            {"splits": {"train": {"paths": ["a"], "held_out": True}}},
+            {"splits": {"other": {"paths": ["a"]}}},
             {"splits": {"train": {"paths": ["a"], "source": {"constant": "x"}}}},
-            {"language": {"detector": "fasttext"}}, {"language": {"min_confidence": 0.4}},
+            {"language": {"detector": "fasttext"}},
+            {"language": {"min_confidence": 0.4}},
         ],
-    )  # fmt: skip
+    )
     def test_differs_for_what_decides_numbers(self, change):
         """Whatever may change a number changes the identity."""
         assert parse_config(merged(**change), where="c").semantic() != parse_config(SMALL, where="c").semantic()

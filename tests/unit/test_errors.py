@@ -22,9 +22,13 @@ class TestTree:
     def test_exit_codes_are_public(self):
         """Scripts rely on these numbers."""
         assert {code.name: int(code) for code in ExitCode} == {
-            "PASS": 0, "BUDGET_EXCEEDED": 1, "WRONG_USE": 2, "NOT_EVALUATED": 3, "NOTHING_EVALUATED": 4,
+            "PASS": 0,
+            "BUDGET_EXCEEDED": 1,
+            "WRONG_USE": 2,
+            "NOT_EVALUATED": 3,
+            "NOTHING_EVALUATED": 4,
             "INTERRUPTED": 130,
-        }  # fmt: skip
+        }
 
     def test_every_error_is_in_the_picture(self):
         """The tree that the module's text draws names every class, with its exit code when it is not 2."""

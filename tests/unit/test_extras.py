@@ -28,8 +28,18 @@ print(manifest._repr_html_(), manifest.table("shards").num_rows)
 print(dataaudit.gate(manifest, {POLICY!r})._repr_html_(), dataaudit.diff(manifest, manifest)._repr_html_())
 print(dataaudit.quarantine("../list.jsonl"))
 """
-GIVEN = ["--license", "MIT", "--url", "https://example.org", "--creator", "A", "--description", "B",
-         "--date-published", "2026-11-22"]  # fmt: skip
+GIVEN = [
+    "--license",
+    "MIT",
+    "--url",
+    "https://example.org",
+    "--creator",
+    "A",
+    "--description",
+    "B",
+    "--date-published",
+    "2026-11-22",
+]
 READS = [
     ["--help"],
     ["--version"],
@@ -41,8 +51,19 @@ READS = [
     ["verify", DEMO, "--signature", "../verdict.dsse.json", "--public-key", "../release.pub"],
     ["diff", DEMO, str(ROOT / "tests/golden/manifest")],
     ["diff", DEMO, DEMO, "--format", "md"],
-    ["gate", DEMO, "--policy", POLICY, "--out", "gate.json", "--markdown", "gate.md", "--summary", "sum.md",
-     "--annotations"],
+    [
+        "gate",
+        DEMO,
+        "--policy",
+        POLICY,
+        "--out",
+        "gate.json",
+        "--markdown",
+        "gate.md",
+        "--summary",
+        "sum.md",
+        "--annotations",
+    ],
     ["gate", DEMO, "--policy", POLICY, "--baseline", str(ROOT / "tests/golden/manifest"), "--json"],
     ["quarantine", "list", "../list.jsonl"],
     ["quarantine", "apply", "../list.jsonl", "--manifest", DEMO, "--out", "applied", "--documents"],
@@ -51,7 +72,7 @@ READS = [
     ["export", "card", DEMO],
     ["export", "croissant", DEMO, "--out", "croissant.json", *GIVEN],
     ["../notebook.py"],
-]  # fmt: skip
+]
 """Every command of the base installation."""
 FRAMES = {"pandas", "polars"}
 """Libraries that only those ask for who have them: `load(DIR).pandas(...)`."""
@@ -109,9 +130,13 @@ def run(folder, commands, extras=()):
     asked = {"allowed": None if extras is None else sorted(closure(wanted)), "commands": commands}
     folder.mkdir()
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests/base_only.py"), json.dumps(asked)], cwd=folder, capture_output=True,
-        text=True, check=False, timeout=300,
-    )  # fmt: skip
+        [sys.executable, str(ROOT / "tests/base_only.py"), json.dumps(asked)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

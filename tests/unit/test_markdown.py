@@ -29,8 +29,13 @@ def test_a_name_is_one_code_span_and_nothing_else(name):
 def test_a_name_stays_in_its_cell(name):
     made = "\n".join(table(["name", "number"], [[code(name), "7"], [code(name), "8"]]))
     assert [[kind for kind, _ in block] for block in spans(made)] == [
-        ["text"], ["text"], ["code_inline"], ["text"], ["code_inline"], ["text"],
-    ]  # fmt: skip
+        ["text"],
+        ["text"],
+        ["code_inline"],
+        ["text"],
+        ["code_inline"],
+        ["text"],
+    ]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -55,15 +55,30 @@ def test_json_is_ascii_and_refuses_what_is_not_a_number():
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (t.count(55_963_661), "55,963,661"), (t.count(None), "-"), (t.size(999), "999 B"), (t.size(1000), "1.0 kB"),
-        (t.size(214_367_659), "214.4 MB"), (t.size(999_999), "1.0 MB"), (t.size(3 * 10**18), "3,000.0 PB"),
-        (t.ratio(0.135548), "0.1355"), (t.ratio(1.0), "1.0000"), (t.ratio(0.0), "0"), (t.ratio(None), "-"),
-        (t.ratio(0.000798), "0.00080"), (t.ratio(0.0000123), "0.000012"), (t.ratio(2.06e-6), "2.1e-06"),
-        (t.ratio(-0.5), "-0.5000"), (t.decimal(1151.0), "1,151"), (t.decimal(3.83047), "3.830"),
-        (t.decimal(None), "-"), (t.measured(0.25, "ratio"), "0.2500"), (t.measured(7682.0, "tokens"), "7,682"),
-        (t.plural(1, "shard"), "1 shard"), (t.plural(1000, "shard"), "1,000 shards"),
+        (t.count(55_963_661), "55,963,661"),
+        (t.count(None), "-"),
+        (t.size(999), "999 B"),
+        (t.size(1000), "1.0 kB"),
+        (t.size(214_367_659), "214.4 MB"),
+        (t.size(999_999), "1.0 MB"),
+        (t.size(3 * 10**18), "3,000.0 PB"),
+        (t.ratio(0.135548), "0.1355"),
+        (t.ratio(1.0), "1.0000"),
+        (t.ratio(0.0), "0"),
+        (t.ratio(None), "-"),
+        (t.ratio(0.000798), "0.00080"),
+        (t.ratio(0.0000123), "0.000012"),
+        (t.ratio(2.06e-6), "2.1e-06"),
+        (t.ratio(-0.5), "-0.5000"),
+        (t.decimal(1151.0), "1,151"),
+        (t.decimal(3.83047), "3.830"),
+        (t.decimal(None), "-"),
+        (t.measured(0.25, "ratio"), "0.2500"),
+        (t.measured(7682.0, "tokens"), "7,682"),
+        (t.plural(1, "shard"), "1 shard"),
+        (t.plural(1000, "shard"), "1,000 shards"),
     ],
-)  # fmt: skip
+)
 def test_numbers_are_written_one_way(shown, expected):
     """Counts have separators, bytes decimal units, ratios four decimals or two digits."""
     assert shown == expected

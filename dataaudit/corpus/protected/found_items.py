@@ -61,10 +61,20 @@ def resolve(hits: np.ndarray, items: Items, words: WordBatch, values: np.ndarray
         if parts[0] is not None and parts[1] is not None:
             found[document, item, BOTH] = _both(parts[0], parts[1])
     rows = [
-        (document, items.sets[item], item, part, tier, rule, words.starts[words.offsets[document] + start],
-         words.ends[words.offsets[document] + end - 1], common, of)
+        (
+            document,
+            items.sets[item],
+            item,
+            part,
+            tier,
+            rule,
+            words.starts[words.offsets[document] + start],
+            words.ends[words.offsets[document] + end - 1],
+            common,
+            of,
+        )
         for (document, item, part), (tier, rule, start, end, common, of) in sorted(found.items())
-    ]  # fmt: skip
+    ]
     return np.array(rows, dtype=np.int64).reshape(-1, 10)
 
 
@@ -110,9 +120,15 @@ def _plan(text: int, items: Items) -> _Plan:
 
 
 def _resolve_hits(
-    document: int, hits: list[list[int]], plan: _Plan, items: Items, words: WordBatch, values: np.ndarray,
-    bounds: np.ndarray, found: dict[_Key, _Found],
-) -> None:  # fmt: skip
+    document: int,
+    hits: list[list[int]],
+    plan: _Plan,
+    items: Items,
+    words: WordBatch,
+    values: np.ndarray,
+    bounds: np.ndarray,
+    found: dict[_Key, _Found],
+) -> None:
     """Note what the hits of one text in one document say, the first one near or alone for short texts."""
     if plan.indexed:
         best = _long_hit(hits[0], items)  # a long text has one

@@ -100,12 +100,14 @@ def index_held_out(parts: Iterable[HeldOutPart], max_grams: int) -> HeldOut:
     taken.clear()
     offsets = _bounds(lengths)
     return HeldOut(
-        shards=shards, rows=rows, num_words=lengths,
+        shards=shards,
+        rows=rows,
+        num_words=lengths,
         grams=_grams(*gram_hashes(words, offsets, GRAM_WORDS), in_order=False),
         spans=_grams(*gram_hashes(words, offsets, SPAN_WORDS), in_order=True),
         wholes=_grams(*_whole_hashes(words, offsets), in_order=False),
         sample_bits=bits,
-    )  # fmt: skip
+    )
 
 
 def whole_hashes(words: np.ndarray, offsets: np.ndarray, documents: np.ndarray) -> np.ndarray:
@@ -142,9 +144,12 @@ def _sampled(part: HeldOutPart, bits: int) -> HeldOutPart:
         return part
     lengths = np.diff(part.offsets)
     return HeldOutPart(
-        shard=part.shard, rows=part.rows[kept], keys=part.keys[kept], words=part.words[np.repeat(kept, lengths)],
+        shard=part.shard,
+        rows=part.rows[kept],
+        keys=part.keys[kept],
+        words=part.words[np.repeat(kept, lengths)],
         offsets=_bounds(lengths[kept]),
-    )  # fmt: skip
+    )
 
 
 def _grams(hashes: np.ndarray, bounds: np.ndarray, *, in_order: bool) -> Grams:
@@ -164,9 +169,13 @@ def _grams(hashes: np.ndarray, bounds: np.ndarray, *, in_order: bool) -> Grams:
         entries = entries[order]
         bounds = _bounds(np.bincount(documents[order], minlength=len(bounds) - 1))
     return Grams(
-        table=make_table(keys), offsets=bounds, entries=entries, owners=owners,
-        owner_offsets=_bounds(np.minimum(counts, OWNERS)), crowded=(counts > OWNERS).astype(np.uint8),
-    )  # fmt: skip
+        table=make_table(keys),
+        offsets=bounds,
+        entries=entries,
+        owners=owners,
+        owner_offsets=_bounds(np.minimum(counts, OWNERS)),
+        crowded=(counts > OWNERS).astype(np.uint8),
+    )
 
 
 def _numbered(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -81,7 +81,12 @@ def open_index(path: Path, *, check: bool = False) -> tuple[ProtectedIndex, str]
     items = Items(**{name: arrays[f"items.{name}"] for name in _OF_ITEMS}, seeds=seeds)
     shards, rows, num_words = (arrays[f"held_out.{name}"] for name in _OF_HELD_OUT)
     held_out = HeldOut(
-        shards=shards, rows=rows, num_words=num_words, grams=grams("grams"), spans=grams("spans"),
-        wholes=grams("wholes"), sample_bits=meta["sample_bits"],
-    )  # fmt: skip
+        shards=shards,
+        rows=rows,
+        num_words=num_words,
+        grams=grams("grams"),
+        spans=grams("spans"),
+        wholes=grams("wholes"),
+        sample_bits=meta["sample_bits"],
+    )
     return ProtectedIndex(held_out=held_out, items=items), sha256

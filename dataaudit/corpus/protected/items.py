@@ -109,10 +109,17 @@ def index_items(sets: Sequence[Sequence[tuple[str, str | None]]]) -> Items:
     _mark_boilerplate(judged, pairs, findable, long, offsets)
     holder_offsets, holders = _holders(pairs, len(offsets) - 1)
     return Items(
-        sets=owners[:, 0].astype(np.int32), numbers=owners[:, 1].copy(), texts=pairs, judged=judged,
-        holder_offsets=holder_offsets, holders=holders, long=long, rest_offsets=rest_offsets, rests=rests,
+        sets=owners[:, 0].astype(np.int32),
+        numbers=owners[:, 1].copy(),
+        texts=pairs,
+        judged=judged,
+        holder_offsets=holder_offsets,
+        holders=holders,
+        long=long,
+        rest_offsets=rest_offsets,
+        rests=rests,
         seeds=seeds,
-    )  # fmt: skip
+    )
 
 
 def _unique_texts(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

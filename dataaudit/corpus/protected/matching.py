@@ -104,9 +104,15 @@ def _gram_rows(
     many = np.maximum.reduceat(crowded, starts)
     kept = _NAMED_ONE_IN * counts >= sizes
     columns = (
-        np.full(len(starts), GRAM), documents[starts], owners[starts], words.starts[first],
-        words.ends[last + GRAM_WORDS - 1], counts, sizes, many,
-    )  # fmt: skip
+        np.full(len(starts), GRAM),
+        documents[starts],
+        owners[starts],
+        words.starts[first],
+        words.ends[last + GRAM_WORDS - 1],
+        counts,
+        sizes,
+        many,
+    )
     rows: np.ndarray = np.column_stack(columns).astype(np.int64)[kept]
     return rows
 
@@ -129,10 +135,15 @@ def _span_rows(
         return np.zeros((0, 8), dtype=np.int64)
     last = np.append(starts[1:], len(owners)) - 1
     columns = (
-        np.full(len(starts), SPAN), documents[starts], owners[starts], words.starts[places[starts]],
-        words.ends[places[last] + SPAN_WORDS - 1], last - starts + SPAN_WORDS, num_words[owners[starts]],
+        np.full(len(starts), SPAN),
+        documents[starts],
+        owners[starts],
+        words.starts[places[starts]],
+        words.ends[places[last] + SPAN_WORDS - 1],
+        last - starts + SPAN_WORDS,
+        num_words[owners[starts]],
         np.maximum.reduceat(crowded, starts),
-    )  # fmt: skip
+    )
     return np.column_stack(columns).astype(np.int64)
 
 
@@ -142,9 +153,15 @@ def _whole_rows(documents: np.ndarray, entries: np.ndarray, wholes: Grams, words
     documents = documents[index]
     first, last = words.offsets[documents], words.offsets[documents + 1] - 1
     columns = (
-        np.full(len(documents), WHOLE), documents, owners, words.starts[first], words.ends[last], last - first + 1,
-        last - first + 1, wholes.crowded[entries[index]],
-    )  # fmt: skip
+        np.full(len(documents), WHOLE),
+        documents,
+        owners,
+        words.starts[first],
+        words.ends[last],
+        last - first + 1,
+        last - first + 1,
+        wholes.crowded[entries[index]],
+    )
     return np.column_stack(columns).astype(np.int64)
 
 

@@ -24,14 +24,25 @@ NATIVE_FORMATS: frozenset[Format] = frozenset({"parquet", "arrow", "datasets"})
 """Formats whose parsers are native code with pointers into the bytes: hostile ones can crash them. A streamed
 dataset is files of such formats."""
 __all__ = [
-    "END", "NATIVE_FORMATS", "READER_VERSION", "Part", "PartStats", "ReadRequest", "is_cut_by_decoding",
-    "plan_compressed", "plan_parts", "read_part",
-]  # fmt: skip
+    "END",
+    "NATIVE_FORMATS",
+    "READER_VERSION",
+    "Part",
+    "PartStats",
+    "ReadRequest",
+    "is_cut_by_decoding",
+    "plan_compressed",
+    "plan_parts",
+    "read_part",
+]
 
 
 _READERS: dict[Format, Callable[[ReadRequest, LossLog, PartStats], Iterator[DocBatch]]] = {
-    "parquet": parquet.read_part, "arrow": arrow.read_part, "jsonl": jsonl.read_part, "text": text.read_part,
-}  # fmt: skip
+    "parquet": parquet.read_part,
+    "arrow": arrow.read_part,
+    "jsonl": jsonl.read_part,
+    "text": text.read_part,
+}
 
 
 def plan_parts(

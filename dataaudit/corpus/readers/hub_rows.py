@@ -20,8 +20,16 @@ from dataaudit.errors import ConfigError
 
 _ROWS_AT_ONCE = 256
 _NETWORK = (
-    "aiohttp", "fsspec", "httpcore", "httpcore2", "httpx", "httpx2", "huggingface_hub", "requests", "urllib3",
-)  # fmt: skip
+    "aiohttp",
+    "fsspec",
+    "httpcore",
+    "httpcore2",
+    "httpx",
+    "httpx2",
+    "huggingface_hub",
+    "requests",
+    "urllib3",
+)
 """Packages whose errors a network causes; the client of the hub brings httpx or httpx2, by its version."""
 
 

@@ -61,9 +61,11 @@ def open_file(path: str) -> pq.ParquetFile:
     """
     with damage(Reason.NOT_PARQUET, ""):
         return pq.ParquetFile(
-            arrow_source(path), page_checksum_verification=True, pre_buffer=False,
+            arrow_source(path),
+            page_checksum_verification=True,
+            pre_buffer=False,
             buffer_size=arrow_buffer_bytes(path, _BUFFER_BYTES),
-        )  # fmt: skip
+        )
 
 
 def _group_rows(file: pq.ParquetFile, group: int, wanted: list[tuple[str, ...]], batch_bytes: int) -> Iterator[Rows]:

@@ -86,8 +86,11 @@ def _xz_member() -> Any:
 
 
 _MEMBERS: dict[Compression, Callable[[], Any]] = {
-    "gzip": _GzipMember, "zstd": _zstd_member, "bzip2": bz2.BZ2Decompressor, "xz": _xz_member,
-}  # fmt: skip
+    "gzip": _GzipMember,
+    "zstd": _zstd_member,
+    "bzip2": bz2.BZ2Decompressor,
+    "xz": _xz_member,
+}
 
 
 class ByteStream:

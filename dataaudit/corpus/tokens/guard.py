@@ -52,11 +52,17 @@ def inspect_risks(file: TokenizerFile, *, cache_dir: Path) -> Risks:
     The answer depends on the tokenizer, the versions of the two encoders and the version of Unicode that
     Python knows; it is stored under these.
     """
-    key = "/".join((
-        f"guard-{_VERSION}", file.sha256, file.format, f"gigatoken-{version('gigatoken')}",
-        f"tokenizers-{version('tokenizers')}", f"sentencepiece-{version('sentencepiece')}",
-        f"unicode-{unicodedata.unidata_version}",
-    ))  # fmt: skip
+    key = "/".join(
+        (
+            f"guard-{_VERSION}",
+            file.sha256,
+            file.format,
+            f"gigatoken-{version('gigatoken')}",
+            f"tokenizers-{version('tokenizers')}",
+            f"sentencepiece-{version('sentencepiece')}",
+            f"unicode-{unicodedata.unidata_version}",
+        )
+    )
     path = cache_dir / f"risks-{sha256(key.encode()).hexdigest()}.json"
     try:
         known = Risks.from_json(path.read_text())

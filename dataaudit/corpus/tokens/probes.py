@@ -17,30 +17,70 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 _BRIEF = (
-    (0x3400, 0x9FFF), (0xA000, 0xA48F), (0xAC00, 0xD7A3), (0xE000, 0xF8FF), (0x12000, 0x1254F),
-    (0x13000, 0x14646), (0x16800, 0x16A3F), (0x17000, 0x18DFF), (0x1B000, 0x1B2FF), (0x20000, 0x3347F),
-)  # fmt: skip
+    (0x3400, 0x9FFF),
+    (0xA000, 0xA48F),
+    (0xAC00, 0xD7A3),
+    (0xE000, 0xF8FF),
+    (0x12000, 0x1254F),
+    (0x13000, 0x14646),
+    (0x16800, 0x16A3F),
+    (0x17000, 0x18DFF),
+    (0x1B000, 0x1B2FF),
+    (0x20000, 0x3347F),
+)
 """Ideographs, syllables and signs that no Unicode table treats one by one, or private."""
 
 UNTESTED = (
-    (0x14647, 0x160FF), (0x18E00, 0x1AFEF), (0x1BD00, 0x1CBFF), (0x33480, 0xDFFFF), (0xE1000, 0x10FFFF),
-)  # fmt: skip
+    (0x14647, 0x160FF),
+    (0x18E00, 0x1AFEF),
+    (0x1BD00, 0x1CBFF),
+    (0x33480, 0xDFFFF),
+    (0xE1000, 0x10FFFF),
+)
 """Nothing is assigned here but private use in the last two planes: always risky, not worth the time."""
 
 _SURROGATES = (0xD800, 0xDFFF)
 
 CONTRACTIONS = ("'s", "'S", "'\u017f", "'ll", "'lL", "'Ve", "'re", "'T", "'d", "'m", "\u2019s")
 _SPACES = (
-    " ", "  ", "\n", "\r", "\r\n", "\n\n", "\t", "\u00a0", "\u2028", "\x85", "\u3000", "\u180e", "\x1c",
-)  # fmt: skip
+    " ",
+    "  ",
+    "\n",
+    "\r",
+    "\r\n",
+    "\n\n",
+    "\t",
+    "\u00a0",
+    "\u2028",
+    "\x85",
+    "\u3000",
+    "\u180e",
+    "\x1c",
+)
 _JOINERS = ("\u200b", "\u200c", "\u200d", "\u2060", "\ufe0f", "\ufeff", "\u00ad")
 _MARKS = ("\u0301", "\u0327", "\u0345", "\u0334", "\u05b0", "\u064b", "\u0651", "\u0e38", "\u094d", "\u3099")
 _LETTERS = ("a", "B", "Ab", "\u212a", "\u0131", "\u0130", "\u00df", "\u01c5", "\u00e9", "e\u0301", "\u042f")
 _ASIA = ("\uac00", "\u1100", "\u1161", "\u11a8", "\u3042", "\u6f22", "\u30fc", "\u3005", "\u0e01", "\u0915")
 _NUMBERS = ("1", "23", "4567", "\u0663", "\u096b", "\u2167", "\u00b2", "\u00bd", "\uff11")
 _SIGNS = (
-    "!", "?", "/", "//", "...", "\u2026", "\u2014", "_", "-", "=", "\u20ac", "^", "`", "<", ">", "|", "<|",
-)  # fmt: skip
+    "!",
+    "?",
+    "/",
+    "//",
+    "...",
+    "\u2026",
+    "\u2014",
+    "_",
+    "-",
+    "=",
+    "\u20ac",
+    "^",
+    "`",
+    "<",
+    ">",
+    "|",
+    "<|",
+)
 _EMOJI = (
     "\U0001f468\u200d\U0001f469\u200d\U0001f467",
     "\U0001f1e9\U0001f1ea",
@@ -49,8 +89,17 @@ _EMOJI = (
 )
 _MODEL = ("\u2581", "\u0120", "\x00", "\ue000", "</", "[", "]")
 _ATOMS = (
-    *CONTRACTIONS, *_SPACES, *_JOINERS, *_MARKS, *_LETTERS, *_ASIA, *_NUMBERS, *_SIGNS, *_EMOJI, *_MODEL,
-)  # fmt: skip
+    *CONTRACTIONS,
+    *_SPACES,
+    *_JOINERS,
+    *_MARKS,
+    *_LETTERS,
+    *_ASIA,
+    *_NUMBERS,
+    *_SIGNS,
+    *_EMOJI,
+    *_MODEL,
+)
 
 
 def code_point_probes(*, normalizes: bool) -> Iterator[tuple[int, str]]:

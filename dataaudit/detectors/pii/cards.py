@@ -10,19 +10,29 @@ from dataaudit.detectors.pii.checksums import digits_of, luhn, one_digit
 # Lowest and highest prefix, lengths. Ranges that the schemes publish; four digits tell all of them apart.
 _ISSUERS = (
     (4000, 4999, {13, 16, 19}),  # Visa
-    (5100, 5599, {16}), (2221, 2720, {16}),  # Mastercard
-    (3400, 3499, {15}), (3700, 3799, {15}),  # American Express
-    (3000, 3059, {14, 16, 17, 18, 19}), (3095, 3095, {14, 16, 17, 18, 19}),  # Diners Club
-    (3600, 3699, {14, 15, 16, 17, 18, 19}), (3800, 3999, {14, 16, 17, 18, 19}),
-    (6011, 6011, {16, 17, 18, 19}), (6440, 6599, {16, 17, 18, 19}),  # Discover
+    (5100, 5599, {16}),
+    (2221, 2720, {16}),  # Mastercard
+    (3400, 3499, {15}),
+    (3700, 3799, {15}),  # American Express
+    (3000, 3059, {14, 16, 17, 18, 19}),
+    (3095, 3095, {14, 16, 17, 18, 19}),  # Diners Club
+    (3600, 3699, {14, 15, 16, 17, 18, 19}),
+    (3800, 3999, {14, 16, 17, 18, 19}),
+    (6011, 6011, {16, 17, 18, 19}),
+    (6440, 6599, {16, 17, 18, 19}),  # Discover
     (3500, 3599, {16, 17, 18, 19}),  # JCB issues 3528 to 3589; test data use all of 35
-    (1800, 1800, {15}), (2131, 2131, {15}),
-    (6200, 6299, {16, 17, 18, 19}), (8100, 8171, {16, 17, 18, 19}),  # UnionPay
-    (5000, 5099, set(range(12, 20))), (5600, 5899, set(range(12, 20))), (6000, 6799, set(range(12, 20))),  # Maestro
+    (1800, 1800, {15}),
+    (2131, 2131, {15}),
+    (6200, 6299, {16, 17, 18, 19}),
+    (8100, 8171, {16, 17, 18, 19}),  # UnionPay
+    (5000, 5099, set(range(12, 20))),
+    (5600, 5899, set(range(12, 20))),
+    (6000, 6799, set(range(12, 20))),  # Maestro
     (2200, 2204, {16, 17, 18, 19}),  # Mir
     (9792, 9792, {16}),  # Troy
-    (8600, 8600, {16}), (9860, 9860, {16}),  # UzCard, Humo
-)  # fmt: skip
+    (8600, 8600, {16}),
+    (9860, 9860, {16}),  # UzCard, Humo
+)
 _GROUPS = {(4, 4, 4, 4), (4, 6, 5), (4, 6, 4), (4, 4, 4, 4, 3), (4, 4, 4, 1)}
 
 # Four digits beside it: a row of a table or of a dump, in which chance meets Luhn and an issuer again and again.

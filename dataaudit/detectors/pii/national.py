@@ -9,8 +9,24 @@ from dataclasses import dataclass
 from dataaudit.detectors.patterns.entity import Candidate, Evidence, Validator
 from dataaudit.detectors.pii.checksums import digits_of, luhn, one_digit, stdnum, weighted
 
-_PROVINCES = frozenset(map(str, (*range(11, 16), *range(21, 24), *range(31, 38), *range(41, 47), *range(50, 55),
-                                 *range(61, 66), 71, 81, 82, 83, 91)))  # fmt: skip
+_PROVINCES = frozenset(
+    map(
+        str,
+        (
+            *range(11, 16),
+            *range(21, 24),
+            *range(31, 38),
+            *range(41, 47),
+            *range(50, 55),
+            *range(61, 66),
+            71,
+            81,
+            82,
+            83,
+            91,
+        ),
+    )
+)
 """First digits of Chinese identities, GB/T 2260; 83 and 91 are residents of Taiwan and foreigners."""
 
 

@@ -9,9 +9,31 @@ from dataaudit.detectors.pii.checksums import digits_of, one_digit
 from dataaudit.detectors.pii.plans import in_use, in_use_in
 
 REGIONS = (
-    "US", "GB", "DE", "FR", "IN", "BR", "JP", "CN", "ES", "IT", "AU", "MX", "RU", "NL", "PL", "SE", "KR", "TR", "ZA",
-    "ID", "CH", "AR", "NG", "IL",
-)  # fmt: skip
+    "US",
+    "GB",
+    "DE",
+    "FR",
+    "IN",
+    "BR",
+    "JP",
+    "CN",
+    "ES",
+    "IT",
+    "AU",
+    "MX",
+    "RU",
+    "NL",
+    "PL",
+    "SE",
+    "KR",
+    "TR",
+    "ZA",
+    "ID",
+    "CH",
+    "AR",
+    "NG",
+    "IL",
+)
 """Regions in which a number without a country's code is tried, by how much they write, in this order."""
 _AMERICAN_FICTION = re.compile(
     r"[( ]{0,2}(?:(?:\+|00|011[ .-]?)?1[ .()/-]{0,3})?"

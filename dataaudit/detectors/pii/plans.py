@@ -12,9 +12,17 @@ from functools import lru_cache
 from typing import Any
 
 _KINDS = (
-    "fixed_line", "mobile", "toll_free", "premium_rate", "shared_cost", "personal_number", "voip", "pager", "uan",
+    "fixed_line",
+    "mobile",
+    "toll_free",
+    "premium_rate",
+    "shared_cost",
+    "personal_number",
+    "voip",
+    "pager",
+    "uan",
     "voicemail",
-)  # fmt: skip
+)
 
 
 def in_use(digits: str) -> bool | None:

@@ -149,9 +149,13 @@ def open_https(url: str, *, timeout: float) -> Any:
     opener = OpenerDirector()
     opener.addheaders = [("User-Agent", "dataaudit")]
     for handler in (
-        ProxyHandler(), UnknownHandler(), HTTPDefaultErrorHandler(), HTTPRedirectHandler(), HTTPErrorProcessor(),
+        ProxyHandler(),
+        UnknownHandler(),
+        HTTPDefaultErrorHandler(),
+        HTTPRedirectHandler(),
+        HTTPErrorProcessor(),
         HTTPSHandler(),
-    ):  # fmt: skip
+    ):
         opener.add_handler(handler)
     return opener.open(url, timeout=timeout)
 

@@ -18,10 +18,13 @@ from dataaudit.kernels.toxic import ToxicWeights
 
 FORMAT = "dataaudit toxicity screen 1"
 _DTYPES = {
-    **dict.fromkeys(("words", "pairs", "grams"), np.int8), "keys": np.uint64, "disguised": np.int16,
-    **dict.fromkeys(("norms", "passage", "bias", "steps"), np.int64), "about": np.uint8,
+    **dict.fromkeys(("words", "pairs", "grams"), np.int8),
+    "keys": np.uint64,
+    "disguised": np.int16,
+    **dict.fromkeys(("norms", "passage", "bias", "steps"), np.int64),
+    "about": np.uint8,
     **dict.fromkeys(("probabilities", "low", "high"), np.float64),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,9 +54,16 @@ def write_screen(file: ScreenFile) -> bytes:
     about = np.frombuffer(json.dumps({"format": FORMAT, **file.about}, sort_keys=True).encode(), dtype=np.uint8)
     out = io.BytesIO()
     np.savez_compressed(
-        out, **weights, passage=passage, bias=np.array([file.bias], dtype=np.int64), steps=file.steps,
-        probabilities=file.probabilities, low=file.low, high=file.high, about=about,
-    )  # fmt: skip
+        out,
+        **weights,
+        passage=passage,
+        bias=np.array([file.bias], dtype=np.int64),
+        steps=file.steps,
+        probabilities=file.probabilities,
+        low=file.low,
+        high=file.high,
+        about=about,
+    )
     return out.getvalue()
 
 
@@ -81,12 +91,18 @@ def read_screen(data: bytes, origin: str) -> ScreenFile:
     passage, margin = arrays["passage"].tolist()
     weights = ToxicWeights(
         **{name: arrays[name] for name in ("words", "pairs", "grams", "keys", "disguised", "norms")},
-        passage=passage, margin=margin,
-    )  # fmt: skip
+        passage=passage,
+        margin=margin,
+    )
     return ScreenFile(
-        weights=weights, bias=int(arrays["bias"][0]), steps=arrays["steps"], probabilities=arrays["probabilities"],
-        low=arrays["low"], high=arrays["high"], about=about,
-    )  # fmt: skip
+        weights=weights,
+        bias=int(arrays["bias"][0]),
+        steps=arrays["steps"],
+        probabilities=arrays["probabilities"],
+        low=arrays["low"],
+        high=arrays["high"],
+        about=about,
+    )
 
 
 def _fault(arrays: dict[str, np.ndarray], about: Any) -> str | None:

@@ -32,10 +32,19 @@ _LEAST_SHARE = 0.001
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 """The file is made to be embedded in web pages, where these could end the script that holds it."""
 _MANY = {
-    "dataCollectionType", "dataCollectionTimeframe", "dataPreprocessingProtocol", "dataAnnotationProtocol",
-    "dataAnnotationPlatform", "dataAnnotationAnalysis", "annotatorDemographics", "machineAnnotationTools",
-    "dataBiases", "dataUseCases", "dataLimitations", "personalSensitiveInformation",
-}  # fmt: skip
+    "dataCollectionType",
+    "dataCollectionTimeframe",
+    "dataPreprocessingProtocol",
+    "dataAnnotationProtocol",
+    "dataAnnotationPlatform",
+    "dataAnnotationAnalysis",
+    "annotatorDemographics",
+    "machineAnnotationTools",
+    "dataBiases",
+    "dataUseCases",
+    "dataLimitations",
+    "personalSensitiveInformation",
+}
 """Fields of responsible AI that take several texts; the others take one."""
 
 
@@ -135,14 +144,16 @@ def _responsible(manifest: Manifest, view: Overview, said: Rai) -> dict[str, Any
     ]
     known: dict[str, list[str]] = {
         "dataLimitations": [
-            *sentences.coverage(view), *sentences.duplicates(manifest, view), *sentences.leakage(manifest),
+            *sentences.coverage(view),
+            *sentences.duplicates(manifest, view),
+            *sentences.leakage(manifest),
             *sentences.toxicity(manifest),
         ],
         "dataBiases": [*sentences.mixture(view), *sentences.tongues(manifest)],
         "personalSensitiveInformation": [*sentences.personal(manifest), *sentences.keys(manifest)],
         "dataManipulationProtocol": sentences.filters(manifest),
         "machineAnnotationTools": tools,
-    }  # fmt: skip
+    }
     made: dict[str, Any] = {}
     for field, value in said.model_dump().items():
         name = _camel(field)

@@ -37,8 +37,11 @@ _FORMATS = {
 }
 """By format; the first of Parquet is the registered type, the second the one that mlcroissant reads."""
 _CODECS = {
-    "gzip": "application/gzip", "zstd": "application/zstd", "bzip2": "application/x-bzip2", "xz": "application/x-xz",
-}  # fmt: skip
+    "gzip": "application/gzip",
+    "zstd": "application/zstd",
+    "bzip2": "application/x-bzip2",
+    "xz": "application/x-xz",
+}
 _LOADABLE = {("parquet", "none"), ("jsonl", "none"), ("jsonl", "gzip")}
 """Formats whose columns a Croissant field can name and mlcroissant reads."""
 _NAME_LIMIT = 300
@@ -79,13 +82,15 @@ def groups(manifest: Manifest) -> list[Group]:
     return [
         Group(
             id=_id("files", split, kind if codec == "none" else f"{kind}.{codec}"),
-            split=split, format=kind, compression=codec,
+            split=split,
+            format=kind,
+            compression=codec,
             paths=_paths(row for row in rows if row["status"] not in UNREAD),
             unread=_paths(row for row in rows if row["status"] in UNREAD),
             documents=sum(row["documents"] for row in rows),
         )
         for (split, kind, codec), rows in sorted(found.items())
-    ]  # fmt: skip
+    ]
 
 
 def distribution(manifest: Manifest, found: Sequence[Group], about: About) -> list[dict[str, Any]]:

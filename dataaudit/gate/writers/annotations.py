@@ -46,9 +46,10 @@ def annotation_lines(verdict: Verdict, policy: PolicyFile) -> str:
     if waived := sum(result.waived for result in verdict.rules):
         marks.append(_Mark("notice", "waived", f"{plural(waived, 'case')} that the policy's waivers cover"))
     lines = [
-        _line(mark, policy) for kind in ("error", "warning", "notice")
+        _line(mark, policy)
+        for kind in ("error", "warning", "notice")
         for mark in _capped([mark for mark in marks if mark.kind == kind])
-    ]  # fmt: skip
+    ]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -68,10 +69,12 @@ def _rules(verdict: Verdict, policy: PolicyFile) -> list[_Mark]:
         ]
         marks.append(
             _Mark(
-                "warning" if effect == Effect.WARNS else "error", f"{effect}, {w.name(rule.name)}", "\n".join(lines),
+                "warning" if effect == Effect.WARNS else "error",
+                f"{effect}, {w.name(rule.name)}",
+                "\n".join(lines),
                 policy.lines.get(rule.name),
             )
-        )  # fmt: skip
+        )
     return marks
 
 

@@ -108,9 +108,10 @@ def _not_holding(verdict: Verdict, shown: list[Shown], picked: Picked) -> Sectio
     left = max(0, len(picked.shown) + picked.left_out - waived - len(shown))
     return Section(
         before=("### What does not hold", "", cells(_HEAD), cells(["---"] * len(_HEAD))),
-        rows=[_row(one.result.rule, one.case, one.effect) for one in shown], total=len(shown) + left,
+        rows=[_row(one.result.rule, one.case, one.effect) for one in shown],
+        total=len(shown) + left,
         noun="case",
-    )  # fmt: skip
+    )
 
 
 def _row(rule: Rule, case: Case | None, effect: Effect) -> str:
@@ -121,10 +122,16 @@ def _row(rule: Rule, case: Case | None, effect: Effect) -> str:
     title = f"{code(rule.name, _NAME)} {code(w.metric_words(rule, case), _NAME)}"
     return cells(
         [
-            title, f"**{effect}**", _place(case), _text(value), _text(w.limit_words(rule)), _text(found.baseline),
-            _text(rule.owner), _runbook(rule.runbook),
+            title,
+            f"**{effect}**",
+            _place(case),
+            _text(value),
+            _text(w.limit_words(rule)),
+            _text(found.baseline),
+            _text(rule.owner),
+            _runbook(rule.runbook),
         ]
-    )  # fmt: skip
+    )
 
 
 def _where(shown: list[Shown]) -> Section:
@@ -142,25 +149,36 @@ def _where(shown: list[Shown]) -> Section:
 
 def _waivers(verdict: Verdict) -> Section:
     covered = {
-        case.fingerprint: (result.rule, case) for result in verdict.rules if result.waived
-        for case in result.cases if case.waived
-    }  # fmt: skip
+        case.fingerprint: (result.rule, case)
+        for result in verdict.rules
+        if result.waived
+        for case in result.cases
+        if case.waived
+    }
     head = ("Waiver", "Rule", "Fingerprint", "Owner", "Reason", "Last day", "Case")
     rows = []
     for result in sorted(verdict.waivers, key=lambda one: _ORDER[one.state]):
         waiver = result.waiver
         case = covered.get(waiver.fingerprint)
         rows.append(
-            cells([
-                f"**{result.state.upper()}**" if result.state == WaiverState.EXPIRED else str(result.state),
-                code(waiver.rule, _NAME), code(waiver.fingerprint), _text(waiver.owner), _text(waiver.reason),
-                _day(waiver.expires), "" if case is None else _text(w.message(*case)),
-            ])
-        )  # fmt: skip
+            cells(
+                [
+                    f"**{result.state.upper()}**" if result.state == WaiverState.EXPIRED else str(result.state),
+                    code(waiver.rule, _NAME),
+                    code(waiver.fingerprint),
+                    _text(waiver.owner),
+                    _text(waiver.reason),
+                    _day(waiver.expires),
+                    "" if case is None else _text(w.message(*case)),
+                ]
+            )
+        )
     return Section(
-        before=("", "### Waivers", "", cells(head), cells(["---"] * len(head))), rows=rows,
-        total=len(rows), noun="waiver",
-    )  # fmt: skip
+        before=("", "### Waivers", "", cells(head), cells(["---"] * len(head))),
+        rows=rows,
+        total=len(rows),
+        noun="waiver",
+    )
 
 
 def _waiting(verdict: Verdict, most: int) -> Section:
@@ -174,9 +192,12 @@ def _holding(verdict: Verdict, most: int) -> Section:
     head = ("Rule", "Nearest to the limit", "Value", "Limit", "Baseline")
     rows = [_holding_row(result) for result in results[:most]]
     before = (
-        "", f"<details><summary>{plural(len(results), 'rule')} hold{'s' if len(results) == 1 else ''}</summary>", "",
-        cells(head), cells(["---"] * len(head)),
-    )  # fmt: skip
+        "",
+        f"<details><summary>{plural(len(results), 'rule')} hold{'s' if len(results) == 1 else ''}</summary>",
+        "",
+        cells(head),
+        cells(["---"] * len(head)),
+    )
     return Section(before=before, rows=rows, after=("", "</details>", ""), total=len(results), noun="rule")
 
 
@@ -191,10 +212,13 @@ def _holding_row(result: RuleResult) -> str:
         value = f"{value}; {judged}"
     return cells(
         [
-            code(rule.name, _NAME), _place(case), _text(value), _text(w.limit_words(rule)),
+            code(rule.name, _NAME),
+            _place(case),
+            _text(value),
+            _text(w.limit_words(rule)),
             _text(numbers(rule, case).baseline),
         ]
-    )  # fmt: skip
+    )
 
 
 def _skipped(verdict: Verdict, most: int) -> Section:

@@ -23,9 +23,11 @@ def verdict_blocks(verdict: Verdict) -> Iterator[Block]:
     yield Prose(text=words.advice(verdict))
     picked = pick(verdict, _CASES, first=_OF_A_RULE, most=_OF_A_RULE)
     yield Rows(
-        title="What does not hold", heads=_HEADS, rows=tuple((*case_row(one), _see(one)) for one in picked.shown),
+        title="What does not hold",
+        heads=_HEADS,
+        rows=tuple((*case_row(one), _see(one)) for one in picked.shown),
         more=f"{plural(picked.left_out, 'more case')} in .rules" if picked.left_out else "",
-    )  # fmt: skip
+    )
     yield Rows(title="Waivers", heads=("",), rows=tuple((words.waiver_words(one),) for one in verdict.waivers))
     yield Facts(pairs=tuple(verdict_facts(verdict)))
 

@@ -55,9 +55,12 @@ def numbers(rule: Rule, case: Case | None) -> Numbers:
         judged = _as_written(case.judged)
     value = judged if case.value == case.judged else number(case.value)
     return Numbers(
-        value=value, interval=_interval(number(case.low), number(case.high)), limit=limit,
-        baseline=number(case.baseline), judged="" if case.judged == case.value else judged,
-    )  # fmt: skip
+        value=value,
+        interval=_interval(number(case.low), number(case.high)),
+        limit=limit,
+        baseline=number(case.baseline),
+        judged="" if case.judged == case.value else judged,
+    )
 
 
 def evidence_count(rule: Rule, evidence: Evidence) -> str:
@@ -125,9 +128,15 @@ def discreet(rule: Rule, case: Case) -> Case:
         judged = _rounded(case, judged, case.denominator) if of_value else _two_digits(judged)
     kept = tuple(replace(one, count=_about(one.count)) for one in case.evidence if one.count >= _fewest(one.noun))
     return replace(
-        case, value=value, low=low, high=high, baseline=baseline, judged=judged, evidence=kept,
+        case,
+        value=value,
+        low=low,
+        high=high,
+        baseline=baseline,
+        judged=judged,
+        evidence=kept,
         reason=case.reason or ("withheld" if few else ""),
-    )  # fmt: skip
+    )
 
 
 def _discreet(rule: Rule, case: Case, limit: str) -> Numbers:
@@ -136,9 +145,12 @@ def _discreet(rule: Rule, case: Case, limit: str) -> Numbers:
     own = case.judged == case.value or rule.limit_kind == "budget"
     low, high = _about_words(kept.low), _about_words(kept.high)
     return Numbers(
-        value=_about_words(kept.value, case.value), interval=_interval(low, high), limit=limit,
-        baseline=_about_words(kept.baseline, case.baseline), judged="" if own else _about_words(kept.judged),
-    )  # fmt: skip
+        value=_about_words(kept.value, case.value),
+        interval=_interval(low, high),
+        limit=limit,
+        baseline=_about_words(kept.baseline, case.baseline),
+        judged="" if own else _about_words(kept.judged),
+    )
 
 
 def _about_words(kept: float | None, known: float | None = None) -> str:

@@ -84,8 +84,9 @@ def _file(verdict: Verdict, policy: PolicyFile, room: int) -> Sarif:
     base = len(numbered)
     results = [
         _result(shown, policy, numbered[shown.result.rule.name], waivers)
-        for shown in picked.shown if shown.result.rule.name in numbered
-    ]  # fmt: skip
+        for shown in picked.shown
+        if shown.result.rule.name in numbered
+    ]
     results += [_expired(one, policy, base) for one in late[: room // 2]]
     if not verdict.passed and not any(result.level == Level.ERROR for result in results):
         results.append(_own(_VERDICT, base + 1, f"{w.headline(verdict)}: {w.advice(verdict)}", policy))
@@ -96,23 +97,29 @@ def _file(verdict: Verdict, policy: PolicyFile, room: int) -> Sarif:
         - sum(shown.result.rule.name in numbered for shown in picked.shown)
     )
     driver = ToolDriver(
-        name="dataaudit", version=__version__, semantic_version=__version__,
+        name="dataaudit",
+        version=__version__,
+        semantic_version=__version__,
         rules=[*(_descriptor(result.rule) for result in verdict.rules[:base]), *_own_rules()],
-    )  # fmt: skip
-    return Sarif.model_validate({
-        "$schema": _SCHEMA,
-        "version": "2.1.0",
-        "runs": [
-            Run(
-                tool=Tool(driver=driver), results=results, invocations=[_invocation(verdict, left)],
-                original_uri_base_ids={
-                    _ROOT: ArtifactLocation(description=Message(text="The root of the repository.")),
-                    _DATA: ArtifactLocation(description=Message(text="The splits of the audited corpus.")),
-                },
-                properties=_facts(verdict) | {"resultsLeftOut": left},
-            )
-        ],
-    })  # fmt: skip
+    )
+    return Sarif.model_validate(
+        {
+            "$schema": _SCHEMA,
+            "version": "2.1.0",
+            "runs": [
+                Run(
+                    tool=Tool(driver=driver),
+                    results=results,
+                    invocations=[_invocation(verdict, left)],
+                    original_uri_base_ids={
+                        _ROOT: ArtifactLocation(description=Message(text="The root of the repository.")),
+                        _DATA: ArtifactLocation(description=Message(text="The splits of the audited corpus.")),
+                    },
+                    properties=_facts(verdict) | {"resultsLeftOut": left},
+                )
+            ],
+        }
+    )
 
 
 def _descriptor(rule: Rule) -> ReportingDescriptor:
@@ -120,25 +127,30 @@ def _descriptor(rule: Rule) -> ReportingDescriptor:
     lines = [w.prose(rule.reason) or what]
     lines += [f"{title}: {w.prose(text)}" for title, text in (("Owner", rule.owner), ("Runbook", rule.runbook)) if text]
     return ReportingDescriptor(
-        id=w.name(rule.name), short_description=Message(text=_text(what)),
-        full_description=Message(text=_text(lines[0])), help=Message(text=_text("\n".join(lines))),
+        id=w.name(rule.name),
+        short_description=Message(text=_text(what)),
+        full_description=Message(text=_text(lines[0])),
+        help=Message(text=_text("\n".join(lines))),
         help_uri=web_address(rule.runbook),
         default_configuration=ReportingConfiguration(
             level=(Level.ERROR if rule.severity == Severity.FAIL else Level.WARNING).value
         ),
         properties={"tags": ["data-quality"]},
-    )  # fmt: skip
+    )
 
 
 def _own_rules() -> list[ReportingDescriptor]:
     texts = {_EXPIRED: "A waiver whose day has passed stops the release.", _VERDICT: "The verdict as a whole."}
     return [
         ReportingDescriptor(
-            id=name, short_description=Message(text=text), full_description=Message(text=text),
-            help=Message(text=text), default_configuration=ReportingConfiguration(level=Level.ERROR.value),
+            id=name,
+            short_description=Message(text=text),
+            full_description=Message(text=text),
+            help=Message(text=text),
+            default_configuration=ReportingConfiguration(level=Level.ERROR.value),
         )
         for name, text in texts.items()
-    ]  # fmt: skip
+    ]
 
 
 def _result(shown: Shown, policy: PolicyFile, index: int, waivers: dict[str, Waiver]) -> Result:
@@ -150,12 +162,15 @@ def _result(shown: Shown, policy: PolicyFile, index: int, waivers: dict[str, Wai
     if shown.effect == Effect.WAIVED and case is not None:
         more["suppressions"] = [_suppression(waivers.get(case.fingerprint))]
     return Result(
-        rule_id=w.name(rule.name), rule_index=index, level=_LEVELS.get(shown.effect, Level.NOTE),
+        rule_id=w.name(rule.name),
+        rule_index=index,
+        level=_LEVELS.get(shown.effect, Level.NOTE),
         message=Message(text=_text(text)),
         locations=[_location(policy, policy.lines.get(rule.name), case)],
         related_locations=[_related(uri, text) for uri, text in _evidence(rule, case)] or None,
-        partial_fingerprints=_fingerprints(case.fingerprint if case else ""), **more,
-    )  # fmt: skip
+        partial_fingerprints=_fingerprints(case.fingerprint if case else ""),
+        **more,
+    )
 
 
 def _expired(late: WaiverResult, policy: PolicyFile, index: int) -> Result:
@@ -165,15 +180,20 @@ def _expired(late: WaiverResult, policy: PolicyFile, index: int) -> Result:
 
 def _own(name: str, index: int, text: str, policy: PolicyFile) -> Result:
     return Result(
-        rule_id=name, rule_index=index, level=Level.ERROR, message=Message(text=_text(text)),
+        rule_id=name,
+        rule_index=index,
+        level=Level.ERROR,
+        message=Message(text=_text(text)),
         locations=[_location(policy, None, None)],
-    )  # fmt: skip
+    )
 
 
 def _suppression(waiver: Waiver | None) -> dict[str, str]:
-    why = "" if waiver is None else (
-        f"{w.prose(waiver.reason)} (owner {w.prose(waiver.owner, 200)}, expires {waiver.expires.isoformat()})"
-    )  # fmt: skip
+    why = (
+        ""
+        if waiver is None
+        else (f"{w.prose(waiver.reason)} (owner {w.prose(waiver.owner, 200)}, expires {waiver.expires.isoformat()})")
+    )
     return {"kind": "external", "status": "accepted", "justification": why or "waived by the policy"}
 
 
@@ -186,7 +206,7 @@ def _location(policy: PolicyFile, line: int | None, case: Case | None) -> Locati
             region=Region(start_line=line or 1),
         ),
         logical_locations=names or None,
-    )  # fmt: skip
+    )
 
 
 def _related(uri: str, text: str) -> Location:

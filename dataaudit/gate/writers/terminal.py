@@ -15,9 +15,12 @@ from dataaudit.text import clean, plural
 MOST_CASES = 30
 _MOST_OF_A_RULE = 5
 _COLUMNS = (
-    layout.word_column("state"), layout.name_column("rule"), layout.name_column("where"),
-    layout.name_column("value"), layout.name_column("limit"),
-)  # fmt: skip
+    layout.word_column("state"),
+    layout.name_column("rule"),
+    layout.name_column("where"),
+    layout.name_column("value"),
+    layout.name_column("limit"),
+)
 _RULES = (layout.word_column("state"), layout.name_column("rule"), layout.name_column("cases and numbers"))
 
 
@@ -32,9 +35,14 @@ def terminal_text(verdict: Verdict, width: int | None = None) -> str:
     subject = verdict.subject
     title = f"{words.headline(verdict)}: {clean(subject.name, 80)} {clean(subject.version, 40)} by {verdict.policy}"
     return layout.page(
-        title, layout.prose(words.advice(verdict), columns), layout.facts(verdict_facts(verdict), columns),
-        _problems(verdict, columns), _evidence(verdict, columns), _waivers(verdict, columns), _rules(verdict, columns),
-    )  # fmt: skip
+        title,
+        layout.prose(words.advice(verdict), columns),
+        layout.facts(verdict_facts(verdict), columns),
+        _problems(verdict, columns),
+        _evidence(verdict, columns),
+        _waivers(verdict, columns),
+        _rules(verdict, columns),
+    )
 
 
 def verdict_facts(verdict: Verdict) -> Iterator[tuple[str, str]]:
@@ -61,9 +69,12 @@ def case_row(shown: Shown) -> tuple[str, ...]:
     """Return a case that does not pass as cells: state, rule, where, value, limit."""
     rule, case = shown.result.rule, shown.case
     return (
-        str(shown.effect).lower(), words.name(rule.name), _where(shown), words.value_words(rule, case),
+        str(shown.effect).lower(),
+        words.name(rule.name),
+        _where(shown),
+        words.value_words(rule, case),
         " ".join(part for part in (words.limit_words(rule), _beside(shown)) if part),
-    )  # fmt: skip
+    )
 
 
 def _where(shown: Shown) -> str:

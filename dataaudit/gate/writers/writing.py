@@ -37,9 +37,12 @@ class Outputs:
     def files(self) -> dict[str, Path | None]:
         """The files by option."""
         return {
-            "--out": self.verdict, "--junit": self.junit, "--sarif": self.sarif, "--summary": self.summary,
+            "--out": self.verdict,
+            "--junit": self.junit,
+            "--sarif": self.sarif,
+            "--summary": self.summary,
             "--markdown": self.comment,
-        }  # fmt: skip
+        }
 
 
 def on_runner(environ: Mapping[str, str]) -> bool:

@@ -23,10 +23,13 @@ PLACES = pa.schema([("hotspot", pa.int64()), ("row", pa.int64()), ("start", pa.i
 """Occurrences of hotspots, in bytes."""
 TOTALS = pa.schema(
     [
-        ("hotspot", pa.int64()), ("source", pa.string()), ("documents", pa.int64()), ("occurrences", pa.int64()),
+        ("hotspot", pa.int64()),
+        ("source", pa.string()),
+        ("documents", pa.int64()),
+        ("occurrences", pa.int64()),
         ("tokens", pa.int64()),
     ]
-)  # fmt: skip
+)
 """By hotspot (or ANY) and source: documents, occurrences, and tokens of the words covered, each word once."""
 HASHES = pa.schema([("hotspot", pa.int64()), ("hash", pa.uint64())])
 """Hash of the words of each hotspot."""
@@ -79,9 +82,14 @@ class RepeatedSpans:
         }
 
     def _totals(
-        self, batch: DocBatch, place: np.ndarray, hotspot: np.ndarray, start: np.ndarray, stop: np.ndarray,
+        self,
+        batch: DocBatch,
+        place: np.ndarray,
+        hotspot: np.ndarray,
+        start: np.ndarray,
+        stop: np.ndarray,
         encode: Encode,
-    ) -> pa.Table:  # fmt: skip
+    ) -> pa.Table:
         """Merge what overlaps within a document, count its tokens, and add up by hotspot and source."""
         assert batch.words is not None
         holders, holder = _distinct(place, hotspot)

@@ -134,11 +134,13 @@ def hosts_of(runs: pa.Table) -> Hosts:
     home = firsts[numbers.runs(ordered["first_document"].to_numpy(), first_start)] if len(firsts) else firsts
     return Hosts(
         runs=Runs(
-            ordered["document"].to_numpy(), ordered["start"].to_numpy(), ordered["windows"].to_numpy(),
+            ordered["document"].to_numpy(),
+            ordered["start"].to_numpy(),
+            ordered["windows"].to_numpy(),
             numbers.of(ordered) if len(firsts) else firsts,
         ),
         home=home,
         held_by=ordered["documents"].to_numpy(),
         occurrences=ordered["occurrences"].to_numpy(),
         numbers=numbers,
-    )  # fmt: skip
+    )

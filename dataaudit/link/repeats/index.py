@@ -214,9 +214,12 @@ def _joined(found: pa.Table, wanted: np.ndarray, places: np.ndarray) -> list[Sha
         first = last if joins and last is not None else None
         begin = first.start if first else start
         span = Shared(
-            shard=where[0], row=where[1], start=begin, stop=start + GRAM,
+            shard=where[0],
+            row=where[1],
+            start=begin,
+            stop=start + GRAM,
             document_start=first.document_start if first else where[2],
-        )  # fmt: skip
+        )
         if first:
             shared[-1] = span
         else:

@@ -17,11 +17,15 @@ from dataaudit.link.repeats.listing import by_place, document_numbers, file_numb
 
 RUNS = pa.schema(
     [
-        ("document", pa.int64()), ("start", pa.int64()), ("windows", pa.int64()),
-        ("first_document", pa.int64()), ("first_start", pa.int64()),
-        ("documents", pa.int64()), ("occurrences", pa.int64()),
+        ("document", pa.int64()),
+        ("start", pa.int64()),
+        ("windows", pa.int64()),
+        ("first_document", pa.int64()),
+        ("first_start", pa.int64()),
+        ("documents", pa.int64()),
+        ("occurrences", pa.int64()),
     ]
-)  # fmt: skip
+)
 """By document and start: ``windows`` windows from word ``start`` on; the place where the first of them stands first,
 the others after it; and the documents and occurrences of each. Runs are as long as all of that holds."""
 RUN_ROWS = pa.schema([("key", FILE_KEY), ("row", pa.int64()), *(RUNS.field(index) for index in range(1, 7))])
@@ -111,10 +115,13 @@ def runs_of(file: int, occurrences: pa.Table) -> pa.Table:
     row, position, first_document, first_position, documents, times = (column[order] for column in columns)
     begins = np.ones(len(row), dtype=bool)
     begins[1:] = (
-        (row[1:] != row[:-1]) | (position[1:] != position[:-1] + 1)
-        | (first_document[1:] != first_document[:-1]) | (first_position[1:] != first_position[:-1] + 1)
-        | (documents[1:] != documents[:-1]) | (times[1:] != times[:-1])
-    )  # fmt: skip
+        (row[1:] != row[:-1])
+        | (position[1:] != position[:-1] + 1)
+        | (first_document[1:] != first_document[:-1])
+        | (first_position[1:] != first_position[:-1] + 1)
+        | (documents[1:] != documents[:-1])
+        | (times[1:] != times[:-1])
+    )
     at = np.flatnonzero(begins)
     sizes = np.diff(np.append(at, len(row)))
     kept = (document_numbers(file, row[at]), position[at], sizes, first_document[at], first_position[at])

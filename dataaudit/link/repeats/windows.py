@@ -22,11 +22,15 @@ WINDOW_ROWS = pa.schema([("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("p
 """Keyed rows: the hash of 50 words, and where they stand."""
 OCCURRENCE_ROWS = pa.schema(
     [
-        ("key", FILE_KEY), ("row", pa.int64()), ("position", pa.uint32()),
-        ("first_document", pa.int64()), ("first_position", pa.uint32()),
-        ("documents", pa.int64()), ("occurrences", pa.int64()),
+        ("key", FILE_KEY),
+        ("row", pa.int64()),
+        ("position", pa.uint32()),
+        ("first_document", pa.int64()),
+        ("first_position", pa.uint32()),
+        ("documents", pa.int64()),
+        ("occurrences", pa.int64()),
     ]
-)  # fmt: skip
+)
 """Keyed rows, by file: an occurrence of a window, the place where the window stands first, and its counts."""
 
 

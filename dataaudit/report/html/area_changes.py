@@ -28,15 +28,22 @@ from dataaudit.report.html.pieces import (
 _HEAD, _ROWS, _DRIFTS, _TOKENS, _SETTINGS = 12, 40, 20, 15, 30
 _LOUD = {MetricFate.CHANGED, MetricFate.BEYOND_NOISE, MetricFate.LOST, MetricFate.NOT_COMPARABLE}
 _FATES = {
-    MetricFate.CHANGED: "changed", MetricFate.BEYOND_NOISE: "beyond noise", MetricFate.WITHIN_NOISE: "within noise",
-    MetricFate.ADDED: "new", MetricFate.REMOVED: "gone", MetricFate.GAINED: "has a value now",
-    MetricFate.LOST: "has no value now", MetricFate.NOT_COMPARABLE: "not comparable",
-}  # fmt: skip
+    MetricFate.CHANGED: "changed",
+    MetricFate.BEYOND_NOISE: "beyond noise",
+    MetricFate.WITHIN_NOISE: "within noise",
+    MetricFate.ADDED: "new",
+    MetricFate.REMOVED: "gone",
+    MetricFate.GAINED: "has a value now",
+    MetricFate.LOST: "has no value now",
+    MetricFate.NOT_COMPARABLE: "not comparable",
+}
 _COMPLAINTS = {
-    "too_small": "the version moves less than the data", "unchanged": "the version did not move",
-    "backwards": "the version went backwards", "not_semver": "the version is not MAJOR.MINOR.PATCH",
+    "too_small": "the version moves less than the data",
+    "unchanged": "the version did not move",
+    "backwards": "the version went backwards",
+    "not_semver": "the version is not MAJOR.MINOR.PATCH",
     "other_dataset": "the names of the datasets differ",
-}  # fmt: skip
+}
 
 
 def no_baseline() -> Section:
@@ -76,52 +83,73 @@ def change_section(found: Difference) -> Section:
 
 
 def _totals(found: Difference) -> Grid:
-    entries = (("shards read", "shards"), ("shards not read", "unread_shards"), ("documents", "documents"),
-               ("bytes of text", "bytes"), ("tokens", "tokens"))  # fmt: skip
+    entries = (
+        ("shards read", "shards"),
+        ("shards not read", "unread_shards"),
+        ("documents", "documents"),
+        ("bytes of text", "bytes"),
+        ("tokens", "tokens"),
+    )
     rows = []
     for title, key in entries:
         old, new = getattr(found.old, key), getattr(found.new, key)
         share = f"{(new - old) / old:+.1%}".replace("%", " %") if old else t.NOTHING
         rows.append(row(title, t.count(old), t.count(new), f"{new - old:+,}", share))
     return Grid(
-        title="Totals", rows=tuple(rows),
+        title="Totals",
+        rows=tuple(rows),
         columns=(
-            name(""), *numbers(named(found.old.version, 24), named(found.new.version, 24), "difference", "in percent")
+            name(""),
+            *numbers(named(found.old.version, 24), named(found.new.version, 24), "difference", "in percent"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _fates(found: Difference) -> Grid:
     rows = tuple(
         row(
-            one.fate.value.replace("_", " "), t.count(one.old_shards), t.count(one.new_shards),
-            t.count(one.old_documents), t.count(one.new_documents),
+            one.fate.value.replace("_", " "),
+            t.count(one.old_shards),
+            t.count(one.new_shards),
+            t.count(one.old_documents),
+            t.count(one.new_documents),
         )
         for one in found.fates
-    )  # fmt: skip
+    )
     return Grid(
-        title="Shards, by what became of them", rows=rows,
+        title="Shards, by what became of them",
+        rows=rows,
         columns=(word("kind of change"), *numbers("shards before", "shards now", "documents before", "documents now")),
         note=f"{t.plural(found.unchanged_shards, 'shard')} unchanged. repacked: the same rows, stored as other bytes.",
-    )  # fmt: skip
+    )
 
 
 def _shards(changes: tuple[ShardChange, ...]) -> Grid:
     shown = first(changes, _ROWS)
     rows = tuple(
         row(
-            one.fate.value.replace("_", " "), _place(one.old_split, one.old_uri), _place(one.new_split, one.new_uri),
-            t.count(one.old_documents), t.count(one.new_documents), named(one.new_reason or "", 60),
+            one.fate.value.replace("_", " "),
+            _place(one.old_split, one.old_uri),
+            _place(one.new_split, one.new_uri),
+            t.count(one.old_documents),
+            t.count(one.new_documents),
+            named(one.new_reason or "", 60),
         )
         for one in shown
-    )  # fmt: skip
+    )
     return Grid(
-        title="Shards that changed, worst first", rows=rows, more=more(changes, shown, "shard"), folded=len(rows) > 8,
+        title="Shards that changed, worst first",
+        rows=rows,
+        more=more(changes, shown, "shard"),
+        folded=len(rows) > 8,
         columns=(
-            word("kind of change"), name("before"), name("now"), *numbers("documents before", "documents now"),
+            word("kind of change"),
+            name("before"),
+            name("now"),
+            *numbers("documents before", "documents now"),
             name("reason"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _metrics(found: Difference) -> list[Block]:
@@ -132,9 +160,12 @@ def _metrics(found: Difference) -> list[Block]:
     columns = (name("metric"), name("where"), *numbers("before", "now", "difference"), word("change"))
     head = found.metrics if len(found.metrics) <= _HEAD + 2 else found.metrics[:_HEAD]
     grid = Grid(
-        title="Metrics, what matters most first", rows=tuple(_metric(one) for one in head), note=note, columns=columns,
+        title="Metrics, what matters most first",
+        rows=tuple(_metric(one) for one in head),
+        note=note,
+        columns=columns,
         empty="No metric changed.",
-    )  # fmt: skip
+    )
     rest = found.metrics[len(head) :]
     if not rest:
         return [grid]
@@ -146,9 +177,13 @@ def _metrics(found: Difference) -> list[Block]:
 
 def _metric(one: MetricChange) -> tuple[Cell, ...]:
     return row(
-        f"{named(one.metric, 60)} {named(one.stat, 40)}", _scope(one), _number(one.old, one.unit),
-        _number(one.new, one.unit), _difference(one), cell(_FATES[one.fate], "warn" if one.fate in _LOUD else ""),
-    )  # fmt: skip
+        f"{named(one.metric, 60)} {named(one.stat, 40)}",
+        _scope(one),
+        _number(one.old, one.unit),
+        _number(one.new, one.unit),
+        _difference(one),
+        cell(_FATES[one.fate], "warn" if one.fate in _LOUD else ""),
+    )
 
 
 def _drifts(found: tuple[Drift, ...]) -> list[Block]:
@@ -161,9 +196,11 @@ def _drifts(found: tuple[Drift, ...]) -> list[Block]:
         for one in shown
     )
     grid = Grid(
-        title="Drift of token counts, in nats", rows=rows, more=more(measured, shown, "source"),
+        title="Drift of token counts, in nats",
+        rows=rows,
+        more=more(measured, shown, "source"),
         columns=(name("where"), *numbers("KL(now || before)", "Jensen-Shannon", "KL by chance")),
-    )  # fmt: skip
+    )
     top = max(measured, key=lambda one: one.kl or 0.0)
     if not top.top:
         return [grid]
@@ -171,19 +208,24 @@ def _drifts(found: tuple[Drift, ...]) -> list[Block]:
     pieces = [one.piece or f"id {one.token}" for one in tokens]
     title = f"Tokens that moved most in {_where(top)}"
     chart = Bars(
-        labels=tuple(label(one) for one in pieces), values=tuple(one.kl for one in tokens),
+        labels=tuple(label(one) for one in pieces),
+        values=tuple(one.kl for one in tokens),
         shown=tuple(f"{one.kl:+.4f} nats, {t.count(one.old)} before, {t.count(one.new)} now" for one in tokens),
         unit="part of KL, nats",
-    )  # fmt: skip
+    )
     table = Grid(
-        title=title, columns=(name("token"), *numbers("before", "now", "part of KL, nats")), folded=True,
+        title=title,
+        columns=(name("token"), *numbers("before", "now", "part of KL, nats")),
+        folded=True,
         rows=tuple(
             row(named(piece, 40), t.count(one.old), t.count(one.new), f"{one.kl:+.4f}")
             for piece, one in zip(pieces, tokens, strict=True)
         ),
-    )  # fmt: skip
-    says = ", ".join(f"{label(piece)} {'more' if one.kl > 0 else 'less'} often"
-                     for piece, one in list(zip(pieces, tokens, strict=True))[:5])  # fmt: skip
+    )
+    says = ", ".join(
+        f"{label(piece)} {'more' if one.kl > 0 else 'less'} often"
+        for piece, one in list(zip(pieces, tokens, strict=True))[:5]
+    )
     figure = Figure(
         id="chart-changes",
         title=title,
@@ -198,16 +240,22 @@ def _drifts(found: tuple[Drift, ...]) -> list[Block]:
 def _settings(found: Difference) -> Block:
     shown = first(found.settings, _SETTINGS)
     rows = tuple(
-        row(f"{named(one.area, 40)} {named(one.name, 80)}".rstrip(), named(one.old or "absent", 100),
-            named(one.new or "absent", 100))
+        row(
+            f"{named(one.area, 40)} {named(one.name, 80)}".rstrip(),
+            named(one.old or "absent", 100),
+            named(one.new or "absent", 100),
+        )
         for one in shown
-    )  # fmt: skip
+    )
     if not rows:
         return Facts(pairs=())
     return Grid(
-        title="Settings that decide the numbers", rows=rows, more=more(found.settings, shown, "setting"), folded=True,
+        title="Settings that decide the numbers",
+        rows=rows,
+        more=more(found.settings, shown, "setting"),
+        folded=True,
         columns=(name("setting"), name("before"), name("now")),
-    )  # fmt: skip
+    )
 
 
 def _place(split: str | None, uri: str | None) -> str:

@@ -59,19 +59,24 @@ def _near(near: Near) -> list[Block]:
     shown = first(scopes, _ROWS)
     rows = tuple(
         row(
-            named(one.name), kind, t.count(one.of), t.count(one.documents),
+            named(one.name),
+            kind,
+            t.count(one.of),
+            t.count(one.documents),
             cell(percent(one.rate), "warn" if (one.rate or 0.0) > _MUCH else ""),
             percent(one.component_rate),
         )
         for one, kind in shown
-    )  # fmt: skip
+    )
     blocks.append(
         Grid(
-            title="Near-duplicates by split and source", rows=rows, more=more(scopes, shown, "source"),
+            title="Near-duplicates by split and source",
+            rows=rows,
+            more=more(scopes, shown, "source"),
             columns=(name("name"), name("kind"), *numbers("documents", "near-dups", "share", "beyond one a group")),
             note="Sources without any are left out. beyond one a group: what deduplication would remove.",
         )
-    )  # fmt: skip
+    )
     if near.flows:
         blocks.append(_matrix(near.flows))
     sizes = {label_: number for label_, number in near.clusters_by_size.items() if number}
@@ -89,26 +94,32 @@ def _matrix(flows: Sequence[Flow]) -> Figure:
     earlier = [one for one in order if any(right == one for _, right, _ in sides)]
     values = tuple(
         (copies.index(left), earlier.index(right), float(number), t.plural(number, "document"), left[0] != right[0])
-        for left, right, number in sides if left in copies and right in earlier
-    )  # fmt: skip
+        for left, right, number in sides
+        if left in copies and right in earlier
+    )
     chart = Matrix(
-        rows=tuple(label(_of(*one)) for one in copies), columns=tuple(label(_of(*one)) for one in earlier),
+        rows=tuple(label(_of(*one)) for one in copies),
+        columns=tuple(label(_of(*one)) for one in earlier),
         values=values,
-        row_title="near-duplicates in", column_title="of an earlier document in",
-    )  # fmt: skip
+        row_title="near-duplicates in",
+        column_title="of an earlier document in",
+    )
     shown = first(flows, _ROWS)
     rows = tuple(
         row(
-            named(_of(one.split, one.source)), named(_of(one.earlier_split, one.earlier_source)),
+            named(_of(one.split, one.source)),
+            named(_of(one.earlier_split, one.earlier_source)),
             cell(t.count(one.documents), "warn" if one.split != one.earlier_split else ""),
         )
         for one in shown
-    )  # fmt: skip
+    )
     grid = Grid(
-        title="Duplicates between sources", rows=rows, more=more(flows, shown, "pair"),
+        title="Duplicates between sources",
+        rows=rows,
+        more=more(flows, shown, "pair"),
         columns=(name("near-duplicates in"), name("of an earlier document in"), *numbers("documents")),
         note="Marked: across splits.",
-    )  # fmt: skip
+    )
     top = shown[0]
     says = (
         f"Most: {t.count(top.documents)} in {named(_of(top.split, top.source), 40)} of documents in"
@@ -119,25 +130,34 @@ def _matrix(flows: Sequence[Flow]) -> Figure:
     if len(places) > len(order):
         note = f"The {_CELLS} largest; the table has more. {note}".rstrip()
     return Figure(
-        id="chart-matrix", title="Duplicates between sources, by split/source", chart=chart, says=says, table=grid,
+        id="chart-matrix",
+        title="Duplicates between sources, by split/source",
+        chart=chart,
+        says=says,
+        table=grid,
         note=note,
-    )  # fmt: skip
+    )
 
 
 def _sizes(sizes: dict[str, int], near: Near) -> Figure:
     chart = Bars(
-        labels=tuple(f"{one} documents" for one in sizes), values=tuple(float(one) for one in sizes.values()),
-        shown=tuple(t.plural(one, "group") for one in sizes.values()), unit="groups",
-    )  # fmt: skip
+        labels=tuple(f"{one} documents" for one in sizes),
+        values=tuple(float(one) for one in sizes.values()),
+        shown=tuple(t.plural(one, "group") for one in sizes.values()),
+        unit="groups",
+    )
     grid = Grid(
-        title="Groups by size", columns=numbers("documents in the group", "groups"), folded=True,
+        title="Groups by size",
+        columns=numbers("documents in the group", "groups"),
+        folded=True,
         rows=tuple(row(one, t.count(number)) for one, number in sizes.items()),
-    )  # fmt: skip
+    )
     largest = t.plural(near.counts.get("largest_cluster", 0), "document")
     says = f"{t.plural(sum(sizes.values()), 'group')}; the largest has {largest}"
     says += f", its weakest link {t.ratio(near.weakest_link)}." if near.weakest_link is not None else "."
-    return Figure(id="chart-sizes", title="Groups of near-duplicates by size", chart=chart, says=says, table=grid,
-                  note=says)  # fmt: skip
+    return Figure(
+        id="chart-sizes", title="Groups of near-duplicates by size", chart=chart, says=says, table=grid, note=says
+    )
 
 
 def _hotspots(manifest: Manifest) -> list[Block]:
@@ -150,21 +170,31 @@ def _hotspots(manifest: Manifest) -> list[Block]:
     )
     rows = tuple(
         row(
-            t.count(one.hotspot), t.count(one.words), t.count(one.documents), percent(one.share),
-            t.count(one.occurrences), t.count(one.tokens), named(one.source, 40), named(one.shard),
+            t.count(one.hotspot),
+            t.count(one.words),
+            t.count(one.documents),
+            percent(one.share),
+            t.count(one.occurrences),
+            t.count(one.tokens),
+            named(one.source, 40),
+            named(one.shard),
         )
         for one in found.top
-    )  # fmt: skip
+    )
     left = found.hotspots - len(found.top)
     grid = Grid(
-        title="Repeated spans, the most widely held first", rows=rows, note=said, folded=len(rows) > 12,
+        title="Repeated spans, the most widely held first",
+        rows=rows,
+        note=said,
+        folded=len(rows) > 12,
         columns=(
-            *numbers("no.", "words", "documents", "share", "occurrences", "tokens"), name("mostly in source"),
+            *numbers("no.", "words", "documents", "share", "occurrences", "tokens"),
+            name("mostly in source"),
             name("most of them in shard"),
         ),
         more=f"and {t.plural(left, 'more span')} in the table hotspots" if left else "",
         empty="No span is that widely held.",
-    )  # fmt: skip
+    )
     return [grid]
 
 

@@ -71,18 +71,28 @@ def language_section(manifest: Manifest) -> Section:
         for one in shown
     )
     table = Grid(
-        title="Languages by tokens", rows=rows, more=more(found.parts, shown, "language"), folded=True,
+        title="Languages by tokens",
+        rows=rows,
+        more=more(found.parts, shown, "language"),
+        folded=True,
         columns=(name("language"), *numbers("documents", "text", "tokens", "share of tokens")),
-    )  # fmt: skip
+    )
     bars = found.parts[:_BARS]
     chart = Bars(
-        labels=tuple(label(one.language) for one in bars), values=tuple(one.share or 0.0 for one in bars),
-        shown=tuple(percent(one.share) for one in bars), unit=f"share of {_kind(found)} tokens", percent=True,
-    )  # fmt: skip
+        labels=tuple(label(one.language) for one in bars),
+        values=tuple(one.share or 0.0 for one in bars),
+        shown=tuple(percent(one.share) for one in bars),
+        unit=f"share of {_kind(found)} tokens",
+        percent=True,
+    )
     figure = Figure(
-        id="chart-languages", title="Languages", chart=chart, table=table, says=lead,
+        id="chart-languages",
+        title="Languages",
+        chart=chart,
+        table=table,
+        says=lead,
         note=f"The first {len(bars)} of {len(found.parts)}." if len(bars) < len(found.parts) else "",
-    )  # fmt: skip
+    )
     return Section(id="languages", title=title, lead=lead, blocks=(figure, Prose(text=_detectors(found), tone="quiet")))
 
 
@@ -104,9 +114,13 @@ def length_section(manifest: Manifest, view: Overview) -> Section:
     blocks: tuple[Block, ...] = (table,)
     if steps is not None:
         figure = Figure(
-            id="chart-lengths", title="Tokens of a document", chart=steps, says=lead, table=table,
+            id="chart-lengths",
+            title="Tokens of a document",
+            chart=steps,
+            says=lead,
+            table=table,
             note="Share of each split's documents by length; the axis is logarithmic.",
-        )  # fmt: skip
+        )
         blocks = (figure,)
     return Section(id="lengths", title="Lengths", lead=lead, blocks=blocks)
 
@@ -124,42 +138,60 @@ def _sources(shares: Sequence[Share], kind: str) -> Figure:
         off = cell(_points(one), "warn" if is_off(one) else "")
         rows.append(row(*cells, *((off,) if declared else ())))
     table = Grid(
-        title=f"Sources by share of {kind} tokens", columns=tuple(columns), rows=tuple(rows),
+        title=f"Sources by share of {kind} tokens",
+        columns=tuple(columns),
+        rows=tuple(rows),
         more=more(shares, shown, "source"),
         note="off by: found less declared, in percentage points." if declared else "",
-    )  # fmt: skip
+    )
     bars = shares[:_BARS]
     chart = Bars(
-        labels=tuple(label(one.source) for one in bars), values=tuple(one.share or 0.0 for one in bars),
-        shown=tuple(_said(one) for one in bars), unit=f"share of {kind} tokens", percent=True,
-        marks=tuple(one.declared for one in bars) if declared else (), marks_mean="declared",
+        labels=tuple(label(one.source) for one in bars),
+        values=tuple(one.share or 0.0 for one in bars),
+        shown=tuple(_said(one) for one in bars),
+        unit=f"share of {kind} tokens",
+        percent=True,
+        marks=tuple(one.declared for one in bars) if declared else (),
+        marks_mean="declared",
         loud=tuple(is_off(one) for one in bars),
-    )  # fmt: skip
+    )
     says = "; ".join(f"{label(one.source)}: {_said(one)}" for one in bars[:5])
     return Figure(
-        id="chart-mixture", title=f"Sources by share of {kind} tokens", chart=chart, says=says, table=table,
+        id="chart-mixture",
+        title=f"Sources by share of {kind} tokens",
+        chart=chart,
+        says=says,
+        table=table,
         note="Bar: found; line: declared; orange: more than two percentage points apart." if declared else "",
-    )  # fmt: skip
+    )
 
 
 def _splits(splits: Sequence[Volume], whole: Volume) -> Grid:
     volumes = [*splits, whole] if len(splits) > 1 else list(splits)
     rows = tuple(
         row(
-            named(one.name) or "all", "held out" if one.held_out else ("" if one.held_out is None else "training"),
-            t.count(one.shards), t.count(one.documents), t.size(one.bytes), t.count(one.tokens),
-            t.decimal(one.bytes_per_token), percent(one.exact_dup_rate),
+            named(one.name) or "all",
+            "held out" if one.held_out else ("" if one.held_out is None else "training"),
+            t.count(one.shards),
+            t.count(one.documents),
+            t.size(one.bytes),
+            t.count(one.tokens),
+            t.decimal(one.bytes_per_token),
+            percent(one.exact_dup_rate),
         )
         for one in volumes
-    )  # fmt: skip
+    )
     columns = (
-        name("split"), Column(head="use", kind="word"),
+        name("split"),
+        Column(head="use", kind="word"),
         *numbers("shards", "documents", "text", "tokens", "bytes per token", "exact copies"),
-    )  # fmt: skip
+    )
     return Grid(
-        title="Splits", columns=columns, rows=rows,
+        title="Splits",
+        columns=columns,
+        rows=rows,
         note="exact copies: documents whose text was seen before, in any split, white space aside.",
-    )  # fmt: skip
+    )
 
 
 def _lengths(manifest: Manifest, splits: Sequence[str]) -> Steps | None:

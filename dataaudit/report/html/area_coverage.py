@@ -72,12 +72,10 @@ def _ledger(view: Overview) -> Grid:
     rows = tuple(
         cells(
             title,
-            *(
-                cell(t.count(line[state]), "bad" if state in _STATES[2:] and line[state] else "") for state in _STATES
-            ),
+            *(cell(t.count(line[state]), "bad" if state in _STATES[2:] and line[state] else "") for state in _STATES),
         )
         for title, line in ((title, view.ledger[key]) for title, key in lines)
-    )  # fmt: skip
+    )
     return Grid(title="Planned and read", columns=(name(""), *numbers(*_STATES)), rows=rows)
 
 
@@ -88,9 +86,11 @@ def _lost(shards: Sequence[LostShard], title: str) -> Grid:
         for one in shown
     )
     return Grid(
-        title=title, rows=rows, more=more(shards, shown, "shard"),
+        title=title,
+        rows=rows,
+        more=more(shards, shown, "shard"),
         columns=(*numbers("shard"), name("split/uri"), *numbers("size"), name("status"), prose("why")),
-    )  # fmt: skip
+    )
 
 
 def _why(shard: LostShard) -> str:

@@ -104,48 +104,63 @@ def _by_source(found: Toxic, *, judged: bool) -> Block:
     shown = first(pairs, _ROWS)
     rows = tuple(
         row(
-            named(one.name) or "all", t.count(one.documents), percent(one.screened),
-            percent(_value(one.screen)), _interval(one.screen), percent(one.screen_positive),
+            named(one.name) or "all",
+            t.count(one.documents),
+            percent(one.screened),
+            percent(_value(one.screen)),
+            _interval(one.screen),
+            percent(one.screen_positive),
             *_rate(one, judged=judged),
         )
         for one, _ in shown
-    )  # fmt: skip
+    )
     heads = ["documents", "screened", "screen's estimate", "95 % interval", "over 0.5"]
     heads += ["judged rate", "its 95 % interval"] if judged else []
     grid = Grid(
-        title="Toxic documents by source", columns=(name("source"), *numbers(*heads)), rows=rows,
+        title="Toxic documents by source",
+        columns=(name("source"), *numbers(*heads)),
+        rows=rows,
         more=more(pairs, shown, "source"),
         note="screened: documents that the screen can judge; its estimate holds as far as its calibration does here.",
-    )  # fmt: skip
+    )
     bars = [(one, chosen) for one, chosen in pairs if chosen is not None and chosen.value is not None][:_BARS]
     if not bars:
         return grid
     return Figure(
-        id="chart-toxicity", title="Share of toxic documents by source", table=grid,
+        id="chart-toxicity",
+        title="Share of toxic documents by source",
+        table=grid,
         chart=Bars(
             labels=tuple(label(one.name) or "all" for one, _ in bars),
-            values=tuple(chosen.value or 0.0 for _, chosen in bars), shown=tuple(_estimated(one) for _, one in bars),
-            spans=tuple(_span(chosen) for _, chosen in bars), unit="share of documents", percent=True,
+            values=tuple(chosen.value or 0.0 for _, chosen in bars),
+            shown=tuple(_estimated(one) for _, one in bars),
+            spans=tuple(_span(chosen) for _, chosen in bars),
+            unit="share of documents",
+            percent=True,
         ),
         says="; ".join(f"{label(one.name) or 'all'} {_estimated(chosen)}" for one, chosen in bars[:5]),
         note=f"{'Judged in a sample' if judged else 'By the screen alone'}; lines are 95 % intervals.",
-    )  # fmt: skip
+    )
 
 
 def _judged(found: Toxic) -> list[Block]:
     lists: tuple[tuple[str, Sequence[ToxicScope | ToxicClass]], ...] = (
-        ("class", found.classes), ("language", found.languages)
-    )  # fmt: skip
+        ("class", found.classes),
+        ("language", found.languages),
+    )
     grids: list[Block] = [
         Grid(
-            title=f"Judged rate by {kind}", columns=(name(kind), *numbers("share", "95 % interval")), folded=True,
+            title=f"Judged rate by {kind}",
+            columns=(name(kind), *numbers("share", "95 % interval")),
+            folded=True,
             rows=tuple(
                 row(named(one.name), percent(_value(one.rate)), _interval(one.rate)) for one in first(rates, _ROWS)
             ),
             more=more(rates, first(rates, _ROWS), kind),
         )
-        for kind, rates in lists if len(rates) > 1
-    ]  # fmt: skip
+        for kind, rates in lists
+        if len(rates) > 1
+    ]
     return [*grids, Prose(text=_rests_on(found.judge), tone="quiet")]
 
 
@@ -154,17 +169,22 @@ def _entities(found: Pii) -> list[Block]:
     every = [*shown, found.total] if found.entities else []
     rows = tuple(
         row(
-            named(one.entity) or "all", per_million(one.found.per_million), count_cell(one.found, one.found.documents),
-            *(count_cell(one.tiers[tier], one.tiers[tier].hits) for tier in TIERS), t.count(one.reserved),
+            named(one.entity) or "all",
+            per_million(one.found.per_million),
+            count_cell(one.found, one.found.documents),
+            *(count_cell(one.tiers[tier], one.tiers[tier].hits) for tier in TIERS),
+            t.count(one.reserved),
         )
         for one in every
-    )  # fmt: skip
+    )
     grid = Grid(
-        title="Personal data by kind", rows=rows, more=more(found.entities, shown, "kind"),
+        title="Personal data by kind",
+        rows=rows,
+        more=more(found.entities, shown, "kind"),
         columns=(name("kind"), *numbers("hits per million tokens", "documents", *TIERS, "reserved")),
         note="validated, contextual, pattern: hits by how sure they are; reserved: examples, in no other number.",
         empty="None was found.",
-    )  # fmt: skip
+    )
     bars = [
         (one, one.found.per_million) for one in found.entities if not one.found.suppressed and one.found.per_million
     ]
@@ -173,15 +193,18 @@ def _entities(found: Pii) -> list[Block]:
     chosen = bars[:_BARS]
     return [
         Figure(
-            id="chart-privacy", title="Hits per million tokens by kind", table=grid,
+            id="chart-privacy",
+            title="Hits per million tokens by kind",
+            table=grid,
             chart=Bars(
-                labels=tuple(label(one.entity) for one, _ in chosen), values=tuple(rate for _, rate in chosen),
+                labels=tuple(label(one.entity) for one, _ in chosen),
+                values=tuple(rate for _, rate in chosen),
                 shown=tuple(f"{per_million(rate)} per million tokens" for _, rate in chosen),
                 unit="hits per million tokens",
             ),
             says="; ".join(f"{label(one.entity)} {per_million(rate)}" for one, rate in chosen[:5]),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _pii_sources(found: Pii) -> list[Block]:
@@ -191,18 +214,24 @@ def _pii_sources(found: Pii) -> list[Block]:
     shown = first(holding, _ROWS)
     rows = tuple(
         row(
-            named(one.source), per_million(one.found.per_million), count_cell(one.found, one.found.hits),
-            count_cell(one.found, one.found.documents), percent(one.found.share),
+            named(one.source),
+            per_million(one.found.per_million),
+            count_cell(one.found, one.found.hits),
+            count_cell(one.found, one.found.documents),
+            percent(one.found.share),
         )
         for one in shown
-    )  # fmt: skip
+    )
     heads = ("hits per million tokens", "hits", "documents", "share of documents")
     return [
         Grid(
-            title="Personal data by source", columns=(name("source"), *numbers(*heads)), rows=rows,
-            more=more(holding, shown, "source"), note=f"Numbers {ROUNDED}.",
+            title="Personal data by source",
+            columns=(name("source"), *numbers(*heads)),
+            rows=rows,
+            more=more(holding, shown, "source"),
+            note=f"Numbers {ROUNDED}.",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _presidio(found: Pii) -> list[Block]:
@@ -213,17 +242,23 @@ def _presidio(found: Pii) -> list[Block]:
     seen = [one for one in found.sample if _is_shown(one)]
     rows = tuple(
         row(
-            named(one.entity) or "any", percent(_value(one.documents)), _interval(one.documents),
-            per_million(_value(one.hits)), percent(_value(one.confirmed)),
+            named(one.entity) or "any",
+            percent(_value(one.documents)),
+            _interval(one.documents),
+            per_million(_value(one.hits)),
+            percent(_value(one.confirmed)),
         )
         for one in first(seen, _ROWS)
-    )  # fmt: skip
+    )
     heads = ("share of documents", "95 % interval", "hits per million tokens", "confirmed")
     grid = Grid(
-        title="Personal data in a sample, by presidio", columns=(name("kind"), *numbers(*heads)), rows=rows,
-        more=more(seen, first(seen, _ROWS), "kind"), folded=True,
+        title="Personal data in a sample, by presidio",
+        columns=(name("kind"), *numbers(*heads)),
+        rows=rows,
+        more=more(seen, first(seen, _ROWS), "kind"),
+        folded=True,
         note="confirmed: of what the patterns alone are not sure of, the share that presidio confirms.",
-    )  # fmt: skip
+    )
     return [grid, Prose(text=_rests_on(found.judge), tone="quiet")]
 
 
@@ -231,23 +266,32 @@ def _secret_tables(found: Secrets) -> tuple[Block, ...]:
     kinds, sources = first(found.entities, _ROWS), first(found.sources, _ROWS)
     rows = tuple(
         row(
-            named(one.entity) or "all", cell(t.count(one.validated), "bad" if one.validated else ""),
-            t.count(one.contextual), t.count(one.pattern), t.count(one.documents), t.count(one.reserved),
+            named(one.entity) or "all",
+            cell(t.count(one.validated), "bad" if one.validated else ""),
+            t.count(one.contextual),
+            t.count(one.pattern),
+            t.count(one.documents),
+            t.count(one.reserved),
         )
         for one in [*kinds, found.total]
-    )  # fmt: skip
+    )
     by_kind = Grid(
-        title="Secrets by kind", rows=rows, more=more(found.entities, kinds, "kind"),
+        title="Secrets by kind",
+        rows=rows,
+        more=more(found.entities, kinds, "kind"),
         columns=(name("kind"), *numbers("validated", "contextual", "pattern", "documents", "reserved")),
         note="validated: structure or checksum confirms it; contextual: words beside it say so; pattern: form alone;"
         " reserved: placeholders and examples, in no other number.",
-    )  # fmt: skip
+    )
     by_source = Grid(
-        title="Secrets by source", columns=(name("source"), *numbers("validated", "all hits", "documents")),
-        rows=tuple(row(named(one.source), t.count(one.validated), t.count(one.hits), t.count(one.documents))
-                   for one in sources),
-        more=more(found.sources, sources, "source"), empty="No source holds one.",
-    )  # fmt: skip
+        title="Secrets by source",
+        columns=(name("source"), *numbers("validated", "all hits", "documents")),
+        rows=tuple(
+            row(named(one.source), t.count(one.validated), t.count(one.hits), t.count(one.documents)) for one in sources
+        ),
+        more=more(found.sources, sources, "source"),
+        empty="No source holds one.",
+    )
     by_shard = Grid(
         title="Shards with most of them",
         columns=(*numbers("shard"), name("split/uri"), *numbers("validated", "all hits")),
@@ -257,7 +301,7 @@ def _secret_tables(found: Secrets) -> tuple[Block, ...]:
         ),
         more=f"{t.plural(found.shards, 'shard')} hold some; the table of shards below has all." if found.shards else "",
         empty="No shard holds one.",
-    )  # fmt: skip
+    )
     return by_kind, by_source, by_shard
 
 

@@ -40,13 +40,14 @@ def leak_section(manifest: Manifest) -> tuple[Section, list[Finding]]:
     exact = leaks(manifest)
     findings = [
         Finding(
-            tone="bad", section="leakage",
+            tone="bad",
+            section="leakage",
             text=f"{t.count(one.documents)} of {t.plural(one.of, 'document')} of {named(one.split)}"
             f" ({percent(one.documents / one.of)}) are also in training data as whole documents"
             f"{_whole(one.split, places)}.{_passages(one.split, places)}",
         )
         for one in exact
-    ]  # fmt: skip
+    ]
     said = {one.split for one in exact}
     findings += [_shared(one, sign, places) for one in held_out if one.split not in said and (sign := shared_text(one))]
     findings += [_contamination(one, places) for one in worst_parts(sets) if one.similar]
@@ -76,18 +77,20 @@ def leak_section(manifest: Manifest) -> tuple[Section, list[Finding]]:
 def _shared(one: HeldOutLeak, sign: tuple[str, float, str], places: Sequence[LeakPlace]) -> Finding:
     stat, value, text = sign
     return Finding(
-        tone="bad" if stat == "span" else "warn", section="leakage",
+        tone="bad" if stat == "span" else "warn",
+        section="leakage",
         text=f"{percent(value)} {text.format(named(one.split))}{_where(one.split, places)}.",
-    )  # fmt: skip
+    )
 
 
 def _contamination(one: SetLeak, places: Sequence[LeakPlace]) -> Finding:
     verbatim, similar = round((one.verbatim or 0) * one.findable), round((one.similar or 0) * one.findable)
     return Finding(
-        tone="bad" if verbatim else "warn", section="leakage",
+        tone="bad" if verbatim else "warn",
+        section="leakage",
         text=f"{t.count(similar)} of {t.plural(one.findable, 'findable item')} of {named(one.set)} are in training data"
         f" ({t.count(verbatim)} word for word){_where(one.set, places)}.",
-    )  # fmt: skip
+    )
 
 
 def _whole(which: str, places: Sequence[LeakPlace]) -> str:
@@ -130,8 +133,10 @@ def _chart(held_out: Sequence[HeldOutLeak], sets: Sequence[SetLeak]) -> Figure:
     entries: list[tuple[str, float, tuple[float, float] | None, str]] = []
     for one in held_out:
         for stat, text, value in (
-            ("near_dup", "near-duplicates", one.near_dup), ("ngram", "13-grams", one.ngram), ("span", "spans", one.span)
-        ):  # fmt: skip
+            ("near_dup", "near-duplicates", one.near_dup),
+            ("ngram", "13-grams", one.ngram),
+            ("span", "spans", one.span),
+        ):
             if value is not None:
                 entries.append((f"{label(one.split)}: {text}", value, one.bounds.get(stat), percent(value)))
     for part in worst_parts(sets):
@@ -140,15 +145,21 @@ def _chart(held_out: Sequence[HeldOutLeak], sets: Sequence[SetLeak]) -> Figure:
                 entries.append((f"{label(part.set)}: {text}", value, None, percent(value)))
     shown = entries[:24]
     chart = Bars(
-        labels=tuple(one[0] for one in shown), values=tuple(one[1] for one in shown),
-        spans=tuple(one[2] for one in shown), shown=tuple(one[3] for one in shown), percent=True,
-        unit="share of the split's documents or words, of the set's items", loud=tuple(one[1] > 0 for one in shown),
-    )  # fmt: skip
+        labels=tuple(one[0] for one in shown),
+        values=tuple(one[1] for one in shown),
+        spans=tuple(one[2] for one in shown),
+        shown=tuple(one[3] for one in shown),
+        percent=True,
+        unit="share of the split's documents or words, of the set's items",
+        loud=tuple(one[1] > 0 for one in shown),
+    )
     says = "; ".join(f"{one[0]} {one[3]}" for one in shown[:6])
     grid = Grid(
-        title="Shares found in training data", columns=(name("what"), *numbers("share")), folded=True,
+        title="Shares found in training data",
+        columns=(name("what"), *numbers("share")),
+        folded=True,
         rows=tuple(row(one[0], one[3]) for one in shown),
-    )  # fmt: skip
+    )
     return Figure(id="chart-leaks", title="Found in training data", chart=chart, says=says, table=grid)
 
 
@@ -156,58 +167,79 @@ def _held_out(found: Sequence[HeldOutLeak]) -> Grid:
     shown = first(found, _ROWS)
     rows = tuple(
         row(
-            named(one.split), t.count(one.documents), _bad(one.near_dup), _bad(one.ngram),
-            percent(one.ngram_without_common), _bad(one.span),
+            named(one.split),
+            t.count(one.documents),
+            _bad(one.near_dup),
+            _bad(one.ngram),
+            percent(one.ngram_without_common),
+            _bad(one.span),
         )
         for one in shown
-    )  # fmt: skip
+    )
     heads = ("documents", "near-duplicate", "half of the 13-grams", "less common ones", "words in copied spans")
     return Grid(
-        title="Held-out splits", columns=(name("split"), *numbers(*heads)), rows=rows,
+        title="Held-out splits",
+        columns=(name("split"), *numbers(*heads)),
+        rows=rows,
         more=more(found, shown, "split"),
         note="Share of documents with a near-duplicate in training; with half of their 13-grams in it; the same without"
         " 13-grams that very many training documents hold; share of words inside copied spans of 50 words and more.",
-    )  # fmt: skip
+    )
 
 
 def _sets(found: Sequence[SetLeak]) -> Grid:
     shown = first(found, _ROWS)
     rows = tuple(
         row(
-            named(one.set), one.part, t.count(one.items), t.count(one.findable), _bad(one.verbatim), _bad(one.similar),
+            named(one.set),
+            one.part,
+            t.count(one.items),
+            t.count(one.findable),
+            _bad(one.verbatim),
+            _bad(one.similar),
             t.count(one.common),
         )
         for one in shown
-    )  # fmt: skip
+    )
     heads = ("items", "findable", "word for word", "or similar", "common")
     return Grid(
-        title="Evaluation sets", columns=(name("set"), word("part"), *numbers(*heads)), rows=rows,
+        title="Evaluation sets",
+        columns=(name("set"), word("part"), *numbers(*heads)),
+        rows=rows,
         more=more(found, shown, "part"),
         note="findable: items that a rule can find; similar: with up to three words in ten changed; common: found in"
         " very many training documents.",
-    )  # fmt: skip
+    )
 
 
 def _places(places: Sequence[LeakPlace]) -> Grid:
     shown = first(places, _ROWS)
     rows = tuple(
         row(
-            named(one.set), t.count(one.shard), named(one.name),
+            named(one.set),
+            t.count(one.shard),
+            named(one.name),
             cell(t.count(one.whole), "bad" if one.whole else "") if one.held_out else t.NOTHING,
-            cell(t.count(one.copied), "bad" if one.copied else ""), t.count(one.items), t.count(one.documents),
+            cell(t.count(one.copied), "bad" if one.copied else ""),
+            t.count(one.items),
+            t.count(one.documents),
         )
         for one in shown
-    )  # fmt: skip
+    )
     return Grid(
-        title="Which shards hold them", rows=rows, more=more(places, shown, "pair of a set and a shard"),
+        title="Which shards hold them",
+        rows=rows,
+        more=more(places, shown, "pair of a set and a shard"),
         columns=(
-            name("set"), *numbers("shard"), name("split/uri"),
+            name("set"),
+            *numbers("shard"),
+            name("split/uri"),
             *numbers("whole documents", "copied word for word", "in any form", "documents that hold them"),
         ),
         note="Counted are documents of a held-out split, items of an evaluation set: those that stand in the shard"
         " whole; those of which it holds a passage of 50 words and more (of a set: the text) word for word; those that"
         " it holds in any form. The last column counts the shard's own documents: remove these from training.",
-    )  # fmt: skip
+    )
 
 
 def _bad(value: float | None) -> Cell:

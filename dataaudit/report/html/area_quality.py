@@ -33,11 +33,13 @@ def quality_section(manifest: Manifest) -> Section:
             *(cell(percent(one.rates.get(split))) for split in wanted),
         )
         for one in [*found[:1], *sets, *by_rate]
-    )  # fmt: skip
+    )
     grid = Grid(
-        title="Documents that each rule would reject", rows=rows, folded=True,
+        title="Documents that each rule would reject",
+        rows=rows,
+        folded=True,
         columns=(name("rule"), *numbers(*(named(split, 24) or "all" for split in wanted))),
-    )  # fmt: skip
+    )
     blocks: list[Block] = []
     bars = [one for one in by_rate if one.rates.get(whole)][:_BARS]
     if bars:
@@ -45,15 +47,20 @@ def quality_section(manifest: Manifest) -> Section:
             labels=tuple(label(one.rule.partition(".")[2]) for one in bars),
             values=tuple(one.rates[whole] or 0.0 for one in bars),
             shown=tuple(f"{named(one.rule)}: {percent(one.rates[whole])}" for one in bars),
-            unit="share of documents", percent=True,
-        )  # fmt: skip
+            unit="share of documents",
+            percent=True,
+        )
         says = "; ".join(f"{named(one.rule, 60)} {percent(one.rates[whole])}" for one in bars[:4])
         blocks.append(
             Figure(
-                id="chart-quality", title="The rules that would reject most", chart=chart, says=says, table=grid,
+                id="chart-quality",
+                title="The rules that would reject most",
+                chart=chart,
+                says=says,
+                table=grid,
                 note=f"The first {len(bars)} of {len(by_rate)} rules.",
             )
-        )  # fmt: skip
+        )
     else:
         blocks.append(grid)
     blocks += _upstream(manifest)
@@ -67,10 +74,13 @@ def _upstream(manifest: Manifest) -> list[Block]:
         return []
     rows = tuple(
         cells(
-            named(one.name), named(one.version, 40), t.count(one.documents_in), t.count(one.documents_out),
+            named(one.name),
+            named(one.version, 40),
+            t.count(one.documents_in),
+            t.count(one.documents_out),
             percent(1 - one.documents_out / one.documents_in if one.documents_in else None),
         )
         for one in declared
-    )  # fmt: skip
+    )
     columns = (name("filter"), name("version"), *numbers("documents in", "documents out", "removed"))
     return [Grid(title="Filters that ran before, as the config declares them", columns=columns, rows=rows)]

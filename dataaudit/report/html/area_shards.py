@@ -75,10 +75,12 @@ def _odd(odd: Oddities) -> Grid:
     shown = first(odd.shards, _ROWS)
     rows = tuple(row(t.count(one.shard), cell(one.name, one.tone), "; ".join(one.reasons)) for one in shown)
     return Grid(
-        title="Shards that stand out, worst first", rows=rows, more=more(odd.shards, shown, "shard"),
+        title="Shards that stand out, worst first",
+        rows=rows,
+        more=more(odd.shards, shown, "shard"),
         columns=(*numbers("shard"), name("split/uri"), prose("why")),
         note='"dataaudit inspect DIR SHARD" says all that the manifest knows of one.',
-    )  # fmt: skip
+    )
 
 
 def _distances(odd: Oddities, manifest: Manifest) -> Figure | None:
@@ -105,26 +107,36 @@ def _distances(odd: Oddities, manifest: Manifest) -> Figure | None:
         return float(shard), max(-_FAR, min(_FAR, away)), words
 
     chart = Points(
-        unit="robust sd", order="shard, in the manifest's order",
+        unit="robust sd",
+        order="shard, in the manifest's order",
         quiet=tuple(point(one) for one in quiet.tolist()) if len(quiet) <= _POINTS else (),
         loud=tuple(point(one) for one in loud.tolist()),
         boxes=() if len(quiet) <= _POINTS else _boxes(quiet, best[quiet], number),
         lines=((0.0, float(number - 1), 0.0, LIMIT_SD),),
-    )  # fmt: skip
+    )
     rows = tuple(row(t.count(int(one)), f"{best[one]:+.1f}", _what(odd.distances[column[one]])) for one in loud[:_ROWS])
     grid = Grid(
-        title="Shards beyond the limits", columns=(*numbers("shard", "robust sd"), name("in")), rows=rows, folded=True,
-        empty="None.", more=more(loud.tolist(), rows, "shard"),
-    )  # fmt: skip
+        title="Shards beyond the limits",
+        columns=(*numbers("shard", "robust sd"), name("in")),
+        rows=rows,
+        folded=True,
+        empty="None.",
+        more=more(loud.tolist(), rows, "shard"),
+    )
     says = (
         f"{t.plural(len(known), 'shard')} measured, {t.count(int(beyond.sum()))} of them beyond"
         f" {LIMIT_SD:.0f} robust sd. Each point is a shard, in the column in which it is farthest from the median of"
         f" its split; dashed: the limits; drawn at {_FAR:.0f} where it is farther."
     )
     return Figure(
-        id="chart-shards", title="Distance from the median of the split", chart=chart, says=says, table=grid, note=says,
+        id="chart-shards",
+        title="Distance from the median of the split",
+        chart=chart,
+        says=says,
+        table=grid,
+        note=says,
         height=280,
-    )  # fmt: skip
+    )
 
 
 def _boxes(quiet: Indexes, values: Floats, number: int) -> tuple[tuple[float, float, float, float, int], ...]:

@@ -31,9 +31,11 @@ from dataaudit.report.view import Overview
 _TOKENS = 15
 _ROWS = 30
 _WAYS = {
-    "padded": "padded to the context", "padded_batch": "padded to the batch", "packed": "packed",
+    "padded": "padded to the context",
+    "padded_batch": "padded to the batch",
+    "packed": "packed",
     "concatenated": "concatenated",
-}  # fmt: skip
+}
 
 
 def token_section(manifest: Manifest, view: Overview) -> Section:
@@ -62,9 +64,12 @@ def token_section(manifest: Manifest, view: Overview) -> Section:
         )
     )
     return Section(
-        id="tokens", title="Tokens and drift", lead=lead, tone="warn" if alarms else "" if found else "quiet",
+        id="tokens",
+        title="Tokens and drift",
+        lead=lead,
+        tone="warn" if alarms else "" if found else "quiet",
         blocks=(*blocks, facts),
-    )  # fmt: skip
+    )
 
 
 def _drift(found: list[Drift]) -> Grid:
@@ -73,17 +78,22 @@ def _drift(found: list[Drift]) -> Grid:
     shown = [*splits, *first(sources, _ROWS)]
     rows = tuple(
         row(
-            named(one.split), named(one.source) or "all", cell(t.ratio(one.kl), "warn" if moved(one) else ""),
-            t.ratio(one.js), t.ratio(one.noise), t.ratio(one.excess),
+            named(one.split),
+            named(one.source) or "all",
+            cell(t.ratio(one.kl), "warn" if moved(one) else ""),
+            t.ratio(one.js),
+            t.ratio(one.noise),
+            t.ratio(one.excess),
         )
         for one in shown
-    )  # fmt: skip
+    )
     return Grid(
-        title="Divergence of token counts from the reference, in nats", rows=rows,
+        title="Divergence of token counts from the reference, in nats",
+        rows=rows,
         columns=(name("split"), name("source"), *numbers("KL", "Jensen-Shannon", "KL by chance", "KL beyond chance")),
         more=more([*splits, *sources], shown, "source"),
         note=f"Marked: KL above {ALARM_NATS} nats. By chance: what two samples of the same text give on average.",
-    )  # fmt: skip
+    )
 
 
 def _moving_tokens(manifest: Manifest, worst: Drift) -> list[Block]:
@@ -97,24 +107,31 @@ def _moving_tokens(manifest: Manifest, worst: Drift) -> list[Block]:
     pieces = [one["piece"] or f"id {one['token']}" for one in held]
     rows = tuple(
         row(
-            named(piece, 40), t.count(one["count"]), t.count(one["reference_count"]), _nats(one["kl"]),
+            named(piece, 40),
+            t.count(one["count"]),
+            t.count(one["reference_count"]),
+            _nats(one["kl"]),
             _nats(one["js"]),
         )
         for piece, one in zip(pieces, held, strict=True)
-    )  # fmt: skip
+    )
     title = f"Tokens that moved most in {_where(worst)}"
     chart = Bars(
-        labels=tuple(label(piece) for piece in pieces), values=tuple(one["kl"] for one in held),
-        shown=tuple(f"{_nats(one['kl'])} nats" for one in held), unit="part of KL, nats",
-    )  # fmt: skip
+        labels=tuple(label(piece) for piece in pieces),
+        values=tuple(one["kl"] for one in held),
+        shown=tuple(f"{_nats(one['kl'])} nats" for one in held),
+        unit="part of KL, nats",
+    )
     grid = Grid(
         title=title,
         rows=rows,
         folded=True,
         columns=(name("token"), *numbers("count", "in the reference", "part of KL, nats", "part of JS, nats")),
     )
-    says = ", ".join(f"{label(piece)} {'more' if one['kl'] > 0 else 'less'} often" for piece, one in
-                     list(zip(pieces, held, strict=True))[:5])  # fmt: skip
+    says = ", ".join(
+        f"{label(piece)} {'more' if one['kl'] > 0 else 'less'} often"
+        for piece, one in list(zip(pieces, held, strict=True))[:5]
+    )
     note = "To the right: more often than in the reference; to the left: less often."
     return [Figure(id="chart-drift", title=title, chart=chart, says=says, table=grid, note=note)]
 
@@ -134,9 +151,10 @@ def _padding(manifest: Manifest) -> Grid | None:
     )
     return Grid(
         title=f"Padding of {named(scope.split) if scope.split else 'all splits together'}",
-        columns=numbers("context, tokens", *_WAYS.values()), rows=rows,
+        columns=numbers("context, tokens", *_WAYS.values()),
+        rows=rows,
         note="Share of the fed tokens that would be padding, by context length and way of batching.",
-    )  # fmt: skip
+    )
 
 
 def _where(one: Drift) -> str:

@@ -34,25 +34,43 @@ from dataaudit.report.html.pieces import (
 )
 
 TONES: dict[State, Tone] = {
-    State.FAILED: "bad", State.NOT_EVALUATED: "bad", State.WARNED: "warn", State.PASSED: "good",
+    State.FAILED: "bad",
+    State.NOT_EVALUATED: "bad",
+    State.WARNED: "warn",
+    State.PASSED: "good",
     State.NOT_APPLICABLE: "quiet",
-}  # fmt: skip
+}
 WORDS = {
-    State.FAILED: "fails", State.NOT_EVALUATED: "not evaluated", State.WARNED: "warns", State.PASSED: "passes",
+    State.FAILED: "fails",
+    State.NOT_EVALUATED: "not evaluated",
+    State.WARNED: "warns",
+    State.PASSED: "passes",
     State.NOT_APPLICABLE: "not applicable",
-}  # fmt: skip
+}
 _CAUSES = {
-    ExitCode.BUDGET_EXCEEDED: "a budget is exceeded", ExitCode.NOT_EVALUATED: "a rule could not be evaluated",
+    ExitCode.BUDGET_EXCEEDED: "a budget is exceeded",
+    ExitCode.NOT_EVALUATED: "a rule could not be evaluated",
     ExitCode.NOTHING_EVALUATED: "nothing was evaluated",
-}  # fmt: skip
+}
 _AREAS = {
-    "train_val_overlap": "leakage", "benchmark_contamination": "leakage", "exact_dup_rate": "duplicates",
-    "near_dup_rate": "duplicates", "near_dup_component_rate": "duplicates", "doc_repeat_hotspots": "duplicates",
-    "source_mix_share": "mixture", "language_share": "languages", "seq_len_p50_p95": "lengths",
-    "token_kl_drift": "tokens", "pad_fraction": "tokens", "bytes_per_token": "shards", "filter_reject_rate": "quality",
-    "data_toxicity_rate": "toxicity", "pii_hit_rate": "privacy", "secret_hit_rate": "secrets",
+    "train_val_overlap": "leakage",
+    "benchmark_contamination": "leakage",
+    "exact_dup_rate": "duplicates",
+    "near_dup_rate": "duplicates",
+    "near_dup_component_rate": "duplicates",
+    "doc_repeat_hotspots": "duplicates",
+    "source_mix_share": "mixture",
+    "language_share": "languages",
+    "seq_len_p50_p95": "lengths",
+    "token_kl_drift": "tokens",
+    "pad_fraction": "tokens",
+    "bytes_per_token": "shards",
+    "filter_reject_rate": "quality",
+    "data_toxicity_rate": "toxicity",
+    "pii_hit_rate": "privacy",
+    "secret_hit_rate": "secrets",
     "coverage_unread_bytes": "coverage",
-}  # fmt: skip
+}
 """Where the page says more of a metric."""
 _CASES, _EVIDENCE = 20, 3
 
@@ -98,8 +116,9 @@ def verdict_section(verdict: Verdict) -> tuple[Section, list[Finding]]:
     )
     counts = [
         f"{verdict.count(state)} {'not evaluated' if state == State.NOT_EVALUATED else state.value.replace('_', ' ')}"
-        for state in ORDER if verdict.count(state)
-    ]  # fmt: skip
+        for state in ORDER
+        if verdict.count(state)
+    ]
     lead = f"{t.plural(len(verdict.rules), 'rule')}: {', '.join(counts)}."
     if verdict.waiting:
         lead += f" Waiting for a baseline: {', '.join(named(one, 60) for one in verdict.waiting)}."
@@ -119,10 +138,14 @@ def _finding(result: RuleResult) -> Finding:
         text += f" {evidence}." if evidence else ""
         text += f" And {t.plural(others, 'further place')}." if others > 0 else ""
     return Finding(
-        tone=TONES[result.state], head=f"{named(rule.name, 60)} {WORDS[result.state]}", text=text,
-        section=_AREAS.get(rule.metric, "verdict"), owner=_written(rule.owner, 100), reason=_written(rule.reason),
+        tone=TONES[result.state],
+        head=f"{named(rule.name, 60)} {WORDS[result.state]}",
+        text=text,
+        section=_AREAS.get(rule.metric, "verdict"),
+        owner=_written(rule.owner, 100),
+        reason=_written(rule.reason),
         runbook=_runbook(rule),
-    )  # fmt: skip
+    )
 
 
 def _answers(results: Sequence[RuleResult]) -> list[Grid]:
@@ -133,11 +156,13 @@ def _answers(results: Sequence[RuleResult]) -> list[Grid]:
     shown = first(rules, _CASES)
     rows = tuple(
         row(
-            named(rule.name, 60), _written(rule.owner, 100) or t.NOTHING, _written(rule.reason) or t.NOTHING,
+            named(rule.name, 60),
+            _written(rule.owner, 100) or t.NOTHING,
+            _written(rule.reason) or t.NOTHING,
             _runbook(rule) or t.NOTHING,
         )
         for rule in shown
-    )  # fmt: skip
+    )
     columns = (name("rule"), name("owner"), prose("why there is this rule"), name("runbook"))
     return [Grid(title="Owners", columns=columns, rows=rows, more=more(rules, shown, "rule"))]
 
@@ -159,20 +184,24 @@ def _cases(results: Sequence[RuleResult]) -> Grid:
         row(
             _state(case),
             cell(
-                named(result.rule.name, 60), href=_AREAS.get(result.rule.metric, ""),
+                named(result.rule.name, 60),
+                href=_AREAS.get(result.rule.metric, ""),
                 detail=f"{named(result.rule.metric, 60)} {named(case.stat, 40)}",
             ),
-            cell(_where(case) or "whole dataset", detail=case.fingerprint), _number(result.rule, case),
-            _unbroken(limit_words(result.rule)), _evidence(result.rule, case, _EVIDENCE),
+            cell(_where(case) or "whole dataset", detail=case.fingerprint),
+            _number(result.rule, case),
+            _unbroken(limit_words(result.rule)),
+            _evidence(result.rule, case, _EVIDENCE),
         )
         for result, case in entries
-    )  # fmt: skip
+    )
     return Grid(
-        title="What decides", rows=rows,
+        title="What decides",
+        rows=rows,
         columns=(word("state"), name("rule"), name("where"), *numbers("found"), name("limit"), prose("evidence")),
         more=f"and {t.plural(left, 'more place')}; gate.json has all" if left else "",
         note="Under the place stands the fingerprint that a waiver names.",
-    )  # fmt: skip
+    )
 
 
 def _rules(results: Sequence[RuleResult], *, folded: bool) -> Grid:
@@ -180,15 +209,19 @@ def _rules(results: Sequence[RuleResult], *, folded: bool) -> Grid:
         row(
             cell(WORDS[one.state], TONES[one.state]),
             cell(named(one.rule.name, 60), detail=f"{named(one.rule.metric, 60)} {named(one.rule.stat, 40)}"),
-            _number(one.rule, one.cases[0]) if one.cases else t.NOTHING, _unbroken(limit_words(one.rule)),
+            _number(one.rule, one.cases[0]) if one.cases else t.NOTHING,
+            _unbroken(limit_words(one.rule)),
             "waits for a baseline" if one.waits else f"{t.count(one.waived)} waived" if one.waived else "",
         )
         for one in results
-    )  # fmt: skip
+    )
     return Grid(
-        title="Other rules" if folded else "Rules", rows=rows, folded=folded, empty="There is no other rule.",
+        title="Other rules" if folded else "Rules",
+        rows=rows,
+        folded=folded,
+        empty="There is no other rule.",
         columns=(word("state"), name("rule"), *numbers("nearest"), name("limit"), name("note")),
-    )  # fmt: skip
+    )
 
 
 def _waivers(verdict: Verdict) -> list[Block]:
@@ -197,12 +230,15 @@ def _waivers(verdict: Verdict) -> list[Block]:
     shown = first(verdict.waivers, 50)
     rows = tuple(
         row(
-            cell(one.state.value, "bad" if one.state.value == "expired" else ""), named(one.waiver.rule, 60),
-            one.waiver.fingerprint, named(one.waiver.owner, 60), named(one.waiver.reason, 200),
+            cell(one.state.value, "bad" if one.state.value == "expired" else ""),
+            named(one.waiver.rule, 60),
+            one.waiver.fingerprint,
+            named(one.waiver.owner, 60),
+            named(one.waiver.reason, 200),
             one.waiver.expires.isoformat(),
         )
         for one in shown
-    )  # fmt: skip
+    )
     columns = (word("state"), name("rule"), word("fingerprint"), name("owner"), name("reason"), word("until"))
     return [Grid(title="Waivers", columns=columns, rows=rows, more=more(verdict.waivers, shown, "waiver"))]
 
@@ -251,9 +287,11 @@ def _number(rule: Rule, case: Case) -> Cell:
     shown = numbers_of(rule, case)
     of = "median of the split" if rule.limit_kind == "robust_sd" else "baseline"
     words = [
-        shown.interval, f"{of} {with_unit(shown.baseline, case.unit)}" if shown.baseline else "",
-        judged_words(rule, case), _reason(case),
-    ]  # fmt: skip
+        shown.interval,
+        f"{of} {with_unit(shown.baseline, case.unit)}" if shown.baseline else "",
+        judged_words(rule, case),
+        _reason(case),
+    ]
     if not shown.value:
         return cell("none", detail=_reason(case))
     return cell(with_unit(shown.value, case.unit), detail="; ".join(word for word in words if word))

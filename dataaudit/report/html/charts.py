@@ -42,36 +42,54 @@ def _bars(chart: Bars, height: int) -> Any:
     )
     room = (most - least or 1.0) * 0.16
     plot = _plot(
-        height or number * _ROW + _FRAME, x_range=_range(least - (room if least < 0 else 0), most + room),
+        height or number * _ROW + _FRAME,
+        x_range=_range(least - (room if least < 0 else 0), most + room),
         y_range=_range(number - 0.4, -0.6),
-    )  # fmt: skip
+    )
     loud = chart.loud or (False,) * number
     words = [f"{name}: {value}" for name, value in zip(chart.labels, chart.shown, strict=True)]
-    source = ColumnDataSource({
-        "y": list(range(number)), "right": list(chart.values), "words": words,
-        "fill_color": [ORANGE if one else BLUE for one in loud],
-    })  # fmt: skip
+    source = ColumnDataSource(
+        {
+            "y": list(range(number)),
+            "right": list(chart.values),
+            "words": words,
+            "fill_color": [ORANGE if one else BLUE for one in loud],
+        }
+    )
     bars = plot.hbar(y="y", right="right", left=0, height=0.6, source=source, fill_color="fill_color", line_color=None)
     ends = [percent(value) if chart.percent else said for value, said in zip(chart.values, chart.shown, strict=True)]
     tops = [max([value, *([span[1]] if span else [])]) for value, span in _with_spans(chart)]
     plot.text(
-        x=[top if value >= 0 else value for top, value in zip(tops, chart.values, strict=True)], y=list(range(number)),
-        text=[end[:14] if len(end) <= 14 else "" for end in ends], text_font_size="12px", text_font=constant(_FONT),
-        text_color=MUTED, text_baseline="middle", x_offset=[6 if value >= 0 else -6 for value in chart.values],
+        x=[top if value >= 0 else value for top, value in zip(tops, chart.values, strict=True)],
+        y=list(range(number)),
+        text=[end[:14] if len(end) <= 14 else "" for end in ends],
+        text_font_size="12px",
+        text_font=constant(_FONT),
+        text_color=MUTED,
+        text_baseline="middle",
+        x_offset=[6 if value >= 0 else -6 for value in chart.values],
         text_align="left" if least >= 0 else ["left" if value >= 0 else "right" for value in chart.values],
-    )  # fmt: skip
+    )
     marked = [(index, mark) for index, mark in enumerate(chart.marks) if mark is not None]
     if marked:
         plot.segment(
-            x0=[mark for _, mark in marked], x1=[mark for _, mark in marked], y0=[index - 0.42 for index, _ in marked],
-            y1=[index + 0.42 for index, _ in marked], line_color=INK, line_width=2.5,
-        )  # fmt: skip
+            x0=[mark for _, mark in marked],
+            x1=[mark for _, mark in marked],
+            y0=[index - 0.42 for index, _ in marked],
+            y1=[index + 0.42 for index, _ in marked],
+            line_color=INK,
+            line_width=2.5,
+        )
     spanned = [(index, span) for index, (_, span) in enumerate(_with_spans(chart)) if span is not None]
     if spanned:
         plot.segment(
-            x0=[low for _, (low, _) in spanned], x1=[high for _, (_, high) in spanned],
-            y0=[index for index, _ in spanned], y1=[index for index, _ in spanned], line_color=INK, line_width=1.5,
-        )  # fmt: skip
+            x0=[low for _, (low, _) in spanned],
+            x1=[high for _, (_, high) in spanned],
+            y0=[index for index, _ in spanned],
+            y1=[index for index, _ in spanned],
+            line_color=INK,
+            line_width=1.5,
+        )
     _name_ticks(plot.yaxis[0], chart.labels)
     _hover(plot, [bars], mode="hline")
     plot.ygrid.visible = False
@@ -109,12 +127,26 @@ def _steps(chart: Steps, height: int) -> Any:
         + ", ".join(f"{name} {percent(values[index])}" for name, values in chart.series)
         for index in bins
     ]
-    source = ColumnDataSource({
-        "left": list(chart.edges[:-1]), "right": list(chart.edges[1:]), "top": [top * 1.08] * len(words),
-        "words": words,
-    })  # fmt: skip
-    areas = plot.quad(left="left", right="right", bottom=0, top="top", source=source, fill_alpha=0, line_alpha=0,
-                      hover_fill_alpha=0.12, hover_fill_color=GREY, hover_line_alpha=0)  # fmt: skip
+    source = ColumnDataSource(
+        {
+            "left": list(chart.edges[:-1]),
+            "right": list(chart.edges[1:]),
+            "top": [top * 1.08] * len(words),
+            "words": words,
+        }
+    )
+    areas = plot.quad(
+        left="left",
+        right="right",
+        bottom=0,
+        top="top",
+        source=source,
+        fill_alpha=0,
+        line_alpha=0,
+        hover_fill_alpha=0.12,
+        hover_fill_color=GREY,
+        hover_line_alpha=0,
+    )
     _hover(plot, [areas], mode="mouse")
     ticks = [10**power for power in range(9) if chart.edges[0] <= 10**power <= chart.edges[-1]]
     plot.xaxis.ticker = FixedTicker(ticks=ticks or [chart.edges[0]], minor_ticks=[])
@@ -123,26 +155,36 @@ def _steps(chart: Steps, height: int) -> Any:
     plot.yaxis.formatter = NumeralTickFormatter(format="0.[00] %")
     legend = plot.legend[0]
     legend.update(
-        background_fill_alpha=0, border_line_alpha=0, label_text_color=MUTED, label_text_font=_FONT,
-        label_text_font_size="12px", location="top_right",
-    )  # fmt: skip
+        background_fill_alpha=0,
+        border_line_alpha=0,
+        label_text_color=MUTED,
+        label_text_font=_FONT,
+        label_text_font_size="12px",
+        location="top_right",
+    )
     return plot
 
 
 def _matrix(chart: Matrix, height: int) -> Any:
     plot = _plot(
-        height or len(chart.rows) * 34 + 110, x_range=_range(-0.5, len(chart.columns) - 0.5),
-        y_range=_range(len(chart.rows) - 0.5, -0.5), x_axis_location="above",
-    )  # fmt: skip
+        height or len(chart.rows) * 34 + 110,
+        x_range=_range(-0.5, len(chart.columns) - 0.5),
+        y_range=_range(len(chart.rows) - 0.5, -0.5),
+        x_axis_location="above",
+    )
     most = max((one[2] for one in chart.values), default=1.0) or 1.0
     depth = [0.12 + 0.88 * math.sqrt(one[2] / most) for one in chart.values]
-    source = ColumnDataSource({
-        "x": [one[1] for one in chart.values], "y": [one[0] for one in chart.values], "alpha": depth,
-        "words": [f"{chart.rows[one[0]]} of {chart.columns[one[1]]}: {one[3]}" for one in chart.values],
-        "text": [f"{one[2]:,.0f}" for one in chart.values],
-        "fill_color": [ORANGE if one[4] else BLUE for one in chart.values],
-        "text_color": [PANEL if one > 0.6 else INK for one in depth],
-    })  # fmt: skip
+    source = ColumnDataSource(
+        {
+            "x": [one[1] for one in chart.values],
+            "y": [one[0] for one in chart.values],
+            "alpha": depth,
+            "words": [f"{chart.rows[one[0]]} of {chart.columns[one[1]]}: {one[3]}" for one in chart.values],
+            "text": [f"{one[2]:,.0f}" for one in chart.values],
+            "fill_color": [ORANGE if one[4] else BLUE for one in chart.values],
+            "text_color": [PANEL if one > 0.6 else INK for one in depth],
+        }
+    )
     cells = plot.rect(
         x="x",
         y="y",
@@ -154,9 +196,16 @@ def _matrix(chart: Matrix, height: int) -> Any:
         line_color=None,
     )
     plot.text(
-        x="x", y="y", text="text", source=source, text_align="center", text_baseline="middle",
-        text_font=constant(_FONT), text_font_size="12px", text_color="text_color",
-    )  # fmt: skip
+        x="x",
+        y="y",
+        text="text",
+        source=source,
+        text_align="center",
+        text_baseline="middle",
+        text_font=constant(_FONT),
+        text_font_size="12px",
+        text_color="text_color",
+    )
     _name_ticks(plot.yaxis[0], chart.rows)
     _name_ticks(plot.xaxis[0], chart.columns)
     plot.xaxis.axis_label, plot.yaxis.axis_label = chart.column_title, chart.row_title
@@ -185,25 +234,49 @@ def _points(chart: Points, height: int) -> Any:
     hovered = []
     if chart.boxes:
         most = max(number for *_, number in chart.boxes)
-        source = ColumnDataSource({
-            "left": [one[0] for one in chart.boxes], "right": [one[1] for one in chart.boxes],
-            "bottom": [one[2] for one in chart.boxes], "top": [one[3] for one in chart.boxes],
-            "alpha": [round(0.15 + 0.85 * math.log1p(one[4]) / math.log1p(most), 3) for one in chart.boxes],
-            "words": [f"{one[4]:,} shards" for one in chart.boxes],
-        })  # fmt: skip
+        source = ColumnDataSource(
+            {
+                "left": [one[0] for one in chart.boxes],
+                "right": [one[1] for one in chart.boxes],
+                "bottom": [one[2] for one in chart.boxes],
+                "top": [one[3] for one in chart.boxes],
+                "alpha": [round(0.15 + 0.85 * math.log1p(one[4]) / math.log1p(most), 3) for one in chart.boxes],
+                "words": [f"{one[4]:,} shards" for one in chart.boxes],
+            }
+        )
         hovered.append(
-            plot.quad(left="left", right="right", bottom="bottom", top="top", source=source, fill_color=BLUE,
-                      fill_alpha="alpha", line_color=None)
-        )  # fmt: skip
+            plot.quad(
+                left="left",
+                right="right",
+                bottom="bottom",
+                top="top",
+                source=source,
+                fill_color=BLUE,
+                fill_alpha="alpha",
+                line_color=None,
+            )
+        )
     for points, color, size in ((chart.quiet, BLUE, 7), (chart.loud, ORANGE, 10)):
-        source = ColumnDataSource({
-            "x": [one[0] for one in points], "y": [one[1] for one in points], "words": [one[2] for one in points],
-        })  # fmt: skip
+        source = ColumnDataSource(
+            {
+                "x": [one[0] for one in points],
+                "y": [one[1] for one in points],
+                "words": [one[2] for one in points],
+            }
+        )
         marker = "circle" if color == BLUE else "diamond"
         hovered.append(
-            plot.scatter(x="x", y="y", source=source, size=size, marker=marker, fill_color=color, line_color=PANEL,
-                         fill_alpha=0.85)
-        )  # fmt: skip
+            plot.scatter(
+                x="x",
+                y="y",
+                source=source,
+                size=size,
+                marker=marker,
+                fill_color=color,
+                line_color=PANEL,
+                fill_alpha=0.85,
+            )
+        )
     _hover(plot, hovered, mode="mouse")
     plot.xaxis.axis_label, plot.yaxis.axis_label = chart.order, chart.unit
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
@@ -216,17 +289,32 @@ _DRAW: dict[type[Chart], Any] = {Bars: _bars, Steps: _steps, Matrix: _matrix, Po
 def _plot(height: int, **more: Any) -> Any:
     """Return an empty plot: no frame, no toolbar, faint lines."""
     plot = figure(
-        height=height, sizing_mode="stretch_width", toolbar_location=None, tools="", background_fill_alpha=0,
-        border_fill_alpha=0, outline_line_color=None, min_border=4, output_backend="canvas", **more,
-    )  # fmt: skip
+        height=height,
+        sizing_mode="stretch_width",
+        toolbar_location=None,
+        tools="",
+        background_fill_alpha=0,
+        border_fill_alpha=0,
+        outline_line_color=None,
+        min_border=4,
+        output_backend="canvas",
+        **more,
+    )
     plot.toolbar.logo = None
     plot.grid.grid_line_color = LINE
     for axis in plot.axis:
         axis.update(
-            axis_line_color=None, major_tick_line_color=None, minor_tick_line_color=None, axis_label_text_font=_FONT,
-            major_label_text_font=_FONT, major_label_text_color=INK, axis_label_text_color=MUTED,
-            major_label_text_font_size="12px", axis_label_text_font_size="12px", axis_label_text_font_style="normal",
-        )  # fmt: skip
+            axis_line_color=None,
+            major_tick_line_color=None,
+            minor_tick_line_color=None,
+            axis_label_text_font=_FONT,
+            major_label_text_font=_FONT,
+            major_label_text_color=INK,
+            axis_label_text_color=MUTED,
+            major_label_text_font_size="12px",
+            axis_label_text_font_size="12px",
+            axis_label_text_font_style="normal",
+        )
     return plot
 
 

@@ -42,19 +42,27 @@ def render(page: Page, manifest: Manifest) -> str:
     parts, values, left_out = packed_shards(shard_values(manifest, odd), odd)
     data = embedded_json(parts)
     body = environment.get_template("page.html.j2").render(
-        page=page, titles={one.id: one.title for one in page.sections}, kind_of=lambda block: type(block).__name__,
+        page=page,
+        titles={one.id: one.title for one in page.sections},
+        kind_of=lambda block: type(block).__name__,
         shards=shard_table(values, left_out),
-    )  # fmt: skip
+    )
     charts = embedded_json([chart_item(one) for one in page.charts])
     scripts = [_asset(name) for name in _SCRIPTS]
     library, library_hash = _bokeh() if page.charts else ("", "")
     nonce = _hash(body + charts + data)[:32]
     hashes = [f"'sha256-{_hash(script)}'" for script in scripts] + ([f"'sha256-{library_hash}'"] if library else [])
     return environment.get_template("document.html.j2").render(
-        title=f"{page.dataset} {page.version}: data audit", nonce=nonce, policy=_policy(hashes, nonce),
-        style=_asset("page.css"), body=body, charts=charts, shard_data=data,
-        library=library, scripts=scripts,
-    )  # fmt: skip
+        title=f"{page.dataset} {page.version}: data audit",
+        nonce=nonce,
+        policy=_policy(hashes, nonce),
+        style=_asset("page.css"),
+        body=body,
+        charts=charts,
+        shard_data=data,
+        library=library,
+        scripts=scripts,
+    )
 
 
 def broken(text: str) -> Markup:

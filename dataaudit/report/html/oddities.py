@@ -77,9 +77,12 @@ def _odd(shard: int, reasons: Sequence[tuple[int, float, str]], table: pa.Table)
     ordered = sorted(reasons)
     name = f"{table['split'][shard].as_py()}/{table['uri'][shard].as_py()}"
     return Odd(
-        shard=shard, name=named(name), tone="bad" if ordered[0][0] <= _SECRET else "warn",
-        reasons=tuple(text for _, _, text in ordered), rank=(*ordered[0][:2], shard),
-    )  # fmt: skip
+        shard=shard,
+        name=named(name),
+        tone="bad" if ordered[0][0] <= _SECRET else "warn",
+        reasons=tuple(text for _, _, text in ordered),
+        rank=(*ordered[0][:2], shard),
+    )
 
 
 def _above(column: pa.ChunkedArray, bound: float) -> list[tuple[int, float]]:

@@ -29,10 +29,18 @@ _FINDINGS = 12
 _GRAVITY = {"bad": 0, "warn": 1}
 _LAST = 99
 _SECTIONS = {
-    "coverage": "coverage", "drift": "tokens", "leaks": "leakage", "mixture": "mixture", "near_dup": "duplicates",
-    "pii": "privacy", "repeats": "duplicates", "secrets": "secrets", "shards": "shards", "splits": "tokens",
+    "coverage": "coverage",
+    "drift": "tokens",
+    "leaks": "leakage",
+    "mixture": "mixture",
+    "near_dup": "duplicates",
+    "pii": "privacy",
+    "repeats": "duplicates",
+    "secrets": "secrets",
+    "shards": "shards",
+    "splits": "tokens",
     "toxicity": "toxicity",
-}  # fmt: skip
+}
 """Where the page says more of what a part of `dataaudit show` has."""
 _OWN = {"coverage", "leakage", "mixture", "shards", "secrets"}
 """Sections that say in their own words what stands out of them."""
@@ -116,21 +124,39 @@ def page_of(
     chief, others = (found, []) if verdict is None else (rule_findings, found)
     headline, tone, subline = _headline(verdict, found)
     sections: tuple[Section, ...] = (
-        changes, mixture, language_section(manifest), length_section(manifest, view), token_section(manifest, view),
-        copies_section(manifest, view), leaks, quality_section(manifest), toxicity_section(manifest),
-        privacy_section(manifest), secret, coverage,
-    )  # fmt: skip
+        changes,
+        mixture,
+        language_section(manifest),
+        length_section(manifest, view),
+        token_section(manifest, view),
+        copies_section(manifest, view),
+        leaks,
+        quality_section(manifest),
+        toxicity_section(manifest),
+        privacy_section(manifest),
+        secret,
+        coverage,
+    )
     if verdict is not None:
         sections = tuple(judged_section(one, areas) for one in sections)
         shards = replace(shards, tone=judged_section(shards, areas).tone)
     return Page(
-        dataset=named(view.dataset), version=named(view.version, 40), id=view.id, built=view.built, tool=view.tool,
-        parents=view.parents, headline=headline, tone=tone, subline=subline, findings=tuple(chief[:_FINDINGS]),
+        dataset=named(view.dataset),
+        version=named(view.version, 40),
+        id=view.id,
+        built=view.built,
+        tool=view.tool,
+        parents=view.parents,
+        headline=headline,
+        tone=tone,
+        subline=subline,
+        findings=tuple(chief[:_FINDINGS]),
         others=tuple(others[:_FINDINGS]),
         findings_left_out=max(0, len(chief) - _FINDINGS) + max(0, len(others) - _FINDINGS),
-        figures=_figures(view, "bad" if verdict is None or areas.get("coverage") == "bad" else "warn"), odd=odd,
+        figures=_figures(view, "bad" if verdict is None or areas.get("coverage") == "bad" else "warn"),
+        odd=odd,
         sections=(*judged, *sections, shards),
-    )  # fmt: skip
+    )
 
 
 def _all(own: Sequence[Finding], manifest: Manifest, view: Overview) -> list[Finding]:
@@ -169,16 +195,20 @@ def _figures(view: Overview, lost: Tone) -> tuple[Figured, ...]:
     held_out = [one for one in view.splits if one.held_out]
     return (
         Figured(
-            label="documents", value=t.count(view.totals.documents),
+            label="documents",
+            value=t.count(view.totals.documents),
             detail=f"{t.count(sum(one.documents for one in held_out))} held out",
         ),
         Figured(label="tokens", value=t.count(view.totals.tokens), detail=f"{t.size(view.totals.bytes)} of text"),
         Figured(
-            label="shards read", value=f"{t.count(shards['read'])} of {t.count(shards['planned'])}",
-            detail=f"{t.size(unread)} unread" if unread else "nothing unread", tone=lost if unread else "",
+            label="shards read",
+            value=f"{t.count(shards['read'])} of {t.count(shards['planned'])}",
+            detail=f"{t.size(unread)} unread" if unread else "nothing unread",
+            tone=lost if unread else "",
         ),
         Figured(
-            label="bytes per token", value=t.decimal(view.totals.bytes_per_token),
+            label="bytes per token",
+            value=t.decimal(view.totals.bytes_per_token),
             detail=f"tokenizer {named(view.tokenizer['name'], 40)}",
         ),
-    )  # fmt: skip
+    )

@@ -27,15 +27,22 @@ _DIGITS, _DIGITS_OF_SHARE = 4, 3
 _LEVEL = 6
 _URI_LIMIT, _WHY_LIMIT = 200, 400
 _COLUMNS = (
-    ("documents", "documents", "count"), ("tokens", "tokens", "count"),
+    ("documents", "documents", "count"),
+    ("tokens", "tokens", "count"),
     ("bytes_per_token", "bytes per token", "number"),
-    ("exact_dup_rate", "exact copies", "share"), ("near_dup_rate", "near-duplicates", "share"),
-    ("held_out_copies", "copies of held-out", "count"), ("contaminated", "with evaluation items", "count"),
-    ("secret_hits", "secrets", "count"), ("token_kl_drift", "drift, nats", "number"),
-    ("repeat_token_share", "repeated spans", "share"), ("filter_reject_rate", "would reject", "share"),
-    ("toxicity_screen", "toxic, screen", "share"), ("pii_hits", "PII per 1M tokens", "few"),
-    ("seq_len_p50", "median length", "count"), ("size", "stored size", "size"),
-)  # fmt: skip
+    ("exact_dup_rate", "exact copies", "share"),
+    ("near_dup_rate", "near-duplicates", "share"),
+    ("held_out_copies", "copies of held-out", "count"),
+    ("contaminated", "with evaluation items", "count"),
+    ("secret_hits", "secrets", "count"),
+    ("token_kl_drift", "drift, nats", "number"),
+    ("repeat_token_share", "repeated spans", "share"),
+    ("filter_reject_rate", "would reject", "share"),
+    ("toxicity_screen", "toxic, screen", "share"),
+    ("pii_hits", "PII per 1M tokens", "few"),
+    ("seq_len_p50", "median length", "count"),
+    ("size", "stored size", "size"),
+)
 """Column, heading, kind."""
 _LEAST = ("toxicity_screen", "seq_len_p50", "repeat_token_share", "filter_reject_rate", "size", "near_dup_rate")
 """What is left out first, when the table would be too large."""
@@ -77,16 +84,18 @@ def shard_values(manifest: Manifest, odd: Sequence[Odd]) -> dict[str, Any]:
             columns.append({"key": key, "head": head, "kind": kind, "values": values})
     splits, statuses = (table[key].combine_chunks().dictionary_encode() for key in ("split", "status"))
     return {
-        "number": table.num_rows, "all": table.num_rows, "hidden": [BELOW, WITHHELD],
+        "number": table.num_rows,
+        "all": table.num_rows,
+        "hidden": [BELOW, WITHHELD],
         "shard": None,
-        "splits": [named(one) for one in splits.dictionary.to_pylist()], "split": splits.indices.to_pylist(),
-        "statuses": statuses.dictionary.to_pylist(), "status": statuses.indices.to_pylist(),
+        "splits": [named(one) for one in splits.dictionary.to_pylist()],
+        "split": splits.indices.to_pylist(),
+        "statuses": statuses.dictionary.to_pylist(),
+        "status": statuses.indices.to_pylist(),
         "uri": [named(one, _URI_LIMIT) for one in table["uri"].to_pylist()],
         "columns": columns,
-        "odd": {
-            str(one.shard): [one.tone, "; ".join(one.reasons)[:_WHY_LIMIT]] for one in odd
-        },
-    }  # fmt: skip
+        "odd": {str(one.shard): [one.tone, "; ".join(one.reasons)[:_WHY_LIMIT]] for one in odd},
+    }
 
 
 def _digits(kind: str, *, exact: bool) -> int:
@@ -138,12 +147,11 @@ def _kept(value: Mapping[str, Any], number: int, odd: Sequence[Odd]) -> dict[str
     return {
         **value,
         **{key: [value[key][row] for row in chosen] for key in ("split", "status", "uri")},
-        "columns": [
-            column | {"values": [column["values"][row] for row in chosen]} for column in value["columns"]
-        ],
-        "shard": shards, "number": len(shards),
+        "columns": [column | {"values": [column["values"][row] for row in chosen]} for column in value["columns"]],
+        "shard": shards,
+        "number": len(shards),
         "odd": {str(shard): value["odd"][str(shard)] for shard in shards if str(shard) in value["odd"]},
-    }  # fmt: skip
+    }
 
 
 def _parts(value: Mapping[str, Any]) -> dict[str, str]:

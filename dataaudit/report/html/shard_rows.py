@@ -34,9 +34,12 @@ def shard_table(value: Mapping[str, Any], left_out: Sequence[str]) -> ShardTable
     """
     columns = value["columns"]
     heads = (
-        Column(head="shard"), name("split/uri"), word("status"), *numbers(*(one["head"] for one in columns)),
+        Column(head="shard"),
+        name("split/uri"),
+        word("status"),
+        *numbers(*(one["head"] for one in columns)),
         Column(head="why it stands out", kind="word"),
-    )  # fmt: skip
+    )
     rows = []
     for index in range(min(ROWS, value["number"])):
         shard = value["shard"][index] if value["shard"] else index

@@ -60,10 +60,11 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
     if out.is_dir():
         raise ConfigError(f"{out} is a folder", "Name a file: --out report.html")
     page = page_of(
-        manifest, verdict=verdict_of(manifest, given.policy, given.baseline, given.verdict),
+        manifest,
+        verdict=verdict_of(manifest, given.policy, given.baseline, given.verdict),
         difference=difference_of(manifest, given.baseline),
         quarantined=quarantined_shards(manifest, given.quarantine),
-    )  # fmt: skip
+    )
     data = render(page, manifest).encode("utf-8")
     write_file(out, data)
     findings = tuple(one.text.replace("\xa0", " ") for one in page.findings)
@@ -85,7 +86,12 @@ def write_report(folder: Path, out: Path, given: Given, *, as_json: bool) -> str
     manifest = load_manifest(folder)
     written = make_report(manifest, out, given)
     if as_json:
-        value = {"report": str(out), "bytes": written.num_bytes, "id": manifest.id, "headline": written.headline,
-                 "findings": list(written.findings)}  # fmt: skip
+        value = {
+            "report": str(out),
+            "bytes": written.num_bytes,
+            "id": manifest.id,
+            "headline": written.headline,
+            "findings": list(written.findings),
+        }
         return t.as_json(value)
     return f"{t.clean(str(out))}: {t.size(written.num_bytes)}, {written.headline}\n"

@@ -52,7 +52,7 @@ def config(**more):
         ({"samples": (3, None)}, TypeError, "samples: expected a path, found NoneType"),
         ({"memory_limit": "much", "workers": 0}, ConfigError, "expected a size like 2GiB"),
     ],
-)  # fmt: skip
+)
 def test_wrong_arguments_are_said(given, kind, says, tmp_path, monkeypatch):
     """Types that make no sense are TypeErrors, all else is an error of ours; nothing is published."""
     monkeypatch.chdir(tmp_path)

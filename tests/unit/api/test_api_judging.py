@@ -50,7 +50,7 @@ def test_a_policy_is_a_file_a_mapping_or_a_policy(tmp_path):
         ({"policy": POLICY, "baseline": "nowhere"}, ManifestError, "no manifest at nowhere"),
         ({"policy": POLICY, "manifest": None}, TypeError, "manifest: expected a path, found NoneType"),
     ],
-)  # fmt: skip
+)
 def test_a_gate_says_what_is_wrong(given, kind, says):
     """A wrong policy, day, severity or path, each with its name."""
     with pytest.raises(kind, match=says):
@@ -93,8 +93,9 @@ def test_a_list_is_changed_and_read(manifest, tmp_path):
     held.lift("a", reason="mended", **WHO)
     assert [record.standing for record in held.entries()] == [Standing.HELD]
     assert [record.standing for record in held.entries(everything=True, on="2999-01-02")] == [
-        Standing.LIFTED, Standing.EXPIRED,
-    ]  # fmt: skip
+        Standing.LIFTED,
+        Standing.EXPIRED,
+    ]
     applied = held.apply(manifest, tmp_path / "clean", formats="datatrove")
     assert [one.name for one in applied.selection.kept] == ["train/a"]
     assert applied.exit_code == 0
@@ -109,8 +110,14 @@ def test_a_twin_is_told(tmp_path):
 
 def test_a_verdict_proposes(manifest, tmp_path):
     """Shards that fail a rule about shards; nothing is held back before somebody accepts it."""
-    rule = {"name": "short", "metric": "seq_len_p50_p95", "stat": "p50", "unit": "tokens", "budget": 1.0,
-            "scope": {"per": "shard"}}  # fmt: skip
+    rule = {
+        "name": "short",
+        "metric": "seq_len_p50_p95",
+        "stat": "p50",
+        "unit": "tokens",
+        "budget": 1.0,
+        "scope": {"per": "shard"},
+    }
     verdict = api.gate(manifest, {"policy": "mine", "rules": [rule]})
     held = api.quarantine(tmp_path / "q.jsonl")
     assert len(held.propose(verdict, manifest, **WHO).added) == 2

@@ -223,8 +223,14 @@ def test_a_damaged_manifest_says_so(manifest):
 def test_a_verdict_shows_what_does_not_hold_first():
     """The headline and what to do, then the cases with their shards, then waivers and facts."""
     text = " ".join(Markup(made_verdict.mixed()._repr_html_()).text)
-    parts = ["FAIL, NOT EVALUATED: made 1.0.0 by release-gate", "Do not release it", "What does not hold",
-             "train/part-3.jsonl (12", "Waivers", "exit code"]  # fmt: skip
+    parts = [
+        "FAIL, NOT EVALUATED: made 1.0.0 by release-gate",
+        "Do not release it",
+        "What does not hold",
+        "train/part-3.jsonl (12",
+        "Waivers",
+        "exit code",
+    ]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert repr(made_verdict.mixed()).startswith(

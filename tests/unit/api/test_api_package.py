@@ -13,19 +13,38 @@ import dataaudit
 
 ROOT = Path(__file__).parents[3]
 BASE = (
-    "_cffi_backend", "_yaml", "annotated_types", "cffi", "click", "cryptography", "dataaudit", "numpy", "orjson",
-    "pyarrow", "pycparser", "pydantic", "pydantic_core", "rfc8785", "rich", "typing_extensions", "typing_inspection",
+    "_cffi_backend",
+    "_yaml",
+    "annotated_types",
+    "cffi",
+    "click",
+    "cryptography",
+    "dataaudit",
+    "numpy",
+    "orjson",
+    "pyarrow",
+    "pycparser",
+    "pydantic",
+    "pydantic_core",
+    "rfc8785",
+    "rich",
+    "typing_extensions",
+    "typing_inspection",
     "yaml",
-)  # fmt: skip
+)
 """Packages of the base install and of what it needs, as they are imported."""
 
 
 def python(program, cwd):
     """Run a program in a Python of its own; return what it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False, cwd=cwd,
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout

@@ -41,14 +41,26 @@ def with_uris(tmp_path: Path, *uris: str) -> list[Shard]:
 @pytest.mark.parametrize(
     ("name", "split"),
     [
-        ("a.jsonl", "train"), ("train-00001-of-00002.jsonl", "train"), ("training.jsonl", "train"),
-        ("val.jsonl", "val"), ("validation/a.jsonl", "val"), ("Valid_1.jsonl", "val"), ("dev/x/a.jsonl", "val"),
-        ("c4-validation.00000.jsonl", "val"), ("test.jsonl", "test"), ("web.test.jsonl", "test"),
-        ("holdout/a.jsonl", "heldout"), ("HELDOUT.jsonl", "heldout"),
-        ("train/val/a.jsonl", "val"), ("val/train.jsonl", "train"), ("test/validation_train.jsonl", "train"),
-        ("contest.jsonl", "train"), ("latest/evaluation/a.jsonl", "train"), ("device.jsonl", "train"),
+        ("a.jsonl", "train"),
+        ("train-00001-of-00002.jsonl", "train"),
+        ("training.jsonl", "train"),
+        ("val.jsonl", "val"),
+        ("validation/a.jsonl", "val"),
+        ("Valid_1.jsonl", "val"),
+        ("dev/x/a.jsonl", "val"),
+        ("c4-validation.00000.jsonl", "val"),
+        ("test.jsonl", "test"),
+        ("web.test.jsonl", "test"),
+        ("holdout/a.jsonl", "heldout"),
+        ("HELDOUT.jsonl", "heldout"),
+        ("train/val/a.jsonl", "val"),
+        ("val/train.jsonl", "train"),
+        ("test/validation_train.jsonl", "train"),
+        ("contest.jsonl", "train"),
+        ("latest/evaluation/a.jsonl", "train"),
+        ("device.jsonl", "train"),
     ],
-)  # fmt: skip
+)
 def test_the_last_word_that_names_a_split_decides(tmp_path, name, split):
     """Whole words of the path count, the nearest to the file's end wins, and no word means train."""
     make(tmp_path, name)
@@ -187,10 +199,18 @@ def test_columns_of_json_lines_are_those_of_the_first_records(tmp_path, lines, c
 
 def test_columns_of_parquet_are_those_of_its_schema(tmp_path):
     """Every type of string counts, plain or as a dictionary; nothing else does."""
-    table = pa.table({
-        "a": ["x"], "b": pa.array(["x"], pa.large_string()), "c": pa.array(["x"], pa.string_view()),
-        "d": pa.array(["x"]).dictionary_encode(), "e": [b"x"], "f": [1], "g": pa.nulls(1), "h": [["x"]],
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "a": ["x"],
+            "b": pa.array(["x"], pa.large_string()),
+            "c": pa.array(["x"], pa.string_view()),
+            "d": pa.array(["x"]).dictionary_encode(),
+            "e": [b"x"],
+            "f": [1],
+            "g": pa.nulls(1),
+            "h": [["x"]],
+        }
+    )
     pq.write_table(table, tmp_path / "a.parquet")
     assert peek(shard_of(tmp_path / "a.parquet")) == {name: name in "abcd" for name in "abcdefgh"}
 
@@ -198,11 +218,15 @@ def test_columns_of_parquet_are_those_of_its_schema(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("a.parquet", b""), ("a.parquet", b"PAR1junkPAR1"), ("a.jsonl.gz", b"junk"), ("a.jsonl.gz", b""),
-        ("a.jsonl.gz", gzip.compress(b'{"text":1}\n' * 99, mtime=0)[:-9]), ("a.jsonl.zst", b"junk junk"),
+        ("a.parquet", b""),
+        ("a.parquet", b"PAR1junkPAR1"),
+        ("a.jsonl.gz", b"junk"),
+        ("a.jsonl.gz", b""),
+        ("a.jsonl.gz", gzip.compress(b'{"text":1}\n' * 99, mtime=0)[:-9]),
+        ("a.jsonl.zst", b"junk junk"),
         ("a.jsonl.zst", b""),
     ],
-)  # fmt: skip
+)
 def test_a_broken_shard_has_no_columns(tmp_path, name, data):
     """A shard that cannot be read says nothing, without an exception, so that the next one is asked."""
     (tmp_path / name).write_bytes(data)

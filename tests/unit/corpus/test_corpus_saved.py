@@ -64,8 +64,10 @@ def test_a_dictionary_without_a_config_gives_its_splits(saved):
     """Each split has its own name; those whose last word says so are held out."""
     splits = infer_splits(["dict"], saved)
     assert {name: split.held_out for name, split in splits.items()} == {
-        "train": False, "train_more": False, "validation": True,
-    }  # fmt: skip
+        "train": False,
+        "train_more": False,
+        "validation": True,
+    }
     assert {len(split.paths) for split in splits.values()} == {1}
 
 
@@ -155,9 +157,20 @@ def test_a_selection_of_rows_is_refused(tmp_path):
 def test_a_folder_of_the_hub_has_no_skipped_files(tmp_path):
     """What lies beside data in a repository is left out by name, and said."""
     beside = [
-        "README.md", "LICENSE", "LICENSE.txt", "LICENSE-CC-BY.txt", "NOTICE", "requirements.txt", "readme.TXT",
-        "dataset_infos.json", "dataset_info.json", "load_data.py", "figure.png", "CITATION.cff", "SHA256SUMS",
-    ]  # fmt: skip
+        "README.md",
+        "LICENSE",
+        "LICENSE.txt",
+        "LICENSE-CC-BY.txt",
+        "NOTICE",
+        "requirements.txt",
+        "readme.TXT",
+        "dataset_infos.json",
+        "dataset_info.json",
+        "load_data.py",
+        "figure.png",
+        "CITATION.cff",
+        "SHA256SUMS",
+    ]
     data = ["data/a.parquet", "data/story.txt", "data/state.json", "data/license_texts.jsonl", "data/x.csv"]
     for name in [*beside, ".gitattributes", *data]:
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -42,9 +42,17 @@ def skips(base: Path, *patterns: str, **options) -> dict[str, Reason | None]:
 def tree(tmp_path):
     """A folder of shards on two levels, with files that are no data."""
     make(
-        tmp_path, "data/b.jsonl", "data/a.jsonl", "data/sub/c.jsonl", "data/sub/deep/d.jsonl",
-        "data/README.md", "data/_SUCCESS", "data/.hidden.jsonl", "data/.git/x.jsonl", "data/_tmp/y.jsonl",
-    )  # fmt: skip
+        tmp_path,
+        "data/b.jsonl",
+        "data/a.jsonl",
+        "data/sub/c.jsonl",
+        "data/sub/deep/d.jsonl",
+        "data/README.md",
+        "data/_SUCCESS",
+        "data/.hidden.jsonl",
+        "data/.git/x.jsonl",
+        "data/_tmp/y.jsonl",
+    )
     return tmp_path
 
 
@@ -70,7 +78,7 @@ DATA = ["data/a.jsonl", "data/b.jsonl", "data/sub/c.jsonl", "data/sub/deep/d.jso
         (["data/.hidden.jsonl"], ["data/.hidden.jsonl"]),
         (["data/b.jsonl", "data/a.jsonl"], DATA[:2]),
     ],
-)  # fmt: skip
+)
 def test_patterns_list_what_a_shell_would(tree, patterns, expected):
     """Files, folders and globs give their files in the order of their URIs."""
     assert uris(tree, *patterns) == sorted(expected)
@@ -94,8 +102,10 @@ def test_splits_count_copies_apart_and_are_ordered_by_name(tree):
     splits = {"val": Split(paths=("data/a.jsonl",)), "train": Split(paths=("data/*.jsonl",))}
     shards = discover(splits, tree, root_at_base=True, follow_symlinks=False).shards
     assert [(shard.ordinal, shard.split, shard.uri) for shard in shards] == [
-        (0, "train", "data/a.jsonl"), (1, "train", "data/b.jsonl"), (2, "val", "data/a.jsonl"),
-    ]  # fmt: skip
+        (0, "train", "data/a.jsonl"),
+        (1, "train", "data/b.jsonl"),
+        (2, "val", "data/a.jsonl"),
+    ]
 
 
 def test_no_order_of_listing_changes_a_shard(tree, monkeypatch):
@@ -179,16 +189,29 @@ def test_a_folder_named_like_a_shard_is_read_as_its_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("a.parquet", ("parquet", "none")), ("a.PQ", ("parquet", "none")), ("a.json", ("jsonl", "none")),
-        ("a.JSONL.GZ", ("jsonl", "gzip")), ("a.json.gz", ("jsonl", "gzip")), ("a.ndjson.zstd", ("jsonl", "zstd")),
-        ("a.jsonl.zst", ("jsonl", "zstd")), ("a.parquet.gz", ("unknown", "gzip")), ("a.gz", ("unknown", "gzip")),
-        ("a.txt", ("text", "none")), ("a.txt.xz", ("text", "xz")), ("a.json.bz2", ("jsonl", "bzip2")),
-        ("a.arrow", ("arrow", "none")), ("a.Feather", ("arrow", "none")), ("a.arrows", ("arrow", "none")),
-        ("a.ipc", ("arrow", "none")), ("a.arrow.zst", ("unknown", "zstd")),
-        ("a.csv", ("unknown", "none")), ("a", ("unknown", "none")), ("jsonl", ("unknown", "none")),
+        ("a.parquet", ("parquet", "none")),
+        ("a.PQ", ("parquet", "none")),
+        ("a.json", ("jsonl", "none")),
+        ("a.JSONL.GZ", ("jsonl", "gzip")),
+        ("a.json.gz", ("jsonl", "gzip")),
+        ("a.ndjson.zstd", ("jsonl", "zstd")),
+        ("a.jsonl.zst", ("jsonl", "zstd")),
+        ("a.parquet.gz", ("unknown", "gzip")),
+        ("a.gz", ("unknown", "gzip")),
+        ("a.txt", ("text", "none")),
+        ("a.txt.xz", ("text", "xz")),
+        ("a.json.bz2", ("jsonl", "bzip2")),
+        ("a.arrow", ("arrow", "none")),
+        ("a.Feather", ("arrow", "none")),
+        ("a.arrows", ("arrow", "none")),
+        ("a.ipc", ("arrow", "none")),
+        ("a.arrow.zst", ("unknown", "zstd")),
+        ("a.csv", ("unknown", "none")),
+        ("a", ("unknown", "none")),
+        ("jsonl", ("unknown", "none")),
         ("x.parquet/a.jsonl", ("jsonl", "none")),
     ],
-)  # fmt: skip
+)
 def test_format_and_compression_follow_the_suffixes(name, expected):
     """Suffixes decide, in any case; a columnar file that is compressed once more is no format."""
     assert format_of(name) == expected
@@ -228,9 +251,12 @@ def linked(tmp_path):
 def test_links_out_of_the_root_are_not_read(linked):
     """A link is read when it stays inside; one that leaves is skipped, one to nothing is left to the reader."""
     expected = {
-        "broken.jsonl": None, "inside.jsonl": None, "loop.jsonl": None, "outside.jsonl": Reason.OUTSIDE_ROOT,
+        "broken.jsonl": None,
+        "inside.jsonl": None,
+        "loop.jsonl": None,
+        "outside.jsonl": Reason.OUTSIDE_ROOT,
         "own/a.jsonl": None,
-    }  # fmt: skip
+    }
     assert skips(linked, ".") == expected
     assert skips(linked, "**") == expected
     assert found(linked, ".").left_out == ("folder/", "own/up/")
@@ -298,11 +324,22 @@ def test_a_percent_encoded_address_names_any_file(tmp_path):
 @pytest.mark.parametrize(
     "pattern",
     [
-        "absent.jsonl", "data/*.parquet", "data/absent/**", "data/.git/nothing*", "empty", "~nobody-here/a.jsonl",
-        "nul\0byte.jsonl", "nul\0*.jsonl", "[", "data/[", "\ud800.jsonl", "\udcff*.jsonl", "data/a.jsonl/*",
+        "absent.jsonl",
+        "data/*.parquet",
+        "data/absent/**",
+        "data/.git/nothing*",
+        "empty",
+        "~nobody-here/a.jsonl",
+        "nul\0byte.jsonl",
+        "nul\0*.jsonl",
+        "[",
+        "data/[",
+        "\ud800.jsonl",
+        "\udcff*.jsonl",
+        "data/a.jsonl/*",
         "//nowhere[0/*",
     ],
-)  # fmt: skip
+)
 def test_a_pattern_without_files_is_an_error_that_can_be_printed(tree, pattern):
     """What matches nothing names the place and what there is instead, in printable characters."""
     (tree / "empty").mkdir()

@@ -65,7 +65,7 @@ def test_every_unsafe_character_of_unicode_is_encoded():
         (os.fsdecode(b"\xff\xfe.jsonl"), "%FF%FE.jsonl"),
         ("\ud800", "%ED%A0%80"),
     ],
-)  # fmt: skip
+)
 def test_uris_are_as_documented(relative, uri):
     """Only what is ambiguous, invisible or unprintable is percent-encoded."""
     assert encode_path(relative) == uri

@@ -15,16 +15,50 @@ from dataaudit.corpus.shards import discover
 from dataaudit.errors import ConfigError, StoreError
 
 NAMES = (
-    "data/b.jsonl", "data/a.jsonl", "data/sub/c.jsonl", "data/sub/deep/d.jsonl", "data/README.md", "data/_SUCCESS",
-    "data/.hidden.jsonl", "data/.git/x.jsonl", "data/_tmp/y.jsonl", "data/a[1].jsonl", "data/100% new?.jsonl",
-    "data/pieces.parquet/part-0.parquet", "data/pieces.parquet/_metadata", "data/old/manifest.json",
-    "data/old/shards.parquet", "data/old/metrics.parquet", "other/z.txt", "other/z.jsonl.gz",
-)  # fmt: skip
+    "data/b.jsonl",
+    "data/a.jsonl",
+    "data/sub/c.jsonl",
+    "data/sub/deep/d.jsonl",
+    "data/README.md",
+    "data/_SUCCESS",
+    "data/.hidden.jsonl",
+    "data/.git/x.jsonl",
+    "data/_tmp/y.jsonl",
+    "data/a[1].jsonl",
+    "data/100% new?.jsonl",
+    "data/pieces.parquet/part-0.parquet",
+    "data/pieces.parquet/_metadata",
+    "data/old/manifest.json",
+    "data/old/shards.parquet",
+    "data/old/metrics.parquet",
+    "other/z.txt",
+    "other/z.jsonl.gz",
+)
 PATTERNS = (
-    "data", "data/", "data/*", "data/*.jsonl", "data/**", "data/**/*.jsonl", "data/**/deep/*", "data/[ab].jsonl",
-    "data/a[1].jsonl", "data/?.jsonl", "**/*.gz", "*/*.jsonl", "data/*.parquet", "data/.*", "data/sub/**/*", "other",
-    "data/old/*", "data/_tmp/*", "data/100% new?.jsonl", "data/*/c.jsonl", "data/old", "**", "data/**/**/*.jsonl",
-)  # fmt: skip
+    "data",
+    "data/",
+    "data/*",
+    "data/*.jsonl",
+    "data/**",
+    "data/**/*.jsonl",
+    "data/**/deep/*",
+    "data/[ab].jsonl",
+    "data/a[1].jsonl",
+    "data/?.jsonl",
+    "**/*.gz",
+    "*/*.jsonl",
+    "data/*.parquet",
+    "data/.*",
+    "data/sub/**/*",
+    "other",
+    "data/old/*",
+    "data/_tmp/*",
+    "data/100% new?.jsonl",
+    "data/*/c.jsonl",
+    "data/old",
+    "**",
+    "data/**/**/*.jsonl",
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +78,13 @@ def seen(base, patterns, *, root=None):
     """Return what is found: (uri, skip, size) of each shard and what is left out; or the kind of the error."""
     try:
         found = discover(
-            {"train": Split(paths=patterns)}, base, root_at_base=True, follow_symlinks=False, root=root,
+            {"train": Split(paths=patterns)},
+            base,
+            root_at_base=True,
+            follow_symlinks=False,
+            root=root,
             access=Access(retries=0),
-        )  # fmt: skip
+        )
     except ConfigError:
         return "error"
     return [(shard.uri, shard.skip, shard.size) for shard in found.shards], found.left_out
@@ -122,9 +160,12 @@ def test_a_folder_that_cannot_be_listed_is_an_error(both, monkeypatch):
     refuse(monkeypatch, OSError("connection to secret lost"), "/sub")
     with pytest.raises(StoreError, match=r"data could not be listed: reading failed \(OSError\)") as caught:
         discover(
-            {"t": Split(paths="memory://tree/data/**")}, both, root_at_base=False, follow_symlinks=False,
+            {"t": Split(paths="memory://tree/data/**")},
+            both,
+            root_at_base=False,
+            follow_symlinks=False,
             access=Access(retries=0),
-        )  # fmt: skip
+        )
     assert caught.value.exit_code == 3
     assert "secret" not in str(caught.value)
 

@@ -109,10 +109,20 @@ def test_a_text_that_cld2_refuses_all_the_same_is_undetermined(loaded, monkeypat
 @pytest.mark.parametrize(
     ("label", "code"),
     [
-        ("__label__de", "de"), ("__label__als", "gsw"), ("iw", "he"), ("jw", "jv"), ("zh-Hant", "zh"), ("sr-ME", "sr"),
-        ("un", "und"), ("xx-Goth", "got"), ("xx-Latn", "und"), ("zzp", "und"), ("ceb", "ceb"), ("pt_BR", "pt"),
+        ("__label__de", "de"),
+        ("__label__als", "gsw"),
+        ("iw", "he"),
+        ("jw", "jv"),
+        ("zh-Hant", "zh"),
+        ("sr-ME", "sr"),
+        ("un", "und"),
+        ("xx-Goth", "got"),
+        ("xx-Latn", "und"),
+        ("zzp", "und"),
+        ("ceb", "ceb"),
+        ("pt_BR", "pt"),
     ],
-)  # fmt: skip
+)
 def test_codes_are_of_one_scheme(label, code):
     """Labels of both detectors become BCP 47 primary subtags."""
     assert language_code(label) == code

@@ -44,14 +44,17 @@ def test_a_plain_model_is_read_too():
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (made(magic=1), "no fastText model"), (made(labels=("word",)), "without labels"),
+        (made(magic=1), "no fastText model"),
+        (made(labels=("word",)), "without labels"),
         (made() + b"x", "own lengths"),
-        (made()[:-1], "own lengths"), (made(pruned=2**40), "too early"), (b"{}", "too early"),
+        (made()[:-1], "own lengths"),
+        (made(pruned=2**40), "too early"),
+        (b"{}", "too early"),
         (made(rows=0)[:100], "too early"),
         (made().replace(struct.pack("<q", 3), struct.pack("<q", -3)), "length of -3"),
         (made().replace(struct.pack("<q", 3), struct.pack("<q", 2**60)), "too early"),
     ],
-)  # fmt: skip
+)
 def test_lengths_that_lie_are_refused(data, says):
     """Nothing is read or allocated by a length that the file does not hold."""
     with pytest.raises(ValueError, match=says):

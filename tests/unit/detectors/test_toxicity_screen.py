@@ -46,10 +46,12 @@ def score(screen, texts, language="en", languages=True):
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     count = len(texts)
     batch = LanguageBatch(
-        names=NAMES, codes=np.full(count, NAMES.index(language), dtype=np.int32),
-        confidence=np.ones(count, dtype=np.float32), sampled=np.zeros(count, dtype=bool),
+        names=NAMES,
+        codes=np.full(count, NAMES.index(language), dtype=np.int32),
+        confidence=np.ones(count, dtype=np.float32),
+        sampled=np.zeros(count, dtype=bool),
         agreeing=np.zeros(count, dtype=bool),
-    )  # fmt: skip
+    )
     return screen.score(values, offsets, split_words(values, offsets), batch if languages else None)
 
 
@@ -179,16 +181,24 @@ def _damaged(**arrays):
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"PK\x03\x04", find_screen().path.read_bytes()[:5000],
-        _damaged(words=None), _damaged(words=np.zeros(7, np.int8)), _damaged(words=np.zeros(8, np.int16)),
-        _damaged(keys=np.ones(4096, np.uint64)), _damaged(disguised=np.zeros(3, np.int16)),
+        b"",
+        b"PK\x03\x04",
+        find_screen().path.read_bytes()[:5000],
+        _damaged(words=None),
+        _damaged(words=np.zeros(7, np.int8)),
+        _damaged(words=np.zeros(8, np.int16)),
+        _damaged(keys=np.ones(4096, np.uint64)),
+        _damaged(disguised=np.zeros(3, np.int16)),
         _damaged(norms=np.zeros(1, np.int64)),
-        _damaged(passage=np.array([0, 1])), _damaged(steps=np.array([2, 1])), _damaged(low=np.ones(3)),
-        _damaged(about=np.frombuffer(b"{}", np.uint8)), _damaged(about=np.frombuffer(b"{", np.uint8)),
+        _damaged(passage=np.array([0, 1])),
+        _damaged(steps=np.array([2, 1])),
+        _damaged(low=np.ones(3)),
+        _damaged(about=np.frombuffer(b"{}", np.uint8)),
+        _damaged(about=np.frombuffer(b"{", np.uint8)),
         _damaged(about=np.array([{"a": 1}], dtype=object)),
     ],
     ids=range(15),
-)  # fmt: skip
+)
 def test_a_file_that_is_no_model_is_refused(data):
     with pytest.raises(DetectorError, match="expected the screen's model in here"):
         read_screen(data, "here")

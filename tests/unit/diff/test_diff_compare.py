@@ -39,7 +39,7 @@ def test_a_manifest_is_equal_to_itself(tmp_path):
         ([shard("a"), BASE[2], shard("b", split="val")], "moved_split", "major", True),
         ([shard("a"), shard("b", status="quarantined", reason="truncated_stream"), BASE[2]], "lost", "major", True),
     ],
-)  # fmt: skip
+)
 def test_every_change_of_a_shard_has_its_name_and_its_bump(tmp_path, new, fate, bump, proven):
     """One shard differs; the causes say what and how sure it is."""
     found = difference(tmp_path, BASE, new)
@@ -142,7 +142,8 @@ class TestRecut:
 @pytest.mark.parametrize(
     ("old", "new", "shards", "complaint", "least"),
     [
-        ("1.2.3", "1.2.4", BASE, "", "1.2.3"), ("1.2.3", "1.2.3", BASE, "", "1.2.3"),
+        ("1.2.3", "1.2.4", BASE, "", "1.2.3"),
+        ("1.2.3", "1.2.3", BASE, "", "1.2.3"),
         ("1.2.3", "1.2.2", BASE, "backwards", "1.2.3"),
         ("1.2.3", "1.3.0", [*BASE, shard("c")], "", "1.3.0"),
         ("1.2.3", "2.0.0", [*BASE, shard("c")], "", "1.3.0"),
@@ -154,7 +155,7 @@ class TestRecut:
         ("2026-10", "2026-11", [shard("a")], "not_semver", None),
         ("1.2.3", "1.2.03", [shard("a")], "not_semver", "2.0.0"),
     ],
-)  # fmt: skip
+)
 def test_versions_are_held_against_the_bump(tmp_path, old, new, shards, complaint, least):
     """The least version is that of the older one, bumped; a promise that is too small is named."""
     held = [{"core": {"dataset": {"name": "made", "version": version}}} for version in (old, new)]
@@ -210,18 +211,28 @@ MIRRORED = {
     ShardFate.RECOVERED: ShardFate.LOST,
 }
 MIRRORED_METRICS = {
-    MetricFate.REMOVED: MetricFate.ADDED, MetricFate.ADDED: MetricFate.REMOVED,
-    MetricFate.LOST: MetricFate.GAINED, MetricFate.GAINED: MetricFate.LOST,
-}  # fmt: skip
+    MetricFate.REMOVED: MetricFate.ADDED,
+    MetricFate.ADDED: MetricFate.REMOVED,
+    MetricFate.LOST: MetricFate.GAINED,
+    MetricFate.GAINED: MetricFate.LOST,
+}
 
 
 def listed(held):
     """Return shards of {(split, uri): (rows, status, documents)}."""
     return [
-        shard(uri, f"{what}{documents}", split=split, status=status, documents=documents, tokens=10 * documents,
-              sources={"web": 10 * documents} if documents else {}, reason="" if status == "ok" else "truncated_stream")
+        shard(
+            uri,
+            f"{what}{documents}",
+            split=split,
+            status=status,
+            documents=documents,
+            tokens=10 * documents,
+            sources={"web": 10 * documents} if documents else {},
+            reason="" if status == "ok" else "truncated_stream",
+        )
         for (split, uri), (what, status, documents) in held.items()
-    ]  # fmt: skip
+    ]
 
 
 @settings(max_examples=examples(10), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -232,11 +243,15 @@ def test_the_other_direction_mirrors_it(tmp_path_factory, one, other):
     pair = made(folder / "one", listed(one)), made(folder / "other", listed(other))
     there, back = compare(*pair, hidden=nobody), compare(*reversed(pair), hidden=nobody)
     assert there.equal == back.equal == (pair[0].id == pair[1].id)
-    assert sorted((change.fate, change.old_split, change.old_uri, change.new_split, change.new_uri)
-                  for change in there.shards if change.fate != ShardFate.RECUT) == sorted(
+    assert sorted(
+        (change.fate, change.old_split, change.old_uri, change.new_split, change.new_uri)
+        for change in there.shards
+        if change.fate != ShardFate.RECUT
+    ) == sorted(
         (MIRRORED.get(change.fate, change.fate), change.new_split, change.new_uri, change.old_split, change.old_uri)
-        for change in back.shards if change.fate != ShardFate.RECUT
-    )  # fmt: skip
+        for change in back.shards
+        if change.fate != ShardFate.RECUT
+    )
     mirrored = {
         (change.metric, change.stat, change.scope): (
             MIRRORED_METRICS.get(change.fate, change.fate),
@@ -245,8 +260,9 @@ def test_the_other_direction_mirrors_it(tmp_path_factory, one, other):
         )
         for change in back.metrics
     }
-    assert {(change.metric, change.stat, change.scope): (change.fate, change.old, change.new)
-            for change in there.metrics} == mirrored  # fmt: skip
+    assert {
+        (change.metric, change.stat, change.scope): (change.fate, change.old, change.new) for change in there.metrics
+    } == mirrored
     signs = {(change.metric, change.stat, change.scope): change.difference for change in back.metrics}
     for change in there.metrics:
         back_again = signs[change.metric, change.stat, change.scope]
@@ -293,10 +309,12 @@ def test_as_many_bad_records_in_other_bytes_are_repacked(tmp_path):
 
 def test_a_version_that_differs_in_its_suffix_alone_is_too_small_and_not_unchanged(tmp_path):
     found = difference(
-        tmp_path, [shard("a")], [shard("a"), shard("b")],
+        tmp_path,
+        [shard("a")],
+        [shard("a"), shard("b")],
         old_with={"core": {"dataset": {"name": "made", "version": "1.1.0-rc.1"}}},
         new_with={"core": {"dataset": {"name": "made", "version": "1.1.0"}}},
-    )  # fmt: skip
+    )
 
     assert found.proposal.complaint == "too_small"
     assert words.complaint(found) == "the new version differs in its suffix alone, but the data demand a minor bump"

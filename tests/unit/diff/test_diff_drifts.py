@@ -15,10 +15,15 @@ NEW = {("train", "a"): {1: 20, 2: 80}, ("train", "b"): {5: 100}, ("val", "c"): {
 def shards(words):
     """Return shards of the sources of a histogram."""
     return [
-        shard(f"{split}-{source}", f"{source}{held}", split=split, tokens=sum(held.values()),
-              sources={source: sum(held.values())})
+        shard(
+            f"{split}-{source}",
+            f"{source}{held}",
+            split=split,
+            tokens=sum(held.values()),
+            sources={source: sum(held.values())},
+        )
         for (split, source), held in words.items()
-    ]  # fmt: skip
+    ]
 
 
 def found(tmp_path, old=OLD, new=NEW, *, old_held=None, new_held=None, more=None):
@@ -53,18 +58,29 @@ def test_every_place_is_compared_and_the_numbers_are_plain_pythons(tmp_path):
         assert numbers[place] == pytest.approx([float(one) for one in twin.divergences(*pair)], rel=1e-11)
     assert held.unchanged_drifts == 2  # train b, and val as a whole
     assert {(one.split, one.source): one.reason for one in held.drifts if one.kl is None} == {
-        ("val", "a"): "gone", ("val", "c"): "new",
-    }  # fmt: skip
+        ("val", "a"): "gone",
+        ("val", "c"): "new",
+    }
 
 
 def test_the_tokens_that_moved_most_are_named_where_a_table_names_them(tmp_path):
     """Pieces stand in the table of drift alone; others go by their number."""
-    row = {"split": None, "source": None, "token": 2, "piece": "th", "count": 1, "reference_count": 1, "kl": 0.0,
-           "js": 0.0, "rank": 1}  # fmt: skip
+    row = {
+        "split": None,
+        "source": None,
+        "token": 2,
+        "piece": "th",
+        "count": 1,
+        "reference_count": 1,
+        "kl": 0.0,
+        "js": 0.0,
+        "rank": 1,
+    }
     top = next(one for one in found(tmp_path, more={"drift": [row]}).drifts if one.source == "a" and one.kl).top
     assert [(one.token, one.piece, one.old, one.new, one.kl > 0) for one in top[:2]] == [
-        (1, None, 60, 20, False), (2, "th", 40, 80, True),
-    ]  # fmt: skip
+        (1, None, 60, 20, False),
+        (2, "th", 40, 80, True),
+    ]
     assert [one.js for one in top] == sorted((one.js for one in top), reverse=True)
 
 
@@ -81,8 +97,10 @@ def test_sources_that_were_added_up_are_not_compared(tmp_path):
     folded = {("train", "a"): OLD["train", "a"], ("train", "other"): OLD["train", "b"], ("val", "a"): OLD["val", "a"]}
     held = found(tmp_path, new=NEW, old_held=folded)
     assert {(one.split, one.source): one.reason for one in held.drifts if one.reason} == {
-        ("train", "b"): "folded_sources", ("val", "a"): "gone", ("val", "c"): "new",
-    }  # fmt: skip
+        ("train", "b"): "folded_sources",
+        ("val", "a"): "gone",
+        ("val", "c"): "new",
+    }
 
 
 def test_without_counts_there_is_a_reason(tmp_path):

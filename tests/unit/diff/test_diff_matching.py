@@ -15,16 +15,22 @@ from dataaudit.diff.matching import COLUMNS, match
 from dataaudit.manifest.tables import TABLES
 
 MIRROR = {
-    ShardFate.REMOVED: ShardFate.ADDED, ShardFate.ADDED: ShardFate.REMOVED, ShardFate.LOST: ShardFate.RECOVERED,
+    ShardFate.REMOVED: ShardFate.ADDED,
+    ShardFate.ADDED: ShardFate.REMOVED,
+    ShardFate.LOST: ShardFate.RECOVERED,
     ShardFate.RECOVERED: ShardFate.LOST,
-}  # fmt: skip
+}
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 SHARDS = st.dictionaries(
     st.tuples(st.sampled_from(["train", "val"]), NAMES),
-    st.tuples(st.sampled_from(["x", "y", "z"]), st.sampled_from(["1", "2"]), st.sampled_from(["ok", "quarantined"]),
-              st.integers(0, 2)),
+    st.tuples(
+        st.sampled_from(["x", "y", "z"]),
+        st.sampled_from(["1", "2"]),
+        st.sampled_from(["ok", "quarantined"]),
+        st.integers(0, 2),
+    ),
     max_size=8,
-)  # fmt: skip
+)
 
 
 def table(held):
@@ -71,9 +77,11 @@ def twin(old, new):
     def by_name(one, other):
         was, now = one["status"] == "ok", other["status"] == "ok"
         return {
-            (True, True): ShardFate.CHANGED, (True, False): ShardFate.LOST, (False, True): ShardFate.RECOVERED,
+            (True, True): ShardFate.CHANGED,
+            (True, False): ShardFate.LOST,
+            (False, True): ShardFate.RECOVERED,
             (False, False): ShardFate.UNKNOWN,
-        }[was, now]  # fmt: skip
+        }[was, now]
 
     take(alike("split", "uri"), lambda a, b: None if stored(a) == stored(b) else ShardFate.REPACKED)
     take(alike("split"), lambda a, b: ShardFate.MOVED if stored(a) == stored(b) else ShardFate.REPACKED, holding=True)

@@ -15,9 +15,17 @@ from dataaudit.report.pii_cells import hidden_records
 
 BASE = [shard("a")]
 SAMPLED = Metric(
-    metric="data_toxicity_rate", stat="screen", unit="ratio", value=0.10, low=0.08, high=0.13, confidence=0.95,
-    method="estimated", n=100, denominator=100,
-)  # fmt: skip
+    metric="data_toxicity_rate",
+    stat="screen",
+    unit="ratio",
+    value=0.10,
+    low=0.08,
+    high=0.13,
+    confidence=0.95,
+    method="estimated",
+    n=100,
+    denominator=100,
+)
 EXACT = Metric(metric="exact_dup_rate", stat="rate", unit="ratio", value=0.10, n=1000, denominator=1000)
 NONE = Metric(metric="m", stat="s", unit="ratio", value=None, status="not_evaluated", reason="empty_denominator")
 
@@ -108,21 +116,28 @@ def test_records_of_other_meaning_give_no_number(tmp_path, changes, reason):
 DETECTORS = {
     short: {"name": name, "version": "1", "sha256": short}
     for short, name in (
-        ("screen", "dataaudit-screen"), ("pii", "pii"), ("secrets", "secrets"), ("cld", "pycld2"),
-        ("judge", "detoxify"), ("presidio", "presidio"),
+        ("screen", "dataaudit-screen"),
+        ("pii", "pii"),
+        ("secrets", "secrets"),
+        ("cld", "pycld2"),
+        ("judge", "detoxify"),
+        ("presidio", "presidio"),
     )
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
     ("metric", "stat", "scope", "detector"),
     [
-        ("data_toxicity_rate", "screen_positive", Scope(), "screen"), ("data_toxicity_rate", "rate", Scope(), "judge"),
-        ("pii_hit_rate", "documents", Scope(), "pii"), ("pii_hit_rate", "confirmed", Scope(), "presidio"),
-        ("secret_hit_rate", "hits", Scope(), "secrets"), ("language_share", "share", Scope(language="en"), "cld"),
+        ("data_toxicity_rate", "screen_positive", Scope(), "screen"),
+        ("data_toxicity_rate", "rate", Scope(), "judge"),
+        ("pii_hit_rate", "documents", Scope(), "pii"),
+        ("pii_hit_rate", "confirmed", Scope(), "presidio"),
+        ("secret_hit_rate", "hits", Scope(), "secrets"),
+        ("language_share", "share", Scope(language="en"), "cld"),
         ("documents", "empty", Scope(language="en"), "cld"),
     ],
-)  # fmt: skip
+)
 def test_what_another_detector_found_is_not_compared(tmp_path, metric, stat, scope, detector):
     """The digest of its model differs; all other detectors may differ and this one is compared."""
     record = replace(EXACT, metric=metric, stat=stat, scope=scope)
@@ -141,14 +156,16 @@ def test_what_another_detector_found_is_not_compared(tmp_path, metric, stat, sco
 @pytest.mark.parametrize(
     ("metric", "stat", "unit", "scope"),
     [
-        ("tokens", "count", "tokens", Scope()), ("bytes_per_token", "ratio", "bytes/token", Scope()),
+        ("tokens", "count", "tokens", Scope()),
+        ("bytes_per_token", "ratio", "bytes/token", Scope()),
         ("seq_len_p50_p95", "p50", "tokens", Scope(rule="x")),
         ("source_mix_share", "share", "ratio", Scope(source="a")),
-        ("pii_hit_rate", "hits", "hits per million tokens", Scope()), ("pad_fraction", "packed_2048", "ratio", Scope()),
+        ("pii_hit_rate", "hits", "hits per million tokens", Scope()),
+        ("pad_fraction", "packed_2048", "ratio", Scope()),
         ("filter_reject_rate", "rate", "ratio", Scope()),
         ("filter_reject_rate", "rate", "ratio", Scope(rule="repeated_ngrams.periodic_run")),
     ],
-)  # fmt: skip
+)
 def test_what_tokens_are_in_is_not_compared_across_tokenizers(tmp_path, metric, stat, unit, scope):
     """Units of tokens, shares of tokens, and the rule that looks at tokens, also where the numbers are equal."""
     record = replace(EXACT, metric=metric, stat=stat, unit=unit, scope=replace(scope, set="x"))
@@ -184,8 +201,10 @@ def test_other_parameters_of_the_stage_are_another_meaning(tmp_path, name, param
 def test_another_evaluation_set_under_the_same_name_is_not_compared(tmp_path):
     """Its items differ; a set that stayed is compared."""
     record = replace(EXACT, metric="benchmark_contamination", scope=Scope(set="quiz"))
-    held = [[{"name": "quiz", "items": 3, "sha256": digit * 64}, {"name": "exam", "items": 3, "sha256": "1" * 64}]
-            for digit in "23"]  # fmt: skip
+    held = [
+        [{"name": "quiz", "items": 3, "sha256": digit * 64}, {"name": "exam", "items": 3, "sha256": "1" * 64}]
+        for digit in "23"
+    ]
     cores = [{"protected": one} for one in held]
     change = with_core(tmp_path / "1", record, replace(record, value=0.3), cores[1], also=cores[0])
     assert change.reason == "other_protected_set"
@@ -211,27 +230,49 @@ def personal(documents, hits=None):
             some = documents if tier in {"", "validated_"} else 0
             own = hits if tier in {"", "validated_"} else 0
             found += [
-                Metric(metric="pii_hit_rate", stat=f"{tier}documents", scope=scope, unit="ratio", value=some / 1000,
-                       n=1000, denominator=1000),
-                Metric(metric="pii_hit_rate", stat=f"{tier}hits", scope=scope, unit="hits per million tokens",
-                       value=own / 1e5 * 1e6, n=own, denominator=10**5),
-            ]  # fmt: skip
+                Metric(
+                    metric="pii_hit_rate",
+                    stat=f"{tier}documents",
+                    scope=scope,
+                    unit="ratio",
+                    value=some / 1000,
+                    n=1000,
+                    denominator=1000,
+                ),
+                Metric(
+                    metric="pii_hit_rate",
+                    stat=f"{tier}hits",
+                    scope=scope,
+                    unit="hits per million tokens",
+                    value=own / 1e5 * 1e6,
+                    n=own,
+                    denominator=10**5,
+                ),
+            ]
     return found
 
 
 def test_small_counts_of_personal_data_are_left_out_when_either_side_hides_them(tmp_path):
     """3 documents grew to 40: neither number is shown, nor that there is a record; 40 to 60 is."""
     shown = difference(
-        tmp_path / "1", BASE, BASE, hidden=hidden_records, old_with={"metrics": personal(40)},
+        tmp_path / "1",
+        BASE,
+        BASE,
+        hidden=hidden_records,
+        old_with={"metrics": personal(40)},
         new_with={"metrics": personal(60)},
-    )  # fmt: skip
+    )
     assert shown.hidden_metrics == 0
     assert {change.scope.entity for change in shown.metrics} == {None, "EMAIL_ADDRESS"}
     for number, (old, new) in enumerate(((3, 40), (40, 3), (0, 2))):
         found = difference(
-            tmp_path / f"2{number}", BASE, BASE, hidden=hidden_records, old_with={"metrics": personal(old)},
+            tmp_path / f"2{number}",
+            BASE,
+            BASE,
+            hidden=hidden_records,
+            old_with={"metrics": personal(old)},
             new_with={"metrics": personal(new)},
-        )  # fmt: skip
+        )
         assert found.metrics == ()
         assert found.hidden_metrics > 0
 
@@ -239,16 +280,21 @@ def test_small_counts_of_personal_data_are_left_out_when_either_side_hides_them(
 def test_what_matters_most_comes_first(tmp_path):
     """Beyond chance before what chance could; duplicates before padding; what repeats a row of the whole last."""
     old = [
-        EXACT, replace(EXACT, metric="near_dup_rate"), replace(EXACT, scope=Scope(split="train")),
+        EXACT,
+        replace(EXACT, metric="near_dup_rate"),
+        replace(EXACT, scope=Scope(split="train")),
         Metric(metric="pad_fraction", stat="packed_2048", unit="ratio", value=0.5, n=1, denominator=1),
         Metric(metric="pad_fraction", stat="packed_4096", unit="ratio", value=0.5, n=1, denominator=1),
-    ]  # fmt: skip
+    ]
     values = (0.2, 0.11, 0.2, 0.05, 0.06)
     _, found = only(tmp_path, old, [replace(one, value=value) for one, value in zip(old, values, strict=True)])
     assert [(change.metric, change.stat, change.scope.split) for change in found.metrics] == [
-        ("exact_dup_rate", "rate", None), ("pad_fraction", "packed_2048", None), ("pad_fraction", "packed_4096", None),
-        ("exact_dup_rate", "rate", "train"), ("near_dup_rate", "rate", None),
-    ]  # fmt: skip
+        ("exact_dup_rate", "rate", None),
+        ("pad_fraction", "packed_2048", None),
+        ("pad_fraction", "packed_4096", None),
+        ("exact_dup_rate", "rate", "train"),
+        ("near_dup_rate", "rate", None),
+    ]
 
 
 def test_a_fault_of_the_mixture_is_among_the_first_ten_rows(tmp_path):
@@ -262,11 +308,17 @@ def test_a_fault_of_the_mixture_is_among_the_first_ten_rows(tmp_path):
         *((replace(EXACT, metric="train_val_overlap", stat=f"s{n}"), 0.1 + n / 1000) for n in range(1, 9)),
         *((replace(EXACT, metric="secret_hit_rate", stat=f"s{n}"), 0.1 + n / 700) for n in range(1, 9)),
         *((replace(EXACT, metric="benchmark_contamination", stat=f"s{n}"), 0.1 + n / 900) for n in range(1, 9)),
-    ]  # fmt: skip
+    ]
     _, found = only(tmp_path, [one for one, _ in pairs], [replace(one, value=value) for one, value in pairs])
     first = [(change.metric, change.scope.source or change.stat) for change in found.metrics[:9]]
     assert first == [
-        ("train_val_overlap", "s8"), ("train_val_overlap", "s7"), ("train_val_overlap", "s6"),
-        ("benchmark_contamination", "s8"), ("secret_hit_rate", "s8"),
-        ("source_mix_share", "s5"), ("source_mix_share", "s4"), ("source_mix_share", "s3"), ("seq_len_p50_p95", "s0"),
-    ]  # fmt: skip
+        ("train_val_overlap", "s8"),
+        ("train_val_overlap", "s7"),
+        ("train_val_overlap", "s6"),
+        ("benchmark_contamination", "s8"),
+        ("secret_hit_rate", "s8"),
+        ("source_mix_share", "s5"),
+        ("source_mix_share", "s4"),
+        ("source_mix_share", "s3"),
+        ("seq_len_p50_p95", "s0"),
+    ]

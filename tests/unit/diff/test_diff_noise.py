@@ -95,10 +95,13 @@ def test_chance_stays_within_what_shares_can_differ_by(old, new, first, second):
 @pytest.mark.parametrize(
     ("old", "new", "old_trials", "new_trials", "least"),
     [
-        (0.5, 0.5, 50, 50, 0.94), (0.05, 0.05, 200, 80, 0.94), (0.01, 0.01, 2000, 500, 0.94),
-        (0.2, 0.35, 60, 300, 0.93), (0.001, 0.004, 3000, 1000, 0.94),
+        (0.5, 0.5, 50, 50, 0.94),
+        (0.05, 0.05, 200, 80, 0.94),
+        (0.01, 0.01, 2000, 500, 0.94),
+        (0.2, 0.35, 60, 300, 0.93),
+        (0.001, 0.004, 3000, 1000, 0.94),
     ],
-)  # fmt: skip
+)
 def test_the_interval_holds_the_true_difference_as_often_as_it_says(old, new, old_trials, new_trials, least):
     """Of all outcomes, each with its probability: coverage is summed, not drawn."""
     from scipy.stats import binom

@@ -57,10 +57,14 @@ def test_a_language_has_the_draws_of_its_documents(tmp_path):
 @pytest.mark.parametrize(
     ("metric", "stat"),
     [
-        ("secret_hit_rate", "hits"), ("benchmark_contamination", "rate"), ("train_val_overlap", "ngram"),
-        ("tokens", "count"), ("pad_fraction", "packed_2048"), ("source_mix_share", "declared"),
+        ("secret_hit_rate", "hits"),
+        ("benchmark_contamination", "rate"),
+        ("train_val_overlap", "ngram"),
+        ("tokens", "count"),
+        ("pad_fraction", "packed_2048"),
+        ("source_mix_share", "declared"),
     ],
-)  # fmt: skip
+)
 def test_chance_is_not_asked_of_leaks_secrets_and_counts(tmp_path, metric, stat):
     """One leak more is one more, whatever chance does."""
     assert trials(tmp_path / "m", {}).of(metric, stat, {"split": "train"}, 0.5, 100) is None

@@ -17,9 +17,21 @@ from dataaudit.diff.text import render_text
 from dataaudit.manifest.metric import Metric, Scope
 
 HOSTILE = (
-    "<script>alert(1)</script>", "\x1b[31mred", "\u202eevil", "::error::x", "##[error]x", "=cmd()", "a|b", "`x`",
-    "line\nbreak", "../../etc", "</details>", "@everyone", "[a](http://x)", "w" * 10_000,
-)  # fmt: skip
+    "<script>alert(1)</script>",
+    "\x1b[31mred",
+    "\u202eevil",
+    "::error::x",
+    "##[error]x",
+    "=cmd()",
+    "a|b",
+    "`x`",
+    "line\nbreak",
+    "../../etc",
+    "</details>",
+    "@everyone",
+    "[a](http://x)",
+    "w" * 10_000,
+)
 BASE = [shard("a"), shard("b")]
 STEERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
 
@@ -34,18 +46,31 @@ def hostile(tmp_path_factory):
         old += [shard(f"{number}{name}", **held), shard(f"gone{number}{name}", **held)]
         new += [shard(f"{number}{name}", "changed", reason=name, **held), shard(f"new{number}{name}", **held)]
     metrics = [
-        Metric(metric="exact_dup_rate", stat="rate", scope=Scope(split=f"train{name}", source=name), unit="ratio",
-               value=0.1, n=100, denominator=100)
+        Metric(
+            metric="exact_dup_rate",
+            stat="rate",
+            scope=Scope(split=f"train{name}", source=name),
+            unit="ratio",
+            value=0.1,
+            n=100,
+            denominator=100,
+        )
         for name in HOSTILE
-    ]  # fmt: skip
+    ]
     words = [{(f"train{name}", name): {1: first, 2: 9} for name in HOSTILE} for first in (5, 50)]
     tables = [{"histogram": histogram(held)} for held in words]
     setting = {"dataset": {"name": HOSTILE[0], "version": HOSTILE[3]}}
     return difference(
-        folder, old, new, old_with={"metrics": metrics, "tables": tables[0], "core": setting},
-        new_with={"metrics": [replace(one, value=0.5) for one in metrics], "tables": tables[1],
-                  "config": {name: name for name in HOSTILE}},
-    )  # fmt: skip
+        folder,
+        old,
+        new,
+        old_with={"metrics": metrics, "tables": tables[0], "core": setting},
+        new_with={
+            "metrics": [replace(one, value=0.5) for one in metrics],
+            "tables": tables[1],
+            "config": {name: name for name in HOSTILE},
+        },
+    )
 
 
 @pytest.mark.parametrize("everything", [False, True])

@@ -28,9 +28,12 @@ from dataaudit.stages.base import merge
 STAGE_LIST = tuple(kind() for kind in STAGES if not kind.needs_matches)
 """Every stage of a build that protects nothing."""
 DECISIVE = {
-    "tokenizer": {"sha256": "t", "force_reference": False}, "languages": {"chosen": "d"}, "screen": "s", "pii": "p",
+    "tokenizer": {"sha256": "t", "force_reference": False},
+    "languages": {"chosen": "d"},
+    "screen": "s",
+    "pii": "p",
     "secrets": "c",
-}  # fmt: skip
+}
 
 
 def config(*, max_bad=0.001, splits=("train", "val"), **more):
@@ -42,9 +45,15 @@ def config(*, max_bad=0.001, splits=("train", "val"), **more):
 def shard(ordinal=0, *, uri="a.jsonl", split="train", path=None, skip=None, size=100, format_="jsonl"):
     """Return a shard."""
     return Shard(
-        ordinal=ordinal, split=split, uri=uri, path=path or f"/data/{uri}", format=format_, compression="none",
-        skip=skip, size=size,
-    )  # fmt: skip
+        ordinal=ordinal,
+        split=split,
+        uri=uri,
+        path=path or f"/data/{uri}",
+        format=format_,
+        compression="none",
+        skip=skip,
+        size=size,
+    )
 
 
 def stat(size=100, mtime_ns=1, ctime_ns=1, inode=7, device=8, validator="local"):
@@ -55,9 +64,12 @@ def stat(size=100, mtime_ns=1, ctime_ns=1, inode=7, device=8, validator="local")
 def probe(content="x", *, parts=((0, 100),), reason=None, size=100):
     """Return the probe of a file with this content, cut into these parts."""
     return Probe(
-        stat=stat(size), sha256=hashlib.sha256(content.encode()).hexdigest(), hashed_ns=5,
-        parts=tuple(Part(*part) for part in parts), reason=reason,
-    )  # fmt: skip
+        stat=stat(size),
+        sha256=hashlib.sha256(content.encode()).hexdigest(),
+        hashed_ns=5,
+        parts=tuple(Part(*part) for part in parts),
+        reason=reason,
+    )
 
 
 def plan(one, found, *, failure=None, settings=None, stages=STAGE_LIST):
@@ -79,20 +91,31 @@ def batch(documents):
     counts = np.array([-(-len(text) // 3) for text, _ in documents], dtype=np.int64)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     tokens = TokenBatch(
-        offsets=offsets, ids=(np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)).astype(np.uint32),
-        sampled=0, differing=0, by_reference=np.zeros(len(documents), dtype=bool),
-    )  # fmt: skip
+        offsets=offsets,
+        ids=(np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)).astype(np.uint32),
+        sampled=0,
+        differing=0,
+        by_reference=np.zeros(len(documents), dtype=bool),
+    )
     none = np.zeros(len(documents), dtype=bool)
     languages = LanguageBatch(
-        names=("und", "en"), codes=np.ones(len(documents), dtype=np.int32), sampled=none, agreeing=none,
+        names=("und", "en"),
+        codes=np.ones(len(documents), dtype=np.int32),
+        sampled=none,
+        agreeing=none,
         confidence=np.ones(len(documents), dtype=np.float32),
-    )  # fmt: skip
+    )
     made = DocBatch(
-        texts=texts, rows=np.arange(len(documents), dtype=np.int64), digests=text_digests(texts), tokens=tokens,
-        languages=languages, screened=made_screen([text for text, _ in documents]),
+        texts=texts,
+        rows=np.arange(len(documents), dtype=np.int64),
+        digests=text_digests(texts),
+        tokens=tokens,
+        languages=languages,
+        screened=made_screen([text for text, _ in documents]),
         findings=made_findings([text for text, _ in documents]),
-        source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32), source_names=names,
-    )  # fmt: skip
+        source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32),
+        source_names=names,
+    )
     return with_words(made)
 
 

@@ -119,8 +119,12 @@ def test_a_default_tokenizer_that_does_not_load_is_broken(tmp_path, sound, monke
     checks, code = look(tmp_path)
     assert code == ExitCode.WRONG_USE
     assert checks["default"] | {"group": ""} == {
-        "group": "", "name": "default", "state": "broken", "found": "no vocabulary", "advice": "Install it.",
-    }  # fmt: skip
+        "group": "",
+        "name": "default",
+        "state": "broken",
+        "found": "no vocabulary",
+        "advice": "Install it.",
+    }
 
 
 def test_a_language_detector_that_does_not_load_is_broken(tmp_path, sound, loaded, monkeypatch):

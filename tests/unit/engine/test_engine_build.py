@@ -37,9 +37,12 @@ class FakeEncoder:
         offsets = np.concatenate([[0], np.cumsum([len(text) for text in held])]).astype(np.int64)
         differing = 0 if self.force_reference else sum(text == "DIFFERS" for text in held)
         return TokenBatch(
-            offsets=offsets, ids=np.zeros(offsets[-1], dtype=np.uint32), sampled=differing, differing=differing,
+            offsets=offsets,
+            ids=np.zeros(offsets[-1], dtype=np.uint32),
+            sampled=differing,
+            differing=differing,
             by_reference=np.full(len(held), self.force_reference),
-        )  # fmt: skip
+        )
 
 
 @pytest.fixture
@@ -79,13 +82,14 @@ def write_config(root, reader="{part_bytes: 1024}"):
 
 def run(root, *, state="state", **options):
     """Build; return the result and the manifest."""
-    given = prepare(
-        [str(root / "c.yaml")], root, tokenizer=None, text=None, reference=None, note=lambda _: None
-    )  # fmt: skip
+    given = prepare([str(root / "c.yaml")], root, tokenizer=None, text=None, reference=None, note=lambda _: None)
     result = build(
-        given.config, given.base, root_at_base=True, progress=Notes(),
+        given.config,
+        given.base,
+        root_at_base=True,
+        progress=Notes(),
         options=BuildOptions(target=root / "m", state=root / state, **options),
-    )  # fmt: skip
+    )
     manifest = load_manifest(root / "m")
     assert verify(manifest) == []
     return result, manifest

@@ -191,8 +191,12 @@ def test_groups_are_numbered_by_their_first_member():
             pa.Table.from_pylist([dict(zip(MEMBERS.names, row, strict=True)) for row in order], schema=MEMBERS)
         )
         assert [tuple(row.values()) for row in table.to_pylist()] == [
-            ("exact", 0, 0, 2, True), ("exact", 0, 1, 0, False), ("exact", 1, 0, 5, True), ("exact", 1, 3, 1, False),
-            ("exact", 2, 2, 0, True), ("exact", 2, 2, 9, False),
-        ]  # fmt: skip
+            ("exact", 0, 0, 2, True),
+            ("exact", 0, 1, 0, False),
+            ("exact", 1, 0, 5, True),
+            ("exact", 1, 3, 1, False),
+            ("exact", 2, 2, 0, True),
+            ("exact", 2, 2, 9, False),
+        ]
         assert table.schema.names == TABLES["clusters"].schema.names
     assert clusters_table(MEMBERS.empty_table()).num_rows == 0

@@ -60,16 +60,21 @@ def remote(validator, mtime_ns=0):
 def test_a_remote_file_is_known_by_its_validator(tmp_path):
     """An ETag is trusted at once, a time when it was a minute old, nothing never."""
     rows = {
-        "s3://b/etag": remote("etag x"), "s3://b/old": remote("time x", NOW - 60 * SECOND),
-        "s3://b/new": remote("time x", NOW - 60 * SECOND + 1), "s3://b/none": remote(""),
-    }  # fmt: skip
+        "s3://b/etag": remote("etag x"),
+        "s3://b/old": remote("time x", NOW - 60 * SECOND),
+        "s3://b/new": remote("time x", NOW - 60 * SECOND + 1),
+        "s3://b/none": remote(""),
+    }
     index = StatIndex(tmp_path / "files.sqlite")
     index.store([(path, found, NOW, {}) for path, found in rows.items()])
     index.close()
     again = StatIndex(tmp_path / "files.sqlite")
     assert {path: again.find(path, found) for path, found in rows.items()} == {
-        "s3://b/etag": {}, "s3://b/old": {}, "s3://b/new": None, "s3://b/none": None,
-    }  # fmt: skip
+        "s3://b/etag": {},
+        "s3://b/old": {},
+        "s3://b/new": None,
+        "s3://b/none": None,
+    }
     assert again.find("s3://b/etag", remote("etag y")) is None
     again.close()
 

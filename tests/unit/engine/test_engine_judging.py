@@ -16,9 +16,10 @@ from dataaudit.manifest.tables import TABLES
 
 QUESTION = Question(metric="data_toxicity_rate", half_width=0.01, most=100, languages=("en",), guesses={}, salt=1)
 FRAME = Frame(
-    sources=("books", "web"), languages=("en",),
+    sources=("books", "web"),
+    languages=("en",),
     strata=((0, "books", "en", 0), (0, "web", "en", 0), (0, "web", "en", 3), (1, OTHER, "en", 0)),
-)  # fmt: skip
+)
 SIZES = np.array([50, 30, 20, 10])
 
 
@@ -27,9 +28,16 @@ def rates(unread=0):
     plan = Allocation(counts=SIZES, wanted=110, half_width=0.0)
     none = np.zeros(0, dtype=np.int64)
     sampled = Sampled(
-        frame=FRAME, splits=("train", "val"), documents=SIZES, tokens=SIZES * 100, guesses=np.array([0, 0.1, 0.9, 0]),
-        plan=plan, unread=unread, places=none, strata=none,
-    )  # fmt: skip
+        frame=FRAME,
+        splits=("train", "val"),
+        documents=SIZES,
+        tokens=SIZES * 100,
+        guesses=np.array([0, 0.1, 0.9, 0]),
+        plan=plan,
+        unread=unread,
+        places=none,
+        strata=none,
+    )
     return Rates(QUESTION, sampled, "1")
 
 

@@ -25,11 +25,14 @@ from dataaudit.stages.volume import Volume
 
 RULE = FieldRule(text="text", source_column=None, source_constant="web", max_record_bytes=100)
 READING = {
-    "sha256": "aa", "split": "train", "format_": "jsonl", "compression": "none", "part": Part(0, 10), "fields": RULE,
-}  # fmt: skip
-FILE = TokenizerFile(
-    name="t", format="tokenizer.json", sha256="bb", path=Path("/t"), vocab_size=5, special_ids=(1,)
-)  # fmt: skip
+    "sha256": "aa",
+    "split": "train",
+    "format_": "jsonl",
+    "compression": "none",
+    "part": Part(0, 10),
+    "fields": RULE,
+}
+FILE = TokenizerFile(name="t", format="tokenizer.json", sha256="bb", path=Path("/t"), vocab_size=5, special_ids=(1,))
 DECIDES_NOTHING = {"restart"}
 RISKS = Risks(supported=True, reason="ok", key="k")
 
@@ -84,8 +87,13 @@ def test_where_decoding_begins_changes_no_key():
 def test_the_read_request_has_no_field_that_no_key_knows():
     """Of a request all is in the key but the place of the file and the size of batches, which decide nothing."""
     assert {field.name for field in fields(ReadRequest)} == {
-        "path", "format", "compression", "part", "fields", "batch_bytes",
-    }  # fmt: skip
+        "path",
+        "format",
+        "compression",
+        "part",
+        "fields",
+        "batch_bytes",
+    }
 
 
 @pytest.mark.parametrize("name", ["__version__", "READER_VERSION", "STORE_VERSION"])

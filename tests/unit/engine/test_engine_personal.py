@@ -15,9 +15,15 @@ from dataaudit.engine import personal
 def test_a_model_of_a_language_is_shown_documents_of_its_own_language(monkeypatch):
     """`pii.language` says English unless it is set; a German model reads German all the same."""
     analyzer = AnalyzerModel(
-        version="1", sha256="a", model="de_small", language="de", labels=(), entities=("PERSON",), recognizers=(),
+        version="1",
+        sha256="a",
+        model="de_small",
+        language="de",
+        labels=(),
+        entities=("PERSON",),
+        recognizers=(),
         registry=Registry(entities=(), validators={}, reserved={}, versions={}),
-    )  # fmt: skip
+    )
     asked = []
 
     def draw(linking, question):

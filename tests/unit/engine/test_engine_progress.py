@@ -96,13 +96,20 @@ def test_short_steps_share_a_line_and_long_ones_are_named(clock, monkeypatch):
     """A phase of several words is a step of what the first word names."""
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with Progress() as progress:
-        for name, seconds in (("link near bands", 0.2), ("link near pairs", 0.3), ("link near verify", 7.0),
-                              ("second-pass", 0.1), ("link exact", 0.1)):  # fmt: skip
+        for name, seconds in (
+            ("link near bands", 0.2),
+            ("link near pairs", 0.3),
+            ("link near verify", 7.0),
+            ("second-pass", 0.1),
+            ("link exact", 0.1),
+        ):
             progress.begin(name, 1, 0)
             clock[0] += seconds
             progress.advance(0)
             progress.end()
     assert sys.stderr.getvalue().splitlines() == [
-        "link: 2 short steps, 0.5 s", "link near verify: 1 done, 7.0 s", "second-pass: 1 done, 0.1 s",
+        "link: 2 short steps, 0.5 s",
+        "link near verify: 1 done, 7.0 s",
+        "second-pass: 1 done, 0.1 s",
         "link: 1 short step, 0.1 s",
-    ]  # fmt: skip
+    ]

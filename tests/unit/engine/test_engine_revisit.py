@@ -62,9 +62,15 @@ def world(tmp_path):
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(f'{{"text": "{"w " * (i + 1)}"}}\n' for i in range(start, start + 40)))
         one = Shard(
-            ordinal=ordinal, split="train", uri=path.name, path=str(path), format="jsonl", compression="none",
-            skip=None, size=path.stat().st_size,
-        )  # fmt: skip
+            ordinal=ordinal,
+            split="train",
+            uri=path.name,
+            path=str(path),
+            format="jsonl",
+            compression="none",
+            skip=None,
+            size=path.stat().st_size,
+        )
         unit = ProbeUnit(path=str(path), format="jsonl", compression="none", part_bytes=1500, size=one.size)
         planned = plan_shard(one, probe_file(unit).probe, None, config(), (ExactDup(),), {})
         firsts, row = [], 0
@@ -75,9 +81,7 @@ def world(tmp_path):
             row += stats.records
         shards.append(GatheredShard(planned=planned, first_rows=tuple(firsts), partials={"exact_dup": {}}))
     assert len(shards[0].planned.parts) >= 2
-    settings = ScanSettings(
-        state=store.root, stages=(), tokenizer=None, risks=None, force_reference=False, seed=0
-    )  # fmt: skip
+    settings = ScanSettings(state=store.root, stages=(), tokenizer=None, risks=None, force_reference=False, seed=0)
     return SimpleNamespace(store=store, shards=shards, settings=settings, folder=tmp_path)
 
 

@@ -26,18 +26,27 @@ from dataaudit.manifest.verify import verify
 
 DOCUMENTS = st.lists(
     st.tuples(st.sampled_from(["", "one", "two words"]), st.sampled_from(["web", "", "other", "(none)"])), max_size=6
-)  # fmt: skip
+)
 STATES = st.lists(
     st.tuples(
-        st.sampled_from(["ok", "partial", "unreadable", "hopeless", "skipped", "gone"]), DOCUMENTS, st.booleans(),
+        st.sampled_from(["ok", "partial", "unreadable", "hopeless", "skipped", "gone"]),
+        DOCUMENTS,
+        st.booleans(),
         st.integers(1, 9),
     ),
     max_size=6,
-)  # fmt: skip
+)
 TOKENIZER = TokenizerRecord(
-    name="t", format="tokenizer.json", sha256="cd" * 32, vocab_size=9, special_ids=(), encoder="reference",
-    encoder_reason="ok", counted_by={}, sampled=0,
-)  # fmt: skip
+    name="t",
+    format="tokenizer.json",
+    sha256="cd" * 32,
+    vocab_size=9,
+    special_ids=(),
+    encoder="reference",
+    encoder_reason="ok",
+    counted_by={},
+    sampled=0,
+)
 
 
 def shard_in(state, ordinal, documents, split, bad):
@@ -82,13 +91,20 @@ def write_manifest(folder, shards, chosen):
     tables = prepare_tables(made | source_tables(merged))
     whole, splits = totals(table, chosen)
     core = Core(
-        tool=Named(name="dataaudit", version="0"), dataset=Named(name="d", version="0"), config={}, stages=(),
-        libraries={}, tokenizer=TOKENIZER, splits=splits, totals=whole, headline=headline(metrics),
-        ledger=ledger_record(shards, whole.documents), seeds={}, tables=table_records(tables),
-    )  # fmt: skip
-    run = Run(
-        roots={}, started="", finished="", hosts=(), workers=1, versions={}, parts_planned=0, parts_scanned=0
-    )  # fmt: skip
+        tool=Named(name="dataaudit", version="0"),
+        dataset=Named(name="d", version="0"),
+        config={},
+        stages=(),
+        libraries={},
+        tokenizer=TOKENIZER,
+        splits=splits,
+        totals=whole,
+        headline=headline(metrics),
+        ledger=ledger_record(shards, whole.documents),
+        seeds={},
+        tables=table_records(tables),
+    )
+    run = Run(roots={}, started="", finished="", hosts=(), workers=1, versions={}, parts_planned=0, parts_scanned=0)
     publish(folder, core, run, tables)
     return load_manifest(folder), metrics
 
@@ -131,8 +147,10 @@ def test_totals_are_those_of_the_splits():
     shards = [gathered(0, [("one", "a")] * 3), gathered(1, [("two", "a")], split="val")]
     whole, splits = totals(shards_table(shards, STAGE_LIST, {}), chosen)
     assert [(split.name, split.shards, split.documents) for split in splits] == [
-        ("empty", 0, 0), ("train", 1, 3), ("val", 1, 1),
-    ]  # fmt: skip
+        ("empty", 0, 0),
+        ("train", 1, 3),
+        ("val", 1, 1),
+    ]
     assert (whole.shards, whole.documents, whole.bytes) == (2, 4, 12)
 
 

@@ -21,9 +21,15 @@ from dataaudit.link.sampling import Frame
 from dataaudit.stages.toxicity import Toxicity
 
 JUDGE = JudgeModel(
-    name="local", version="1", sha256="a", config_sha256="b", classes=("insult", "toxicity"), languages=("en",),
-    path=Path("/p"), config_path=Path("/c"),
-)  # fmt: skip
+    name="local",
+    version="1",
+    sha256="a",
+    config_sha256="b",
+    classes=("insult", "toxicity"),
+    languages=("en",),
+    path=Path("/p"),
+    config_path=Path("/c"),
+)
 ROWS = [0, 1, 2]
 
 
@@ -31,11 +37,16 @@ ROWS = [0, 1, 2]
 def found(monkeypatch):
     """What is found where all of three documents were judged: 0.4999, 0.5 and 0.8765 toxic."""
     sampled = Sampled(
-        frame=Frame(sources=("web",), languages=("en",), strata=((0, "web", "en", 0),)), splits=("train",),
-        documents=np.array([3]), tokens=np.array([30]), guesses=np.array([0.1]), unread=0,
-        plan=Allocation(counts=np.array([3]), wanted=3, half_width=0.0), strata=np.zeros(3, dtype=np.int64),
+        frame=Frame(sources=("web",), languages=("en",), strata=((0, "web", "en", 0),)),
+        splits=("train",),
+        documents=np.array([3]),
+        tokens=np.array([30]),
+        guesses=np.array([0.1]),
+        unread=0,
+        plan=Allocation(counts=np.array([3]), wanted=3, half_width=0.0),
+        strata=np.zeros(3, dtype=np.int64),
         places=places_of(np.zeros(3, dtype=np.int64), np.array(ROWS)),
-    )  # fmt: skip
+    )
     monkeypatch.setattr(toxicity, "draw", lambda linking, question: sampled)
     job = SimpleNamespace(config=config(), content=SimpleNamespace(judge=JUDGE))
     family = toxicity.toxic_documents(
@@ -55,8 +66,9 @@ def test_a_document_is_toxic_from_one_half_on_and_scores_are_shown_rounded(found
     """0.4999 would be 0.50 when rounded, and is not toxic."""
     rows = found.tables["findings"].to_pylist()
     assert [(row["row"], row["class"], row["start"], row["end"], row["score"]) for row in rows] == [
-        (1, "toxicity", 0, 50, 0.5), (2, "toxicity", 0, 50, 0.88)
-    ]  # fmt: skip
+        (1, "toxicity", 0, 50, 0.5),
+        (2, "toxicity", 0, 50, 0.88),
+    ]
     rates = {one.scope.entity: one.value for one in found.metrics if one.stat == "rate"}
     assert rates == pytest.approx({None: 2 / 3, "toxicity": 2 / 3, "insult": 0.0})
 

@@ -52,10 +52,16 @@ def content(tmp_path_factory):
 def settings(tokenizer, languages, content, tmp_path):
     """Settings of a scan whose state folder is empty."""
     return ScanSettings(
-        state=tmp_path / "state", stages=STAGE_LIST, tokenizer=tokenizer[0], risks=tokenizer[1],
-        force_reference=True, seed=0, languages=languages, screen=content.screen,
+        state=tmp_path / "state",
+        stages=STAGE_LIST,
+        tokenizer=tokenizer[0],
+        risks=tokenizer[1],
+        force_reference=True,
+        seed=0,
+        languages=languages,
+        screen=content.screen,
         patterns=content.patterns,
-    )  # fmt: skip
+    )
 
 
 def scan_unit(settings, *paths, part_bytes=1 << 20):

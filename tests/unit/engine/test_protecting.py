@@ -55,9 +55,12 @@ def run(root, **options):
     """Build; return the manifest."""
     given = prepare([str(root / "c.yaml")], root, tokenizer=None, text=None, reference=None, note=lambda _: None)
     build(
-        given.config, given.base, root_at_base=True, progress=Notes(),
+        given.config,
+        given.base,
+        root_at_base=True,
+        progress=Notes(),
         options=BuildOptions(target=root / "m", state=root / "state", **options),
-    )  # fmt: skip
+    )
     manifest = load_manifest(root / "m")
     assert verify(manifest) == []
     return manifest
@@ -118,8 +121,9 @@ def test_without_training_documents_no_near_duplicate_in_them_is_evaluated(tmp_p
     write(tmp_path, train=(), stages=STAGES.replace("near_dup: false", "near_dup: true"))
     records = run(tmp_path).metrics("train_val_overlap", "near_dup")
     assert [(record.scope.set, record.value, record.status, record.reason) for record in records] == [
-        ("val", None, "not_evaluated", "no_training_documents"), (None, None, "not_evaluated", "no_training_documents"),
-    ]  # fmt: skip
+        ("val", None, "not_evaluated", "no_training_documents"),
+        (None, None, "not_evaluated", "no_training_documents"),
+    ]
 
 
 def test_near_duplicates_in_training_data_are_counted_by_set_alone(tmp_path, runners):

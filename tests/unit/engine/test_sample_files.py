@@ -28,8 +28,9 @@ def test_files_are_for_their_owner_whatever_the_umask(tmp_path):
         os.umask(before)
     assert mode(folder) == 0o700
     assert sorted((path.name, mode(path)) for path in folder.iterdir()) == [
-        (".gitignore", 0o600), ("pii.EMAIL_ADDRESS.validated.txt", 0o600),
-    ]  # fmt: skip
+        (".gitignore", 0o600),
+        ("pii.EMAIL_ADDRESS.validated.txt", 0o600),
+    ]
 
 
 def test_each_file_says_what_it_is_and_how_to_delete_it(tmp_path):

@@ -27,9 +27,18 @@ CLASS = "EMAIL_ADDRESS"
 def finding(shard_, row, start, end, **more):
     """Return a row of the table of findings."""
     return {
-        "detector": "pii", "class": CLASS, "tier": "validated", "shard": shard_, "row": row, "start": start,
-        "end": end, "score": 0.9, "reserved": False, "hmac": None, **more,
-    }  # fmt: skip
+        "detector": "pii",
+        "class": CLASS,
+        "tier": "validated",
+        "shard": shard_,
+        "row": row,
+        "start": start,
+        "end": end,
+        "score": 0.9,
+        "reserved": False,
+        "hmac": None,
+        **more,
+    }
 
 
 def table(rows):
@@ -53,7 +62,7 @@ def folder(tmp_path):
     shards = [
         shard("a.jsonl", size=len(lines), sha256=hashlib.sha256(lines).hexdigest(), documents=20),
         shard("b.parquet", format="parquet", documents=20, sha256=columns),
-    ]  # fmt: skip
+    ]
     config = {"splits": {"train": {"text": "text"}}, "reader": {"max_line_bytes": 10**6, "text_document": "file"}}
     rows = found_in(TEXTS, 0) + found_in(TEXTS, 1)
     make(tmp_path / "m", shards, roots=data, tables={"findings": rows}, config=config)
@@ -101,9 +110,12 @@ def test_a_finding_that_the_table_does_not_hold_is_masked_too(folder):
     shards[0] |= {"sha256": hashlib.sha256(line.encode()).hexdigest()}
     config = {"splits": {"train": {"text": "text"}}, "reader": {"max_line_bytes": 10**6, "text_document": "file"}}
     make(
-        folder.parent / "n", shards, roots=folder.parent / "data", config=config,
+        folder.parent / "n",
+        shards,
+        roots=folder.parent / "data",
+        config=config,
         tables={"findings": found_in(TEXTS[:1], 0)},
-    )  # fmt: skip
+    )
     (text,) = sample(folder.parent / "n", "a.jsonl", to="more").values()
     assert "<<EMAIL_ADDRESS>> today. Ring [PHONE_NUMBER] or [EMAIL_ADDRESS]." in text
 

@@ -73,14 +73,22 @@ def test_the_demo_and_a_whole_config_are_valid():
 @pytest.mark.parametrize(
     "change",
     [
-        {"splits": {}}, {"split": {}}, {"splits": {"bad name": {"paths": ["x"]}}}, {"splits": {"train": {"paths": []}}},
-        {"splits": {"train": {"path": ["x"]}}}, {"splits": {"train": {"paths": ["x"], "source": {}}}},
+        {"splits": {}},
+        {"split": {}},
+        {"splits": {"bad name": {"paths": ["x"]}}},
+        {"splits": {"train": {"paths": []}}},
+        {"splits": {"train": {"path": ["x"]}}},
+        {"splits": {"train": {"paths": ["x"], "source": {}}}},
         {"splits": {"train": {"paths": ["x"], "source": {"column": "a", "constant": "b"}}}},
-        {"stages": {"lenghts": True}}, {"stages": {"lengths": {"max": 1}}}, {"stages": {"volume": False}},
-        {"mixture": {"web": {"weight": -1}}}, {"seed": -1}, {"reader": {"max_bad_records": 2}},
+        {"stages": {"lenghts": True}},
+        {"stages": {"lengths": {"max": 1}}},
+        {"stages": {"volume": False}},
+        {"mixture": {"web": {"weight": -1}}},
+        {"seed": -1},
+        {"reader": {"max_bad_records": 2}},
         {"upstream_filters": [{"name": "c4", "in": 1}]},
     ],
-)  # fmt: skip
+)
 def test_what_the_schema_refuses_the_program_refuses(change):
     """Editor and program agree on each kind of mistake."""
     value = WHOLE | change

@@ -27,9 +27,13 @@ from dataaudit.manifest.load import load_manifest
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "manifests/demo"
 GIVEN = {
-    "license": ["CC-BY-4.0"], "url": "https://example.org/corpus", "creator": ["Example Org"],
-    "description": "Text of many kinds.", "date_published": "2026-11-22", "cite_as": "@misc{corpus}",
-}  # fmt: skip
+    "license": ["CC-BY-4.0"],
+    "url": "https://example.org/corpus",
+    "creator": ["Example Org"],
+    "description": "Text of many kinds.",
+    "date_published": "2026-11-22",
+    "cite_as": "@misc{corpus}",
+}
 CONFIG = {"splits": {"train": {"text": "text", "source": {"column": "source"}, "held_out": False}}}
 
 
@@ -217,8 +221,9 @@ def test_provenance_names_manifest_parents_filters_and_tool(tmp_path):
     document = croissant(replace(manifest, core=core), about_of(None, GIVEN | {"derived_from": ["https://x.example/"]}))
     assert document["identifier"] == f"urn:dataaudit:manifest:{manifest.id}"
     assert document["prov:wasDerivedFrom"] == [
-        {"@id": "https://x.example/"}, {"@id": f"urn:dataaudit:manifest:{parent}"},
-    ]  # fmt: skip
+        {"@id": "https://x.example/"},
+        {"@id": f"urn:dataaudit:manifest:{parent}"},
+    ]
     assert document["prov:wasGeneratedBy"] == [{"@type": "prov:Activity", "prov:label": "filter c4 1"}]
     assert "c4 1, as declared: 1,200 documents in, 1,000 out." in document["rai:dataManipulationProtocol"]
     pointer = objects(document)["manifest/manifest.json"]
@@ -236,8 +241,9 @@ def test_addresses_of_data_and_manifest_are_those_that_were_given(tmp_path):
     make(tmp_path / "m", [shard("a b/c#d.jsonl#copy=2"), shard("javascript:x.jsonl")])
     document = written(tmp_path / "m", tmp_path / "c")
     assert [one["contentUrl"] for name, one in objects(document).items() if name.startswith("shards/")] == [
-        "a%20b/c%23d.jsonl", "javascript%3Ax.jsonl",
-    ]  # fmt: skip
+        "a%20b/c%23d.jsonl",
+        "javascript%3Ax.jsonl",
+    ]
     document = written(
         tmp_path / "m", tmp_path / "c", data_url="https://x.example/d/", manifest_url="https://x.example/m"
     )
@@ -335,8 +341,9 @@ def test_the_pattern_of_a_split_fits_no_file_of_another(tmp_path, monkeypatch):
     shards = [shard(f"data/{split}-{n}.jsonl", split=split) for split in ("train", "val") for n in range(3)]
     make(tmp_path / "m", shards)
     assert includes(written(tmp_path / "m", tmp_path / "c")) == {
-        "train (jsonl)": ["data/train-*.jsonl"], "val (jsonl)": ["data/val-*.jsonl"],
-    }  # fmt: skip
+        "train (jsonl)": ["data/train-*.jsonl"],
+        "val (jsonl)": ["data/val-*.jsonl"],
+    }
     validated(tmp_path / "c")
 
 
@@ -345,8 +352,10 @@ def test_where_no_pattern_parts_the_splits_every_file_is_listed(tmp_path, monkey
     shards = [shard(f"data/{n}.jsonl", split="val" if n == 1 else "train") for n in range(4)]
     make(tmp_path / "m", shards)
     assert includes(written(tmp_path / "m", tmp_path / "c"))["train (jsonl)"] == [
-        "data/0.jsonl", "data/2.jsonl", "data/3.jsonl",
-    ]  # fmt: skip
+        "data/0.jsonl",
+        "data/2.jsonl",
+        "data/3.jsonl",
+    ]
 
 
 def test_patterns_fit_every_file_of_their_set(tmp_path, monkeypatch):

@@ -64,9 +64,11 @@ def test_the_same_payload_gets_the_same_signature(name):
 @every_key
 def test_another_key_of_the_same_kind_does_not_open_it(name):
     others = {
-        "ed25519": ed25519.Ed25519PrivateKey.generate(), "p256": ec.generate_private_key(ec.SECP256R1()),
-        "p384": ec.generate_private_key(ec.SECP384R1()), "p521": ec.generate_private_key(ec.SECP521R1()),
-    }  # fmt: skip
+        "ed25519": ed25519.Ed25519PrivateKey.generate(),
+        "p256": ec.generate_private_key(ec.SECP256R1()),
+        "p384": ec.generate_private_key(ec.SECP384R1()),
+        "p521": ec.generate_private_key(ec.SECP521R1()),
+    }
     with pytest.raises(BadEnvelope, match="another key signed it"):
         unseal(SEALED[name], PrivateKey(others[name]).public)
 

@@ -42,9 +42,18 @@ def certificate(key):
     """Return a certificate as sigstore gives them, but issued by nobody."""
     now = dt.datetime.now(dt.UTC)
     usage = dict.fromkeys(
-        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "key_cert_sign", "crl_sign",
-         "encipher_only", "decipher_only"), False,
-    )  # fmt: skip
+        (
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+            "key_cert_sign",
+            "crl_sign",
+            "encipher_only",
+            "decipher_only",
+        ),
+        False,
+    )
     made = x509.CertificateBuilder().serial_number(1).public_key(key.public_key())
     made = made.subject_name(x509.Name([])).issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nobody")]))
     made = made.not_valid_before(now).not_valid_after(now + dt.timedelta(minutes=10))
@@ -67,18 +76,26 @@ def forged(payload):
     key = ec.generate_private_key(ec.SECP256R1())
     envelope = dsse._sign(key, dsse.Statement(payload))
     proof = {
-        "logIndex": "1", "rootHash": encoded(b"r" * 32), "treeSize": "2", "hashes": [encoded(b"h" * 32)],
+        "logIndex": "1",
+        "rootHash": encoded(b"r" * 32),
+        "treeSize": "2",
+        "hashes": [encoded(b"h" * 32)],
         "checkpoint": {"envelope": "x"},
-    }  # fmt: skip
+    }
     entry = {
-        "logIndex": "1", "logId": {"keyId": encoded(b"k" * 32)}, "kindVersion": {"kind": "dsse", "version": "0.0.1"},
-        "integratedTime": str(int(dt.datetime.now(dt.UTC).timestamp())), "inclusionProof": proof,
-        "inclusionPromise": {"signedEntryTimestamp": encoded(b"s")}, "canonicalizedBody": encoded(b"{}"),
-    }  # fmt: skip
+        "logIndex": "1",
+        "logId": {"keyId": encoded(b"k" * 32)},
+        "kindVersion": {"kind": "dsse", "version": "0.0.1"},
+        "integratedTime": str(int(dt.datetime.now(dt.UTC).timestamp())),
+        "inclusionProof": proof,
+        "inclusionPromise": {"signedEntryTimestamp": encoded(b"s")},
+        "canonicalizedBody": encoded(b"{}"),
+    }
     bundle = {
-        "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json", "dsseEnvelope": json.loads(envelope.to_json()),
+        "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+        "dsseEnvelope": json.loads(envelope.to_json()),
         "verificationMaterial": {"certificate": {"rawBytes": encoded(certificate(key))}, "tlogEntries": [entry]},
-    }  # fmt: skip
+    }
     return json.dumps(bundle).encode()
 
 

@@ -60,10 +60,14 @@ def parsed(line):
     """Return an event made anew by the library's classes, which check times and ids."""
     plain = json.loads(line)
     return RunEvent(
-        eventTime=plain["eventTime"], producer=plain["producer"], eventType=RunState(plain["eventType"]),
-        run=Run(**plain["run"]), job=Job(**plain["job"]), inputs=[InputDataset(**one) for one in plain["inputs"]],
+        eventTime=plain["eventTime"],
+        producer=plain["producer"],
+        eventType=RunState(plain["eventType"]),
+        run=Run(**plain["run"]),
+        job=Job(**plain["job"]),
+        inputs=[InputDataset(**one) for one in plain["inputs"]],
         outputs=[OutputDataset(**one) for one in plain["outputs"]],
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -87,9 +91,19 @@ def test_the_classes_of_the_library_take_the_event_and_every_facet(manifest):
     assert parsed(line).run.runId == json.loads(line)["run"]["runId"]
     facets = facets_of(json.loads(line))
     assert {path.rpartition("/")[2] for path, _ in facets} == {
-        "processing_engine", "nominalTime", "test", "jobType", "version", "schema", "datasetType", "inputStatistics",
-        "dataQualityMetrics", "dataQualityAssertions", "documentation", "outputStatistics",
-    }  # fmt: skip
+        "processing_engine",
+        "nominalTime",
+        "test",
+        "jobType",
+        "version",
+        "schema",
+        "datasetType",
+        "inputStatistics",
+        "dataQualityMetrics",
+        "dataQualityAssertions",
+        "documentation",
+        "outputStatistics",
+    }
     for _, facet in facets:
         assert built(facet)._schemaURL == facet["_schemaURL"]
 
@@ -129,8 +143,10 @@ def test_parents_are_read_too(manifest):
 def test_statistics_and_metrics_are_those_of_the_manifest(manifest):
     whole = event(manifest)["inputs"][0]["inputFacets"]
     assert {name: whole["inputStatistics"][name] for name in ("rowCount", "size", "fileCount")} == {
-        "rowCount": 20, "size": 100, "fileCount": 2,
-    }  # fmt: skip
+        "rowCount": 20,
+        "size": 100,
+        "fileCount": 2,
+    }
     tokens = whole["dataQualityMetrics"]["columnMetrics"]["tokens"]
     assert tokens == {"count": 20.0, "sum": 200.0, "max": 21.0, "quantiles": {"0.5": 9.5, "0.95": 1151.0, "0.99": 20.5}}
     assert whole["dataQualityMetrics"]["columnMetrics"]["source"]["distinctCount"] == 1
@@ -152,8 +168,11 @@ def test_a_verdict_becomes_assertions_and_tests(manifest):
     made = event(manifest, *results)
     assertions = made["inputs"][0]["inputFacets"]["dataQualityAssertions"]["assertions"]
     assert [(one["name"], one["success"], one["severity"]) for one in assertions] == [
-        ("kept", True, "error"), ("broken", False, "error"), ("soft", False, "warn"), ("lost", False, "error"),
-    ]  # fmt: skip
+        ("kept", True, "error"),
+        ("broken", False, "error"),
+        ("soft", False, "warn"),
+        ("lost", False, "error"),
+    ]
     broken = assertions[1]
     assert (broken["assertion"], broken["expected"], broken["actual"]) == (
         "exact_dup_rate.rate",

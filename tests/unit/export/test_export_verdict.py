@@ -115,9 +115,16 @@ def test_fields_beyond_the_specification_stand_under_a_uri(manifest):
     """SLSA: producers may add fields whose names are URIs."""
     predicate = json.loads(statement(verdict_of(manifest), manifest, None, time=TIME))["predicate"]
     known = {
-        "verifier", "timeVerified", "resourceUri", "policy", "inputAttestations", "verificationResult",
-        "verifiedLevels", "dependencyLevels", "slsaVersion",
-    }  # fmt: skip
+        "verifier",
+        "timeVerified",
+        "resourceUri",
+        "policy",
+        "inputAttestations",
+        "verificationResult",
+        "verifiedLevels",
+        "dependencyLevels",
+        "slsaVersion",
+    }
     assert [name for name in predicate if name not in known] == ["urn:dataaudit:verdict:v1"]
 
 
@@ -141,10 +148,13 @@ def test_warnings_and_waivers_pass_and_are_told(manifest):
     assert said.facts["rules"]["warn"] == 1
     assert said.facts["waivers"] == [
         {
-            "fingerprint": "0123456789abcdef", "rule": "duplicates", "owner": "a@b.c", "expires": "2027-01-01",
+            "fingerprint": "0123456789abcdef",
+            "rule": "duplicates",
+            "owner": "a@b.c",
+            "expires": "2027-01-01",
             "state": "used",
         }
-    ]  # fmt: skip
+    ]
 
 
 def test_a_baseline_is_one_of_the_inputs(manifest, tmp_path):

@@ -225,8 +225,9 @@ class TestChange:
         old = facts(self.share("web", 0.5), self.share("code", 0.5))
         cases = judged(policy(one), now, old).rules[0].cases
         assert [(case.scope.source, case.value, case.baseline, case.state) for case in cases] == [
-            ("code", 0.0, 0.5, State.FAILED), ("web", 1.0, 0.5, State.FAILED),
-        ]  # fmt: skip
+            ("code", 0.0, 0.5, State.FAILED),
+            ("web", 1.0, 0.5, State.FAILED),
+        ]
 
     def test_a_share_that_is_missing_though_the_source_is_there_is_not_zero(self):
         one = rule(metric="source_mix_share", stat="share", change=1.0, scope={"per": "source"})
@@ -257,8 +258,13 @@ class TestEntities:
         return record("secret_hit_rate", "validated_hits", unit="hits", **more)
 
     def test_an_entity_without_a_record_was_not_found_when_all_were_looked_for(self):
-        one = rule(metric="secret_hit_rate", stat="validated_hits", unit="hits", budget=0,
-                   scope={"entity": ["GITHUB_TOKEN", "JWT"]})  # fmt: skip
+        one = rule(
+            metric="secret_hit_rate",
+            stat="validated_hits",
+            unit="hits",
+            budget=0,
+            scope={"entity": ["GITHUB_TOKEN", "JWT"]},
+        )
         verdict = judged(policy(one), facts(covered(), self.found(value=2.0), self.found(value=2.0, entity="JWT")))
         assert verdict.rules[0].counts == {State.FAILED: 1, State.PASSED: 1}
         assert verdict.rules[0].cases[0].scope.entity == "JWT"
@@ -311,8 +317,13 @@ class TestWaivers:
     def waived(self, *, expires, fingerprint=None, value=0.9):
         now = facts(covered(), record(value=value))
         first = judged(policy(rule()), now).rules[0].cases[0]
-        waiver = {"fingerprint": fingerprint or first.fingerprint or "0" * 16, "rule": "r", "owner": "data@example.com",
-                  "reason": "known", "expires": expires}  # fmt: skip
+        waiver = {
+            "fingerprint": fingerprint or first.fingerprint or "0" * 16,
+            "rule": "r",
+            "owner": "data@example.com",
+            "reason": "known",
+            "expires": expires,
+        }
         return judged(policy(rule(), waivers=[waiver]), now)
 
     def test_a_waived_case_is_shown_and_does_not_decide(self):
@@ -376,14 +387,18 @@ class TestShards:
     def test_a_shard_far_from_the_others_of_its_split_is_odd(self):
         one = rule(metric="bytes_per_token", stat="ratio", unit="bytes/token", robust_sd=6, scope={"per": "shard"})
         rows = [shard_row(n, bytes_per_token=value) for n, value in enumerate([4.0, 4.1, 3.9, 4.05, 3.95, 9.0])]
-        result = judged(policy(one), facts(covered(), record("bytes_per_token", "ratio", unit="bytes/token"),
-                                           shards=rows)).rules[0]  # fmt: skip
+        result = judged(
+            policy(one), facts(covered(), record("bytes_per_token", "ratio", unit="bytes/token"), shards=rows)
+        ).rules[0]
         assert [(case.scope.shard, case.baseline) for case in result.cases] == [(5, 4.025)]
 
     def test_a_handful_of_shards_has_no_usual_value(self):
         one = rule(metric="bytes_per_token", stat="ratio", unit="bytes/token", robust_sd=6, scope={"per": "shard"})
-        now = facts(covered(), record("bytes_per_token", "ratio", unit="bytes/token"),
-                    shards=[shard_row(0, bytes_per_token=4.0)])  # fmt: skip
+        now = facts(
+            covered(),
+            record("bytes_per_token", "ratio", unit="bytes/token"),
+            shards=[shard_row(0, bytes_per_token=4.0)],
+        )
         assert judged(policy(one), now).rules[0].state == State.NOT_APPLICABLE
 
     def test_shards_have_no_number_where_the_whole_has_none(self):

@@ -23,8 +23,18 @@ DAY = dt.date(2026, 11, 22)
 
 def span(set_, shard_, row, kind="span"):
     """Return a row of the table of overlaps."""
-    return {"set": set_, "item": "4:0", "part": "document", "tier": "verbatim", "rule": kind, "shard": shard_,
-            "row": row, "start": 0, "end": 9, "score": 1.0}  # fmt: skip
+    return {
+        "set": set_,
+        "item": "4:0",
+        "part": "document",
+        "tier": "verbatim",
+        "rule": kind,
+        "shard": shard_,
+        "row": row,
+        "start": 0,
+        "end": 9,
+        "score": 1.0,
+    }
 
 
 @pytest.fixture
@@ -45,21 +55,29 @@ def leaked(tmp_path):
         shard("d.jsonl", documents=10, sources={"code": 100}, sha256="cc" * 32),
         shard("broken.jsonl", status="quarantined", size=77, sha256=""),
         shard("v.jsonl", split="val", documents=10),
-    ]  # fmt: skip
+    ]
     metrics = [
-        record("train_val_overlap", "span", 0.2, set="val"), record("train_val_overlap", "near_dup", 0.3, set="val"),
-        record("exact_dup_rate", "rate", 0.3), record("exact_dup_rate", "rate", 0.2, source="web"),
-        record("exact_dup_rate", "rate", 0.9, source="code"), record("secret_hit_rate", "validated_hits", 4.0, "hits"),
-        record("pii_hit_rate", "documents", 0.2), record("pii_hit_rate", "documents", 0.2346, source="web"),
+        record("train_val_overlap", "span", 0.2, set="val"),
+        record("train_val_overlap", "near_dup", 0.3, set="val"),
+        record("exact_dup_rate", "rate", 0.3),
+        record("exact_dup_rate", "rate", 0.2, source="web"),
+        record("exact_dup_rate", "rate", 0.9, source="code"),
+        record("secret_hit_rate", "validated_hits", 4.0, "hits"),
+        record("pii_hit_rate", "documents", 0.2),
+        record("pii_hit_rate", "documents", 0.2346, source="web"),
         record("pii_hit_rate", "documents", 0.04, source="code"),
         record("coverage_unread_bytes", "shard_bytes", 77.0, "bytes"),
-    ]  # fmt: skip
+    ]
     # Shards are ordered by split and URI: a, b, broken, c, d, v.
     overlap = [span("val", 1, 3), span("val", 1, 4), span("val", 0, 7), span("val", 0, 8, "ngram"), span("quiz", 3, 1)]
     pair = {"left_shard": 1, "left_row": 5, "right_shard": 5, "right_row": 1, "jaccard": 0.9, "verified": True}
     pairs = [pair, pair | {"right_row": 2}, pair | {"left_row": 6}, pair | {"left_row": 9, "verified": False}]
-    make(tmp_path / "m", sorted(shards, key=lambda row: (row["split"], row["uri"])), metrics=metrics,
-         tables={"overlap": overlap, "pairs": pairs})  # fmt: skip
+    make(
+        tmp_path / "m",
+        sorted(shards, key=lambda row: (row["split"], row["uri"])),
+        metrics=metrics,
+        tables={"overlap": overlap, "pairs": pairs},
+    )
     return tmp_path / "m"
 
 
@@ -91,8 +109,9 @@ class TestEvidence:
         one = rule(metric="exact_dup_rate", budget=0, scope={"per": "source"})
         cases = judged(leaked, one).rules[0].cases
         assert [(case.scope.source, [found.uri for found in case.evidence]) for case in cases] == [
-            ("code", ["train/c.jsonl"]), ("web", ["train/a.jsonl", "train/b.jsonl"]),
-        ]  # fmt: skip
+            ("code", ["train/c.jsonl"]),
+            ("web", ["train/a.jsonl", "train/b.jsonl"]),
+        ]
 
     def test_unread_shards_are_named_with_their_bytes(self, leaked):
         one = rule(metric="coverage_unread_bytes", stat="shard_bytes", unit="bytes", budget=0)
@@ -168,8 +187,9 @@ class TestDocument:
         one = rule(metric="pii_hit_rate", stat="documents", budget=0, scope={"per": "source"})
         cases = orjson.loads(gate_json(judged(leaked, one)))["verdict"]["rules"][0]["cases"]
         assert [(case["scope"]["source"], case["value"], case["reason"]) for case in cases] == [
-            ("web", 0.2, ""), ("code", None, "withheld"),
-        ]  # fmt: skip
+            ("web", 0.2, ""),
+            ("code", None, "withheld"),
+        ]
 
     @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"schema": {"name": "dataaudit-gate", "version": 2}}'])
     def test_another_file_is_no_verdict(self, content, tmp_path):

@@ -101,9 +101,11 @@ def test_removing_any_record_never_helps(made, now, old, data):
     """Cases are counted from splits and sources of the manifest, not from the records that happen to be there."""
     found = now.records["near_dup_rate", "rate"]
     lost = data.draw(st.sampled_from(sorted(found, key=str)))
-    bare = replace(now, records=now.records | {
-        ("near_dup_rate", "rate"): {scope: one for scope, one in found.items() if scope != lost}
-    })  # fmt: skip
+    bare = replace(
+        now,
+        records=now.records
+        | {("near_dup_rate", "rate"): {scope: one for scope, one in found.items() if scope != lost}},
+    )
     before, after = verdict_of(made, now, old), verdict_of(made, bare, old)
     if before.rules[0].state in {State.FAILED, State.NOT_EVALUATED}:
         assert after.rules[0].state in {State.FAILED, State.NOT_EVALUATED}
@@ -131,15 +133,28 @@ def test_all_shards_at_once_are_judged_as_one_by_one(statistic, data):
         status = data.draw(st.sampled_from(["ok", "ok", "ok", "partial", "quarantined"]))
         row = shard_row(index, split=split, documents=documents, status=status)
         value = data.draw(st.integers(0, 50) if whole or statistic.stat.endswith("hits") else number)
-        rows.append(row | {statistic.column: value if whole or statistic.column == "size" else
-                           data.draw(st.sampled_from([value, value, None])), statistic.of: documents})  # fmt: skip
+        rows.append(
+            row
+            | {
+                statistic.column: value
+                if whole or statistic.column == "size"
+                else data.draw(st.sampled_from([value, value, None])),
+                statistic.of: documents,
+            }
+        )
     limit = data.draw(st.sampled_from(["budget", "robust_sd"]))
     more = {limit: data.draw(NUMBERS | st.integers(0, 60))}
     if limit == "budget":
         more["comparator"] = data.draw(st.sampled_from(["<=", "<", ">=", ">", "=="]))
     unit = data.draw(st.sampled_from(["ratio", "tokens"]))
-    made = rule(metric=statistic.metric, stat=statistic.stat, unit=unit, scope={"per": "shard"},
-                allow_empty=data.draw(st.booleans()), **more)  # fmt: skip
+    made = rule(
+        metric=statistic.metric,
+        stat=statistic.stat,
+        unit=unit,
+        scope={"per": "shard"},
+        allow_empty=data.draw(st.booleans()),
+        **more,
+    )
     table = facts(shards=rows).shards
     held_out = {"train": False, "val": True}
     found = judge_shards(made, statistic, table, held_out)
@@ -169,8 +184,14 @@ def one_by_one(made, statistic, rows, held_out):
     for index, value in numbers.items():
         reason = "empty_denominator" if rows[index][statistic.of] == 0 else "missing"
         status = {"status": "not_evaluated", "reason": reason} if value is None else {}
-        one = Metric(metric=made.metric, stat=made.stat, scope=Scope(shard=index), unit=made.unit,
-                     value=None if value is None else float(value), **status)  # fmt: skip
+        one = Metric(
+            metric=made.metric,
+            stat=made.stat,
+            scope=Scope(shard=index),
+            unit=made.unit,
+            value=None if value is None else float(value),
+            **status,
+        )
         compared = None
         if made.limit_kind == "robust_sd":
             split = rows[index]["split"]

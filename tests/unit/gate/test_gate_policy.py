@@ -115,8 +115,15 @@ def test_a_rule_is_checked_and_the_message_says_what_is_wrong(more, says):
         ({"metric": "pad_fraction", "stat": "*"}, None),
         ({"metric": "near_dup_rate", "stat": "*"}, "is in clusters and count and documents and pairs and ratio"),
         ({"metric": "pad_fraction", "stat": "packed_*", "scope": {"per": "source"}}, "packed_2048` is not kept"),
-        ({"metric": "pii_hit_rate", "stat": "validated_hits", "unit": "hits per million tokens",
-          "scope": {"per": "shard"}}, "is not kept per shard; these are: documents.count"),
+        (
+            {
+                "metric": "pii_hit_rate",
+                "stat": "validated_hits",
+                "unit": "hits per million tokens",
+                "scope": {"per": "shard"},
+            },
+            "is not kept per shard; these are: documents.count",
+        ),
         ({"budget": 5}, "a ratio lies between 0 and 1, the limit is 5; five percent are 0.05"),
         ({"budget": -0.1}, "a ratio lies between 0 and 1"),
         ({"change": 2}, "a ratio lies between 0 and 1"),
@@ -124,7 +131,7 @@ def test_a_rule_is_checked_and_the_message_says_what_is_wrong(more, says):
         ({"scope": {"per": ["shard", "source"]}}, "`per: shard` goes with `split` alone"),
         ({"scope": {"per": "shard"}, "change": 0.1}, "shards are not compared with those of a baseline"),
     ],
-)  # fmt: skip
+)
 def test_a_rule_that_could_never_be_judged_is_an_error(given, says):
     """A name that is written wrongly would be `not_applicable` for ever in an optional rule."""
     made = parse_policy("policy: p\nrules: [{name: x, metric: m, stat: s, unit: u, budget: 1}]", where="p.yaml")

@@ -50,19 +50,25 @@ class TestLeaks:
 class TestRecordsThatAreThere:
     def test_every_record_is_a_case_also_of_what_no_table_lists(self):
         """A source that the mixture declares and that was not found has a share of 0."""
-        shares = [record("source_mix_share", "share", value, source=name)
-                  for name, value in (("web", 0.5), ("code", 0.5), ("ghost", 0.0))]  # fmt: skip
+        shares = [
+            record("source_mix_share", "share", value, source=name)
+            for name, value in (("web", 0.5), ("code", 0.5), ("ghost", 0.0))
+        ]
         one = rule(metric="source_mix_share", stat="share", scope={"per": "source"}, comparator=">=", budget=0.1)
         assert result_of(one, *shares).cases[0].scope.source == "ghost"
 
     def test_statistics_of_one_metric_do_not_share_their_rules(self):
-        kept = [record("near_dup_rate", "recall", 1.0, rule="jaccard=0.90"),
-                record("near_dup_rate", "clusters_by_size", 3.0, "clusters", rule="documents=2")]  # fmt: skip
+        kept = [
+            record("near_dup_rate", "recall", 1.0, rule="jaccard=0.90"),
+            record("near_dup_rate", "clusters_by_size", 3.0, "clusters", rule="documents=2"),
+        ]
         assert places(rule(stat="recall", scope={"per": "rule"}), *kept) == [("jaccard=0.90",)]
 
     def test_an_evaluation_set_has_the_parts_that_it_has(self):
-        kept = [record("benchmark_contamination", "rate", 0.0, set=name, entity=part, rule="verbatim")
-                for name, part in (("a", "question"), ("a", "answer"), ("b", "question"))]  # fmt: skip
+        kept = [
+            record("benchmark_contamination", "rate", 0.0, set=name, entity=part, rule="verbatim")
+            for name, part in (("a", "question"), ("a", "answer"), ("b", "question"))
+        ]
         one = rule(metric="benchmark_contamination", scope={"per": ["set", "entity"], "rule": "verbatim"})
         found = places(one, *kept, protected=("a", "b"))
         assert found == [("a", "answer", "verbatim"), ("a", "question", "verbatim"), ("b", "question", "verbatim")]
@@ -80,8 +86,13 @@ class TestNames:
         assert result_of(one, *kept).counts == {State.PASSED: 2, State.NOT_EVALUATED: 1}
 
     def test_a_kind_of_personal_data_is_not_a_kind_of_secret(self):
-        one = rule(metric="pii_hit_rate", stat="validated_hits", unit="hits per million tokens", budget=0,
-                   scope={"entity": "JWT"})  # fmt: skip
+        one = rule(
+            metric="pii_hit_rate",
+            stat="validated_hits",
+            unit="hits per million tokens",
+            budget=0,
+            scope={"entity": "JWT"},
+        )
         found = record("pii_hit_rate", "validated_hits", 0.0, "hits per million tokens")
         assert result_of(one, found).state == State.NOT_EVALUATED
 
@@ -104,8 +115,13 @@ class TestNothingFound:
     def test_an_empty_part_is_empty_for_each_kind_too(self):
         kept = [record("secret_hit_rate", "documents", 0.0, "documents", source=name) for name in ("web",)]
         kept.append(record("secret_hit_rate", "documents", None, "documents", source="code"))
-        one = rule(metric="secret_hit_rate", stat="documents", unit="documents", allow_empty=True,
-                   scope={"per": "source", "entity": "JWT"})  # fmt: skip
+        one = rule(
+            metric="secret_hit_rate",
+            stat="documents",
+            unit="documents",
+            allow_empty=True,
+            scope={"per": "source", "entity": "JWT"},
+        )
         assert result_of(one, *kept).counts == {State.PASSED: 2}
 
     def test_a_language_that_a_source_does_not_have_has_no_share_of_it(self):
@@ -136,8 +152,10 @@ class TestAmounts:
         assert result_of(one, kept, sources=("web", "other"), is_folded=True).state == State.NOT_EVALUATED
 
     def test_nothing_is_told_of_as_much_as_its_split_holds(self):
-        shares = [record("source_mix_share", "share", 1.0, split=split, source="web", denominator=total)
-                  for split, total in (("train", 900), ("val", 100))]  # fmt: skip
+        shares = [
+            record("source_mix_share", "share", 1.0, split=split, source="web", denominator=total)
+            for split, total in (("train", 900), ("val", 100))
+        ]
         now = facts(*shares, sources=("web",))
         found = record_of(statistic("source_mix_share", "share"), now, Scope(split="val", source="code"))
         assert (found.value, found.denominator) == (0.0, 100)

@@ -21,8 +21,10 @@ def at_most(number, trials, share):
     return float(sum(comb(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(number + 1)))
 
 
-@given(counts=st.integers(1, 80).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))),
-       confidence=st.sampled_from([0.9, 0.95, 0.99]))  # fmt: skip
+@given(
+    counts=st.integers(1, 80).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))),
+    confidence=st.sampled_from([0.9, 0.95, 0.99]),
+)
 @settings(max_examples=examples(50))
 def test_a_bound_leaves_its_tail(counts, confidence):
     """At the lower bound so many successes or more have the tail's probability, at the upper one so many or fewer."""

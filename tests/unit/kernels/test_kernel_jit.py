@@ -111,6 +111,7 @@ def test_plain_python_gives_the_same(tmp_path):
         " import test_kernel_jit as t; print(int(t._fold(np.frombuffer(b'abc', np.uint8))))"
     )
     environment = dict(os.environ, NUMBA_DISABLE_JIT="1")
-    result = subprocess.run([sys.executable, "-W", "error", "-c", code], env=environment, check=True,
-                            capture_output=True, text=True)  # fmt: skip
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], env=environment, check=True, capture_output=True, text=True
+    )
     assert int(result.stdout) == _expected(b"abc")

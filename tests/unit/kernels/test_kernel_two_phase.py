@@ -120,9 +120,11 @@ def test_strata_that_were_sampled_as_one_count_as_one(size, judged, found, cut):
     found, cut = min(judged, found), min(judged, cut)
     whole = made([size, 5000], [judged, 200], [found, 3])
     split = made(
-        [cut, size - cut, 5000], [cut, judged - cut, 200], [min(cut, found), found - min(cut, found), 3],
+        [cut, size - cut, 5000],
+        [cut, judged - cut, 200],
+        [min(cut, found), found - min(cut, found), 3],
         pools=[7, 7, 2],
-    )  # fmt: skip
+    )
     if found > cut or judged - cut >= found - min(cut, found):
         assert estimate_share(split) == estimate_share(whole)
 

@@ -13,11 +13,38 @@ from dataaudit.kernels.windows import gather_windows
 
 PIECES = st.sampled_from(
     [
-        " ", "\n", "\x00", "\x7f", "\x80", "<", ">", "</b>", '<a href="x">', "<3", "ab<c", "a", "bc", "word", "123",
-        "--", "http://", "https://x.example/y?z=1", "://", "caf\u00e9", "\u4e2d\u6587", "\u0e44\u0e17\u0e22",
-        "\U0001f600", "x" * 40, "x" * 41, "\u4e2d" * 60, " " * 40, f"<{'q' * 253}>", f"<{'q' * 254}>", f"<{'q' * 255}>",
+        " ",
+        "\n",
+        "\x00",
+        "\x7f",
+        "\x80",
+        "<",
+        ">",
+        "</b>",
+        '<a href="x">',
+        "<3",
+        "ab<c",
+        "a",
+        "bc",
+        "word",
+        "123",
+        "--",
+        "http://",
+        "https://x.example/y?z=1",
+        "://",
+        "caf\u00e9",
+        "\u4e2d\u6587",
+        "\u0e44\u0e17\u0e22",
+        "\U0001f600",
+        "x" * 40,
+        "x" * 41,
+        "\u4e2d" * 60,
+        " " * 40,
+        f"<{'q' * 253}>",
+        f"<{'q' * 254}>",
+        f"<{'q' * 255}>",
     ]
-)  # fmt: skip
+)
 TEXTS = st.one_of(st.lists(PIECES, max_size=60).map("".join), st.text(max_size=60))
 
 

@@ -43,9 +43,11 @@ def test_a_damaged_table_is_built_again(folder, harm):
     (path,) = folder.iterdir()
     data = path.read_bytes()
     harmed = {
-        "cut": data[:-100], "flip": data[:50_000] + bytes([data[50_000] ^ 1]) + data[50_001:], "empty": b"",
+        "cut": data[:-100],
+        "flip": data[:50_000] + bytes([data[50_000] ^ 1]) + data[50_001:],
+        "empty": b"",
         "other": b"no table",
-    }  # fmt: skip
+    }
     path.write_bytes(harmed[harm])
     word_classes.word_classes.cache_clear()
     assert same(word_classes.word_classes(), built)

@@ -172,11 +172,16 @@ def _result(batches, inside, whole, runs, found, floor, times):
         totals.append(seen["totals"].filter(pc.equal(seen["totals"]["hotspot"], ANY)))
     hotspots = [
         {
-            "words": words, "documents": counts[number][0], "occurrences": counts[number][1],
-            "tokens": counts[number][2], "variants": variants, "hash": hashes[number], "places": sorted(places[number]),
+            "words": words,
+            "documents": counts[number][0],
+            "occurrences": counts[number][1],
+            "tokens": counts[number][2],
+            "variants": variants,
+            "hash": hashes[number],
+            "places": sorted(places[number]),
         }
         for number, (words, variants) in enumerate(zip(found.words.tolist(), found.variants.tolist(), strict=True))
-    ]  # fmt: skip
+    ]
     hotspots.sort(key=lambda spot: (-spot["documents"], -spot["occurrences"], spot["places"][0]))
     by_source = {row["source"]: (row["documents"], row["tokens"]) for row in add_totals(totals).to_pylist()}
     return Result(hotspots, covered, windows, floor, by_source)

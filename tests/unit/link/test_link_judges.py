@@ -18,13 +18,25 @@ from dataaudit.link.judges import MOST_ASKED, OPINIONS, PiiVisit, ToxicityVisit
 from dataaudit.link.visitor import identity_of
 
 JUDGE = JudgeModel(
-    name="local", version="1", sha256="a", config_sha256="b", classes=("toxicity",), languages=("en",),
-    path=Path("/p"), config_path=Path("/c"),
-)  # fmt: skip
+    name="local",
+    version="1",
+    sha256="a",
+    config_sha256="b",
+    classes=("toxicity",),
+    languages=("en",),
+    path=Path("/p"),
+    config_path=Path("/c"),
+)
 ANALYZER = AnalyzerModel(
-    version="1", sha256="a", model=None, language="en", labels=(), entities=("PERSON",), recognizers=(),
+    version="1",
+    sha256="a",
+    model=None,
+    language="en",
+    labels=(),
+    entities=("PERSON",),
+    recognizers=(),
     registry=Registry(entities=(), validators={}, reserved={}, versions={}),
-)  # fmt: skip
+)
 VISITS = [ToxicityVisit(model=JUDGE, tokenizer="t"), PiiVisit(model=ANALYZER, tokenizer="t")]
 
 
@@ -40,9 +52,14 @@ def test_a_document_full_of_candidates_is_asked_about_the_first_of_them(monkeypa
     counts = {0: 2, 1: MOST_ASKED + 50, 3: 1}
     documents = np.repeat(list(counts), list(counts.values()))
     held = SimpleNamespace(
-        tiers=np.full(len(documents), Tier.PATTERN), reserved=np.zeros(len(documents), bool), documents=documents,
-        entities=("X",), codes=np.zeros(len(documents), int), starts=np.arange(len(documents)), ends=documents,
-    )  # fmt: skip
+        tiers=np.full(len(documents), Tier.PATTERN),
+        reserved=np.zeros(len(documents), bool),
+        documents=documents,
+        entities=("X",),
+        codes=np.zeros(len(documents), int),
+        starts=np.arange(len(documents)),
+        ends=documents,
+    )
     monkeypatch.setattr(judges, "PatternScreen", lambda registry: SimpleNamespace(find=lambda *_: held))
     batch = SimpleNamespace(rows=np.arange(4), texts=None, byte_values=lambda: None, byte_offsets=lambda: None)
     analyzer = SimpleNamespace(confirm=lambda texts, own, *_: SimpleNamespace(peers=np.ones(len(own))))
@@ -61,9 +78,16 @@ def test_hits_are_counted_by_the_tokens_of_what_was_looked_at(monkeypatch):
     """Of 1,000 bytes with 200 tokens a quarter was shown: its hits are those of 50 tokens."""
     none = np.zeros(0, dtype=np.int64)
     found = SimpleNamespace(
-        analyzed=np.array([80, 250, 0]), whole=np.array([True, False, True]), failures=(None, None, None), entities=(),
-        codes=none, documents=none, starts=none, ends=none, scores=none,
-    )  # fmt: skip
+        analyzed=np.array([80, 250, 0]),
+        whole=np.array([True, False, True]),
+        failures=(None, None, None),
+        entities=(),
+        codes=none,
+        documents=none,
+        starts=none,
+        ends=none,
+        scores=none,
+    )
     analyzer = SimpleNamespace(analyze=lambda texts: found)
     monkeypatch.setattr(judges, "PiiAnalyzer", lambda model: analyzer)
     monkeypatch.setattr(PiiVisit, "_opinions", lambda *_: OPINIONS.empty_table())

@@ -90,9 +90,11 @@ def test_a_partition_that_is_too_large_is_joined_in_passes(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("held_out_first", [False, True])
-@pytest.mark.parametrize("stage", [NearDup(probe_one_in=0, most_candidates=3), NearDup(
-    probe_one_in=0, most_candidates=3, small_bucket=2, leaders=2
-)], ids=["small buckets", "leaders"])  # fmt: skip
+@pytest.mark.parametrize(
+    "stage",
+    [NearDup(probe_one_in=0, most_candidates=3), NearDup(probe_one_in=0, most_candidates=3, small_bucket=2, leaders=2)],
+    ids=["small buckets", "leaders"],
+)
 def test_no_leak_is_lost_to_a_limit_whatever_the_order_of_splits(held_out_first, stage, tmp_path):
     """Many held-out variants of one training document: each is found near it, though it may keep few neighbours."""
     generator = random.Random(8)

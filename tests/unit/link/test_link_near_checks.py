@@ -59,8 +59,11 @@ def test_the_sample_is_of_pairs_and_of_equal_words_and_does_not_depend_on_their_
 
 def test_sizes_of_clusters_are_told_up_to_the_largest():
     assert dict(size_classes(np.array([2, 2, 3, 9, 16]))) == {
-        "documents=2": 2, "documents=3-4": 1, "documents=5-8": 0, "documents=9-16": 2,
-    }  # fmt: skip
+        "documents=2": 2,
+        "documents=3-4": 1,
+        "documents=5-8": 0,
+        "documents=9-16": 2,
+    }
     assert dict(size_classes(np.zeros(0, dtype=np.int64))) == {}
 
 

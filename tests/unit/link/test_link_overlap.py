@@ -65,10 +65,12 @@ def emitted(documents, first_row):
     names = tuple(dict.fromkeys(source for _, source in documents))
     values, bounds = buffers(texts)
     batch = DocBatch(
-        texts=pa.array(texts, pa.large_string()), rows=first_row + np.arange(len(texts)),
-        source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32), source_names=names,
+        texts=pa.array(texts, pa.large_string()),
+        rows=first_row + np.arange(len(texts)),
+        source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32),
+        source_names=names,
         matches=matcher().match(split_words(values, bounds), values, bounds),
-    )  # fmt: skip
+    )
     return Overlap().emit(batch)
 
 
@@ -133,8 +135,10 @@ def test_cuts_and_partitions_change_nothing(shards, cuts, tmp_path_factory):
 
     def ordered(tables):
         names = [[name for name in table.column_names if name != "score"] for table in tables]
-        return [table.sort_by([(name, "ascending") for name in own]).to_pylist()
-                for table, own in zip(tables, names, strict=True)]  # fmt: skip
+        return [
+            table.sort_by([(name, "ascending") for name in own]).to_pylist()
+            for table, own in zip(tables, names, strict=True)
+        ]
 
     whole = ordered(join(tmp_path_factory.mktemp("whole"), shards))
     assert ordered(join(tmp_path_factory.mktemp("cut"), shards, cuts=cuts, parts=(0, 64, 100, 256))) == whole
@@ -173,8 +177,10 @@ def test_items_are_counted_by_part_and_tier(tmp_path):
     assert values(records, set="set") == {"items": 2, "repeated": 0, "lost": 2, "matches": 5}
     question = [row for row in rows.to_pylist() if row["kind"] == 0 and row["part"] == 0]
     assert [(row["shard"], row["row"], row["tier"], row["common"], row["of"]) for row in question] == [
-        (0, 0, 0, 20, 20), (1, 0, 1, 19, 20), (1, 1, 1, 19, 20),
-    ]  # fmt: skip
+        (0, 0, 0, 20, 20),
+        (1, 0, 1, 19, 20),
+        (1, 1, 1, 19, 20),
+    ]
 
 
 def test_rows_are_listed_up_to_a_limit_and_counted_all(tmp_path):

@@ -128,8 +128,9 @@ def test_merged_spans_hold_the_same_words(drawn):
 
 @given(
     levels=st.lists(st.tuples(st.integers(2, 12), st.integers(1, 9), st.integers(1, 999)), max_size=8),
-    least=st.integers(2, 5), most=st.integers(0, 40_000),
-)  # fmt: skip
+    least=st.integers(2, 5),
+    most=st.integers(0, 40_000),
+)
 def test_the_floor_rises_just_enough(levels, least, most):
     """The least floor at which what is left fits into the memory."""
     levels = [(max(documents, least), runs, windows) for documents, runs, windows in levels]

@@ -18,9 +18,10 @@ from dataaudit.stages.strata import MEMBER_ROWS
 
 SOURCES, LANGUAGES = ("books", "web"), ("en",)
 FRAME = Frame(
-    sources=SOURCES, languages=LANGUAGES,
+    sources=SOURCES,
+    languages=LANGUAGES,
     strata=tuple(sorted(product((0, 1), (*SOURCES, OTHER), (*LANGUAGES, OTHER), (-1, 0, 5)))),
-)  # fmt: skip
+)
 
 
 def documents(number, *, copies=False):

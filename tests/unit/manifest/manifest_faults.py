@@ -13,8 +13,21 @@ import pytest
 
 from dataaudit.manifest import replace
 
-CALLS = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "fsync", "chmod", "utime", "symlink",
-         "sendfile", "copy_file_range", "truncate")  # fmt: skip
+CALLS = (
+    "mkdir",
+    "rename",
+    "replace",
+    "unlink",
+    "remove",
+    "rmdir",
+    "fsync",
+    "chmod",
+    "utime",
+    "symlink",
+    "sendfile",
+    "copy_file_range",
+    "truncate",
+)
 
 
 class Killed(BaseException):

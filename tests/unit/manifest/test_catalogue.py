@@ -19,9 +19,12 @@ def told():
         metric = CELL.search(section.partition("\n")[0])
         for line in section.splitlines():
             cells = [cell.strip() for cell in line.split("|")[1:-1]]
-            if metric and len(cells) == 5 and CELL.fullmatch(cells[0]) and cells[3] in {
-                "exact", "sampled", "estimated", "exact or sampled", "exact or estimated"
-            }:  # fmt: skip
+            if (
+                metric
+                and len(cells) == 5
+                and CELL.fullmatch(cells[0])
+                and cells[3] in {"exact", "sampled", "estimated", "exact or sampled", "exact or estimated"}
+            ):
                 unit, shapes = found.setdefault((metric[1], CELL.fullmatch(cells[0])[1]), (cells[1], set()))
                 assert unit == cells[1]
                 shapes |= shapes_of(each(cells[2]))

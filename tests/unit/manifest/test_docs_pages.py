@@ -177,12 +177,16 @@ class TestInferencePage:
     @pytest.mark.parametrize(
         ("name", "split"),
         [
-            ("data/train/a.jsonl", "train"), ("data/a.valid.jsonl", "val"),
-            ("data/TEST-00001-of-00002.parquet", "test"), ("holdout/a.jsonl", "heldout"),
-            ("train/run/dev.jsonl", "val"), ("latest/a.jsonl", "train"), ("values.jsonl", "train"),
+            ("data/train/a.jsonl", "train"),
+            ("data/a.valid.jsonl", "val"),
+            ("data/TEST-00001-of-00002.parquet", "test"),
+            ("holdout/a.jsonl", "heldout"),
+            ("train/run/dev.jsonl", "val"),
+            ("latest/a.jsonl", "train"),
+            ("values.jsonl", "train"),
             ("shard_000.parquet", "train"),
         ],
-    )  # fmt: skip
+    )
     def test_splits(self, tmp_path, name, split):
         """Each example of the page is in the split that it says, and all but train are held out."""
         assert f"`{name}`" in page("docs/reference/inputs.md")
@@ -195,11 +199,14 @@ class TestInferencePage:
     @pytest.mark.parametrize(
         ("columns", "text"),
         [
-            ({"id": False, "content": True, "body": True}, "content"), ({"id": False, "story": True}, "story"),
-            ({"question": True, "answer": True}, None), ({"text": False, "page": True}, "page"),
-            ({"ids": False}, None), ({}, None),
+            ({"id": False, "content": True, "body": True}, "content"),
+            ({"id": False, "story": True}, "story"),
+            ({"question": True, "answer": True}, None),
+            ({"text": False, "page": True}, "page"),
+            ({"ids": False}, None),
+            ({}, None),
         ],
-    )  # fmt: skip
+    )
     def test_text(self, columns, text):
         """Each example of the page gives the column that it says, or an error that names the columns."""
         assert all(f"`{name}`" in page("docs/reference/inputs.md") for name in columns)
@@ -217,7 +224,7 @@ class TestInferencePage:
             (["a.jsonl", "b.jsonl"], {}, SourceRule(constant="all")),
             (["a.jsonl", "code/b.jsonl"], {}, SourceRule(constant="all")),
         ],
-    )  # fmt: skip
+    )
     def test_source(self, tmp_path, names, columns, rule):
         """Each example of the page gives the rule that it says; a folder rule gives the folder's name."""
         for name in names:
@@ -309,17 +316,29 @@ class TestMetricsPage:
     def test_names_stats_units_and_scopes_are_those_of_a_build(self, built):
         """Every record of a real manifest stands on the page as it is, and the page tells of no other."""
         shown = {
-            "": "all", "split": "split", "source": "source", "split source": "split and source", "rule": "rule",
-            "language": "language", "split language": "split and language", "source language": "source and language",
+            "": "all",
+            "split": "split",
+            "source": "source",
+            "split source": "split and source",
+            "rule": "rule",
+            "language": "language",
+            "split language": "split and language",
+            "source language": "source and language",
             "split source language": "split and source and language",
-            "split rule": "split and rule", "source rule": "source and rule",
+            "split rule": "split and rule",
+            "source rule": "source and rule",
             "split source rule": "split and source and rule",
-            "entity": "entity", "split entity": "split and entity", "source entity": "source and entity",
+            "entity": "entity",
+            "split entity": "split and entity",
+            "source entity": "source and entity",
             "split source entity": "split and source and entity",
-            "set": "set", "set rule": "set and rule", "set entity": "set and entity", "source set": "source and set",
+            "set": "set",
+            "set rule": "set and rule",
+            "set entity": "set and entity",
+            "source set": "source and set",
             "set entity rule": "set and entity and rule",
             "source set entity rule": "source and set and entity and rule",
-        }  # fmt: skip
+        }
         made: dict[tuple[str, str], tuple[set[str], set[str], set[str]]] = {}
         for record in built.metrics():
             units, scopes, methods = made.setdefault((record.metric, record.stat), (set(), set(), set()))

@@ -48,8 +48,13 @@ def slow_type(kind: pa.DataType) -> str:
         return f"struct<{', '.join(fields)}>"
     if pa.types.is_fixed_size_binary(kind):
         return f"fixed_size_binary[{kind.byte_width}]"
-    return {pa.int32(): "int32", pa.int64(): "int64", pa.float64(): "double", pa.string(): "string",
-            pa.bool_(): "bool"}[kind]  # fmt: skip
+    return {
+        pa.int32(): "int32",
+        pa.int64(): "int64",
+        pa.float64(): "double",
+        pa.string(): "string",
+        pa.bool_(): "bool",
+    }[kind]
 
 
 def slow_bytes(kind: pa.DataType, values: list[Any]) -> bytes:
@@ -170,9 +175,13 @@ class TestDigest:
         sink = io.BytesIO()
         codec = data.draw(st.sampled_from(["none", "snappy", "gzip", "zstd", "lz4"]))
         pq.write_table(
-            chunked, sink, compression=codec, row_group_size=data.draw(st.integers(1, 4)),
-            use_dictionary=data.draw(st.booleans()), store_schema=data.draw(st.booleans()),
-        )  # fmt: skip
+            chunked,
+            sink,
+            compression=codec,
+            row_group_size=data.draw(st.integers(1, 4)),
+            use_dictionary=data.draw(st.booleans()),
+            store_schema=data.draw(st.booleans()),
+        )
         assert digest(pq.read_table(sink), spec) == expected
 
     @FEW
@@ -221,8 +230,17 @@ class TestOrderAndValues:
         """Capitals before small letters before letters beyond ASCII, as in UTF-8, and null after all."""
         scopes = ["é", None, "a", "Z", "", "😀", "\uffff"]
         empty = dict.fromkeys(["split", "source", "language", "shard", "set", "entity", "rule"])
-        row = {"metric": "m", "stat": "s", "unit": "", "n": 0, "denominator": 0, "method": "exact",
-               "status": "ok", "reason": "", "version": "1"}  # fmt: skip
+        row = {
+            "metric": "m",
+            "stat": "s",
+            "unit": "",
+            "n": 0,
+            "denominator": 0,
+            "method": "exact",
+            "status": "ok",
+            "reason": "",
+            "version": "1",
+        }
         rows = [{**row, "scope": {**empty, "split": split}} for split in scopes]
         spec = TABLES["metrics"]
         ordered = sorted_table(pa.Table.from_pylist(rows, schema=spec.schema), spec).to_pylist()
@@ -263,11 +281,14 @@ class TestOrderAndValues:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | TEXT
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53) + 1, 2**53 - 1)
+    | TEXT
     | st.floats(allow_nan=False, allow_infinity=False, min_value=-1e15, max_value=1e15),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 class TestJson:

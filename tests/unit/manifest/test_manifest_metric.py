@@ -74,9 +74,14 @@ NUMBER = st.none() | st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 
 class TestRecord:
     @given(
-        value=NUMBER, low=NUMBER, high=NUMBER, confidence=NUMBER, method=st.sampled_from(METHODS),
-        status=st.sampled_from(STATUSES), reason=st.sampled_from(["", "why"]),
-    )  # fmt: skip
+        value=NUMBER,
+        low=NUMBER,
+        high=NUMBER,
+        confidence=NUMBER,
+        method=st.sampled_from(METHODS),
+        status=st.sampled_from(STATUSES),
+        reason=st.sampled_from(["", "why"]),
+    )
     def test_is_made_exactly_when_it_obeys_the_laws(self, value, low, high, confidence, method, status, reason):
         """A value exactly with status ok, an interval around it exactly when inexact, else a reason."""
         bounds = (low, high, confidence)
@@ -86,8 +91,15 @@ class TestRecord:
             lawful = value is not None and bounds == (None, None, None)
         else:
             lawful = None not in (value, *bounds) and low <= value <= high and confidence > 0
-        fields = {"value": value, "low": low, "high": high, "confidence": confidence, "method": method,
-                  "status": status, "reason": reason}  # fmt: skip
+        fields = {
+            "value": value,
+            "low": low,
+            "high": high,
+            "confidence": confidence,
+            "method": method,
+            "status": status,
+            "reason": reason,
+        }
         if lawful:
             assert record(**fields).status == status
         else:
@@ -113,8 +125,12 @@ class TestRatioAndCount:
         made = ratio("m", "s", numerator, denominator, scope=Scope(), unit="ratio", version="2")
         assert made.value == rounded(numerator / denominator)
         assert (made.denominator, made.n, made.method, made.status, made.version) == (
-            denominator, denominator, "exact", "ok", "2",
-        )  # fmt: skip
+            denominator,
+            denominator,
+            "exact",
+            "ok",
+            "2",
+        )
 
     @given(st.integers(0, 5))
     def test_denominator_of_zero_is_not_evaluated(self, numerator):
@@ -129,11 +145,15 @@ class TestRatioAndCount:
 
 
 SCOPES = st.builds(
-    Scope, split=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
-    source=st.none() | st.just("wïki"), language=st.none() | st.just("de"),
+    Scope,
+    split=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=3),
+    source=st.none() | st.just("wïki"),
+    language=st.none() | st.just("de"),
     shard=st.none() | st.integers(0, 9),
-    set=st.none() | st.just("gsm8k"), entity=st.none() | st.just("email"), rule=st.none() | st.just("c4"),
-)  # fmt: skip
+    set=st.none() | st.just("gsm8k"),
+    entity=st.none() | st.just("email"),
+    rule=st.none() | st.just("c4"),
+)
 
 
 class TestTable:

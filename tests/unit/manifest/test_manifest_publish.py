@@ -29,8 +29,11 @@ from dataaudit.manifest.verify import verify
 
 EXTRAS = {"quarantine.jsonl": b'{"shard": 1}\n', "notes/deep/why.txt": b"because"}
 CASES = (
-    ("nothing", True), ("old", True), ("old with extras", True), ("old with extras", False),
-)  # fmt: skip
+    ("nothing", True),
+    ("old", True),
+    ("old with extras", True),
+    ("old with extras", False),
+)
 
 
 def put_extras(folder: Path) -> None:
@@ -327,11 +330,13 @@ class TestTarget:
     @pytest.mark.parametrize(
         ("make", "words"),
         [
-            (a_file, "found a file or a link"), (a_link, "found a file or a link"),
-            (a_broken_link, "found a file or a link"), (a_full_folder, "holds no manifest.json"),
+            (a_file, "found a file or a link"),
+            (a_link, "found a file or a link"),
+            (a_broken_link, "found a file or a link"),
+            (a_full_folder, "holds no manifest.json"),
             (below_a_file, "found a file"),
         ],
-    )  # fmt: skip
+    )
     def test_what_is_no_manifest_is_never_replaced(self, tmp_path, golden_parts, make: Callable, words):
         """A file, a link and a folder of other things are refused with a reason, and stay as they are."""
         target = make(tmp_path)

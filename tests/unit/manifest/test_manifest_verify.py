@@ -62,11 +62,16 @@ class TestTables:
     @pytest.mark.parametrize(
         ("table", "column", "value"),
         [
-            ("shards", "tokens", 31), ("shards", "reason", "io_error"), ("shards", "exact_dup_rate", None),
-            ("metrics", "value", 10.0), ("findings", "score", 0.25), ("clusters", "kept", False),
-            ("ledger", "bytes", 0), ("histogram", "token", 6),
+            ("shards", "tokens", 31),
+            ("shards", "reason", "io_error"),
+            ("shards", "exact_dup_rate", None),
+            ("metrics", "value", 10.0),
+            ("findings", "score", 0.25),
+            ("clusters", "kept", False),
+            ("ledger", "bytes", 0),
+            ("histogram", "token", 6),
         ],
-    )  # fmt: skip
+    )
     def test_changed_cell(self, folder, table, column, value):
         """One other cell is found; both digests are named."""
         rewrite(folder, table, lambda rows: changed(rows, column, 0, value))
@@ -82,8 +87,9 @@ class TestTables:
         rewrite(folder, name, lambda table: table.slice(1))
         problem = the_problem(folder)
         assert (problem.code, problem.text) == (
-            "table_rows", f"table {name}: the core says {rows} rows, found {rows - 1}",
-        )  # fmt: skip
+            "table_rows",
+            f"table {name}: the core says {rows} rows, found {rows - 1}",
+        )
 
     def test_renamed_column(self, folder):
         """A column of another name is found; the missing and the unknown one are named."""
@@ -274,13 +280,14 @@ class TestPointer:
     @pytest.mark.parametrize(
         "how",
         [
-            lambda document: document.pop("run"), lambda document: document["core"].pop("totals"),
+            lambda document: document.pop("run"),
+            lambda document: document["core"].pop("totals"),
             lambda document: document["core"]["totals"].update(tokens=-1),
             lambda document: document["core"]["totals"].update(tokens="many"),
             lambda document: document["core"]["tables"]["pairs"].update(digest="md5:1"),
         ],
         ids=["no run", "no totals", "negative count", "text for a count", "other digest"],
-    )  # fmt: skip
+    )
     def test_contents_that_break_the_schema(self, edit, how):
         """A missing field or a wrong value is refused with its place."""
         with pytest.raises(ManifestError, match=r"1 problem\(s\), the first at ") as caught:
@@ -378,9 +385,10 @@ class TestData:
         (root / uris[4]).unlink()
         found = self.check(manifest, root)
         assert [(problem.code, problem.text.split(":")[0]) for problem in found.problems] == [
-            ("shard_digest", f"shard train/{uris[0]}"), ("shard_size", f"shard train/{uris[1]}"),
+            ("shard_digest", f"shard train/{uris[0]}"),
+            ("shard_size", f"shard train/{uris[1]}"),
             ("shard_gone", f"shard val/{uris[4]}"),
-        ]  # fmt: skip
+        ]
         assert found.shards == 1
 
     def test_a_uri_that_leads_out_of_its_root_is_never_opened(self, corpus):

@@ -21,8 +21,11 @@ def digest(name):
 def target(name, row=None, **more):
     """Return a target whose digests come from its name."""
     given = {
-        "sha256": digest(f"stored {name}"), "rows_digest": digest(f"rows {name}"), "split": "train", "uri": f"{name}",
-    } | more  # fmt: skip
+        "sha256": digest(f"stored {name}"),
+        "rows_digest": digest(f"rows {name}"),
+        "split": "train",
+        "uri": f"{name}",
+    } | more
     return Target(kind="shard" if row is None else "document", row=row, **given)
 
 

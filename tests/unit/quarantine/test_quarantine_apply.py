@@ -72,8 +72,9 @@ def test_a_held_shard_is_left_out_with_its_entry(place):
     assert names(out) == ["b.jsonl", "c #.jsonl"]
     lines = [json.loads(line) for line in (out / "excluded.jsonl").read_text().splitlines()]
     assert [(line["uri"], line["why"], line["entries"]) for line in lines] == [
-        ("a.jsonl", "quarantined", [entry.id]), ("lost.jsonl", "unread", []),
-    ]  # fmt: skip
+        ("a.jsonl", "quarantined", [entry.id]),
+        ("lost.jsonl", "unread", []),
+    ]
     assert said["splits"]["train"]["shards_left_out"] == 2
 
 
@@ -109,8 +110,13 @@ def test_a_changed_shard_is_not_held_and_that_is_said(place):
 
 def test_shards_without_documents_are_not_held_by_their_rows(place):
     """All of them have the digest of no rows."""
-    make(place / "m2", [made("e.jsonl", documents=0, rows_digest=digest("none"), sha256=digest("e")),
-                        made("f.jsonl", documents=0, rows_digest=digest("none"), sha256=digest("f"))])  # fmt: skip
+    make(
+        place / "m2",
+        [
+            made("e.jsonl", documents=0, rows_digest=digest("none"), sha256=digest("e")),
+            made("f.jsonl", documents=0, rows_digest=digest("none"), sha256=digest("f")),
+        ],
+    )
     wishes, _ = wishes_for(["e.jsonl"], load_manifest(place / "m2"), reason="x", metric=None, run=None)
     add(place / "q.jsonl", wishes, AUTHOR)
     assert names(apply(place, manifest="m2")[1]) == ["f.jsonl"]
@@ -227,10 +233,14 @@ def test_paths_are_what_opens_the_file(place, root, uri, path):
 @pytest.mark.parametrize(
     ("uri", "form"),
     [
-        ("a%0Ab.jsonl", "list"), ("a%C2%85b.jsonl", "list"), ("a%0C.jsonl", "list"), ("a%0D.jsonl", "datatrove"),
-        (" a.jsonl", "datatrove"), ("a::b.jsonl", "hf"),
+        ("a%0Ab.jsonl", "list"),
+        ("a%C2%85b.jsonl", "list"),
+        ("a%0C.jsonl", "list"),
+        ("a%0D.jsonl", "datatrove"),
+        (" a.jsonl", "datatrove"),
+        ("a::b.jsonl", "hf"),
     ],
-)  # fmt: skip
+)
 def test_a_name_that_a_format_cannot_hold_is_refused(place, uri, form):
     """Written, it would be another file, or two."""
     make(place / "m2", [made(uri)])
@@ -298,11 +308,12 @@ def test_hostile_names_are_shown_escaped(place):
     make(place / "m2", [made(MARKUP.replace("?", "%3F") + "\x1b[31m\n::error::y"), made("b.jsonl")])
     for call in (
         ["add", place / "q.jsonl", "--manifest", place / "m2", "0", "--reason", "x", "--note", "\x1b[31m::error::"],
-        ["list", place / "q.jsonl"], ["list", place / "q.jsonl", "--json"],
+        ["list", place / "q.jsonl"],
+        ["list", place / "q.jsonl", "--json"],
         ["apply", place / "q.jsonl", "--manifest", place / "m2", "--out", place / "out"],
         ["apply", place / "q.jsonl", "--manifest", place / "m2", "--out", place / "out", "--json"],
         ["lift", place / "q.jsonl", "sha256:" + digest("stored b.jsonl"), "--reason", "x"],
-    ):  # fmt: skip
+    ):
         result = CliRunner().invoke(main, ["quarantine", *map(str, call)])
         assert not set(result.output) & {"\x1b", "\u202e"}, call
         assert not any(line.lstrip().startswith("::") for line in result.output.splitlines())

@@ -31,9 +31,14 @@ def applied(tmp_path, monkeypatch):
     ):
         assert CliRunner().invoke(main, ["quarantine", *call.split()]).exit_code == 0
     return {
-        "clean": tmp_path / "clean", "split": "train", "uri": "a.jsonl", "path": path, "sha256": digest("a"),
-        "rows_digest": digest("b"), "file": tmp_path / "quarantine.jsonl",
-    }  # fmt: skip
+        "clean": tmp_path / "clean",
+        "split": "train",
+        "uri": "a.jsonl",
+        "path": path,
+        "sha256": digest("a"),
+        "rows_digest": digest("b"),
+        "file": tmp_path / "quarantine.jsonl",
+    }
 
 
 def test_the_examples_run(applied):

@@ -41,7 +41,7 @@ def corpus(folder, clusters=(), overlap=(), findings=(), metrics=(), shards=None
             | {"class": "X", "start": number, "end": number + 1, "score": 1.0}
             for number, one in enumerate(findings)
         ],
-    }  # fmt: skip
+    }
     make(folder, rows, clusters=clusters, tables=tables, metrics=metrics)
     return load_manifest(folder)
 
@@ -66,16 +66,19 @@ def test_all_but_the_kept_one_of_a_cluster_are_dropped(tmp_path):
     """As the manifest chose; the reason names the kind."""
     manifest = corpus(tmp_path / "m", group("exact", 0, (0, 0), (0, 1), (2, 0)) + group("near", 0, (0, 2), (1, 1)))
     assert listed(drops(manifest)) == {
-        (0, 1): ["exact_duplicate"], (1, 1): ["near_duplicate"], (2, 0): ["exact_duplicate"],
-    }  # fmt: skip
+        (0, 1): ["exact_duplicate"],
+        (1, 1): ["near_duplicate"],
+        (2, 0): ["exact_duplicate"],
+    }
 
 
 def test_another_one_is_kept_when_the_kept_one_goes(tmp_path):
     """Its shard is held back, or it is dropped for a secret: the text must not be lost altogether."""
     manifest = corpus(
-        tmp_path / "m", group("near", 0, (0, 0), (1, 0), (2, 0)) + group("near", 1, (1, 1), (1, 2), (2, 1)),
+        tmp_path / "m",
+        group("near", 0, (0, 0), (1, 0), (2, 0)) + group("near", 1, (1, 1), (1, 2), (2, 1)),
         findings=[("secrets", "validated", 1, 1, False)],
-    )  # fmt: skip
+    )
     found = drops(manifest, entries=[entry(target=target("0", sha256=digest(0), rows_digest=None))])
     assert listed(found) == {(1, 1): ["secrets:validated"], (2, 0): ["near_duplicate"], (2, 1): ["near_duplicate"]}
 
@@ -87,21 +90,27 @@ def test_of_a_training_document_and_its_held_out_copy_the_training_one_goes(tmp_
     reasons = sorted([f"{kind}_duplicate", "held_out:val"])
     assert listed(drops(manifest)) == {(0, 0): reasons, (1, 1): reasons}
     assert listed(drops(manifest, Choice(held_out=True))) == {
-        (0, 0): reasons, (1, 1): reasons, (4, 2): [f"{kind}_duplicate"],
-    }  # fmt: skip
+        (0, 0): reasons,
+        (1, 1): reasons,
+        (4, 2): [f"{kind}_duplicate"],
+    }
 
 
 def test_training_documents_that_leak_are_dropped(tmp_path):
     """Items, spans and whole documents; 13-grams from the chosen share on."""
     overlap = [
-        ("quiz", "both", "verbatim", 0, 0, 1.0), ("quiz", "answer", "alone", 0, 1, 1.0),
+        ("quiz", "both", "verbatim", 0, 0, 1.0),
+        ("quiz", "answer", "alone", 0, 1, 1.0),
         ("val", "document", "span", 0, 0, 0.3),
-        ("val", "document", "ngram", 1, 0, 0.4), ("val", "document", "ngram", 1, 1, 0.5),
-    ]  # fmt: skip
+        ("val", "document", "ngram", 1, 0, 0.4),
+        ("val", "document", "ngram", 1, 1, 0.5),
+    ]
     manifest = corpus(tmp_path / "m", overlap=overlap)
     assert listed(drops(manifest)) == {
-        (0, 0): ["benchmark:quiz", "held_out:val"], (0, 1): ["benchmark:quiz"], (1, 1): ["held_out:val"],
-    }  # fmt: skip
+        (0, 0): ["benchmark:quiz", "held_out:val"],
+        (0, 1): ["benchmark:quiz"],
+        (1, 1): ["held_out:val"],
+    }
     assert (1, 0) in listed(drops(manifest, Choice(ngram_score=0.1)))
 
 
@@ -116,9 +125,12 @@ def test_exact_copies_of_a_leak_go_with_it(tmp_path):
 def test_chosen_detectors_and_tiers_drop_documents(tmp_path):
     """Validated secrets unless told otherwise; reserved values never."""
     findings = [
-        ("secrets", "validated", 0, 0, False), ("secrets", "validated", 0, 1, True), ("pii", "validated", 1, 0, False),
-        ("secrets", "contextual", 0, 2, False), ("secrets", "validated", 3, 0, False),
-    ]  # fmt: skip
+        ("secrets", "validated", 0, 0, False),
+        ("secrets", "validated", 0, 1, True),
+        ("pii", "validated", 1, 0, False),
+        ("secrets", "contextual", 0, 2, False),
+        ("secrets", "validated", 3, 0, False),
+    ]
     manifest = corpus(tmp_path / "m", findings=findings)
     assert listed(drops(manifest)) == {(0, 0): ["secrets:validated"]}
     both = Choice(findings=(("secrets", "contextual"), ("pii", "validated")), held_out=True)
@@ -140,9 +152,11 @@ def test_entries_of_documents_are_dropped_in_any_split(tmp_path):
 def test_only_the_chosen_origins_count(tmp_path):
     """The others are as if the manifest did not have them."""
     manifest = corpus(
-        tmp_path / "m", group("exact", 0, (0, 0), (0, 1)), [("quiz", "both", "verbatim", 1, 0, 1.0)],
+        tmp_path / "m",
+        group("exact", 0, (0, 0), (0, 1)),
+        [("quiz", "both", "verbatim", 1, 0, 1.0)],
         [("secrets", "validated", 2, 0, False)],
-    )  # fmt: skip
+    )
     assert [
         set(listed(drops(manifest, Choice(origins=(origin,))))) for origin in ("clusters", "overlap", "findings")
     ] == [{(0, 1)}, {(1, 0)}, {(2, 0)}]
@@ -153,9 +167,19 @@ def test_what_is_counted_and_not_listed_is_said(tmp_path):
     rows = [shard("a.jsonl", documents=9, contaminated=5, held_out_copies=1, sha256=digest("a"))]
     metrics = [
         Metric(metric="near_dup_rate", stat="truncated_pairs", unit="pairs", value=7.0, n=9),
-        Metric(metric="train_val_overlap", stat="ngram", scope=Scope(set="val"), unit="ratio", value=0.1, low=0.0,
-               high=0.2, confidence=0.95, n=9, method="sampled"),
-    ]  # fmt: skip
+        Metric(
+            metric="train_val_overlap",
+            stat="ngram",
+            scope=Scope(set="val"),
+            unit="ratio",
+            value=0.1,
+            low=0.0,
+            high=0.2,
+            confidence=0.95,
+            n=9,
+            method="sampled",
+        ),
+    ]
     overlap = [
         ("quiz", "both", "verbatim", 0, 0, 1.0),
         ("quiz", "both", "verbatim", 0, 0, 1.0),
@@ -254,7 +278,7 @@ def found_tables(draw):
     overlap = [
         (*draw(st.sampled_from(kinds)), *draw(TRAINING), draw(st.sampled_from([0.2, 0.5, 1.0])))
         for _ in range(draw(st.integers(0, 4)))
-    ]  # fmt: skip
+    ]
     findings = [
         ("secrets", draw(st.sampled_from(["validated", "pattern"])), *draw(PLACES), draw(st.booleans()))
         for _ in range(draw(st.integers(0, 3)))

@@ -19,13 +19,21 @@ from dataaudit.quarantine.entry import Evidence, Target, make_entry, plain_entry
 from dataaudit.quarantine.lines import parse
 
 FULL = entry(
-    target=target("a", 7), until="2026-12-31", note="a 'note' with \"quotes\", \\ and \u2028",
+    target=target("a", 7),
+    until="2026-12-31",
+    note="a 'note' with \"quotes\", \\ and \u2028",
     evidence=Evidence(metric="exact_dup_rate", value=0.25, limit=0.1, comparator="<=", limit_kind="budget"),
-)  # fmt: skip
+)
 SAMPLES = [
-    entry(), FULL, entry("propose"), entry("lift", lifts=(FULL.id,)), entry("dismiss", dismisses=("0" * 64,)),
-    entry(accepts=FULL.id), entry(target=target("a", rows_digest=None)), entry(target=target("a", sha256=None)),
-]  # fmt: skip
+    entry(),
+    FULL,
+    entry("propose"),
+    entry("lift", lifts=(FULL.id,)),
+    entry("dismiss", dismisses=("0" * 64,)),
+    entry(accepts=FULL.id),
+    entry(target=target("a", rows_digest=None)),
+    entry(target=target("a", sha256=None)),
+]
 
 
 @pytest.mark.parametrize("one", SAMPLES)
@@ -45,15 +53,30 @@ def test_every_kind_of_line_meets_the_schema(one):
 
 
 BROKEN = [
-    {"target": None}, {"lifts": ["sha256:" + "0" * 64]}, {"action": "lift"}, {"action": "grow"}, {"more": 1},
-    {"reason": "two words"}, {"reason": ""}, {"who": ""}, {"when": "yesterday"}, {"until": "soon"},
-    {"target": {"kind": "shard"}}, {"target": {"kind": "shard", "sha256": "0" * 64, "row": 1}},
-    {"target": {"kind": "document", "sha256": "0" * 64}}, {"target": {"kind": "shard", "sha256": "0" * 63}},
-    {"target": {"kind": "document", "sha256": "0" * 64, "row": "7"}}, {"who": 7},
-    {"target": {"kind": "document", "sha256": "0" * 64, "row": -1}}, {"id": "sha256:0"}, {"note": ""},
-    {"evidence": {"limits": 1}}, {"evidence": {"value": "1"}}, {"dismisses": ["0" * 64]},
+    {"target": None},
+    {"lifts": ["sha256:" + "0" * 64]},
+    {"action": "lift"},
+    {"action": "grow"},
+    {"more": 1},
+    {"reason": "two words"},
+    {"reason": ""},
+    {"who": ""},
+    {"when": "yesterday"},
+    {"until": "soon"},
+    {"target": {"kind": "shard"}},
+    {"target": {"kind": "shard", "sha256": "0" * 64, "row": 1}},
+    {"target": {"kind": "document", "sha256": "0" * 64}},
+    {"target": {"kind": "shard", "sha256": "0" * 63}},
+    {"target": {"kind": "document", "sha256": "0" * 64, "row": "7"}},
+    {"who": 7},
+    {"target": {"kind": "document", "sha256": "0" * 64, "row": -1}},
+    {"id": "sha256:0"},
+    {"note": ""},
+    {"evidence": {"limits": 1}},
+    {"evidence": {"value": "1"}},
+    {"dismisses": ["0" * 64]},
     {"schema": {"name": "dataaudit-quarantine"}},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("change", BROKEN)
@@ -98,14 +121,19 @@ def test_a_number_of_another_writer_keeps_its_id():
 @pytest.mark.parametrize(
     ("line", "code"),
     [
-        (b"nonsense", "not_json"), (b'{"text": "a document"}', "not_an_entry"), (b"[1]", "not_an_entry"),
-        (b"\xff\xfe", "not_json"), (b"\0" * 20, "not_json"), (FULL.line[:-9], "not_json"),
+        (b"nonsense", "not_json"),
+        (b'{"text": "a document"}', "not_an_entry"),
+        (b"[1]", "not_an_entry"),
+        (b"\xff\xfe", "not_json"),
+        (b"\0" * 20, "not_json"),
+        (FULL.line[:-9], "not_json"),
         (FULL.line.replace(b"0.25", b"0.01"), "id_mismatch"),
         (FULL.line.replace(b'"reason":"manual",', b""), "invalid"),
         (FULL.line.replace(b'"version":1', b'"version":0'), "invalid"),
-        (b"1" * 5000, "not_json"), (b'{"schema":' * 5000, "not_json"),
+        (b"1" * 5000, "not_json"),
+        (b'{"schema":' * 5000, "not_json"),
     ],
-)  # fmt: skip
+)
 def test_a_line_that_cannot_be_read_is_named_and_the_others_are_read(line, code):
     """In the middle of the file; nothing of the line is repeated."""
     contents = parse(b"\n".join([entry().line, line, FULL.line, b""]), "list")

@@ -43,9 +43,16 @@ def verdict(*cases, subject="sha256:" + "1" * 64):
         for rule in POLICY.rules
     )
     return Verdict(
-        policy="p", policy_version="1", policy_digest=POLICY.digest, baseline=None, fail_on="fail", on="2026-11-21",
-        subject=Subject(id=subject, name="x", version="1", documents=9, shards=3), rules=results, waivers=(),
-    )  # fmt: skip
+        policy="p",
+        policy_version="1",
+        policy_digest=POLICY.digest,
+        baseline=None,
+        fail_on="fail",
+        on="2026-11-21",
+        subject=Subject(id=subject, name="x", version="1", documents=9, shards=3),
+        rules=results,
+        waivers=(),
+    )
 
 
 def row(number, **more):

@@ -62,11 +62,17 @@ def test_every_small_count_and_every_forced_one_is_hidden(cells, data):
 @pytest.mark.parametrize(
     ("docs", "cells", "whole"),
     [
-        ([100, 7, 0], set(), False), ([100, 7, 3], {1, 2}, False), ([100, 3, 0], {1, 2}, False),
-        ([100, 3, 2], {1, 2}, False), ([3], {0}, True), ([4, 4], {0, 1}, True), ([4, 4, 9], {0, 1, 2}, False),
-        ([0, 0], set(), False), ([3, 6, 6, 9], {0, 1, 2}, False),
+        ([100, 7, 0], set(), False),
+        ([100, 7, 3], {1, 2}, False),
+        ([100, 3, 0], {1, 2}, False),
+        ([100, 3, 2], {1, 2}, False),
+        ([3], {0}, True),
+        ([4, 4], {0, 1}, True),
+        ([4, 4, 9], {0, 1, 2}, False),
+        ([0, 0], set(), False),
+        ([3, 6, 6, 9], {0, 1, 2}, False),
     ],
-)  # fmt: skip
+)
 def test_a_small_count_takes_others_with_it(docs, cells, whole):
     """Zeros, or the next larger ones, of equal ones all; the total where there is nothing else."""
     found = hide([(one, one) for one in docs])

@@ -16,20 +16,32 @@ from dataaudit.report.show import show_manifest
 def folder(tmp_path_factory):
     """Shards that share duplicates, a partial and an unread one, and URIs with colons and slashes."""
     shards = [
-        shard("a.jsonl", documents=20), shard("a.jsonl:5", documents=8), shard("7", documents=5),
-        shard("val/x.jsonl"), shard("bad.jsonl", status="partial", reason="invalid_json", bad=25, documents=75),
+        shard("a.jsonl", documents=20),
+        shard("a.jsonl:5", documents=8),
+        shard("7", documents=5),
+        shard("val/x.jsonl"),
+        shard("bad.jsonl", status="partial", reason="invalid_json", bad=25, documents=75),
         shard("gone.gz", status="quarantined", reason="truncated_stream", size=99, sha256=""),
-        shard("x.jsonl", split="val", documents=30), shard("z.jsonl", split="val"),
+        shard("x.jsonl", split="val", documents=30),
+        shard("z.jsonl", split="val"),
         shard("zz.jsonl", split="val", status="quarantined", reason="too_many_bad_records", rows=6, bad=3),
-    ]  # fmt: skip
+    ]
     ledger = [
-        (4, "invalid_json", "record 9", 1, 5), (4, "invalid_json", "record 30", 1, 5),
-        (4, "invalid_json", "further records", 23, 50), (8, "too_many_bad_records", "", -1, 50),
-        (8, "invalid_json", "record 1", 1, 5), (8, "invalid_json", "further records", 2, 5),
+        (4, "invalid_json", "record 9", 1, 5),
+        (4, "invalid_json", "record 30", 1, 5),
+        (4, "invalid_json", "further records", 23, 50),
+        (8, "too_many_bad_records", "", -1, 50),
+        (8, "invalid_json", "record 1", 1, 5),
+        (8, "invalid_json", "further records", 2, 5),
         (5, "truncated_stream", "after record 3", -1, 99),
-    ]  # fmt: skip
-    clusters = [("exact", 0, 0, 1, True), *(("exact", 0, 6, row, False) for row in range(15)),
-                ("exact", 1, 0, 2, True), ("exact", 1, 0, 3, False), ("exact", 1, 7, 0, False)]  # fmt: skip
+    ]
+    clusters = [
+        ("exact", 0, 0, 1, True),
+        *(("exact", 0, 6, row, False) for row in range(15)),
+        ("exact", 1, 0, 2, True),
+        ("exact", 1, 0, 3, False),
+        ("exact", 1, 7, 0, False),
+    ]
     made = tmp_path_factory.mktemp("inspect") / "m"
     make(made, shards, ledger=ledger, clusters=clusters, roots="/data")
     return made
@@ -44,11 +56,19 @@ def facts(folder, place):
 @pytest.mark.parametrize(
     ("place", "found", "row"),
     [
-        ("0", 0, None), ("a.jsonl", 0, None), ("train/a.jsonl", 0, None), ("0:3", 0, 3), ("a.jsonl:3", 0, 3),
-        ("train/a.jsonl:5", None, None), ("a.jsonl:5:2", 1, 2), ("1:0", 1, 0), ("train/7", 2, None),
-        ("bad.jsonl:9", 4, 9), ("z.jsonl", 7, None),
+        ("0", 0, None),
+        ("a.jsonl", 0, None),
+        ("train/a.jsonl", 0, None),
+        ("0:3", 0, 3),
+        ("a.jsonl:3", 0, 3),
+        ("train/a.jsonl:5", None, None),
+        ("a.jsonl:5:2", 1, 2),
+        ("1:0", 1, 0),
+        ("train/7", 2, None),
+        ("bad.jsonl:9", 4, 9),
+        ("z.jsonl", 7, None),
     ],
-)  # fmt: skip
+)
 def test_a_place_is_an_ordinal_a_uri_or_split_and_uri(folder, place, found, row):
     """Colons inside a URI do not mislead, and what has two meanings is refused."""
     if found is None:
@@ -78,9 +98,18 @@ def test_an_ambiguous_place_lists_its_meanings(folder, place, choices):
 
 @pytest.mark.parametrize(
     ("place", "hint"),
-    [("99", "0 to 8"), ("jsonl", "a.jsonl"), ("bda.jsonl", "bad.jsonl"), ("", "0 to 8"), (":", "0 to 8"),
-     ("-1", "0 to 8"), ("9" * 30, "0 to 8"), ("\u0663", "0 to 8"), ("\x1b[2J", "0 to 8")],
-)  # fmt: skip
+    [
+        ("99", "0 to 8"),
+        ("jsonl", "a.jsonl"),
+        ("bda.jsonl", "bad.jsonl"),
+        ("", "0 to 8"),
+        (":", "0 to 8"),
+        ("-1", "0 to 8"),
+        ("9" * 30, "0 to 8"),
+        ("\u0663", "0 to 8"),
+        ("\x1b[2J", "0 to 8"),
+    ],
+)
 def test_an_unknown_shard_is_answered_with_what_there_is(folder, place, hint):
     """The range of ordinals and similar names are shown."""
     with pytest.raises(ConfigError, match="no shard") as caught:
@@ -93,8 +122,10 @@ def test_a_shard_shows_its_losses_with_their_places(folder):
     shown = facts(folder, "4")["shard"]
     assert shown["status"] == "partial"
     assert [(one["place"], one["records"]) for one in shown["losses"]] == [
-        ("record 9", 1), ("record 30", 1), ("further records", 23),
-    ]  # fmt: skip
+        ("record 9", 1),
+        ("record 30", 1),
+        ("further records", 23),
+    ]
     assert shown["losses"][0]["meaning"] == "a line is not one JSON value that can be read"
     text = inspect_place(folder, "gone.gz", as_json=False)
     assert "quarantined (truncated_stream)" in text
@@ -105,10 +136,11 @@ def test_a_shard_shows_its_losses_with_their_places(folder):
 def test_a_shard_shows_with_whom_it_shares_duplicates(folder):
     """Documents to drop are counted by the shard that keeps their twin."""
     assert facts(folder, "6")["duplicates"]["exact"] == {
-        "documents_in_groups": 15, "documents_to_drop": 15,
+        "documents_in_groups": 15,
+        "documents_to_drop": 15,
         "kept_in": {"shards": 1, "top": [{"shard": 0, "name": "train/a.jsonl", "count": 15}]},
         "shares_groups_with": {"shards": 1, "top": [{"shard": 0, "name": "train/a.jsonl", "count": 1}]},
-    }  # fmt: skip
+    }
     own = facts(folder, "0")["duplicates"]["exact"]
     assert (own["documents_in_groups"], own["documents_to_drop"]) == (3, 1)
     assert own["kept_in"]["top"] == [{"shard": 0, "name": "train/a.jsonl", "count": 1}]
@@ -162,16 +194,28 @@ def judged(tmp_path_factory):
     many = {f"c4_r{index:02d}": index for index in range(13)}
     shards = [
         *(shard(f"{index}.jsonl", documents=10, filters=counts(c4=index, c4_a=0)) for index in range(6)),
-        shard("odd.jsonl", documents=20, bytes_per_token=1.5, filters=counts(c4=20, c4_a=5, c4_b=0, c4_new=1),
-              languages=[language("en", 10), language("fr", 70), language("und", 20)],
-              token_kl_drift=0.25, token_js_drift=0.0625, token_kl_bias=0.001),
+        shard(
+            "odd.jsonl",
+            documents=20,
+            bytes_per_token=1.5,
+            filters=counts(c4=20, c4_a=5, c4_b=0, c4_new=1),
+            languages=[language("en", 10), language("fr", 70), language("und", 20)],
+            token_kl_drift=0.25,
+            token_js_drift=0.0625,
+            token_kl_bias=0.001,
+        ),
         shard("clean.jsonl", split="val", documents=10, filters=counts(c4=0, c4_a=0)),
         shard("off.jsonl", split="val"),
-        shard("wide.jsonl", split="wide", documents=12, filters=counts(**many),
-              languages=[language(f"l{index:02d}", index) for index in range(13)]),
+        shard(
+            "wide.jsonl",
+            split="wide",
+            documents=12,
+            filters=counts(**many),
+            languages=[language(f"l{index:02d}", index) for index in range(13)],
+        ),
         shard("gone.jsonl", split="wide", status="quarantined", reason="truncated_stream"),
         shard("empty.jsonl", split="wide", documents=0, tokens=0, filters=[], languages=[]),
-    ]  # fmt: skip
+    ]
     made = tmp_path_factory.mktemp("judged") / "m"
     make(made, shards)
     return made
@@ -196,8 +240,10 @@ def test_a_shard_shows_its_quality_rules_beside_the_other_shards(judged):
     ]
     lines = block(judged, ordinal, "Quality rules")
     assert lines[3:6] == [
-        ["c4", "20", "1.0000", "0.2500"], ["c4.a", "5", "0.2500", "0"], ["c4.new", "1", "0.0500", "-"],
-    ]  # fmt: skip
+        ["c4", "20", "1.0000", "0.2500"],
+        ["c4.a", "5", "0.2500", "0"],
+        ["c4.new", "1", "0.0500", "-"],
+    ]
     assert not any("c4.b" in line for line in lines)
 
 
@@ -209,8 +255,10 @@ def test_rules_that_reject_nothing_are_said_to(judged):
 def test_a_shard_shows_its_largest_languages_first(judged):
     """The share is that of the tokens."""
     assert block(judged, "odd.jsonl", "Languages")[2:] == [
-        ["fr", "1", "70", "0.7000"], ["und", "1", "20", "0.2000"], ["en", "1", "10", "0.1000"],
-    ]  # fmt: skip
+        ["fr", "1", "70", "0.7000"],
+        ["und", "1", "20", "0.2000"],
+        ["en", "1", "10", "0.1000"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -228,8 +276,10 @@ def test_ten_rules_and_ten_languages_are_listed_and_the_rest_counted(judged, hea
 def test_a_shard_shows_its_drift_beside_what_chance_gives(judged):
     """The three numbers are in nats."""
     assert block(judged, "odd.jsonl", "Drift") == [
-        ["KL", "0.2500", "nats"], ["JS", "0.0625", "nats"], ["KL", "by", "chance", "0.0010", "nats"],
-    ]  # fmt: skip
+        ["KL", "0.2500", "nats"],
+        ["JS", "0.0625", "nats"],
+        ["KL", "by", "chance", "0.0010", "nats"],
+    ]
 
 
 def test_a_shard_shows_the_flags_that_show_gives_it(judged):

@@ -13,9 +13,17 @@ from dataaudit.report.inspect import inspect_place
 def finding(name, row, *, detector="pii", tier="validated", shard=0, start=0, reserved=False):
     """Return a row of the table findings."""
     return {
-        "detector": detector, "class": name, "tier": tier, "shard": shard, "row": row, "start": start,
-        "end": start + 7, "score": 0.85, "reserved": reserved, "hmac": b"0123456789abcdef",
-    }  # fmt: skip
+        "detector": detector,
+        "class": name,
+        "tier": tier,
+        "shard": shard,
+        "row": row,
+        "start": start,
+        "end": start + 7,
+        "score": 0.85,
+        "reserved": reserved,
+        "hmac": b"0123456789abcdef",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -24,17 +32,19 @@ def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("content") / "m"
     judged = {"tier": "judged"}
     findings = [
-        finding("EMAIL_ADDRESS", 3, start=30), finding("EMAIL_ADDRESS", 3, start=50, reserved=True),
+        finding("EMAIL_ADDRESS", 3, start=30),
+        finding("EMAIL_ADDRESS", 3, start=50, reserved=True),
         finding("JWT", 3, detector="secrets", tier="pattern", start=9),
         finding("toxicity", 3, detector="detoxify original", **judged),
         finding("PERSON", 3, detector="presidio", **judged),
         *(finding("PERSON", row, detector="presidio", **judged) for row in range(10, 30)),
         *(finding("EMAIL_ADDRESS", 4, start=start) for start in range(0, 120, 10)),
-    ]  # fmt: skip
+    ]
     documents = [
-        *docs(20, "EMAIL_ADDRESS.validated", "secrets:JWT.pattern"), *docs(20, shard=1),
+        *docs(20, "EMAIL_ADDRESS.validated", "secrets:JWT.pattern"),
+        *docs(20, shard=1),
         *docs(2, "EMAIL_ADDRESS.validated", shard=1),
-    ]  # fmt: skip
+    ]
     make_found(made, documents, more={"tables": {"findings": findings}})
     return made
 
@@ -70,9 +80,15 @@ def test_ten_findings_are_listed_and_the_rest_counted(folder):
 def test_a_shard_shows_secrets_as_they_are_and_small_counts_of_personal_data_not(folder):
     value, text = shown(folder, "1")
     assert value["shard"]["pii"] == [
-        {"entity": "EMAIL_ADDRESS", "tier": "validated", "hits": None, "documents": None, "suppressed": True,
-         "fewer_than": None}
-    ]  # fmt: skip
+        {
+            "entity": "EMAIL_ADDRESS",
+            "tier": "validated",
+            "hits": None,
+            "documents": None,
+            "suppressed": True,
+            "fewer_than": None,
+        }
+    ]
     assert value["shard"]["pii_documents"] is value["shard"]["pii_hits"] is None
     assert "EMAIL_ADDRESS * 0 0" in text
     value, text = shown(folder, "0")

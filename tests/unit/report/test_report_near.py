@@ -27,27 +27,47 @@ def records(scope, found, documents):
 def sampled(stat, value, low, high, number):
     """Return a measured share."""
     return Metric(
-        metric=RATE, stat=stat, unit="ratio", value=value, low=low, high=high, confidence=0.95, n=number,
-        denominator=number, method="sampled",
-    )  # fmt: skip
+        metric=RATE,
+        stat=stat,
+        unit="ratio",
+        value=value,
+        low=low,
+        high=high,
+        confidence=0.95,
+        n=number,
+        denominator=number,
+        method="sampled",
+    )
 
 
 METRICS = [
-    *records(Scope(), 7, 20), *records(Scope(split="train"), 6, 10), *records(Scope(split="val"), 1, 10),
-    *records(Scope(source="web"), 6, 10), *records(Scope(source="books"), 1, 10), *records(Scope(source="x"), 0, 5),
+    *records(Scope(), 7, 20),
+    *records(Scope(split="train"), 6, 10),
+    *records(Scope(split="val"), 1, 10),
+    *records(Scope(source="web"), 6, 10),
+    *records(Scope(source="books"), 1, 10),
+    *records(Scope(source="x"), 0, 5),
     *(
         count(RATE, stat, value, scope=Scope(), unit="pairs", n=50, version="1")
-        for stat, value in (("candidate_pairs", 50), ("verified_pairs", 9), ("truncated_pairs", 3), ("clusters", 2),
-                            ("largest_cluster", 6), ("bands", 21), ("band_rows", 6))
+        for stat, value in (
+            ("candidate_pairs", 50),
+            ("verified_pairs", 9),
+            ("truncated_pairs", 3),
+            ("clusters", 2),
+            ("largest_cluster", 6),
+            ("bands", 21),
+            ("band_rows", 6),
+        )
     ),
     ratio(RATE, "weakest_link", 81, 100, scope=Scope(), unit="ratio", version="1"),
     count(RATE, "clusters_by_size", 1, scope=Scope(rule="documents=5-8"), unit="clusters", n=2, version="1"),
     count(RATE, "clusters_by_size", 1, scope=Scope(rule="documents=2"), unit="clusters", n=2, version="1"),
     Metric(metric=RATE, stat="chance_to_meet", scope=Scope(rule="jaccard=0.80"), unit="ratio", value=0.9983),
-    sampled("recall", 0.99, 0.97, 1.0, 300), sampled("precision", 1.0, 0.98, 1.0, 200),
+    sampled("recall", 0.99, 0.97, 1.0, 300),
+    sampled("precision", 1.0, 0.98, 1.0, 200),
     sampled("in_reference", 0.25, 0.2, 0.3, 20),
     ratio("train_val_overlap", "near_dup", 1, 10, scope=Scope(set="val"), unit="ratio", version="1"),
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -60,16 +80,19 @@ def folder(tmp_path):
 def test_rates_misses_and_warnings_are_said(folder):
     text = " ".join("\n".join(near_lines(near_duplicates(load_manifest(folder)), 100)).split())
     for part in (
-        "train 10 6 0.6000", "val 10 1 0.1000", "(all) 20 7 0.3500",
+        "train 10 6 0.6000",
+        "val 10 1 0.1000",
+        "(all) 20 7 0.3500",
         "50 pairs compared exactly, 9 near; 2 clusters, the largest of 6 documents, its weakest link 0.8100",
         "recall 0.9900 on 300 made variants at or above the threshold (0.9700 to 1.0000)",
         "precision 1.0000 on 200 reported pairs (0.9800 to 1.0000)",
         "in the reference 0.2500 on 20 documents, by signatures (0.2000 to 0.3000)",
         "3 pairs of large buckets not compared there",
         "val: 0.1000 of its documents have a near-duplicate in training data.",
-        "warning: source web would lose 0.6000 of its documents.", "clusters by documents: 1 of 2, 1 of 5-8",
+        "warning: source web would lose 0.6000 of its documents.",
+        "clusters by documents: 1 of 2, 1 of 5-8",
         "chance to be compared, by similarity (21 bands of 6 values): 0.9983 at 0.80",
-    ):  # fmt: skip
+    ):
         assert part in text
     assert "source books would" not in text
     assert "Documents of equal words are near-duplicates, and in clusters, without being compared." in text

@@ -22,9 +22,12 @@ from dataaudit.report.show import show_manifest
 
 METRIC = "pii_hit_rate"
 MANY = [
-    *docs(60, "EMAIL_ADDRESS.validated", "PHONE_NUMBER.pattern"), *docs(40), *docs(30, "EMAIL_ADDRESS.validated!"),
-    *docs(20, "EMAIL_ADDRESS.validated", shard=1, source="forum"), *docs(3, "US_SSN.contextual"),
-]  # fmt: skip
+    *docs(60, "EMAIL_ADDRESS.validated", "PHONE_NUMBER.pattern"),
+    *docs(40),
+    *docs(30, "EMAIL_ADDRESS.validated!"),
+    *docs(20, "EMAIL_ADDRESS.validated", shard=1, source="forum"),
+    *docs(3, "US_SSN.contextual"),
+]
 
 
 def text(manifest, width=100):
@@ -43,7 +46,7 @@ def manifest(tmp_path_factory):
         share(METRIC, "analyzer_hits", 300.0, 200.0, 400.0, 90, entity="PERSON"),
         share(METRIC, "analyzer_documents", 0.0, 0.0, 0.03, 90, entity="IBAN_CODE"),
         share(METRIC, "confirmed", 0.75, 0.5, 0.9, 30, entity="PHONE_NUMBER"),
-    ]  # fmt: skip
+    ]
     make_found(folder, MANY, metrics=[*sampled, *judge(METRIC, 90, partly=2, failed=1)])
     return load_manifest(folder)
 
@@ -74,16 +77,19 @@ def test_without_small_counts_nothing_is_hidden(tmp_path):
     assert "fewer than" not in text(load_manifest(tmp_path / "m"))
     assert {one.entity: one.found.documents for one in found.entities} == {"EMAIL_ADDRESS": 60, "IP_ADDRESS": 7}
     assert {tier: count.hits for tier, count in found.total.tiers.items()} == {
-        "validated": 60, "contextual": 0, "pattern": 7,
-    }  # fmt: skip
+        "validated": 60,
+        "contextual": 0,
+        "pattern": 7,
+    }
 
 
 def test_sources_are_rounded(manifest):
     """66 documents are about 70."""
     found = personal_data(manifest)
     assert [(one.source, one.found.documents, one.found.hits) for one in found.sources] == [
-        ("web", 60, 120), ("forum", 20, 20),
-    ]  # fmt: skip
+        ("web", 60, 120),
+        ("forum", 20, 20),
+    ]
     assert "of sources: numbers rounded" in text(manifest)
 
 
@@ -100,16 +106,25 @@ def test_kinds_in_few_sampled_documents_have_no_rates(tmp_path):
     """The interval would tell how many there are."""
     kinds = {"PERSON": 3, "LOCATION": 30, "NRP": 0}
     rates = [share(METRIC, "analyzer_documents", 0.4, 0.3, 0.5, 90)]
-    rates += [share(METRIC, stat, number / 90, 0.0, 0.9, 90, entity=name) for name, number in kinds.items()
-              for stat in ("analyzer_documents", "analyzer_hits")]  # fmt: skip
+    rates += [
+        share(METRIC, stat, number / 90, 0.0, 0.9, 90, entity=name)
+        for name, number in kinds.items()
+        for stat in ("analyzer_documents", "analyzer_hits")
+    ]
     stratum = {
-        "metric": METRIC, "split": "train", "source": "web", "language": "en", "level": 0, "documents": 900,
-        "tokens": 9, "judged": 90, "judged_tokens": 9, "hits": 0,
-    }  # fmt: skip
+        "metric": METRIC,
+        "split": "train",
+        "source": "web",
+        "language": "en",
+        "level": 0,
+        "documents": 900,
+        "tokens": 9,
+        "judged": 90,
+        "judged_tokens": 9,
+        "hits": 0,
+    }
     judged = [stratum | {"class": name, "positive": number} for name, number in kinds.items()]
-    make_found(
-        tmp_path / "m", docs(9), metrics=[*rates, *judge(METRIC, 90)], more={"tables": {"judged": judged}}
-    )  # fmt: skip
+    make_found(tmp_path / "m", docs(9), metrics=[*rates, *judge(METRIC, 90)], more={"tables": {"judged": judged}})
     shown = text(load_manifest(tmp_path / "m"))
     assert "LOCATION 0.3333" in shown
     assert "PERSON" not in shown
@@ -123,9 +138,14 @@ def test_kinds_in_few_sampled_documents_have_no_rates(tmp_path):
 
 def test_an_absent_analyzer_is_not_evaluated_with_the_reason(tmp_path):
     absent = Metric(
-        metric=METRIC, stat="analyzer_documents", unit="ratio", value=None, method="sampled", status="not_evaluated",
+        metric=METRIC,
+        stat="analyzer_documents",
+        unit="ratio",
+        value=None,
+        method="sampled",
+        status="not_evaluated",
         reason="no_analyzer",
-    )  # fmt: skip
+    )
     make_found(tmp_path / "m", docs(9), metrics=[absent])
     shown = text(load_manifest(tmp_path / "m"))
     assert "None was found." in shown
@@ -156,8 +176,11 @@ def test_a_shard_shows_rounded_counts_of_all_that_the_dataset_holds(manifest):
     assert (found["pii_documents"], found["pii_rounded"]) == (60, True)
     counts = {(one["entity"], one["tier"]): one for one in found["pii"]}
     assert counts["EMAIL_ADDRESS", "validated"] == {
-        "entity": "EMAIL_ADDRESS", "tier": "validated", "hits": 60, "documents": 60,
-    }  # fmt: skip
+        "entity": "EMAIL_ADDRESS",
+        "tier": "validated",
+        "hits": 60,
+        "documents": 60,
+    }
     assert counts["US_SSN", "contextual"]["suppressed"]
     other = json.loads(inspect_place(manifest.folder, "1", as_json=True))["shard"]
     assert {key for key, one in counts.items() if one.get("suppressed")} == {
@@ -166,9 +189,7 @@ def test_a_shard_shows_rounded_counts_of_all_that_the_dataset_holds(manifest):
     assert "Personal data: hits by kind and tier" in inspect_place(manifest.folder, "0", as_json=False)
 
 
-FOUND = st.lists(
-    st.tuples(st.just("pii"), st.sampled_from("ABC"), st.sampled_from(TIERS), st.just(False)), max_size=2
-)  # fmt: skip
+FOUND = st.lists(st.tuples(st.just("pii"), st.sampled_from("ABC"), st.sampled_from(TIERS), st.just(False)), max_size=2)
 KIND = st.tuples(st.integers(1, 9), st.builds(Doc, st.integers(0, 2), st.sampled_from(["x", "y"]), FOUND))
 
 

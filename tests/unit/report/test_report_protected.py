@@ -27,11 +27,18 @@ OVERLAP = [
     share("train_val_overlap", "ngram", 1, 8, set="val", source="web"),
     share("train_val_overlap", "ngram_without_common", 1, 8, set="val"),
     Metric(
-        metric="train_val_overlap", stat="span", scope=Scope(set="val"), unit="ratio", value=0.25, low=0.1, high=0.5,
-        confidence=0.95, method="sampled",
+        metric="train_val_overlap",
+        stat="span",
+        scope=Scope(set="val"),
+        unit="ratio",
+        value=0.25,
+        low=0.1,
+        high=0.5,
+        confidence=0.95,
+        method="sampled",
     ),
     share("train_val_overlap", "near_dup", 3, 8, set="val"),
-]  # fmt: skip
+]
 CONTAMINATION = [
     number("benchmark_contamination", "items", 9, set="quiz"),
     number("benchmark_contamination", "too_short", 1, set="quiz", entity="question"),
@@ -63,14 +70,30 @@ def test_rows_are_those_of_all_training_data(tmp_path):
     ]
     assert set_leaks(manifest) == [
         SetLeak(
-            set="quiz", items=9, part="question", findable=6, too_short=1, boilerplate=2, verbatim=0.5,
-            similar=0.666666666667, common=1, why="",
+            set="quiz",
+            items=9,
+            part="question",
+            findable=6,
+            too_short=1,
+            boilerplate=2,
+            verbatim=0.5,
+            similar=0.666666666667,
+            common=1,
+            why="",
         ),
         SetLeak(
-            set="quiz", items=9, part="both", findable=5, too_short=None, boilerplate=None, verbatim=0.2, similar=None,
-            common=0, why="",
+            set="quiz",
+            items=9,
+            part="both",
+            findable=5,
+            too_short=None,
+            boilerplate=None,
+            verbatim=0.2,
+            similar=None,
+            common=0,
+            why="",
         ),
-    ]  # fmt: skip
+    ]
     splits, sets = ("\n".join(lines) for lines in protected_lines(manifest, 100))
     assert "val       8    0.3750" in splits
     assert "val, from a sample, 95 % intervals: spans 0.1000 to 0.5000" in splits

@@ -15,9 +15,12 @@ from dataaudit.report.show import show_manifest
 def records(*, hotspots=2, floor=20, below=0):
     """Return the records of the whole dataset: 100 documents, 30 of them with repeats."""
     values = [
-        ("hotspots", hotspots, "hotspots", 100), ("documents", 30, "documents", 100), ("tokens", 250, "tokens", 1000),
-        ("floor", floor, "documents", 20), ("below_floor", below, "windows", 5000),
-    ]  # fmt: skip
+        ("hotspots", hotspots, "hotspots", 100),
+        ("documents", 30, "documents", 100),
+        ("tokens", 250, "tokens", 1000),
+        ("floor", floor, "documents", 20),
+        ("below_floor", below, "windows", 5000),
+    ]
     whole = Scope()
     made = [
         count(block.METRIC, stat, value, scope=whole, unit=unit, n=n, version="1") for stat, value, unit, n in values
@@ -27,12 +30,18 @@ def records(*, hotspots=2, floor=20, below=0):
 
 HOTSPOTS = [
     {
-        "hotspot": number, "hash": "00" * 8, "words": 61, "documents": 40 // number, "occurrences": 50, "tokens": 99,
-        "variants": 1, "shards": [{"shard": 0, "documents": 9, "occurrences": 9}],
+        "hotspot": number,
+        "hash": "00" * 8,
+        "words": 61,
+        "documents": 40 // number,
+        "occurrences": 50,
+        "tokens": 99,
+        "variants": 1,
+        "shards": [{"shard": 0, "documents": 9, "occurrences": 9}],
         "sources": [{"source": name, "documents": 1, "occurrences": 1} for name in ("web", "code", "books")[:number]],
     }
     for number in (1, 2)
-]  # fmt: skip
+]
 
 
 def shown(manifest, limit=10):

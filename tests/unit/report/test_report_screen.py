@@ -65,14 +65,27 @@ def everything_wrong(folder):
     shards += [shard(f"{index:02}.bin", status="quarantined", reason="x", size=900 + index) for index in range(40)]
     shards.append(shard("part.jsonl", status="partial", reason="invalid_json", bad=3))
     ledger = [(10 + index, f"reason_{index % 20:02}", "", -1, 900 + index) for index in range(40)]
-    spot = {"hotspot": 1, "hash": "00" * 8, "words": 61, "documents": 40, "occurrences": 50, "tokens": 99,
-            "variants": 1, "shards": [{"shard": 0, "documents": 9, "occurrences": 9}],
-            "sources": [{"source": "web", "documents": 1, "occurrences": 1}]}  # fmt: skip
+    spot = {
+        "hotspot": 1,
+        "hash": "00" * 8,
+        "words": 61,
+        "documents": 40,
+        "occurrences": 50,
+        "tokens": 99,
+        "variants": 1,
+        "shards": [{"shard": 0, "documents": 9, "occurrences": 9}],
+        "sources": [{"source": "web", "documents": 1, "occurrences": 1}],
+    }
     found = docs(90, "EMAIL_ADDRESS.validated") + docs(10, "secrets:AWS_KEY.validated")
     return make(
-        folder, shards, ledger=[*ledger, (50, "invalid_json", "", 3, 9)], clusters=CLUSTERS,
-        mixture={"web": 1, "absent": 9}, tables={"hotspots": [spot]}, metrics=[*_wrong_metrics(), *records(found)],
-    )  # fmt: skip
+        folder,
+        shards,
+        ledger=[*ledger, (50, "invalid_json", "", 3, 9)],
+        clusters=CLUSTERS,
+        mixture={"web": 1, "absent": 9},
+        tables={"hotspots": [spot]},
+        metrics=[*_wrong_metrics(), *records(found)],
+    )
 
 
 def _wrong_metrics():
@@ -93,13 +106,25 @@ def _wrong_metrics():
             yield ratio(set_, "rate", 3, 6, scope=scope, unit="ratio", version="1")
     for stat, value in (("kl", 0.3), ("js", 0.05), ("kl_bias", 0.01), ("kl_excess", 0.29)):
         yield Metric(metric="token_kl_drift", stat=stat, scope=Scope(split="train"), unit="nats", value=value, n=9)
-    for stat, value, n in (("hotspots", 1, 9), ("documents", 30, 100), ("tokens", 250, 1000), ("floor", 20, 20),
-                           ("below_floor", 7, 50)):  # fmt: skip
+    for stat, value, n in (
+        ("hotspots", 1, 9),
+        ("documents", 30, 100),
+        ("tokens", 250, 1000),
+        ("floor", 20, 20),
+        ("below_floor", 7, 50),
+    ):
         yield count("doc_repeat_hotspots", stat, value, scope=whole, unit="documents", n=n, version="1")
     yield ratio("doc_repeat_hotspots", "token_share", 250, 1000, scope=whole, unit="ratio", version="1")
     yield from screened({"web": (900, 800, 0.6)})
-    yield Metric(metric="data_toxicity_rate", stat="rate", unit="ratio", value=None, method="sampled",
-                 status="not_evaluated", reason="weights_absent")  # fmt: skip
+    yield Metric(
+        metric="data_toxicity_rate",
+        stat="rate",
+        unit="ratio",
+        value=None,
+        method="sampled",
+        status="not_evaluated",
+        reason="weights_absent",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -226,14 +251,20 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=400)
 @given(
     found=st.lists(
         st.builds(
-            Standout, kind=st.sampled_from(Kind), part=st.sampled_from(sorted(SECTIONS)), size=st.floats(0, 1e9),
-            text=NAMES.map(lambda name: f"{shortened(name, 24)} 0.5000 of 1,000 documents"), place=NAMES,
+            Standout,
+            kind=st.sampled_from(Kind),
+            part=st.sampled_from(sorted(SECTIONS)),
+            size=st.floats(0, 1e9),
+            text=NAMES.map(lambda name: f"{shortened(name, 24)} 0.5000 of 1,000 documents"),
+            place=NAMES,
             shard=st.none() | st.integers(0, 10**6),
         ),
-        min_size=1, max_size=40,
+        min_size=1,
+        max_size=40,
     ),
-    width=st.integers(72, 160), room=st.integers(5, 15),
-)  # fmt: skip
+    width=st.integers(72, 160),
+    room=st.integers(5, 15),
+)
 def test_any_list_fits_its_room(found, width, room):
     """Names of whatever script and length: no line too many, none too wide, and none is lost uncounted."""
     lines = screens._listed(found, width, room)

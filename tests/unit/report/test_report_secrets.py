@@ -18,9 +18,10 @@ def folder(tmp_path_factory):
     """Three shards: one with a confirmed key, one with a likely token and a placeholder."""
     made = tmp_path_factory.mktemp("secrets") / "m"
     documents = [
-        *docs(20), *docs(2, "secrets:AWS_KEY.validated", "secrets:AWS_KEY.validated", shard=1),
+        *docs(20),
+        *docs(2, "secrets:AWS_KEY.validated", "secrets:AWS_KEY.validated", shard=1),
         *docs(9, "secrets:JWT.pattern", "secrets:JWT.contextual!", shard=2, source="code"),
-    ]  # fmt: skip
+    ]
     make_found(made, documents)
     return made
 

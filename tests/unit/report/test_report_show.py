@@ -26,8 +26,11 @@ def folder(tmp_path_factory):
     shards.append(shard("gone.parquet", status="quarantined", reason="not_parquet", size=1234))
     shards.append(shard("part.jsonl", status="partial", reason="invalid_json", bad=3))
     shards.append(shard("v.jsonl", split="val", tokens=55_963_661))
-    ledger = [(7, "not_parquet", "", -1, 1234), (8, "invalid_json", "record 1", 1, 9),
-              (8, "invalid_json", "further records", 2, 18)]  # fmt: skip
+    ledger = [
+        (7, "not_parquet", "", -1, 1234),
+        (8, "invalid_json", "record 1", 1, 9),
+        (8, "invalid_json", "further records", 2, 18),
+    ]
     made = tmp_path_factory.mktemp("show") / "m"
     make(made, shards, ledger=ledger, mixture={"web": 3, "absent": 1})
     return made
@@ -45,10 +48,17 @@ def test_the_overview_holds_the_facts(folder):
     """Totals, splits, sources, coverage, lost shards and outliers are all there in the whole text."""
     shown = show_manifest(folder, whole=True, as_json=False)
     for expected in (
-        "made 1.0.0", _id(folder), "55,963,661", "Held out: val.", "Sources of train", "Sources of val",
-        "not_parquet  the file has no readable Parquet footer", "1.2 kB",
-        "3 records invalid_json", "unread: 1,234 stored bytes (1.2 kB)",
-    ):  # fmt: skip
+        "made 1.0.0",
+        _id(folder),
+        "55,963,661",
+        "Held out: val.",
+        "Sources of train",
+        "Sources of val",
+        "not_parquet  the file has no readable Parquet footer",
+        "1.2 kB",
+        "3 records invalid_json",
+        "unread: 1,234 stored bytes (1.2 kB)",
+    ):
         assert expected in shown, expected
     outliers = shown.split("Shards over 6 robust sd")[1].split("\n\n")[0]
     assert "train/far.jsonl" in outliers
@@ -81,9 +91,14 @@ def test_the_json_holds_the_same_facts_and_more(folder):
     assert [split["name"] for split in shown["splits"]] == ["train", "val"]
     assert shown["ledger"]["unread_bytes"] == 1234
     assert shown["unread"][0] | {"place": ""} == {
-        "shard": 7, "split": "train", "uri": "gone.parquet", "status": "quarantined", "size": 1234,
-        "reasons": {"not_parquet": -1}, "place": "",
-    }  # fmt: skip
+        "shard": 7,
+        "split": "train",
+        "uri": "gone.parquet",
+        "status": "quarantined",
+        "size": 1234,
+        "reasons": {"not_parquet": -1},
+        "place": "",
+    }
     assert shown["partial"][0]["reasons"] == {"invalid_json": 3}
     assert [one["uri"] for one in shown["outliers"]] == ["far.jsonl"]
     assert {one["name"] for one in shown["sources_by_split"]["train"]} == {"web", "code", HOSTILE}
@@ -96,8 +111,13 @@ def test_shares_are_of_training_tokens_beside_the_declared_ones(folder):
     assert shares["web"]["share"] == pytest.approx(700 / 800)
     assert shares["web"]["declared"] == 0.75
     assert shares["absent"] | {"source": ""} == {
-        "source": "", "documents": 0, "bytes": 0, "tokens": 0, "share": 0.0, "declared": 0.25,
-    }  # fmt: skip
+        "source": "",
+        "documents": 0,
+        "bytes": 0,
+        "tokens": 0,
+        "share": 0.0,
+        "declared": 0.25,
+    }
     lines = show_manifest(folder, part="mixture", as_json=False).splitlines()
     line = next(one for one in lines if one.startswith("  absent"))
     assert "-0.2500" in line
@@ -107,11 +127,25 @@ def test_shares_are_of_training_tokens_beside_the_declared_ones(folder):
 def test_every_record_of_a_metric_is_shown_widest_scope_first(tmp_path):
     """Percentiles stand in the order of their numbers, bounds and reasons are shown."""
     low = Metric(
-        metric="drift", stat="p5", unit="nats", value=0.5, low=0.25, high=1.0, confidence=0.95, n=7,
+        metric="drift",
+        stat="p5",
+        unit="nats",
+        value=0.5,
+        low=0.25,
+        high=1.0,
+        confidence=0.95,
+        n=7,
         method="sampled",
-    )  # fmt: skip
-    none = Metric(metric="drift", stat="p50", scope=Scope(source="a"), unit="nats", value=None,
-                  status="not_evaluated", reason="empty_denominator")  # fmt: skip
+    )
+    none = Metric(
+        metric="drift",
+        stat="p50",
+        scope=Scope(source="a"),
+        unit="nats",
+        value=None,
+        status="not_evaluated",
+        reason="empty_denominator",
+    )
     wide = Metric(metric="drift", stat="p10", unit="nats", value=2.0, n=9)
     make(tmp_path / "m", [shard("a.jsonl")], metrics=[none, wide, low])
     lines = show_manifest(tmp_path / "m", "drift", as_json=False).splitlines()

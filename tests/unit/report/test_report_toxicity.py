@@ -39,14 +39,15 @@ def folder(tmp_path_factory):
     """A judged manifest."""
     made = tmp_path_factory.mktemp("toxic") / "m"
     rates = [
-        share(METRIC, "rate", 0.02, 0.01, 0.03, 500), share(METRIC, "rate", 0.02, 0.01, 0.03, 500, entity="toxicity"),
+        share(METRIC, "rate", 0.02, 0.01, 0.03, 500),
+        share(METRIC, "rate", 0.02, 0.01, 0.03, 500, entity="toxicity"),
         share(METRIC, "rate", 0.005, 0.001, 0.01, 500, entity="insult"),
         share(METRIC, "rate", 0.2, 0.1, 0.3, 90, source="forum"),
         share(METRIC, "rate", 0.01, 0.0, 0.02, 410, source="web"),
         share(METRIC, "rate", 0.03, 0.01, 0.05, 300, language="en"),
         share(METRIC, "rate", 0.0, 0.0, 0.02, 200, language="de"),
         share(METRIC, "rate_at_0.9", 0.004, 0.001, 0.01, 500),
-    ]  # fmt: skip
+    ]
     make(made, [shard("a.jsonl", toxicity_screen=0.0125)], metrics=[*SCREENED, *rates, *judge(METRIC, 500)])
     return made
 
@@ -98,7 +99,7 @@ def test_one_source_is_not_told_twice(tmp_path):
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(None, "-"), (0, "0"), (0.1234, "0.123"), (3.14159, "3.14"), (31.4159, "31.4"), (1234.5, "1,234")],
-)  # fmt: skip
+)
 def test_rates_per_million_keep_three_digits(value, shown):
     assert per_million(value) == shown
 

@@ -74,10 +74,13 @@ def test_repeated_tokens_count_within_a_document(copies, rejects):
     batch = replace(
         make_batch([("x", "s"), ("y", "s")]),
         tokens=TokenBatch(
-            offsets=np.array([0, 3 * copies, len(ids)]), ids=np.array(ids, dtype=np.uint32),
-            by_reference=np.zeros(2, dtype=bool), sampled=0, differing=0,
+            offsets=np.array([0, 3 * copies, len(ids)]),
+            ids=np.array(ids, dtype=np.uint32),
+            by_reference=np.zeros(2, dtype=bool),
+            sampled=0,
+            differing=0,
         ),
-    )  # fmt: skip
+    )
     found = Filters().rejections(batch)
     assert found[RUN].tolist() == [rejects, False]
     assert found["repeated_ngrams"].tolist() == [rejects, False]

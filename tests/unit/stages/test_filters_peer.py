@@ -18,9 +18,16 @@ pytest.importorskip("datatrove", reason="install dataaudit[peers]")
 PROSE = (
     "The rules of the house (see section 3.1) are read out loud, and that is all we do with them. Don't ask for more! "
     'What you have is in e.g. https://example.org/some-page or in a well-known book; "To be" is not in it... '
-)  # fmt: skip
-KNOWN = frozenset({"gopher_repetition.duplicate_lines", "gopher_repetition.duplicate_paragraphs",
-                   "fineweb.line_punctuation", "fineweb.short_lines", "fineweb.duplicate_line_chars"})  # fmt: skip
+)
+KNOWN = frozenset(
+    {
+        "gopher_repetition.duplicate_lines",
+        "gopher_repetition.duplicate_paragraphs",
+        "fineweb.line_punctuation",
+        "fineweb.short_lines",
+        "fineweb.duplicate_line_chars",
+    }
+)
 """Rules whose cases hold what docs/concepts/quality-rules.md lists as a difference: CRLF, blank lines, the bound."""
 
 

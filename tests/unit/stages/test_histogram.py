@@ -71,9 +71,11 @@ def records(counts, given_context):
 
 NOW = {"web": {1: (40, 20), 2: (10, 6), 7: (3, 1)}, "code": {1: (5, 5), 30: (50, 22)}}
 THEN = {
-    ("train", "web"): {1: 44, 2: 9}, ("train", "code"): {30: 60, 31: 4}, ("val", "web"): {5: 7},
+    ("train", "web"): {1: 44, 2: 9},
+    ("train", "code"): {30: 60, 31: 4},
+    ("val", "web"): {5: 7},
     ("train", "old"): {9: 2},
-}  # fmt: skip
+}
 
 
 @given(documents=DOCUMENTS)

@@ -153,8 +153,12 @@ def test_wrong_choices_of_several_stages_are_named_together():
     lines = str(caught.value).splitlines()
     assert lines[0] == "stages: 5 problems"
     assert [line.split(":")[0].strip(" -") for line in lines[1:6]] == [
-        "stages.lenghts", "stages.volume", "stages.lengths", "stages.near_dup.treshold", "stages.near_dup.ngram",
-    ]  # fmt: skip
+        "stages.lenghts",
+        "stages.volume",
+        "stages.lengths",
+        "stages.near_dup.treshold",
+        "stages.near_dup.ngram",
+    ]
 
 
 def test_stages_can_be_left_out_and_parametrised():

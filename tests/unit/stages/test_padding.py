@@ -78,11 +78,15 @@ def test_a_batch_of_one_pads_nothing():
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ({"contexts": []}, "1 to 8 ascending"), ({"contexts": [4096, 2048]}, "ascending"),
-        ({"contexts": [8]}, "16 to 131072"), ({"contexts": [262144]}, "16 to 131072"), ({"batch": 0}, "batch"),
-        ({"separator": -1}, "separator"), ({"contexts": "2048"}, "contexts"),
+        ({"contexts": []}, "1 to 8 ascending"),
+        ({"contexts": [4096, 2048]}, "ascending"),
+        ({"contexts": [8]}, "16 to 131072"),
+        ({"contexts": [262144]}, "16 to 131072"),
+        ({"batch": 0}, "batch"),
+        ({"separator": -1}, "separator"),
+        ({"contexts": "2048"}, "contexts"),
     ],
-)  # fmt: skip
+)
 def test_wrong_parameters_are_named(chosen, message):
     """What cannot be meant is an error that says the range."""
     with pytest.raises(ConfigError, match=message):

@@ -14,11 +14,13 @@ ONE_SUM = TableShape(keys={"source": pa.string()}, sums=("n",))
 LARGE = 2**62
 ROWS = st.lists(
     st.tuples(
-        st.sampled_from(["", "web", "other", "(none)", "\u00fc"]), st.integers(-2, 2), st.integers(0, 2**40),
+        st.sampled_from(["", "web", "other", "(none)", "\u00fc"]),
+        st.integers(-2, 2),
+        st.integers(0, 2**40),
         st.integers(-5, 2**40),
     ),
     max_size=30,
-)  # fmt: skip
+)
 
 
 def table_of(shape, rows):

@@ -53,13 +53,23 @@ def test_a_hotspot_of_two_sources_is_one_in_the_scope_and_one_in_each():
         ],
     )
     assert found(partial) == {
-        "hotspots": 3, "documents": 3, "occurrences": 8, "tokens": 25, "largest": 2, "token_share": 0.25,
+        "hotspots": 3,
+        "documents": 3,
+        "occurrences": 8,
+        "tokens": 25,
+        "largest": 2,
+        "token_share": 0.25,
         "largest_share": pytest.approx(2 / 3),
-    }  # fmt: skip
+    }
     assert found(partial, source="web") == {
-        "hotspots": 2, "documents": 2, "occurrences": 6, "tokens": 10, "largest": 2, "token_share": 0.2,
+        "hotspots": 2,
+        "documents": 2,
+        "occurrences": 6,
+        "tokens": 10,
+        "largest": 2,
+        "token_share": 0.2,
         "largest_share": 1,
-    }  # fmt: skip
+    }
     assert found(partial, source="code")["hotspots"] == 2
 
 

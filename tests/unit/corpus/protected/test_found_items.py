@@ -27,10 +27,12 @@ def found(sets, text):
     rows = match(matcher(sets=sets), [text]).items
     return {
         (item, ("question", "answer", "both")[part]): (
-            ("verbatim", "similar")[tier], RULES[rule], text.encode()[start:end].decode(),
+            ("verbatim", "similar")[tier],
+            RULES[rule],
+            text.encode()[start:end].decode(),
         )
         for _, _, item, part, tier, rule, start, end, _, _ in rows.tolist()
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -119,14 +121,24 @@ def test_texts_are_judged():
     """By length, by what tells them from chance, and by what the item has beside them."""
     long, numbers = " ".join(numbered("w", 20)), " ".join(map(str, range(20)))
     items = [
-        (long, "yes"), (long + " more", "the Danube river"), ("no", "yes"), (numbers, None), ("two words", long),
-        ("Which river flows through the town of Ulm?", None), ("???", None),
-    ]  # fmt: skip
+        (long, "yes"),
+        (long + " more", "the Danube river"),
+        ("no", "yes"),
+        (numbers, None),
+        ("two words", long),
+        ("Which river flows through the town of Ulm?", None),
+        ("???", None),
+    ]
     judged = matcher(sets=[items]).index.items.judged
     assert [tuple(Judged(int(code)).name for code in row) for row in judged] == [
-        ("INDEXED", "TOO_SHORT"), ("INDEXED", "SHORT"), ("TOO_SHORT", "TOO_SHORT"), ("TOO_SHORT", "ABSENT"),
-        ("SHORT", "INDEXED"), ("SHORT", "ABSENT"), ("TOO_SHORT", "ABSENT"),
-    ]  # fmt: skip
+        ("INDEXED", "TOO_SHORT"),
+        ("INDEXED", "SHORT"),
+        ("TOO_SHORT", "TOO_SHORT"),
+        ("TOO_SHORT", "ABSENT"),
+        ("SHORT", "INDEXED"),
+        ("SHORT", "ABSENT"),
+        ("TOO_SHORT", "ABSENT"),
+    ]
 
 
 def test_what_too_many_texts_share_is_boilerplate():

@@ -67,9 +67,13 @@ def test_bad_items_are_counted_with_their_places(tmp_path):
     )
     losses = read_items([str(path)], FIELDS).losses
     assert losses.records == {
-        Reason.INVALID_JSON: 1, Reason.NOT_AN_OBJECT: 1, Reason.TEXT_MISSING: 1, Reason.TEXT_TYPE: 1,
-        Reason.DUPLICATE_KEY: 1, Reason.INVALID_UTF8: 1,
-    }  # fmt: skip
+        Reason.INVALID_JSON: 1,
+        Reason.NOT_AN_OBJECT: 1,
+        Reason.TEXT_MISSING: 1,
+        Reason.TEXT_TYPE: 1,
+        Reason.DUPLICATE_KEY: 1,
+        Reason.INVALID_UTF8: 1,
+    }
     assert losses.places[Reason.NOT_AN_OBJECT] == [(2, 3)]
 
 

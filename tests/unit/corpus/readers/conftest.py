@@ -104,16 +104,23 @@ def read() -> Callable[..., Reading]:
     ) -> Reading:
         reading = Reading()
         fields = FieldRule(
-            text=text, source_column=source, source_constant="constant", max_record_bytes=max_record_bytes,
+            text=text,
+            source_column=source,
+            source_constant="constant",
+            max_record_bytes=max_record_bytes,
             text_document=text_document,
-        )  # fmt: skip
+        )
         try:
             for part in parts or plan(path, format_, compression, part_bytes, text_document):
                 losses, stats = LossLog(), PartStats()
                 request = ReadRequest(
-                    path=str(path), format=format_, compression=compression, part=part, fields=fields,
+                    path=str(path),
+                    format=format_,
+                    compression=compression,
+                    part=part,
+                    fields=fields,
                     batch_bytes=batch_bytes,
-                )  # fmt: skip
+                )
                 for batch in read_part(request, losses, stats):
                     batch.texts.validate(full=True)
                     assert batch.texts.null_count == 0

@@ -191,12 +191,15 @@ def _nothing(path):
 @pytest.mark.parametrize(
     ("make", "expected"),
     [
-        (_feather_v1, ("feather_v1", "")), (_no_end, ("truncated_stream", "record batch 3")),
+        (_feather_v1, ("feather_v1", "")),
+        (_no_end, ("truncated_stream", "record batch 3")),
         (_cut_in_a_batch, ("truncated_stream", "record batch 2")),
-        (_two_streams, ("corrupt_arrow", None)), (_cut_file, ("not_arrow", "")), (_text, ("not_arrow", "")),
+        (_two_streams, ("corrupt_arrow", None)),
+        (_cut_file, ("not_arrow", "")),
+        (_text, ("not_arrow", "")),
         (_nothing, ("not_arrow", "")),
     ],
-)  # fmt: skip
+)
 def test_damage_has_its_reason(read, tmp_path, make, expected):
     """What Arrow itself would read in part, or not at all, is a loss with a name and a place."""
     path = tmp_path / "shard.arrow"

@@ -108,19 +108,54 @@ encoded = st.builds(
     st.sampled_from([b"", b" ", b"\t", b"\r"]),
 )
 ODD_LINES = [
-    b"", b"   ", b"\r", b"\t \r", b"\x0b", b"\x00", b"{}", b"[]", b"null", b"1", b'"text"', b"nul",
-    b'{"text": NaN}', b'{"text": "a", "n": Infinity}', b'{"text": "\\ud800"}', b'{"text": "\\ud83d\\ude00"}',
-    b'{"\\udc00": 1, "text": "a"}', b'{"text": "\xed\xa0\x80"}', b'{"text": "\xff"}', b'{"text": "\xc3',
-    b'{"text": "a", "text": "b"}', b'{"text": "\\ud800", "text": "b"}', b'{"text": "a"} {"text": "b"}',
-    b'{"text": "a", "other": 1, "other": 1}', b'{"other": {"a": 1, "b": [{"c": 1, "c": 2}]}, "text": "a"}',
-    b'{"text": "he said \\": and \\" : too"}', b'{"a": "text", "text": "b"}', b'{"text" : "a", "text"\t:"b"}',
-    b'{"te\\u0078t": "a", "text": "bb"}', b'{"\\u0074ext": "a"}', b'{"text": "a", "meta": {"text": "a", "n": {}}}',
-    b'{"text": "aaaaaaaaaaaaaaa", "text": "b"}', b'{"text": "b", "text": "aaaaaaaaaaaaaaa"}', b'{"": 1, "": 2}',
-    b'{"text": 12}', b'{"text": "a", "source": 3}', b'{"text": "a\x01b"}', b'{"text": "a", "n": 1e999}',
-    b'{"text": "a", "n": ' + b"9" * 400 + b"}", b'{"text": "' + b"x" * 300 + b'"}', b"x" * 90, BOM + b"{}",
-    b'{"text": "a", "n": 018446744073709551616}', b'{"text": "a", "n": 18446744073709551616}', b'{"text": "a",}',
-    b'{"meta": {"text": "inner", "source": "web"}, "text": null}', b'{"meta": [{"text": "in a list"}]}',
-]  # fmt: skip
+    b"",
+    b"   ",
+    b"\r",
+    b"\t \r",
+    b"\x0b",
+    b"\x00",
+    b"{}",
+    b"[]",
+    b"null",
+    b"1",
+    b'"text"',
+    b"nul",
+    b'{"text": NaN}',
+    b'{"text": "a", "n": Infinity}',
+    b'{"text": "\\ud800"}',
+    b'{"text": "\\ud83d\\ude00"}',
+    b'{"\\udc00": 1, "text": "a"}',
+    b'{"text": "\xed\xa0\x80"}',
+    b'{"text": "\xff"}',
+    b'{"text": "\xc3',
+    b'{"text": "a", "text": "b"}',
+    b'{"text": "\\ud800", "text": "b"}',
+    b'{"text": "a"} {"text": "b"}',
+    b'{"text": "a", "other": 1, "other": 1}',
+    b'{"other": {"a": 1, "b": [{"c": 1, "c": 2}]}, "text": "a"}',
+    b'{"text": "he said \\": and \\" : too"}',
+    b'{"a": "text", "text": "b"}',
+    b'{"text" : "a", "text"\t:"b"}',
+    b'{"te\\u0078t": "a", "text": "bb"}',
+    b'{"\\u0074ext": "a"}',
+    b'{"text": "a", "meta": {"text": "a", "n": {}}}',
+    b'{"text": "aaaaaaaaaaaaaaa", "text": "b"}',
+    b'{"text": "b", "text": "aaaaaaaaaaaaaaa"}',
+    b'{"": 1, "": 2}',
+    b'{"text": 12}',
+    b'{"text": "a", "source": 3}',
+    b'{"text": "a\x01b"}',
+    b'{"text": "a", "n": 1e999}',
+    b'{"text": "a", "n": ' + b"9" * 400 + b"}",
+    b'{"text": "' + b"x" * 300 + b'"}',
+    b"x" * 90,
+    BOM + b"{}",
+    b'{"text": "a", "n": 018446744073709551616}',
+    b'{"text": "a", "n": 18446744073709551616}',
+    b'{"text": "a",}',
+    b'{"meta": {"text": "inner", "source": "web"}, "text": null}',
+    b'{"meta": [{"text": "in a list"}]}',
+]
 lines = encoded | st.sampled_from(ODD_LINES) | st.binary(max_size=6).filter(lambda line: b"\n" not in line)
 files = st.builds(
     lambda mark, found, end, final: mark + end.join(found) + (end if final else b""),
@@ -146,9 +181,14 @@ def file(tmp_path_factory):
     source=st.sampled_from([None, "source", "meta.source"]),
 )
 @example(
-    data=BOM + b'{"text":"a"}\n{"text":"b"}\n', part_bytes=1, block_bytes=1, batch_bytes=1,
-    max_record_bytes=99, text="text", source=None,
-)  # fmt: skip
+    data=BOM + b'{"text":"a"}\n{"text":"b"}\n',
+    part_bytes=1,
+    block_bytes=1,
+    batch_bytes=1,
+    max_record_bytes=99,
+    text="text",
+    source=None,
+)
 @example(
     data=b"\n".join(ODD_LINES),
     part_bytes=100,
@@ -166,9 +206,13 @@ def test_any_cut_gives_the_documents_of_the_slow_twin(
     file.write_bytes(data)
     with mock.patch.object(lines_module, "_BLOCK_BYTES", block_bytes):
         reading = read(
-            file, text=text, source=source, part_bytes=part_bytes, batch_bytes=batch_bytes,
+            file,
+            text=text,
+            source=source,
+            part_bytes=part_bytes,
+            batch_bytes=batch_bytes,
             max_record_bytes=max_record_bytes,
-        )  # fmt: skip
+        )
     documents, bad, num_records = twin_read(data, text, source, max_record_bytes)
     assert reading.failure is None
     assert reading.documents == documents

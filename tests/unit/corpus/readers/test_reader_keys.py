@@ -32,8 +32,10 @@ values = st.recursive(
 def encode(value, *, ascii_only, gap):
     """Return JSON in which a tuple is an object, and whether one of its objects names a key twice."""
     if isinstance(value, tuple):
-        inner = [(json.dumps(name, ensure_ascii=ascii_only), encode(one, ascii_only=ascii_only, gap=gap))
-                 for name, one in value]  # fmt: skip
+        inner = [
+            (json.dumps(name, ensure_ascii=ascii_only), encode(one, ascii_only=ascii_only, gap=gap))
+            for name, one in value
+        ]
         twice = len({name for name, _ in value}) < len(value) or any(found for _, (_, found) in inner)
         return "{" + ("," + gap).join(f"{name}{gap}:{gap}{one}" for name, (one, _) in inner) + "}", twice
     if isinstance(value, list):
@@ -42,8 +44,12 @@ def encode(value, *, ascii_only, gap):
     return json.dumps(value, ensure_ascii=ascii_only), False
 
 
-@given(record=pairs_of(values), ascii_only=st.booleans(), gap=st.sampled_from(["", " ", "\t\r"]),
-       text=st.sampled_from(["text", "a", "meta.text", "\u00e9", 'q"']))  # fmt: skip
+@given(
+    record=pairs_of(values),
+    ascii_only=st.booleans(),
+    gap=st.sampled_from(["", " ", "\t\r"]),
+    text=st.sampled_from(["text", "a", "meta.text", "\u00e9", 'q"']),
+)
 @settings(max_examples=examples(1_000), deadline=None)
 def test_a_key_named_twice_is_found_at_any_depth(record, ascii_only, gap, text):
     """Quotes, colons and braces in texts mislead nobody, nor do a value and a key of the same name."""
@@ -55,12 +61,16 @@ def test_a_key_named_twice_is_found_at_any_depth(record, ascii_only, gap, text):
 @pytest.mark.parametrize(
     "line",
     [
-        '{"text": "a", "text": "b"}', '{"text": "a", "text": "long enough to reach over the first one"}',
-        '{"text": "long enough to reach over the second one", "text": "a"}', '{"te\\u0078t": "a", "text": "b"}',
-        '{"text": "a", "te\\u0078t": "b"}', '{"text": "a", "n": {"b": 1, "\\u0062": 2}}',
-        '{"text": null, "text": "a"}', '{"n": [[[{"a": 1, "a": 1}]]], "text": ""}',
+        '{"text": "a", "text": "b"}',
+        '{"text": "a", "text": "long enough to reach over the first one"}',
+        '{"text": "long enough to reach over the second one", "text": "a"}',
+        '{"te\\u0078t": "a", "text": "b"}',
+        '{"text": "a", "te\\u0078t": "b"}',
+        '{"text": "a", "n": {"b": 1, "\\u0062": 2}}',
+        '{"text": null, "text": "a"}',
+        '{"n": [[[{"a": 1, "a": 1}]]], "text": ""}',
     ],
-)  # fmt: skip
+)
 def test_each_way_to_name_a_key_twice(line):
     """Whatever the values, and with escapes in a name."""
     parsed = json.loads(line)

@@ -38,9 +38,13 @@ def test_a_row_group_of_300_mb_is_held_by_the_page(tmp_path, peak_bytes, rows_pe
     letters = np.random.default_rng(0).integers(97, 123, 3_000_000, dtype=np.uint8).tobytes().decode()
     texts = [letters[start : start + 300_000] for start in range(0, 2_700_000, 2_700)]
     pq.write_table(
-        pa.table({"text": texts}), path, row_group_size=1_000, write_batch_size=rows_per_page,
-        compression="none", use_dictionary=False,
-    )  # fmt: skip
+        pa.table({"text": texts}),
+        path,
+        row_group_size=1_000,
+        write_batch_size=rows_per_page,
+        compression="none",
+        use_dictionary=False,
+    )
     growth, printed = peak_bytes("print(read(sys.argv[1], 'parquet', 'none')[0])", str(path))
     assert int(printed) == 300_000_000
     assert growth < limit

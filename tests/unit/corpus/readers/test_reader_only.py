@@ -39,7 +39,7 @@ def read(path, only):
     fields = FIELDS if path.suffix != ".txt" else FieldRule(**{**_values(FIELDS), "text_document": "line"})
     request = ReadRequest(
         path=str(path), format=format_, compression=compression, part=part, fields=fields, batch_bytes=64
-    )  # fmt: skip
+    )
     batches = list(read_part(request, LossLog(), PartStats(), only))
     return {
         row: text for batch in batches for row, text in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)

@@ -81,9 +81,14 @@ def test_any_cut_gives_the_documents_of_the_slow_twin(
     pq.write_table(table, file, row_group_size=rows_per_group, use_dictionary=use_dictionary, data_page_version=version)
     text, source = paths
     reading = read(
-        file, "parquet", text=text, source=source, part_bytes=part_bytes, batch_bytes=batch_bytes,
+        file,
+        "parquet",
+        text=text,
+        source=source,
+        part_bytes=part_bytes,
+        batch_bytes=batch_bytes,
         max_record_bytes=max_record_bytes,
-    )  # fmt: skip
+    )
     documents, bad, num_records = twin_read(file, text, source, max_record_bytes)
     assert reading.failure is None
     assert reading.documents == documents
@@ -127,7 +132,11 @@ COLUMNS = {
     "binary": ({"text": [b"a", b"b"]}, "text", None, "type_mismatch", "text: binary"),
     "numbers": ({"text": [1, 2]}, "text", None, "type_mismatch", "text: int64"),
     "numbers as dictionary": (
-        {"text": pa.array([1, 2]).dictionary_encode()}, "text", None, "type_mismatch", "text: int64",
+        {"text": pa.array([1, 2]).dictionary_encode()},
+        "text",
+        None,
+        "type_mismatch",
+        "text: int64",
     ),
     "list of strings": ({"text": [["a"], ["b"]]}, "text", None, "type_mismatch", "text: list"),
     "struct itself": ({"a": STRUCT}, "a", None, "type_mismatch", "a: struct"),
@@ -135,7 +144,7 @@ COLUMNS = {
     "path through a string": ({"a": ["x", "y"]}, "a.b", None, "type_mismatch", "a: string"),
     "path to an absent field": ({"a": STRUCT}, "a.c", None, "text_column_missing", "a.c"),
     "source is a number": ({"text": ["a", "b"], "s": [1, 2]}, "text", "s", "source_type_mismatch", "s: int64"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -220,8 +229,10 @@ def test_batches_stay_near_their_size_when_lengths_are_uneven(read, file, order)
     """A batch holds at most ``batch_bytes`` of text, or one document."""
     short, long = ["x" * 10] * 3_000, ["y" * 50_000] * 40
     texts = {
-        "long first": long + short, "long last": short + long, "long between": short[:999] + long + short[999:],
-    }[order]  # fmt: skip
+        "long first": long + short,
+        "long last": short + long,
+        "long between": short[:999] + long + short[999:],
+    }[order]
     pq.write_table(pa.table({"text": texts}), file)
     reading = read(file, "parquet", batch_bytes=120_000)
     assert [text for _, text, _ in reading.documents] == texts
@@ -238,9 +249,13 @@ def damaged(tmp_path):
         path = tmp_path / "damaged.parquet"
         texts = [f"document {number} of this shard" for number in range(400)]
         pq.write_table(
-            pa.table({"text": texts}), path, row_group_size=100, compression=compression, use_dictionary=False,
+            pa.table({"text": texts}),
+            path,
+            row_group_size=100,
+            compression=compression,
+            use_dictionary=False,
             write_page_checksum=checksum,
-        )  # fmt: skip
+        )
         chunk = pq.ParquetFile(path).metadata.row_group(1).column(0)
         data = bytearray(path.read_bytes())
         middle = chunk.data_page_offset + chunk.total_compressed_size // 2

@@ -31,10 +31,15 @@ def test_pieces_of_sentencepiece_are_its_own(sentencepiece_trainer, tmp_path):
 @pytest.mark.parametrize(
     ("piece", "shown"),
     [
-        ("a\x1b[31m", r"a\x1b[31m"), ("\n\t", r"\n\t"), ("\u202e", r"\u202e"), ("\\n", r"\\n"),
-        ("\U0001f600", "\U0001f600"), ("\ue000", r"\ue000"), ("\u00e9\u4e2d", "\u00e9\u4e2d"),
+        ("a\x1b[31m", r"a\x1b[31m"),
+        ("\n\t", r"\n\t"),
+        ("\u202e", r"\u202e"),
+        ("\\n", r"\\n"),
+        ("\U0001f600", "\U0001f600"),
+        ("\ue000", r"\ue000"),
+        ("\u00e9\u4e2d", "\u00e9\u4e2d"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_printable_is_escaped(piece, shown):
     """Control and direction marks cannot steer a terminal, and no two pieces look alike by escaping."""
     assert escaped(piece) == shown

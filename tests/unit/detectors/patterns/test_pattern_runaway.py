@@ -7,9 +7,17 @@ from dataaudit.detectors.secrets.rules import load_secrets
 
 @pytest.mark.parametrize(
     "regex",
-    ["(a+)+b", "(?:[a-z]+[.-]?)+@", "x(?:a*)*y", "(?:b|a+)+c", "((a{1,40}))*c", "(?=(a+)+b)a", "(?:a{0,99}){2,99}z",
-     "(?:(?:a+)?b?)+c"],
-)  # fmt: skip
+    [
+        "(a+)+b",
+        "(?:[a-z]+[.-]?)+@",
+        "x(?:a*)*y",
+        "(?:b|a+)+c",
+        "((a{1,40}))*c",
+        "(?=(a+)+b)a",
+        "(?:a{0,99}){2,99}z",
+        "(?:(?:a+)?b?)+c",
+    ],
+)
 def test_a_repeat_of_a_repeat_runs_away(regex):
     assert runs_away(regex)
 

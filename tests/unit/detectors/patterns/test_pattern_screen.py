@@ -12,10 +12,38 @@ from dataaudit.detectors.patterns.screen import MAX_CANDIDATES, PatternScreen
 REGISTRY = registry_of()
 SCREEN = PatternScreen(registry=REGISTRY)
 PIECES = st.sampled_from(
-    ["1234-5678", "1234-5678-9012", "3333-1114", "0000-0002", "#1234", "##77", "a.b@cc.de", "x@y.zz@q.rst", "ticket ",
-     "Fall", "Fallnummer ", "tickets ", "票号", "Numéro de billet: ", "numero_de_billet", "code: Ab12", "CODE=xyz",
-     "example ", " ", "\n", "é", "-", "1", "9", "a", "語", "\U0001f600", "." * 30, "word " * 14]
-)  # fmt: skip
+    [
+        "1234-5678",
+        "1234-5678-9012",
+        "3333-1114",
+        "0000-0002",
+        "#1234",
+        "##77",
+        "a.b@cc.de",
+        "x@y.zz@q.rst",
+        "ticket ",
+        "Fall",
+        "Fallnummer ",
+        "tickets ",
+        "票号",
+        "Numéro de billet: ",
+        "numero_de_billet",
+        "code: Ab12",
+        "CODE=xyz",
+        "example ",
+        " ",
+        "\n",
+        "é",
+        "-",
+        "1",
+        "9",
+        "a",
+        "語",
+        "\U0001f600",
+        "." * 30,
+        "word " * 14,
+    ]
+)
 TEXTS = st.lists(st.lists(PIECES, max_size=12).map("".join), min_size=1, max_size=4)
 
 
@@ -46,9 +74,11 @@ def test_evidence_and_context_decide_the_tier():
     batch = find(["1234-5678", "ticket 1234-5678", "3333-1115", "#123", "Fall #123", "a@bb.cc"])
     got = list(zip(batch.documents.tolist(), [batch.entities[code] for code in batch.codes], batch.tiers, strict=True))
     assert got == [
-        (1, "TICKET", Tier.CONTEXTUAL), (2, "STRONG", Tier.VALIDATED), (4, "TICKET", Tier.CONTEXTUAL),
+        (1, "TICKET", Tier.CONTEXTUAL),
+        (2, "STRONG", Tier.VALIDATED),
+        (4, "TICKET", Tier.CONTEXTUAL),
         (5, "MAIL", Tier.PATTERN),
-    ]  # fmt: skip
+    ]
 
 
 def test_scores_follow_the_tier():

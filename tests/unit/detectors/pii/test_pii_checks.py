@@ -15,9 +15,17 @@ from dataaudit.detectors.pii.national import NATIONAL
 
 DIGITS = st.text(alphabet="0123456789", min_size=2, max_size=24)
 D5 = [
-    "0123456789", "1234067895", "2340178956", "3401289567", "4012395678",
-    "5987604321", "6598710432", "7659821043", "8765932104", "9876543210",
-]  # fmt: skip
+    "0123456789",
+    "1234067895",
+    "2340178956",
+    "3401289567",
+    "4012395678",
+    "5987604321",
+    "6598710432",
+    "7659821043",
+    "8765932104",
+    "9876543210",
+]
 PERMUTED = [
     "0123456789",
     "1576283094",
@@ -82,12 +90,20 @@ def test_mod11_10_accepts_one_last_digit(digits):
 @pytest.mark.parametrize(
     ("check", "length", "accepted"),
     [
-        ("uk_nhs", 9, {0, 1}), ("nl_bsn", 8, {0, 1}), ("au_tfn", 8, {0, 1}),
-        ("hr_oib", 10, {1}), ("tr_kimlik", 10, {0, 1}), ("th_tnin", 12, {0, 1}),
-        ("pt_nif", 8, {0, 1}), ("ch_ahv", 12, {0, 1}), ("br_cpf", 10, {0, 1}),
-        ("au_medicare", 8, {0, 1}), ("ca_sin", 8, {0, 1}), ("in_aadhaar", 11, {0, 1}),
+        ("uk_nhs", 9, {0, 1}),
+        ("nl_bsn", 8, {0, 1}),
+        ("au_tfn", 8, {0, 1}),
+        ("hr_oib", 10, {1}),
+        ("tr_kimlik", 10, {0, 1}),
+        ("th_tnin", 12, {0, 1}),
+        ("pt_nif", 8, {0, 1}),
+        ("ch_ahv", 12, {0, 1}),
+        ("br_cpf", 10, {0, 1}),
+        ("au_medicare", 8, {0, 1}),
+        ("ca_sin", 8, {0, 1}),
+        ("in_aadhaar", 11, {0, 1}),
     ],
-)  # fmt: skip
+)
 @settings(max_examples=examples(40))
 @given(data=st.data())
 def test_of_all_last_digits_at_most_one_is_right(check, length, accepted, data):
@@ -98,12 +114,20 @@ def test_of_all_last_digits_at_most_one_is_right(check, length, accepted, data):
 @pytest.mark.parametrize(
     ("check", "number"),
     [
-        ("uk_nhs", "9434765919"), ("de_tax_id", "65929970489"), ("in_aadhaar", "234123412346"),
-        ("br_cpf", "52998224725"), ("nl_bsn", "111222333"), ("pl_pesel", "44051401359"),
-        ("tr_kimlik", "17291716060"), ("hr_oib", "33392005961"), ("ch_ahv", "7569217076985"),
-        ("no_fnr", "15108695088"), ("be_nrn", "85073003328"), ("za_id", "8001015009087"),
+        ("uk_nhs", "9434765919"),
+        ("de_tax_id", "65929970489"),
+        ("in_aadhaar", "234123412346"),
+        ("br_cpf", "52998224725"),
+        ("nl_bsn", "111222333"),
+        ("pl_pesel", "44051401359"),
+        ("tr_kimlik", "17291716060"),
+        ("hr_oib", "33392005961"),
+        ("ch_ahv", "7569217076985"),
+        ("no_fnr", "15108695088"),
+        ("be_nrn", "85073003328"),
+        ("za_id", "8001015009087"),
     ],
-)  # fmt: skip
+)
 def test_a_published_example_holds_and_no_digit_of_it_can_be_changed(check, number):
     assert NATIONAL[check].check(number)
     changed = [
@@ -160,10 +184,12 @@ def test_bech32_takes_the_vectors_of_bips_173_and_350(address, valid):
 @pytest.mark.parametrize(
     "address",
     [
-        "0x52908400098527886E0F7030069857D2E4169EE7", "0xde709f2102306220921060314715629080e2fb77",
-        "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359", "0xD1220A0cf47c7B9Be7A2E6BA89F429762e7b9aDb",
+        "0x52908400098527886E0F7030069857D2E4169EE7",
+        "0xde709f2102306220921060314715629080e2fb77",
+        "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359",
+        "0xD1220A0cf47c7B9Be7A2E6BA89F429762e7b9aDb",
     ],
-)  # fmt: skip
+)
 def test_eip55_takes_the_vectors_of_its_text(address):
     assert crypto.eip55(address)
 

@@ -18,15 +18,35 @@ PAIRS = [f"{number:02d}" for number in range(100)]
 DIGITS = "0123456789"
 BORN = st.dates(dt.date(1930, 1, 1), dt.date(2020, 12, 31))
 SAMPLES = {
-    "uk_nhs": "9434765919", "de_tax_id": "65929970489", "es_nif": "12345678Z", "fr_nir": "295109912611193",
-    "it_fiscal_code": "RSSMRA85T10A562S", "in_aadhaar": "234123412346", "br_cpf": "52998224725",
-    "nl_bsn": "111222333", "pl_pesel": "44051401359", "ca_sin": "130692544", "au_tfn": "123456782",
-    "au_medicare": "2123456701", "se_personnummer": "8112289874", "no_fnr": "15108695088", "be_nrn": "85073003328",
-    "ch_ahv": "7569217076985", "pt_nif": "123456789", "ie_pps": "1234567FA", "hr_oib": "33392005961",
-    "tr_kimlik": "17291716060", "cn_resident_id": "11010519491231002X", "sg_nric": "S1234567D",
-    "za_id": "8001015009087", "mx_curp": "HEGG560427MVZRRL04", "th_tnin": "1101700230708", "cl_rut": "76086428-5",
-    "fi_hetu": "131052-308T", "kr_rrn": "900101-1234568",
-}  # fmt: skip
+    "uk_nhs": "9434765919",
+    "de_tax_id": "65929970489",
+    "es_nif": "12345678Z",
+    "fr_nir": "295109912611193",
+    "it_fiscal_code": "RSSMRA85T10A562S",
+    "in_aadhaar": "234123412346",
+    "br_cpf": "52998224725",
+    "nl_bsn": "111222333",
+    "pl_pesel": "44051401359",
+    "ca_sin": "130692544",
+    "au_tfn": "123456782",
+    "au_medicare": "2123456701",
+    "se_personnummer": "8112289874",
+    "no_fnr": "15108695088",
+    "be_nrn": "85073003328",
+    "ch_ahv": "7569217076985",
+    "pt_nif": "123456789",
+    "ie_pps": "1234567FA",
+    "hr_oib": "33392005961",
+    "tr_kimlik": "17291716060",
+    "cn_resident_id": "11010519491231002X",
+    "sg_nric": "S1234567D",
+    "za_id": "8001015009087",
+    "mx_curp": "HEGG560427MVZRRL04",
+    "th_tnin": "1101700230708",
+    "cl_rut": "76086428-5",
+    "fi_hetu": "131052-308T",
+    "kr_rrn": "900101-1234568",
+}
 """One number of each kind: published examples, and some made for the test."""
 
 
@@ -121,7 +141,7 @@ def test_swedish_and_south_african_numbers_are_stdnums(born, serial):
         ("kr_rrn", "900101-196456", DIGITS, 1),
         ("kr_rrn", "900101-197456", DIGITS, 0),  # no such place
     ],
-)  # fmt: skip
+)
 def test_what_the_definition_leaves_open_and_closed(name, head, ends, right):
     """So many endings make a number."""
     assert completed(name, head, ends) == right

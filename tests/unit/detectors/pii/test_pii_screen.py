@@ -112,7 +112,7 @@ def missed(index, rule, text):
         (b"roe@a." + (b"c" * 63 + b".") * 7 + b"d" * 24 + b" ", None),
     ],
     ids=["two hyphens", "inner", "first", "behind", "longest before", "253 bytes", "longest behind"],
-)  # fmt: skip
+)
 def test_the_first_pass_and_the_regex_of_addresses_agree_on_labels_and_lengths(text, value):
     """No label of a host's name begins with a hyphen (RFC 1123, 2.1); a name of more than 253 bytes is none."""
     (index, rule), *_ = [(index, rule) for name, index, rule in RULES if name == "EMAIL_ADDRESS"]
@@ -125,10 +125,17 @@ def test_the_first_pass_and_the_regex_of_addresses_agree_on_labels_and_lengths(t
 @pytest.mark.parametrize(
     "piece",
     [
-        "1234567890", "4111 1111 ", "a@a.aa ", "+1 650 253 0000\n", "1.2.3.4:", "phone 0301234567 ",
-        "passport C01X00T47 ", "a:b::c:", "0" * 64,
+        "1234567890",
+        "4111 1111 ",
+        "a@a.aa ",
+        "+1 650 253 0000\n",
+        "1.2.3.4:",
+        "phone 0301234567 ",
+        "passport C01X00T47 ",
+        "a:b::c:",
+        "0" * 64,
     ],
-)  # fmt: skip
+)
 def test_hostile_repetitions_are_bounded_and_said(piece):
     text = (piece * (3_000_000 // len(piece))).encode()
     batch = SCREEN.find(np.frombuffer(text, dtype=np.uint8), np.array([0, len(text)], dtype=np.int64))

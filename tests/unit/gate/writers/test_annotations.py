@@ -39,8 +39,9 @@ def test_a_failure_marks_the_rules_line():
     """Title, file, line, and what is wrong."""
     kind, properties, message = read(annotation_lines(mixed(), PLACE))[0]
     assert (kind, properties) == (
-        "error", {"title": "dataaudit gate: FAIL, copied-spans", "file": "p.yaml", "line": "12"},
-    )  # fmt: skip
+        "error",
+        {"title": "dataaudit gate: FAIL, copied-spans", "file": "p.yaml", "line": "12"},
+    )
     assert message.startswith(
         "train_val_overlap.span, set val: 0.0012; limit <= 0; see train/part-3.jsonl (12 documents"
     )

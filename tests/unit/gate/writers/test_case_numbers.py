@@ -19,11 +19,23 @@ HITS = "hits per million tokens"
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (None, ""), (0.0, "0"), (-0.0, "0"), (3.0, "3"), (1234567.0, "1,234,567"), (0.00012345, "0.0001234"),
-        (0.5, "0.5"), (88.4183767, "88.42"), (1234.56, "1,234.6"), (2.1e-6, "2.1e-06"), (math.nan, "nan"),
-        (math.inf, "inf"), (-math.inf, "-inf"), (1e300, "1e+300"), (-0.25, "-0.25"),
+        (None, ""),
+        (0.0, "0"),
+        (-0.0, "0"),
+        (3.0, "3"),
+        (1234567.0, "1,234,567"),
+        (0.00012345, "0.0001234"),
+        (0.5, "0.5"),
+        (88.4183767, "88.42"),
+        (1234.56, "1,234.6"),
+        (2.1e-6, "2.1e-06"),
+        (math.nan, "nan"),
+        (math.inf, "inf"),
+        (-math.inf, "-inf"),
+        (1e300, "1e+300"),
+        (-0.25, "-0.25"),
     ],
-)  # fmt: skip
+)
 def test_numbers_have_four_significant_digits(value, shown):
     """Counts are whole, and nothing that is not 0 looks like 0."""
     assert number(value) == shown
@@ -38,12 +50,13 @@ def test_a_number_next_to_the_limit_does_not_look_like_it():
 @pytest.mark.parametrize(
     ("given", "limit"),
     [
-        ({"budget": 0.001}, "<= 0.001"), ({"budget": 1_000_000}, "<= 1,000,000"),
+        ({"budget": 0.001}, "<= 0.001"),
+        ({"budget": 1_000_000}, "<= 1,000,000"),
         ({"change": 0.05, "direction": "up"}, "change up <= 0.05"),
         ({"relative_change": 0.5}, "relative change <= 0.5"),
         ({"robust_sd": 5, "scope": {"per": "shard"}}, "distance <= 5"),
     ],
-)  # fmt: skip
+)
 def test_a_limit_says_what_it_limits(given, limit):
     """As the policy has it."""
     assert numbers(rule(**given), None).limit == limit
@@ -155,9 +168,11 @@ def test_counts_of_evidence_keep_the_same_rule(count, shown):
 def test_one_piece_of_evidence_is_singular():
     """Of the nouns that there are."""
     nouns = {
-        "documents that hold an item": "1 document that holds an item", "validated secrets": "1 validated secret",
-        "near-duplicates of held-out documents": "1 near-duplicate of held-out documents", "text": "1 text",
-    }  # fmt: skip
+        "documents that hold an item": "1 document that holds an item",
+        "validated secrets": "1 validated secret",
+        "near-duplicates of held-out documents": "1 near-duplicate of held-out documents",
+        "text": "1 text",
+    }
     for noun, shown in nouns.items():
         assert evidence_count(rule(), Evidence(shard=0, uri="train/a", count=1, noun=noun)) == shown
 

@@ -48,10 +48,14 @@ def stubs(tmp_path, monkeypatch):
         (folder / name).chmod(0o755)
     monkeypatch.chdir(tmp_path)
     return {
-        "PATH": f"{folder}:{os.environ['PATH']}", "CALLS": str(tmp_path / "calls"), "RUNNER_TEMP": str(tmp_path),
-        "GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
-        "GITHUB_REPOSITORY": "owner/corpus", "GITHUB_ACTION_PATH": str(ROOT),
-    }  # fmt: skip
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "CALLS": str(tmp_path / "calls"),
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "GITHUB_REPOSITORY": "owner/corpus",
+        "GITHUB_ACTION_PATH": str(ROOT),
+    }
 
 
 def step(name, environ, **given):
@@ -59,9 +63,13 @@ def step(name, environ, **given):
     wanted = STEPS[name]["env"]
     assert set(given) == set(wanted)
     return subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]["run"]], env=environ | given,
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]["run"]],
+        env=environ | given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
 
 
 def calls(environ):
@@ -80,8 +88,11 @@ def check(schema, content, tmp_path):
     path.write_text(content)
     done = subprocess.run(
         [str(Path(sys.executable).with_name("check-jsonschema")), "--builtin-schema", schema, str(path)],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -202,9 +213,14 @@ def test_the_hook_runs_the_gate_and_stops_the_commit(stubs, tmp_path):
     for command in (["git", "init", "-q"], ["git", "add", "-A"]):
         subprocess.run(command, cwd=repo, check=True, timeout=60)
     done = subprocess.run(
-        [sys.executable, "-m", "pre_commit", "run", "--all-files"], cwd=repo, env=environ, capture_output=True,
-        text=True, check=False, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-m", "pre_commit", "run", "--all-files"],
+        cwd=repo,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 1, done.stdout
     assert "dataaudit gate" in done.stdout
     assert calls(stubs) == [["dataaudit", "gate", "manifests/a", "--policy", "p.yaml"]]

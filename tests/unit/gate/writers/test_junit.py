@@ -29,9 +29,15 @@ def test_each_rule_is_a_case_with_the_result_that_it_has():
     suite = read(mixed())
     found = {test.name: [type(one) for one in test.result] for test in suite}
     assert found == {
-        "copied-spans": [Failure], "personal-data": [Failure], "shard-lengths": [], "unread": [], "toxicity": [Error],
-        "drift": [Skipped], "english": [], "waiver 6666666666666666 has expired": [Failure],
-    }  # fmt: skip
+        "copied-spans": [Failure],
+        "personal-data": [Failure],
+        "shard-lengths": [],
+        "unread": [],
+        "toxicity": [Error],
+        "drift": [Skipped],
+        "english": [],
+        "waiver 6666666666666666 has expired": [Failure],
+    }
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (8, 3, 1, 1)
     assert {test.classname for test in suite} == {"release-gate"}
     warned = next(test for test in suite if test.name == "shard-lengths")

@@ -142,19 +142,24 @@ def large():
     """Return a verdict whose every part is too long for a comment."""
     long = "\U0001f4a9" * 400
     failing = [
-        result(rule(f"rule-{index}", owner=long, runbook="https://wiki.example/" + "a" * 900),
-               *(case(of=f"rule-{index}", scope=Scope(source=long + str(number))) for number in range(50)))
+        result(
+            rule(f"rule-{index}", owner=long, runbook="https://wiki.example/" + "a" * 900),
+            *(case(of=f"rule-{index}", scope=Scope(source=long + str(number))) for number in range(50)),
+        )
         for index in range(300)
-    ]  # fmt: skip
+    ]
     held = [result(rule(f"held-{index}"), case(State.PASSED, of=f"held-{index}")) for index in range(3000)]
     waivers = [waiver(WaiverState.UNUSED, fingerprint=f"{index:016x}", reason=long) for index in range(3000)]
     return verdict(*failing, *held, waivers=tuple(waivers))
 
 
-@pytest.mark.parametrize(("page", "measure", "limit"), [
-    (comment, lambda text: len(text.encode("utf-16-le")) // 2, COMMENT_CHARACTERS),
-    (step_summary, lambda text: len(text.encode()), SUMMARY_BYTES),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("page", "measure", "limit"),
+    [
+        (comment, lambda text: len(text.encode("utf-16-le")) // 2, COMMENT_CHARACTERS),
+        (step_summary, lambda text: len(text.encode()), SUMMARY_BYTES),
+    ],
+)
 def test_a_page_that_is_too_long_keeps_whole_rows_and_counts_the_others(page, measure, limit):
     """The verdict and the policy stay; what is left out is said."""
     text = page(large())
@@ -186,9 +191,12 @@ def test_every_output_is_made_of_a_hundred_thousand_cases():
     made = many(100_000)
     start = time.process_time()
     sizes = {
-        "summary": len(step_summary(made).encode()), "comment": len(comment(made)), "junit": len(junit_xml(made)),
-        "sarif": len(sarif_json(made, PolicyFile())), "annotations": len(annotation_lines(made, PolicyFile())),
-    }  # fmt: skip
+        "summary": len(step_summary(made).encode()),
+        "comment": len(comment(made)),
+        "junit": len(junit_xml(made)),
+        "sarif": len(sarif_json(made, PolicyFile())),
+        "annotations": len(annotation_lines(made, PolicyFile())),
+    }
     print(sizes, f"{time.process_time() - start:.2f} s")
     assert sizes["summary"] <= SUMMARY_BYTES
     assert sizes["comment"] <= COMMENT_CHARACTERS

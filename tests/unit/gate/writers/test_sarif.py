@@ -61,8 +61,10 @@ def test_sarif_tools_count_what_the_gate_says(tmp_path):
     path = tmp_path / "gate.sarif"
     path.write_bytes(sarif_json(mixed(), PLACE))
     file = loader.load_sarif_file(str(path))
-    assert {level: len(file.get_records()) and sum(one["Severity"] == level for one in file.get_records())
-            for level in ("error", "warning", "note")} == {"error": 4, "warning": 1, "note": 1}  # fmt: skip
+    assert {
+        level: len(file.get_records()) and sum(one["Severity"] == level for one in file.get_records())
+        for level in ("error", "warning", "note")
+    } == {"error": 4, "warning": 1, "note": 1}
     first = file.get_records()[0]
     assert (first["Location"], first["Line"]) == ("gates/policy.yaml", 12)
     assert_valid(path.read_bytes())
@@ -80,10 +82,11 @@ def test_a_waived_case_is_a_suppressed_note():
     assert one["level"] == "note"
     assert one["suppressions"] == [
         {
-            "kind": "external", "status": "accepted",
+            "kind": "external",
+            "status": "accepted",
             "justification": "known, and agreed on (owner data team, expires 2027-01-31)",
         }
-    ]  # fmt: skip
+    ]
 
 
 def test_a_result_points_at_the_shards_that_hold_most():
@@ -96,17 +99,24 @@ def test_a_result_points_at_the_shards_that_hold_most():
 def test_fingerprints_are_those_of_the_cases():
     """The same violation is the same alert in the next run."""
     assert results(mixed())[0]["partialFingerprints"] == {
-        "primaryLocationLineHash": "0123456789abcdef:1", "dataauditCase/v1": "0123456789abcdef",
-    }  # fmt: skip
+        "primaryLocationLineHash": "0123456789abcdef:1",
+        "dataauditCase/v1": "0123456789abcdef",
+    }
 
 
 def test_only_web_addresses_are_help_links():
     """A path is text, and so is what only looks like an address."""
     addresses = {
-        "https://wiki.example/a?b=c#d": True, "runbooks/leak.md": False, "javascript:alert(1)": False,
-        "https://user:secret@wiki.example/": False, "https://wiki.example/a b": False, "https://wiki.example/)": False,
-        "HTTPS://wiki.example": False, "https://": False, "https://wiki.example/" + "a" * 900: True,
-    }  # fmt: skip
+        "https://wiki.example/a?b=c#d": True,
+        "runbooks/leak.md": False,
+        "javascript:alert(1)": False,
+        "https://user:secret@wiki.example/": False,
+        "https://wiki.example/a b": False,
+        "https://wiki.example/)": False,
+        "HTTPS://wiki.example": False,
+        "https://": False,
+        "https://wiki.example/" + "a" * 900: True,
+    }
     for address, linked in addresses.items():
         (descriptor, *_) = run_of(verdict(result(rule(runbook=address), case())))["tool"]["driver"]["rules"]
         assert ("helpUri" in descriptor) is linked, address

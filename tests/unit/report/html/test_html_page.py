@@ -65,17 +65,29 @@ def test_every_finding_leads_to_a_section_of_the_page(demo):
 def test_sections_stand_in_the_order_of_reading(demo):
     """Changes, then the areas, then coverage and shards."""
     assert [one.id for one in demo.sections] == [
-        "changes", "mixture", "languages", "lengths", "tokens", "duplicates", "leakage", "quality", "toxicity",
-        "privacy", "secrets", "coverage", "shards",
-    ]  # fmt: skip
+        "changes",
+        "mixture",
+        "languages",
+        "lengths",
+        "tokens",
+        "duplicates",
+        "leakage",
+        "quality",
+        "toxicity",
+        "privacy",
+        "secrets",
+        "coverage",
+        "shards",
+    ]
 
 
 def test_a_policy_puts_its_verdict_first():
     """The rules stand first; what stands out besides is said apart."""
     policy = parse_policy(
         "policy: p\nrules:\n  - {name: leak, metric: train_val_overlap, stat: span, unit: ratio,"
-        " scope: {per: set}, budget: 0.001}\n", where="policy",
-    )  # fmt: skip
+        " scope: {per: set}, budget: 0.001}\n",
+        where="policy",
+    )
     page = page_of(load_manifest(DEMO), judge_manifest(DEMO, policy))
     assert page.sections[0].id == "verdict"
     assert page.tone == "bad"
@@ -111,8 +123,10 @@ def test_owner_reason_and_runbook_stand_with_the_rules_that_fail(judged):
     page = page_of(*judged)
     found = {one.head: one for one in page.findings}["copies fails"]
     assert (found.owner, found.reason, found.runbook.text) == (
-        "dedup <x>", "Waste.", "https://wiki.example.com/dups?a=1"
-    )  # fmt: skip
+        "dedup <x>",
+        "Waste.",
+        "https://wiki.example.com/dups?a=1",
+    )
     assert ["copies", "dedup <x>", "Waste.", "https://wiki.example.com/dups?a=1"] in table(page, "verdict", "Owners")
     html = render(page, judged[0])
     assert html.count('<a href="https://wiki.example.com/dups?a=1" rel="noopener noreferrer">') == 2
@@ -132,9 +146,21 @@ def test_a_rule_of_change_shows_the_baseline_and_what_was_judged(judged):
 
 @pytest.mark.parametrize(
     "address",
-    ["javascript:alert(1)", "runbooks/leak.md", "//host/x", "https://", "http://a b", "https://me@host/", "data:,x",
-     "https://h/\n", "https:\\\\h", "ftp://h/", "https://[", "https://h/" + "a" * 2000],
-)  # fmt: skip
+    [
+        "javascript:alert(1)",
+        "runbooks/leak.md",
+        "//host/x",
+        "https://",
+        "http://a b",
+        "https://me@host/",
+        "data:,x",
+        "https://h/\n",
+        "https:\\\\h",
+        "ftp://h/",
+        "https://[",
+        "https://h/" + "a" * 2000,
+    ],
+)
 def test_what_is_no_address_of_the_web_is_no_link(address):
     """Neither is one that hides its host or has no end."""
     assert web_address(address) == ""
@@ -186,10 +212,17 @@ def test_names_are_folded_at_separators_and_numbers_are_not():
 def test_a_few_changed_metrics_stand_open_and_the_rest_is_folded(tmp_path):
     """Twelve rows to read, forty to unfold, the number of what is left."""
     held = [
-        Metric(metric="exact_dup_rate", stat="rate", unit="ratio", value=0.1, n=1000, denominator=1000,
-               scope=Scope(source=f"s{number}"))
+        Metric(
+            metric="exact_dup_rate",
+            stat="rate",
+            unit="ratio",
+            value=0.1,
+            n=1000,
+            denominator=1000,
+            scope=Scope(source=f"s{number}"),
+        )
         for number in range(80)
-    ]  # fmt: skip
+    ]
     make(tmp_path / "old", [shard("a")], metrics=held)
     make(tmp_path / "new", [shard("a")], metrics=[replace(one, value=0.3 + n / 1000) for n, one in enumerate(held)])
     manifest = load_manifest(tmp_path / "new")
@@ -197,8 +230,11 @@ def test_a_few_changed_metrics_stand_open_and_the_rest_is_folded(tmp_path):
     assert len(table(page, "changes", "Metrics, what matters most first")) == 12
     rest = section(page, "changes").blocks[-1]
     assert (rest.title, rest.folded, len(rest.rows), rest.more) == (
-        "The next 40 changed metrics", True, 40, "and 28 more records"
-    )  # fmt: skip
+        "The next 40 changed metrics",
+        True,
+        40,
+        "and 28 more records",
+    )
 
 
 def test_a_shard_that_stands_out_says_why(demo):
@@ -264,8 +300,14 @@ def test_what_was_not_measured_is_said_and_is_no_pass(tmp_path):
     page = page_of(load_manifest(tmp_path / "m"))
     assert page.headline == "Nothing stands out"
     assert {one.id for one in page.sections if one.tone == "quiet"} >= {
-        "changes", "languages", "tokens", "quality", "toxicity", "privacy", "secrets"
-    }  # fmt: skip
+        "changes",
+        "languages",
+        "tokens",
+        "quality",
+        "toxicity",
+        "privacy",
+        "secrets",
+    }
     assert "not searched for" in section(page, "secrets").lead
 
 

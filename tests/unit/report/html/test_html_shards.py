@@ -31,10 +31,14 @@ def manifest(tmp_path):
     import hashlib
 
     rows = [
-        shard(hashlib.sha256(bytes([number])).hexdigest(), documents=10 + number, tokens=1000 + number,
-              near_dup_rate=number / 1000)
+        shard(
+            hashlib.sha256(bytes([number])).hexdigest(),
+            documents=10 + number,
+            tokens=1000 + number,
+            near_dup_rate=number / 1000,
+        )
         for number in range(40)
-    ]  # fmt: skip
+    ]
     make(tmp_path / "m", rows)
     return load_manifest(tmp_path / "m")
 
