@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ class _Policy(click.Path):
     """A policy: a file, or the name of one that comes with the package."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        return policy_path(Path(super().convert(value, param, ctx)))
+        return policy_path(Path(os.fsdecode(super().convert(value, param, ctx))))
 
 
 POLICY = _Policy(path_type=Path)

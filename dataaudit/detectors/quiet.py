@@ -51,7 +51,7 @@ class _Others(io.TextIOBase):
 
     def isatty(self) -> bool:
         """Tell whether the others write to a terminal."""
-        return self._stream is not None and self._stream.isatty()
+        return self._stream is not None and not self._stream.closed and self._stream.isatty()
 
 
 @contextmanager
