@@ -34,7 +34,7 @@ test-ci: $(VENV)/.judges
 
 # Some of the kills, isolation, schedulers: one process, for they need the machine to themselves.
 test-kills: $(VENV)/.dev
-	DATAAUDIT_TEST_LEVEL=ci $(BIN)/pytest -m cluster
+	DATAAUDIT_TEST_LEVEL=ci $(BIN)/pytest -m 'cluster and ci'
 
 # What runs before a release: every test, example and repetition. The file says when it last passed.
 PASSED := tests/all-passed.txt

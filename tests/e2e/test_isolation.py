@@ -43,7 +43,6 @@ def run_units(cluster, units, *, seconds=6.0):
     return [outcomes[index] for index in range(len(units))], runner.notes
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize(
     ("behaviour", "reason", "place"),
     [
@@ -67,7 +66,6 @@ def test_the_bad_unit_is_named_and_the_rest_is_done(cluster, behaviour, reason, 
     assert notes
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("behaviour", ["killed once", "passing input error"])
 def test_what_passes_costs_only_time(cluster, behaviour, tmp_path):
     """A death or an input error that does not come back leaves no trace in the outcomes."""
@@ -78,14 +76,13 @@ def test_what_passes_costs_only_time(cluster, behaviour, tmp_path):
     assert [outcome.reason for outcome in outcomes] == [None] * 15
 
 
-@pytest.mark.ci
+@pytest.mark.all
 def test_only_bad_units(cluster):
     """A run in which every unit kills comes to an end and names them all."""
     outcomes, _ = run_units(cluster, [HostileUnit("kill", str(number)) for number in range(3)])
     assert [outcome.reason for outcome in outcomes] == [Reason.WORKER_DIED] * 3
 
 
-@pytest.mark.ci
 def test_ending_a_run_early_leaves_the_cluster_usable(cluster):
     """When the caller has seen enough, the rest is cancelled and the next run works."""
     seen = []

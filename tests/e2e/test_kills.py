@@ -82,7 +82,7 @@ def test_killed_workers_change_nothing(slow_corpus):
         assert "Traceback" not in err
 
 
-@pytest.mark.ci
+@pytest.mark.all
 @pytest.mark.timeout(900)
 def test_killed_builds_resume_to_the_same_manifest(slow_corpus):
     """The whole build gets kill -9 or Ctrl-C at random moments; reruns end in the same id."""
@@ -124,7 +124,7 @@ def test_killed_builds_resume_to_the_same_manifest(slow_corpus):
         assert summary["id"] == expected
 
 
-@pytest.mark.ci
+@pytest.mark.all
 @pytest.mark.timeout(300)
 def test_a_stopped_worker_costs_only_time(slow_corpus):
     """A worker that stands still (SIGSTOP) is noticed, its work is repeated, and the id is the same."""

@@ -76,6 +76,7 @@ def test_an_existing_cluster_gives_the_same_manifest(corpus, expected, scheduler
         assert manifest.run.workers == 2
 
 
+@pytest.mark.all
 def test_a_scheduler_that_is_not_there_is_said(corpus, tmp_path):
     """No scheduler at the address: code 3 and what an address looks like."""
     _, err = run(

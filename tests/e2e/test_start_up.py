@@ -64,7 +64,7 @@ def told(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    [("--workers", "0"), pytest.param(("--workers", "1"), marks=pytest.mark.cluster)],
+    [("--workers", "0"), pytest.param(("--workers", "1"), marks=[pytest.mark.cluster, pytest.mark.all])],
     ids=["no worker", "one worker"],
 )
 def test_no_process_imports_pandas_and_patterns_are_compiled_once_for_a_machine(told, options, tmp_path, monkeypatch):
