@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.buffers import text_buffers
-from dataaudit.kernels.reference_minhash import text_shingles
-from dataaudit.kernels.reference_words import words_of
+from dataaudit.kernels.plain_words import text_shingles, words_of
 from dataaudit.kernels.words import split_words
 from dataaudit.link.joined import LINK_FILES
 from dataaudit.link.keyed import NUM_BYTES, write_keyed

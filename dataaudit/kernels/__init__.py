@@ -1,1 +1,1 @@
-"""Numeric kernels: pure functions on arrays. ``reference`` holds the slow twin of each; it shares no code."""
+"""Numeric kernels: pure functions on arrays. Each has a slow twin in ``tests/twins`` or in its test."""

@@ -16,9 +16,9 @@ _MARKER = "compiled"
 
 
 def all_kernels() -> tuple[Kernel[Any, Any], ...]:
-    """Return every compiled kernel of this package; the slow twins hold none."""
+    """Return every compiled kernel of this package."""
     names = sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
-    modules = (importlib.import_module(f"dataaudit.kernels.{name}") for name in names if "reference" not in name)
+    modules = (importlib.import_module(f"dataaudit.kernels.{name}") for name in names)
     found = (value for module in modules for value in vars(module).values())
     return tuple(dict.fromkeys(one for one in found if isinstance(one, Kernel) and one.signature is not None))
 

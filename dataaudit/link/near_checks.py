@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.kernels.reference_minhash import text_shingles
-from dataaudit.kernels.reference_words import words_of
+from dataaudit.kernels.plain_words import text_shingles, words_of
 from dataaudit.link.places import places_of, rows_of, shards_of, spread
 from dataaudit.link.visitor import Encode
 

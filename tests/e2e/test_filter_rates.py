@@ -11,8 +11,7 @@ from running import build, metric
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from filter_cases import CASES
-
-from dataaudit.kernels import reference_filters as twin
+from twins import filters as twin
 
 LIMITS = {"short_line_chars": 30, "least_words": 5, "most_word_chars": 1000}
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins import drift as twin
 
 from dataaudit.diff.divergence import divergence, least_by_chance
-from dataaudit.kernels import reference_drift as twin
 
 COUNTS = st.lists(st.integers(0, 200), min_size=1, max_size=12)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from diff_made import difference, histogram, shard
-
-from dataaudit.kernels import reference_drift as twin
+from twins import drift as twin
 
 SIZE = 1000
 OLD = {("train", "a"): {1: 60, 2: 40}, ("train", "b"): {5: 100}, ("val", "a"): {1: 50, 2: 50}}

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins.two_phase import in_proportion
 
 from dataaudit.kernels.allocation import allocate, share_out
-from dataaudit.kernels.reference_two_phase import in_proportion
 
 STRATA = st.lists(st.tuples(st.integers(0, 10**6), st.floats(0, 1, width=16)), min_size=1, max_size=12)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins import basics
 
-from dataaudit.kernels import reference
 from dataaudit.kernels.buckets import EXACT_BELOW, bucket_bounds, quantile_bounds
 
 LARGEST = 2**53 - 1
@@ -24,7 +24,7 @@ percents = st.integers(1, 100)
 def test_buckets_are_those_of_the_slow_twin(found):
     """Whole arrays and the twin, digit by digit, agree on every bucket."""
     low, high = bucket_bounds(np.array(found, dtype=np.int64))
-    assert list(zip(low.tolist(), high.tolist(), strict=True)) == [reference.bucket_bounds(value) for value in found]
+    assert list(zip(low.tolist(), high.tolist(), strict=True)) == [basics.bucket_bounds(value) for value in found]
     assert low.dtype == high.dtype == np.int64
 
 
@@ -72,7 +72,7 @@ def test_quantiles_are_those_of_the_slow_twin_and_of_numpy(found, asked):
     counts = np.array([found[value] for value in ordered.tolist()], dtype=np.int64)
     written_out = np.repeat(ordered, counts)
     bounds = quantile_bounds(ordered, ordered, counts, [Fraction(percent, 100) for percent in asked])
-    assert bounds == [(value, value) for value in (reference.quantile(written_out.tolist(), p) for p in asked)]
+    assert bounds == [(value, value) for value in (basics.quantile(written_out.tolist(), p) for p in asked)]
     # In eighths, which binary fractions hold exactly, NumPy rounds nothing.
     eighths = [Fraction(eighth, 8) for eighth in range(1, 9)]
     expected = np.quantile(written_out, [float(eighth) for eighth in eighths], method="inverted_cdf")
@@ -86,7 +86,7 @@ def test_a_quantile_of_buckets_holds_the_exact_one(found, percent):
     low, high = bucket_bounds(np.array(sorted(found)))
     starts, index, counts = np.unique(low, return_index=True, return_counts=True)
     ((bottom, top),) = quantile_bounds(starts, high[index], counts, [Fraction(percent, 100)])
-    assert (bottom, top) == reference.bucket_bounds(reference.quantile(found, percent))
+    assert (bottom, top) == basics.bucket_bounds(basics.quantile(found, percent))
 
 
 @pytest.mark.parametrize(

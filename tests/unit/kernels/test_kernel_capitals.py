@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twins import basics as twin
 
-from dataaudit.kernels import reference as twin
 from dataaudit.kernels.capitals import count_names
 
 TEXT = st.one_of(st.text(alphabet="aB ,.\u00e9", max_size=30), st.text(max_size=20))

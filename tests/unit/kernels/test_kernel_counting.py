@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twins import drift as slow
 
 from dataaudit.kernels import counting
-from dataaudit.kernels import reference_drift as slow
 from dataaudit.kernels.counting import add_up, count_ids
 
 DOCUMENTS = st.lists(

@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
+from twins import drift as slow
 
-from dataaudit.kernels import reference_drift as slow
 from dataaudit.kernels.chance import CHANCE_FACTOR, CONFIDENCE, clump_size, pool
 from dataaudit.kernels.divergence import divergences, js_terms, kl_terms, smoothed
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins import basics
 
-from dataaudit.kernels import reference
 from dataaudit.kernels.duplicates import earlier_twins
 
 # Few keys, some of which differ in one half only, so that most documents have a twin.
@@ -34,7 +34,7 @@ def test_duplicates_are_those_of_the_slow_twin(places, data):
     ordered = data.draw(st.permutations(sorted(places)))
     keys = [data.draw(st.sampled_from(KEYS)) for _ in ordered]
     splits = [shard // 2 for shard, _ in ordered]  # shards are ordered by split
-    assert run(keys, ordered, splits) == reference.earlier_twins(keys, ordered, splits)
+    assert run(keys, ordered, splits) == basics.earlier_twins(keys, ordered, splits)
 
 
 @pytest.mark.parametrize("num_documents", [0, 1, 5])

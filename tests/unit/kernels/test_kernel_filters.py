@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins import filters as twin
 
 from dataaudit.kernels import filter_table, filters
-from dataaudit.kernels import reference_filters as twin
 from dataaudit.kernels.filter_counts import COUNTS
 
 LIMITS = {"short_line_chars": 30, "least_words": 5, "most_word_chars": 1000}

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins import overlap as slow
 
 from dataaudit.corpus.protected.items import SEED_TEXTS, index_items
-from dataaudit.kernels import reference_overlap as slow
 from dataaudit.kernels.items import Finder, nearest_stretch
 from dataaudit.kernels.words import split_words
 

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins.matching import match_around
 
 from dataaudit.kernels.matching import Runs, extend_matches
-from dataaudit.kernels.reference_matching import match_around
 
 PIECES = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4)), min_size=1, max_size=8)
 GAPS = st.lists(st.booleans(), min_size=8, max_size=8)

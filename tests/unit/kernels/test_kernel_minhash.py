@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins import minhash as twin
 
-from dataaudit.kernels import reference_minhash as twin
 from dataaudit.kernels.minhash import SEED, band_keys, fold, permutations, shingle_hashes, sketch
 
 WORDS = st.integers(0, 2**64 - 1)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twins import drift as slow
 
-from dataaudit.kernels import reference_drift as slow
 from dataaudit.kernels.packing import batched_positions, packed_bins
 
 

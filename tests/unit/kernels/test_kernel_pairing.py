@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins import minhash as twin
 
-from dataaudit.kernels import reference_minhash as twin
 from dataaudit.kernels.pairing import LEAK, form_pairs, form_probe_pairs
 
 BUCKETS = st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=4)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twins import filters as twin
 
-from dataaudit.kernels import reference_filters as twin
 from dataaudit.kernels.runs import has_periodic_run
 
 UNIT = st.lists(st.integers(0, 2), min_size=1, max_size=5)

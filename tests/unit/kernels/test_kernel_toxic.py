@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins.toxic import disguised_weight, folded, is_repeated, key_of, window_score, word_features
 
-from dataaudit.kernels.reference_toxic import disguised_weight, folded, is_repeated, key_of, window_score, word_features
 from dataaudit.kernels.toxic import ToxicWeights, toxic_scores
 from dataaudit.kernels.toxic_disguises import masked_key, plain_key
 from dataaudit.kernels.toxic_features import feature_slots

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins import two_phase as slow
 
-from dataaudit.kernels import reference_two_phase
 from dataaudit.kernels.two_phase import Strata, estimate_share
 
 
@@ -85,7 +85,7 @@ def test_what_nobody_looked_at_may_be_anything():
     assert found.uncovered == 100
 
 
-def twin(strata) -> list[reference_two_phase.Stratum]:
+def twin(strata) -> list[slow.Stratum]:
     rows = zip(strata.guesses, strata.sizes, strata.judged, strata.positives, strict=True)
     return [tuple(int(number) for number in row[1:]) for row in sorted(rows) if row[1]]
 
@@ -97,8 +97,8 @@ def test_the_bounds_are_those_of_the_twin(strata, confidence):
     if not strata.judged.any():
         return
     found, rows = estimate_share(strata, confidence=confidence), twin(strata)
-    value = float(reference_two_phase.share(rows))
-    low, high = reference_two_phase.bounds(rows, confidence)
+    value = float(slow.share(rows))
+    low, high = slow.bounds(rows, confidence)
     assert found.value == pytest.approx(value, abs=1e-12)
     assert (found.low, found.high) == pytest.approx((min(low, value), max(high, value)), abs=1e-7)
 

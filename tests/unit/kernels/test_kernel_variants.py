@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from twins import minhash as twin
 
-from dataaudit.kernels import reference_minhash as twin
 from dataaudit.kernels.variants import LEAST, MOST, make_variants
 
 

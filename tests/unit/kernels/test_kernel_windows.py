@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twins.windows import window_words
 
-from dataaudit.kernels.reference_windows import window_words
 from dataaudit.kernels.windows import gather_windows
 
 PIECES = st.sampled_from(

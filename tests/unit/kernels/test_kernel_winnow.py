@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins.winnow import fingerprints, sequence_hash
 
-from dataaudit.kernels.reference_winnow import fingerprints, sequence_hash
 from dataaudit.kernels.winnow import GRAM, SPAN, WINDOW, sequence_hashes, window_hashes, winnow
 
 FEW = st.lists(st.integers(1, 3), max_size=220)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins.words import word_hash
 
-from dataaudit.kernels.reference_words import word_hash, words_of
+from dataaudit.kernels.plain_words import words_of
 from dataaudit.kernels.words import WordBatch, split_words
 
 _SCRIPTS = st.one_of(

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twins.basics import earlier_twins
 
-from dataaudit.kernels.reference import earlier_twins
 from dataaudit.link.exact import COUNTS, MEMBERS, link_exact
 from dataaudit.link.joined import LINK_FILES
 from dataaudit.link.keyed import DamagedRowsError, write_keyed

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from twins import overlap as slow
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.matching import Matcher
-from dataaudit.kernels import reference_overlap as slow
 from dataaudit.kernels.words import split_words
 from dataaudit.link.contamination import SetFacts, contamination
 from dataaudit.link.joined import LINK_FILES

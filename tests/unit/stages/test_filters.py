@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from filter_cases import CASES
 from strategies import DOCUMENTS, make_batch
+from twins import filters as twin
 
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.errors import ConfigError
-from dataaudit.kernels import reference_filters as twin
 from dataaudit.manifest.metric import Scope
 from dataaudit.stages import make_stages
 from dataaudit.stages.base import Context, merge

@@ -15,9 +15,9 @@ from scipy.stats import entropy
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 from strategies import DOCUMENTS, make_batch
+from twins import drift as slow
 
 from dataaudit.errors import ConfigError
-from dataaudit.kernels import reference_drift as slow
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.tables import TABLES
 from dataaudit.stages import make_stages

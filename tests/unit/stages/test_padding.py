@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 from strategies import make_batch
+from twins import drift as slow
 
 from dataaudit.errors import ConfigError
-from dataaudit.kernels import reference_drift as slow
 from dataaudit.manifest.metric import Scope
 from dataaudit.stages import make_stages
 from dataaudit.stages.base import Context, merge

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 from protected_made import match, matcher, numbered, part_of
+from twins import overlap as slow
 
 from dataaudit.corpus.protected.held_out import GRAM_WORDS, SPAN_WORDS, index_held_out
 from dataaudit.corpus.protected.match_batch import GRAM, SPAN, WHOLE
-from dataaudit.kernels import reference_overlap as slow
 
 WORDS = numbered("w", 90)
 PIECES = st.lists(

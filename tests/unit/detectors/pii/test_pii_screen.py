@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples, thinned
 from pii_cases import FOUND, MISSED
+from twins.patterns import PlainFinding, find_plainly
 
 from dataaudit.detectors.patterns.database import compile_database, scan
-from dataaudit.detectors.patterns.reference import PlainFinding, find_plainly
 from dataaudit.detectors.patterns.screen import PatternScreen
 from dataaudit.detectors.patterns.written import full_regex
 from dataaudit.detectors.pii import load_pii

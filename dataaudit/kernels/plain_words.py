@@ -1,13 +1,17 @@
-"""Slow twin of :mod:`dataaudit.kernels.words`: plain Python, one character at a time, straight from ``unicodedata``."""
+"""A second opinion on :mod:`dataaudit.kernels.words`: plain Python, one character at a time, by ``unicodedata`` alone.
+
+A build checks some of its pairs of near-duplicates by it; tests check the kernel by it. It shares no code with what it
+checks, and holds no compiled code.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from unicodedata import category, combining, decimal, name, normalize
 
-_WORD = 64
-_MASK = (1 << _WORD) - 1
 _SCRIPTS_WITHOUT_SPACES = (
     "CJK ",
     "HIRAGANA",
@@ -55,11 +59,6 @@ class Word:
     end: int
     """Byte after its last."""
 
-    @property
-    def number(self) -> bool:
-        """Whether it is of digits alone."""
-        return all("0" <= char <= "9" for char in self.text)
-
 
 def words_of(text: str) -> list[Word]:
     """Cut a text into words."""
@@ -106,44 +105,20 @@ def words_of(text: str) -> list[Word]:
     return words
 
 
+def text_shingles(words: Sequence[str], ngram: int) -> list[bytes]:
+    """Return the digests of a document's distinct shingles, ascending, of the words themselves."""
+    if not words:
+        return []
+    found = {" ".join(words[start : start + ngram]) for start in range(max(1, len(words) - ngram + 1))}
+    return sorted(hashlib.blake2b(gram.encode("utf-8"), digest_size=16).digest() for gram in found)
+
+
 @cache
 def fold(char: str) -> str:
     """Return what a letter, mark or number folds to."""
     iota = "\u0345"  # below a Greek letter: case folding would make a letter of this mark
     folded = normalize("NFKD", iota.join(part.casefold() for part in normalize("NFKD", char).split(iota)))
     return "".join(str(decimal(part, part)) for part in folded if category(part)[0] in "LMN")
-
-
-def word_hash(folded: str) -> int:
-    """Return the 64-bit hash of a folded word."""
-    value, chunk, accents, bases = 0xCBF29CE484222325, b"", 0, 0
-    for char in folded:
-        if combining(char):
-            accents += _mixed((ord(char) | bases << 32) * 0xA0761D6478BD642F & _MASK)
-            continue
-        code = ord(char)
-        token = (
-            bytes([code]) if code < 0x80 else bytes([0x80 | part for part in (code >> 14, code >> 7 & 127, code & 127)])
-        )
-        if len(chunk) + len(token) > 8:
-            value, chunk = _absorbed(value, chunk), b""
-        chunk += token
-        if len(chunk) == 8:
-            value, chunk = _absorbed(value, chunk), b""
-        bases += 1
-    mixed = _mixed((value ^ int.from_bytes(chunk, "little")) + accents & _MASK)
-    return mixed | 1 if all("0" <= char <= "9" for char in folded) else mixed & ~1
-
-
-def _absorbed(value: int, chunk: bytes) -> int:
-    value = (value ^ int.from_bytes(chunk, "little")) * 0xD6E8FEB86659FD93 & _MASK
-    return value ^ value >> 32
-
-
-def _mixed(value: int) -> int:
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        value = (value ^ value >> shift) * factor & _MASK
-    return value ^ value >> 31
 
 
 def _is_digit(char: str) -> bool:

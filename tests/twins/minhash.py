@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
 _M64 = 2**64 - 1
@@ -60,14 +59,6 @@ def band_key(values: Sequence[int], band: int) -> bytes:
     for value in values:
         state = mix64(state ^ value) * step & _M64
     return mix64(state).to_bytes(8, "big")
-
-
-def text_shingles(words: Sequence[str], ngram: int) -> list[bytes]:
-    """Return the digests of a document's distinct shingles, ascending, of the words themselves."""
-    if not words:
-        return []
-    found = {" ".join(words[start : start + ngram]) for start in range(max(1, len(words) - ngram + 1))}
-    return sorted(hashlib.blake2b(gram.encode("utf-8"), digest_size=16).digest() for gram in found)
 
 
 def jaccard(left: Iterable[object], right: Iterable[object]) -> tuple[int, int]:
