@@ -16,6 +16,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
+from dataaudit.atomic import write_whole
+
 R = TypeVar("R")
 
 _DIGEST_BYTES = 32
@@ -94,15 +96,11 @@ def _read(path: Path) -> bytes | None:
 
 def _write(folder: Path, kind: str, name: str, content: bytes) -> None:
     """Write a file at once, and let the oldest of its kind go; a full disk costs the time of making it again."""
-    temporary = folder / f".{name}.{os.getpid()}"
     with contextlib.suppress(OSError):
-        temporary.write_bytes(sha256(content).digest() + content)
-        temporary.replace(folder / name)
+        write_whole(folder / name, sha256(content).digest(), content)
         found = sorted(folder.glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime_ns)
         for path in found[:-_MOST_FILES]:
             path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        temporary.unlink(missing_ok=True)
 
 
 def _is_ours(folder: Path) -> bool:

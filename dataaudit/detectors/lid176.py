@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dataaudit.corpus.tokens.files import write_atomically
+from dataaudit.atomic import write_changed
 from dataaudit.detectors.base import Codes, Confidence, DetectorModel
 from dataaudit.detectors.codes import known_languages, language_code
 from dataaudit.detectors.lid176_file import model_labels
@@ -93,7 +93,7 @@ def find_model(path: Path | None, *, cache_dir: Path, loader: str = "") -> Detec
             f"language.model: expected a whole fastText model in {source}, found: {error}",
             "Give the path of lid.176.ftz or lid.176.bin, or leave the key out; if it is one of them, fetch it again.",
         ) from None
-    write_atomically(copy, data)
+    write_changed(copy, data)
     _check_answers(copy, loader)
     read_by = f"+{loader}.{version(loader)}" if loader else ""
     return DetectorModel(

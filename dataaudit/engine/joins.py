@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dataaudit.atomic import write_whole
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.partials import Damage
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
-from dataaudit.engine.store import PartialStore, write_atomic
+from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import LinkUnit, Outcome
 from dataaudit.engine.work import link_partition
 from dataaudit.errors import ClusterError
@@ -139,7 +140,7 @@ def _write_files(join: Join, store: PartialStore) -> tuple[Path, str]:
         writer.write_table(table)
     path = store.path(join.kind, f"{digest}.files")
     with store.writing():
-        write_atomic(path, sink.getvalue().to_pybytes())
+        write_whole(path, sink.getvalue().to_pybytes())
     return path, digest
 
 

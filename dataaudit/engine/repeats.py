@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.atomic import write_whole
 from dataaudit.engine.families import Found, Linking
 from dataaudit.engine.joins import Join, JoinedParts, KeyedFile
 from dataaudit.engine.repeat_tables import hotspot_tables, repeat_partials
 from dataaudit.engine.revisit import Visit, Visited
-from dataaudit.engine.store import write_atomic
 from dataaudit.link.joined import JoinFunction
 from dataaudit.link.repeats.covered import RepeatedSpans, spans_of
 from dataaudit.link.repeats.find import find_hotspots, first_windows
@@ -178,7 +178,7 @@ def _save(linking: Linking, search: Search) -> SavedSearch:
     sha256 = hashlib.sha256(packed).hexdigest()
     path = linking.job.store.side_path(f"{_KIND}-search", sha256, "arrow")
     with linking.job.store.writing():
-        write_atomic(path, packed)
+        write_whole(path, packed)
     return SavedSearch(os.fsencode(path), sha256)
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dataaudit.atomic import write_synced, write_whole
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.partials import DamagedEntryError
-from dataaudit.engine.store import PartialStore, write_atomic
+from dataaudit.engine.store import PartialStore
 from dataaudit.link.keyed import NUM_BYTES, DamagedRowsError, read_keyed
 from dataaudit.manifest.canonical import digest_json
-from dataaudit.manifest.publish import write_synced
 from dataaudit.manifest.signatures import digest_signatures, file_name, signature_schema
 from dataaudit.manifest.tables import TABLES
 from dataaudit.stages.near_dup import NearDup
@@ -43,7 +43,7 @@ def collect_signatures(
             sink = pa.BufferOutputStream()
             pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
             with store.writing():
-                write_atomic(path, sink.getvalue().to_pybytes())
+                write_whole(path, sink.getvalue().to_pybytes())
         files[Path(file_name(ordinal)).name] = path
         rows.append({"shard": ordinal, "documents": table.num_rows, "digest": digest_signatures(table)})
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from dataaudit.atomic import write_whole
 from dataaudit.errors import ClusterError
 
 STORE_VERSION = 3
@@ -113,7 +113,7 @@ class PartialStore:
 
     def _write(self, path: Path, body: bytes) -> None:
         with self.writing():
-            write_atomic(path, _MAGIC, _digest(path, body), body)
+            write_whole(path, _MAGIC, _digest(path, body), body)
 
     def _read(self, path: Path) -> pa.Buffer | None:
         try:
@@ -126,19 +126,6 @@ class PartialStore:
         if magic != _MAGIC or _digest(path, view[_ALIGN:]) != digest:
             return None
         return data.slice(_ALIGN)
-
-
-def write_atomic(path: Path, *pieces: bytes) -> None:
-    """Write a file beside its place and rename it there; safe against kills and other writers."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name[:64]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("wb") as handle:
-            handle.writelines(pieces)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _digest(path: Path, body: bytes | memoryview) -> bytes:

@@ -6,7 +6,6 @@ The Unicode version is part of every key and of the manifest (``unicode`` among 
 from __future__ import annotations
 
 import contextlib
-import os
 import unicodedata
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from dataaudit.atomic import replacing
 from dataaudit.kernels.jit import cache_folder
 
 SEPARATOR = 0
@@ -124,10 +124,8 @@ def _kept(path: Path) -> WordClasses | None:
 def _build_and_keep(path: Path | None) -> WordClasses:
     table = build_word_classes()
     if path is not None:
-        temporary = path.with_name(f".{path.stem}.{os.getpid()}.npz")
-        with contextlib.suppress(OSError):  # a full disk costs the time of building it again
-            np.savez(temporary, **{name: getattr(table, name) for name in _NAMES})
-            temporary.replace(path)
+        with contextlib.suppress(OSError), replacing(path) as file:  # a full disk costs the time of building it again
+            np.savez(file, **{name: getattr(table, name) for name in _NAMES})
     return table
 
 

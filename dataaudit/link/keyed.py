@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +16,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from dataaudit.atomic import write_whole
 
 NUM_BYTES = 256
 _MAGIC = b"dataaudit keyed rows 1\n".ljust(24, b"\0")
@@ -39,7 +40,6 @@ class DamagedRowsError(Exception):
 
 def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
     """Write keyed rows, the first column of ``schema`` being a fixed-size binary key."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.concat_tables([schema.empty_table(), *(part.select(schema.names) for part in tables)])
     blocks, bodies = [], []
     for value, body in _blocks(table.take(_order(table.combine_chunks()))):
@@ -47,14 +47,7 @@ def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> No
         bodies.append(body)
     head = orjson.dumps({"schema": schema.serialize().to_pybytes().hex(), "blocks": blocks})
     fixed = _MAGIC + len(head).to_bytes(8, "little") + hashlib.sha256(head).digest()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("wb") as sink:
-            sink.writelines([fixed, _padded(head), *bodies])
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    write_whole(path, fixed, _padded(head), *bodies)
 
 
 def read_keyed(path: Path, start: int, stop: int) -> pa.Table:

@@ -16,6 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dataaudit.atomic import sync_folder, write_synced
 from dataaudit.errors import ManifestError
 from dataaudit.manifest.canonical import digest_table, sorted_table
 from dataaudit.manifest.core import Core, ManifestFile, Run, TableRecord, core_json, manifest_id
@@ -25,7 +26,6 @@ from dataaudit.manifest.replace import (
     hidden_copy,
     new_sibling,
     recover,
-    sync_folder,
     take_place,
 )
 from dataaudit.manifest.tables import TABLES
@@ -33,7 +33,7 @@ from dataaudit.manifest.tables import TABLES
 Fill = Callable[[Path], None]
 FOLDERS = ("repeat_index", "signatures")
 """Folders that a manifest may have: what is too large for a table. A table may hold digests of their files."""
-__all__ = ["FOLDERS", "POINTER", "Fill", "check_target", "prepare_tables", "publish", "table_records", "write_synced"]
+__all__ = ["FOLDERS", "POINTER", "Fill", "check_target", "prepare_tables", "publish", "table_records"]
 
 
 def prepare_tables(filled: dict[str, pa.Table]) -> dict[str, pa.Table]:
@@ -128,14 +128,6 @@ def _left(target: Path, pointer: bytes) -> str:
         return "the manifest that was there before is untouched"
     held = hidden_copy(target) if not target.exists() else None
     return "nothing was published" if held is None else f"the manifest that was there before lies in {held}"
-
-
-def write_synced(path: Path, data: bytes) -> None:
-    """Write a file and force it to disk."""
-    with path.open("wb") as handle:
-        handle.write(data)
-        handle.flush()
-        os.fsync(handle.fileno())
 
 
 def _plain(target: Path) -> Path:

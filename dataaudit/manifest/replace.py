@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dataaudit.atomic import sync_folder
+
 POINTER = "manifest.json"
 _PUBLISHING = "publishing"
 _REPLACED = "replaced"
@@ -101,15 +103,6 @@ def exchange(left: Path, right: Path) -> bool:
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
     raise OSError(code, os.strerror(code), str(right))
-
-
-def sync_folder(folder: Path) -> None:
-    """Force a folder's entries to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _name(target: Path, kind: str) -> Path:

@@ -14,10 +14,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dataaudit.atomic import sync_file, sync_folder, write_synced
 from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.manifest.publish import write_synced
-from dataaudit.manifest.replace import alone_in, new_sibling, recover, sync_folder, take_place
+from dataaudit.manifest.replace import alone_in, new_sibling, recover, take_place
 from dataaudit.quarantine.documents import Drops, drop_list
 from dataaudit.quarantine.file import read
 from dataaudit.quarantine.fold import Standing, fold
@@ -199,7 +199,7 @@ def _place(target: Path, files: Files, documents: pa.Table | None, *, rows: bool
             if documents is not None:
                 pq.write_table(documents, staging / _DOCUMENTS, compression="zstd", store_schema=True)
                 with (staging / _DOCUMENTS).open("rb") as handle:
-                    os.fsync(handle.fileno())
+                    sync_file(handle)
                 if rows:
                     _write_rows(staging / _ROWS, documents)
             sync_folder(staging)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from dataaudit.atomic import sync_folder
 from dataaudit.errors import QuarantineError
 from dataaudit.quarantine.entry import Entry
 from dataaudit.quarantine.lines import Contents, parse
@@ -88,7 +89,7 @@ def _decided(descriptor: int, path: Path, decide: Decide, *, locked: bool) -> tu
     added = tuple(decide(contents))
     if added:
         if not data:
-            _sync_folder(path)
+            sync_folder(path.absolute().parent)
         _append(descriptor, path, data, added, locked=locked)
     return added
 
@@ -184,15 +185,3 @@ def _check_kind(contents: Contents, path: Path) -> None:
     """Refuse to add lines to a file of another kind: a shard of a corpus, named by mistake."""
     if not contents.entries and any(not line.ours for line in contents.bad):
         raise QuarantineError(f"{path} is no quarantine list: none of its lines is an entry", "Name another file.")
-
-
-def _sync_folder(path: Path) -> None:
-    """Force the file's name to disk; some file systems cannot, and need not."""
-    descriptor = os.open(path.absolute().parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.EOPNOTSUPP}:
-            raise
-    finally:
-        os.close(descriptor)

@@ -77,7 +77,7 @@ def test_a_full_disk_costs_time_only(folder, monkeypatch):
         raise OSError(28, "No space left on device")
 
     kept_folder()
-    monkeypatch.setattr(module.Path, "write_bytes", refuse)
+    monkeypatch.setattr(module.Path, "replace", refuse)
     assert _get(Maker()) == "value"
     assert not list(folder.iterdir())
 

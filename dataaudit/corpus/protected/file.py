@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import mmap
-import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
+
+from dataaudit.atomic import replacing
 
 _MAGIC = b"dataaudit protected 1\n".ljust(24, b"\0")
 _ALIGN = 64
@@ -46,18 +46,12 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str
     head = orjson.dumps({"arrays": described, "meta": meta}, option=orjson.OPT_SORT_KEYS)
     digest = hashlib.sha256(head)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name[:64]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("wb") as handle:
-            handle.write(_MAGIC + len(head).to_bytes(8, "little") + digest.digest())
-            handle.write(head + bytes(-len(head) % _ALIGN))
-            for array in bodies.values():
-                handle.write(array.tobytes() if array.size == 0 else array.data.cast("B"))
-                handle.write(bytes(-array.nbytes % _ALIGN))
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        file.write(_MAGIC + len(head).to_bytes(8, "little") + digest.digest())
+        file.write(head + bytes(-len(head) % _ALIGN))
+        for array in bodies.values():
+            file.write(array.tobytes() if array.size == 0 else array.data.cast("B"))
+            file.write(bytes(-array.nbytes % _ALIGN))
     return digest.hexdigest()
 
 

@@ -12,7 +12,7 @@ from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
-from dataaudit.corpus.tokens.files import write_atomically
+from dataaudit.atomic import write_changed
 
 Facts = tuple[int, tuple[int, ...]]
 """Largest id + 1, and the ids of special tokens, ascending."""
@@ -43,5 +43,5 @@ def facts_of(digest: str, form: str, facts_dir: Path | None, inspect: Callable[[
     vocab_size, special_ids = inspect()
     content = {"key": key, "vocab_size": vocab_size, "special_ids": special_ids}
     with contextlib.suppress(OSError):  # a full disk costs the memory of it, no more
-        write_atomically(path, json.dumps(content, sort_keys=True).encode())
+        write_changed(path, json.dumps(content, sort_keys=True).encode())
     return vocab_size, special_ids

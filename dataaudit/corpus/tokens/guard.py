@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dataaudit.atomic import write_changed
 from dataaudit.corpus.tokens import probes
 from dataaudit.corpus.tokens.fast import FastEncoder, UnsupportedModelError
-from dataaudit.corpus.tokens.files import write_atomically
 from dataaudit.corpus.tokens.literals import added_literals, has_normalizer
 from dataaudit.corpus.tokens.reference import ReferenceEncoder, load_reference
 from dataaudit.corpus.tokens.risks import Risks
@@ -71,7 +71,7 @@ def inspect_risks(file: TokenizerFile, *, cache_dir: Path) -> Risks:
     if known is not None and known.key == key:
         return known
     risks = replace(_inspect(file), key=key)
-    write_atomically(path, risks.to_json().encode())
+    write_changed(path, risks.to_json().encode())
     return risks
 
 

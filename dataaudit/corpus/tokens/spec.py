@@ -10,8 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+from dataaudit.atomic import write_changed
 from dataaudit.corpus.tokens.facts import Facts, facts_of
-from dataaudit.corpus.tokens.files import write_atomically
 from dataaudit.corpus.tokens.hub import download_tokenizer_json
 from dataaudit.corpus.tokens.tiktoken_ranks import CONVERSION_VERSION, encoding_for, to_tokenizer_json
 from dataaudit.errors import TokenizerError
@@ -128,19 +128,19 @@ def _store(data: bytes, *, name: str, form: Format, cache_dir: Path, facts_dir: 
     if form == "sentencepiece":
         vocab_size, special_ids = facts_of(digest, form, facts_dir, lambda: _inspect_sentencepiece(data, name))
         path = cache_dir / f"{digest}.model"
-        write_atomically(path, data)
+        write_changed(path, data)
     elif form == "tiktoken":
         # The split rule comes from the file's name, so the name belongs to the name of the copy.
         path = cache_dir / f"{digest}.{name.removesuffix('.tiktoken')}-{CONVERSION_VERSION}.json"
         if not path.is_file():
-            write_atomically(path, to_tokenizer_json(data, name=name))
+            write_changed(path, to_tokenizer_json(data, name=name))
         converted = path.read_bytes()
         content = sha256(converted).hexdigest()
         vocab_size, special_ids = facts_of(content, form, facts_dir, lambda: _inspect_json(converted, name))
     else:
         vocab_size, special_ids = facts_of(digest, form, facts_dir, lambda: _inspect_json(data, name))
         path = cache_dir / f"{digest}.json"
-        write_atomically(path, data)
+        write_changed(path, data)
     return TokenizerFile(
         name=name, format=form, sha256=digest, path=path, vocab_size=vocab_size, special_ids=special_ids
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +17,7 @@ from urllib.request import (
     UnknownHandler,
 )
 
+from dataaudit.atomic import replacing
 from dataaudit.detectors.unavailable import Absence, Unavailable
 from dataaudit.guarded import Guarded
 
@@ -117,23 +117,14 @@ def fetch(url: str, path: Path, *, digits: str, stall_s: float = _STALL_S, deadl
     begun = time.monotonic()
     digest = sha256()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        open_https(url, timeout=stall_s) as answer,
-        tempfile.NamedTemporaryFile(dir=path.parent, prefix=".fetch-", delete=False) as part,
-    ):
-        try:
-            while chunk := answer.read(_CHUNK):
-                if time.monotonic() - begun > deadline_s:
-                    raise TimeoutError("the download takes too long")
-                digest.update(chunk)
-                part.write(chunk)
-            part.close()
-            if not digest.hexdigest().startswith(digits):
-                raise ValueError("what came has another digest")
-            os.replace(part.name, path)
-        finally:
-            part.close()
-            Path(part.name).unlink(missing_ok=True)
+    with open_https(url, timeout=stall_s) as answer, replacing(path) as part:
+        while chunk := answer.read(_CHUNK):
+            if time.monotonic() - begun > deadline_s:
+                raise TimeoutError("the download takes too long")
+            digest.update(chunk)
+            part.write(chunk)
+        if not digest.hexdigest().startswith(digits):
+            raise ValueError("what came has another digest")
 
 
 def open_https(url: str, *, timeout: float) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from dataaudit.atomic import replacing
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.replace import POINTER
 
@@ -56,16 +56,10 @@ def write_file(path: Path, content: bytes) -> None:
             path.write_bytes(content)
             return
         target = Path(os.path.realpath(path))
-        new = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}")
-        try:
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(content)
+        with replacing(target) as stream:
+            stream.write(content)
             if target.exists():
-                new.chmod(stat.S_IMODE(target.stat().st_mode))
-            new.replace(target)
-        finally:
-            new.unlink(missing_ok=True)
+                os.fchmod(stream.fileno(), stat.S_IMODE(target.stat().st_mode))
     except OSError as error:
         raise _refused(path, error) from None
 

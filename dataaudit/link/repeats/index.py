@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dataaudit.atomic import sync_file, write_synced
 from dataaudit.errors import ManifestError
 from dataaudit.kernels.winnow import GRAM, WINDOW, winnow
 from dataaudit.kernels.words import split_words
@@ -109,12 +110,8 @@ def write_index(folder: Path, paths: Sequence[Path]) -> None:
         names.append(f"{len(names):03d}.parquet")
         with (folder / names[-1]).open("wb") as handle:
             pq.write_table(named.sort_by(order), handle, compression="zstd", row_group_size=_ROW_GROUP)
-            handle.flush()
-            os.fsync(handle.fileno())
-    with (folder / _POINTER).open("wb") as handle:
-        handle.write(orjson.dumps(_KIND | {"files": names}, option=orjson.OPT_INDENT_2))
-        handle.flush()
-        os.fsync(handle.fileno())
+            sync_file(handle)
+    write_synced(folder / _POINTER, orjson.dumps(_KIND | {"files": names}, option=orjson.OPT_INDENT_2))
 
 
 class RepeatIndex:

@@ -142,7 +142,7 @@ def test_a_file_that_grows_while_it_is_hashed_is_said(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), PermissionError(13, "Permission denied")]
 )
-@pytest.mark.parametrize("name", ["dataaudit.engine.store.write_atomic", "dataaudit.engine.work.write_keyed"])
+@pytest.mark.parametrize("name", ["dataaudit.engine.store.write_whole", "dataaudit.engine.work.write_keyed"])
 def test_a_state_folder_that_refuses_is_no_shards_fault(settings, tmp_path, monkeypatch, name, error):
     """A full or read-only disk is told as such, with the folder and the way out; no shard is blamed."""
     unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))

@@ -120,5 +120,5 @@ def test_failed_write_leaves_nothing(tmp_path, monkeypatch):
     """An interrupted write leaves neither a target nor a temporary file."""
     monkeypatch.setattr("pathlib.Path.replace", lambda *args: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        spec.write_atomically(tmp_path / "x.json", b"content")
+        spec.write_changed(tmp_path / "x.json", b"content")
     assert list(tmp_path.iterdir()) == []
