@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from dataaudit.gate.verdict import Verdict
     from dataaudit.quarantine.apply import Applied
     from dataaudit.quarantine.changes import Change
-    from dataaudit.quarantine.fold import Record
-    from dataaudit.quarantine.held import Quarantine
+    from dataaudit.quarantine.list import Quarantine, Record
 
 _Names = str | Sequence[str]
 
@@ -65,9 +64,7 @@ class QuarantineList:
             >>> [str(one.standing) for one in quarantine("quarantine.jsonl").entries()]
             ['held']
         """
-        from dataaudit.quarantine.file import read
-        from dataaudit.quarantine.fold import OPEN, fold
-        from dataaudit.quarantine.held import today
+        from dataaudit.quarantine.list import OPEN, fold, read, today
 
         contents = read(self.file)
         contents.check(str(self.file))
@@ -89,7 +86,7 @@ class QuarantineList:
             >>> len(quarantine("quarantine.jsonl").held().entries)
             1
         """
-        from dataaudit.quarantine.held import load_quarantine
+        from dataaudit.quarantine.list import load_quarantine
 
         return load_quarantine(self.file, on=day_of(on, "on"), ignore_bad_lines=ignore_bad_lines)
 
@@ -132,15 +129,14 @@ class QuarantineList:
         """
         from dataclasses import replace
 
-        from dataaudit.quarantine.author import author
-        from dataaudit.quarantine.changes import add
-        from dataaudit.quarantine.targets import wishes_for
+        from dataaudit.quarantine.changes import add, author
+        from dataaudit.quarantine.proposals import add_requests
 
         loaded = None if manifest is None else load(manifest)
-        wishes, notes = wishes_for(
+        requests, notes = add_requests(
             texts_of(places, "places", numbers=True), loaded, reason=reason, metric=metric, run=run
         )
-        change = add(self.file, wishes, author(who, note), day_of(until, "until"))
+        change = add(self.file, requests, author(who, note), day_of(until, "until"))
         return replace(change, notes=tuple(notes))
 
     def lift(self, names: _Names, *, reason: str, note: str | None = None, who: str | None = None) -> Change:
@@ -159,8 +155,7 @@ class QuarantineList:
             >>> len(quarantine("quarantine.jsonl").lift("train/train/manual/part-000.jsonl.zst", reason="mended").added)
             1
         """
-        from dataaudit.quarantine.author import author
-        from dataaudit.quarantine.changes import lift
+        from dataaudit.quarantine.changes import author, lift
 
         return lift(self.file, texts_of(names, "names"), reason, author(who, note))
 
@@ -181,8 +176,8 @@ class QuarantineList:
             >>> len(quarantine("quarantine.jsonl").propose(verdict, "manifests/demo").added)
             0
         """
-        from dataaudit.quarantine.author import author
-        from dataaudit.quarantine.gate import propose_verdict
+        from dataaudit.quarantine.changes import author
+        from dataaudit.quarantine.proposals import propose_verdict
 
         change, _ = propose_verdict(self.file, verdict, load(manifest), author(who, None))
         return change
@@ -210,8 +205,7 @@ class QuarantineList:
             >>> len(quarantine("quarantine.jsonl").accept().added)
             0
         """
-        from dataaudit.quarantine.author import author
-        from dataaudit.quarantine.changes import accept
+        from dataaudit.quarantine.changes import accept, author
 
         chosen = None if names is None else texts_of(names, "names")
         return accept(self.file, chosen, author(who, note), day_of(until, "until"))
@@ -236,8 +230,7 @@ class QuarantineList:
             >>> len(quarantine("quarantine.jsonl").dismiss(2, reason="killed-writer").added)
             1
         """
-        from dataaudit.quarantine.author import author
-        from dataaudit.quarantine.changes import dismiss
+        from dataaudit.quarantine.changes import author, dismiss
 
         numbers = [lines] if isinstance(lines, int) else list(lines)
         return dismiss(self.file, numbers, reason, author(who, note))
@@ -292,8 +285,7 @@ class QuarantineList:
             >>> quarantine("quarantine.jsonl").apply("manifests/demo", "clean", documents=True).files[0]
             'applied.json'
         """
-        from dataaudit.quarantine.apply import apply
-        from dataaudit.quarantine.request import make_request
+        from dataaudit.quarantine.apply import apply, make_request
 
         request = make_request(
             self.file,

@@ -104,7 +104,7 @@ def gate(
     print_text(gate_json(verdict).decode("utf-8") if as_json else terminal_text(verdict))
     print_text(lines)
     if quarantine is not None:
-        from dataaudit.quarantine.gate import propose_shards
+        from dataaudit.quarantine.proposals import propose_shards
 
         note(propose_shards(quarantine, verdict, folder))
     sys.exit(verdict.exit_code)

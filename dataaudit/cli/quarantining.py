@@ -72,9 +72,7 @@ def quarantine() -> None:
 @JSON
 def list_entries(file: Path, on: dt.date | None, *, everything: bool, as_json: bool) -> None:
     """Print the entries of a list: FILE, or quarantine.jsonl; exit 3 when lines of it cannot be read."""
-    from dataaudit.quarantine.file import read
-    from dataaudit.quarantine.fold import fold
-    from dataaudit.quarantine.held import today
+    from dataaudit.quarantine.list import fold, read, today
     from dataaudit.quarantine.view import list_view
 
     contents = read(file)

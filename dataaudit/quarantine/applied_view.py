@@ -10,9 +10,8 @@ from typing import Any
 from dataaudit import text as t
 from dataaudit.layout import facts, name_column, number_column, page, prose, section, table, terminal_width
 from dataaudit.quarantine.apply import Applied
-from dataaudit.quarantine.documents import Drops
-from dataaudit.quarantine.names import short_id
-from dataaudit.quarantine.selection import Shard
+from dataaudit.quarantine.list import short_id
+from dataaudit.quarantine.selection import Drops, Shard
 from dataaudit.quarantine.view import bad_lines
 
 _NAME = 300

@@ -1,13 +1,26 @@
-"""From a list and a manifest to a folder for loaders, put in place in one step."""
+"""From a list and a manifest to a folder for loaders, put in place in one step.
+
+``list``       ``<split>.txt``: a path or address a line; torch, ray, tf.data, polars, DuckDB and others take such lists
+``datatrove``  ``<split>.paths.txt``: paths relative to the split's root, for ``paths_file`` of datatrove's readers
+``hf``         ``data_files.json``: for ``data_files`` of ``datasets.load_dataset``, globs escaped
+
+A file that is listed twice in the corpus stands there twice. A shard of a streamed dataset is no file, and stands in
+``excluded.jsonl`` alone.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import glob
+import json
 import os
+import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
+from urllib.parse import quote, unquote_to_bytes
 
 import numpy as np
 import orjson
@@ -16,16 +29,306 @@ import pyarrow.parquet as pq
 
 from dataaudit.atomic import sync_file, sync_folder, write_synced
 from dataaudit.errors import ConfigError, ExitCode
+from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.replace import alone_in, new_sibling, recover, take_place
-from dataaudit.quarantine.documents import Drops, drop_list
-from dataaudit.quarantine.file import read
-from dataaudit.quarantine.fold import Standing, fold
-from dataaudit.quarantine.held import Quarantine, in_force
-from dataaudit.quarantine.lines import Contents, no_collection
-from dataaudit.quarantine.loaders import FORMATS, Files, Roots, check_files, excluded_list
-from dataaudit.quarantine.request import Request
-from dataaudit.quarantine.selection import Selection, select
+from dataaudit.quarantine.entry import Contents, no_collection
+from dataaudit.quarantine.list import Quarantine, Standing, fold, in_force, read, today
+from dataaudit.quarantine.selection import DETECTORS, ORIGINS, TIERS, Choice, Drops, Selection, Shard, drop_list, select
+from dataaudit.yamlfile import NAME_PATTERN, nearest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked for."""
+
+    file: Path
+    """The list."""
+    manifest: Path | Manifest
+    """The manifest, or its folder."""
+    out: Path
+    """Folder to write."""
+    on: dt.date
+    """The day that expiries are held against."""
+    formats: tuple[str, ...] = ("list",)
+    """Of :data:`dataaudit.quarantine.apply.FORMATS`."""
+    documents: Choice | None = None
+    """What a drop list is made of; None for none."""
+    asked: tuple[str, ...] = ()
+    """Origins that the user named, so that an absent one is an error."""
+    rows: bool = False
+    """Whether each shard's rows are written as text too."""
+    root: str | None = None
+    """Where the shards lie now; the manifest's roots when None."""
+    exclude_changed: bool = False
+    """Leave out shards that an entry names under another digest."""
+    keep_unread: bool = False
+    """Keep shards that the build did not read."""
+    ignore_bad_lines: bool = False
+    """Go on although lines of the list cannot be read."""
+
+
+def make_request(
+    file: Path,
+    *,
+    manifest: Path | Manifest,
+    out: Path,
+    formats: tuple[str, ...],
+    documents: bool,
+    origins: Sequence[str] | None,
+    findings: Sequence[str] | None,
+    ngram_score: float,
+    held_out: bool,
+    rows: bool,
+    root: str | None,
+    exclude_changed: bool,
+    keep_unread: bool,
+    ignore_bad_lines: bool,
+    on: dt.date | None,
+) -> Request:
+    """Return the request of the command's options.
+
+    Raises:
+        ConfigError: An option is unknown, or goes only with another one.
+    """
+    forms = _names(formats, "--format", list(FORMATS))
+    if not 0 <= ngram_score <= 1:
+        raise ConfigError(f"--ngram-score: expected 0 to 1, found {ngram_score:g}")
+    if not documents and (origins is not None or findings is not None or held_out or rows):
+        raise ConfigError(
+            "--from, --findings, --held-out and --rows say which documents are dropped", "Add --documents."
+        )
+    named = _names(origins, "--from", ORIGINS)
+    pairs = _names(findings, "--findings", [f"{detector}:{tier}" for detector in DETECTORS for tier in TIERS])
+    choice = Choice(
+        origins=tuple(origin for origin in ORIGINS if origin in (named or ORIGINS)),
+        ngram_score=ngram_score,
+        held_out=held_out,
+    )
+    if pairs:
+        if "findings" not in choice.origins:
+            raise ConfigError("--findings without findings in --from", "Add them to --from.")
+        split = [pair.split(":") for pair in pairs]
+        choice = Choice(
+            origins=choice.origins,
+            findings=tuple((detector, tier) for detector, tier in split),
+            ngram_score=ngram_score,
+            held_out=held_out,
+        )
+    return Request(
+        file=file,
+        manifest=manifest,
+        out=out,
+        on=on or today(),
+        formats=tuple(forms) or ("list",),
+        documents=choice if documents else None,
+        asked=tuple(named),
+        rows=rows,
+        root=root,
+        exclude_changed=exclude_changed,
+        keep_unread=keep_unread,
+        ignore_bad_lines=ignore_bad_lines,
+    )
+
+
+def _names(given: Sequence[str] | None, option: str, known: tuple[str, ...] | list[str]) -> list[str]:
+    names = given or ()
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{option}: no `{name}`{nearest(name, list(known))}", f"Known: {', '.join(known)}.")
+    return list(dict.fromkeys(names))
+
+
+_COPY = "#copy="
+_WEB = ("http://", "https://")
+STREAMED = "datasets:"
+"""How the root of a streamed dataset begins: its shards are no files."""
+
+
+def relative_path(uri: str) -> str | None:
+    """Return the path of a URI relative to its root (``os.fsdecode`` form); None when it leaves the root."""
+    path = os.fsdecode(unquote_to_bytes(uri.partition(_COPY)[0]))
+    parts = PurePosixPath(path)
+    if not path or parts.is_absolute() or ".." in parts.parts or "\0" in path:
+        return None
+    return path
+
+
+def full_path(root: str, relative: str) -> str:
+    """Return the path or address of a file below a root, a folder or an address."""
+    if root.startswith(_WEB):
+        return f"{root.rstrip('/')}/{quote(os.fsencode(relative))}"
+    if "://" in root:
+        return root + relative if root.endswith("/") else f"{root}/{relative}"
+    return os.path.join(root, relative)
+
+
+def is_local(root: str) -> bool:
+    """Tell whether a root is a folder of this machine."""
+    return "://" not in root and not root.startswith(STREAMED)
+
+
+EXCLUDED = "excluded.jsonl"
+_NAMED = 5
+_LONGEST = 200
+"""Characters of a split whose name becomes a file's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Located:
+    """A kept shard and where its file lies."""
+
+    shard: Shard
+    root: str
+    """Folder or address that the URI is relative to."""
+    relative: str
+    """Path below it, ``os.fsdecode`` form."""
+
+    @property
+    def path(self) -> str:
+        """Path or address that opens it."""
+        return full_path(self.root, self.relative)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roots:
+    """Where the files of each split lie."""
+
+    of_split: Mapping[str, str]
+    """Folder or address by split."""
+
+    def locate(self, shards: Sequence[Shard]) -> dict[str, list[Located]]:
+        """Return the files of kept shards by split; splits that are streamed are left out.
+
+        Raises:
+            ConfigError: A URI leaves its root, or a split's name cannot be a file's.
+        """
+        found: dict[str, list[Located]] = {}
+        for shard in shards:
+            split, uri = shard.row["split"], shard.row["uri"]
+            root = self.of_split.get(split, "")
+            if root.startswith(STREAMED):
+                continue
+            relative = relative_path(uri)
+            if relative is None or (not root and "://" in relative):
+                raise ConfigError(f"{shard.name}: the URI leads out of its root; no build writes such a one")
+            if not re.fullmatch(NAME_PATTERN, split) or len(split) > _LONGEST:
+                raise ConfigError(f"the split `{split}` cannot be the name of a file")
+            found.setdefault(split, []).append(Located(shard=shard, root=root, relative=relative))
+        return found
+
+    def streamed(self, shards: Sequence[Shard]) -> int:
+        """Return how many shards are no files."""
+        return sum(self.of_split.get(shard.row["split"], "").startswith(STREAMED) for shard in shards)
+
+
+Files = dict[str, bytes]
+Located_ = Mapping[str, Sequence[Located]]
+
+
+def path_lists(located: Located_) -> Files:
+    """Return ``<split>.txt``."""
+    paths = {split: [one.path for one in files] for split, files in located.items()}
+    _refuse("list", [path for found in paths.values() for path in found], _breaks)
+    return {f"{split}.txt": _lines(found) for split, found in paths.items()}
+
+
+def datatrove_lists(located: Located_) -> Files:
+    """Return ``<split>.paths.txt``; datatrove strips each line and puts its ``data_folder`` before it."""
+    paths = {split: [one.relative for one in files] for split, files in located.items()}
+    _refuse(
+        "datatrove",
+        [path for found in paths.values() for path in found],
+        lambda path: path.strip() != path or _breaks(path),
+    )
+    return {f"{split}.paths.txt": _lines(found) for split, found in paths.items()}
+
+
+def hugging_face_files(located: Located_) -> Files:
+    """Return ``data_files.json``; ``datasets`` takes every entry for a glob, and ``::`` for a chain of addresses."""
+    paths = {split: [one.path for one in files] for split, files in located.items()}
+    _refuse("hf", [path for found in paths.values() for path in found], lambda path: "::" in path)
+    escaped = {split: [_escape(path) for path in found] for split, found in paths.items()}
+    return {"data_files.json": (json.dumps(escaped, indent=1, ensure_ascii=True) + "\n").encode()}
+
+
+FORMATS: Mapping[str, Callable[[Located_], Files]] = {
+    "list": path_lists,
+    "datatrove": datatrove_lists,
+    "hf": hugging_face_files,
+}
+
+
+def excluded_list(selection: Selection) -> Files:
+    """Return ``excluded.jsonl``: a line for each shard that is left out, and why."""
+    return {EXCLUDED: b"".join(canonical_json(_excluded(shard)) + b"\n" for shard in selection.excluded)}
+
+
+def check_files(located: Located_) -> tuple[list[str], int]:
+    """Hold kept local files against what the manifest says of them, without reading them.
+
+    Returns:
+        Names of those that are absent or of another size, and how many could be looked at.
+    """
+    wrong, looked = [], 0
+    for files in located.values():
+        for one in files:
+            if not is_local(one.root) or not os.path.isdir(one.root):
+                continue
+            looked += 1
+            try:
+                size = os.stat(one.path).st_size
+            except (OSError, ValueError):
+                size = -1
+            if size != one.shard.row["size"]:
+                wrong.append(one.shard.name)
+    return wrong, looked
+
+
+def _excluded(shard: Shard) -> dict[str, Any]:
+    row = shard.row
+    return {
+        "split": row["split"],
+        "uri": row["uri"],
+        "sha256": row["sha256"] or None,
+        "rows_digest": row["rows_digest"],
+        "why": shard.why,
+        "reasons": list(shard.reasons),
+        "entries": [entry.id for entry in shard.entries],
+        "documents": row["documents"],
+        "tokens": row["tokens"],
+    }
+
+
+def _escape(path: str) -> str:
+    scheme, mark, rest = path.rpartition("://")
+    return f"{scheme}{mark}{glob.escape(rest)}"
+
+
+def _lines(paths: Sequence[str]) -> bytes:
+    return b"".join(os.fsencode(path) + b"\n" for path in paths)
+
+
+def _breaks(path: str) -> bool:
+    """Tell whether a reader of lines would take a path for several; those of text know more ends than the line feed."""
+    return len(f"{path}.".splitlines()) > 1
+
+
+def _refuse(name: str, paths: Sequence[str], wrong: Callable[[str], bool]) -> None:
+    """Refuse names that a format cannot hold: left out in silence they would be lost, written they would be others.
+
+    Raises:
+        ConfigError: There are some.
+    """
+    found = [path for path in paths if wrong(path)]
+    if found:
+        lines = [f"  - {path}" for path in found[:_NAMED]]
+        more = [f"  - and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
+        raise ConfigError(
+            "\n".join([f"--format {name} cannot hold {len(found)} of the names:", *lines, *more]),
+            "Rename the files and build again, or take another format.",
+        )
+
 
 RECORD: Final = "applied.json"
 """What a folder of ours is known by."""

@@ -7,16 +7,15 @@ it is, and the answer says so.
 from __future__ import annotations
 
 import datetime as dt
+import getpass
+import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dataaudit.errors import QuarantineError
-from dataaudit.quarantine.entry import NO_EVIDENCE, Action, Entry, Evidence, Target, make_entry
-from dataaudit.quarantine.file import update
-from dataaudit.quarantine.fold import Folded, Record, Standing, fold
-from dataaudit.quarantine.lines import BadLine, Contents
-from dataaudit.quarantine.names import find_records
+from dataaudit.quarantine.entry import NO_EVIDENCE, Action, BadLine, Contents, Entry, Evidence, Target, make_entry
+from dataaudit.quarantine.list import Folded, Record, Standing, find_records, fold, update
 
 _FOREVER = "9999-12-31"
 
@@ -53,7 +52,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class AddRequest:
     """One thing to hold back."""
 
     target: Target
@@ -64,12 +63,12 @@ class Wish:
     """Why."""
 
 
-def add(path: Path, wishes: Iterable[Wish], author: Author, until: dt.date | None = None) -> Change:
+def add(path: Path, requests: Iterable[AddRequest], author: Author, until: dt.date | None = None) -> Change:
     """Hold shards or documents back.
 
     Args:
         path: The list; it is made when there is none.
-        wishes: What to hold back.
+        requests: What to hold back.
         author: Who does it.
         until: The last day on which it holds.
 
@@ -82,9 +81,9 @@ def add(path: Path, wishes: Iterable[Wish], author: Author, until: dt.date | Non
         held: dict[object, list[Entry]] = {}
         for entry in folded.standing(Standing.HELD):
             held.setdefault(entry.content, []).append(entry)
-        for wish in wishes:
+        for request in requests:
             entry = _make(
-                Action.ADD, author, target=wish.target, reason=wish.reason, evidence=wish.evidence, until=last
+                Action.ADD, author, target=request.target, reason=request.reason, evidence=request.evidence, until=last
             )
             covering = [one for one in held.get(entry.content, ()) if (one.until or _FOREVER) >= (last or _FOREVER)]
             if covering:
@@ -96,7 +95,7 @@ def add(path: Path, wishes: Iterable[Wish], author: Author, until: dt.date | Non
     return _change(path, author, decide, create=True)
 
 
-def propose(path: Path, wishes: Iterable[Wish], author: Author) -> Change:
+def propose(path: Path, requests: Iterable[AddRequest], author: Author) -> Change:
     """Propose to hold shards back: nothing is left out until somebody accepts it.
 
     A target that is held back or proposed for the same reason already is not proposed again, nor one whose proposal was
@@ -118,10 +117,12 @@ def propose(path: Path, wishes: Iterable[Wish], author: Author) -> Change:
                 open_[key] = entry
             elif record.standing != Standing.EXPIRED and (record.by is None or record.by.id not in over):
                 seen[key, (entry.evidence or NO_EVIDENCE).finding()] = entry
-        for wish in wishes:
-            entry = _make(Action.PROPOSE, author, target=wish.target, reason=wish.reason, evidence=wish.evidence)
+        for request in requests:
+            entry = _make(
+                Action.PROPOSE, author, target=request.target, reason=request.reason, evidence=request.evidence
+            )
             key = _about(entry)
-            known = open_.get(key) or seen.get((key, wish.evidence.finding()))
+            known = open_.get(key) or seen.get((key, request.evidence.finding()))
             if known is not None:
                 change.known.append(known)
             else:
@@ -276,3 +277,28 @@ def _refuse_unless_done(record: Record, done: Standing) -> None:
         raise QuarantineError(
             f"{record.entry.id[7:19]} is {record.standing}, no open proposal", "`quarantine list --all` shows it."
         )
+
+
+_SECONDS = 5
+
+
+def author(who: str | None, note: str | None) -> Author:
+    """Return who changes a list now: as given, else git's ``user.email``, else the name of the user."""
+    return Author(who=who or _git_email() or _user(), now=dt.datetime.now(dt.UTC), note=note)
+
+
+def _git_email() -> str:
+    try:
+        done = subprocess.run(
+            ["git", "config", "user.email"], capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return ""
+    return done.stdout.strip()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"

@@ -1,7 +1,7 @@
-"""From a verdict to proposals: the shards that broke a per-shard rule, for somebody to look at.
+"""What a list is asked to hold back: shards and rows that people name, and proposals of a verdict.
 
-A proposal holds nothing back. `quarantine accept` puts it in force, `quarantine lift` turns it down; the gate does not
-make one again while one is open, in force, or was turned down with the same numbers.
+A proposal holds nothing back: it is for somebody to look at. `quarantine accept` puts it in force, `quarantine lift`
+turns it down; the gate does not make one again while one is open, in force, or was turned down with the same numbers.
 
 Not proposed are: cases that are waived, that warn, or that could not be evaluated; shards that the build could not read
 (lists leave them out anyway); and, for rules about duplicates, shards that have the same digest as another one (an
@@ -11,20 +11,127 @@ there).
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.errors import ConfigError, ManifestError
 from dataaudit.gate.verdict import Case, RuleResult, State, Verdict
-from dataaudit.manifest.load import Manifest
-from dataaudit.quarantine.changes import Author, Change, Wish, propose
-from dataaudit.quarantine.entry import Evidence
-from dataaudit.quarantine.selection import COLUMNS, digests_of
-from dataaudit.quarantine.targets import target_of
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.place import find_place
+from dataaudit.quarantine.changes import AddRequest, Author, Change, author, propose
+from dataaudit.quarantine.entry import Evidence, Target
+from dataaudit.quarantine.selection import COLUMNS, digests_of, row_digests_of
+from dataaudit.text import plural
 from dataaudit.yamlfile import NAME_PATTERN
+
+_DIGEST = re.compile(r"(sha256|rows):([0-9a-f]{64})(?::([0-9]{1,15}))?")
+_ABOUT_PEOPLE = "pii"
+
+
+def add_requests(
+    places: Sequence[str], manifest: Manifest | None, *, reason: str, metric: str | None, run: str | None
+) -> tuple[list[AddRequest], list[str]]:
+    """Return what a user asks to hold back, and what an entry of it holds back besides, in words.
+
+    Args:
+        places: Shards and rows as people write them, or digests.
+        manifest: Where the shards stand; None when only digests are given.
+        reason: Short code.
+        metric: Column of the table of shards whose value becomes evidence.
+        run: Id of a training run, as evidence.
+
+    Raises:
+        ConfigError: A place means nothing or several things, the shard has no digest, or there is no such number.
+        ManifestError: The table of shards cannot be read.
+    """
+    shards = None if manifest is None else manifest.table("shards", list(dict.fromkeys([*COLUMNS, *_numbers(metric)])))
+    requests, notes = [], []
+    for place in places:
+        match = _DIGEST.fullmatch(place)
+        if match:
+            evidence = Evidence(run=run)
+            target = _by_digest(match)
+        elif manifest is None or shards is None:
+            raise ConfigError(
+                f"`{place}` is no digest, and no manifest says which shard it is",
+                "Add --manifest DIR, or give sha256:HEX of the stored bytes.",
+            )
+        else:
+            found = find_place(place, shards)
+            row = shards.slice(found.shard, 1).to_pylist()[0]
+            target = target_of(row, found.row)
+            value = None if metric is None else row[metric]
+            evidence = Evidence(metric=metric, value=value, manifest=manifest.id, run=run)
+            if found.row is None:
+                notes += [f"{name} has the same digest: it is left out too" for name in _twins(row, shards)]
+        requests.append(AddRequest(target=target, reason=reason, evidence=evidence))
+    return requests, notes
+
+
+def target_of(row: dict[str, Any], record: int | None = None) -> Target:
+    """Return what an entry of a shard, or of one of its records, names.
+
+    Args:
+        row: Of the table of shards, with the columns of :data:`dataaudit.quarantine.selection.COLUMNS`.
+        record: The document's row; None for the shard.
+
+    Raises:
+        ConfigError: The shard was not read, so it has no digest, or it has no such row.
+    """
+    name = f"{row['split']}/{row['uri']}"
+    digests = digests_of(row) if record is None else row_digests_of(row)
+    if not digests:
+        raise ConfigError(
+            f"{name} was not read ({row['reason']}), so it has no digest to name it by",
+            "Lists of `quarantine apply` leave out what was not read anyway.",
+        )
+    if record is not None and record >= row["rows"]:
+        raise ConfigError(f"{name} has {row['rows']} rows, counted from 0; found {record}")
+    kind: Literal["shard", "document"] = "shard" if record is None else "document"
+    return Target(kind=kind, row=record, split=row["split"], uri=row["uri"], **digests)
+
+
+def _twins(row: dict[str, Any], shards: pa.Table) -> list[str]:
+    """Return the names of other shards with the digest of a shard: an entry cannot tell them apart."""
+    masks = [pc.fill_null(pc.equal(shards[name], digest), False) for name, digest in digests_of(row).items()]
+    same = shards.filter(functools.reduce(pc.or_, masks)) if masks else shards.slice(0, 0)
+    return [f"{one['split']}/{one['uri']}" for one in same.to_pylist() if one["shard"] != row["shard"]]
+
+
+def _by_digest(match: re.Match[str]) -> Target:
+    kind, digest, row = match.groups()
+    named = {"sha256" if kind == "sha256" else "rows_digest": digest}
+    return Target(kind="document" if row else "shard", row=int(row) if row else None, **named)
+
+
+def _numbers(metric: str | None) -> list[str]:
+    """Return the column of a metric.
+
+    Raises:
+        ConfigError: No column of that name holds numbers that may stand in a list.
+    """
+    if metric is None:
+        return []
+    from dataaudit.manifest.tables import TABLES
+
+    known = [
+        field.name
+        for field in TABLES["shards"].schema
+        if (pa.types.is_floating(field.type) or pa.types.is_int64(field.type))
+        and not field.name.startswith(_ABOUT_PEOPLE)
+    ]
+    if metric not in known:
+        raise ConfigError(f"--metric {metric}: the table of shards has no such number", f"Known: {', '.join(known)}.")
+    return [metric]
+
 
 _DUPLICATES = frozenset({"exact_dup_rate", "near_dup_rate"})
 _PERSONAL = frozenset({"pii_hit_rate"})
@@ -51,7 +158,7 @@ class PassedOver:
 class Proposed:
     """What a verdict proposes."""
 
-    wishes: tuple[Wish, ...]
+    requests: tuple[AddRequest, ...]
     """By rule, then by shard; a shard that broke two rules is there twice."""
     passed_over: tuple[PassedOver, ...]
     """Likewise."""
@@ -66,7 +173,7 @@ def proposals(verdict: Verdict, shards: Sequence[Mapping[str, Any]], held_out: C
         held_out: Names of its held-out splits.
     """
     times = Counter(digest for row in shards for digest in set(digests_of(dict(row)).values()))
-    wishes, passed_over = [], []
+    requests, passed_over = [], []
     for result in verdict.rules:
         for case in sorted(_failed(result), key=_ordinal):
             row = dict(shards[_ordinal(case)])
@@ -79,8 +186,10 @@ def proposals(verdict: Verdict, shards: Sequence[Mapping[str, Any]], held_out: C
                 passed_over.append(PassedOver(name=f"{row['split']}/{row['uri']}", rule=case.rule, why=why))
             else:
                 code = result.rule.metric if re.fullmatch(NAME_PATTERN, result.rule.metric) else "gate"
-                wishes.append(Wish(target=target_of(row), reason=code, evidence=_evidence(verdict, result, case)))
-    return Proposed(wishes=tuple(wishes), passed_over=tuple(passed_over))
+                requests.append(
+                    AddRequest(target=target_of(row), reason=code, evidence=_evidence(verdict, result, case))
+                )
+    return Proposed(requests=tuple(requests), passed_over=tuple(passed_over))
 
 
 def write_proposals(path: Path, verdict: Verdict, manifest: Manifest, author: Author) -> tuple[Change, Proposed]:
@@ -102,9 +211,9 @@ def write_proposals(path: Path, verdict: Verdict, manifest: Manifest, author: Au
     concerned = any(True for result in verdict.rules for _ in _failed(result))
     rows = manifest.table("shards", COLUMNS).to_pylist() if concerned else []
     found = proposals(verdict, rows, [split.name for split in manifest.core.splits if split.held_out])
-    if not found.wishes:
+    if not found.requests:
         return Change(added=()), found
-    return propose(path, found.wishes, author), found
+    return propose(path, found.requests, author), found
 
 
 def _failed(result: RuleResult) -> list[Case]:
@@ -134,3 +243,59 @@ def _evidence(verdict: Verdict, result: RuleResult, case: Case) -> Evidence:
         policy=verdict.policy_digest,
         manifest=verdict.subject.id,
     )
+
+
+_NAMED = 5
+_PASSED_OVER = {
+    TWIN: "as another shard has the same rows, and would be held back too",
+    HELD_OUT: "as held-out data keeps its duplicates and training data loses them",
+    UNREAD: "as it was not read, so that lists leave it out anyway",
+}
+
+
+def propose_verdict(path: Path, verdict: Verdict, manifest: Manifest, by: Author) -> tuple[Change, Proposed]:
+    """Append proposals to a list; arguments and answer as of :func:`write_proposals`.
+
+    Raises:
+        QuarantineError: The list cannot be written.
+        ManifestError: The manifest cannot be read, or is not the one that was judged.
+    """
+    if manifest.id != verdict.subject.id:
+        raise ManifestError(
+            f"the manifest {manifest.folder} was replaced while it was judged, or is another one: the verdict is of"
+            f" {verdict.subject.id}, this is {manifest.id}",
+            "Run the gate again.",
+        )
+    return write_proposals(path, verdict, manifest, by)
+
+
+def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
+    """Append proposals to a list and return what was done, for people.
+
+    Args:
+        path: The list.
+        verdict: Of the manifest.
+        folder: The manifest's.
+
+    Raises:
+        QuarantineError: The list cannot be written.
+        ManifestError: The manifest cannot be read, or is another one by now.
+    """
+    change, found = propose_verdict(path, verdict, load_manifest(folder), author(None, None))
+    lines = [f"quarantine: {plural(len(change.added), 'proposal')} added to {path}"]
+    if change.known:
+        lines[0] += f", {len(change.known):,} on the list already"
+    if not found.requests and not found.passed_over:
+        lines.append("  no rule about single shards (`scope: {per: shard}`) fails")
+    if change.added:
+        lines.append(f"  nothing is held back yet: dataaudit quarantine accept {path} ...")
+    for why, words in _PASSED_OVER.items():
+        names = sorted({one.name for one in found.passed_over if one.why == why})
+        if names:
+            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            lines.append(f"  not proposed, {words}: {', '.join(names[:_NAMED])}{more}")
+    if change.bad:
+        lines.append(
+            f"  {plural(len(change.bad), 'line')} of the list cannot be read: dataaudit quarantine list {path}"
+        )
+    return "\n".join(lines)

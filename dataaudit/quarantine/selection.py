@@ -1,14 +1,33 @@
-"""Which shards of a manifest a loader may open: the list held against the manifest's digests. Pure."""
+"""Which shards of a manifest a loader may open, and which of their rows it skips: a list held against the manifest.
+
+A document-level drop list holds, in this order:
+
+1. documents that entries of the list name,
+2. training documents that leak: they hold an item of an evaluation set or a copied span of a held-out document, or at
+   least ``ngram_score`` of its 13-grams; and their exact copies,
+3. documents with findings of the chosen detectors and tiers,
+4. of every exact, then of every near-duplicate cluster, all that is left but one.
+
+The one that is kept is the manifest's choice where it is left, else the first that is. Where a held-out document is
+left in a cluster it is the one, and all training documents of the cluster are dropped: a leak is mended in training
+data. Held-out documents are dropped only when an entry names them, or when asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.table_spec import COUNT, STRING, TableSpec
+from dataaudit.manifest.table_spec import field as column
 from dataaudit.quarantine.entry import Entry
-from dataaudit.quarantine.held import Quarantine
+from dataaudit.quarantine.list import Quarantine
 
 COLUMNS = [
     "shard",
@@ -171,3 +190,269 @@ def _leftover(
 
 def _codes(entries: Iterable[Entry]) -> tuple[str, ...]:
     return tuple(sorted({entry.reason for entry in entries}))
+
+
+Origin = Literal["clusters", "overlap", "findings"]
+ORIGINS: tuple[Origin, ...] = ("clusters", "overlap", "findings")
+TIERS = ("validated", "contextual", "pattern")
+DETECTORS = ("secrets", "pii")
+_ROW_BITS = 40
+_STAGES = {"clusters": ("exact_dup", "near_dup"), "overlap": ("overlap",), "findings": ("pii", "secrets")}
+
+DROPPED = TableSpec(
+    name="documents",
+    about="Documents to skip, with why; sorted by shard and row.",
+    key=("shard", "row"),
+    schema=pa.schema(
+        [
+            column("shard", pa.int32(), "row of the manifest's table of shards"),
+            column("split", STRING, "split"),
+            column("uri", STRING, "URI of the shard, relative to the root of the split"),
+            column("sha256", STRING, "of its stored bytes, hex"),
+            column("rows_digest", STRING, "of its documents, hex", null=True),
+            column("row", COUNT, "record of the shard, in reading order, from 0, bad records counted"),
+            column("reasons", pa.list_(STRING), "why, sorted"),
+        ]
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a drop list is made of."""
+
+    origins: tuple[Origin, ...] = ORIGINS
+    """Tables of the manifest; entries of the list count always."""
+    findings: tuple[tuple[str, str], ...] = (("secrets", "validated"),)
+    """Detectors and tiers."""
+    ngram_score: float = 0.5
+    """Share of a held-out document's 13-grams from which on a training document leaks it."""
+    held_out: bool = False
+    """Whether duplicates and findings are dropped from held-out splits too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drops:
+    """A drop list."""
+
+    table: pa.Table
+    """Of :data:`DROPPED`."""
+    by_reason: Mapping[str, int]
+    """Documents by reason; one may have several."""
+    by_split: Mapping[str, int]
+    """Documents by split."""
+    absent: tuple[str, ...]
+    """Detections that were asked for and that the build did not run."""
+    incomplete: tuple[str, ...]
+    """What the manifest counts and does not list, in words: the drop list lacks it."""
+    beyond: int
+    """Entries whose row the shard does not have."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the steps share."""
+
+    held_out: np.ndarray
+    """bool[shards]"""
+    excluded: np.ndarray
+    """bool[shards] that no loader opens anyway."""
+    choice: Choice
+    reasons: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    """Keys by reason."""
+
+    def drop(self, reason: str, keys: np.ndarray) -> None:
+        if len(keys):
+            self.reasons.setdefault(reason, []).append(np.unique(keys))
+
+    def dropped(self) -> np.ndarray:
+        return np.unique(np.concatenate([keys for found in self.reasons.values() for keys in found] or [_NONE]))
+
+    def may_drop(self, shards: np.ndarray) -> np.ndarray:
+        """Tell which shards' documents are dropped by what was detected."""
+        told: np.ndarray = ~self.excluded[shards] & (~self.held_out[shards] | self.choice.held_out)
+        return told
+
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+def drop_list(manifest: Manifest, selection: Selection, quarantine: Quarantine, choice: Choice) -> Drops:
+    """Return the documents of the kept shards to skip.
+
+    Args:
+        manifest: The one that ``selection`` was made of.
+        selection: Which shards are kept.
+        quarantine: The entries in force.
+        choice: What else to drop.
+
+    Raises:
+        ManifestError: A table cannot be read.
+    """
+    held_out = {split.name for split in manifest.core.splits if split.held_out}
+    work = _Work(
+        held_out=np.array([shard.row["split"] in held_out for shard in selection.shards], dtype=bool),
+        excluded=np.array([not shard.kept for shard in selection.shards], dtype=bool),
+        choice=choice,
+    )
+    incomplete = []
+    beyond = _entries(work, selection, quarantine)
+    if "overlap" in choice.origins:
+        incomplete += _leaks(work, manifest, selection)
+    if "findings" in choice.origins:
+        _findings(work, manifest)
+    if "clusters" in choice.origins:
+        incomplete += _duplicates(work, manifest, selection)
+    table = _table(work, selection)
+    ran = {stage.name for stage in manifest.core.stages}
+    wanted = [stage for origin in choice.origins for stage in _STAGES[origin]]
+    detectors = {detector for detector, _ in choice.findings}
+    absent = [stage for stage in wanted if stage not in ran and (stage not in DETECTORS or stage in detectors)]
+    counts = table.group_by("split", use_threads=False).aggregate([("row", "count")]).to_pylist()
+    return Drops(
+        table=table,
+        by_reason={reason: len(np.unique(np.concatenate(keys))) for reason, keys in sorted(work.reasons.items())},
+        by_split={row["split"]: row["row_count"] for row in counts},
+        absent=tuple(absent),
+        incomplete=tuple(incomplete),
+        beyond=beyond,
+    )
+
+
+def _entries(work: _Work, selection: Selection, quarantine: Quarantine) -> int:
+    """Drop what entries name, in any split; return how many name a row that there is not."""
+    beyond = 0
+    for shard in selection.shards:
+        digests = row_digests_of(shard.row) if shard.kept and digests_of(shard.row) else {}
+        for entry in quarantine.document_entries(**digests) if digests else ():
+            assert entry.target is not None
+            row = entry.target.row
+            assert row is not None
+            if row >= shard.row["rows"]:
+                beyond += 1
+            else:
+                keys = _keys(np.array([shard.row["shard"]], np.int64), np.array([row], np.int64))
+                work.drop(f"quarantine:{entry.reason}", keys)
+    return beyond
+
+
+def _leaks(work: _Work, manifest: Manifest, selection: Selection) -> list[str]:
+    """Drop training documents that leak; return what is counted and not listed."""
+    found = manifest.table("overlap", ["set", "part", "rule", "shard", "row", "score"])
+    weak = pc.and_(pc.equal(found["rule"], "ngram"), pc.less(found["score"], work.choice.ngram_score))
+    found = found.filter(pc.invert(weak))
+    keys = _keys(*_places(found))
+    open_ = ~work.excluded[_places(found)[0]] if len(keys) else np.zeros(0, dtype=bool)
+    documents = pc.equal(found["part"], "document").to_numpy()
+    copies = manifest.table("clusters", ["kind", "cluster", "shard", "row"])
+    copies = copies.filter(pc.equal(copies["kind"], "exact"))
+    listed = {"held_out_copies": _NONE, "contaminated": _NONE}
+    exact = pc.not_equal(found["rule"], "ngram").to_numpy()
+    for is_document, prefix, name in ((True, "held_out", "held_out_copies"), (False, "benchmark", "contaminated")):
+        mine = (documents == is_document) & open_
+        for one in pc.unique(found["set"].filter(pa.array(mine))).to_pylist():
+            of_set = mine & pc.equal(found["set"], one).to_numpy()
+            work.drop(f"{prefix}:{one}", _with_copies(work, copies, keys[of_set]))
+        listed[name] = _with_copies(work, copies, keys[mine & exact])
+    return _unlisted(work, manifest, selection, listed)
+
+
+def _unlisted(work: _Work, manifest: Manifest, selection: Selection, listed: dict[str, np.ndarray]) -> list[str]:
+    """Hold the listed documents against what the table of shards counts: rows of a very common item are cut."""
+    words = {
+        "held_out_copies": "documents with a copied held-out span",
+        "contaminated": "documents with an evaluation item",
+    }
+    counts = manifest.table("shards", list(words))
+    missing = []
+    for name, what in words.items():
+        counted = pc.fill_null(counts[name], 0).to_numpy()
+        here = np.bincount(listed[name] >> _ROW_BITS, minlength=len(selection.shards))
+        short = np.where(work.excluded, 0, np.maximum(counted - here, 0))
+        if short.any():
+            missing.append(
+                f"{int(short.sum()):,} {what}, in {int((short > 0).sum()):,} shards: counted, but not listed"
+            )
+    sampled = [record for record in manifest.metrics("train_val_overlap", "ngram") if record.method == "sampled"]
+    if sampled:
+        missing.append("copies of held-out documents that the build did not search for: only a sample was")
+    return missing
+
+
+def _with_copies(work: _Work, clusters: pa.Table, keys: np.ndarray) -> np.ndarray:
+    """Add the exact copies of documents in training shards that are kept: what one holds, they hold."""
+    shards, rows = _places(clusters)
+    members, numbers = _keys(shards, rows), clusters["cluster"].to_numpy()
+    hit = np.unique(numbers[np.isin(members, keys)])
+    copies = members[np.isin(numbers, hit) & ~work.excluded[shards] & ~work.held_out[shards]]
+    return np.union1d(keys, copies)
+
+
+def _findings(work: _Work, manifest: Manifest) -> None:
+    found = manifest.table("findings", ["detector", "tier", "shard", "row", "reserved"])
+    found = found.filter(pc.invert(found["reserved"]))
+    for detector, tier in work.choice.findings:
+        chosen = found.filter(pc.and_(pc.equal(found["detector"], detector), pc.equal(found["tier"], tier)))
+        shards, rows = _places(chosen)
+        work.drop(f"{detector}:{tier}", _keys(shards, rows)[work.may_drop(shards)])
+
+
+def _duplicates(work: _Work, manifest: Manifest, selection: Selection) -> list[str]:
+    """Drop all but one of each cluster; return what the build knows to have missed."""
+    table = manifest.table("clusters")
+    splits = np.array([shard.row["split"] for shard in selection.shards], dtype=object)
+    for kind in ("exact", "near"):
+        members = table.filter(pc.equal(table["kind"], kind))
+        shards, rows = _places(members)
+        keys = _keys(shards, rows)
+        left = ~work.excluded[shards] & ~np.isin(keys, work.dropped())
+        shards, keys = shards[left], keys[left]
+        numbers, kept = (members[name].to_numpy()[left] for name in ("cluster", "kept"))
+        order = np.lexsort((keys, ~kept, ~work.held_out[shards], numbers))
+        shards, keys, numbers = shards[order], keys[order], numbers[order]
+        first = np.r_[True, numbers[1:] != numbers[:-1]] if len(numbers) else np.zeros(0, dtype=bool)
+        leader = shards[first][np.cumsum(first) - 1]
+        drop = ~first & work.may_drop(shards)
+        work.drop(f"{kind}_duplicate", keys[drop])
+        leaking = drop & work.held_out[leader] & ~work.held_out[shards]
+        for split in sorted(set(splits[leader[leaking]])):
+            work.drop(f"held_out:{split}", keys[leaking & (splits[leader] == split)])
+    cut = [record.value for record in manifest.metrics("near_dup_rate", "truncated_pairs") if record.value]
+    return (
+        [f"near-duplicates among {int(max(cut)):,} pairs that were not compared: their template is too common"]
+        if cut
+        else []
+    )
+
+
+def _table(work: _Work, selection: Selection) -> pa.Table:
+    keys = work.dropped()
+    names = sorted(work.reasons)
+    marks = np.zeros((len(keys), len(names)), dtype=bool)
+    for index, name in enumerate(names):
+        for found in work.reasons[name]:
+            marks[np.searchsorted(keys, found), index] = True
+    columns = np.nonzero(marks)[1]
+    offsets = pa.array(np.r_[0, np.cumsum(marks.sum(axis=1))], pa.int32())
+    reasons = pa.ListArray.from_arrays(offsets, pa.array(names, STRING).take(pa.array(columns)))
+    shards = keys >> _ROW_BITS
+    filled = {
+        "shard": pa.array(shards, pa.int32()),
+        "row": pa.array(keys & ((1 << _ROW_BITS) - 1), COUNT),
+        "reasons": reasons,
+    }
+    for name in ("split", "uri", "sha256", "rows_digest"):
+        filled[name] = pa.array([shard.row[name] for shard in selection.shards], STRING).take(pa.array(shards))
+    return pa.table([filled[name] for name in DROPPED.schema.names], schema=DROPPED.schema)
+
+
+def _places(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    return table["shard"].to_numpy().astype(np.int64), table["row"].to_numpy()
+
+
+def _keys(shards: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return one number for each document, in the manifest's order."""
+    if len(rows) and int(rows.max()) >= 1 << _ROW_BITS:
+        raise ValueError(f"a shard with more than {1 << _ROW_BITS} rows")
+    keys: np.ndarray = (shards << _ROW_BITS) | rows
+    return keys

@@ -10,10 +10,8 @@ from dataaudit import text as t
 from dataaudit.errors import ExitCode
 from dataaudit.layout import facts, name_column, page, prose, section, table, terminal_width, word_column
 from dataaudit.quarantine.changes import Change
-from dataaudit.quarantine.entry import Entry, plain_entry
-from dataaudit.quarantine.fold import OPEN, Folded, Record, Standing
-from dataaudit.quarantine.lines import BadLine, Contents
-from dataaudit.quarantine.names import short_id, target_name
+from dataaudit.quarantine.entry import BadLine, Contents, Entry, plain_entry
+from dataaudit.quarantine.list import OPEN, Folded, Record, Standing, short_id, target_name
 
 _NAME = 300
 """Characters of a name that are shown."""
@@ -37,7 +35,7 @@ def list_view(
                 "exit_code": int(code),
                 "counts": counts,
                 "repeated": folded.repeated,
-                "idle": folded.idle,
+                "idle": folded.no_ops,
                 "entries": [_record_json(record) for record in shown],
                 "bad_lines": [_bad_json(line) for line in contents.bad],
                 "dismissed_lines": [_bad_json(line) for line in contents.dismissed],
@@ -162,8 +160,8 @@ def _oddities(contents: Contents, folded: Folded, width: int) -> list[str]:
         lines.append(f"{t.plural(len(contents.dismissed), 'line')} that cannot be read, dismissed")
     if folded.repeated:
         lines.append(f"{t.plural(folded.repeated, 'line')} that an earlier one says already")
-    if folded.idle:
-        lines.append(f"{t.plural(folded.idle, 'lift or acceptance')} of what is not open where it stands in the file")
+    if folded.no_ops:
+        lines.append(f"{t.plural(folded.no_ops, 'lift or acceptance')} of what is not open where it stands in the file")
     return [line for one in lines for line in prose(one, width)]
 
 

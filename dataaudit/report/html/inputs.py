@@ -12,7 +12,7 @@ from dataaudit.gate.document import read_verdict
 from dataaudit.gate.run import judge, read_policy
 from dataaudit.gate.verdict import Verdict
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.quarantine.held import load_quarantine
+from dataaudit.quarantine.list import load_quarantine
 from dataaudit.quarantine.selection import COLUMNS, digests_of, row_digests_of
 from dataaudit.report.html.pieces import named
 from dataaudit.report.pii_cells import hidden_records

@@ -14,7 +14,7 @@ from dataaudit import api
 from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch, QuarantineError
 from dataaudit.gate.document import gate_json
 from dataaudit.gate.policy import Policy
-from dataaudit.quarantine.fold import Standing
+from dataaudit.quarantine.list import Standing
 
 DEMO = Path(__file__).parents[3] / "manifests/demo"
 RULE = {"name": "copies", "metric": "exact_dup_rate", "stat": "rate", "unit": "ratio", "budget": 0.5}

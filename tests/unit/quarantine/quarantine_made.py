@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 
-from dataaudit.quarantine.changes import Author, Wish
+from dataaudit.quarantine.changes import AddRequest, Author
 from dataaudit.quarantine.entry import Action, Evidence, Target, make_entry
 
 NOW = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
@@ -29,9 +29,9 @@ def target(name, row=None, **more):
     return Target(kind="shard" if row is None else "document", row=row, **given)
 
 
-def wish(name, row=None, reason="manual", **evidence):
+def asked(name, row=None, reason="manual", **evidence):
     """Return what somebody asks to hold back."""
-    return Wish(target=target(name, row), reason=reason, evidence=Evidence(**evidence))
+    return AddRequest(target=target(name, row), reason=reason, evidence=Evidence(**evidence))
 
 
 def entry(action="add", name="a", *, when=NOW, reason="manual", who="ana", **fields):

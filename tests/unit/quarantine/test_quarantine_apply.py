@@ -13,8 +13,8 @@ from quarantine_made import AUTHOR, digest
 from dataaudit.cli import main
 from dataaudit.manifest.load import load_manifest
 from dataaudit.quarantine.changes import add, lift
-from dataaudit.quarantine.held import load_quarantine
-from dataaudit.quarantine.targets import wishes_for
+from dataaudit.quarantine.list import load_quarantine
+from dataaudit.quarantine.proposals import add_requests
 
 MARKUP = "<script>alert(1)</script> ::error::x =cmd() | `a` $(b) \u202e [x]*?.jsonl"
 
@@ -39,8 +39,8 @@ def place(tmp_path):
 
 def hold(place, *names, **more):
     """Put shards or documents on the list."""
-    wishes, _ = wishes_for(names, load_manifest(place / "m"), reason="manual", metric=None, run=None)
-    return add(place / "q.jsonl", wishes, AUTHOR, **more).added
+    requests, _ = add_requests(names, load_manifest(place / "m"), reason="manual", metric=None, run=None)
+    return add(place / "q.jsonl", requests, AUTHOR, **more).added
 
 
 def apply(place, *options, expect=0, manifest="m"):
@@ -117,8 +117,8 @@ def test_shards_without_documents_are_not_held_by_their_rows(place):
             made("f.jsonl", documents=0, rows_digest=digest("none"), sha256=digest("f")),
         ],
     )
-    wishes, _ = wishes_for(["e.jsonl"], load_manifest(place / "m2"), reason="x", metric=None, run=None)
-    add(place / "q.jsonl", wishes, AUTHOR)
+    requests, _ = add_requests(["e.jsonl"], load_manifest(place / "m2"), reason="x", metric=None, run=None)
+    add(place / "q.jsonl", requests, AUTHOR)
     assert names(apply(place, manifest="m2")[1]) == ["f.jsonl"]
 
 
@@ -133,8 +133,8 @@ def test_entries_of_documents_need_documents_and_that_is_said(place):
 def test_a_row_is_not_carried_over_bad_records(place):
     """With bad records a row is not the number of a document, so a repacked shard is another one."""
     make(place / "bad", [made("a.jsonl", bad=2)], roots=place / "data")
-    wishes, _ = wishes_for(["a.jsonl:3"], load_manifest(place / "bad"), reason="x", metric=None, run=None)
-    assert wishes[0].target.rows_digest is None
+    requests, _ = add_requests(["a.jsonl:3"], load_manifest(place / "bad"), reason="x", metric=None, run=None)
+    assert requests[0].target.rows_digest is None
     hold(place, "a.jsonl:4")
     make(place / "m2", [made("z.jsonl", rows_digest=digest("rows a.jsonl"), bad=2)])
     said, _ = apply(place, "--documents", "--from", "findings", manifest="m2", expect=3)
@@ -145,8 +145,8 @@ def test_a_proposal_is_counted_and_changes_nothing(place):
     """Somebody has to accept it."""
     from dataaudit.quarantine.changes import propose
 
-    wishes, _ = wishes_for(["a.jsonl"], load_manifest(place / "m"), reason="x", metric=None, run=None)
-    propose(place / "q.jsonl", wishes, AUTHOR)
+    requests, _ = add_requests(["a.jsonl"], load_manifest(place / "m"), reason="x", metric=None, run=None)
+    propose(place / "q.jsonl", requests, AUTHOR)
     said, out = apply(place)
     assert (names(out)[0], said["proposed_and_kept"]) == ("a.jsonl", 1)
 

@@ -11,8 +11,8 @@ from made_manifest import make, shard
 from quarantine_made import digest
 
 from dataaudit.cli import main
+from dataaudit.quarantine.apply import FORMATS
 from dataaudit.quarantine.entry import entry_schema
-from dataaudit.quarantine.loaders import FORMATS
 
 PAGE = (Path(__file__).parents[3] / "docs/howto/quarantine.md").read_text(encoding="utf-8")
 

@@ -16,9 +16,8 @@ from quarantine_made import AUTHOR, digest, entry, target
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.quarantine.documents import Choice, drop_list
-from dataaudit.quarantine.held import in_force
-from dataaudit.quarantine.selection import select
+from dataaudit.quarantine.list import in_force
+from dataaudit.quarantine.selection import Choice, drop_list, select
 
 SPLITS = ("train", "train", "train", "val", "val")
 ROWS = 4

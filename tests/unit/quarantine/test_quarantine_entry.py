@@ -15,8 +15,7 @@ from quarantine_made import NOW, digest, entry, target
 
 from dataaudit.engine.schemas import render
 from dataaudit.errors import QuarantineDamaged, QuarantineError
-from dataaudit.quarantine.entry import Evidence, Target, make_entry, plain_entry, read_entry
-from dataaudit.quarantine.lines import parse
+from dataaudit.quarantine.entry import Evidence, Target, make_entry, parse, plain_entry, read_entry
 
 FULL = entry(
     target=target("a", 7),

@@ -13,37 +13,36 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from quarantine_made import AUTHOR, entry, wish
+from quarantine_made import AUTHOR, asked, entry
 
 from dataaudit.errors import QuarantineError
-from dataaudit.quarantine import file
+from dataaudit.quarantine import list as quarantine_list
 from dataaudit.quarantine.changes import add
-from dataaudit.quarantine.file import read, update
-from dataaudit.quarantine.fold import fold
+from dataaudit.quarantine.list import fold, read, update
 
 HERE = str(Path(__file__).parent)
 WRITER = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from quarantine_made import AUTHOR, wish
+from quarantine_made import AUTHOR, asked
 from dataaudit.quarantine.changes import add
 for number in range(int(sys.argv[4])):
-    change = add(Path(sys.argv[2]), [wish(f"{sys.argv[3]} {number}"), wish("shared")], AUTHOR)
+    change = add(Path(sys.argv[2]), [asked(f"{sys.argv[3]} {number}"), asked("shared")], AUTHOR)
     os.write(1, "".join(entry.id + "\\n" for entry in change.added).encode())
 """
 TORN = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from quarantine_made import AUTHOR, wish
+from quarantine_made import AUTHOR, asked
 from dataaudit.quarantine.changes import add
 write = os.write
 def half(descriptor, data):
     write(descriptor, data[: int(len(data) * float(sys.argv[3]))])
     os.kill(os.getpid(), signal.SIGKILL)
 os.write = half
-add(Path(sys.argv[2]), [wish("torn")], AUTHOR)
+add(Path(sys.argv[2]), [asked("torn")], AUTHOR)
 """
 
 
@@ -165,7 +164,7 @@ def test_without_locks_a_line_is_still_written_whole(tmp_path, monkeypatch):
 
 def test_a_lock_that_is_never_given_up_ends_in_an_error(tmp_path, monkeypatch):
     """Not in a wait without end."""
-    monkeypatch.setattr(file, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(quarantine_list, "_PATIENCE_SECONDS", 0.1)
     path = tmp_path / "q.jsonl"
     put(path, entry())
     with path.open("rb") as other:
@@ -197,7 +196,7 @@ def test_an_absent_list_is_an_error_and_an_empty_one_holds_nothing(tmp_path):
     with pytest.raises(QuarantineError, match="no quarantine list at"):
         update(path, lambda _: (), create=False)
     with pytest.raises(QuarantineError, match="there is no such folder"):
-        add(tmp_path / "none/q.jsonl", [wish("a")], AUTHOR)
+        add(tmp_path / "none/q.jsonl", [asked("a")], AUTHOR)
     assert not path.exists()
     path.touch()
     assert fold(read(path).entries, AUTHOR.today).records == ()
@@ -226,7 +225,7 @@ def test_a_list_that_nothing_was_added_to_is_not_left_behind(tmp_path):
     """An empty file would be taken for a list that holds nothing."""
     path = tmp_path / "typo.jsonl"
     with pytest.raises(QuarantineError):
-        add(path, [wish("a", reason="no code!")], AUTHOR)
+        add(path, [asked("a", reason="no code!")], AUTHOR)
     assert not path.exists()
 
 
@@ -235,5 +234,5 @@ def test_an_empty_list_that_was_there_stays(tmp_path):
     path = tmp_path / "q.jsonl"
     path.touch()
     with pytest.raises(QuarantineError):
-        add(path, [wish("a", reason="no code!")], AUTHOR)
+        add(path, [asked("a", reason="no code!")], AUTHOR)
     assert path.exists()

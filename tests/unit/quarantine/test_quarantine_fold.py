@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from levels import examples
 from quarantine_made import NOW, TODAY, entry, standing_slowly
 
-from dataaudit.quarantine.fold import fold
+from dataaudit.quarantine.list import fold
 
 
 def states(entries, on=TODAY):
@@ -30,7 +30,7 @@ def test_a_lift_ends_what_stands_before_it_and_says_who():
     assert states([held, lift]) == {held.id: "lifted"}
     assert fold([held, lift], TODAY).records[0].by == lift
     early = fold([lift, held], TODAY)
-    assert (early.records[0].standing, early.idle) == ("held", 1)
+    assert (early.records[0].standing, early.no_ops) == ("held", 1)
 
 
 def test_what_was_lifted_can_be_added_again():

@@ -14,10 +14,8 @@ from dataaudit.gate.verdict import Case, RuleResult, State, Subject, Verdict
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.quarantine.changes import accept
-from dataaudit.quarantine.file import read
-from dataaudit.quarantine.gate import propose_shards
-from dataaudit.quarantine.held import load_quarantine
-from dataaudit.quarantine.proposals import proposals, write_proposals
+from dataaudit.quarantine.list import load_quarantine, read
+from dataaudit.quarantine.proposals import proposals, propose_shards, write_proposals
 
 RULES = """
 policy: p
@@ -65,17 +63,17 @@ ROWS = [row(0), row(1), row(2)]
 
 def test_a_shard_that_failed_is_proposed_with_what_decided():
     """Target by digests; metric, value, limit, rule, policy and manifest as evidence; the metric as reason."""
-    [wish] = proposals(verdict(case("dups", 1)), ROWS, ()).wishes
-    assert (wish.target.sha256, wish.target.uri, wish.reason) == (digest(1), "1.jsonl", "exact_dup_rate")
-    evidence = wish.evidence
+    [request] = proposals(verdict(case("dups", 1)), ROWS, ()).requests
+    assert (request.target.sha256, request.target.uri, request.reason) == (digest(1), "1.jsonl", "exact_dup_rate")
+    evidence = request.evidence
     assert (evidence.value, evidence.limit, evidence.comparator, evidence.limit_kind) == (0.5, 0.1, "<=", "budget")
     assert (evidence.rule, evidence.policy, evidence.manifest) == ("dups", POLICY.digest, "sha256:" + "1" * 64)
 
 
 def test_a_distance_is_told_beside_the_value():
     """The number that was judged is not the metric's."""
-    [wish] = proposals(verdict(case("drift", 0, value=0.3, judged=9.0)), ROWS, ()).wishes
-    assert (wish.evidence.value, wish.evidence.judged, wish.evidence.limit_kind) == (0.3, 9.0, "robust_sd")
+    [request] = proposals(verdict(case("drift", 0, value=0.3, judged=9.0)), ROWS, ()).requests
+    assert (request.evidence.value, request.evidence.judged, request.evidence.limit_kind) == (0.3, 9.0, "robust_sd")
 
 
 def test_only_cases_that_failed_and_are_not_waived_count():
@@ -83,20 +81,20 @@ def test_only_cases_that_failed_and_are_not_waived_count():
     others = [case("dups", 0, state=state) for state in State if state != State.FAILED]
     waived = dataclasses.replace(case("dups", 1), waived=True)
     whole = Case(rule="whole", stat="rate", scope=Scope(), state=State.FAILED)
-    assert proposals(verdict(*others, waived, whole), ROWS, ()).wishes == ()
+    assert proposals(verdict(*others, waived, whole), ROWS, ()).requests == ()
 
 
 def test_personal_data_of_one_shard_is_not_written_down():
     """The list lies in git; the number may speak of one person."""
-    [wish] = proposals(verdict(case("pii", 0, value=3.0, judged=3.0)), ROWS, ()).wishes
-    assert (wish.evidence.value, wish.evidence.judged, wish.evidence.limit) == (None, None, 1.0)
+    [request] = proposals(verdict(case("pii", 0, value=3.0, judged=3.0)), ROWS, ()).requests
+    assert (request.evidence.value, request.evidence.judged, request.evidence.limit) == (None, None, 1.0)
 
 
 def test_a_copy_of_another_shard_is_not_proposed_for_its_duplicates():
     """Both have one digest: an entry would hold back the text altogether. For other rules it is proposed."""
     rows = [row(0), row(1, sha256=digest(0), rows_digest=digest("r0")), row(2)]
     found = proposals(verdict(case("dups", 1), case("drift", 1), case("dups", 2)), rows, ())
-    assert [(wish.evidence.rule, wish.target.uri) for wish in found.wishes] == [
+    assert [(request.evidence.rule, request.target.uri) for request in found.requests] == [
         ("dups", "2.jsonl"),
         ("drift", "1.jsonl"),
     ]
@@ -107,7 +105,7 @@ def test_a_held_out_shard_is_not_proposed_for_its_duplicates():
     """It keeps them and training data loses them; other rules speak of the shard itself."""
     rows = [row(0), row(1, split="val"), row(2)]
     found = proposals(verdict(case("dups", 1), case("drift", 1)), rows, ["val"])
-    assert [wish.evidence.rule for wish in found.wishes] == ["drift"]
+    assert [request.evidence.rule for request in found.requests] == ["drift"]
     assert [(one.name, one.why) for one in found.passed_over] == [("val/1.jsonl", "held_out")]
 
 
