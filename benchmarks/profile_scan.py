@@ -22,7 +22,7 @@ from dataaudit.engine.plan import missing_units, plan_shard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ProbeUnit, ScanSettings
-from dataaudit.stages import accumulate, make_stages
+from dataaudit.metrics.stages import accumulate, make_stages
 
 METHODS = (
     (Encoder, "encode", "encode"),

@@ -9,6 +9,9 @@ from dataaudit.api.arguments import PathLike, path_of
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import Manifest as LoadedManifest
 from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.registry import METRICS
+from dataaudit.yamlfile import nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +26,24 @@ class Manifest(LoadedManifest):
     """
 
     __slots__ = ()
+
+    def metrics(self, metric: str | None = None, stat: str | None = None, scope: Scope | None = None) -> list[Metric]:
+        """Return metric records, filtered by name, statistic and exact scope.
+
+        Args:
+            metric: Name of the metric, as in docs/reference/metrics.md; all when None.
+            stat: Name of the statistic; all when None.
+            scope: Split, source, language, ... that it speaks of; every scope when None.
+
+        Raises:
+            ConfigError: No metric has that name, here or in any manifest.
+            ManifestError: The file is absent, damaged or of another manifest by now.
+        """
+        if metric is not None and metric not in METRICS:
+            held = sorted({one.metric for one in LoadedManifest.metrics(self)})
+            if metric not in held:
+                raise ConfigError(f"{self.folder} has no metric `{metric}`{nearest(metric, held)}")
+        return LoadedManifest.metrics(self, metric, stat, scope)
 
     def pandas(self, name: str, columns: list[str] | None = None) -> pd.DataFrame:
         """Return a table as a pandas DataFrame.

@@ -7,6 +7,8 @@ from typing import Any
 
 from dataaudit.manifest.core import Core
 from dataaudit.manifest.load import Manifest
+from dataaudit.metrics.family import JUDGE, LANGUAGE_DETECTION, MetricDefinition, Statistic
+from dataaudit.metrics.registry import FAMILIES, FAMILY_OF, METRICS, statistic
 
 OTHER_UNIT = "other_unit"
 OTHER_VERSION = "other_version"
@@ -18,54 +20,6 @@ OTHER_PARAMETERS = "other_parameters"
 
 _TOKENS = frozenset({"tokens", "bytes/token", "nats", "hits per million tokens"})
 """Units that tokens are in."""
-_OVER_TOKENS = frozenset({"source_mix_share", "language_share", "pad_fraction"})
-"""Ratios of tokens."""
-_TOKEN_STATS = frozenset({("doc_repeat_hotspots", "token_share")})
-_RUNS = "repeated_ngrams"
-"""The rule set that looks at tokens; a record without a rule is of any rule, this one too."""
-_SCREEN = "dataaudit-screen"
-_LANGUAGES = frozenset({"pycld2", "fasttext"})
-_LOOKS = frozenset({"screen", "screen_positive", "screened_share"})
-_JUDGED_PII = frozenset({"analyzer_documents", "analyzer_hits", "confirmed", "judge_reads", "judged_share"})
-_BY_REFERENCE = frozenset({("near_dup_rate", "in_reference")})
-_STAGES = {
-    "documents": "volume",
-    "bytes": "volume",
-    "tokens": "volume",
-    "source_mix_share": "volume",
-    "bytes_per_token": "lengths",
-    "seq_len_p50_p95": "lengths",
-    "exact_dup_rate": "exact_dup",
-    "near_dup_rate": "near_dup",
-    "near_dup_component_rate": "near_dup",
-    "train_val_overlap": "overlap",
-    "benchmark_contamination": "overlap",
-    "doc_repeat_hotspots": "repeats",
-    "language_share": "language",
-    "filter_reject_rate": "filters",
-    "data_toxicity_rate": "toxicity",
-    "pii_hit_rate": "pii",
-    "secret_hit_rate": "secrets",
-    "token_kl_drift": "histogram",
-    "pad_fraction": "padding",
-}
-_HARMLESS = frozenset(
-    {
-        ("lengths", "max_distinct"),
-        ("near_dup", "signatures"),
-        ("near_dup", "checked_pairs"),
-        ("near_dup", "probe_one_in"),
-        ("overlap", "max_rows"),
-        ("overlap", "max_grams"),
-        ("repeats", "index"),
-        ("repeats", "max_memory_bytes"),
-        ("histogram", "max_sources"),
-        ("padding", "contexts"),
-    }
-)
-"""Parameters that change no number, or only how much of it is kept or how it is estimated."""
-_CONFIG = {"toxicity": "data_toxicity_rate", "pii": "pii_hit_rate"}
-"""Parts of the config, and the metrics whose meaning they decide."""
 _HARMLESS_CONFIG = frozenset({"half_width", "most_judged"})
 
 
@@ -90,7 +44,9 @@ class Meaning:
         self._sets = _other_sets(one, other)
         self._stages = _other_stages(one, other)
         self._settings = {
-            metric for name, metric in _CONFIG.items() if _meant(one.config, name) != _meant(other.config, name)
+            family.name
+            for family in FAMILIES
+            if family.config and _meant(one.config, family.config) != _meant(other.config, family.config)
         }
 
     def why_not(self, metric: str, stat: str, scope: Mapping[str, Any]) -> str:
@@ -98,17 +54,18 @@ class Meaning:
 
         Units and versions of definitions are for the caller to compare: they stand in the records.
         """
-        if not self.same_tokenizer and (metric in _OVER_TOKENS or _counts_tokens(metric, stat, scope)):
-            return OTHER_TOKENIZER
-        if not self._same_reference and (metric == "token_kl_drift" or (metric, stat) in _BY_REFERENCE):
-            return OTHER_REFERENCE
-        if self._other_detector(metric, stat, scope):
-            return OTHER_DETECTOR
-        if metric == "benchmark_contamination" and (scope.get("set") or "") in self._sets:
-            return OTHER_SET
-        if _STAGES.get(metric) in self._stages or metric in self._settings:
-            return OTHER_PARAMETERS
-        return ""
+        known, family = METRICS.get(metric), FAMILY_OF.get(metric)
+        if known is None or family is None:
+            return ""
+        kind = statistic(metric, stat)
+        other = {
+            OTHER_TOKENIZER: not self.same_tokenizer and (_is_over_tokens(kind) or _counts_tokens(known, scope)),
+            OTHER_REFERENCE: not self._same_reference and kind is not None and kind.against_reference,
+            OTHER_DETECTOR: self._other_detector(known, stat, scope),
+            OTHER_SET: known.sets == "evaluation" and (scope.get("set") or "") in self._sets,
+            OTHER_PARAMETERS: (known.by_stage and family.stage_name in self._stages) or family.name in self._settings,
+        }
+        return next((code for code, holds in other.items() if holds), "")
 
     def other_unit(self, unit: str) -> str:
         """Return a reason when a unit counts tokens of two tokenizers, or nothing."""
@@ -122,25 +79,23 @@ class Meaning:
         """Return whether a stage counts the same in both."""
         return name not in self._stages
 
-    def _other_detector(self, metric: str, stat: str, scope: Mapping[str, Any]) -> bool:
-        if (metric == "language_share" or scope.get("language") is not None) and not self.same_languages():
-            return True
-        if metric == "secret_hit_rate":
-            return "secrets" in self._detectors
-        if metric == "pii_hit_rate":
-            return ("presidio" if stat in _JUDGED_PII else "pii") in self._detectors
-        if metric == "data_toxicity_rate":
-            if stat in _LOOKS:  # the screen looks at documents of the languages that it knows
-                return _SCREEN in self._detectors or not self.same_languages()
-            return not self._same_judge
-        return stat == "detector_agreement" and bool(_LANGUAGES & self._detectors)
+    def _other_detector(self, metric: MetricDefinition, stat: str, scope: Mapping[str, Any]) -> bool:
+        deciding = set() if metric.decided_by is None else set(metric.decided_by(stat))
+        if scope.get("language") is not None:
+            deciding.add(LANGUAGE_DETECTION)
+        return bool(
+            (LANGUAGE_DETECTION in deciding and not self.same_languages())
+            or (JUDGE in deciding and not self._same_judge)
+            or deciding & self._detectors
+        )
 
 
-def _counts_tokens(metric: str, stat: str, scope: Mapping[str, Any]) -> bool:
-    if metric == "filter_reject_rate":
-        rule = scope.get("rule")
-        return rule is None or str(rule).startswith(_RUNS)
-    return (metric, stat) in _TOKEN_STATS
+def _is_over_tokens(kind: Statistic | None) -> bool:
+    return kind is not None and kind.over_tokens
+
+
+def _counts_tokens(metric: MetricDefinition, scope: Mapping[str, Any]) -> bool:
+    return metric.counts_tokens is not None and metric.counts_tokens(scope.get("rule"))
 
 
 def _tokenizer(core: Core) -> tuple[str, str, int]:
@@ -148,9 +103,15 @@ def _tokenizer(core: Core) -> tuple[str, str, int]:
 
 
 def _judges(detectors: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Return the models that judge toxicity: their names are the user's choice."""
-    others = {_SCREEN, "pii", "secrets", "presidio", *_LANGUAGES}
-    return {name: held for name, held in detectors.items() if name not in others}
+    """Return the models that judge toxicity: their names are the user's choice, so they are those of nobody else."""
+    named = {
+        one
+        for metric in METRICS.values()
+        if metric.decided_by is not None
+        for kind in metric.statistics
+        for one in metric.decided_by(kind.stat)
+    }
+    return {name: held for name, held in detectors.items() if name not in named}
 
 
 def _language(core: Core) -> tuple[object, ...]:
@@ -183,4 +144,5 @@ def _other_stages(old: Core, new: Core) -> set[str]:
 
 
 def _deciding(stage: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in parameters.items() if (stage, name) not in _HARMLESS}
+    harmless = {name for family in FAMILIES if family.stage_name == stage for name in family.harmless}
+    return {name: value for name, value in parameters.items() if name not in harmless}

@@ -7,6 +7,8 @@ from typing import Any
 
 from dataaudit.diff.difference import MetricChange, MetricFate
 from dataaudit.manifest.metric import rounded
+from dataaudit.metrics.family import LAST
+from dataaudit.metrics.registry import METRICS
 
 _GRAVITY = {
     MetricFate.BEYOND_NOISE: 0,
@@ -19,24 +21,8 @@ _GRAVITY = {
     MetricFate.NOT_COMPARABLE: 4,
 }
 _BY_CHANCE = 2
-_AREAS = (
-    ("train_val_overlap",),
-    ("benchmark_contamination",),
-    ("secret_hit_rate",),
-    ("pii_hit_rate",),
-    ("data_toxicity_rate",),
-    ("source_mix_share", "language_share"),
-    ("exact_dup_rate", "near_dup_rate", "near_dup_component_rate", "doc_repeat_hotspots"),
-    ("token_kl_drift",),
-    ("filter_reject_rate",),
-    ("seq_len_p50_p95",),
-)
-"""What people act on first; the metrics that are not named stand last."""
-_AREA = {metric: place for place, metrics in enumerate(_AREAS) for metric in metrics}
-_SHARES = frozenset({"source_mix_share", "language_share"})
-_FIRST, _NEXT = {"train_val_overlap": 3, "source_mix_share": 3}, 3
-"""Rows of a metric that stand in the first round (others: one), so that ten rows reach the mixture; then in each next
-one."""
+_NEXT = 3
+"""Rows of a metric that stand in each round after the first."""
 
 
 def ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
@@ -58,7 +44,7 @@ def ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
             turn = len(changes)
         else:
             counted[kind] = counted.get(kind, 0) + 1
-            turn = max(0, -(-(counted[kind] - _FIRST.get(change.metric, 1)) // _NEXT))
+            turn = max(0, -(-(counted[kind] - _first_rows(change.metric)) // _NEXT))
         said.update(again)
         found.append(((key[0], turn, *key[1:]), change))
     return [change for _, change in sorted(found, key=lambda pair: pair[0])]
@@ -68,8 +54,17 @@ def _order(change: MetricChange) -> tuple[Any, ...]:
     gravity = _BY_CHANCE if change.chance else _GRAVITY[change.fate]
     place = tuple(sorted((name, str(value)) for name, value in change.scope.as_dict().items()))
     kind, strength = _strength(change)
-    area = _AREA.get(change.metric, len(_AREAS))
+    area = METRICS[change.metric].reading if change.metric in METRICS else LAST
     return gravity, area, kind, -rounded(strength), len(place), change.metric, change.stat, place
+
+
+def _first_rows(metric: str) -> int:
+    return METRICS[metric].first_rows if metric in METRICS else 1
+
+
+def _is_mixture(metric: str) -> bool:
+    """Return whether a metric says which share of the corpus its parts are."""
+    return metric in METRICS and any(one.is_amount and one.unit == "ratio" for one in METRICS[metric].statistics)
 
 
 def _strength(change: MetricChange) -> tuple[int, float]:
@@ -77,7 +72,7 @@ def _strength(change: MetricChange) -> tuple[int, float]:
     if change.difference is None:
         return 2, 0.0
     moved = abs(change.difference)
-    if change.metric in _SHARES:
+    if _is_mixture(change.metric):
         return (0 if change.stat == "share" else 1), moved
     low, high = (change.low, change.high) if change.low is not None else (change.chance_low, change.chance_high)
     if low is not None and high is not None and high > low:

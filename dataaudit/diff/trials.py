@@ -22,16 +22,8 @@ import pyarrow as pa
 
 from dataaudit.manifest.checked import checked_table
 from dataaudit.manifest.load import Manifest
+from dataaudit.metrics.registry import statistic
 
-_OF_DOCUMENTS = {
-    "exact_dup_rate": ("rate", "within_split_rate"),
-    "near_dup_rate": ("rate",),
-    "near_dup_component_rate": ("rate",),
-    "filter_reject_rate": ("rate",),
-    "data_toxicity_rate": ("screened_share", "screen_positive"),
-    "pii_hit_rate": ("documents", "validated_documents", "contextual_documents", "pattern_documents"),
-}
-"""Shares of documents. Leaks and secrets are not among them: one more is one more, whatever chance does."""
 _Key = tuple[str | None, str | None]
 _Sums = dict[_Key, tuple[float, float, float]]
 """Documents, tokens and squares of tokens by split and source; None for all of them."""
@@ -49,13 +41,13 @@ class Trials:
 
     def of(self, metric: str, stat: str, scope: Mapping[str, Any], share: float, denominator: int) -> float | None:
         """Return the number of draws, more than 0; None where chance is not asked."""
-        if stat in _OF_DOCUMENTS.get(metric, ()):
+        known = statistic(metric, stat)
+        draws = "" if known is None else known.draws
+        if draws == "documents":
             return float(denominator) if denominator > 0 else None
-        if stat == "share" and metric == "source_mix_share":
+        if draws == "source":
             return self._source(scope, share)
-        if stat == "share" and metric == "language_share":
-            return self._language(scope, share)
-        return None
+        return self._language(scope, share) if draws == "language" else None
 
     def _source(self, scope: Mapping[str, Any], share: float) -> float | None:
         whole = self._lengths.get((scope.get("split"), None))

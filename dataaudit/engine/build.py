@@ -15,9 +15,7 @@ from dataaudit.corpus.address import Access
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import Discovery, discover
 from dataaudit.engine.digesting import rows_digests
-from dataaudit.engine.exact import exact_duplicates
 from dataaudit.engine.families import Gathered, Linking, add_found, run_families
-from dataaudit.engine.findings import secret_findings
 from dataaudit.engine.gather import (
     GatheredShard,
     fold_sources,
@@ -39,45 +37,25 @@ from dataaudit.engine.job import (
     tell_discovery,
 )
 from dataaudit.engine.keys import tokenizer_value
-from dataaudit.engine.near import near_duplicates
-from dataaudit.engine.overlap import leaks
 from dataaudit.engine.partials import DamagedEntryError
-from dataaudit.engine.personal import personal_data
 from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
 from dataaudit.engine.probing import probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.protected import Preparing, prepare_protected
 from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.reference import load_reference
-from dataaudit.engine.repeats import repeated_spans
 from dataaudit.engine.runner import Runner, open_runner
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.toxicity import toxic_documents
 from dataaudit.engine.units import Outcome, Probe
 from dataaudit.engine.work import scan_part
 from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.extras import require
 from dataaudit.manifest.publish import check_target
-from dataaudit.stages import make_stages
+from dataaudit.metrics.family import resolve
+from dataaudit.metrics.registry import by_stage
+from dataaudit.metrics.stages import make_stages
 from dataaudit.stages.base import Limited
-from dataaudit.stages.exact_dup import ExactDup
-from dataaudit.stages.near_dup import NearDup
-from dataaudit.stages.overlap import Overlap
-from dataaudit.stages.pii import Pii
-from dataaudit.stages.repeats import Repeats
-from dataaudit.stages.secrets import Secrets
-from dataaudit.stages.toxicity import Toxicity
 
-_FAMILIES = {
-    ExactDup.name: exact_duplicates,
-    NearDup.name: near_duplicates,
-    Overlap.name: leaks,
-    Repeats.name: repeated_spans,
-    Toxicity.name: toxic_documents,
-    Pii.name: personal_data,
-    Secrets.name: secret_findings,
-}
-"""What joins the documents of different shards, by the stage that emits its rows."""
 _SCANS = 8
 """Scans of one build: damage may come to light at every step after one, and the encoder may change once."""
 
@@ -272,9 +250,10 @@ def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str
 
 
 def _link(job: Job, shards: list[GatheredShard], *, fresh: bool) -> Gathered:
-    stages = [stage for stage in job.stages if stage.name in _FAMILIES]
+    links = {name: resolve(family.link) for name, family in by_stage().items() if family.link}
+    stages = [stage for stage in job.stages if stage.name in links]
     linkings = {stage.name: Linking(job=job, stage=stage, shards=shards, fresh=fresh) for stage in stages}
-    found = run_families({name: _FAMILIES[name](linking) for name, linking in linkings.items()}, linkings)
+    found = run_families({name: links[name](linking) for name, linking in linkings.items()}, linkings)
     for warning in (line for one in found.values() for line in one.warnings):
         job.progress.note(f"warning: {warning}", important=True)
     digests = rows_digests(shards, job.store, job.runner)

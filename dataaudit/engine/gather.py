@@ -17,12 +17,10 @@ from dataaudit.engine.partials import Damage, ShardPartials, fold_partial
 from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
+from dataaudit.metrics.registry import by_stage
 from dataaudit.stages.accumulate import Accumulator
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial
-
-_HELD = frozenset({"volume", "exact_dup", "near_dup", "overlap", "repeats"})
-"""Stages whose partials are held: small ones that the link step changes or that are looked at often."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,7 +137,7 @@ def gather_partials(shards: Sequence[GatheredShard], stages: Sequence[Stage], st
     Raises:
         DamagedEntryError: Stored partials are absent or damaged.
     """
-    damage = Damage(store)
+    damage, families = Damage(store), by_stage()
     for shard in shards:
         if shard.status in ("quarantined", "skipped"):
             continue
@@ -147,7 +145,7 @@ def gather_partials(shards: Sequence[GatheredShard], stages: Sequence[Stage], st
         shard.partials = ShardPartials(shard.planned, looking, store)
         for stage in looking:
             entries = [damage.read(stage.name, part.stage_keys[stage.name]) for part in shard.planned.parts]
-            if stage.name in _HELD:
+            if families[stage.name].holds_partials:
                 shard.partials[stage.name] = merge(stage, [entry.tables for entry in entries if entry is not None])
     damage.tell()
 

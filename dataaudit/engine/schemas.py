@@ -21,8 +21,8 @@ from dataaudit.manifest.core import SCHEMA_VERSION, ManifestFile
 from dataaudit.manifest.metric import METHODS, STATUSES
 from dataaudit.manifest.table_spec import TableSpec
 from dataaudit.manifest.tables import METRICS, TABLES
+from dataaudit.metrics.stages import REQUIRED, STAGES, stage_schema
 from dataaudit.quarantine.entry import entry_schema
-from dataaudit.stages import REQUIRED, STAGES, stage_schema
 from dataaudit.text import clean
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -14,6 +14,7 @@ from dataaudit.engine.gather import GatheredShard, merge_scope
 from dataaudit.manifest.core import Coverage, HeadlineMetric, LedgerRecord, SplitRecord, Totals
 from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.registry import FAMILIES, STATISTICS
 from dataaudit.stages.base import Comparing, Context, Stage, applies, merge
 from dataaudit.stages.partial import Partial
 from dataaudit.stages.reference import Reference
@@ -48,19 +49,6 @@ class Setting:
 
 
 NOTHING_BESIDE = Setting()
-HEADLINE = (
-    ("documents", "count"),
-    ("bytes", "count"),
-    ("tokens", "count"),
-    ("bytes_per_token", "ratio"),
-    ("seq_len_p50_p95", "p50"),
-    ("seq_len_p50_p95", "p95"),
-    ("exact_dup_rate", "rate"),
-    ("near_dup_rate", "rate"),
-    ("train_val_overlap", "ngram"),
-    ("train_val_overlap", "span"),
-    ("coverage_unread_bytes", "bytes"),
-)
 UNREAD = ("quarantined", "skipped")
 
 
@@ -201,19 +189,14 @@ def headline(metrics: Sequence[Metric]) -> tuple[HeadlineMetric, ...]:
             value=record.value,
             status=record.status,
         )
-        for key in HEADLINE
-        if (record := found.get(key)) is not None
+        for key, known in STATISTICS.items()
+        if known.headline and (record := found.get(key)) is not None
     )
 
 
 def source_tables(merged: Mapping[str, Mapping[str, Partial]]) -> dict[str, pa.Table]:
-    """Return the tables of sources, of languages, of lengths and of tokens."""
-    tables = {
-        "sources": ("volume", "volume"),
-        "languages": ("language", "languages"),
-        "lengths": ("lengths", "lengths"),
-        "histogram": ("histogram", "histogram"),
-    }
+    """Return the tables that are partials of a stage, by split."""
+    tables = {table: (family.stage_name, partial) for family in FAMILIES for table, partial in family.tables.items()}
     filled = {}
     for table, (stage, part) in tables.items():
         schema = TABLES[table].schema

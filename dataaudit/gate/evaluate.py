@@ -17,8 +17,9 @@ from dataaudit.gate.scopes import expected_scopes, judged_stats
 from dataaudit.gate.shards import judge_shards, shard_statistics
 from dataaudit.gate.verdict import ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 from dataaudit.manifest.canonical import canonical_json
-from dataaudit.manifest.catalogue import Statistic, statistic
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.family import Statistic
+from dataaudit.metrics.registry import statistic
 
 _NOTHING = "nothing_to_judge"
 _NO_SUCH_PART = "no_such_part"

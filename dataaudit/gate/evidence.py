@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.gate.coverage import COVERAGE
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.judge import UNREAD
 from dataaudit.gate.policy import Rule
@@ -17,38 +16,32 @@ from dataaudit.gate.verdict import Case, Evidence, RuleResult, State, Verdict
 from dataaudit.manifest.checked import checked_shards, checked_table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.family import Counted, Population, ShardColumn
+from dataaudit.metrics.overlap.evidence import shards_with
+from dataaudit.metrics.registry import METRICS
 
 MOST_SHARDS = 5
 _MOST_CASES = 20
 """Cases of a rule that get evidence: the worst."""
-_FEW = 5
-"""Documents with personal data below which no number is given: it could point at a person."""
-_COLUMNS = {
-    "exact_dup_rate": ("exact_dup_rate", "documents seen before"),
-    "near_dup_rate": ("near_dup_rate", "near-duplicates"),
-    "near_dup_component_rate": ("near_dup_rate", "near-duplicates"),
-    "filter_reject_rate": ("filter_reject_rate", "documents that a quality rule rejects"),
-    "doc_repeat_hotspots": ("repeat_token_share", "tokens in repeated spans"),
-    "data_toxicity_rate": ("toxicity_screen", "documents that the screen classifies as toxic"),
-    "pii_hit_rate": ("pii_documents", "documents with personal data"),
-    "secret_hit_rate": ("secrets_validated", "validated secrets"),
-    COVERAGE: ("size", "bytes not read"),
-}
-"""Column of the table of shards by metric, and what it counts."""
 _DIGESTS = ("rows_digest", "sha256")
-_OF_TOKENS = frozenset({"doc_repeat_hotspots"})
-_COUNTS = frozenset({"pii_hit_rate", "secret_hit_rate", COVERAGE})
-"""Metrics whose column is a count already; the others are shares of documents or of tokens."""
-_OF_COPIES = frozenset({"exact_dup_rate", "near_dup_rate"})
-_SPAN_RULES = {"span": ("span", "whole"), "ngram": ("ngram", "whole")}
 
 
 def evidence_columns(rules: Sequence[Rule]) -> set[str]:
     """Return the columns of the table of shards that evidence for some rules needs."""
-    found = {_COLUMNS[rule.metric][0] for rule in rules if rule.metric in _COLUMNS}
+    evidence = (METRICS[rule.metric].evidence for rule in rules)
+    found = {one.column for one in evidence if isinstance(one, ShardColumn)}
     if any("source" in rule.scope.fields for rule in rules):
         found.add("sources")
     return found | {"shard", "uri", "split", "status", "documents", "tokens", *_DIGESTS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Broken:
+    """A case that does not hold, as the evidence of its metric sees it."""
+
+    metric: str
+    stat: str
+    scope: Scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +56,20 @@ class Clues:
     """Tables that were read and held against their digests."""
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     """What was made of them, once for all cases."""
+
+    @property
+    def shards(self) -> pa.Table:
+        """Return the table of shards, with the columns of :func:`evidence_columns`."""
+        return self.facts.shards
+
+    @property
+    def sets(self) -> Sequence[str]:
+        """Return the names of the evaluation sets."""
+        return self.facts.protected
+
+    def splits(self, population: Population) -> Sequence[str]:
+        """Return the names of splits."""
+        return self.facts.splits(population)
 
     def table(self, name: str) -> pa.Table:
         """Return a table of the manifest, checked once."""
@@ -109,22 +116,13 @@ def _is_broken(case: Case) -> bool:
 
 
 def _evidence(rule: Rule, case: Case, clues: Clues) -> tuple[Evidence, ...]:
-    held_out = clues.facts.held_out
+    metric = METRICS[rule.metric]
     if case.scope.shard is not None:
-        return _equals(case.scope.shard, clues) if rule.metric in _OF_COPIES else ()
-    if rule.metric == "train_val_overlap" and case.stat.startswith("near_dup"):
-        return _named(_near_copies(case, clues), clues, "near-duplicates of held-out documents")
-    if rule.metric in {"train_val_overlap", "benchmark_contamination"}:
-        noun = "documents with text of it" if rule.metric == "train_val_overlap" else "documents that hold an item"
-        sets = (
-            tuple(name for name, held in held_out.items() if held)
-            if rule.metric == "train_val_overlap"
-            else (clues.facts.protected)
-        )
-        return _named(_matches(case, clues, sets), clues, noun)
-    if rule.metric in _COLUMNS:
-        return _of_column(rule.metric, case.scope, clues)
-    return ()
+        return _equals(case.scope.shard, clues) if metric.finds_copies else ()
+    if isinstance(metric.evidence, Counted):
+        noun, counts = metric.evidence.count(_Broken(metric=rule.metric, stat=case.stat, scope=case.scope), clues)
+        return _named(counts, clues, noun)
+    return () if metric.evidence is None else _of_column(metric.evidence, case.scope, clues)
 
 
 def _equals(shard: int, clues: Clues) -> tuple[Evidence, ...]:
@@ -141,71 +139,22 @@ def _contents(shards: pa.Table) -> np.ndarray:
     return np.asarray([one or other for one, other in zip(rows, stored, strict=True)], dtype=str)
 
 
-def _matches(case: Case, clues: Clues, sets: Sequence[str]) -> dict[int, int]:
-    """Count the training documents of each shard that hold something of a set."""
-    table = clues.table("overlap")
-    wanted = [case.scope.set] if case.scope.set is not None else list(sets)
-    kept = pc.is_in(table["set"], pa.array(wanted, pa.string()))
-    rules = _SPAN_RULES.get(case.stat.removesuffix("_without_common"))
-    for column, values in (
-        ("rule", rules),
-        ("tier", case.scope.rule and [case.scope.rule]),
-        ("part", case.scope.entity and [case.scope.entity]),
-    ):
-        if values:
-            kept = pc.and_(kept, pc.is_in(table[column], pa.array(list(values), pa.string())))
-    rows = table.filter(kept).group_by(["shard", "row"]).aggregate([])
-    counted = rows.group_by("shard").aggregate([([], "count_all")])
-    found = dict(zip(counted["shard"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
-    if case.scope.source is None:
-        return found
-    held = _with_source(clues.facts.shards, case.scope.source)
-    return {shard: number for shard, number in found.items() if held[shard]}
-
-
-def _near_copies(case: Case, clues: Clues) -> dict[int, int]:
-    """Count the training documents of each shard that are near-duplicates of held-out ones."""
-    pairs = clues.table("pairs").filter(pc.field("verified"))
-    splits = np.asarray(clues.facts.shards["split"].to_pylist(), dtype=object)
-    sets = (case.scope.set,) if case.scope.set is not None else clues.facts.splits("held_out")
-    leaked, training = np.isin(splits, sets), np.isin(splits, clues.facts.splits("training"))
-    sides = [(pairs[f"{side}_shard"].to_numpy(), pairs[f"{side}_row"].to_numpy()) for side in ("left", "right")]
-    copies = []
-    for (shard, row), (other, _) in (sides, sides[::-1]):
-        chosen = training[shard] & leaked[other]
-        copies.append(np.column_stack([shard[chosen], row[chosen]]))
-    documents = np.unique(np.concatenate(copies), axis=0)
-    shards, counts = np.unique(documents[:, 0], return_counts=True)
-    return dict(zip(shards.tolist(), counts.tolist(), strict=True))
-
-
-def _of_column(metric: str, scope: Scope, clues: Clues) -> tuple[Evidence, ...]:
-    column, noun = _COLUMNS[metric]
-    shards = clues.facts.shards
-    values = pc.fill_null(pc.cast(shards[column], pa.float64()), 0.0).to_numpy().copy()
-    if metric not in _COUNTS:
-        values *= shards["tokens" if metric in _OF_TOKENS else "documents"].to_numpy()
+def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> tuple[Evidence, ...]:
+    shards = clues.shards
+    values = pc.fill_null(pc.cast(shards[evidence.column], pa.float64()), 0.0).to_numpy().copy()
+    if evidence.share_of:
+        values *= shards[evidence.share_of].to_numpy()
     lost = pc.is_in(shards["status"], pa.array(["quarantined", "skipped"])).to_numpy()
-    values[lost != (metric == COVERAGE)] = 0
+    values[lost != evidence.unread] = 0
     if scope.split is not None:
         values[np.asarray(shards["split"].to_pylist(), dtype=object) != scope.split] = 0
     if scope.source is not None:
-        values[~_with_source(shards, scope.source)] = 0
-    least = _FEW if metric == "pii_hit_rate" else 1
-    counts = {int(index): round(float(values[index])) for index in np.flatnonzero(values >= least - 0.5)}
-    return _named(counts, clues, noun)
+        values[~shards_with(shards, scope.source)] = 0
+    counts = {int(index): round(float(values[index])) for index in np.flatnonzero(values >= evidence.least - 0.5)}
+    return _named(counts, clues, evidence.noun)
 
 
-def _with_source(shards: pa.Table, source: str) -> np.ndarray:
-    """Return which shards hold a source."""
-    flat = pc.list_flatten(shards["sources"])
-    parents = pc.list_parent_indices(shards["sources"]).to_numpy()
-    held = np.zeros(shards.num_rows, dtype=bool)
-    held[parents[pc.equal(pc.struct_field(flat, "source"), source).to_numpy()]] = True
-    return held
-
-
-def _named(counts: dict[int, int], clues: Clues, noun: str) -> tuple[Evidence, ...]:
+def _named(counts: Mapping[int, int], clues: Clues, noun: str) -> tuple[Evidence, ...]:
     """Return the shards with most, those first that are new since the baseline."""
     fresh = clues.fresh() if counts else np.zeros(0, dtype=bool)
     worst = sorted(counts.items(), key=lambda item: (not fresh[item[0]], -item[1], item[0]))[:MOST_SHARDS]

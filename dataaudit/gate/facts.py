@@ -14,9 +14,8 @@ from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest, metric_from_row
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.registry import METRICS
 
-_DETECTORS = {"pii_hit_rate": "pii", "secret_hit_rate": "secrets"}
-"""Metrics of patterns, and the detectors that looked for them."""
 _OTHER = "other"
 """What sources beyond the config's `max_sources` are called."""
 
@@ -60,6 +59,10 @@ class Facts:
         wanted = {"all": (True, False), "training": (False,), "held_out": (True,)}[population]
         return tuple(name for name, held in self.held_out.items() if held in wanted)
 
+    def sets_of(self, metric: str) -> tuple[str, ...]:
+        """Return the names of the sets that a metric is kept for: evaluation sets, or held-out splits."""
+        return self.protected if METRICS[metric].sets == "evaluation" else self.splits("held_out")
+
 
 def subject_of(manifest: Manifest) -> Subject:
     """Return which manifest it is."""
@@ -100,7 +103,11 @@ def read_facts(manifest: Manifest, metrics: Collection[str], *, shards: Collecti
         sources={split: frozenset(one for (one,) in found) for split, found in sources.items()},
         languages=_by_split(checked_table(manifest, "languages"), "source", "language"),
         protected=tuple(one.name for one in core.protected),
-        entities={metric: _entities(core.detectors, name) for metric, name in _DETECTORS.items()},
+        entities={
+            name: _entities(core.detectors, metric.searches_with)
+            for name, metric in METRICS.items()
+            if metric.searches_with
+        },
         detectable=frozenset({"und", *(code for one in core.detectors for code in one.languages)}),
         is_folded=_is_folded(manifest, sources),
         records=records,

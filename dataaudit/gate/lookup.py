@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.judge import EMPTY, NEW, NO_BASELINE, Compared
-from dataaudit.manifest.catalogue import Statistic
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.family import Statistic
 
 _OTHER_TOKENIZER = "other_tokenizer"
 _OTHER_DEFINITION = "other_definition"
@@ -107,6 +107,5 @@ def _was_there(stat: Statistic, scope: Scope, facts: Facts) -> bool:
     """Return whether a manifest had this part of the corpus, so that a record is missing."""
     if scope.split is not None and scope.split not in facts.held_out:
         return False
-    sets = facts.protected if stat.metric == "benchmark_contamination" else facts.splits("held_out")
     is_part = scope.source is not None or scope.language is not None
-    return (not is_part or _is_listed(facts, scope)) and (scope.set is None or scope.set in sets)
+    return (not is_part or _is_listed(facts, scope)) and (scope.set is None or scope.set in facts.sets_of(stat.metric))

@@ -15,9 +15,10 @@ from typing import Any
 from dataaudit.errors import ConfigError
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.policy import Policy, Rule
-from dataaudit.gate.shards import SHARD_STATISTICS, shard_statistics
-from dataaudit.manifest.catalogue import METRICS, Shape, Statistic, statistic, stats_of
+from dataaudit.gate.shards import shard_statistics
 from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.family import Shape, Statistic
+from dataaudit.metrics.registry import METRICS, SHARD_STATISTICS, statistic, stats_of
 from dataaudit.yamlfile import nearest
 
 _ALL_FIELDS = attrgetter(*Scope.__slots__)
@@ -38,7 +39,7 @@ def check_policy(policy: Policy, where: str) -> None:
 def _problems(rule: Rule) -> Iterator[str]:
     known = stats_of(rule.metric)
     if not known:
-        yield f"no metric is named `{rule.metric}`{nearest(rule.metric, METRICS)}"
+        yield f"no metric is named `{rule.metric}`{nearest(rule.metric, list(METRICS))}"
         return
     chosen = chosen_statistics(rule)
     if not chosen:
@@ -147,7 +148,7 @@ def _parts(rule: Rule, stat: Statistic, facts: Facts) -> list[dict[str, Any]]:
 def _values(name: str, stat: Statistic, facts: Facts) -> Collection[str | None]:
     """Return the sets, entities or rules that a statistic is kept for; None, all together, where there is nothing."""
     if name == "set":
-        return facts.protected if stat.metric == "benchmark_contamination" else facts.splits("held_out")
+        return facts.sets_of(stat.metric)
     own = _held(name, facts, stat.metric, stat.stat)
     if name not in stat.absent_is_zero:
         return own

@@ -18,8 +18,9 @@ from dataaudit.gate.coverage import COVERAGE
 from dataaudit.gate.judge import FEW_SHARDS, Compared, excess, judge
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, State
-from dataaudit.manifest.catalogue import Population
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.family import ShardStatistic
+from dataaudit.metrics.registry import SHARD_STATISTICS
 
 LOST = ("quarantined", "skipped")
 LEAST_SHARDS = 5
@@ -29,73 +30,6 @@ _FLOOR = 0.005
 """Least robust sd as a part of the median: shards that agree to the last digit still differ by chance."""
 _RATE_FLOOR = 0.02
 """Least robust sd of a ratio: that of a small shard moves by chance alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardStatistic:
-    """A statistic that the table of shards has a column for."""
-
-    metric: str
-    stat: str
-    column: str
-    of: str = "documents"
-    """Column of what it is of: there is no number where that is 0."""
-    per_document: bool = False
-    """Whether the column counts documents, of which the statistic is the share."""
-    population: Population = "all"
-    estimated: bool = False
-    """Whether it is an estimate; the table holds no interval for it."""
-
-
-SHARD_STATISTICS: tuple[ShardStatistic, ...] = (
-    ShardStatistic(metric="documents", stat="count", column="documents"),
-    ShardStatistic(metric="bytes", stat="count", column="bytes"),
-    ShardStatistic(metric="tokens", stat="count", column="tokens"),
-    ShardStatistic(metric="bytes_per_token", stat="ratio", column="bytes_per_token", of="tokens"),
-    ShardStatistic(metric="bytes_per_token", stat="p50", column="bytes_per_token_p50", of="tokens"),
-    ShardStatistic(metric="seq_len_p50_p95", stat="p50", column="seq_len_p50"),
-    ShardStatistic(metric="seq_len_p50_p95", stat="p95", column="seq_len_p95"),
-    ShardStatistic(metric="seq_len_p50_p95", stat="max", column="seq_len_max"),
-    ShardStatistic(metric="exact_dup_rate", stat="rate", column="exact_dup_rate"),
-    ShardStatistic(metric="near_dup_rate", stat="rate", column="near_dup_rate"),
-    ShardStatistic(
-        metric="doc_repeat_hotspots",
-        stat="token_share",
-        column="repeat_token_share",
-        of="tokens",
-        population="training",
-    ),
-    ShardStatistic(metric="token_kl_drift", stat="kl", column="token_kl_drift", of="tokens"),
-    ShardStatistic(metric="token_kl_drift", stat="js", column="token_js_drift", of="tokens"),
-    ShardStatistic(metric="token_kl_drift", stat="kl_bias", column="token_kl_bias", of="tokens", estimated=True),
-    ShardStatistic(metric="filter_reject_rate", stat="rate", column="filter_reject_rate"),
-    ShardStatistic(
-        metric="data_toxicity_rate",
-        stat="screen",
-        column="toxicity_screen",
-        of="toxicity_screened",
-        estimated=True,
-    ),
-    ShardStatistic(metric="pii_hit_rate", stat="hits", column="pii_hits", of="tokens"),
-    ShardStatistic(metric="pii_hit_rate", stat="documents", column="pii_documents", per_document=True),
-    ShardStatistic(metric="secret_hit_rate", stat="hits", column="secret_hits"),
-    ShardStatistic(metric="secret_hit_rate", stat="validated_hits", column="secrets_validated"),
-    ShardStatistic(
-        metric="train_val_overlap",
-        stat="train_documents",
-        column="held_out_copies",
-        per_document=True,
-        population="training",
-    ),
-    ShardStatistic(
-        metric="benchmark_contamination",
-        stat="train_documents",
-        column="contaminated",
-        per_document=True,
-        population="training",
-    ),
-    ShardStatistic(metric=COVERAGE, stat="shard_bytes", column="size"),
-)
 
 
 def shard_statistics(rule: Rule) -> tuple[ShardStatistic, ...]:

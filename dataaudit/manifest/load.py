@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from dataaudit import text as t
 from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_json
-from dataaudit.manifest.catalogue import stats_of
 from dataaudit.manifest.core import SCHEMA_NAME, SCHEMA_VERSION, Core, ManifestFile, Run
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.replace import POINTER, hidden_copy
@@ -147,15 +146,11 @@ class Manifest:
             scope: Split, source, language, ... that it speaks of; every scope when None.
 
         Raises:
-            ConfigError: No metric has that name, here or in any manifest.
             ManifestError: As of :meth:`table`.
         """
-        table = whole = self.table("metrics")
+        table = self.table("metrics")
         if metric is not None:
             table = table.filter(pc.equal(table["metric"], metric))
-            if not table.num_rows and not stats_of(metric):
-                known = pc.unique(whole["metric"]).to_pylist()
-                raise ConfigError(f"{self.folder} has no metric `{metric}`{nearest(metric, known)}")
         if stat is not None:
             table = table.filter(pc.equal(table["stat"], stat))
         records = [metric_from_row(row) for row in table.to_pylist()]

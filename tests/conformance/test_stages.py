@@ -15,7 +15,7 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.manifest.load import metrics_table
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES
-from dataaudit.stages import STAGES, make_stages, stage_schema
+from dataaudit.metrics.stages import STAGES, make_stages, stage_schema
 from dataaudit.stages.base import Context, Stage, merge, nothing, parameters
 from dataaudit.stages.lengths import Lengths
 from dataaudit.stages.padding import Padding

@@ -13,7 +13,7 @@ from running import build, metric, run
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
-from dataaudit.stages import STAGES
+from dataaudit.metrics.stages import STAGES
 
 
 def test_a_file_listed_twice_is_two_shards(tmp_path):

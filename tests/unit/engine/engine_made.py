@@ -22,7 +22,7 @@ from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.units import READING, Probe
 from dataaudit.engine.visiting import with_words
 from dataaudit.link.keyed import write_keyed
-from dataaudit.stages import STAGES
+from dataaudit.metrics.stages import STAGES
 from dataaudit.stages.base import merge
 
 STAGE_LIST = tuple(kind() for kind in STAGES if not kind.needs_matches)

@@ -15,8 +15,8 @@ from dataaudit.config import parse_config
 from dataaudit.engine.schemas import SCHEMAS, export_schemas, file_name, render
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.stages import STAGES, make_stages
 from dataaudit.report.show import show_manifest
-from dataaudit.stages import STAGES, make_stages
 
 ROOT = Path(__file__).parents[3]
 WHOLE = {

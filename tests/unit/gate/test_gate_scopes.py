@@ -10,8 +10,8 @@ from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.lookup import record_of
 from dataaudit.gate.scopes import expected_scopes
 from dataaudit.gate.verdict import State
-from dataaudit.manifest.catalogue import statistic
 from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.registry import statistic
 
 TODAY = dt.date(2026, 11, 22)
 

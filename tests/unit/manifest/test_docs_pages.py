@@ -27,7 +27,7 @@ from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.verify import verify
-from dataaudit.stages import STAGES
+from dataaudit.metrics.stages import STAGES
 from dataaudit.stages.pii import METRIC as PERSONAL
 from dataaudit.stages.toxicity import METRIC as TOXIC
 

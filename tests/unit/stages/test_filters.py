@@ -20,7 +20,7 @@ from twins import filters as twin
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.metric import Scope
-from dataaudit.stages import make_stages
+from dataaudit.metrics.stages import make_stages
 from dataaudit.stages.base import Context, merge
 from dataaudit.stages.filter_rules import RULES, SETS
 from dataaudit.stages.filters import Filters

@@ -20,7 +20,7 @@ from twins import drift as slow
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.tables import TABLES
-from dataaudit.stages import make_stages
+from dataaudit.metrics.stages import make_stages
 from dataaudit.stages.base import Comparing, Context, Limited, merge
 from dataaudit.stages.drift import STATS, TOP_SOURCES, TOP_TOKENS, left_out, top_tokens
 from dataaudit.stages.histogram import Histogram

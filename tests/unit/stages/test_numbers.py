@@ -16,7 +16,7 @@ from strategies import DOCUMENTS, make_batch
 
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.metric import Scope
-from dataaudit.stages import STAGES, make_stages
+from dataaudit.metrics.stages import STAGES, make_stages
 from dataaudit.stages.base import Context, merge, nothing
 from dataaudit.stages.lengths import Lengths
 from dataaudit.stages.volume import Volume

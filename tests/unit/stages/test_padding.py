@@ -15,7 +15,7 @@ from twins import drift as slow
 
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.metric import Scope
-from dataaudit.stages import make_stages
+from dataaudit.metrics.stages import make_stages
 from dataaudit.stages.base import Context, merge
 from dataaudit.stages.padding import Padding
 

@@ -13,7 +13,7 @@ from strategies import make_batch
 
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.metric import Scope
-from dataaudit.stages import make_stages
+from dataaudit.metrics.stages import make_stages
 from dataaudit.stages.base import Context, merge
 from dataaudit.stages.repeats import FINGERPRINTS, Repeats
 

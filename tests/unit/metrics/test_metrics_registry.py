@@ -1,12 +1,13 @@
-"""The catalogue says what manifests hold: the same as the metrics page, and as a real manifest."""
+"""The registry says what manifests hold: the same as the metrics page, and as a real manifest."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from dataaudit.manifest.catalogue import CATALOGUE, METRICS, shapes_of, statistic
 from dataaudit.manifest.load import load_manifest
+from dataaudit.metrics.family import shapes_of
+from dataaudit.metrics.registry import METRICS, STATISTICS, statistic
 
 ROOT = Path(__file__).parents[3]
 CELL = re.compile(r"`([^`]+)`")
@@ -39,10 +40,10 @@ def each(words):
     return ", ".join([*plain, *("entity" if one == "all" else f"{one} and entity" for one in plain)])
 
 
-def test_the_catalogue_is_the_metrics_page():
+def test_the_registry_is_the_metrics_page():
     """Names, units and scopes."""
     page = {key: (unit, frozenset(shapes)) for key, (unit, shapes) in told().items()}
-    assert {key: (one.unit, one.shapes) for key, one in CATALOGUE.items()} == page
+    assert {key: (one.unit, one.shapes) for key, one in STATISTICS.items()} == page
 
 
 def test_every_record_of_the_demo_is_in_the_catalogue():
@@ -63,8 +64,8 @@ def test_the_context_lengths_of_padding_are_the_users():
     assert set(METRICS) == {metric for metric, _ in told()}
 
 
-@pytest.mark.parametrize("key", CATALOGUE)
+@pytest.mark.parametrize("key", STATISTICS)
 def test_shares_of_something_say_which_part_may_be_absent(key):
     """Only fields that a statistic is kept for."""
-    one = CATALOGUE[key]
+    one = STATISTICS[key]
     assert one.absent_is_zero <= {"source", "language", "entity", "rule"}

@@ -1,0 +1,1 @@
+"""Items of evaluation sets in training data."""

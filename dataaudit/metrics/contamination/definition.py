@@ -1,0 +1,59 @@
+"""Contamination: items of evaluation sets that stand in training data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dataaudit.metrics.family import Broken, Counted, Family, MetricDefinition, ShardStatistic, Tables, statistics
+from dataaudit.metrics.overlap.evidence import documents_with_text_of
+
+METRIC = "benchmark_contamination"
+_PARTS = "set and entity"
+_ITEMS = f"{_PARTS} and rule"
+_TRAINING = {"population": "training", "sources_of": "training"}
+
+
+def _evidence(case: Broken, tables: Tables) -> tuple[str, Mapping[int, int]]:
+    return "documents that hold an item", documents_with_text_of(case, tables, tables.sets)
+
+
+FAMILY = Family(
+    name="contamination",
+    metrics=(
+        MetricDefinition(
+            name=METRIC,
+            statistics=(
+                *statistics(
+                    METRIC,
+                    "rate",
+                    "ratio",
+                    f"{_ITEMS}, source and {_ITEMS}",
+                    absent_is_zero=frozenset({"source"}),
+                    **_TRAINING,
+                ),
+                *statistics(METRIC, "rate_without_common", "ratio", _ITEMS, **_TRAINING),
+                *statistics(METRIC, "items repeated", "items", "set", **_TRAINING),
+                *statistics(METRIC, "lost", "items", "set, set and rule", **_TRAINING),
+                *statistics(METRIC, "common indexed short too_short boilerplate absent", "items", _PARTS, **_TRAINING),
+                *statistics(METRIC, "matches", "matches", "set", **_TRAINING),
+                *statistics(
+                    METRIC,
+                    "train_documents",
+                    "ratio",
+                    "rule, split and rule, source and rule, split and source and rule, set and rule",
+                    **_TRAINING,
+                ),
+            ),
+            reading=1,
+            evidence=Counted(count=_evidence),
+            sets="evaluation",
+            area="leakage",
+        ),
+    ),
+    shard_statistics=(
+        ShardStatistic(
+            metric=METRIC, stat="train_documents", column="contaminated", per_document=True, population="training"
+        ),
+    ),
+    stage_name="overlap",
+)

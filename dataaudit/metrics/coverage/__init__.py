@@ -1,0 +1,1 @@
+"""What was planned and not read."""

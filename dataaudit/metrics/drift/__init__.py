@@ -1,0 +1,1 @@
+"""Drift of token frequencies from a reference."""

@@ -1,0 +1,28 @@
+"""Drift: how far the frequencies of tokens are from those of the reference manifest."""
+
+from __future__ import annotations
+
+from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardStatistic, statistics
+
+METRIC = "token_kl_drift"
+
+FAMILY = Family(
+    name="drift",
+    metrics=(
+        MetricDefinition(
+            name=METRIC,
+            statistics=statistics(METRIC, "kl js kl_bias kl_excess", "nats", SOURCES, against_reference=True),
+            reading=7,
+            area="tokens",
+        ),
+    ),
+    shard_statistics=(
+        ShardStatistic(metric=METRIC, stat="kl", column="token_kl_drift", of="tokens"),
+        ShardStatistic(metric=METRIC, stat="js", column="token_js_drift", of="tokens"),
+        ShardStatistic(metric=METRIC, stat="kl_bias", column="token_kl_bias", of="tokens", estimated=True),
+    ),
+    stage="dataaudit.stages.histogram:Histogram",
+    stage_name="histogram",
+    tables={"histogram": "histogram"},
+    harmless=frozenset({"max_sources"}),
+)

@@ -1,0 +1,1 @@
+"""Documents that stand in the corpus more than once."""

@@ -1,0 +1,30 @@
+"""Exact duplicates: documents whose text, white space aside, was seen before."""
+
+from __future__ import annotations
+
+from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
+
+FAMILY = Family(
+    name="exact_dup",
+    metrics=(
+        MetricDefinition(
+            name="exact_dup_rate",
+            statistics=(
+                *statistics("exact_dup_rate", "rate", "ratio", SOURCES, headline=True, draws="documents"),
+                *statistics("exact_dup_rate", "documents", "documents", SOURCES),
+                *statistics(
+                    "exact_dup_rate", "within_split_rate", "ratio", "split, split and source", draws="documents"
+                ),
+            ),
+            reading=6,
+            evidence=ShardColumn(column="exact_dup_rate", noun="documents seen before"),
+            finds_copies=True,
+            area="duplicates",
+        ),
+    ),
+    shard_statistics=(ShardStatistic(metric="exact_dup_rate", stat="rate", column="exact_dup_rate"),),
+    stage="dataaudit.stages.exact_dup:ExactDup",
+    stage_name="exact_dup",
+    link="dataaudit.engine.exact:exact_duplicates",
+    holds_partials=True,
+)

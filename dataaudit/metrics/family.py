@@ -1,0 +1,226 @@
+"""What a family of metrics says of itself: all that those who read manifests need to know of it.
+
+A family is a folder of this package. Its ``definition.py`` is read by gate, diff and reports, so it imports neither
+what scans nor what needs an extra; stage and link step are named by path (:func:`resolve`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from dataaudit.manifest.metric import Scope
+
+Population = Literal["all", "training", "held_out"]
+Shape = frozenset[str]
+Draws = Literal["", "documents", "source", "language"]
+
+SOURCES = "all, split, source, split and source"
+LANGUAGES = f"{SOURCES}, language, split and language"
+ENTITIES = f"{SOURCES}, entity, split and entity, source and entity, split and source and entity"
+RULES = f"{SOURCES}, rule, split and rule, source and rule, split and source and rule"
+CLASSES = (
+    f"{SOURCES}, language, entity, split and entity, source and entity, split and source and entity,"
+    " language and entity"
+)
+LAST = 99
+"""Place of a metric that nobody has to act on."""
+LANGUAGE_DETECTION = "the language detector"
+"""Stands for the detector and the settings that decide a document's language."""
+JUDGE = "the judge"
+"""Stands for the models that judge toxicity: their names are the user's choice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistic:
+    """One statistic of a metric."""
+
+    metric: str
+    stat: str
+    unit: str
+    shapes: frozenset[Shape]
+    """The sets of scope fields for which there are records; the empty one stands for the whole dataset."""
+    population: Population = "all"
+    """Which splits it speaks of."""
+    sources_of: Population = "all"
+    """Splits whose sources its scopes name: what of held-out data stands in training is told by training's sources."""
+    absent_is_zero: frozenset[str] = frozenset()
+    """Scope fields whose values have a record only where there is something: no record means none of it, as long as
+    it was looked for, and there is a record without the field."""
+    is_amount: bool = False
+    """Whether it says how much of the corpus a source or language is: of one that the manifest does not list, 0."""
+    headline: bool = False
+    """Whether its record of the whole dataset is among those that are shown first."""
+    draws: Draws = ""
+    """Of what a share is that chance moves: documents, or tokens of a source or language; empty when chance is not
+    asked."""
+    over_tokens: bool = False
+    """Whether it is a ratio of tokens, so that another tokenizer gives another one."""
+    against_reference: bool = False
+    """Whether it compares with the reference manifest."""
+
+
+def statistics(metric: str, stats: str, unit: str, shapes: str, **more: Any) -> tuple[Statistic, ...]:
+    """Return statistics that differ in name alone.
+
+    Args:
+        metric: Their metric.
+        stats: Names, a blank between them.
+        unit: Their unit.
+        shapes: As in ``all, split, split and source``.
+        more: Further fields of :class:`Statistic`.
+    """
+    kept = shapes_of(shapes)
+    return tuple(Statistic(metric=metric, stat=stat, unit=unit, shapes=kept, **more) for stat in stats.split())
+
+
+def shapes_of(words: str) -> frozenset[Shape]:
+    """Return the sets of fields of ``all, split, split and source``."""
+    return frozenset(frozenset(() if one == "all" else one.split(" and ")) for one in words.split(", "))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardStatistic:
+    """A statistic that the table of shards has a column for."""
+
+    metric: str
+    stat: str
+    column: str
+    of: str = "documents"
+    """Column of what it is of: there is no number where that is 0."""
+    per_document: bool = False
+    """Whether the column counts documents, of which the statistic is the share."""
+    population: Population = "all"
+    estimated: bool = False
+    """Whether it is an estimate; the table holds no interval for it."""
+
+
+class Broken(Protocol):
+    """A case of a rule that does not hold, as evidence sees it."""
+
+    @property
+    def metric(self) -> str:
+        """Return the metric."""
+        ...
+
+    @property
+    def stat(self) -> str:
+        """Return the statistic."""
+        ...
+
+    @property
+    def scope(self) -> Scope:
+        """Return the part of the corpus."""
+        ...
+
+
+class Tables(Protocol):
+    """What evidence is looked up in."""
+
+    @property
+    def shards(self) -> pa.Table:
+        """Return the table of shards, with the columns that evidence asks for."""
+        ...
+
+    @property
+    def sets(self) -> Sequence[str]:
+        """Return the names of the evaluation sets."""
+        ...
+
+    def splits(self, population: Population) -> Sequence[str]:
+        """Return the names of splits."""
+        ...
+
+    def table(self, name: str) -> pa.Table:
+        """Return a table of the manifest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardColumn:
+    """Evidence that a column of the table of shards gives."""
+
+    column: str
+    noun: str
+    """What is counted, in the plural."""
+    share_of: Literal["", "documents", "tokens"] = "documents"
+    """What the column is a share of; empty when it counts already."""
+    least: int = 1
+    """Number below which a shard is not named: of personal data a small one could point at a person."""
+    unread: bool = False
+    """Whether it counts in shards that were not read, and in no other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """Evidence that is counted in tables: what it counts, and number by shard."""
+
+    count: Callable[[Broken, Tables], tuple[str, Mapping[int, int]]]
+
+
+Evidence = ShardColumn | Counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricDefinition:
+    """One metric: what of it is kept, and how it is read."""
+
+    name: str
+    statistics: tuple[Statistic, ...]
+    reading: int = LAST
+    """Place among the metrics that people act on, the first 0; several may share one."""
+    first_rows: int = 1
+    """Changed rows of it that a difference lists before it goes to the next metric."""
+    evidence: Evidence | None = None
+    """Which shards are behind a number."""
+    finds_copies: bool = False
+    """Whether a shard's number says that others hold the same documents."""
+    sets: Literal["", "evaluation", "held_out"] = ""
+    """What the sets in its scopes are."""
+    decided_by: Callable[[str], Collection[str]] | None = None
+    """Detectors that decide a statistic, by its name; also :data:`LANGUAGE_DETECTION` and :data:`JUDGE`."""
+    counts_tokens: Callable[[str | None], bool] | None = None
+    """Whether the record of a rule, None for any, counts tokens though its unit does not say so."""
+    searches_with: str = ""
+    """Detector whose entities it looks for in every document."""
+    area: str = ""
+    """Section of the report that says more."""
+    personal: bool = False
+    """Whether small counts could point at a person, and are not shown."""
+    by_stage: bool = True
+    """Whether the stage of its family decides it."""
+    numbered: bool = False
+    """Whether its statistics end in a number of the user's choice; :attr:`statistics` have one of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A family of metrics."""
+
+    name: str
+    metrics: tuple[MetricDefinition, ...] = ()
+    shard_statistics: tuple[ShardStatistic, ...] = ()
+    stage: str = ""
+    """Path of the stage that counts it: ``package.module:Class``."""
+    link: str = ""
+    """Path of the link step, for what meets across shards."""
+    stage_name: str = ""
+    """Name of the stage, when it is the family's own or that of a sibling."""
+    holds_partials: bool = False
+    """Whether the driver holds its partials: small ones that the link step changes or that are looked at often."""
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """Tables of the manifest that are partials of the stage by split: the table's name, and the partial's."""
+    harmless: frozenset[str] = frozenset()
+    """Parameters of the stage that change no number, or only how much of it is kept or how it is estimated."""
+    config: str = ""
+    """Part of the config that decides what its metrics mean."""
+
+
+def resolve(path: str) -> Any:
+    """Return what a path such as ``package.module:name`` names."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)

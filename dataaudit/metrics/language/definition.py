@@ -1,0 +1,42 @@
+"""Languages: which share of tokens each has, and how far two detectors agree."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from dataaudit.metrics.family import LANGUAGE_DETECTION, Family, MetricDefinition, statistics
+
+METRIC = "language_share"
+_DETECTORS = ("pycld2", "fasttext")
+
+
+def _decided_by(stat: str) -> Collection[str]:
+    return (LANGUAGE_DETECTION, *_DETECTORS) if stat == "detector_agreement" else (LANGUAGE_DETECTION,)
+
+
+FAMILY = Family(
+    name="language",
+    metrics=(
+        MetricDefinition(
+            name=METRIC,
+            statistics=(
+                *statistics(
+                    METRIC,
+                    "share",
+                    "ratio",
+                    "language, split and language, source and language, split and source and language",
+                    is_amount=True,
+                    draws="language",
+                    over_tokens=True,
+                ),
+                *statistics(METRIC, "detector_agreement", "ratio", "all, split", over_tokens=True),
+            ),
+            reading=5,
+            decided_by=_decided_by,
+            area="languages",
+        ),
+    ),
+    stage="dataaudit.stages.language:Language",
+    stage_name="language",
+    tables={"languages": "languages"},
+)

@@ -1,0 +1,1 @@
+"""Lengths of documents, in tokens and bytes per token."""

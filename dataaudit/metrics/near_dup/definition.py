@@ -1,0 +1,47 @@
+"""Near-duplicates: documents whose words are nearly those of an earlier one."""
+
+from __future__ import annotations
+
+from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
+
+_RATE, _COMPONENT = "near_dup_rate", "near_dup_component_rate"
+_EVIDENCE = ShardColumn(column="near_dup_rate", noun="near-duplicates")
+
+FAMILY = Family(
+    name="near_dup",
+    metrics=(
+        MetricDefinition(
+            name=_RATE,
+            statistics=(
+                *statistics(_RATE, "rate", "ratio", SOURCES, headline=True, draws="documents"),
+                *statistics(_RATE, "documents no_words", "documents", SOURCES),
+                *statistics(_RATE, "same_words largest_cluster", "documents", "all"),
+                *statistics(_RATE, "candidate_pairs verified_pairs truncated_pairs", "pairs", "all"),
+                *statistics(_RATE, "clusters", "clusters", "all"),
+                *statistics(_RATE, "clusters_by_size", "clusters", "rule"),
+                *statistics(_RATE, "weakest_link precision", "ratio", "all"),
+                *statistics(_RATE, "bands band_rows", "count", "all"),
+                *statistics(_RATE, "chance_to_meet", "ratio", "rule"),
+                *statistics(_RATE, "recall", "ratio", "all, rule"),
+                *statistics(_RATE, "in_reference", "ratio", "all, split", against_reference=True),
+            ),
+            reading=6,
+            evidence=_EVIDENCE,
+            finds_copies=True,
+            area="duplicates",
+        ),
+        MetricDefinition(
+            name=_COMPONENT,
+            statistics=statistics(_COMPONENT, "rate", "ratio", SOURCES, draws="documents"),
+            reading=6,
+            evidence=_EVIDENCE,
+            area="duplicates",
+        ),
+    ),
+    shard_statistics=(ShardStatistic(metric=_RATE, stat="rate", column="near_dup_rate"),),
+    stage="dataaudit.stages.near_dup:NearDup",
+    stage_name="near_dup",
+    link="dataaudit.engine.near:near_duplicates",
+    holds_partials=True,
+    harmless=frozenset({"signatures", "checked_pairs", "probe_one_in"}),
+)

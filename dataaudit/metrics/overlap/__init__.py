@@ -1,0 +1,1 @@
+"""Held-out documents in training data."""

@@ -1,0 +1,62 @@
+"""Leakage: what of held-out documents stands in training data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dataaudit.metrics.family import (
+    SOURCES,
+    Broken,
+    Counted,
+    Family,
+    MetricDefinition,
+    ShardStatistic,
+    Tables,
+    statistics,
+)
+from dataaudit.metrics.overlap.evidence import documents_with_text_of, near_copies
+
+METRIC = "train_val_overlap"
+
+
+def _evidence(case: Broken, tables: Tables) -> tuple[str, Mapping[int, int]]:
+    if case.stat.startswith("near_dup"):
+        return "near-duplicates of held-out documents", near_copies(case, tables)
+    return "documents with text of it", documents_with_text_of(case, tables, tables.splits("held_out"))
+
+
+_HELD_OUT = {"population": "held_out", "sources_of": "training"}
+_WITH_SOURCES = _HELD_OUT | {"headline": True, "absent_is_zero": frozenset({"source"})}
+
+FAMILY = Family(
+    name="overlap",
+    metrics=(
+        MetricDefinition(
+            name=METRIC,
+            statistics=(
+                *statistics(METRIC, "ngram span", "ratio", "all, set, source and set", **_WITH_SOURCES),
+                *statistics(
+                    METRIC, "near_dup ngram_without_common span_without_common", "ratio", "all, set", **_HELD_OUT
+                ),
+                *statistics(METRIC, "common_grams", "13-grams", "all, set", **_HELD_OUT),
+                *statistics(METRIC, "documents too_short no_words", "documents", "all, set", **_HELD_OUT),
+                *statistics(METRIC, "train_documents", "ratio", SOURCES, population="training", sources_of="training"),
+            ),
+            reading=0,
+            first_rows=3,
+            evidence=Counted(count=_evidence),
+            sets="held_out",
+            area="leakage",
+        ),
+    ),
+    shard_statistics=(
+        ShardStatistic(
+            metric=METRIC, stat="train_documents", column="held_out_copies", per_document=True, population="training"
+        ),
+    ),
+    stage="dataaudit.stages.overlap:Overlap",
+    stage_name="overlap",
+    link="dataaudit.engine.overlap:leaks",
+    holds_partials=True,
+    harmless=frozenset({"max_rows", "max_grams"}),
+)

@@ -1,0 +1,60 @@
+"""Which shards hold text of held-out documents and evaluation items: counted in the tables of matches and pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.metrics.family import Broken, Tables
+
+_SPAN_RULES = {"span": ("span", "whole"), "ngram": ("ngram", "whole")}
+
+
+def documents_with_text_of(case: Broken, tables: Tables, sets: Sequence[str]) -> dict[int, int]:
+    """Count the training documents of each shard that hold something of the case's set, or of any of some."""
+    table = tables.table("overlap")
+    wanted = [case.scope.set] if case.scope.set is not None else list(sets)
+    kept = pc.is_in(table["set"], pa.array(wanted, pa.string()))
+    chosen = (
+        ("rule", _SPAN_RULES.get(case.stat.removesuffix("_without_common"))),
+        ("tier", case.scope.rule and [case.scope.rule]),
+        ("part", case.scope.entity and [case.scope.entity]),
+    )
+    for column, values in chosen:
+        if values:
+            kept = pc.and_(kept, pc.is_in(table[column], pa.array(list(values), pa.string())))
+    rows = table.filter(kept).group_by(["shard", "row"]).aggregate([])
+    counted = rows.group_by("shard").aggregate([([], "count_all")])
+    found = dict(zip(counted["shard"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
+    if case.scope.source is None:
+        return found
+    held = shards_with(tables.shards, case.scope.source)
+    return {shard: number for shard, number in found.items() if held[shard]}
+
+
+def near_copies(case: Broken, tables: Tables) -> dict[int, int]:
+    """Count the training documents of each shard that are near-duplicates of held-out ones."""
+    pairs = tables.table("pairs").filter(pc.field("verified"))
+    splits = np.asarray(tables.shards["split"].to_pylist(), dtype=object)
+    sets = (case.scope.set,) if case.scope.set is not None else tables.splits("held_out")
+    leaked, training = np.isin(splits, sets), np.isin(splits, tables.splits("training"))
+    sides = [(pairs[f"{side}_shard"].to_numpy(), pairs[f"{side}_row"].to_numpy()) for side in ("left", "right")]
+    copies = []
+    for (shard, row), (other, _) in (sides, sides[::-1]):
+        chosen = training[shard] & leaked[other]
+        copies.append(np.column_stack([shard[chosen], row[chosen]]))
+    documents = np.unique(np.concatenate(copies), axis=0)
+    shards, counts = np.unique(documents[:, 0], return_counts=True)
+    return dict(zip(shards.tolist(), counts.tolist(), strict=True))
+
+
+def shards_with(shards: pa.Table, source: str) -> np.ndarray:
+    """Return bool[n]: which shards hold a source."""
+    flat = pc.list_flatten(shards["sources"])
+    parents = pc.list_parent_indices(shards["sources"]).to_numpy()
+    held = np.zeros(shards.num_rows, dtype=bool)
+    held[parents[pc.equal(pc.struct_field(flat, "source"), source).to_numpy()]] = True
+    return held

@@ -1,0 +1,1 @@
+"""What padding and packing waste."""

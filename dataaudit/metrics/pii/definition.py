@@ -1,0 +1,55 @@
+"""Personal data: what patterns find in every document, and what presidio finds in a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from dataaudit.metrics.family import CLASSES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
+from dataaudit.metrics.findings import pattern_statistics
+
+METRIC = "pii_hit_rate"
+DETECTOR, ANALYZER = "pii", "presidio"
+_HITS = "hits per million tokens"
+_JUDGED = frozenset({"analyzer_documents", "analyzer_hits", "confirmed", "judge_reads", "judged_share"})
+
+
+def _decided_by(stat: str) -> Collection[str]:
+    return (ANALYZER,) if stat in _JUDGED else (DETECTOR,)
+
+
+FAMILY = Family(
+    name="pii",
+    metrics=(
+        MetricDefinition(
+            name=METRIC,
+            statistics=(
+                *pattern_statistics(METRIC, hits=_HITS, documents="ratio", draws="documents"),
+                *statistics(METRIC, "analyzer_documents", "ratio", CLASSES),
+                *statistics(METRIC, "analyzer_hits", _HITS, CLASSES),
+                *statistics(
+                    METRIC,
+                    "confirmed",
+                    "ratio",
+                    "all, entity, split and entity, source and entity, split and source and entity,"
+                    " language and entity",
+                ),
+                *statistics(METRIC, "judge_reads judged_share", "ratio", "all"),
+                *statistics(METRIC, "judge_failed judge_partly", "documents", "all"),
+            ),
+            reading=3,
+            evidence=ShardColumn(column="pii_documents", noun="documents with personal data", share_of="", least=5),
+            decided_by=_decided_by,
+            searches_with=DETECTOR,
+            area="privacy",
+            personal=True,
+        ),
+    ),
+    shard_statistics=(
+        ShardStatistic(metric=METRIC, stat="hits", column="pii_hits", of="tokens"),
+        ShardStatistic(metric=METRIC, stat="documents", column="pii_documents", per_document=True),
+    ),
+    stage="dataaudit.stages.pii:Pii",
+    stage_name="pii",
+    link="dataaudit.engine.personal:personal_data",
+    config="pii",
+)

@@ -1,0 +1,86 @@
+"""The families, and what is known of every metric and statistic that a manifest can hold.
+
+What reads a manifest (a policy, for one) can so tell a number that is missing from one that never was, and a name that
+is written wrongly from both. docs/reference/metrics.md says the same in words; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+
+from dataaudit.metrics.contamination.definition import FAMILY as CONTAMINATION
+from dataaudit.metrics.coverage.definition import FAMILY as COVERAGE
+from dataaudit.metrics.drift.definition import FAMILY as DRIFT
+from dataaudit.metrics.exact_dup.definition import FAMILY as EXACT_DUP
+from dataaudit.metrics.family import Family, MetricDefinition, ShardStatistic, Statistic
+from dataaudit.metrics.language.definition import FAMILY as LANGUAGE
+from dataaudit.metrics.lengths.definition import FAMILY as LENGTHS
+from dataaudit.metrics.near_dup.definition import FAMILY as NEAR_DUP
+from dataaudit.metrics.overlap.definition import FAMILY as OVERLAP
+from dataaudit.metrics.padding.definition import FAMILY as PADDING
+from dataaudit.metrics.pii.definition import FAMILY as PII
+from dataaudit.metrics.quality.definition import FAMILY as QUALITY
+from dataaudit.metrics.repeats.definition import FAMILY as REPEATS
+from dataaudit.metrics.secrets.definition import FAMILY as SECRETS
+from dataaudit.metrics.toxicity.definition import FAMILY as TOXICITY
+from dataaudit.metrics.volume.definition import FAMILY as VOLUME
+
+FAMILIES: tuple[Family, ...] = (
+    VOLUME,
+    LENGTHS,
+    EXACT_DUP,
+    NEAR_DUP,
+    OVERLAP,
+    CONTAMINATION,
+    REPEATS,
+    LANGUAGE,
+    QUALITY,
+    TOXICITY,
+    PII,
+    SECRETS,
+    DRIFT,
+    PADDING,
+    COVERAGE,
+)
+"""Every family, in the order in which their stages run and report."""
+METRICS: MappingProxyType[str, MetricDefinition] = MappingProxyType(
+    {metric.name: metric for family in FAMILIES for metric in family.metrics}
+)
+"""Every metric, by name."""
+STATISTICS: MappingProxyType[tuple[str, str], Statistic] = MappingProxyType(
+    {(one.metric, one.stat): one for metric in METRICS.values() for one in metric.statistics}
+)
+"""Every statistic, by (metric, stat)."""
+SHARD_STATISTICS: tuple[ShardStatistic, ...] = tuple(one for family in FAMILIES for one in family.shard_statistics)
+"""The statistics that the table of shards has a column for."""
+FAMILY_OF: MappingProxyType[str, Family] = MappingProxyType(
+    {metric.name: family for family in FAMILIES for metric in family.metrics}
+)
+"""The family of each metric."""
+_NUMBER = re.compile(r"_[1-9][0-9]*$")
+
+
+def statistic(metric: str, stat: str) -> Statistic | None:
+    """Return a statistic by its name; those of padding are named after context lengths of the user's choice."""
+    known = METRICS.get(metric)
+    if known is None:
+        return None
+    if known.numbered:
+        kind = _NUMBER.sub("", stat)
+        found = next((one for one in known.statistics if kind != stat and _NUMBER.sub("", one.stat) == kind), None)
+        return None if found is None else replace(found, stat=stat)
+    return STATISTICS.get((metric, stat))
+
+
+def stats_of(metric: str, pattern: str = "*") -> tuple[Statistic, ...]:
+    """Return the statistics of a metric whose names a shell pattern matches."""
+    known = METRICS.get(metric)
+    return () if known is None else tuple(one for one in known.statistics if fnmatchcase(one.stat, pattern))
+
+
+def by_stage() -> dict[str, Family]:
+    """Return the families that have a stage, by the stage's name."""
+    return {family.stage_name: family for family in FAMILIES if family.stage}

@@ -1,0 +1,1 @@
+"""Spans that stand in many training documents."""

@@ -1,0 +1,42 @@
+"""Repeats: spans of 50 words and more that stand in many training documents."""
+
+from __future__ import annotations
+
+from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
+
+METRIC = "doc_repeat_hotspots"
+_TRAINING = {"population": "training", "sources_of": "training"}
+
+FAMILY = Family(
+    name="repeats",
+    metrics=(
+        MetricDefinition(
+            name=METRIC,
+            statistics=(
+                *(
+                    one
+                    for unit in ("hotspots", "documents", "occurrences", "tokens")
+                    for one in statistics(METRIC, unit, unit, SOURCES, **_TRAINING)
+                ),
+                *statistics(METRIC, "token_share", "ratio", SOURCES, over_tokens=True, **_TRAINING),
+                *statistics(METRIC, "largest_share", "ratio", SOURCES, **_TRAINING),
+                *statistics(METRIC, "largest", "documents", SOURCES, **_TRAINING),
+                *statistics(METRIC, "floor", "documents", "all", **_TRAINING),
+                *statistics(METRIC, "below_floor", "windows", "all", **_TRAINING),
+            ),
+            reading=6,
+            evidence=ShardColumn(column="repeat_token_share", noun="tokens in repeated spans", share_of="tokens"),
+            area="duplicates",
+        ),
+    ),
+    shard_statistics=(
+        ShardStatistic(
+            metric=METRIC, stat="token_share", column="repeat_token_share", of="tokens", population="training"
+        ),
+    ),
+    stage="dataaudit.stages.repeats:Repeats",
+    stage_name="repeats",
+    link="dataaudit.engine.repeats:repeated_spans",
+    holds_partials=True,
+    harmless=frozenset({"index", "max_memory_bytes"}),
+)

@@ -1,0 +1,1 @@
+"""Toxic documents: a screen of all, a judge of a sample."""

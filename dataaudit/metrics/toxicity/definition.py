@@ -1,0 +1,57 @@
+"""Toxicity: what a screen estimates of every document, and a judge of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from dataaudit.metrics.family import (
+    CLASSES,
+    JUDGE,
+    LANGUAGE_DETECTION,
+    SOURCES,
+    Family,
+    MetricDefinition,
+    ShardColumn,
+    ShardStatistic,
+    statistics,
+)
+
+METRIC = "data_toxicity_rate"
+SCREEN = "dataaudit-screen"
+_SCREENED = frozenset({"screen", "screen_positive", "screened_share"})
+
+
+def _decided_by(stat: str) -> Collection[str]:
+    """The screen looks at documents of the languages that it knows."""
+    return (SCREEN, LANGUAGE_DETECTION) if stat in _SCREENED else (JUDGE,)
+
+
+FAMILY = Family(
+    name="toxicity",
+    metrics=(
+        MetricDefinition(
+            name=METRIC,
+            statistics=(
+                *statistics(METRIC, "screened_share screen_positive", "ratio", SOURCES, draws="documents"),
+                *statistics(METRIC, "screen", "ratio", SOURCES),
+                *statistics(METRIC, "rate", "ratio", CLASSES),
+                *statistics(
+                    METRIC, "rate_at_0.1 rate_at_0.25 rate_at_0.75 rate_at_0.9", "ratio", f"{SOURCES}, language"
+                ),
+                *statistics(METRIC, "judge_reads judged_share", "ratio", "all"),
+                *statistics(METRIC, "judge_failed judge_partly", "documents", "all"),
+            ),
+            reading=4,
+            evidence=ShardColumn(column="toxicity_screen", noun="documents that the screen classifies as toxic"),
+            decided_by=_decided_by,
+            area="toxicity",
+        ),
+    ),
+    shard_statistics=(
+        ShardStatistic(metric=METRIC, stat="screen", column="toxicity_screen", of="toxicity_screened", estimated=True),
+    ),
+    stage="dataaudit.stages.toxicity:Toxicity",
+    stage_name="toxicity",
+    link="dataaudit.engine.toxicity:toxic_documents",
+    config="toxicity",
+)

@@ -1,0 +1,1 @@
+"""How much there is, of which source."""

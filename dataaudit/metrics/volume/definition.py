@@ -1,0 +1,61 @@
+"""How much there is: documents, bytes, tokens, and the mixture of sources."""
+
+from __future__ import annotations
+
+from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, MetricDefinition, ShardStatistic, statistics
+
+FAMILY = Family(
+    name="volume",
+    metrics=(
+        MetricDefinition(
+            name="documents",
+            statistics=(
+                *statistics("documents", "count", "documents", LANGUAGES, is_amount=True, headline=True),
+                *statistics("documents", "empty with_nul", "documents", SOURCES),
+            ),
+        ),
+        MetricDefinition(
+            name="bytes",
+            statistics=statistics("bytes", "count", "bytes", LANGUAGES, is_amount=True, headline=True),
+        ),
+        MetricDefinition(
+            name="tokens",
+            statistics=statistics("tokens", "count", "tokens", LANGUAGES, is_amount=True, headline=True),
+        ),
+        MetricDefinition(
+            name="source_mix_share",
+            statistics=(
+                *statistics(
+                    "source_mix_share",
+                    "share",
+                    "ratio",
+                    "source, split and source",
+                    is_amount=True,
+                    draws="source",
+                    over_tokens=True,
+                ),
+                *statistics(
+                    "source_mix_share",
+                    "declared",
+                    "ratio",
+                    "split and source",
+                    population="training",
+                    sources_of="training",
+                    over_tokens=True,
+                ),
+            ),
+            reading=5,
+            first_rows=3,
+            area="mixture",
+        ),
+    ),
+    shard_statistics=(
+        ShardStatistic(metric="documents", stat="count", column="documents"),
+        ShardStatistic(metric="bytes", stat="count", column="bytes"),
+        ShardStatistic(metric="tokens", stat="count", column="tokens"),
+    ),
+    stage="dataaudit.stages.volume:Volume",
+    stage_name="volume",
+    holds_partials=True,
+    tables={"sources": "volume"},
+)
