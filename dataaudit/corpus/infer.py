@@ -13,8 +13,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from dataaudit.config import SourceRule, Split
-from dataaudit.corpus.address import Access, RemotePath, name_of
-from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.loss import ShardUnreadable
 from dataaudit.corpus.readers import text
 from dataaudit.corpus.readers.arrow import read_schema
@@ -22,10 +20,10 @@ from dataaudit.corpus.readers.columns import is_text
 from dataaudit.corpus.readers.hub_rows import peek_rows
 from dataaudit.corpus.readers.jsonl import peek_records
 from dataaudit.corpus.readers.parquet import open_file
-from dataaudit.corpus.roots import scheme_of_path
-from dataaudit.corpus.saved import saved_split
 from dataaudit.corpus.shards import Compression, Format, Shard, expand, remote_lister
-from dataaudit.corpus.uri import encode_path
+from dataaudit.corpus.storage.address import Access, RemotePath, encode_path, name_of, scheme_of_path
+from dataaudit.corpus.storage.hub import RowsPath
+from dataaudit.corpus.storage.saved import saved_split
 from dataaudit.errors import ConfigError
 
 TEXT_NAMES = ("text", "content", "raw_content", "document", "body")

@@ -13,21 +13,25 @@ from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from dataaudit.config import Split
-from dataaudit.corpus.address import (
+from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.storage.address import (
     Access,
     Address,
     RemotePath,
+    check_queries,
+    encode_path,
+    find_tops,
     parse_address,
+    relative_to_top,
     scheme_of,
+    scheme_of_path,
     shown_folder,
+    with_copy,
 )
-from dataaudit.corpus.hub_dataset import RowsPath, find_rows, root_of, uri_of
-from dataaudit.corpus.listing import Lister, has_glob
-from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.remote_listing import RemoteLister
-from dataaudit.corpus.roots import check_queries, find_tops, relative_to_top, scheme_of_path
-from dataaudit.corpus.saved import check_one_split
-from dataaudit.corpus.uri import encode_path, with_copy
+from dataaudit.corpus.storage.hub import RowsPath, find_rows, root_of, uri_of
+from dataaudit.corpus.storage.listing import Lister, LocalFolder, has_glob
+from dataaudit.corpus.storage.remote_listing import RemoteLister
+from dataaudit.corpus.storage.saved import check_one_split
 from dataaudit.errors import ConfigError
 
 Format = Literal["parquet", "arrow", "jsonl", "text", "datasets", "unknown"]
@@ -67,7 +71,7 @@ class Shard:
     uri: str
     """Name of its file, relative to the root."""
     path: str
-    """Where the file is: on this machine, or a :class:`dataaudit.corpus.address.RemotePath`."""
+    """Where the file is: on this machine, or a :class:`dataaudit.corpus.storage.address.RemotePath`."""
     format: Format
     """How its records are stored."""
     compression: Compression
@@ -179,7 +183,7 @@ def expand(
     """Return (files, what was seen and left out) of one pattern, both sorted.
 
     A folder that cannot be listed is among the files, with ``/`` at its end. Remote files are
-    :class:`dataaudit.corpus.address.RemotePath`.
+    :class:`dataaudit.corpus.storage.address.RemotePath`.
 
     Raises:
         ConfigError: Nothing matches, or a store cannot be read.
@@ -193,12 +197,12 @@ def expand(
     full = _normal(os.path.join(start, given))
     lister = Lister(follow_symlinks=follow_symlinks, is_dataset=_is_dataset)
     if os.path.isdir(full):
-        files, wanted = lister.folder(full), "the folder {} holds no data files"
+        files, wanted = lister.folder(LocalFolder(full)), "the folder {} holds no data files"
     elif os.path.lexists(full):
         return [full], []
     elif has_glob(given):
         top, rest = _split_start(start, given)
-        files, wanted = lister.pattern(top, rest), "the pattern {} matches no file"
+        files, wanted = lister.pattern(LocalFolder(top), rest), "the pattern {} matches no file"
     else:
         raise ConfigError(
             f"{where}: no such file or folder: {encode_path(full)}",
@@ -207,7 +211,7 @@ def expand(
     if not files:
         message = f"{where}: {wanted.format(ascii(pattern))} (in {encode_path(start)})"
         raise ConfigError(message, _suggest(full))
-    return files, sorted(lister.left_out)
+    return [one.path for one in files], sorted(lister.left_out)
 
 
 def _local(pattern: str) -> str:
@@ -220,15 +224,15 @@ def _is_absolute(pattern: str) -> bool:
     return os.path.isabs(os.path.expanduser(_local(pattern)))
 
 
-def _split_start(start: str, given: str) -> tuple[str, str]:
-    """Return the folder that a pattern starts from, and what is to be matched below it."""
+def _split_start(start: str, given: str) -> tuple[str, list[str]]:
+    """Return the folder that a pattern starts from, and the components of what is to be matched below it."""
     if given.startswith("/"):
-        return "/", _normal(given)
+        return "/", [part for part in _normal(given).split("/") if part]
     parts = os.path.normpath(given).split("/")
     while parts[0] == "..":
         start = os.path.dirname(start)
         del parts[0]
-    return start, "/".join(parts)
+    return start, parts
 
 
 def _normal(path: str) -> str:

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from dataaudit.config import AuditConfig
-from dataaudit.corpus.address import Access
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import Discovery, discover
+from dataaudit.corpus.storage.address import Access
 from dataaudit.engine.digesting import rows_digests
 from dataaudit.engine.families import Gathered, Linking, add_found, run_families
 from dataaudit.engine.gather import (

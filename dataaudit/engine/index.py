@@ -14,17 +14,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from dataaudit.corpus.address import RemotePath, RemoteStat
-from dataaudit.corpus.hub_dataset import RowsPath, stat_rows
-from dataaudit.corpus.objects import stat_remote
+from dataaudit.corpus.storage.files import LOCAL, FileStat
 
-LOCAL = "local"
 _SETTLED_NS = 2_000_000_000
 _SETTLED_REMOTE_NS = 60_000_000_000
 _HELD_ROWS = 256
@@ -32,47 +29,6 @@ _HELD_SECONDS = 1.0
 _SCHEMA = "create table if not exists probes (path blob primary key, stat text, probe blob) without rowid"
 _FIND = "select stat, probe from probes where path = ?"
 _STORE = "insert or replace into probes values (?, ?, ?)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileStat:
-    """What the file system, or the store, says of a file."""
-
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    """Of the last change of the file or of its inode; a program cannot set it back."""
-    inode: int
-    device: int
-    validator: str = LOCAL
-    """Of a remote file: what changes when its bytes do; empty when its store gives nothing of the kind."""
-
-
-def stat_file(path: str) -> FileStat:
-    """Return the stat of a file, links followed."""
-    if isinstance(path, RemotePath):
-        return _of_remote(stat_remote(path))
-    if isinstance(path, RowsPath):
-        return _of_remote(stat_rows(path))
-    found = Path(path).stat()
-    return FileStat(
-        size=found.st_size,
-        mtime_ns=found.st_mtime_ns,
-        ctime_ns=found.st_ctime_ns,
-        inode=found.st_ino,
-        device=found.st_dev,
-    )
-
-
-def listed_stat(path: str) -> FileStat:
-    """Return the stat of a file as its listing gave it, or ask for it when it gave none."""
-    if isinstance(path, RemotePath) and path.seen is not None and path.seen.validator:
-        return _of_remote(path.seen)
-    return stat_file(path)
-
-
-def _of_remote(found: RemoteStat) -> FileStat:
-    return FileStat(size=found.size, mtime_ns=found.mtime_ns, ctime_ns=0, inode=0, device=0, validator=found.validator)
 
 
 class StatIndex:

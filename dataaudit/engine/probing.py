@@ -10,7 +10,8 @@ from dataaudit.corpus.infer import infer_source, infer_text, is_held_out_name, i
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import READER_VERSION, Part
 from dataaudit.corpus.shards import Shard
-from dataaudit.engine.index import StatIndex, listed_stat
+from dataaudit.corpus.storage.files import listed_stat
+from dataaudit.engine.index import StatIndex
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.units import Outcome, PeekUnit, Probe, ProbeUnit

@@ -11,7 +11,6 @@ import numpy as np
 
 from dataaudit import __version__
 from dataaudit.config import AuditConfig
-from dataaudit.corpus.address import Access
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.protected.file import DamagedIndexError
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
@@ -19,6 +18,7 @@ from dataaudit.corpus.protected.index import IndexFile, ProtectedIndex, open_ind
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.sets import ItemFields
 from dataaudit.corpus.shards import Shard, expand, remote_lister
+from dataaudit.corpus.storage.address import Access
 from dataaudit.engine.keys import library_versions
 from dataaudit.engine.plan import PlannedShard, plan_shard
 from dataaudit.engine.progress import Progress

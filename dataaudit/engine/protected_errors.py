@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.uri import encode_path
+from dataaudit.corpus.storage.address import encode_path
 from dataaudit.errors import ConfigError
 
 _SHOWN_FILES = 3

@@ -10,7 +10,7 @@ import pyarrow as pa
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.protected.sets import SetFileError, read_items
 from dataaudit.corpus.readers import PartStats, read_part
-from dataaudit.engine.index import stat_file
+from dataaudit.corpus.storage.files import stat_file
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import HeldOutUnit, Outcome, SetUnit
 from dataaudit.engine.work import as_value, hash_file

@@ -9,8 +9,8 @@ import numpy as np
 
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
+from dataaudit.corpus.storage.files import stat_file
 from dataaudit.detectors import find_in, shipped_patterns
-from dataaudit.engine.index import stat_file
 from dataaudit.engine.masking import Span, masked_window
 from dataaudit.engine.units import Outcome
 from dataaudit.engine.visiting import documents_at

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dataaudit.config import AuditConfig, Dataset, load_config, parse_config
-from dataaudit.corpus.address import scheme_of
 from dataaudit.corpus.infer import infer_splits
+from dataaudit.corpus.storage.address import scheme_of
 from dataaudit.errors import ConfigError
 from dataaudit.extras import require
 from dataaudit.text import plural

@@ -13,9 +13,9 @@ from dataaudit.corpus.protected.index import IndexFile
 from dataaudit.corpus.protected.sets import ItemFields
 from dataaudit.corpus.readers import NATIVE_FORMATS, Part, ReadRequest
 from dataaudit.corpus.shards import Compression, Format, Shard, format_of
+from dataaudit.corpus.storage.files import FileStat
 from dataaudit.corpus.tokens import Risks, TokenizerFile
 from dataaudit.detectors import DetectorModel, LanguageModels, Registry
-from dataaudit.engine.index import FileStat
 from dataaudit.link.joined import JoinFunction
 from dataaudit.link.visitor import Visitor
 from dataaudit.stages.base import Stage

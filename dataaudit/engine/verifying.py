@@ -9,9 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dataaudit import text as t
-from dataaudit.corpus.address import Access, RemotePath, parse_address, scheme_of
-from dataaudit.corpus.objects import stat_remote
-from dataaudit.corpus.uri import decode_path, path_of
+from dataaudit.corpus.storage.address import Access, RemotePath, decode_path, parse_address, path_of, scheme_of
+from dataaudit.corpus.storage.remote import stat_remote
 from dataaudit.engine.progress import Progress
 from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
 from dataaudit.export.trust import CODES, SignedVerdict, Trust, check_trust, verdict_facts, verdict_pairs

@@ -13,7 +13,7 @@ from levels import workers
 from running import metric, run
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.uri import encode_path
+from dataaudit.corpus.storage.address import encode_path
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
 

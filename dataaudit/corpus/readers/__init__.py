@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.hub_dataset import RowsPath
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import arrow, jsonl, parquet, text
 from dataaudit.corpus.readers.cut import WHOLE, plan_compressed
@@ -18,6 +17,7 @@ from dataaudit.corpus.readers.hub_rows import read_rows
 from dataaudit.corpus.readers.lines import plan_lines
 from dataaudit.corpus.readers.part import END, Part, PartStats, ReadRequest
 from dataaudit.corpus.shards import Compression, Format
+from dataaudit.corpus.storage.hub import RowsPath
 
 READER_VERSION = "2"
 NATIVE_FORMATS: frozenset[Format] = frozenset({"parquet", "arrow", "datasets"})

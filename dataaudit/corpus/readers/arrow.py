@@ -15,7 +15,6 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.files import arrow_source, open_binary, read_fully
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.columns import Rows, checked_column, cut_column, damage, documents, joined, locate_all
 from dataaudit.corpus.readers.messages import (
@@ -31,6 +30,8 @@ from dataaudit.corpus.readers.messages import (
     read_message,
 )
 from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest, cut_by_size
+from dataaudit.corpus.storage.files import arrow_source, open_binary
+from dataaudit.corpus.storage.remote import read_fully
 
 _END_MARKER = b"\xff\xff\xff\xff\0\0\0\0"
 _COPY_BYTES = 1 << 20

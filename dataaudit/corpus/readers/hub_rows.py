@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.hub_dataset import RowsPath, load_splits, uri_of
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.columns import Rows, cut_rows, documents, flat_column, is_text, locate_all
 from dataaudit.corpus.readers.part import PartStats
-from dataaudit.corpus.stores import as_os_error
+from dataaudit.corpus.storage.hub import RowsPath, load_splits, uri_of
+from dataaudit.corpus.storage.remote import as_os_error
 from dataaudit.errors import ConfigError
 
 _ROWS_AT_ONCE = 256

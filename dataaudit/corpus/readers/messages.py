@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from dataaudit.corpus.files import read_fully
 from dataaudit.corpus.loss import Reason, ShardUnreadable
+from dataaudit.corpus.storage.remote import read_fully
 
 SCHEMA, DICTIONARY, BATCH = 1, 2, 3
 FILE_MAGIC = b"ARROW1"

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import pyarrow.parquet as pq
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.files import arrow_buffer_bytes, arrow_source
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.columns import Rows, damage, documents, flat_column, joined, locate_all
 from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest, cut_by_size
+from dataaudit.corpus.storage.files import arrow_buffer_bytes, arrow_source
 
 _ROWS_AT_ONCE = 256
 _BUFFER_BYTES = 1 << 18

@@ -15,10 +15,10 @@ from functools import cache
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from dataaudit.corpus.files import open_binary, read_until, stored_bytes
 from dataaudit.corpus.loss import Reason, ShardUnreadable
 from dataaudit.corpus.readers.part import Restart
 from dataaudit.corpus.shards import Compression
+from dataaudit.corpus.storage.files import open_binary, read_until, stored_bytes
 
 MAX_WINDOW_LOG = 27
 """A zstd frame may ask for a window of 2^27 bytes (128 MiB), which ``zstd`` allows by default, too."""

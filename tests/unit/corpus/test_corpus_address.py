@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dataaudit.corpus.address import (
+from dataaudit.corpus.storage.address import (
     Access,
     RemotePath,
     RemoteStat,

@@ -10,9 +10,9 @@ import pytest
 
 from dataaudit.config import Split
 from dataaudit.corpus.infer import infer_splits
-from dataaudit.corpus.listing import is_no_data
 from dataaudit.corpus.readers.arrow import plan_parts
 from dataaudit.corpus.shards import discover
+from dataaudit.corpus.storage.listing import is_no_data
 from dataaudit.errors import ConfigError, StoreError
 
 ROWS = {"text": [f"document {number}" for number in range(30)], "source": ["a", "b", "c"] * 10}
@@ -122,7 +122,7 @@ def test_a_store_that_does_not_answer_is_no_folder_of_another_kind(saved, far, m
     def fail(*args, **kwargs):
         raise ConnectionResetError(104, "connection reset")
 
-    monkeypatch.setattr("dataaudit.corpus.saved.open_binary", fail)
+    monkeypatch.setattr("dataaudit.corpus.storage.saved.open_binary", fail)
     with pytest.raises(StoreError, match=r"memory://saved/one/state.json could not be read: connection reset"):
         found(saved, "one", root=far)
 

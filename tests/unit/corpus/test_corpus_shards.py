@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from levels import examples
 
 from dataaudit.config import Split
-from dataaudit.corpus import listing
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import discover, expand, format_of
-from dataaudit.corpus.uri import path_of
+from dataaudit.corpus.storage import listing
+from dataaudit.corpus.storage.address import path_of
 from dataaudit.errors import ConfigError
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.corpus.uri import decode_path, encode_path, path_of, with_copy
+from dataaudit.corpus.storage.address import decode_path, encode_path, path_of, with_copy
 
 file_names = st.binary(min_size=1, max_size=60).filter(lambda name: b"\0" not in name)
 

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataaudit.config import DatasetSource, SourceRule
-from dataaudit.corpus import hub_dataset
-from dataaudit.corpus.address import Access
 from dataaudit.corpus.fields import field_rule
-from dataaudit.corpus.hub_dataset import RowsPath, RowsSource, find_rows, root_of, stat_rows, uri_of
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers import Part, PartStats, ReadRequest, hub_rows, plan_parts, read_part
 from dataaudit.corpus.readers.hub_rows import key_of_rows, peek_rows
+from dataaudit.corpus.storage import hub
+from dataaudit.corpus.storage.address import Access
+from dataaudit.corpus.storage.hub import RowsPath, RowsSource, find_rows, root_of, stat_rows, uri_of
 from dataaudit.errors import ConfigError, MissingExtra, StoreError
 
 FIELDS = field_rule("text", SourceRule(column="source"), "u", max_record_bytes=100)
@@ -31,7 +31,7 @@ PINNED = RowsSource(name="org/x", config="default", split="train", revision="c0f
 @pytest.fixture(autouse=True)
 def _fresh():
     """No dataset of another test is remembered."""
-    hub_dataset._load_once.cache_clear()
+    hub._load_once.cache_clear()
 
 
 def write(folder, name, texts, **columns):
@@ -191,7 +191,7 @@ def test_a_hub_that_fails_is_told_from_a_dataset_that_is_not_there(kind, status,
         error.response = types.SimpleNamespace(status_code=status)
         raise error
 
-    monkeypatch.setattr(hub_dataset, "load_splits", fail)
+    monkeypatch.setattr(hub, "load_splits", fail)
     write(tmp_path / "d", "train.parquet", ["x"])
     with pytest.raises(expected) as caught:
         find(tmp_path / "d")

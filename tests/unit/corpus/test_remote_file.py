@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.corpus import objects, remote, stores
-from dataaudit.corpus.address import Access, RemotePath
-from dataaudit.corpus.files import arrow_buffer_bytes, arrow_source, open_binary, read_until, stored_bytes
-from dataaudit.corpus.objects import open_object, stat_remote
-from dataaudit.corpus.stores import BodyError
+from dataaudit.corpus.storage import files, remote
+from dataaudit.corpus.storage.address import Access, RemotePath
+from dataaudit.corpus.storage.files import arrow_buffer_bytes, arrow_source, open_binary, read_until, stored_bytes
+from dataaudit.corpus.storage.remote import BodyError, open_object, stat_remote
 
 DATA = bytes(range(256)) * 40
 PATH = RemotePath("memory://r/a", "memory://r/a", Access(timeout_seconds=1, retries=0))
@@ -35,9 +34,9 @@ def _stored():
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks so small that the reading ahead shows."""
-    monkeypatch.setattr(remote, "_FIRST_BLOCK_BYTES", 64)
-    monkeypatch.setattr(remote, "_LARGEST_BLOCK_BYTES", 512)
-    monkeypatch.setattr(remote, "_REST_BYTES", 16)
+    monkeypatch.setattr(files, "_FIRST_BLOCK_BYTES", 64)
+    monkeypatch.setattr(files, "_LARGEST_BLOCK_BYTES", 512)
+    monkeypatch.setattr(files, "_REST_BYTES", 16)
 
 
 def whole(file):
@@ -55,7 +54,7 @@ def whole(file):
 )
 def test_any_reads_give_the_bytes_of_that_place(steps, stop, ahead):
     """Seeks and reads of any kind, with any limit to the reading ahead."""
-    file = remote.RemoteFile(PATH, ahead=ahead)
+    file = files.RemoteFile(PATH, ahead=ahead)
     file.read_until(stop)
     for start, size in steps:
         file.seek(start)
@@ -72,13 +71,13 @@ def test_any_reads_give_the_bytes_of_that_place(steps, stop, ahead):
 def requests(monkeypatch):
     """Note every range that is asked for."""
     asked = []
-    original = objects._StoreObject.fetch
+    original = remote._StoreObject.fetch
 
     def fetch(self, start, stop):
         asked.append((start, stop))
         return original(self, start, stop)
 
-    monkeypatch.setattr(objects._StoreObject, "fetch", fetch)
+    monkeypatch.setattr(remote._StoreObject, "fetch", fetch)
     return asked
 
 
@@ -127,7 +126,7 @@ def test_an_empty_file_has_no_bytes(monkeypatch):
 
 def test_it_behaves_like_a_file():
     """Seeking from any place, reading into a buffer, being closed twice."""
-    file = remote.RemoteFile(PATH, ahead=True)
+    file = files.RemoteFile(PATH, ahead=True)
     assert file.readable()
     assert file.seekable()
     assert file.seek(-3, io.SEEK_END) == len(DATA) - 3
@@ -199,8 +198,8 @@ def flaky(monkeypatch):
 
     def make(*faults, retries=2):
         made = Flaky(*faults)
-        monkeypatch.setattr(objects, "filesystem", lambda path: made)
-        monkeypatch.setattr(stores, "_FIRST_PAUSE_SECONDS", 0.001)
+        monkeypatch.setattr(remote, "filesystem", lambda path: made)
+        monkeypatch.setattr(remote, "_FIRST_PAUSE_SECONDS", 0.001)
         return made, RemotePath("s3://b/k", "s3://b/k", Access(timeout_seconds=0.2, retries=retries))
 
     return make
@@ -261,7 +260,7 @@ def test_a_store_that_is_silent_fails_in_time(flaky, monkeypatch):
 
 def test_a_handle_that_failed_is_opened_anew(monkeypatch):
     """A filesystem that is not asynchronous keeps a handle; after a failure it is another one."""
-    monkeypatch.setattr(stores, "_FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(remote, "_FIRST_PAUSE_SECONDS", 0.001)
     path = RemotePath("memory://r/a", "memory://r/a", Access(retries=1))
     opened = open_object(path)
     kind = type(fsspec.filesystem("memory"))
@@ -275,7 +274,7 @@ def test_a_handle_that_failed_is_opened_anew(monkeypatch):
         return original(self, name, *args, **kwargs)
 
     monkeypatch.setattr(kind, "open", failing)
-    assert stores.run(opened.fetch(3, 9)) == DATA[3:9]
-    assert stores.run(opened.fetch(5, 7)) == DATA[5:7]
+    assert remote.run(opened.fetch(3, 9)) == DATA[3:9]
+    assert remote.run(opened.fetch(5, 7)) == DATA[5:7]
     assert len(opened_names) == 2
-    assert stores.run(opened.stat()) == stat_remote(PATH)
+    assert remote.run(opened.stat()) == stat_remote(PATH)

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataaudit.config import Split
-from dataaudit.corpus import remote_listing, stores
-from dataaudit.corpus.address import Access
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import discover
+from dataaudit.corpus.storage import remote, remote_listing
+from dataaudit.corpus.storage.address import Access
 from dataaudit.errors import ConfigError, StoreError
 
 NAMES = (
@@ -114,7 +114,7 @@ def test_a_pattern_without_files_says_what_there_is(both, pattern):
 def test_many_files_of_one_folder_are_listed_once(both, monkeypatch):
     """As inference names every file by itself, the third of a folder costs one listing and no request each."""
     asked = []
-    original = stores.ask
+    original = remote.ask
 
     def noting(made, name, *args, **kwargs):
         asked.append(name)

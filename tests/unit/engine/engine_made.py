@@ -15,9 +15,9 @@ from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.normal import text_digests
 from dataaudit.corpus.readers import Part
 from dataaudit.corpus.shards import Shard
+from dataaudit.corpus.storage.files import FileStat
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.engine.gather import GatheredShard
-from dataaudit.engine.index import FileStat
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.units import READING, Probe
 from dataaudit.engine.visiting import with_words

@@ -11,9 +11,9 @@ import pytest
 from engine_made import HereRunner, Notes, config, shard, write_file
 
 from dataaudit.config import AuditConfig, SourceRule
-from dataaudit.corpus.address import Access, RemotePath
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import Part
+from dataaudit.corpus.storage.address import Access, RemotePath
 from dataaudit.engine.index import StatIndex
 from dataaudit.engine.probing import probe_shards, resolve_columns
 from dataaudit.errors import ConfigError
@@ -80,7 +80,7 @@ def test_an_index_that_fails_is_done_without_and_noted(tmp_path, files):
 def test_a_store_without_validators_is_hashed_in_every_build_and_that_is_said(tmp_path, monkeypatch):
     """The numbers stay right, the time is spent, and the manifest's notes say why."""
     fsspec.filesystem("memory").pipe("/probing/a.jsonl", LINE)
-    monkeypatch.setattr("dataaudit.corpus.objects._TIMES", ())
+    monkeypatch.setattr("dataaudit.corpus.storage.remote._TIMES", ())
     path = RemotePath("memory://probing/a.jsonl", "memory://probing/a.jsonl", Access())
     for _ in range(2):
         probes, _, hashed, notes = look(tmp_path, [shard(path=path)])

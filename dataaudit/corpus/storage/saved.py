@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable
 
 import orjson
 
-from dataaudit.corpus.address import RemotePath, folder_of, is_web, join
-from dataaudit.corpus.files import open_binary, read_fully
-from dataaudit.corpus.uri import encode_path
+from dataaudit.corpus.storage.address import RemotePath, encode_path, folder_of, is_web, join
+from dataaudit.corpus.storage.files import open_binary
+from dataaudit.corpus.storage.remote import read_fully
 from dataaudit.errors import ConfigError, StoreError
 from dataaudit.yamlfile import NAME_PATTERN
 

@@ -1,8 +1,13 @@
-"""Addresses of remote files: what is shown of them, and what opens them.
+"""Names of files: URIs in a manifest, addresses of remote files, and the roots that URIs are relative to.
+
+URIs are printable, reversible and the same on every machine. A file name may hold any byte but ``/`` and NUL. In a
+URI, ``%``, ``#``, ``?``, control characters, invisible and bidirectional ones and bytes that are not UTF-8 are
+percent-encoded; everything else stays readable. A file that is listed more than once is that many shards, told apart
+by ``#copy=2``, ``#copy=3``, ...
 
 An address may carry secrets: a user and a password before the host, a signature in the query. So two forms are
 kept apart: the public one, which is all that can be printed, stored or put into a manifest, and the full one,
-which only :mod:`dataaudit.corpus.stores` looks at.
+which only :mod:`dataaudit.corpus.storage.remote` looks at.
 """
 
 from __future__ import annotations
@@ -10,12 +15,50 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 from dataaudit.errors import ConfigError
+
+_COPY = "#copy="
+# Categories Cc, Cf, Cs, Zl and Zp, written out: no identity may depend on the tables of a Python version.
+_UNSAFE = re.compile(
+    "[%#?\\x00-\\x1f\\x7f-\\x9f\\xad\\u0600-\\u0605\\u061c\\u06dd\\u070f\\u0890\\u0891\\u08e2\\u180e"
+    "\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ud800-\\udfff\\ufeff\\ufff9-\\ufffb\\U000110bd\\U000110cd"
+    "\\U00013430-\\U0001345f\\U0001bca0-\\U0001bca3\\U0001d173-\\U0001d17a\\U000e0000-\\U000e0fff]"
+)
+
+
+def encode_path(relative: str) -> str:
+    """Return the URI of a relative path (``os.fsdecode`` form); also how a path is shown in a message."""
+    return _UNSAFE.sub(_percent, relative)
+
+
+def decode_path(uri: str) -> str:
+    """Return the relative path (``os.fsdecode`` form) of a URI, its copy number dropped."""
+    return os.fsdecode(unquote_to_bytes(uri.partition(_COPY)[0]))
+
+
+def with_copy(uri: str, copy: int) -> str:
+    """Return the URI of the ``copy``-th listing of a file, counted from 1."""
+    return uri if copy == 1 else f"{uri}{_COPY}{copy}"
+
+
+def path_of(root: Path, uri: str) -> Path:
+    """Return the file of a URI below a root."""
+    return root / decode_path(uri)
+
+
+def _percent(match: re.Match[str]) -> str:
+    try:
+        encoded = os.fsencode(match.group())
+    except UnicodeEncodeError:  # a surrogate that stands for no byte; no file name holds one, a pattern may
+        encoded = match.group().encode("utf-8", "surrogatepass")
+    return "".join(f"%{byte:02X}" for byte in encoded)
+
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>.*)", re.DOTALL)
 _LOCAL = frozenset({"file", "local"})
@@ -212,3 +255,60 @@ def shown_folder(folder: str) -> str:
         return folder + "/"
     scheme, mark, rest = folder.partition("://")
     return f"{scheme}{mark}{quote(os.fsencode(rest), safe='/:[]@')}" if scheme in _WEB else folder
+
+
+def scheme_of_path(path: str) -> str:
+    """Return the scheme of a file that was found; empty for a local one."""
+    return scheme_of(path) if isinstance(path, RemotePath) else ""
+
+
+def check_queries(paths: Iterable[str]) -> None:
+    """Refuse two addresses that differ in their secrets alone: their URIs would be the same.
+
+    Raises:
+        ConfigError: There are such.
+    """
+    full: dict[str, str] = {}
+    for path in paths:
+        if isinstance(path, RemotePath) and full.setdefault(path, path.full) != path.full:
+            raise ConfigError(
+                f"two addresses of {encode_path(path)} differ in their query or user alone",
+                "A shard is named by its path; list each file once, or under paths of their own.",
+            )
+
+
+def find_tops(found: list[tuple[str, str]], base: Path | None, far: Address | None) -> dict[str, str]:
+    """Return the root of the local files and that of each kind of store, by scheme.
+
+    Raises:
+        ConfigError: A split has files of two kinds, so that its URIs have no common root.
+    """
+    by_kind: dict[str, list[str]] = {}
+    kind_of: dict[str, str] = {}
+    for name, path in found:
+        kind = scheme_of_path(path)
+        if kind_of.setdefault(name, kind) != kind:
+            both = " and ".join(sorted(f"{one}://" if one else "local files" for one in (kind_of[name], kind)))
+            raise ConfigError(f"splits.{name}.paths: found {both} in one split", "Give each a split of its own.")
+        by_kind.setdefault(kind, []).append(path)
+    tops = {}
+    for kind, paths in by_kind.items():
+        if kind:
+            tops[kind] = common_folder(paths, far if far is not None and far.scheme == kind else None)
+        else:
+            tops[kind] = _root(paths, None if base is None else os.path.abspath(base))
+    return tops
+
+
+def _root(paths: list[str], base: str | None) -> str:
+    """Return ``base`` when it holds every file, else the deepest folder that does."""
+    if base is not None and all(path.startswith(base.rstrip("/") + "/") for path in paths):
+        return base
+    return os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in paths])
+
+
+def relative_to_top(path: str, tops: Mapping[str, str], kind: str) -> str:
+    """Return a path relative to the root of its kind; ``/`` at its end stays."""
+    if kind:
+        return relative_name(path, tops[kind])
+    return os.path.relpath(path, tops[kind]) + ("/" if path.endswith("/") else "")

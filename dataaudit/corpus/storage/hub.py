@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any, Self
 
 from dataaudit.config import DatasetSource
-from dataaudit.corpus.address import Access, RemoteStat
-from dataaudit.corpus.stores import http_status, silence_libraries
+from dataaudit.corpus.storage.address import Access, RemoteStat
+from dataaudit.corpus.storage.remote import http_status, silence_libraries
 from dataaudit.errors import ConfigError, StoreError
 from dataaudit.extras import require
 from dataaudit.guarded import Guarded

@@ -1,17 +1,114 @@
-"""RemoteFile: a remote file read like a local one, ahead for whole files and exactly for parts."""
+"""How a shard is looked at and opened, wherever it lies; a remote file is read like a local one.
+
+A remote file is read ahead when it is read as a whole, and asked for exact ranges when Arrow reads parts of it.
+"""
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
 import io
+import os
 import tempfile
 from collections import deque
-from typing import IO, TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
-from dataaudit.corpus.address import RemotePath
-from dataaudit.corpus.objects import open_object
-from dataaudit.corpus.stores import run, submit
+import pyarrow as pa
+
+from dataaudit.corpus.storage.address import RemotePath, RemoteStat
+from dataaudit.corpus.storage.hub import RowsPath, stat_rows
+from dataaudit.corpus.storage.remote import open_object, run, stat_remote, submit
+
+_REMOTE_BUFFER_BYTES = 4 << 20
+
+
+LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStat:
+    """What the file system, or the store, says of a file."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    """Of the last change of the file or of its inode; a program cannot set it back."""
+    inode: int
+    device: int
+    validator: str = LOCAL
+    """Of a remote file: what changes when its bytes do; empty when its store gives nothing of the kind."""
+
+
+def stat_file(path: str) -> FileStat:
+    """Return the stat of a file, links followed."""
+    if isinstance(path, RemotePath):
+        return _of_remote(stat_remote(path))
+    if isinstance(path, RowsPath):
+        return _of_remote(stat_rows(path))
+    found = Path(path).stat()
+    return FileStat(
+        size=found.st_size,
+        mtime_ns=found.st_mtime_ns,
+        ctime_ns=found.st_ctime_ns,
+        inode=found.st_ino,
+        device=found.st_dev,
+    )
+
+
+def listed_stat(path: str) -> FileStat:
+    """Return the stat of a file as its listing gave it, or ask for it when it gave none."""
+    if isinstance(path, RemotePath) and path.seen is not None and path.seen.validator:
+        return _of_remote(path.seen)
+    return stat_file(path)
+
+
+def _of_remote(found: RemoteStat) -> FileStat:
+    return FileStat(size=found.size, mtime_ns=found.mtime_ns, ctime_ns=0, inode=0, device=0, validator=found.validator)
+
+
+def open_binary(path: str, *, buffer_bytes: int = 0) -> BinaryIO:
+    """Open a file for reading; without a buffer, reads go straight to the file system.
+
+    A remote file is read ahead in blocks of its own size, whatever the buffer.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+    if isinstance(path, RemotePath):
+        return cast("BinaryIO", RemoteFile(path, ahead=True))
+    return open(path, "rb", buffering=buffer_bytes)
+
+
+def stored_bytes(file: BinaryIO) -> int:
+    """Return the size of an open file."""
+    size = getattr(file, "size", None)
+    return size if isinstance(size, int) else os.fstat(file.fileno()).st_size
+
+
+def read_until(file: BinaryIO, stop: int) -> None:
+    """Say that a file is read to about this byte: a remote one is read ahead no further."""
+    limit = getattr(file, "read_until", None)
+    if limit is not None:
+        limit(stop)
+
+
+def arrow_source(path: str) -> str | pa.NativeFile:
+    """Return what Arrow opens: a path, or an open file for a remote one and for a name that is no UTF-8."""
+    if isinstance(path, RemotePath):
+        return pa.PythonFile(RemoteFile(path, ahead=False), mode="r")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return pa.OSFile(os.fsencode(path))
+    return path
+
+
+def arrow_buffer_bytes(path: str, local: int) -> int:
+    """Return how much of a column Arrow reads at once: of a remote file more, since each read is a request."""
+    return _REMOTE_BUFFER_BYTES if isinstance(path, RemotePath) else local
+
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

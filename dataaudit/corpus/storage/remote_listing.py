@@ -1,4 +1,4 @@
-"""Patterns to remote files: the rules of :mod:`dataaudit.corpus.listing` over what a store lists.
+"""Patterns to remote files: the rules of :mod:`dataaudit.corpus.storage.listing` over what a store lists.
 
 A store is asked once for all names below the folder that a pattern starts from, and the rules are applied to the
 answer. A store that cannot be asked, or refuses, is an error: how much of the corpus is missing cannot be known.
@@ -11,18 +11,82 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dataaudit.corpus.address import Access, Address, RemotePath, RemoteStat, name_of, parse_address
-from dataaudit.corpus.listing import has_glob
-from dataaudit.corpus.objects import stat_of, stat_remote
-from dataaudit.corpus.remote_tree import Folder, TreeLister
-from dataaudit.corpus.saved import saved_files
-from dataaudit.corpus.stores import BodyError, NoCredentialsError, ask, filesystem, has_own, name_in, patiently, run
-from dataaudit.corpus.uri import encode_path
+from dataaudit.corpus.storage.address import (
+    Access,
+    Address,
+    RemotePath,
+    RemoteStat,
+    encode_path,
+    name_of,
+    parse_address,
+)
+from dataaudit.corpus.storage.listing import Entry, Identity, Lister, has_glob
+from dataaudit.corpus.storage.remote import (
+    BodyError,
+    NoCredentialsError,
+    ask,
+    filesystem,
+    has_own,
+    name_in,
+    patiently,
+    run,
+    stat_of,
+    stat_remote,
+)
 from dataaudit.errors import ConfigError, StoreError
 
 _ALONE = 2
 """Files of one folder that are asked for by name; for more, the folder is listed once."""
 _CREDENTIALS = "Credentials are taken from the environment or its config files; see docs/howto/remote.md."
+
+
+class StoreFolder:
+    """What a store lists below a folder. A name may be a file and a folder at once.
+
+    Args:
+        prefix: What stands before the names of its entries, below the top of the tree.
+        locate: Gives the address of a name below the top.
+    """
+
+    identity: Identity = (0, 0)  # a store has no links, so no circles
+
+    def __init__(self, prefix: str, locate: Callable[[str], RemotePath]) -> None:
+        self.prefix = prefix
+        self.files: dict[str, RemoteStat | None] = {}
+        self.folders: dict[str, StoreFolder] = {}
+        self.refused = False
+        """Whether the store refuses to list it."""
+        self._locate = locate
+
+    @property
+    def address(self) -> RemotePath:
+        """Its address."""
+        return self._locate(self.prefix)
+
+    def entries(self) -> list[Entry] | None:
+        """Return all that it holds; None when the store refuses to list it."""
+        if self.refused:
+            return None
+        files = (Entry(name, seen=seen) for name, seen in self.files.items())
+        return [*files, *(Entry(name, folder) for name, folder in self.folders.items())]
+
+    def named(self, name: str) -> list[Entry]:
+        """Return what has that very name."""
+        found = [Entry(name, seen=self.files[name])] if name in self.files else []
+        return [*found, Entry(name, self.folders[name])] if name in self.folders else found
+
+    def add(self, parts: list[str], stat: RemoteStat | None) -> None:
+        """Add a file by the parts of its name."""
+        self.at(parts[:-1]).files[parts[-1]] = stat
+
+    def at(self, parts: list[str]) -> StoreFolder:
+        """Return the folder of that name, made if need be."""
+        folder = self
+        for part in parts:
+            if part not in folder.folders:
+                folder.folders[part] = StoreFolder(f"{folder.prefix}{part}/", self._locate)
+            folder = folder.folders[part]
+        return folder
 
 
 @dataclass(slots=True)
@@ -59,24 +123,21 @@ class RemoteLister:
             kind = "folder"
         shown = encode_path(address.public)
         start, rest = (address, []) if kind == "folder" else _split(address)
-        tree = TreeLister(
-            is_dataset=self.is_dataset,
-            saved_files=lambda at, names: saved_files(start.below(at).remote_path(self.access), names),
-        )
+        lister = Lister(follow_symlinks=False, is_dataset=self.is_dataset)
         if kind == "folder":
             top = self._list(start, "", where)
-            found = tree.folder(top)
+            found = lister.folder(top)
             wanted = f"{where}: the folder {shown} holds no data files"
         elif has_glob(address.path):
             top = self._list(start, re.split(r"[*?\[]", rest[0])[0], where)
-            found = tree.pattern(top, rest)
+            found = lister.pattern(top, rest)
             wanted = f"{where}: the pattern {shown} matches no file"
         else:
             raise ConfigError(f"{where}: no such file or folder: {shown}", "Names in a store are case-sensitive.")
         if not found:
             raise ConfigError(wanted, f"{encode_path(start.public)} holds: {_held(top)}")
-        files = [start.below(name).remote_path(self.access, seen) for name, seen in found]
-        return files, sorted(start.below(name).public for name in tree.left_out)
+        files = [start.below(one.path).remote_path(self.access, one.seen) for one in found]
+        return files, sorted(start.below(name).public for name in lister.left_out)
 
     def _of_a_server(self, address: Address, where: str) -> RemotePath:
         """Return the one file of a web address, which no server lists."""
@@ -137,7 +198,7 @@ class RemoteLister:
             return {}
         return {info["name"].rpartition("/")[2]: _stat(info) for info in entries if info.get("type") != "directory"}
 
-    def _list(self, folder: Address, prefix: str, where: str) -> Folder:
+    def _list(self, folder: Address, prefix: str, where: str) -> StoreFolder:
         """Return everything below a folder; of its own names only those that begin with ``prefix``.
 
         Raises:
@@ -146,11 +207,11 @@ class RemoteLister:
         """
         path = folder.remote_path(self.access)
         shown = encode_path(folder.public)
-        top = Folder()
+        top = StoreFolder("", lambda name: folder.below(name).remote_path(self.access))
         try:
             for parts, stat in _walk(path, prefix):
                 if stat is None and not parts[-1]:
-                    top.at(parts[:-1]).listed = False
+                    top.at(parts[:-1]).refused = True
                 elif parts[-1]:
                     top.add(parts, stat)
         except PermissionError:
@@ -227,6 +288,6 @@ def _stat(info: dict[str, Any]) -> RemoteStat | None:
         return None
 
 
-def _held(folder: Folder) -> str:
+def _held(folder: StoreFolder) -> str:
     names = [*(f"{name}/" for name in sorted(folder.folders)), *sorted(folder.files)]
     return ", ".join(map(encode_path, names[:5])) or "nothing"

@@ -1,0 +1,316 @@
+"""Patterns to files, of this machine or of a store: what a shell's glob does, but nothing is left out in silence.
+
+A component of a pattern that exists by that very name is taken as it is, so that a file named
+``a[1].jsonl`` can be listed. ``*`` matches no hidden name; ``**`` matches any depth of folders, none
+included. A listed folder gives all its files but hidden ones, those whose name starts with ``_`` and those
+that are no data by their name (:func:`is_no_data`); their names are returned beside the files. Of a folder that
+``datasets`` saved only its data files are taken, by a pattern too. A folder that cannot be listed is returned
+as its path with ``/`` at the end, so that it becomes a loss with a name.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
+from typing import NamedTuple, Protocol
+
+from dataaudit.corpus.storage.address import RemoteStat
+from dataaudit.corpus.storage.saved import STATE, saved_files
+
+_GLOB = frozenset("*?[")
+_NOT_DATA = frozenset(
+    {
+        ".md",
+        ".rst",
+        ".html",
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".cff",
+        ".bib",
+        ".crc",
+        ".lock",
+        ".md5",
+        ".sha256",
+        ".log",
+        ".py",
+        ".sh",
+        ".ipynb",
+        ".png",
+        ".jpg",
+        ".jpeg",
+        ".gif",
+        ".svg",
+    }
+)
+_NO_SHARDS = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json"})
+_ABOUT_DATA = re.compile(
+    "readme|licen[cs]es?([-_].*)?|copying|notice|authors|contributors|contributing|changelog|citation|requirements"
+    "|codeowners|dockerfile|makefile|(md5|sha1|sha256|sha512|check)sums?",
+    re.IGNORECASE,
+)
+"""Names, without a suffix or with ``.txt``, of files about data."""
+
+
+def is_no_data(name: str) -> bool:
+    """Tell by its name whether a file lies beside data and is none itself."""
+    stem, suffix = os.path.splitext(name)
+    suffix = suffix.lower()
+    if suffix in _NOT_DATA or name in _NO_SHARDS:
+        return True
+    return suffix in ("", ".txt") and _ABOUT_DATA.fullmatch(stem) is not None
+
+
+def has_glob(pattern: str) -> bool:
+    """Tell whether a pattern holds a character that can match several names."""
+    return not _GLOB.isdisjoint(pattern)
+
+
+_MANIFEST = ("manifest.json", "shards.parquet")
+Identity = tuple[int, int]
+"""Device and inode: what names a folder whatever path leads to it; (0, 0) where there is nothing of the kind."""
+
+
+class Folder(Protocol):
+    """A folder of this machine or of a store."""
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the names of its entries, ``/`` at the end; empty for the top of a store's tree."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Its path or address, by which its files can be opened."""
+        ...
+
+    @property
+    def identity(self) -> Identity:
+        """Which folder it is."""
+        ...
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing can be known of what it holds, not even whether a name is there."""
+        ...
+
+    def entries(self) -> list[Entry] | None:
+        """Return all that it holds, by name; None when it cannot be listed."""
+        ...
+
+    def named(self, name: str) -> list[Entry]:
+        """Return what it holds by that very name: nothing, an entry, in a store a file and a folder."""
+        ...
+
+
+class Entry(NamedTuple):
+    """A file or folder in a folder."""
+
+    name: str
+    """Without what stands before it."""
+    folder: Folder | None = None
+    """The folder that it is; None for a file, and for what is neither."""
+    is_link: bool = False
+    """Whether a folder is a symbolic link to one."""
+    seen: RemoteStat | None = None
+    """What a store said of it."""
+
+
+class Found(NamedTuple):
+    """A file, or a folder that cannot be listed."""
+
+    path: str
+    """Its path, or its name below the top of a store's tree; of a folder with ``/`` at the end."""
+    seen: RemoteStat | None
+    """What a store said of it."""
+    within: Folder
+    """The folder that holds it; of a folder that cannot be listed that one itself."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Lister:
+    """Lists the files of folders and patterns."""
+
+    follow_symlinks: bool
+    """Go down into links to folders; else they are left out by name. A link that a pattern names itself is
+    always followed."""
+    is_dataset: Callable[[str], bool]
+    """Whether a folder that a pattern's last component matches is a shard in pieces (``name.parquet/``)."""
+    left_out: list[str] = field(default_factory=list)
+    """What was seen and not taken; folders with ``/`` at the end."""
+
+    def folder(self, folder: Folder) -> list[Found]:
+        """Return the data files below a folder, sorted."""
+        return sorted(self._data_files(folder), key=attrgetter("path"))
+
+    def pattern(self, start: Folder, parts: list[str]) -> list[Found]:
+        """Return the files that the components of a pattern match below a folder, sorted, each once."""
+        by_folder: dict[str, dict[str, Found]] = {}
+        for one in self._match(start, parts):
+            by_folder.setdefault(one.within.prefix, {}).setdefault(one.path, one)
+        kept: list[Found] = []
+        for prefix, files in by_folder.items():
+            folder = next(iter(files.values())).within
+            if _is_manifest(folder):
+                self.left_out.append(prefix)
+                continue
+            saved = _saved_files(folder)
+            own = files.keys() if saved is None else {prefix + name for name in saved}
+            self.left_out += [path for path in files if path not in own]
+            kept += [one for path, one in files.items() if path in own]
+        return sorted(kept, key=attrgetter("path"))
+
+    def _match(self, folder: Folder, parts: list[str]) -> Iterator[Found]:
+        head, rest = parts[0], parts[1:]
+        if head == "**":
+            yield from self._match_below(folder, rest, above=())
+            return
+        entries = _matching(folder, head)
+        if entries is None:
+            yield _unlisted(folder)
+            return
+        for entry in entries:
+            if rest and entry.folder is not None:
+                yield from self._match(entry.folder, rest)
+            elif not rest and entry.folder is None:
+                yield _file(folder, entry)
+            elif not rest and entry.folder is not None and self.is_dataset(entry.name):
+                yield from self._data_files(entry.folder)
+
+    def _match_below(self, folder: Folder, rest: list[str], above: tuple[Identity, ...]) -> Iterator[Found]:
+        if rest:
+            yield from self._match(folder, rest)
+        entries = folder.entries()
+        if entries is None:
+            yield _unlisted(folder)
+            return
+        above = (*above, folder.identity)
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.folder is None:
+                if not rest:
+                    yield _file(folder, entry)
+            elif self._enters(entry.folder, entry.is_link, above):
+                yield from self._match_below(entry.folder, rest, above)
+
+    def _data_files(self, folder: Folder, above: tuple[Identity, ...] = ()) -> Iterator[Found]:
+        entries = folder.entries()
+        if entries is None:
+            yield _unlisted(folder)
+            return
+        above = (*above, folder.identity)
+        saved = _saved_files(folder)
+        if saved is not None:  # listed and absent is a loss with a name
+            files = {entry.name: entry for entry in entries if entry.folder is None}
+            yield from (_file(folder, files.get(name, Entry(name))) for name in saved)
+        prefix = folder.prefix
+        for name, inner, is_link, seen in entries:
+            if saved is not None and inner is None:
+                if name not in saved:
+                    self.left_out.append(prefix + name)
+            elif name.startswith((".", "_")):
+                self.left_out.append(prefix + name + "/" * (inner is not None))
+            elif inner is not None:
+                if self._enters(inner, is_link, above):
+                    yield from self._data_files(inner, above)
+            elif is_no_data(name):
+                self.left_out.append(prefix + name)
+            else:
+                yield Found(prefix + name, seen, folder)
+
+    def _enters(self, folder: Folder, is_link: bool, above: tuple[Identity, ...]) -> bool:
+        """Tell whether to go down into a folder: not into a link, unless asked to, and never in a circle.
+
+        A manifest that was published among the data is no data either.
+        """
+        circle = is_link and (not self.follow_symlinks or folder.identity in above)
+        if circle or _is_manifest(folder):
+            self.left_out.append(folder.prefix)
+            return False
+        return True
+
+
+def _file(folder: Folder, entry: Entry) -> Found:
+    return Found(folder.prefix + entry.name, entry.seen, folder)
+
+
+def _unlisted(folder: Folder) -> Found:
+    return Found(folder.prefix, None, folder)
+
+
+def _saved_files(folder: Folder) -> list[str] | None:
+    """Return the names of a saved data set's files, None for another folder."""
+    if not folder.named(STATE):
+        return None
+    return saved_files(folder.address, {entry.name for entry in folder.entries() or () if entry.folder is None})
+
+
+def _matching(folder: Folder, name: str) -> list[Entry] | None:
+    """Return what a component of a pattern means: that very name, else those it matches; None as of a folder."""
+    literal = folder.named(name)
+    if literal:
+        return literal
+    entries = folder.entries() if has_glob(name) or folder.refused else []
+    if entries is None:
+        return None
+    matches = re.compile(fnmatch.translate(name)).match
+    return [one for one in entries if matches(one.name) and (name.startswith(".") or not one.name.startswith("."))]
+
+
+def _is_manifest(folder: Folder) -> bool:
+    """Tell whether a folder is a published manifest: built twice, a corpus must not hold its own audit."""
+    return all(any(entry.folder is None for entry in folder.named(name)) for name in _MANIFEST)
+
+
+class LocalFolder:
+    """A folder of this machine, listed when it is asked for.
+
+    Args:
+        path: Absolute.
+    """
+
+    refused = False
+
+    def __init__(self, path: str) -> None:
+        self.address = path
+        self.prefix = path if path.endswith("/") else f"{path}/"
+
+    @cached_property
+    def identity(self) -> Identity:
+        """Device and inode; (0, 0) of a folder that is gone."""
+        try:
+            found = os.stat(self.address)
+        except OSError:
+            return (0, 0)
+        return (found.st_dev, found.st_ino)
+
+    def entries(self) -> list[Entry] | None:
+        """Return all that it holds, by name; None when it cannot be listed."""
+        try:
+            with os.scandir(self.address) as entries:
+                return [
+                    Entry(one.name, LocalFolder(one.path), one.is_symlink()) if _is_folder(one) else Entry(one.name)
+                    for one in sorted(entries, key=lambda one: one.name)
+                ]
+        except OSError:
+            return None
+
+    def named(self, name: str) -> list[Entry]:
+        """Return what has that very name."""
+        path = self.prefix + name
+        if not os.path.lexists(path):
+            return []
+        return [Entry(name, LocalFolder(path), os.path.islink(path)) if os.path.isdir(path) else Entry(name)]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, for example: the reader finds out and says so
+        return False
