@@ -17,7 +17,6 @@ from dataaudit.diff.metrics import Hidden, compare_metrics
 from dataaudit.diff.recuts import recuts
 from dataaudit.diff.settings import settings
 from dataaudit.manifest.canonical import canonical_json
-from dataaudit.manifest.checked import checked_shards
 from dataaudit.manifest.core import core_json
 from dataaudit.manifest.load import Manifest
 
@@ -40,7 +39,7 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
         ManifestMismatch: A table is not the one that its manifest was published with.
     """
     meaning = Meaning(old, new)
-    tables = tuple(checked_shards(manifest, COLUMNS) for manifest in (old, new))
+    tables = tuple(manifest.table("shards", COLUMNS) for manifest in (old, new))
     pairs = list(match(*tables))
     gone = _splits(tables[0], [pair.old for pair in pairs if pair.fate in _OLD_GONE])
     come = _splits(tables[1], [pair.new for pair in pairs if pair.fate in _NEW_COME])

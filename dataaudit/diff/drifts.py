@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from dataaudit.diff.difference import Drift, TokenShift
 from dataaudit.diff.divergence import divergence, least_by_chance
-from dataaudit.manifest.checked import checked_table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope, rounded
 
@@ -38,7 +37,7 @@ class Histogram:
     """
 
     def __init__(self, manifest: Manifest) -> None:
-        table = checked_table(manifest, "histogram")
+        table = manifest.table("histogram")
         self._tokens = table["token"].to_numpy()
         self._counts = table["count"].to_numpy()
         self._spans = _spans(table)
@@ -193,7 +192,7 @@ def _biases(new: Manifest) -> dict[_Place, tuple[float, float]]:
 
 def _places(manifest: Manifest) -> set[_Place]:
     """Return the dataset, its splits, and their sources, as far as they have tokens."""
-    held = checked_table(manifest, "sources").filter(pc.field("tokens") > 0)
+    held = manifest.table("sources").filter(pc.field("tokens") > 0)
     named: set[_Place] = set(zip(held["split"].to_pylist(), held["source"].to_pylist(), strict=True))
     return named | {(split, None) for split, _ in named} | ({(None, None)} if named else set())
 
@@ -205,7 +204,7 @@ def _same_table(old: Manifest, new: Manifest, name: str) -> bool:
 
 def _pieces(manifest: Manifest) -> dict[int, str]:
     """Return the names of tokens that a manifest knows."""
-    table = checked_table(manifest, "drift")
+    table = manifest.table("drift")
     pairs = zip(table["token"].to_pylist(), table["piece"].to_pylist(), strict=True)
     return {token: piece for token, piece in pairs if piece}
 

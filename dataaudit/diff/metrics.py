@@ -17,7 +17,6 @@ from dataaudit.diff.noise import Interval, chance, difference
 from dataaudit.diff.order import ordered
 from dataaudit.diff.trials import Trials
 from dataaudit.manifest.canonical import flat_columns
-from dataaudit.manifest.checked import checked_table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope, rounded
 from dataaudit.manifest.table_spec import TableSpec
@@ -46,7 +45,7 @@ def compare_metrics(old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidd
         ManifestError: A table is absent or damaged.
         ManifestMismatch: A table is not the one that its manifest was published with.
     """
-    tables = checked_table(old, "metrics"), checked_table(new, "metrics")
+    tables = old.table("metrics"), new.table("metrics")
     places = _places(tables, METRICS)
     _, left, right = np.intersect1d(*places, assume_unique=True, return_indices=True)
     concealed = tuple(_concealed(manifest, table, hidden) for manifest, table in zip((old, new), tables, strict=True))

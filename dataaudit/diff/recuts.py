@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from dataaudit.diff.comparable import Meaning
 from dataaudit.diff.difference import Recut
 from dataaudit.diff.drifts import Histogram
-from dataaudit.manifest.checked import checked_table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
 
@@ -121,7 +120,7 @@ def _same_rows(old: Manifest, new: Manifest, name: str, split: str, columns: lis
 
 
 def _rows(manifest: Manifest, name: str, split: str) -> pa.Table:
-    table = checked_table(manifest, name)
+    table = manifest.table(name)
     return table.filter(pc.equal(table["split"], split)).combine_chunks()
 
 

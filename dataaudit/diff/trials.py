@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.manifest.checked import checked_table
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.registry import statistic
 
@@ -70,7 +69,7 @@ class Trials:
 
     @cached_property
     def _lengths(self) -> _Sums:
-        table = checked_table(self._manifest, "lengths")
+        table = self._manifest.table("lengths")
         documents = table["documents"].to_numpy().astype(np.float64)
         middle = (table["low"].to_numpy().astype(np.float64) + table["high"].to_numpy()) / 2
         values = pa.table(
@@ -93,7 +92,7 @@ class Trials:
 
     @cached_property
     def _languages(self) -> dict[tuple[str | None, str | None, str], tuple[float, float]]:
-        table = checked_table(self._manifest, "languages")
+        table = self._manifest.table("languages")
         found = {}
         for names in ((), ("split",), ("source",), ("split", "source")):
             grouped = table.group_by([*names, "language"], use_threads=False).aggregate(

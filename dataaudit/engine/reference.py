@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
 from dataaudit.corpus.tokens import TokenizerFile
 from dataaudit.engine.progress import Progress
 from dataaudit.errors import ManifestError
-from dataaudit.manifest.canonical import digest_table, sorted_table
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.tables import TABLES
 from dataaudit.stages.base import Stage
@@ -60,35 +57,17 @@ def _reference(manifest: Manifest, tokenizer: TokenizerFile, progress: Progress)
             important=True,
         )
         return Reference(nothing, problem=OTHER_TOKENIZER)
-    table = _checked(manifest, "histogram")
+    table = manifest.table("histogram")
     if table.num_rows == 0:
         progress.note(
             "reference: it holds no token counts (its stage `histogram` was off): token_kl_drift is not_applicable",
             important=True,
         )
         return Reference(table, problem=NO_HISTOGRAM)
-    rows = _checked(manifest, "sources").select(["split", "source", "tokens"]).to_pylist()
+    rows = manifest.table("sources", ["split", "source", "tokens"]).to_pylist()
     sources = [(row["split"], row["source"]) for row in rows if row["tokens"]]
     kept = set(table["source"].unique().to_pylist())
     named = {source for _, source in sources}
     limit = manifest.core.config.get("max_sources", len(named) + 1)
     folded = bool(named - kept) or (OTHER in named and len(named) >= limit)
     return Reference(table, sources=sources, folded=folded)
-
-
-def _checked(manifest: Manifest, name: str) -> pa.Table:
-    """Return a table in canonical order whose digest is the one in the core.
-
-    Raises:
-        ManifestError: It is damaged or another one.
-    """
-    try:
-        table = sorted_table(manifest.table(name), TABLES[name])
-    except ValueError as error:
-        raise ManifestError(f"table {name} of {manifest.folder}: {error}", "Restore the file or build again.") from None
-    if digest_table(table) != manifest.core.tables[name].digest:
-        raise ManifestError(
-            f"table {name} of {manifest.folder}: its rows are not those that the manifest was published with",
-            "Restore the file or build again; `dataaudit verify` says more.",
-        )
-    return table

@@ -13,7 +13,6 @@ from dataaudit.gate.facts import Facts
 from dataaudit.gate.judge import UNREAD
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, Evidence, RuleResult, State, Verdict
-from dataaudit.manifest.checked import checked_shards, checked_table
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.family import Counted, Population, ShardColumn
@@ -52,10 +51,8 @@ class Clues:
     facts: Facts
     baseline: Manifest | None = None
     """The older manifest, to tell which shards are new."""
-    tables: dict[str, pa.Table] = field(default_factory=dict)
-    """Tables that were read and held against their digests."""
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    """What was made of them, once for all cases."""
+    """What was made of tables, once for all cases."""
 
     @property
     def shards(self) -> pa.Table:
@@ -72,10 +69,8 @@ class Clues:
         return self.facts.splits(population)
 
     def table(self, name: str) -> pa.Table:
-        """Return a table of the manifest, checked once."""
-        if name not in self.tables:
-            self.tables[name] = checked_table(self.manifest, name)
-        return self.tables[name]
+        """Return a table of the manifest."""
+        return self.manifest.table(name)
 
     def contents(self) -> np.ndarray:
         """Return what names the content of each shard."""
@@ -88,7 +83,7 @@ class Clues:
         if self.baseline is None:
             return np.zeros(self.facts.shards.num_rows, dtype=bool)
         if "fresh" not in self.arrays:
-            known = _contents(checked_shards(self.baseline, _DIGESTS))
+            known = _contents(self.baseline.table("shards", _DIGESTS))
             self.arrays["fresh"] = ~np.isin(self.contents(), known)
         return self.arrays["fresh"]
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.gate.verdict import Subject
-from dataaudit.manifest.checked import checked_shards, checked_table
 from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest, metric_from_row
 from dataaudit.manifest.metric import Metric, Scope
@@ -89,19 +88,19 @@ def read_facts(manifest: Manifest, metrics: Collection[str], *, shards: Collecti
         ManifestMismatch: A table is not the one that the manifest was published with.
     """
     core = manifest.core
-    table = checked_table(manifest, "metrics")
+    table = manifest.table("metrics")
     wanted = table.filter(pc.is_in(table["metric"], pa.array(sorted(metrics), pa.string())))
     records: dict[tuple[str, str], dict[Scope, Metric]] = {}
     for row in wanted.to_pylist():
         record = metric_from_row(row)
         records.setdefault((record.metric, record.stat), {})[record.scope] = record
-    sources = _by_split(checked_table(manifest, "sources"), "source")
+    sources = _by_split(manifest.table("sources"), "source")
     return Facts(
         subject=subject_of(manifest),
         tokenizer=core.tokenizer.sha256,
         held_out={split.name: split.held_out for split in core.splits},
         sources={split: frozenset(one for (one,) in found) for split, found in sources.items()},
-        languages=_by_split(checked_table(manifest, "languages"), "source", "language"),
+        languages=_by_split(manifest.table("languages"), "source", "language"),
         protected=tuple(one.name for one in core.protected),
         entities={
             name: _entities(core.detectors, metric.searches_with)
@@ -111,7 +110,7 @@ def read_facts(manifest: Manifest, metrics: Collection[str], *, shards: Collecti
         detectable=frozenset({"und", *(code for one in core.detectors for code in one.languages)}),
         is_folded=_is_folded(manifest, sources),
         records=records,
-        shards=checked_shards(manifest, shards) if shards else TABLES["shards"].schema.empty_table(),
+        shards=manifest.table("shards", sorted(shards)) if shards else TABLES["shards"].schema.empty_table(),
     )
 
 

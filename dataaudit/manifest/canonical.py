@@ -60,22 +60,58 @@ def sorted_table(table: pa.Table, spec: TableSpec) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise ValueError(f"table {spec.name}: {error}") from None
     for index, field in enumerate(spec.schema):
-        if pa.types.is_floating(field.type):
-            table = table.set_column(index, field, _plain_floats(table, spec, field))
+        try:
+            table = table.set_column(index, field, plain_floats(table.column(index), field))
+        except ValueError as error:
+            raise ValueError(f"table {spec.name}: {error}") from None
     if table.num_rows < 2:
         return table
-    flat = {name: column for name, column in flat_columns(table) if not pa.types.is_list(column.type)}
-    order = [*spec.key, *(name for name in flat if name not in spec.key)]
+    flat = dict(flat_columns(table))
+    order = _order(spec)
     keys = pa.table({name: flat[name] for name in order})
     indices = pc.sort_indices(keys, sort_keys=[(name, "ascending", "at_end") for name in order])
     return table.take(indices).combine_chunks()
 
 
-def _plain_floats(table: pa.Table, spec: TableSpec, field: pa.Field) -> pa.ChunkedArray:
-    """Return a column of finite floats in which every zero has the same bits."""
-    column = table.column(field.name)
+def is_sorted(spec: TableSpec, column: Callable[[str], pa.ChunkedArray]) -> bool:
+    """Return whether rows are in canonical order, with one column in memory at a time.
+
+    Args:
+        spec: Of the table.
+        column: Gives a column by its name; those of the key are asked for, others where rows have the same key.
+    """
+    tied: pa.Array | None = None  # of each row: whether it equals the row before in all columns so far
+    for name in _order(spec):
+        whole, _, _ = name.partition(".")
+        flat = dict(flat_columns(pa.table({whole: column(whole)})))[name]
+        before, after = flat[:-1], flat[1:]
+        less = pc.or_(pc.fill_null(pc.less(before, after), False), pc.and_(before.is_valid(), after.is_null()))
+        same = pc.or_(pc.fill_null(pc.equal(before, after), False), pc.and_(before.is_null(), after.is_null()))
+        allowed = pc.or_(less, same)
+        if pc.all(allowed if tied is None else pc.or_(allowed, pc.invert(tied))).as_py() is False:
+            return False
+        tied = same if tied is None else pc.and_(tied, same)
+        if not pc.any(tied).as_py():
+            return True
+    return True
+
+
+def _order(spec: TableSpec) -> list[str]:
+    """Return the dotted names of the columns that rows are ordered by: the key, then all that are no lists."""
+    names = [name for name, leaf in flat_columns(spec.schema.empty_table()) if not pa.types.is_list(leaf.type)]
+    return [*spec.key, *(name for name in names if name not in spec.key)]
+
+
+def plain_floats(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """Return a column; when it is one of floats, every zero in it has the same bits.
+
+    Raises:
+        ValueError: NaN or an infinity is in it.
+    """
+    if not pa.types.is_floating(field.type):
+        return column
     if pc.all(pc.is_finite(column)).as_py() is False:
-        raise ValueError(f"table {spec.name}: NaN or an infinity in column {field.name}")
+        raise ValueError(f"NaN or an infinity in column {field.name}")
     return pc.add(column, 0.0)
 
 

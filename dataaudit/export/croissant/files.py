@@ -20,7 +20,6 @@ from dataaudit import text as t
 from dataaudit.errors import ConfigError
 from dataaudit.export.croissant.about import About
 from dataaudit.export.output import read_file
-from dataaudit.manifest.checked import checked_shards
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import POINTER
 from dataaudit.report.view import UNREAD
@@ -76,7 +75,7 @@ def groups(manifest: Manifest) -> list[Group]:
     """
     columns = ["split", "uri", "format", "compression", "status", "documents"]
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for row in checked_shards(manifest, columns).to_pylist():
+    for row in manifest.table("shards", columns).to_pylist():
         if row["format"] in _FORMATS:
             found.setdefault((row["split"], row["format"], row["compression"]), []).append(row)
     return [
@@ -113,7 +112,7 @@ def encodings(kind: str, codec: str) -> list[str]:
 
 def _readable(manifest: Manifest) -> list[dict[str, Any]]:
     columns = ["shard", "split", "uri", "format", "compression", "status", "size", "sha256"]
-    rows = checked_shards(manifest, columns).to_pylist()
+    rows = manifest.table("shards", columns).to_pylist()
     return [row for row in rows if row["format"] in _FORMATS and row["status"] not in UNREAD and row["sha256"]]
 
 

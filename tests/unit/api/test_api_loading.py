@@ -10,39 +10,16 @@ from pathlib import Path
 import hostile_manifest
 import made_manifest
 import made_verdict
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from made_manifest import shard
 
 from dataaudit import api
 from dataaudit.errors import ConfigError, ManifestError
-from dataaudit.manifest import load as module
-from dataaudit.manifest.checked import checked_shards
 from dataaudit.manifest.load import load_manifest
-from dataaudit.manifest.tables import TABLES
-from dataaudit.manifest.verify import verify
 
 DEMO = Path(__file__).parents[3] / "manifests/demo"
 STEERS = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
-
-
-@pytest.fixture
-def reads(monkeypatch):
-    """The columns of every read of a file, in order: ``[("shards", ["uri"]), ...]``."""
-    found = []
-
-    class Counted(pq.ParquetFile):
-        def __init__(self, path, **options):
-            super().__init__(path, **options)
-            self.name = Path(path).stem
-
-        def read(self, columns=None, **options):
-            found.append((self.name, columns))
-            return super().read(columns=columns, **options)
-
-    monkeypatch.setattr(module.pq, "ParquetFile", Counted)
-    return found
 
 
 @pytest.fixture
@@ -50,58 +27,6 @@ def manifest(tmp_path):
     """A manifest of two shards."""
     made_manifest.make(tmp_path / "m", [shard("a"), shard("b", documents=7)])
     return api.load(tmp_path / "m")
-
-
-def test_a_table_is_read_once(manifest, reads):
-    """Whoever asks again gets the same table; parts of it come from memory."""
-    whole = manifest.table("shards")
-    assert manifest.table("shards") is whole
-    assert manifest.table("shards", ["uri", "documents"]).to_pydict() == {"uri": ["a", "b"], "documents": [10, 7]}
-    assert len(manifest.metrics()) > len(manifest.metrics("documents")) + len(manifest.metrics("tokens")) > 2
-    assert [name for name, _ in reads] == ["shards", "metrics"]
-
-
-def test_a_column_is_read_once(manifest, reads):
-    """Only columns that were never asked for are read, and the table comes out as a whole in its own order."""
-    first = manifest.table("shards", ["tokens", "uri"])
-    assert first.column_names == ["tokens", "uri"]
-    assert manifest.table("shards", ["uri", "tokens", "status"]).num_rows == 2
-    assert manifest.table("shards").equals(load_manifest(manifest.folder).table("shards"))
-    of_shards = [columns for _, columns in reads[:-1]]
-    assert of_shards[:2] == [["tokens", "uri"], ["status"]]
-    assert sorted(name for columns in of_shards for name in columns) == sorted(TABLES["shards"].schema.names)
-    assert manifest.table("shards", []).num_rows == 2
-
-
-def test_what_would_be_too_much_is_not_kept(manifest, reads, monkeypatch):
-    """Above the limit a table is read anew each time, and comes out the same."""
-    monkeypatch.setattr(module, "MOST_KEPT_BYTES", manifest.table("sources").nbytes)
-    assert manifest.table("shards").equals(manifest.table("shards"))
-    assert manifest.table("sources") is manifest.table("sources")
-    assert [name for name, _ in reads] == ["sources", "shards", "shards"]
-
-
-def test_a_check_reads_the_file_and_keeps_little(manifest, reads):
-    """`verify` reads everything from disk whatever was read before; a digest keeps the columns that are used."""
-    manifest.table("shards")
-    assert verify(manifest) == []
-    assert [name for name, _ in reads].count("shards") == 2
-    other = load_manifest(manifest.folder)
-    checked_shards(other, ["uri", "tokens"])
-    reads.clear()
-    other.table("shards", ["uri", "tokens"])
-    assert reads == []
-    other.table("shards", ["status"])
-    assert reads == [("shards", ["status"])]
-
-
-def test_a_table_that_changed_in_between_is_an_error(manifest):
-    """Columns of two versions of a file are never put together."""
-    manifest.table("shards", ["uri"])
-    path = manifest.folder / "shards.parquet"
-    pq.write_table(pq.read_table(path).slice(0, 1), path)
-    with pytest.raises(ManifestError, match="was changed while it was read"):
-        manifest.table("shards", ["tokens"])
 
 
 def test_names_that_are_not_there_name_the_nearest(manifest):

@@ -12,7 +12,6 @@ import pytest
 from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest import upgrade
 from dataaudit.manifest.canonical import digest_json, digest_table
-from dataaudit.manifest.checked import checked_table
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.verify import verify
@@ -77,7 +76,7 @@ def test_an_older_manifest_is_read_in_the_newest_form(older):
         {"shard": 1, "uri": "b"},
     ]
     assert manifest.table(LATER).num_rows == 0
-    assert checked_table(manifest, "shards").num_rows == 2
+    assert manifest.table("shards").num_rows == 2
 
 
 def test_an_older_manifest_verifies_as_it_was_written(older):
@@ -93,7 +92,7 @@ def test_a_changed_table_of_an_older_manifest_is_found(older):
     manifest = load_manifest(older)
     assert [problem.code for problem in verify(manifest)] == ["table_digest"]
     with pytest.raises(ManifestMismatch, match="table shards"):
-        checked_table(manifest, "shards")
+        manifest.table("shards")
 
 
 def test_a_changed_core_of_an_older_manifest_is_found(older):

@@ -156,7 +156,7 @@ class TestTables:
         assert manifest.table("pairs", ["jaccard", "verified"]).column_names == ["jaccard", "verified"]
         (folder / "pairs.parquet").write_bytes(b"PAR1")
         with pytest.raises(ManifestError, match=f"table pairs of {folder} cannot be read") as caught:
-            manifest.table("pairs")
+            load_manifest(folder).table("pairs")
         assert caught.value.hint == "Restore the file or build again."
 
 

@@ -1,0 +1,316 @@
+"""Tables of a manifest: each file is read once, held against its digest in the core, and kept.
+
+A table in canonical order is checked column by column, so that few columns of a large one are in memory at a time; one
+in another order is sorted first. A file that was checked is known by its inode, size and times: its other columns are
+read without a second check as long as these stay.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
+from dataaudit.manifest.canonical import digest_columns, digest_table, is_sorted, plain_floats, sorted_table
+from dataaudit.manifest.core import SCHEMA_VERSION, TableRecord
+from dataaudit.manifest.replace import POINTER
+from dataaudit.manifest.table_spec import TableSpec
+from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.upgrade import upgraded_table
+from dataaudit.yamlfile import nearest
+
+TRIES = 20
+"""Times that something is read whose folder is replaced meanwhile."""
+RESTORE = "Restore the file or build again."
+MOST_KEPT_BYTES = 1 << 29
+"""Bytes of all tables that are kept; what would be more is read anew whenever it is asked for."""
+SMALL_TABLE_BYTES = 1 << 22
+"""Encoded bytes of a table up to which it is read and kept as a whole, whatever is asked for of it."""
+_VERIFY = "Restore the file or build again; `dataaudit verify` says more."
+_FileState = tuple[int, int, int, int, int]
+_Read = TypeVar("_Read")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReader:
+    """Reads the tables of one manifest. Threads may share it; a copy of it in another process starts empty."""
+
+    folder: Path
+    """Where the manifest lies."""
+    id: str
+    """Of the manifest: another one may take its place at any moment."""
+    records: Mapping[str, TableRecord]
+    """Rows and digest of every table, from the core."""
+    written_as: int
+    """Schema version that the tables were written in."""
+
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
+    _kept: dict[str, pa.Table] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Columns that were read, by table. Arrow's tables are immutable, so all who ask share them."""
+    _checked: dict[str, _FileState] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Files in canonical order that had their digest, as they were then, by table."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what it reads, and neither the lock nor what it keeps."""
+        return partial(
+            TableReader, folder=self.folder, id=self.id, records=self.records, written_as=self.written_as
+        ), ()
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a table in canonical order, or some of its columns, as the manifest was published with.
+
+        Raises:
+            ConfigError: There is no table, or no column, of that name.
+            ManifestError: The file is absent, damaged, or not of the schema, or another manifest has taken
+                its place since this one was loaded.
+            ManifestMismatch: It is not the table that the manifest was published with.
+        """
+        names = _names(name, columns)
+        with self._lock:
+            held = self._kept.get(name)
+            if held is None or not set(names) <= set(held.column_names):
+                held = self._in_place(name, partial(self._read_checked, name, names, held), checked=True)
+                others = sum(one.nbytes for key, one in self._kept.items() if key != name)
+                if held.nbytes + others <= MOST_KEPT_BYTES:
+                    self._kept[name] = held
+        return held if held.column_names == names else held.select(names)
+
+    def read_unchecked(self, name: str) -> tuple[pa.Table, pa.Table | None]:
+        """Read a whole table from its file, whatever was read before, and keep nothing.
+
+        Returns:
+            Its rows in the form of the newest schema version, and as they were written; None when the version that the
+            manifest was written in has no such table. Neither is held against a digest.
+
+        Raises:
+            ManifestError: The file is absent, damaged, or not of the schema, or of another manifest.
+        """
+        return self._in_place(name, partial(self._read_whole, name), checked=False)
+
+    def _in_place(self, name: str, read: Callable[[], _Read], *, checked: bool) -> _Read:
+        """Read while the folder holds this manifest; again when it was replaced and put back in between.
+
+        Args:
+            name: Of the table.
+            read: Reads it.
+            checked: Whether that holds it to its digest, which says whose it is.
+
+        Raises:
+            ManifestError: It cannot be read, or another manifest has taken its place.
+        """
+        for _ in range(TRIES):
+            before = _pointer_state(self.folder)
+            found, failure = None, None
+            try:
+                found = read()
+                if checked:
+                    return found
+            except ManifestError as error:
+                failure = error
+            except (OSError, pa.ArrowException) as error:
+                failure = ManifestError(f"table {name} of {self.folder} cannot be read: {_first_line(error)}", RESTORE)
+            except ValueError as error:
+                failure = ManifestError(f"table {name} of {self.folder}: {error}", RESTORE)
+            after = _pointer_state(self.folder)
+            for state in (before, after):
+                if state is not None and state[0] != self.id:
+                    raise ManifestError(
+                        f"the manifest {self.folder} was replaced while it was read: loaded was {self.id},"
+                        f" there is {state[0]}",
+                        "Load it again.",
+                    )
+            if before == after:
+                break
+        if failure is not None:
+            raise failure
+        assert found is not None
+        return found
+
+    def _read_checked(self, name: str, columns: Collection[str], held: pa.Table | None) -> pa.Table:
+        """Return columns of a table, and others that are held or cost little; its rows have their digest."""
+        record = self.records.get(name)
+        if record is None and self.written_as == SCHEMA_VERSION:
+            raise ManifestError(f"the core of {self.folder} names no table {name}", "Build again.")
+        if record is None or self.written_as != SCHEMA_VERSION:
+            table, written = self._read_whole(name)
+            if record is not None and written is not None:
+                self._hold(name, record, digest_as_written(written))
+            return self._sorted(name, table)
+        spec = TABLES[name]
+        with self._open(name) as (file, state):
+            if self._checked.get(name) == state:
+                missing = [one for one in columns if held is None or one not in held.column_names]
+                return _in_order(spec, [file.read(columns=missing), *([] if held is None else [held])])
+            self._expect_schema(name, file.schema_arrow)
+            column = _Columns(spec, file, columns)
+            if self._is_sorted(name, column):
+                self._hold(name, record, digest_columns(spec.schema, file.metadata.num_rows, column))
+                self._checked[name] = state
+                return _in_order(spec, [pa.table(column.kept)])
+            table = self._sorted(name, file.read())
+            self._hold(name, record, digest_table(table))
+            return table
+
+    def _is_sorted(self, name: str, column: Callable[[str], pa.ChunkedArray]) -> bool:
+        """Return whether a table is in canonical order.
+
+        Raises:
+            ManifestMismatch: Shards are not numbered in their order: other tables name them so.
+        """
+        if name != "shards":
+            return is_sorted(TABLES[name], column)
+        if not np.array_equal(numbers := column("shard").to_numpy(), np.arange(len(numbers))):
+            raise ManifestMismatch(f"table shards of {self.folder}: its rows are not numbered 0, 1, 2, ...", _VERIFY)
+        return True
+
+    def _sorted(self, name: str, table: pa.Table) -> pa.Table:
+        """Return a table in canonical order; shards are in theirs already, or refused."""
+        return table if name == "shards" and self._is_sorted(name, table.column) else sorted_table(table, TABLES[name])
+
+    def _read_whole(self, name: str) -> tuple[pa.Table, pa.Table | None]:
+        """Return a table in the form of the newest schema version, and as it was written, with no check of rows."""
+        written = None
+        if name in self.records:
+            with self._open(name) as (file, _):
+                written = file.read()
+        table: pa.Table = written
+        if self.written_as != SCHEMA_VERSION:
+            table = upgraded_table(name, written, self.written_as)
+        self._expect_schema(name, table.schema)
+        return table, written
+
+    @contextmanager
+    def _open(self, name: str) -> Iterator[tuple[pq.ParquetFile, _FileState]]:
+        """Open a table's file, and say which one it is: a name may lead to another file at any moment."""
+        with (self.folder / f"{name}.parquet").open("rb") as handle:
+            found = os.fstat(handle.fileno())
+            with pq.ParquetFile(handle, page_checksum_verification=True) as file:
+                yield file, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    def _expect_schema(self, name: str, found: pa.Schema) -> None:
+        if not found.equals(TABLES[name].schema):
+            raise ManifestError(
+                f"table {name} of {self.folder} has not the columns of schema version {SCHEMA_VERSION}: "
+                + _differences(TABLES[name].schema, found),
+                RESTORE,
+            )
+
+    def _hold(self, name: str, record: TableRecord, found: str) -> None:
+        """Hold the digest of a table's rows against the one in the core."""
+        if found != record.digest:
+            raise ManifestMismatch(
+                f"table {name} of {self.folder}: its rows are not those that the manifest was published with; the core"
+                f" says {record.digest}, found {found}",
+                _VERIFY,
+            )
+
+
+class _Columns:
+    """Columns of a file, each in one chunk, read when asked for; those that are wanted are kept, of a small file all.
+
+    Args:
+        spec: What the file holds.
+        file: Open.
+        wanted: Names of the columns that are kept; never none, so that the number of rows is known.
+    """
+
+    def __init__(self, spec: TableSpec, file: pq.ParquetFile, wanted: Collection[str]) -> None:
+        groups = (file.metadata.row_group(index).total_byte_size for index in range(file.num_row_groups))
+        is_small = sum(groups) <= SMALL_TABLE_BYTES
+        self._schema, self._file = spec.schema, file
+        self._wanted = set(spec.schema.names) if is_small else {*wanted} or {spec.schema.names[0]}
+        self.kept: dict[str, pa.ChunkedArray] = {}
+        if is_small:
+            whole = file.read().combine_chunks()
+            self.kept = {name: plain_floats(whole[name], spec.schema.field(name)) for name in whole.column_names}
+
+    def __call__(self, name: str) -> pa.ChunkedArray:
+        """Return a column.
+
+        Raises:
+            ValueError: It holds NaN or an infinity.
+        """
+        if name in self.kept:
+            return self.kept[name]
+        column = self._file.read(columns=[name]).combine_chunks()[name]
+        column = plain_floats(column, self._schema.field(name))
+        if name in self._wanted:
+            self.kept[name] = column
+        return column
+
+
+def digest_as_written(written: pa.Table) -> str:
+    """Return the digest of a table of an older schema version; its rows are in order already.
+
+    Its lists name their items as Arrow does and not as Parquet does.
+    """
+    fields = [
+        field.with_type(pa.list_(field.type.value_type)) if pa.types.is_list(field.type) else field
+        for field in written.schema
+    ]
+    return digest_table(written.cast(pa.schema(fields)))
+
+
+def _pointer_state(folder: Path) -> tuple[str, int, int] | None:
+    """Return id, inode and time of the pointer that lies in a folder now; None when there is none to be read.
+
+    The id alone would not do: the manifest may have been replaced by another and that by the first again.
+    """
+    try:
+        with (folder / POINTER).open("rb") as handle:
+            state = os.fstat(handle.fileno())
+            return str(orjson.loads(handle.read())["id"]), state.st_ino, state.st_mtime_ns
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # gone or damaged: then the table is checked against the core that was loaded
+
+
+def _names(name: str, columns: Sequence[str] | None) -> list[str]:
+    """Return the columns that are asked for.
+
+    Raises:
+        ConfigError: There is no table, or no column, of that name.
+    """
+    if name not in TABLES:
+        raise ConfigError(f"a manifest has no table `{name}`{nearest(name, list(TABLES))}")
+    known = TABLES[name].schema.names
+    for column in columns or ():
+        if column not in known:
+            raise ConfigError(f"the table {name} has no column `{column}`{nearest(column, known)}")
+    return known if columns is None else list(columns)
+
+
+def _in_order(spec: TableSpec, tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the columns of tables of the same rows, in the order of the schema; nothing is copied."""
+    by_name = {name: table[name] for table in tables for name in table.column_names}
+    schema = pa.schema([one for one in spec.schema if one.name in by_name])
+    return pa.table([by_name[name] for name in schema.names], schema=schema)
+
+
+def _differences(expected: pa.Schema, found: pa.Schema) -> str:
+    """Return in words what differs between two schemas."""
+    missing = [name for name in expected.names if name not in found.names]
+    unknown = [name for name in found.names if name not in expected.names]
+    words = [f"missing: {', '.join(missing)}"] if missing else []
+    words += [f"unknown: {', '.join(unknown)}"] if unknown else []
+    for column in expected:
+        for index in found.get_all_field_indices(column.name):
+            other = found.field(index)
+            if not other.equals(column):
+                null = " or null" if other.nullable and not column.nullable else ""
+                words.append(f"{column.name}: expected {column.type}, found {other.type}{null}")
+    return "; ".join(words) or f"expected the order {expected.names}, found {found.names}"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
