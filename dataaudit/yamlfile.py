@@ -7,6 +7,7 @@ import difflib
 import re
 import types
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
@@ -194,3 +195,19 @@ def _unwrapped(kind: Any) -> Any:
     if get_origin(kind) in {Union, types.UnionType}:
         return _unwrapped(next(one for one in get_args(kind) if one is not type(None)))
     return kind
+
+
+def read_named(path: Path, what: str) -> bytes:
+    """Read a whole file that the user named, of YAML or not.
+
+    Args:
+        path: Of the file.
+        what: What it is, for the message: ``the public key``.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from None

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dataaudit.cli.options import FOLDER, POLICY, block
 from dataaudit.cli.shell import print_text
+from dataaudit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dataaudit.export.verdict import Signing
 
 _OUT = click.option("--out", type=FOLDER, metavar="FILE", required=True, help="Where to write it.")
 
@@ -160,10 +165,27 @@ def export_verdict(
     The statement says PASSED or FAILED; the exit code is 0 when it was written, whatever it says. `dataaudit verify
     --signature` checks a signed one; a pass phrase of the key is read from DATAAUDIT_KEY_PASSWORD.
     """
-    from dataaudit.export.verdict import About, judge_and_export, signing_of
+    from dataaudit.export.verdict import About, judge_and_export
 
     about = About(time=time, policy_uri=policy_uri, resource_uri=resource_uri, verifier=verifier)
-    print_text(judge_and_export(folder, policy, baseline, out, fail_on, about, signing_of(sign, key, identity)))
+    print_text(judge_and_export(folder, policy, baseline, out, fail_on, about, _signing_of(sign, key, identity)))
+
+
+def _signing_of(sign: bool, key: Path | None, identity: bool) -> Signing | None:
+    """Return how the options ask to sign; None when nothing is to be signed.
+
+    Raises:
+        ConfigError: They do not go together.
+    """
+    if not sign:
+        if key is not None or identity:
+            raise ConfigError(f"{'--key' if key else '--identity'} says how to sign", "Add --sign, or leave it out.")
+        return None
+    if (key is not None) == identity:
+        raise ConfigError("--sign needs either --key FILE or --identity")
+    from dataaudit.export.verdict import Signing
+
+    return Signing(key=key)
 
 
 @export.command(

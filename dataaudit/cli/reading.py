@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dataaudit.cli.options import FOLDER, POLICY, SAMPLES, SAMPLES_DIR, block, chosen_samples
 from dataaudit.cli.shell import print_text
+from dataaudit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dataaudit.manifest.trust import Trust
 
 
 @click.command(
@@ -115,9 +120,41 @@ def verify(
     writes such files.
     """
     from dataaudit.engine.verifying import verify_folder
-    from dataaudit.export.trust import trust_of
 
-    trust = trust_of(signature, public_key, identity, issuer, policy)
+    trust = _trust_of(signature, public_key, identity, issuer, policy)
     text, code = verify_folder(folder, data=data, root=root, as_json=as_json, quiet=quiet, trust=trust)
     print_text(text)
     sys.exit(code)
+
+
+def _trust_of(
+    signature: Path | None, public_key: Path | None, identity: str | None, issuer: str | None, policy: Path | None
+) -> Trust | None:
+    """Return what the options of verify ask for; None when no signature is to be checked.
+
+    Raises:
+        ConfigError: They do not go together, or the policy is wrong.
+    """
+    others = {"--public-key": public_key, "--identity": identity, "--issuer": issuer, "--policy": policy}
+    if signature is None:
+        given = [name for name, value in others.items() if value is not None]
+        if given:
+            raise ConfigError(f"{given[0]} says what a signature has to be, but there is none", "Add --signature FILE.")
+        return None
+    if (public_key is None) == (identity is None):
+        raise ConfigError(
+            "--signature needs either --public-key FILE or --identity WHO with --issuer URL",
+            "A signature says nothing without knowing whose it has to be.",
+        )
+    if (identity is None) != (issuer is None):
+        raise ConfigError("--identity and --issuer go together", "Anybody can have an identity from some other issuer.")
+    from dataaudit.gate.policy import load_policy
+    from dataaudit.manifest.trust import Trust, TrustedPolicy
+
+    return Trust(
+        signature=signature,
+        public_key=public_key,
+        identity=identity,
+        issuer=issuer,
+        policy=None if policy is None else TrustedPolicy(path=policy, digest=load_policy(policy).digest),
+    )

@@ -13,10 +13,10 @@ from dataaudit.corpus.storage.address import Access, RemotePath, decode_path, pa
 from dataaudit.corpus.storage.remote import stat_remote
 from dataaudit.engine.progress import Progress
 from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
-from dataaudit.export.trust import CODES, SignedVerdict, Trust, check_trust, verdict_facts, verdict_pairs
 from dataaudit.extras import require
 from dataaudit.layout import facts, page, prose, section, terminal_width
 from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.trust import CODES, SignedVerdict, Trust, check_trust
 from dataaudit.manifest.verify import DataCheck, Problem, verify, verify_data
 
 _LISTED = 10
@@ -155,7 +155,7 @@ def _json(verdict: _Verdict, code: ExitCode) -> str:
             "tables": verdict.tables,
             "rows": verdict.rows,
             "data": data,
-            "signed_verdict": None if verdict.signed is None else verdict_facts(verdict.signed),
+            "signed_verdict": None if verdict.signed is None else _verdict_json(verdict.signed),
         }
     )
 
@@ -180,7 +180,7 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
     return page(
         f"{t.clean(str(verdict.folder))}: {state}",
         facts(pairs, width),
-        section("Signed verdict", [] if verdict.signed is None else facts(verdict_pairs(verdict.signed), width)),
+        section("Signed verdict", [] if verdict.signed is None else facts(_verdict_pairs(verdict.signed), width)),
         section("Problems", facts(problems, width)),
         _not_checkable(data, width),
     )
@@ -193,3 +193,39 @@ def _not_checkable(data: DataCheck | None, width: int) -> list[str]:
     if len(names) > _LISTED:
         lines += prose(f"and {len(names) - _LISTED:,} more; --json lists all", width)
     return section("Not checkable: unread, or streamed from a dataset, so there is no digest of their bytes", lines)
+
+
+def _verdict_json(found: SignedVerdict) -> dict[str, Any]:
+    """Return a signed verdict as plain JSON values."""
+    said = found.summary
+    if said is None:
+        return {"signer": found.signer, "holds": False}
+    return {
+        "signer": found.signer,
+        "holds": True,
+        "result": said.result,
+        "verified_at": said.time,
+        "verifier": {"id": said.verifier, "versions": said.versions},
+        "subject": [{"name": name, "sha256": digest} for name, digest in said.subjects],
+        "resource": said.resource,
+        "policy": {"uri": said.policy, "sha256": said.policy_digest},
+        "facts": said.facts,
+    }
+
+
+def _verdict_pairs(found: SignedVerdict) -> list[tuple[str, str]]:
+    """Return a signed verdict as lines for a terminal: name and value."""
+    said = found.summary
+    if said is None:
+        return [("signed by", f"not by {t.clean(found.signer, 200)}")]
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(said.versions.items()))
+    digest = f" (sha256:{said.policy_digest})" if said.policy_digest else ""
+    pairs = [
+        ("verdict", said.result),
+        ("signed by", found.signer),
+        ("verified at", said.time or "not said"),
+        ("by", f"{said.verifier} ({versions})" if versions else said.verifier),
+        ("of", ", ".join(name for name, _ in said.subjects)),
+        ("policy", f"{said.policy}{digest}"),
+    ]
+    return [(name, t.clean(value, 300)) for name, value in pairs]

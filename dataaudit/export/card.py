@@ -15,12 +15,12 @@ import yaml
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
 from dataaudit.export import sentences
-from dataaudit.export.output import read_file, utc, write_file
+from dataaudit.export.output import utc, write_file
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.markdown import code, table
 from dataaudit.report.quality import languages
 from dataaudit.report.view import Overview, overview
-from dataaudit.yamlfile import NAME_PATTERN
+from dataaudit.yamlfile import NAME_PATTERN, read_named
 
 BEGIN = "<!-- dataaudit:begin -->"
 END = "<!-- dataaudit:end -->"
@@ -60,7 +60,7 @@ def export_card(folder: Path, out: Path | None, update: Path | None) -> str:
     view = overview(manifest)
     inner = section(manifest, view)
     if update is not None:
-        old = read_file(update, "the card")
+        old = read_named(update, "the card")
         new = replaced(old, inner, str(update))
         if new != old:
             write_file(update, new, folder, option="--update")

@@ -31,22 +31,6 @@ def write_file(out: Path, data: bytes, folder: Path, *, option: str = "--out") -
     replace_file(out, data)
 
 
-def read_file(path: Path, what: str) -> bytes:
-    """Read a whole file that the user named.
-
-    Args:
-        path: Of the file.
-        what: What it is, for the message: ``the public key``.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from None
-
-
 def export_time(given: str | None) -> str:
     """Return the time to write, UTC, ``2026-11-22T01:36:40Z``: as given, else of SOURCE_DATE_EPOCH, else now.
 

@@ -1,19 +1,26 @@
-"""``dataaudit export verdict``: what a policy says of a manifest, as a statement for others, signed or not."""
+"""``dataaudit export verdict``: what a policy says of a manifest, as a statement for others, signed or not.
+
+The statement is that of :mod:`dataaudit.manifest.trust`, which reads it. What its predicate has no field for stands
+under one field whose name is a URI, as SLSA asks for.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
+from dataaudit import __version__
 from dataaudit import text as t
-from dataaudit.errors import ConfigError, ManifestError
-from dataaudit.export.names import dataset_name
 from dataaudit.export.output import export_time, write_file
-from dataaudit.export.statement import FAILED, PASSED, VERIFIER, statement
 from dataaudit.extras import require
-from dataaudit.gate.verdict import Verdict
+from dataaudit.gate.verdict import State, Subject, Verdict, WaiverState
+from dataaudit.manifest.canonical import canonical_json
+from dataaudit.manifest.core import PROGRAM, dataset_uri, digest_of, manifest_uri
 from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.trust import EXTENSION, FAILED, LEVEL, PASSED, PREDICATE, SLSA_VERSION, VERIFIER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +42,6 @@ class About:
     verifier: str | None = None
 
 
-def signing_of(sign: bool, key: Path | None, identity: bool) -> Signing | None:
-    """Return what the options ask for; None when nothing is to be signed.
-
-    Raises:
-        ConfigError: They do not go together.
-    """
-    if not sign:
-        if key is not None or identity:
-            raise ConfigError(f"{'--key' if key else '--identity'} says how to sign", "Add --sign, or leave it out.")
-        return None
-    if (key is not None) == identity:
-        raise ConfigError("--sign needs either --key FILE or --identity")
-    return Signing(key=key)
-
-
 def judge_and_export(
     folder: Path, policy: Path, baseline: Path | None, out: Path, fail_on: str, about: About, signing: Signing | None
 ) -> str:
@@ -69,19 +61,14 @@ def judge_and_export(
         ManifestError: A manifest is absent or damaged.
         StoreError: sigstore's services do not answer.
     """
-    from dataaudit.gate.run import judge_manifest, read_policy
+    from dataaudit.gate.run import judge, read_policy
 
     time = export_time(about.time)
     rules = read_policy(policy)
     manifest = load_manifest(folder)
     older = None if baseline is None else load_manifest(baseline)
     day = dt.datetime.fromisoformat(time).date()
-    verdict = judge_manifest(folder, rules, baseline=baseline, fail_on=fail_on, on=day)
-    judged = verdict.subject.id, None if verdict.baseline is None else verdict.baseline.id
-    if judged != (manifest.id, None if older is None else older.id):
-        raise ManifestError(
-            f"the manifest {folder}, or the baseline, was replaced while it was judged", "Run it again."
-        )
+    verdict = judge(manifest, rules, baseline=older, fail_on=fail_on, on=day)
     return export_verdict(verdict, manifest, older, out, replace(about, time=time), signing)
 
 
@@ -105,7 +92,7 @@ def export_verdict(
     require("export verdict", "export", *(("sign",) if signing is not None and signing.key is None else ()))
     key = None
     if signing is not None and signing.key is not None:
-        from dataaudit.export.keys import load_private_key
+        from dataaudit.manifest.signing import load_private_key
 
         key = load_private_key(signing.key)  # before anything is done: a wrong key is known at once
     payload = statement(
@@ -120,13 +107,118 @@ def export_verdict(
     if signing is None:
         data, how = payload + b"\n", "not signed"
     elif key is not None:
-        from dataaudit.export.envelope import seal
+        from dataaudit.manifest.signing import seal
 
         data, how = seal(payload, key), f"signed by the key {key.public.id}"
     else:
-        from dataaudit.export.identity import bundle_of
+        from dataaudit.manifest.signing import bundle_of
 
         data, how = bundle_of(payload), "signed by an identity, as a sigstore bundle"
     write_file(out, data, manifest.folder)
     result = PASSED if verdict.passed else FAILED
-    return f"{t.clean(str(out))}: {result}, {t.clean(dataset_name(manifest))} by {t.clean(verdict.policy)}; {how}\n"
+    return (
+        f"{t.clean(str(out))}: {result}, {t.clean(manifest.core.dataset.label)} by {t.clean(verdict.policy)}; {how}\n"
+    )
+
+
+def statement(
+    verdict: Verdict,
+    manifest: Manifest,
+    baseline: Manifest | None,
+    *,
+    time: str,
+    policy_uri: str | None = None,
+    resource_uri: str | None = None,
+    verifier: str = VERIFIER,
+) -> bytes:
+    """Return the statement of a verdict as canonical JSON.
+
+    Args:
+        verdict: Of the gate.
+        manifest: That was judged.
+        baseline: That it was compared with.
+        time: When, UTC, ISO 8601.
+        policy_uri: Where the policy is; by default a URN of its name and version.
+        resource_uri: Where consumers get the dataset; by default its package URL.
+        verifier: URI of who runs the gate.
+
+    Raises:
+        ValueError: The verdict is of another manifest, or compares with another one.
+    """
+    from google.protobuf.json_format import MessageToDict
+    from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
+    from in_toto_attestation.v1.statement import Statement
+
+    if verdict.subject.id != manifest.id:
+        raise ValueError(f"the verdict is of {verdict.subject.id}, the manifest is {manifest.id}")
+    if baseline is not None and (verdict.baseline is None or verdict.baseline.id != baseline.id):
+        raise ValueError(f"the verdict does not compare with {baseline.id}")
+    subject = verdict.subject
+    predicate = {
+        "verifier": {"id": verifier, "version": {"dataaudit": __version__}},
+        "timeVerified": time,
+        "resourceUri": resource_uri or dataset_uri(subject.name, subject.version),
+        "policy": {
+            "uri": policy_uri or policy_urn(verdict.policy, verdict.policy_version),
+            "digest": {"sha256": digest_of(verdict.policy_digest)},
+        },
+        "inputAttestations": [_input(one) for one in (manifest, baseline) if one is not None],
+        "verificationResult": PASSED if verdict.passed else FAILED,
+        "verifiedLevels": [LEVEL if verdict.passed else FAILED],
+        "slsaVersion": SLSA_VERSION,
+        EXTENSION: _facts(verdict),
+    }
+    descriptor = ResourceDescriptor(
+        name=f"{subject.name}@{subject.version}",
+        uri=manifest_uri(subject.id),
+        digest={"sha256": digest_of(subject.id)},
+    )
+    made = Statement([descriptor.pb], PREDICATE, predicate)
+    made.validate()
+    return canonical_json(MessageToDict(made.pb))
+
+
+def policy_urn(name: str, version: str) -> str:
+    """Return the URN of a policy that nobody gave a URI."""
+    return f"{PROGRAM}:policy:{quote(name, safe='')}:{quote(version, safe='')}"
+
+
+def _input(manifest: Manifest) -> dict[str, Any]:
+    return {"uri": manifest_uri(manifest.id), "digest": {"sha256": manifest.pointer_sha256}}
+
+
+def _facts(verdict: Verdict) -> dict[str, Any]:
+    """Return what the predicate has no field for."""
+    return {
+        "exitCode": int(verdict.exit_code),
+        "policy": {"name": verdict.policy, "version": verdict.policy_version},
+        "failOn": verdict.fail_on,
+        "waiversHeldAgainst": verdict.on,
+        "dataset": _dataset(verdict.subject),
+        "baseline": None if verdict.baseline is None else _dataset(verdict.baseline),
+        "rules": {state.value: verdict.count(state) for state in State},
+        "failed": [result.rule.name for result in verdict.rules if result.state == State.FAILED],
+        "notEvaluated": [result.rule.name for result in verdict.rules if result.state == State.NOT_EVALUATED],
+        "waiting": list(verdict.waiting),
+        "waivers": [
+            {
+                "fingerprint": one.waiver.fingerprint,
+                "rule": one.waiver.rule,
+                "owner": one.waiver.owner,
+                "expires": one.waiver.expires.isoformat(),
+                "state": one.state.value,
+            }
+            for one in verdict.waivers
+            if one.state != WaiverState.UNUSED
+        ],
+    }
+
+
+def _dataset(subject: Subject) -> dict[str, Any]:
+    return {
+        "manifest": subject.id,
+        "name": subject.name,
+        "version": subject.version,
+        "documents": subject.documents,
+        "shards": subject.shards,
+    }

@@ -9,6 +9,7 @@ its own and refuses a newer one, so it never passes over a field that it does no
 from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,6 +17,8 @@ from dataaudit.manifest.canonical import digest_json
 
 SCHEMA_NAME: Final = "dataaudit-manifest"
 SCHEMA_VERSION: Final = 1
+PROGRAM: Final = "urn:dataaudit"
+"""What this program's own URIs begin with; none of them names a place on a network."""
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
@@ -36,6 +39,11 @@ class Named(_Model):
 
     name: str
     version: str
+
+    @property
+    def label(self) -> str:
+        """``name@version``."""
+        return f"{self.name}@{self.version}"
 
 
 class CountedBy(_Model):
@@ -212,3 +220,18 @@ def core_json(core: Core) -> dict[str, Any]:
 def manifest_id(core: Core) -> str:
     """Return the id of a core."""
     return digest_json(core_json(core))
+
+
+def manifest_uri(identity: str) -> str:
+    """Return ``urn:dataaudit:manifest:sha256:...`` of a manifest's id."""
+    return f"{PROGRAM}:manifest:{identity}"
+
+
+def dataset_uri(name: str, version: str) -> str:
+    """Return the package URL of a dataset's version: ``pkg:generic/web@1.0.0``."""
+    return f"pkg:generic/{quote(name, safe='')}@{quote(version, safe='')}"
+
+
+def digest_of(identity: str) -> str:
+    """Return the hex digits of ``sha256:...``."""
+    return identity.removeprefix("sha256:")

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dataaudit.errors import ConfigError
-from dataaudit.export.output import need, read_file
-from dataaudit.yamlfile import explain, load_yaml
+from dataaudit.export.output import need
+from dataaudit.yamlfile import explain, load_yaml, read_named
 
 REQUIRED = {
     "license": "--license",
@@ -150,7 +150,7 @@ def about_of(metadata: Path | None, given: Mapping[str, Any]) -> About:
     if metadata is not None:
         where = str(metadata)
         try:
-            text = read_file(metadata, "the metadata").decode()
+            text = read_named(metadata, "the metadata").decode()
         except UnicodeDecodeError:
             raise ConfigError(f"the metadata {metadata} cannot be read: it is not UTF-8") from None
         plain = load_yaml(text, where=where) or {}

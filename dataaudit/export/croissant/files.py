@@ -19,10 +19,10 @@ from urllib.parse import quote, unquote
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
 from dataaudit.export.croissant.about import About
-from dataaudit.export.output import read_file
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import POINTER
 from dataaudit.report.view import UNREAD
+from dataaudit.yamlfile import read_named
 
 MOST_FILES = 1000
 """Shards that are listed one by one at most."""
@@ -154,7 +154,7 @@ def _own(manifest: Manifest, about: About) -> list[dict[str, Any]]:
         ("shards.parquet", None, "A row per shard, read or not: URI, size, sha256, counts."),
     )
     for name, kind, meaning in parts:
-        data = read_file(manifest.folder / name, "the manifest")
+        data = read_named(manifest.folder / name, "the manifest")
         made.append(
             {
                 "@type": "cr:FileObject",

@@ -19,10 +19,9 @@ from made_manifest import make, shard
 from sigstore import dsse, models, oidc, sign, verify
 
 from dataaudit.errors import ConfigError, StoreError
-from dataaudit.export.statement import statement
-from dataaudit.export.trust import Trust, check_trust
-from dataaudit.export.verdict import About, Signing, export_verdict
+from dataaudit.export.verdict import About, Signing, export_verdict, statement
 from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.trust import Trust, check_trust
 
 TIME = "2026-11-22T10:00:00Z"
 
@@ -226,7 +225,7 @@ def test_roots_of_trust_that_cannot_be_had_are_no_verdict(manifest, tmp_path, mo
 
 
 def test_verifying_with_a_key_imports_nothing_of_sigstore():
-    modules = "dataaudit.export.identity, dataaudit.export.trust"
+    modules = "dataaudit.manifest.signing, dataaudit.manifest.trust"
     code = f"import sys, {modules}; print([name for name in sys.modules if 'sigstore' in name])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -20,8 +20,7 @@ from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, R
 
 from dataaudit.cli import main
 from dataaudit.errors import ConfigError, ManifestError
-from dataaudit.export.checks import checks_of
-from dataaudit.export.openlineage import event_json, export_openlineage
+from dataaudit.export.openlineage import checks_of, event_json, export_openlineage
 from dataaudit.gate.document import gate_json
 from dataaudit.gate.verdict import State
 from dataaudit.manifest.load import load_manifest

@@ -19,12 +19,13 @@ from made_manifest import make, shard
 from dataaudit import __version__
 from dataaudit.cli import main
 from dataaudit.errors import ConfigError, ManifestError
-from dataaudit.export.statement import EXTENSION, BadStatement, statement, summary
-from dataaudit.export.trust import Trust, check_trust
-from dataaudit.export.verdict import About, Signing, export_verdict, judge_and_export
+from dataaudit.export.verdict import About, Signing, export_verdict, judge_and_export, statement
+from dataaudit.gate.policy import load_policy
+from dataaudit.gate.run import judge
 from dataaudit.gate.verdict import State
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope, count
+from dataaudit.manifest.trust import EXTENSION, BadStatement, Trust, TrustedPolicy, check_trust, summary
 
 TIME = "2026-11-22T10:00:00Z"
 POLICY = """
@@ -229,13 +230,14 @@ def test_verify_refuses_a_manifest_whose_run_was_changed(place, signed, tmp_path
 
 
 def test_verify_refuses_another_policy(place, manifest, signed):
-    trust = Trust(signature=signed, public_key=place / "key.pub", policy=place / "policy.yaml")
+    path = place / "policy.yaml"
+    policy = TrustedPolicy(path=path, digest=load_policy(path).digest)
+    trust = Trust(signature=signed, public_key=place / "key.pub", policy=policy)
     assert codes(manifest, trust) == ["policy"]
 
 
 def test_a_signed_payload_that_is_no_statement_is_refused(place, manifest, tmp_path):
-    from dataaudit.export.envelope import seal
-    from dataaudit.export.keys import load_private_key
+    from dataaudit.manifest.signing import load_private_key, seal
 
     (tmp_path / "v").write_bytes(seal(b"{}", load_private_key(place / "key.pem")))
     assert codes(manifest, Trust(signature=tmp_path / "v", public_key=place / "key.pub")) == ["statement"]
@@ -353,10 +355,15 @@ def test_what_is_signed_is_the_file_that_was_loaded(tmp_path):
     assert [found for _, found in said.inputs] == [digest]
 
 
-def test_a_manifest_that_is_replaced_while_it_is_judged_is_not_signed(place, manifest, tmp_path, monkeypatch):
-    make(tmp_path / "m", [shard("other.jsonl")])
-    monkeypatch.setattr("dataaudit.gate.run.judge_manifest", lambda *_, **__: verdict_of(manifest))
-    with pytest.raises(ManifestError, match="was replaced while it was judged"):
+def test_a_manifest_that_is_replaced_while_it_is_judged_is_not_signed(place, tmp_path, monkeypatch):
+    make(tmp_path / "m", SHARDS, metrics=[READ])
+
+    def replaced_before(*arguments, **options):
+        make(tmp_path / "m", [shard("other.jsonl")])
+        return judge(*arguments, **options)
+
+    monkeypatch.setattr("dataaudit.gate.run.judge", replaced_before)
+    with pytest.raises(ManifestError, match="was replaced while it was read"):
         judge_and_export(tmp_path / "m", place / "policy.yaml", None, tmp_path / "v", "fail", About(time=TIME), None)
     assert not (tmp_path / "v").exists()
 

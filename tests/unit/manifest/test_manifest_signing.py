@@ -14,8 +14,19 @@ from securesystemslib.dsse import Envelope as TheirEnvelope
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from dataaudit.errors import ConfigError
-from dataaudit.export.envelope import PAYLOAD_TYPE, BadEnvelope, pae, parse, seal, unseal
-from dataaudit.export.keys import PHRASE_FROM, PrivateKey, PublicKey, load_private_key, load_public_key
+from dataaudit.manifest.signing import (
+    PAYLOAD_TYPE,
+    PHRASE_FROM,
+    BadEnvelope,
+    PrivateKey,
+    PublicKey,
+    load_private_key,
+    load_public_key,
+    pae,
+    parse,
+    seal,
+    unseal,
+)
 
 PAYLOAD = b'{"_type":"https://in-toto.io/Statement/v1","predicate":{"a":[1,2.5,"\xc3\xa9"]}}'
 KEYS = {

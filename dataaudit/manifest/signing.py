@@ -1,0 +1,343 @@
+"""Signing: local keys, the envelope of a signed statement, and signatures by an identity.
+
+Keys are ed25519, or ECDSA on a NIST curve, in PEM files. ECDSA signs with SHA-256 on P-256, SHA-384 on P-384, SHA-512
+on P-521, as DSSE's implementations do, and with the deterministic nonce of RFC 6979, so that the same statement gets
+the same signature.
+
+The envelope is DSSE 1.0, https://github.com/secure-systems-lab/dsse. Signed is not the JSON but the pre-authentication
+encoding of payload type and payload: ``DSSEv1``, and of both the length in bytes and the bytes, parted by single
+spaces. What is read is held to one form: no field is unknown or given twice, base64 is canonical, a key id that is
+given is the key's. So no byte of an envelope that this program wrote can change without being noticed.
+
+An identity, instead of a key, is that of the CI job or of whoever logs in: sigstore, which needs a network and the
+extra `sign`. A certificate of ten minutes binds the identity to a key made for this one signature, and a public log
+keeps that it happened. The result is a sigstore bundle around the same envelope.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+
+from dataaudit.errors import ConfigError, StoreError
+from dataaudit.extras import require
+from dataaudit.guarded import Guarded
+from dataaudit.manifest.canonical import canonical_json
+from dataaudit.yamlfile import read_named
+
+PHRASE_FROM = "DATAAUDIT_KEY_PASSWORD"
+"""Environment variable with the pass phrase of a private key."""
+_EXPECTED = "expected an ed25519 key, or an ECDSA key on P-256, P-384 or P-521, in PEM"
+_HOW = "openssl genpkey -algorithm ed25519 -out key.pem; openssl pkey -in key.pem -pubout -out key.pub"
+_HASHES: dict[str, hashes.HashAlgorithm] = {
+    "secp256r1": hashes.SHA256(),
+    "secp384r1": hashes.SHA384(),
+    "secp521r1": hashes.SHA512(),
+}
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+_OFFLINE = "sigstore needs a network; sign with a local key (--key FILE) where there is none."
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """A key that checks signatures."""
+
+    key: ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey
+    """Of cryptography."""
+
+    @property
+    def id(self) -> str:
+        """The sha256 of its DER (SubjectPublicKeyInfo), hex."""
+        der = self.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        return hashlib.sha256(der).hexdigest()
+
+    def verifies(self, signature: bytes, data: bytes) -> bool:
+        """Tell whether the signature is this key's of the data."""
+        try:
+            if isinstance(self.key, ed25519.Ed25519PublicKey):
+                self.key.verify(signature, data)
+            else:
+                self.key.verify(signature, data, ec.ECDSA(_HASHES[self.key.curve.name]))
+        except InvalidSignature:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateKey:
+    """A key that signs; it is not in any message or ``repr``."""
+
+    key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
+    """Of cryptography."""
+
+    def __repr__(self) -> str:
+        return f"PrivateKey({self.public.id})"
+
+    @property
+    def public(self) -> PublicKey:
+        """The key that checks its signatures."""
+        return PublicKey(self.key.public_key())
+
+    def sign(self, data: bytes) -> bytes:
+        """Return a signature."""
+        if isinstance(self.key, ed25519.Ed25519PrivateKey):
+            return self.key.sign(data)
+        return self.key.sign(data, ec.ECDSA(_HASHES[self.key.curve.name], deterministic_signing=True))
+
+
+def load_private_key(path: Path) -> PrivateKey:
+    """Read a private key; the pass phrase of an encrypted one is taken from DATAAUDIT_KEY_PASSWORD.
+
+    Raises:
+        ConfigError: It cannot be read, or is of another kind.
+    """
+    pem = read_named(path, "the key")
+    password = os.environ.get(PHRASE_FROM)
+    key: Any = None
+    try:
+        key = load_pem_private_key(pem, password=password.encode() if password else None)
+    except TypeError:  # a pass phrase too many, or none where one is needed
+        state = "is not encrypted, but a pass phrase is set in" if password else "is encrypted; set its pass phrase in"
+        raise ConfigError(f"the key {path} {state} {PHRASE_FROM}") from None
+    except (ValueError, UnsupportedAlgorithm):
+        pass
+    if isinstance(key, ed25519.Ed25519PrivateKey) or (
+        isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name in _HASHES
+    ):
+        return PrivateKey(key)
+    raise ConfigError(f"the key {path}: {_EXPECTED}, found {_found(key, pem)}", f"Make one: {_HOW}")
+
+
+def load_public_key(path: Path) -> PublicKey:
+    """Read a public key.
+
+    Raises:
+        ConfigError: It cannot be read, or is of another kind.
+    """
+    pem = read_named(path, "the public key")
+    key: Any = None
+    with contextlib.suppress(ValueError, UnsupportedAlgorithm):
+        key = load_pem_public_key(pem)
+    if isinstance(key, ed25519.Ed25519PublicKey) or (
+        isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in _HASHES
+    ):
+        return PublicKey(key)
+    raise ConfigError(f"the public key {path}: {_EXPECTED}, found {_found(key, pem)}", f"Make one: {_HOW}")
+
+
+def _found(key: Any, pem: bytes) -> str:
+    """Say what a file holds instead, never a byte of it."""
+    if isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey):
+        return f"one on the curve {key.curve.name}"
+    if key is not None:
+        return "a key of another kind"
+    if b"PRIVATE KEY-----" in pem:
+        return "a private key, damaged or with a wrong pass phrase, or in the place of a public one"
+    return "a damaged key, or another kind of file"
+
+
+class BadEnvelope(ValueError):
+    """What is read is no envelope, or its signature does not hold; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """A payload with its signatures."""
+
+    payload: bytes
+    payload_type: str
+    signatures: tuple[tuple[str, bytes], ...]
+    """Key id, empty when none is given, and signature."""
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """Return the bytes that are signed."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def seal(payload: bytes, key: PrivateKey, payload_type: str = PAYLOAD_TYPE) -> bytes:
+    """Sign a payload and return the envelope as JSON."""
+    signature = key.sign(pae(payload_type, payload))
+    document = {
+        "payload": base64.b64encode(payload).decode(),
+        "payloadType": payload_type,
+        "signatures": [{"keyid": key.public.id, "sig": base64.b64encode(signature).decode()}],
+    }
+    return canonical_json(document) + b"\n"
+
+
+def parse(data: bytes) -> Envelope:
+    """Read an envelope; nothing of it is to be trusted before :func:`unseal`.
+
+    Raises:
+        BadEnvelope: It is none.
+    """
+    if data not in {data.strip(), data.strip() + b"\n"}:
+        raise BadEnvelope("there is something before or after the envelope")
+    try:
+        document = json.loads(data.decode(), object_pairs_hook=_once)
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, BadEnvelope) else "it is not JSON"
+        raise BadEnvelope(reason) from None
+    fields = _fields(document, "envelope", {"payload": str, "payloadType": str, "signatures": list})
+    signatures = []
+    for given in fields["signatures"]:
+        one = _fields(given, "signature", {"sig": str}, {"keyid": str})
+        signatures.append((one.get("keyid", ""), _bytes(one["sig"], "sig")))
+    if not signatures:
+        raise BadEnvelope("it has no signature")
+    return Envelope(
+        payload=_bytes(fields["payload"], "payload"),
+        payload_type=fields["payloadType"],
+        signatures=tuple(signatures),
+    )
+
+
+def unseal(data: bytes, key: PublicKey) -> bytes:
+    """Return the payload of an envelope that a key has signed.
+
+    Raises:
+        BadEnvelope: It is none, holds no in-toto statement, or the key has not signed it.
+    """
+    envelope = parse(data)
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise BadEnvelope(f"the payload is of type {envelope.payload_type[:100]!r}, expected {PAYLOAD_TYPE}")
+    mine = [signature for identity, signature in envelope.signatures if identity in {"", key.id}]
+    if not mine:
+        others = ", ".join(identity[:16] for identity, _ in envelope.signatures[:3])
+        raise BadEnvelope(f"another key signed it: its id begins with {others}, the given one's with {key.id[:16]}")
+    signed = pae(envelope.payload_type, envelope.payload)
+    if not any(key.verifies(signature, signed) for signature in mine):
+        raise BadEnvelope("the signature does not hold: the envelope was changed, or another key signed it")
+    return envelope.payload
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise BadEnvelope("a field is given twice")
+    return found
+
+
+def _fields(
+    found: Any, what: str, needed: Mapping[str, type], optional: Mapping[str, type] | None = None
+) -> dict[str, Any]:
+    """Return an object that has the needed fields and no unknown one."""
+    known = {**needed, **(optional or {})}
+    if not isinstance(found, dict) or not needed.keys() <= found.keys() or not found.keys() <= known.keys():
+        raise BadEnvelope(f"expected the {what} to be an object with the fields {', '.join(known)}, and no others")
+    wrong = [name for name, value in found.items() if not isinstance(value, known[name])]
+    if wrong:
+        raise BadEnvelope(f"the field {wrong[0]} of the {what} is of the wrong type")
+    return found
+
+
+def _bytes(text: str, field: str) -> bytes:
+    """Return the bytes of canonical base64."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadEnvelope(f"the field {field} is not base64") from None
+    if base64.b64encode(data).decode() != text:
+        raise BadEnvelope(f"the field {field} is not canonical base64")
+    return data
+
+
+def bundle_of(payload: bytes) -> bytes:
+    """Sign a statement with the identity of this CI job, or of whoever logs in, and return the bundle as JSON.
+
+    Raises:
+        ConfigError: sigstore is not installed, or there is no identity.
+        StoreError: Its services do not answer.
+    """
+    require("--identity", "sign")
+    from sigstore.dsse import Statement
+    from sigstore.models import ClientTrustConfig
+    from sigstore.sign import SigningContext
+
+    signed = b""
+    with Guarded(ConfigError) as call:
+        config = ClientTrustConfig.production()
+        context = SigningContext.from_trust_config(config)
+        token = _token(config)
+        with context.signer(token) as signer:
+            signed = signer.sign_dsse(Statement(payload)).to_json().encode() + b"\n"
+    if call.error is not None:
+        raise StoreError(f"sigstore cannot sign: {_reason(call.error)}", _OFFLINE)
+    return signed
+
+
+def unseal_bundle(data: bytes, *, identity: str, issuer: str, path: Path) -> tuple[bytes, str]:
+    """Return the payload type and payload of a bundle that an identity has signed.
+
+    Args:
+        data: Of the bundle.
+        identity: An address or a URI, as in the certificate.
+        issuer: URL of who vouches for it.
+        path: Of the bundle, for messages.
+
+    Returns:
+        The payload and its type.
+
+    Raises:
+        ConfigError: sigstore is not installed, or the file is no bundle.
+        BadEnvelope: The signature does not hold, or is another identity's.
+        StoreError: The roots of trust cannot be fetched and none are stored.
+    """
+    require("--identity", "sign")
+    from sigstore.models import Bundle
+    from sigstore.verify import Verifier
+    from sigstore.verify.policy import Identity
+
+    with Guarded() as call:
+        bundle = Bundle.from_json(data)
+    if call.error is not None:
+        raise BadEnvelope(f"{path} is no sigstore bundle: {_reason(call.error)}")
+    with Guarded() as call:
+        verifier = Verifier.production()
+    if call.error is not None:
+        raise StoreError(f"the roots of trust of sigstore cannot be had: {_reason(call.error)}", _OFFLINE)
+    with Guarded() as call:
+        kind, payload = verifier.verify_dsse(bundle, Identity(identity=identity, issuer=issuer))
+    if call.error is not None:
+        raise BadEnvelope(f"the signature does not hold: {_reason(call.error)}")
+    return payload, kind
+
+
+def _token(config: Any) -> Any:
+    from sigstore.oidc import IdentityToken, Issuer, detect_credential
+
+    found = detect_credential()
+    if found is not None:
+        return IdentityToken(found)
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "--identity: this is no CI job that can prove who it is, and nobody is here to log in",
+            "On GitHub give the job `permissions: id-token: write`, or sign with a local key: --key FILE.",
+        )
+    return Issuer(config.signing_config.get_oidc_url()).identity_token()
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__)[:300]

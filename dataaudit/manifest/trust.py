@@ -1,0 +1,220 @@
+"""Whether somebody who is trusted said PASSED of exactly this manifest: ``dataaudit verify --signature``.
+
+A signed verdict is an in-toto statement, version 1, with the verification summary of SLSA as its predicate,
+https://slsa.dev/spec/v1.2/verification_summary. The subject is the manifest: its digest is the manifest's id. It is
+checked in the order of SLSA's own steps: the signature by the key or identity that was given; the subject against the
+manifest; the predicate's type; the result. Beyond them: the bytes of ``manifest.json``, and the policy when one is
+given.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dataaudit.manifest.core import PROGRAM, digest_of
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.signing import PAYLOAD_TYPE, BadEnvelope, unseal
+from dataaudit.manifest.verify import Problem
+from dataaudit.yamlfile import read_named
+
+PREDICATE = "https://slsa.dev/verification_summary/v1"
+STATEMENT = "https://in-toto.io/Statement/v1"
+SLSA_VERSION = "1.2"
+VERIFIER = f"{PROGRAM}:gate"
+EXTENSION = f"{PROGRAM}:verdict:v1"
+PASSED, FAILED = "PASSED", "FAILED"
+LEVEL = "DATAAUDIT_POLICY_PASSED"
+"""Of `verifiedLevels` when the verdict is PASSED; names that begin with SLSA_ are SLSA's own."""
+CODES = frozenset({"signature", "statement", "subject", "manifest_file", "verdict", "policy"})
+"""Codes of problems with a signed verdict; the manifest itself may be well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a statement says, read back."""
+
+    subjects: tuple[tuple[str, str], ...]
+    """Name and sha256 of each subject."""
+    verifier: str
+    versions: dict[str, str]
+    """Of the verifier's parts."""
+    time: str
+    """When it was verified, UTC; empty when that is not said."""
+    resource: str
+    """URI of what was verified."""
+    policy: str
+    """URI of the policy."""
+    policy_digest: str
+    """sha256 of it, hex; empty when that is not said."""
+    inputs: tuple[tuple[str, str], ...]
+    """URI and sha256 of each file that it rests on."""
+    result: str
+    facts: dict[str, Any]
+    """Our own, empty in a statement of another program."""
+
+
+class BadStatement(ValueError):
+    """What is read is no statement with a verification summary; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustedPolicy:
+    """A policy that a verdict has to be of."""
+
+    path: Path
+    """Its file, for messages."""
+    digest: str
+    """``sha256:<hex>`` of what it says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """What the user trusts, and what was signed."""
+
+    signature: Path
+    """The signed verdict."""
+    public_key: Path | None = None
+    """Of who signs verdicts; or:"""
+    identity: str | None = None
+    """Who signs verdicts, as in the certificate of sigstore, and"""
+    issuer: str | None = None
+    """who vouches for that identity."""
+    policy: TrustedPolicy | None = None
+    """The policy that has to have been used; any when None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedVerdict:
+    """What a signed verdict says; nothing of it when the signature does not hold."""
+
+    signer: str
+    """Who is trusted: ``key 1a2b...`` or an identity with its issuer."""
+    summary: Summary | None
+
+
+def check_trust(manifest: Manifest, trust: Trust) -> tuple[SignedVerdict, list[Problem]]:
+    """Check a signed verdict against a manifest.
+
+    Returns:
+        What the verdict says, and everything that is wrong with it.
+
+    Raises:
+        ConfigError: A file that the user named cannot be read, or sigstore is asked for and not installed.
+        StoreError: The roots of trust of sigstore cannot be had.
+    """
+    signer, payload, problem = _payload(trust)
+    if payload is None:
+        return SignedVerdict(signer=signer, summary=None), [Problem("signature", problem)]
+    try:
+        said = summary(payload)
+    except BadStatement as error:
+        return SignedVerdict(signer=signer, summary=None), [Problem("statement", str(error))]
+    verdict = SignedVerdict(signer=signer, summary=said)
+    return verdict, [*_about(manifest, said), *_result(said), *_policy(said, trust.policy)]
+
+
+def _payload(trust: Trust) -> tuple[str, bytes | None, str]:
+    """Return who is trusted, and the payload or why there is none."""
+    data = read_named(trust.signature, "the signature")
+    try:
+        if trust.public_key is not None:
+            from dataaudit.manifest.signing import load_public_key
+
+            key = load_public_key(trust.public_key)
+            return f"key {key.id}", unseal(data, key), ""
+        from dataaudit.manifest.signing import unseal_bundle
+
+        assert trust.identity is not None
+        assert trust.issuer is not None
+        payload, kind = unseal_bundle(data, identity=trust.identity, issuer=trust.issuer, path=trust.signature)
+        if kind != PAYLOAD_TYPE:
+            raise BadEnvelope(f"the payload is of type {kind[:100]!r}, expected {PAYLOAD_TYPE}")
+    except BadEnvelope as error:
+        who = f"key of {trust.public_key}" if trust.identity is None else f"{trust.identity} ({trust.issuer})"
+        return who, None, str(error)
+    return f"{trust.identity} ({trust.issuer})", payload, ""
+
+
+def _about(manifest: Manifest, said: Summary) -> list[Problem]:
+    """Say whether the verdict is about this manifest."""
+    digests = [digest for _, digest in said.subjects]
+    if digests != [digest_of(manifest.id)]:
+        found = ", ".join(f"sha256:{digest}" for digest in digests[:3]) or "nothing"
+        return [Problem("subject", f"the verdict is of {found}, this manifest is {manifest.id}")]
+    if manifest.pointer_sha256 not in {digest for _, digest in said.inputs}:
+        return [
+            Problem(
+                "manifest_file",
+                "manifest.json has the id that was judged but other bytes: the part `run` was written or changed"
+                " after the verdict",
+            )
+        ]
+    return []
+
+
+def _result(said: Summary) -> list[Problem]:
+    if said.result == PASSED:
+        return []
+    return [Problem("verdict", f"the verdict is {said.result}, expected {PASSED}")]
+
+
+def _policy(said: Summary, expected: TrustedPolicy | None) -> list[Problem]:
+    if expected is None or said.policy_digest == digest_of(expected.digest):
+        return []
+    found = f"sha256:{said.policy_digest}" if said.policy_digest else "none"
+    text = f"the verdict is by the policy {said.policy} ({found}), {expected.path} is {expected.digest}"
+    return [Problem("policy", text)]
+
+
+def summary(payload: bytes) -> Summary:
+    """Read a statement.
+
+    Raises:
+        BadStatement: It is none, or has another predicate.
+    """
+    try:
+        document = json.loads(payload.decode(), object_pairs_hook=_once)
+        kind, predicate_type, predicate = document["_type"], document["predicateType"], document["predicate"]
+        if kind != STATEMENT or predicate_type != PREDICATE:
+            raise BadStatement(
+                f"expected a statement {STATEMENT} with the predicate {PREDICATE},"
+                f" found {str(kind)[:100]!r} with {str(predicate_type)[:100]!r}"
+            )
+        policy, verifier = predicate["policy"], predicate["verifier"]
+        return Summary(
+            subjects=tuple((_text(one.get("name", "")), _sha256(one)) for one in document["subject"]),
+            verifier=_text(verifier["id"]),
+            versions={_text(name): _text(version) for name, version in verifier.get("version", {}).items()},
+            time=_text(predicate.get("timeVerified", "")),
+            resource=_text(predicate["resourceUri"]),
+            policy=_text(policy["uri"]),
+            policy_digest=_sha256(policy),
+            inputs=tuple((_text(one.get("uri", "")), _sha256(one)) for one in predicate.get("inputAttestations", [])),
+            result=_text(predicate["verificationResult"]),
+            facts=dict(predicate.get(EXTENSION, {})),
+        )
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        if isinstance(error, BadStatement):
+            raise
+        raise BadStatement("it is no in-toto statement with the verification summary of SLSA") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a field that is given twice: one reader takes the first, another one the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise BadStatement("a field of the statement is given twice")
+    return found
+
+
+def _sha256(descriptor: dict[str, Any]) -> str:
+    return _text(descriptor.get("digest", {}).get("sha256", ""))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
