@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from dataaudit import text as t
-from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
+from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import SCHEMA_NAME, SCHEMA_VERSION, Core, ManifestFile, Run
 from dataaudit.manifest.metric import Metric, Scope
@@ -23,7 +23,6 @@ from dataaudit.manifest.reading import RESTORE, TRIES, TableReader
 from dataaudit.manifest.replace import POINTER, hidden_copy
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.upgrade import readable, upgraded_document
-from dataaudit.yamlfile import nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
