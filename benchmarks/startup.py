@@ -37,7 +37,7 @@ _STEPS = {
         "from dataaudit.kernels import characters as c, normal as n",
         "c.character_classes(), n._suspects()",
     ),
-    "numba, with the first kernel": ("import dataaudit.kernels.capitals as c", "c._count.load()"),
+    "numba, with the first kernel": ("import dataaudit.kernels.characters as c", "c._count.load()"),
 }
 """Name, what is done before, what is timed."""
 

@@ -11,7 +11,7 @@ from scipy.stats import beta, rankdata
 from toxicity_fit import Recipe, documents, norms
 
 from dataaudit.kernels.toxic import NORM_BITS, ToxicWeights, toxic_scores
-from dataaudit.kernels.toxic_disguises import MASK, MAX_DISGUISED, MIN_DISGUISED, masked_key, plain_key
+from dataaudit.kernels.toxic_features import MASK, MAX_DISGUISED, MIN_DISGUISED, masked_key, plain_key
 from dataaudit.kernels.words import split_words
 
 RAW_BITS = 16

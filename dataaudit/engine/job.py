@@ -20,7 +20,7 @@ from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ScanSettings
 from dataaudit.errors import ConfigError, ExitCode
-from dataaudit.kernels.ready import are_compiled, compile_all
+from dataaudit.kernels.jit import are_compiled, compile_all
 from dataaudit.stages.base import Stage
 from dataaudit.stages.reference import Reference
 from dataaudit.text import plural

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.engine.sampling import Question, Sampled
+from dataaudit.kernels.intervals import Judged, estimate_part, estimate_ratio
 from dataaudit.kernels.two_phase import Estimate, Strata, estimate_share
-from dataaudit.kernels.two_phase_ratio import Judged, estimate_part, estimate_ratio
 from dataaudit.manifest.metric import Metric, Scope, ratio
 from dataaudit.manifest.tables import TABLES
 

@@ -3,18 +3,24 @@
 The Unicode version is part of every key and of the manifest (``unicode`` among the libraries). Only the sentence
 terminals are a list of our own: the property Sentence_Terminal of Unicode 15.1 (PropList.txt), which ``unicodedata``
 does not have, and the ideographic full stop with its forms.
+
+Which documents hold a code point of a set: one pass over the bytes, eight at a time where they are ASCII.
+
+How many names a document may hold: capitalised words within sentences. A cheap screen for named entities.
 """
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from dataaudit.kept import kept
-from dataaudit.kernels.jit import Integer, helper
+from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, compiled, helper
 
 SPACE = 1
 """``str.isspace``."""
@@ -238,3 +244,94 @@ def start_before(data: np.ndarray, pos: Integer) -> Integer:
     while np.int64(data[start]) & 0xC0 == 0x80:
         start -= 1
     return start
+
+
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+NUM_CODE_POINTS = 0x110000
+
+
+def code_point_bits(ranges: Iterable[tuple[int, int]]) -> Bytes:
+    """Return uint8[0x110000 / 8]: a bit for each code point of some inclusive ranges."""
+    marked = np.zeros(NUM_CODE_POINTS, dtype=np.uint8)
+    for low, high in ranges:
+        marked[low : high + 1] = 1
+    return np.packbits(marked, bitorder="little")
+
+
+def documents_with(offsets: Offsets, data: Bytes, bits: Bytes) -> Mask:
+    """Tell which documents hold a code point of a set.
+
+    Args:
+        offsets: int64[n + 1], ascending from 0.
+        data: uint8[offsets[n]], valid UTF-8.
+        bits: Of :func:`code_point_bits`.
+
+    Returns:
+        bool[n].
+    """
+    found = np.zeros(len(offsets) - 1, dtype=np.bool_)
+    _search(offsets, data, bits, bool(bits[:16].any()), found)
+    return found
+
+
+@compiled(f"void({READ_OFFSETS}, {READ_BYTES}, {READ_BYTES}, boolean, boolean[::1])")
+def _search(offsets: Offsets, data: Bytes, bits: Bytes, in_ascii: bool, found: Mask) -> None:
+    one, eight = np.uintp(1), np.uintp(8)  # unsigned: no index wraps around
+    for document in range(len(offsets) - 1):
+        place, stop = np.uintp(offsets[document]), np.uintp(offsets[document + 1])
+        while place < stop:
+            if not in_ascii:
+                while place + eight <= stop:
+                    high = np.uint8(0)
+                    for step in range(eight):
+                        high |= data[place + np.uintp(step)]
+                    if high >= 0x80:
+                        break
+                    place += eight
+                while place < stop and data[place] < 0x80:
+                    place += one
+                if place == stop:
+                    break
+            first = data[place]
+            if first < 0x80:
+                size, code = 1, np.uint32(first)
+            elif first < 0xE0:
+                size, code = 2, np.uint32(first & 0x1F)
+            elif first < 0xF0:
+                size, code = 3, np.uint32(first & 0x0F)
+            else:
+                size, code = 4, np.uint32(first & 0x07)
+            for step in range(1, size):
+                code = np.uint32(code << 6) | np.uint32(data[place + np.uintp(step)] & 0x3F)
+            if (bits[np.uintp(code >> 3)] >> np.uint8(code & 7)) & 1:
+                found[document] = True
+                break
+            place += np.uintp(size)
+
+
+def count_names(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return int64[n]: ASCII capitals before a small letter, after a space that follows a small letter or a comma.
+
+    Args:
+        values: uint8[b] UTF-8 of all documents.
+        offsets: int64[n + 1] where they begin and end.
+    """
+    counts = np.zeros(len(offsets) - 1, dtype=np.int64)
+    _count(values, offsets, counts)
+    return counts
+
+
+@compiled(f"void({READ_BYTES}, {READ_OFFSETS}, int64[::1])")
+def _count(values: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> None:
+    for document in range(len(counts)):
+        found = 0
+        for place in range(offsets[document] + 2, offsets[document + 1] - 1):
+            if values[place - 1] != 32 or values[place] < 65 or values[place] > 90:
+                continue
+            before, after = values[place - 2], values[place + 1]
+            if 97 <= after <= 122 and (97 <= before <= 122 or before == 44):
+                found += 1
+        counts[document] = found

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from dataaudit.kernels.filter_counts import DUPLICATE_5_GRAM_CHARS, TOP_2_GRAM_CHARS, WORDS
-from dataaudit.kernels.filter_table import MAX_KEYS, find_or_add, shift_for
+from dataaudit.kernels.filter_tables import (
+    DUPLICATE_5_GRAM_CHARS,
+    MAX_KEYS,
+    TOP_2_GRAM_CHARS,
+    WORDS,
+    find_or_add,
+    shift_for,
+)
 from dataaudit.kernels.jit import Integer, cold, helper
 
 _MIX = np.uint64(0xD6E8FEB86659FD93)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dataaudit.kernels.characters import TERMINAL, class_and_width, start_before
-from dataaudit.kernels.filter_counts import (
+from dataaudit.kernels.filter_tables import (
     BULLET_LINES,
     CONTENT_LINES,
     DUPLICATE_LINE_CHARS,
@@ -18,6 +18,7 @@ from dataaudit.kernels.filter_counts import (
     LINE_SENTENCES,
     PARAGRAPH_CHARS,
     PARAGRAPHS,
+    PRIME,
     SENTENCE_OPEN,
     SENTENCES,
     SENTENCES_LEFT,
@@ -28,9 +29,9 @@ from dataaudit.kernels.filter_counts import (
     SENTENCES_TERMINAL,
     SHORT_LINES,
     TERMINAL_LINES,
+    find_or_add,
+    shift_for,
 )
-from dataaudit.kernels.filter_digests import PRIME
-from dataaudit.kernels.filter_table import find_or_add, shift_for
 from dataaudit.kernels.jit import Integer, cold, helper
 
 JAVASCRIPT = 1

@@ -16,18 +16,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.kernels.gram_table import (
+from dataaudit.kernels.jit import Integer, cold, compiled, helper
+from dataaudit.kernels.ngrams import (
     ANY_NUMBER,
+    NUMBER,
     READ_ENTRIES,
     READ_PLACES,
     READ_WORDS,
     GramTable,
     find,
+    mix64,
     plain_word,
+    power,
+    roll,
     slot_shift,
 )
-from dataaudit.kernels.jit import Integer, cold, compiled, helper
-from dataaudit.kernels.ngrams import NUMBER, mix64, power, roll
 
 SEED_WORDS = 5
 DISTANCE_PERCENT = 30

@@ -8,6 +8,10 @@ those of ``datasketch.MinHash(num_perm=num_perm, seed=1, scheme="affine32", hash
 The permutations are the inner loop: sixteen fit into one vector register, and eight shingles are taken at once, so
 that a signature is loaded and stored once for all of them. Blocks of shingles stay in the first-level cache. Products
 of uint32 are cut back to 32 bits, because numba widens them.
+
+Bands of a MinHash signature: how likely two documents of a given similarity share one (Leskovec et al., ch. 3.4).
+
+Exact Jaccard similarity of sets of hashes: sorted distinct values of every document, intersected pair by pair.
 """
 
 from __future__ import annotations
@@ -199,3 +203,120 @@ def _bands(signatures: np.ndarray, rows: Integer, keys: np.ndarray) -> None:
             for row in range(band * rows, (band + 1) * rows):
                 value = mix64(value ^ _U64(signatures[document, row])) * BASE
             keys[document, band] = mix64(value)
+
+
+def chance_to_meet(jaccard: float, bands: int, rows: int) -> float:
+    """Return the probability that two documents agree on all rows of some band: 1 - (1 - J^rows)^bands."""
+    return 1.0 - (1.0 - jaccard**rows) ** bands
+
+
+def choose_bands(num_perm: int, threshold: float, target_recall: float) -> tuple[int, int] | None:
+    """Return bands and rows: the most rows that reach the recall at the threshold, and all bands that fit.
+
+    More rows are fewer chance meetings of dissimilar documents. None when even one row does not reach it.
+
+    Args:
+        num_perm: Values of a signature.
+        threshold: Jaccard similarity of a near-duplicate.
+        target_recall: Least chance to meet at the threshold.
+    """
+    for rows in range(num_perm, 0, -1):
+        bands = num_perm // rows
+        if chance_to_meet(threshold, bands, rows) >= target_recall:
+            return bands, rows
+    return None
+
+
+_PER_BUCKET = 4
+
+
+def distinct_sets(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct values of every document, ascending.
+
+    Takes time linear in the values when these are well mixed, as hashes are.
+
+    Args:
+        values: uint64[s] hashes.
+        bounds: int64[n + 1] those of document i are ``values[bounds[i]:bounds[i + 1]]``.
+
+    Returns:
+        uint64[d] and int64[n + 1], as ``values`` and ``bounds``.
+    """
+    longest = int(np.diff(bounds).max(initial=0))
+    scratch = np.empty(longest, dtype=np.uint64)
+    counts = np.empty(longest // _PER_BUCKET + 2, dtype=np.int64)
+    distinct, ends = np.empty(len(values), dtype=np.uint64), np.zeros(len(bounds), dtype=np.int64)
+    _distinct(values, bounds, scratch, counts, distinct, ends)
+    return distinct[: ends[-1]].copy(), ends
+
+
+def intersections(values: np.ndarray, bounds: np.ndarray, lefts: np.ndarray, rights: np.ndarray) -> np.ndarray:
+    """Return int64[p], how many values the sets of each pair of documents share.
+
+    Args:
+        values: uint64[d] of :func:`distinct_sets`.
+        bounds: int64[n + 1], ditto.
+        lefts: int64[p] one document of each pair.
+        rights: int64[p] the other.
+    """
+    shared = np.empty(len(lefts), dtype=np.int64)
+    _intersect(values, bounds, lefts, rights, shared)
+    return shared
+
+
+@compiled(f"void({READ_HASHES}, {READ_OFFSETS}, uint64[::1], int64[::1], uint64[::1], int64[::1])")
+def _distinct(
+    values: np.ndarray,
+    bounds: np.ndarray,
+    scratch: np.ndarray,
+    counts: np.ndarray,
+    distinct: np.ndarray,
+    ends: np.ndarray,
+) -> None:
+    done = 0
+    for document in range(len(bounds) - 1):
+        start, size = bounds[document], bounds[document + 1] - bounds[document]
+        _sort_mixed(values, start, size, scratch, counts)
+        for index in range(size):
+            if index == 0 or scratch[index] != scratch[index - 1]:
+                distinct[done] = scratch[index]
+                done += 1
+        ends[document + 1] = done
+
+
+@helper
+def _sort_mixed(values: np.ndarray, start: Integer, size: Integer, scratch: np.ndarray, counts: np.ndarray) -> None:
+    """Sort ``values[start:start + size]`` into ``scratch``: dealt into buckets by their upper half, then inserted."""
+    buckets = size // _PER_BUCKET + 1
+    for index in range(buckets + 1):
+        counts[index] = 0
+    for index in range(start, start + size):
+        counts[np.int64(((values[index] >> _U64(32)) * _U64(buckets)) >> _U64(32)) + 1] += 1
+    for index in range(buckets):
+        counts[index + 1] += counts[index]
+    for index in range(start, start + size):
+        bucket = np.int64(((values[index] >> _U64(32)) * _U64(buckets)) >> _U64(32))
+        scratch[counts[bucket]] = values[index]
+        counts[bucket] += 1
+    for index in range(1, size):
+        value, place = scratch[index], index
+        while place > 0 and scratch[place - 1] > value:
+            scratch[place] = scratch[place - 1]
+            place -= 1
+        scratch[place] = value
+
+
+@compiled(f"void({READ_HASHES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_OFFSETS}, int64[::1])")
+def _intersect(
+    values: np.ndarray, bounds: np.ndarray, lefts: np.ndarray, rights: np.ndarray, shared: np.ndarray
+) -> None:
+    for pair in range(len(lefts)):
+        left, left_end = bounds[lefts[pair]], bounds[lefts[pair] + 1]
+        right, right_end = bounds[rights[pair]], bounds[rights[pair] + 1]
+        found = 0
+        while left < left_end and right < right_end:  # without branches: which side moves on is a coin toss
+            a, b = values[left], values[right]
+            found += a == b
+            left += a <= b
+            right += b <= a
+        shared[pair] = found

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from dataaudit.kernels.gram_table import (
+from dataaudit.kernels.jit import READ_BYTES, Integer, compiled
+from dataaudit.kernels.ngrams import (
     READ_ENTRIES,
     READ_PLACES,
     READ_WORDS,
     GramTable,
     find,
+    mix64,
+    power,
+    roll,
     slot_shift,
 )
-from dataaudit.kernels.jit import READ_BYTES, Integer, compiled
-from dataaudit.kernels.ngrams import mix64, power, roll
 
 
 def find_grams(words: np.ndarray, offsets: np.ndarray, length: int, table: GramTable) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """How toxic the worst passage of a document is, by a linear model over words: integers only, one pass, no list.
 
 A word's score is the sum of the weights of its features (:mod:`dataaudit.kernels.toxic_features`), or that of the word
-it disguises (:mod:`dataaudit.kernels.toxic_disguises`). A window of ``n`` words scores the sum of its words' scores
+it disguises (:mod:`dataaudit.kernels.toxic_features`). A window of ``n`` words scores the sum of its words' scores
 times ``norms[n]``. A document scores as its worst window of ``len(norms) - 1`` consecutive words (a shorter document is
 one window), or as its worst passage of ``passage`` words less a margin, whichever is more. A word that is repeated
 within a window's length counts once, so that a term of a manual that happens to look like an insult does not add up.
@@ -16,7 +16,6 @@ import numpy as np
 
 from dataaudit.kernels.jit import READ_BYTES, READ_IDS, READ_OFFSETS, Integer, compiled
 from dataaudit.kernels.ngrams import NUMBER
-from dataaudit.kernels.toxic_disguises import is_mask, masked_weight, spaced_weight, stretched_weight
 from dataaudit.kernels.toxic_features import (
     ANY_NUMBER,
     EDGE,
@@ -24,10 +23,14 @@ from dataaudit.kernels.toxic_features import (
     NO_LETTER,
     READ_HASHES,
     gram_slot,
+    is_mask,
     is_repeated,
     letter_at,
+    masked_weight,
     pair_slot,
     recent_words,
+    spaced_weight,
+    stretched_weight,
     word_slot,
 )
 from dataaudit.kernels.words import WordBatch

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.kernels.duplicates import earlier_twins
+from dataaudit.kernels.pairing import earlier_twins
 from dataaudit.link.joined import Joined
 from dataaudit.link.keyed import DamagedRowsError, key_matrix, read_keyed
 

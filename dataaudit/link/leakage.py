@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dataaudit.corpus.protected.held_out import GRAM_WORDS, SPAN_WORDS, Grams, HeldOut
 from dataaudit.corpus.protected.match_batch import GRAM, SPAN, WHOLE
-from dataaudit.kernels.clopper_pearson import clopper_pearson
+from dataaudit.kernels.intervals import clopper_pearson
 from dataaudit.kernels.overlap import count_covered, count_seen
 from dataaudit.manifest.metric import Metric, Scope, count
 

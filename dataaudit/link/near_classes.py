@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.kernels.duplicates import earlier_twins
+from dataaudit.kernels.pairing import earlier_twins
 from dataaudit.link.joined import Joined
 from dataaudit.link.keyed import key_matrix
 from dataaudit.link.places import read_placed, rows_of, shards_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.kernels.clopper_pearson import clopper_pearson
-from dataaudit.kernels.lsh import chance_to_meet
+from dataaudit.kernels.intervals import clopper_pearson
+from dataaudit.kernels.minhash import chance_to_meet
 from dataaudit.kernels.variants import LEAST, MOST
 from dataaudit.link.near_clusters import NearClusters
 from dataaudit.link.near_pairs import AT_THRESHOLD, STEPS

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.kernels.clopper_pearson import clopper_pearson
+from dataaudit.kernels.intervals import clopper_pearson
 from dataaudit.kernels.pairing import form_probe_pairs
 from dataaudit.link.joined import Joined
 from dataaudit.link.near_bands import PAIRS, BucketRows

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.kernels.jaccard import distinct_sets, intersections
-from dataaudit.kernels.minhash import shingle_hashes
+from dataaudit.kernels.minhash import distinct_sets, intersections, shingle_hashes
 from dataaudit.link.joined import Joined
 from dataaudit.link.near_pairs import CANDIDATES, KEYED_CANDIDATES
 from dataaudit.link.places import Pass, Placed, distinct, named, read_all, read_placed, rows_of, shards_of, spread

@@ -8,8 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.kernels.chance import CHANCE_FACTOR, CONFIDENCE, clump_size, pool
-from dataaudit.kernels.divergence import divergences, js_terms, kl_terms, smoothed
+from dataaudit.kernels.divergence import (
+    CHANCE_FACTOR,
+    CONFIDENCE,
+    clump_size,
+    divergences,
+    js_terms,
+    kl_terms,
+    pool,
+    smoothed,
+)
 from dataaudit.manifest.metric import Metric, Scope, Status, rounded
 from dataaudit.stages.base import Context
 from dataaudit.stages.partial import Partial

@@ -12,9 +12,8 @@ import pyarrow as pa
 from dataaudit.config import nearest
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.buffers import text_buffers
-from dataaudit.kernels.filter_counts import COUNTS
-from dataaudit.kernels.filters import count_for_filters
-from dataaudit.kernels.runs import has_periodic_run
+from dataaudit.kernels.filter_tables import COUNTS
+from dataaudit.kernels.filters import count_for_filters, has_periodic_run
 from dataaudit.manifest.metric import Metric, Scope, ratio
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.filter_rules import (

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.kernels.buckets import EXACT_BELOW, bucket_bounds, quantile_bounds
+from dataaudit.kernels.lengths import EXACT_BELOW, bucket_bounds, quantile_bounds
 from dataaudit.manifest.metric import Metric, Scope, ratio
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.kernels.lsh import choose_bands
+from dataaudit.kernels.minhash import choose_bands
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.near_tables import BANDS, DOCUMENTS, PROBES, SIGNATURES, emit_tables

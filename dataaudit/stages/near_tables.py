@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.kernels.jaccard import distinct_sets, intersections
-from dataaudit.kernels.minhash import band_keys, shingle_hashes, sketch
+from dataaudit.kernels.minhash import band_keys, distinct_sets, intersections, shingle_hashes, sketch
 from dataaudit.kernels.variants import LEAST, MOST, make_variants
 from dataaudit.kernels.words import WordBatch
 

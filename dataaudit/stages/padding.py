@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.kernels.packing import batched_positions, packed_bins
+from dataaudit.kernels.lengths import batched_positions, packed_bins
 from dataaudit.manifest.metric import Metric, Scope, ratio, rounded
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.findings import FindingBatch, Tier
-from dataaudit.kernels.capitals import count_names
+from dataaudit.kernels.characters import count_names
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.stages import found
 from dataaudit.stages.base import Context, StageDefaults

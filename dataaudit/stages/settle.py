@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.kernels.buckets import bucket_bounds
+from dataaudit.kernels.lengths import bucket_bounds
 
 
 def settle_lengths(table: pa.Table, max_distinct: int) -> pa.Table:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.kernels.gram_table import GramTable, gram_hashes, make_table
+from dataaudit.kernels.ngrams import GramTable, gram_hashes, make_table
 
 GRAM_WORDS = 13
 """Words of the grams whose share decides whether a document leaked (Brown et al. 2020, appendix C)."""

@@ -10,8 +10,8 @@ import numpy as np
 from dataaudit.corpus.protected.file import map_arrays, write_arrays
 from dataaudit.corpus.protected.held_out import Grams, HeldOut
 from dataaudit.corpus.protected.items import Items
-from dataaudit.kernels.gram_table import GramTable
 from dataaudit.kernels.items import SeedIndex
+from dataaudit.kernels.ngrams import GramTable
 
 _GRAMS = ("grams", "spans", "wholes")
 _TABLE = ("keys", "slots", "filter")

@@ -18,9 +18,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from dataaudit.kernels.gram_table import gram_hashes, make_table
 from dataaudit.kernels.items import SEED_WORDS, SeedIndex
-from dataaudit.kernels.ngrams import NUMBER
+from dataaudit.kernels.ngrams import NUMBER, gram_hashes, make_table
 from dataaudit.kernels.words import split_words
 
 LONG_WORDS = 13

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from dataaudit.corpus.buffers import text_buffers
 from dataaudit.corpus.tokens.risks import Risks
-from dataaudit.kernels.codepoints import code_point_bits, documents_with
+from dataaudit.kernels.characters import code_point_bits, documents_with
 
 _Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.kernels.matching import Runs
+from dataaudit.kernels.winnow import Runs
 from dataaudit.link.repeats.runs import is_first
 
 SHARE_KEPT = (95, 100)

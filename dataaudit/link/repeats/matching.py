@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.kernels.matching import Runs, extend_matches
-from dataaudit.kernels.winnow import SPAN
+from dataaudit.kernels.winnow import SPAN, Runs, extend_matches
 from dataaudit.link.joined import Joined
 from dataaudit.link.repeats.hosts import Numbers, numbers_of
 from dataaudit.link.repeats.paths import Round

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.kernels.matching import Runs
-from dataaudit.kernels.winnow import SPAN
+from dataaudit.kernels.winnow import SPAN, Runs
 from dataaudit.link.repeats.hosts import Hosts
 
 PATHS = pa.schema([("path", pa.int64()), ("start", pa.int64()), ("windows", pa.int64()), ("id", pa.int64())])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from levels import examples
 from twins import basics
 
-from dataaudit.kernels.buckets import EXACT_BELOW, bucket_bounds, quantile_bounds
+from dataaudit.kernels.lengths import EXACT_BELOW, bucket_bounds, quantile_bounds
 
 LARGEST = 2**53 - 1
 around_powers = st.builds(

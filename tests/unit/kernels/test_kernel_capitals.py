@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twins import basics as twin
 
-from dataaudit.kernels.capitals import count_names
+from dataaudit.kernels.characters import count_names
 
 TEXT = st.one_of(st.text(alphabet="aB ,.\u00e9", max_size=30), st.text(max_size=20))
 

@@ -12,7 +12,7 @@ from levels import examples
 from scipy.integrate import quad
 from scipy.stats import binom
 
-from dataaudit.kernels.clopper_pearson import clopper_pearson
+from dataaudit.kernels.intervals import clopper_pearson
 
 
 def at_most(number, trials, share):

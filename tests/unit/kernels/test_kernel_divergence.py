@@ -10,8 +10,16 @@ from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
 from twins import drift as slow
 
-from dataaudit.kernels.chance import CHANCE_FACTOR, CONFIDENCE, clump_size, pool
-from dataaudit.kernels.divergence import divergences, js_terms, kl_terms, smoothed
+from dataaudit.kernels.divergence import (
+    CHANCE_FACTOR,
+    CONFIDENCE,
+    clump_size,
+    divergences,
+    js_terms,
+    kl_terms,
+    pool,
+    smoothed,
+)
 
 PAIRS = st.integers(2, 30).flatmap(
     lambda size: st.tuples(*(st.lists(st.integers(0, 500), min_size=size, max_size=size) for _ in range(2)))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from levels import examples
 from twins import basics
 
-from dataaudit.kernels.duplicates import earlier_twins
+from dataaudit.kernels.pairing import earlier_twins
 
 # Few keys, some of which differ in one half only, so that most documents have a twin.
 KEYS = [

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from levels import examples
 from twins import filters as twin
 
-from dataaudit.kernels import filter_table, filters
-from dataaudit.kernels.filter_counts import COUNTS
+from dataaudit.kernels import filter_tables, filters
+from dataaudit.kernels.filter_tables import COUNTS
 
 LIMITS = {"short_line_chars": 30, "least_words": 5, "most_word_chars": 1000}
 SMALL = {"short_line_chars": 3, "least_words": 2, "most_word_chars": 4}
@@ -239,7 +239,7 @@ def test_tables_in_parts_count_the_same(monkeypatch):
     (whole,) = counted([text], **LIMITS)
     assert_same(text, whole, **LIMITS)
     code = (
-        "from dataaudit.kernels import filter_table as t; t.MAX_KEYS = 500\n"
+        "from dataaudit.kernels import filter_tables as t; t.MAX_KEYS = 500\n"
         f"import sys; sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}\n"
         "import test_kernel_filters as m; from dataaudit.kernels import jit; jit.cache_folder = lambda: None\n"
         "words = [f'w{index * index % 977}' for index in range(4000)]\n"
@@ -247,7 +247,7 @@ def test_tables_in_parts_count_the_same(monkeypatch):
     )
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert result.stdout.strip() == str(whole)
-    assert filter_table.MAX_KEYS > 10**6
+    assert filter_tables.MAX_KEYS > 10**6
 
 
 def test_plain_python_runs_the_kernel_as_written():

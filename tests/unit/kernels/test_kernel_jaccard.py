@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from levels import examples
 from twins.minhash import jaccard
 
-from dataaudit.kernels.jaccard import distinct_sets, intersections
+from dataaudit.kernels.minhash import distinct_sets, intersections
 
 VALUES = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 6), st.integers(2**64 - 4, 2**64 - 1))
 SETS = st.lists(st.lists(VALUES, max_size=30), min_size=1, max_size=5)

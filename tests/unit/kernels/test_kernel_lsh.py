@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dataaudit.kernels.lsh import chance_to_meet, choose_bands
+from dataaudit.kernels.minhash import chance_to_meet, choose_bands
 
 
 def test_128_values_make_21_bands_of_6():

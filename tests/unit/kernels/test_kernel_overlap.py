@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from levels import examples
 from twins import overlap as slow
 
-from dataaudit.kernels.gram_table import gram_hashes, make_table
+from dataaudit.kernels.ngrams import gram_hashes, make_table
 from dataaudit.kernels.overlap import count_covered, count_seen, find_grams, find_long_grams
 from dataaudit.kernels.words import split_words
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twins import drift as slow
 
-from dataaudit.kernels.packing import batched_positions, packed_bins
+from dataaudit.kernels.lengths import batched_positions, packed_bins
 
 
 def counted(lengths):

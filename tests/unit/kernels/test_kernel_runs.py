@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twins import filters as twin
 
-from dataaudit.kernels.runs import has_periodic_run
+from dataaudit.kernels.filters import has_periodic_run
 
 UNIT = st.lists(st.integers(0, 2), min_size=1, max_size=5)
 DOCUMENT = st.lists(st.tuples(UNIT, st.integers(1, 6)), max_size=5).map(

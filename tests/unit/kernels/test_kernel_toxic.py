@@ -12,8 +12,7 @@ from levels import examples
 from twins.toxic import disguised_weight, folded, is_repeated, key_of, window_score, word_features
 
 from dataaudit.kernels.toxic import ToxicWeights, toxic_scores
-from dataaudit.kernels.toxic_disguises import masked_key, plain_key
-from dataaudit.kernels.toxic_features import feature_slots
+from dataaudit.kernels.toxic_features import feature_slots, masked_key, plain_key
 from dataaudit.kernels.words import split_words
 
 BITS = (7, 8, 9)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from levels import examples
 from twins import two_phase as slow
 
-from dataaudit.kernels.two_phase_ratio import Judged, estimate_part, estimate_ratio
+from dataaudit.kernels.intervals import Judged, estimate_part, estimate_ratio
 
 DOCUMENTS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 10_000)), min_size=1, max_size=6)
 STRATA = st.lists(st.tuples(st.integers(0, 10**6), DOCUMENTS), min_size=1, max_size=4)

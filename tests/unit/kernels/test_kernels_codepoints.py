@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from levels import examples
 
 from dataaudit.corpus.buffers import text_buffers
-from dataaudit.kernels.codepoints import code_point_bits, documents_with
+from dataaudit.kernels.characters import code_point_bits, documents_with
 
 EDGES = [0x00, 0x0A, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF]
 texts = st.lists(st.one_of(st.text(max_size=20), st.sampled_from(EDGES).map(chr), st.just("a" * 17)), max_size=6)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dataaudit.kernels import jit, ready
+from dataaudit.kernels import jit
 
 
 @pytest.fixture
@@ -19,15 +19,15 @@ def empty_cache(tmp_path, monkeypatch):
 def test_kernels_are_compiled_once(empty_cache, monkeypatch):
     loaded = []
     monkeypatch.setattr(jit.Kernel, "load", lambda kernel: loaded.append(kernel.__name__))
-    assert not ready.are_compiled()
-    ready.compile_all()
-    assert sorted(loaded) == sorted(kernel.__name__ for kernel in ready.all_kernels())
-    assert ready.are_compiled()
+    assert not jit.are_compiled()
+    jit.compile_all()
+    assert sorted(loaded) == sorted(kernel.__name__ for kernel in jit.all_kernels())
+    assert jit.are_compiled()
 
 
 def test_where_nothing_can_be_kept_nothing_is_compiled_ahead(monkeypatch):
-    monkeypatch.setattr(ready, "cache_folder", lambda: None)
-    assert ready.are_compiled()
+    monkeypatch.setattr(jit, "cache_folder", lambda: None)
+    assert jit.are_compiled()
 
 
 def test_every_kernel_that_python_calls_is_listed():
@@ -39,4 +39,4 @@ def test_every_kernel_that_python_calls_is_listed():
                 isinstance(one, ast.Call) and getattr(one.func, "id", "") == "compiled" for one in node.decorator_list
             ):
                 found.add(node.name)
-    assert found == {kernel.__name__ for kernel in ready.all_kernels()}
+    assert found == {kernel.__name__ for kernel in jit.all_kernels()}
