@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +17,7 @@ from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
 
 if TYPE_CHECKING:
     from dataaudit.config import AuditConfig
+    from dataaudit.engine.job import BuildOptions
     from dataaudit.engine.progress import Progress
     from dataaudit.engine.setup import Prepared
 
@@ -139,6 +141,7 @@ def build(
     if client is not None:
         check_client(client)
     target = path_of(manifest, "manifest")
+    asked = None if samples is None else (samples[0], path_of(samples[1], "samples"))
     options = BuildOptions(
         target=target,
         state=optional_path(state, "state"),
@@ -149,13 +152,15 @@ def build(
             workers=workers, scheduler=scheduler, client=client, memory_limit=memory_limit, isolate=isolate
         ),
         hmac_key=_key(hmac_key),
-        samples=None if samples is None else (samples[0], path_of(samples[1], "samples")),
     )
     with _as_before(), _progress(progress) as reported:
         prepared = _prepared(inputs, base, tokenizer=tokenizer, text=text, reference=reference, note=reported.note)
+        sample = None if asked is None else _sampling(*asked, options)
         result = run(
             prepared.config, prepared.base, root_at_base=prepared.root_at_base, options=options, progress=reported
         )
+        if sample is not None:
+            sample(result.paths, reported)
     published = load(target)
     if published.id != result.id:
         raise ManifestMismatch(
@@ -215,6 +220,16 @@ def _prepared(
     config = inputs if isinstance(inputs, AuditConfig) else parse_config(dict(inputs), where="config")
     folder = cwd if base is None else path_of(base, "base").absolute()
     return Prepared(config=with_choices(config, cwd, **chosen), base=folder, root_at_base=True)
+
+
+def _sampling(number: int, folder: Path, options: BuildOptions) -> Callable[[Mapping[int, str], Progress], None]:
+    """Return what takes samples once the build is published; their folder is looked at before it begins."""
+    from dataaudit.manifest.publish import check_target
+    from dataaudit.samples.choosing import prepare_samples, sample_manifest
+
+    check_target(options.target)
+    samples = prepare_samples(number, folder, options.target, options.state)
+    return partial(sample_manifest, options.target, samples)
 
 
 def _key(given: PathLike | bytes | None) -> bytes | None:

@@ -74,7 +74,7 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
     text = inspect_place(folder, place, as_json=as_json)
     if asked is not None:
         from dataaudit.engine.progress import Progress
-        from dataaudit.engine.samples import prepare_samples, sample_place
+        from dataaudit.samples.choosing import prepare_samples, sample_place
 
         with Progress(quiet=True) as progress:
             sample_place(folder, place, prepare_samples(*asked, folder), progress)
@@ -119,7 +119,7 @@ def verify(
     With --signature it also checks who said that the manifest passed the gate: `dataaudit export verdict --sign`
     writes such files.
     """
-    from dataaudit.engine.verifying import verify_folder
+    from dataaudit.verify import verify_folder
 
     trust = _trust_of(signature, public_key, identity, issuer, policy)
     text, code = verify_folder(folder, data=data, root=root, as_json=as_json, quiet=quiet, trust=trust)

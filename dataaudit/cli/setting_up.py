@@ -33,7 +33,7 @@ def doctor(state: Path, *, as_json: bool) -> None:
 
     The check of the tokenizer takes some seconds where no build has run before.
     """
-    from dataaudit.engine.doctor import diagnose
+    from dataaudit.doctor import diagnose
 
     text, code = diagnose(state=state, as_json=as_json)
     print_text(text)
@@ -54,6 +54,6 @@ def doctor(state: Path, *, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON; a schema is JSON anyway.")
 def schema(name: str | None, out: Path | None, *, as_json: bool) -> None:
     """Print a JSON Schema: config, manifest, metric, or the columns of all tables; without NAME, list them."""
-    from dataaudit.engine.schemas import export_schemas
+    from dataaudit.schemas import export_schemas
 
     print_text(export_schemas(name, out, as_json=as_json))

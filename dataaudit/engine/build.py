@@ -78,11 +78,6 @@ def build(
     require("build", "build")
     started = now()
     check_target(options.target)
-    samples = None
-    if options.samples is not None:
-        from dataaudit.engine.samples import prepare_samples, sample_manifest
-
-        samples = prepare_samples(*options.samples, options.target, options.state)
     stages = make_stages(config.stages)
     reader = config.reader
     discovery = discover(
@@ -147,15 +142,11 @@ def build(
             ) from None
         hosts, workers = runner.hosts, runner.workers
     try:
-        result = publish_build(job, gathered, started, hosts, workers)
+        return publish_build(job, gathered, started, hosts, workers)
     except DamagedEntryError as error:
         raise ClusterError(
             f"the state folder {state} changed while the build used it: {error}", "Run the same command again."
         ) from None
-    if samples is not None:
-        paths = {shard.ordinal: shard.path for shard in discovery.shards}
-        sample_manifest(options.target, samples, paths, progress)
-    return result
 
 
 def _scan_and_link(job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]) -> Gathered:

@@ -212,6 +212,14 @@ def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: cont
             )
 
 
+def usable_machine() -> tuple[int, int]:
+    """Return the cores and the bytes of memory that this process may use, of which local workers get their shares."""
+    from dask.system import CPU_COUNT
+    from distributed.system import MEMORY_LIMIT
+
+    return CPU_COUNT, MEMORY_LIMIT
+
+
 def memory_bytes(limit: str | int) -> int:
     """Return a limit of memory in bytes.
 

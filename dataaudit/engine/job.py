@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,8 +46,6 @@ class BuildOptions:
     """Time a sub-shard may take before it counts as stuck."""
     hmac_key: bytes | None = field(default=None, repr=False)
     """The user's key for digests of findings; no number depends on it."""
-    samples: tuple[int, Path] | None = None
-    """Samples of each kind of finding, and the folder that they are written to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +60,8 @@ class BuildResult:
     """Sub-shards in the plan."""
     unread: tuple[tuple[str, str], ...]
     """(uri, reason) of shards that are not in the metrics."""
+    paths: Mapping[int, str]
+    """Where each shard is, by ordinal."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -127,7 +127,14 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     code = ExitCode.NOT_EVALUATED if unread else ExitCode.PASS
     if whole.documents == 0:
         code = ExitCode.NOTHING_EVALUATED
-    return BuildResult(id=identity, exit_code=code, scanned=job.scanned, planned=job.planned_parts, unread=unread)
+    return BuildResult(
+        id=identity,
+        exit_code=code,
+        scanned=job.scanned,
+        planned=job.planned_parts,
+        unread=unread,
+        paths={shard.ordinal: shard.path for shard in job.discovery.shards},
+    )
 
 
 def _tokenizer_record(job: Job, encoding: pa.Table) -> TokenizerRecord:

@@ -9,7 +9,6 @@ import pytest
 from made_facts import covered, facts, policy, record, rule
 from made_manifest import make, shard
 
-from dataaudit.engine.schemas import SCHEMAS
 from dataaudit.errors import ExitCode, ManifestError, ManifestMismatch
 from dataaudit.gate.document import gate_json, read_verdict
 from dataaudit.gate.evaluate import evaluate
@@ -17,6 +16,7 @@ from dataaudit.gate.policy import Policy
 from dataaudit.gate.run import judge_manifest
 from dataaudit.gate.verdict import State
 from dataaudit.gate.writers.terminal import terminal_text
+from dataaudit.schemas import SCHEMAS
 
 DAY = dt.date(2026, 11, 22)
 

@@ -8,7 +8,6 @@ import pytest
 import yaml
 from made_facts import rule
 
-from dataaudit.engine.schemas import SCHEMAS
 from dataaudit.errors import ConfigError
 from dataaudit.gate import ready
 from dataaudit.gate.policy import parse_policy
@@ -17,6 +16,7 @@ from dataaudit.gate.reasons import REASONS, reason_text
 from dataaudit.gate.run import read_policy
 from dataaudit.gate.scopes import check_policy
 from dataaudit.gate.shards import SHARD_STATISTICS
+from dataaudit.schemas import SCHEMAS
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = SCHEMAS["policy"][1]()

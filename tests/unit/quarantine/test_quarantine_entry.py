@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from quarantine_made import NOW, digest, entry, target
 
-from dataaudit.engine.schemas import render
 from dataaudit.errors import QuarantineDamaged, QuarantineError
 from dataaudit.quarantine.entry import Evidence, Target, make_entry, parse, plain_entry, read_entry
+from dataaudit.schemas import render
 
 FULL = entry(
     target=target("a", 7),

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from dataaudit import doctor
 from dataaudit.corpus.tokens import Risks
 from dataaudit.detectors.toxicity import find_screen
-from dataaudit.engine import doctor, doctor_content
 from dataaudit.engine.keys import NUMERIC_LIBRARIES
 from dataaudit.errors import DetectorError, ExitCode, TokenizerError
 
@@ -142,7 +142,7 @@ def test_a_language_detector_that_does_not_load_is_broken(tmp_path, sound, loade
 def test_the_screen_and_the_models_that_judges_need_are_named(tmp_path, sound, loaded, monkeypatch):
     """The screen by its digest; models of judges where they lie, or how they are had: a note, no fault."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    monkeypatch.setattr(doctor_content, "entry_points", lambda group: [])
+    monkeypatch.setattr(doctor, "entry_points", lambda group: [])
     checks, code = look(tmp_path)
     assert code == ExitCode.PASS
     assert find_screen().sha256[:12] in checks["toxicity screen"]["found"]
@@ -151,7 +151,7 @@ def test_the_screen_and_the_models_that_judges_need_are_named(tmp_path, sound, l
     (tmp_path / "torch/hub/checkpoints").mkdir(parents=True)
     (tmp_path / "torch/hub/checkpoints/toxic_original-c1212f89.ckpt").touch()
     model = SimpleNamespace(name="en_core_web_sm", dist=SimpleNamespace(version="3.8.0"))
-    monkeypatch.setattr(doctor_content, "entry_points", lambda group: [model])
+    monkeypatch.setattr(doctor, "entry_points", lambda group: [model])
     checks, _ = look(tmp_path)
     assert checks["detoxify models"]["found"].startswith("toxic_original-c1212f89.ckpt in ")
     assert checks["spacy models"]["found"] == "en_core_web_sm 3.8.0"
@@ -161,7 +161,7 @@ def test_a_screen_that_is_gone_is_broken(tmp_path, sound, loaded, monkeypatch):
     def absent():
         raise DetectorError("no model", "Install it.")
 
-    monkeypatch.setattr(doctor_content, "find_screen", absent)
+    monkeypatch.setattr(doctor, "find_screen", absent)
     checks, code = look(tmp_path)
     assert code == ExitCode.WRONG_USE
     assert (checks["toxicity screen"]["state"], checks["toxicity screen"]["advice"]) == ("broken", "Install it.")

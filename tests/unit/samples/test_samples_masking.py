@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.engine.masking import WHOLE_BYTES, WINDOW_BYTES, Span, masked_window
+from dataaudit.samples.masking import WHOLE_BYTES, WINDOW_BYTES, Span, masked_window
 
 LETTERS = "\u0394\u03a3\u03a9"
 """Letters that stand in findings alone."""

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, entry_points, requires, version
 from pathlib import Path
 from typing import Literal
 
@@ -22,10 +22,10 @@ from dataaudit.corpus.tokens import TokenizerFile, inspect_risks, resolve_tokeni
 from dataaudit.corpus.tokens.spec import DEFAULT_NAME
 from dataaudit.detectors import cld2, lid176
 from dataaudit.detectors.language import find_cld2
-from dataaudit.engine.doctor_content import content_checks
+from dataaudit.detectors.toxicity import find_screen
 from dataaudit.engine.job import user_cache
 from dataaudit.engine.keys import NUMERIC_LIBRARIES
-from dataaudit.errors import DataAuditError, ExitCode
+from dataaudit.errors import DataAuditError, DetectorError, ExitCode
 from dataaudit.extras import EXTRAS, absent, install_line
 from dataaudit.guarded import Guarded
 from dataaudit.layout import facts, page, section, terminal_width
@@ -47,6 +47,8 @@ _SHOWN = 4
 """Packages of an extra that are named at most."""
 _DETECTORS = "Language detectors"
 _CONTENT = "Toxicity, personal data, secrets"
+_SPACY_MODELS = "spacy_models"
+"""Entry points by which the packages of spaCy's models say that they are there."""
 _ACCEPTED = (
     "a tokenizer.json file or a folder with one, a .tiktoken rank file, a SentencePiece .model file,"
     " a hub id (org/name or org/name@revision)"
@@ -146,8 +148,9 @@ def _scan(state: Path) -> Iterator[Check]:
     """Load what a build loads."""
     yield from _tokenizers(state)
     yield from _detectors()
-    for name, known, found, advice in content_checks():
-        yield Check(group=_CONTENT, name=name, state=known, found=found, advice=advice)
+    yield _screen()
+    yield _judges_of_toxicity()
+    yield _judges_of_names()
 
 
 def _tokenizers(state: Path) -> Iterator[Check]:
@@ -202,6 +205,49 @@ def _detectors() -> Iterator[Check]:
     )
 
 
+def _screen() -> Check:
+    """Load the screen of toxicity."""
+    name = "toxicity screen"
+    try:
+        model = find_screen()
+    except DetectorError as error:
+        return Check(group=_CONTENT, name=name, state="broken", found=error.message, advice=error.hint)
+    languages = ", ".join(model.languages) or "any language"
+    about = f"`{model.name}` {model.version}, {languages}, sha256 {model.sha256[:12]}..."
+    return Check(group=_CONTENT, name=name, state="ok", found=about)
+
+
+def _judges_of_toxicity() -> Check:
+    """Look for the published checkpoints of Detoxify in torch hub's cache; nothing heavy is imported."""
+    name, folder = "detoxify models", _hub_folder()
+    names = sorted(path.name for path in folder.glob("*.ckpt")) if folder.is_dir() else []
+    if names:
+        return Check(group=_CONTENT, name=name, state="ok", found=f"{', '.join(names)} in {folder}")
+    advice = "a build whose config names a published judge fetches it there; `toxicity.judge` also takes a file"
+    return Check(group=_CONTENT, name=name, state="note", found=f"none in {folder}", advice=advice)
+
+
+def _judges_of_names() -> Check:
+    """Look for spaCy models that are installed as packages."""
+    models = entry_points(group=_SPACY_MODELS)
+    names = sorted({f"{one.name} {one.dist.version if one.dist else ''}".strip() for one in models})
+    if names:
+        return Check(group=_CONTENT, name="spacy models", state="ok", found=", ".join(names))
+    return Check(
+        group=_CONTENT,
+        name="spacy models",
+        state="missing",
+        found="none; names, places and organisations are not searched for without one",
+        advice="`python -m spacy download en_core_web_sm`, then `pii.model: en_core_web_sm` in a config, or a folder",
+    )
+
+
+def _hub_folder() -> Path:
+    """Return where torch hub keeps checkpoints, as torch finds it."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "torch"
+    return Path(os.environ.get("TORCH_HOME", str(cache))).expanduser() / "hub" / "checkpoints"
+
+
 def _extras() -> Iterator[Check]:
     for extra, about in EXTRAS.items():
         needed = _requirements(extra)
@@ -238,12 +284,12 @@ def _machine(*, builds: bool) -> Iterator[Check]:
     if not builds:
         yield Check(group="Machine", name="cores", state="note", found=f"{cores}")
         return
-    from dask.system import CPU_COUNT
-    from distributed.system import MEMORY_LIMIT
+    from dataaudit.engine.cluster import usable_machine
 
-    usable = f", {CPU_COUNT} usable by this process" if cores != CPU_COUNT else ""
+    usable_cores, memory = usable_machine()
+    usable = f", {usable_cores} usable by this process" if cores != usable_cores else ""
     yield Check(group="Machine", name="cores", state="note", found=f"{cores}{usable}")
-    yield Check(group="Machine", name="memory", state="note", found=f"{t.size(MEMORY_LIMIT)} usable")
+    yield Check(group="Machine", name="memory", state="note", found=f"{t.size(memory)} usable")
 
 
 def _disk(state: Path) -> Iterator[Check]:

@@ -23,17 +23,16 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import END, Part, ReadRequest
 from dataaudit.engine.alone import end_child, run_alone
 from dataaudit.engine.job import STATE_FOLDER
-from dataaudit.engine.masking import Span
 from dataaudit.engine.personal import JUDGE
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.sample_files import Sample, check_folder, write_samples
-from dataaudit.engine.sample_texts import SampleUnit, Wanted, sample_shard
-from dataaudit.engine.verifying import file_of
 from dataaudit.errors import ConfigError
 from dataaudit.extras import require
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.place import find_place
+from dataaudit.samples.folder import Sample, check_folder, write_samples
+from dataaudit.samples.masking import SampleUnit, Span, Wanted, sample_shard
 from dataaudit.text import plural
+from dataaudit.verify import file_of
 
 JUDGED = "judged"
 """Tier of what a judge said."""

@@ -12,13 +12,13 @@ import yaml
 from made_manifest import make, shard
 
 from dataaudit.config import parse_config
-from dataaudit.engine.schemas import SCHEMAS, export_schemas, file_name, render
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.stages import STAGES, make_stages
 from dataaudit.report.show import show_manifest
+from dataaudit.schemas import SCHEMAS, export_schemas, file_name, render
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 WHOLE = {
     "dataset": {"name": "my-corpus", "version": "1.2.0"},
     "splits": {

@@ -7,8 +7,8 @@ import stat
 
 import pytest
 
-from dataaudit.engine.sample_files import Sample, check_folder, write_samples
 from dataaudit.errors import ConfigError
+from dataaudit.samples.folder import Sample, check_folder, write_samples
 
 SAMPLE = Sample(group=("pii", "EMAIL_ADDRESS", "validated"), place="shard 0, row 1", text="to <<EMAIL_ADDRESS>> now")
 

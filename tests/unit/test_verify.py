@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from made_manifest import make, shard
 
-from dataaudit.engine.verifying import verify_folder
 from dataaudit.errors import ConfigError, ExitCode, ManifestError
 from dataaudit.manifest.load import load_manifest
+from dataaudit.verify import verify_folder
 
 FILES = {"a.jsonl": b"{}\n", "deep/b%25c.jsonl": b"second", "held.jsonl": b"third"}
 
