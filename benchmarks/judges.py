@@ -22,11 +22,9 @@ import numpy as np
 import pyarrow as pa
 from backports import zstd
 
-from dataaudit.detectors.quiet import quiet
+from dataaudit.detectors.judges import quiet
 from dataaudit.detectors.toxicity.judge import ToxicityJudge
-from dataaudit.detectors.toxicity.judge_checkpoint import build
-from dataaudit.detectors.toxicity.judge_model import JudgeModel, JudgeSettings
-from dataaudit.detectors.toxicity.judge_resolve import resolve_judge
+from dataaudit.detectors.toxicity.judge_model import JudgeModel, JudgeSettings, build, resolve_judge
 
 NAIVE_ROWS = 32
 MAX_BYTES = 3_000_000
@@ -108,7 +106,7 @@ def pieces(texts: list[str], judge: ToxicityJudge, model: JudgeModel) -> list[st
     """Return the text of the windows that the judge looks at, as texts of their own."""
     from transformers import AutoTokenizer
 
-    from dataaudit.detectors.toxicity.judge_windows import windows_of
+    from dataaudit.detectors.toxicity.judge import windows_of
 
     del judge
     tokenizer = AutoTokenizer.from_pretrained(model.config_path)
@@ -133,8 +131,7 @@ def pii(labelled: Path, model_name: str | None) -> None:
     """Print recall and hits that touch no labelled span by entity, and speed beside presidio alone."""
     from dataaudit.detectors.pii.analyzer import PiiAnalyzer
     from dataaudit.detectors.pii.analyzer_engine import build_engine, load_nlp
-    from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings
-    from dataaudit.detectors.pii.analyzer_resolve import resolve_analyzer
+    from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings, resolve_analyzer
     from dataaudit.detectors.pii.shipped import load_pii
 
     records = json.loads(labelled.read_text())

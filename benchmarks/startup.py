@@ -15,12 +15,12 @@ import sys
 import tempfile
 
 _PATTERNS = """import dataaudit.detectors.content as c
-from dataaudit.detectors.patterns import compiled, database as d, written"""
+from dataaudit.detectors.patterns import context, database as d, written"""
 _STEPS = {
     "pandas, imported": ("import pyarrow.compute", "import pandas, pyarrow.pandas_compat"),
     "bokeh for a dashboard, imported": ("import distributed", "import distributed.dashboard.scheduler"),
     "patterns, compiled": (
-        f"{_PATTERNS}\nc.shipped_patterns(); d.make_database = compiled.compile_patterns",
+        f"{_PATTERNS}\nc.shipped_patterns(); d.make_database = context.compile_patterns",
         "d.compile_database(c.shipped_patterns())",
     ),
     "patterns, kept": (f"{_PATTERNS}\nc.shipped_patterns()", "d.compile_database(c.shipped_patterns())"),

@@ -19,7 +19,7 @@ from toxicity_data import CLEAN_NPM, CLEAN_SDISTS, CLEAN_WHEELS, LABELLED_PACKAG
 from toxicity_fit import Recipe, documents, fit
 from toxicity_pack import calibration, disguised_words, quantised, ranking_area, raw_scores
 
-from dataaudit.detectors.toxicity.screen_file import ScreenFile, write_screen
+from dataaudit.detectors.toxicity.screen import ScreenFile, write_screen
 
 VERSION = "1"
 FOLDS = 3

@@ -13,13 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from dataaudit.detectors.base import Codes, Confidence, DetectorModel
-from dataaudit.detectors.codes import known_languages, language_code
-from dataaudit.detectors.looks import LOOKS_VERSION, Looks, identify
+from dataaudit.detectors.base import Codes, Confidence, DetectorModel, known_languages, language_code
+from dataaudit.detectors.windows import WINDOWS_VERSION, Windows, identify
 from dataaudit.manifest.canonical import canonical_json
 
 NAME = "pycld2"
-LOOKS = Looks(sure=0.7)
+LOOKS = Windows(sure=0.7)
 FULL_SCORE = 500
 """CLD2's score (log-probability per 1,024 bytes, above chance) from which on it is not doubted. Of labelled
 sentences 97 % are right above it, 75 % between half of it and it, 47 % below half of it."""
@@ -101,7 +100,7 @@ def find_model() -> DetectorModel:
     value = {"data": pycld2.VERSION, "languages": sorted(codes.items()), "answers": answers}
     return DetectorModel(
         name=NAME,
-        version=f"{version('pycld2')}+looks.{LOOKS_VERSION}",
+        version=f"{version('pycld2')}+looks.{WINDOWS_VERSION}",
         sha256=hashlib.sha256(canonical_json(value)).hexdigest(),
         languages=known_languages([codes[name] for name in pycld2.DETECTED_LANGUAGES if name in codes]),
     )

@@ -12,16 +12,14 @@ from typing import Any
 
 from dataaudit.config import AuditConfig
 from dataaudit.detectors.base import DetectorModel
+from dataaudit.detectors.judges import Unavailable
 from dataaudit.detectors.patterns.database import compile_database
 from dataaudit.detectors.patterns.registry import Registry, join_registries
 from dataaudit.detectors.pii import load_pii
-from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings
-from dataaudit.detectors.pii.analyzer_resolve import resolve_analyzer
+from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings, resolve_analyzer
 from dataaudit.detectors.secrets.rules import load_secrets
 from dataaudit.detectors.toxicity import find_screen
-from dataaudit.detectors.toxicity.judge_model import NAMED, JudgeModel, JudgeSettings
-from dataaudit.detectors.toxicity.judge_resolve import resolve_judge
-from dataaudit.detectors.unavailable import Unavailable
+from dataaudit.detectors.toxicity.judge_model import NAMED, JudgeModel, JudgeSettings, resolve_judge
 from dataaudit.manifest.core import DetectorRecord
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dataaudit.detectors.quiet import quiet
+from dataaudit.detectors.judges import quiet
 from dataaudit.engine.alone import run_alone
 from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.runner import Sized, unit_limit

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.corpus.findings import Tier
-from dataaudit.detectors.unavailable import Unavailable
+from dataaudit.detectors.judges import Unavailable
 from dataaudit.engine.answers import Answers, judged_findings
 from dataaudit.engine.families import Found, Linking
 from dataaudit.engine.findings import findings_table

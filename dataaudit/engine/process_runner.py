@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.detectors.quiet import quiet
+from dataaudit.detectors.judges import quiet
 from dataaudit.engine.alone import end_child, run_alone
 from dataaudit.engine.cluster import ClusterChoice, memory_bytes
 from dataaudit.engine.runner import Sized, unit_limit

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.detectors.unavailable import Unavailable
+from dataaudit.detectors.judges import Unavailable
 from dataaudit.engine.answers import Answers, judged_findings
 from dataaudit.engine.families import Found, Linking
 from dataaudit.engine.judging import Rates, Verdicts, not_evaluated

@@ -50,7 +50,7 @@ PLACES = ("train", "packed", "columns", "val", "broken", "failing")
 FILLER = "The committee met on Monday and read the letter about the new library beside the river. "
 FAILING = {
     "dataaudit.detectors.patterns.database": {"_scan_block": "kingfisher"},
-    "dataaudit.detectors.pii.plans": {"in_use": "3141592"},
+    "dataaudit.detectors.pii.contacts": {"in_use": "3141592"},
     "pycld2": {"detect": "sandpiper"},
     "dataaudit.corpus.tokens.reference": {"TokenizersReference.encode": "woodpecker"},
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from dataaudit.detectors.patterns.compiled import compile_patterns, make_database
+from dataaudit.detectors.patterns.context import compile_patterns, make_database
 from dataaudit.detectors.patterns.entity import Rule
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.errors import ConfigError

@@ -1,24 +1,37 @@
-"""Entities as people write them: one YAML file, checked by pydantic, turned into :class:`Entity` records."""
+"""Entities as people write them: one YAML file, checked by pydantic, turned into :class:`Entity` records.
+
+Regexes whose time doubles with each letter: a repeat inside a repeat that can cut one text in many ways.
+
+Python's own parser of regular expressions, and the names in its trees: no public module gives them.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dataaudit.corpus.findings import Tier
 from dataaudit.detectors.patterns.context import anchor
 from dataaudit.detectors.patterns.entity import Entity, Evidence, Predicate, Rule, TierPolicy, Validator
-from dataaudit.detectors.patterns.runaway import runs_away
 from dataaudit.errors import ConfigError
 from dataaudit.kept import kept, sources_digest
 from dataaudit.yamlfile import explain, in_words, load_yaml, nearest
+
+codes: Any = importlib.import_module("re._constants")
+"""Names of the nodes: ``LITERAL``, ``SUBPATTERN``, ``MAX_REPEAT``, ..."""
+parser: Any = importlib.import_module("re._parser")
+"""``parser.parse(regex, flags)`` returns the tree: pairs of a name and its value."""
+_MANY = 16
+"""Copies from which a repeat counts: 2 to this power ways are many."""
+_REPEATS = (codes.MAX_REPEAT, codes.MIN_REPEAT)
 
 MAX_MATCH_BYTES = 16 * 1024
 """Longest match, and farthest reach, that is looked at: a private key of 16,384 bits in PEM."""
@@ -307,3 +320,61 @@ def _check_rule(place: str, rule: WrittenRule, entity: WrittenEntity, names: Nam
 def _problems(where: str, problems: list[str]) -> ConfigError:
     listed = "\n".join(f"  - {line}" for line in problems)
     return ConfigError(f"{where}: {len(problems)} problem(s)\n{listed}", "See docs/reference/detectors.md.")
+
+
+def runs_away(regex: str) -> bool:
+    """Tell whether a repeat holds, in one of its ways, another repeat and nothing that must stand beside it.
+
+    ``(a+)+`` and ``(?:[a-z]+[.-]?)+`` do; ``(?:[a-z]+-)+`` does not, nor do possessive repeats and atomic groups.
+    Branches that begin alike, ``(?:a|ab)+``, are not looked for.
+    """
+    return any(
+        code in _REPEATS and _is_many(value) and any(map(_is_loose, _ways(value[2])))
+        for code, value in _items(parser.parse(regex.encode()))
+    )
+
+
+def _is_many(repeat: Any) -> bool:
+    low, high, _ = repeat
+    return bool(high >= _MANY and high > low)
+
+
+def _is_loose(way: Any) -> bool:
+    """Tell whether a sequence is one repeat and, beside it, only what may be absent."""
+    for place, (code, value) in enumerate(way):
+        if _least(way[:place]) + _least(way[place + 1 :]):
+            continue
+        if code in _REPEATS and (_is_many(value) or any(map(_is_loose, _ways(value[2])))):
+            return True
+        if code is codes.SUBPATTERN and any(map(_is_loose, _ways(value[-1]))):
+            return True
+    return False
+
+
+def _least(part: Any) -> int:
+    return int(part.getwidth()[0])
+
+
+def _ways(parsed: Any) -> Iterator[Any]:
+    """Yield the branches of a sequence that is one choice, else the sequence."""
+    if len(parsed) == 1 and parsed[0][0] is codes.BRANCH:
+        yield from parsed[0][1][1]
+    elif len(parsed) == 1 and parsed[0][0] is codes.SUBPATTERN:
+        yield from _ways(parsed[0][1][-1])
+    else:
+        yield parsed
+
+
+def _items(parsed: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every item, those inside of others too; a possessive repeat and an atomic group are never cut again."""
+    for code, value in parsed:
+        yield code, value
+        if code in _REPEATS:
+            yield from _items(value[2])
+        elif code is codes.SUBPATTERN:
+            yield from _items(value[-1])
+        elif code is codes.BRANCH:
+            for branch in value[1]:
+                yield from _items(branch)
+        elif code in {codes.ASSERT, codes.ASSERT_NOT}:
+            yield from _items(value[1])

@@ -12,11 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.detectors.pii.analyzer_engine import Engine, build_engine, load_nlp
-from dataaudit.detectors.pii.analyzer_model import AnalyzerModel
-from dataaudit.detectors.pii.analyzer_resolve import analyzer_sha256
-from dataaudit.detectors.pii.analyzer_text import byte_of, stretches
-from dataaudit.detectors.quiet import quiet
+from dataaudit.detectors.judges import quiet
+from dataaudit.detectors.pii.analyzer_engine import Engine, build_engine, byte_of, load_nlp, stretches
+from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, analyzer_sha256
 from dataaudit.errors import DetectorError
 from dataaudit.guarded import Guarded
 
@@ -72,7 +70,7 @@ class PiiAnalyzer:
     """An analyzer, set up when it is first asked, once in a process.
 
     Args:
-        model: What :func:`dataaudit.detectors.pii.analyzer_resolve.resolve_analyzer` found.
+        model: What :func:`dataaudit.detectors.pii.analyzer_model.resolve_analyzer` found.
     """
 
     def __init__(self, model: AnalyzerModel) -> None:

@@ -1,18 +1,26 @@
-"""All rules of secrets as one registry: the package's, those of detect-secrets, the user's, and the allow-list."""
+"""All rules of secrets as one registry: the package's, those of detect-secrets, the user's, and the allow-list.
+
+Values with a form of their own: what a name such as ``api_key`` holds is then that, not just some key.
+
+Fingerprints of values that are known and allowed: the value itself is never written down.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 
-from dataaudit.detectors.patterns.entity import Entity
+from dataaudit.detectors.patterns.entity import Candidate, Entity, Evidence, Predicate
 from dataaudit.detectors.patterns.registry import Registry, build_registry
 from dataaudit.detectors.patterns.written import Layer, Names, parse_layer, read_layer, shipped_layer
-from dataaudit.detectors.secrets.allowlist import Allowed, digest_allow_list, documented_values, read_allow_list
-from dataaudit.detectors.secrets.forms import CHECK, NoOtherForm, other_forms
+from dataaudit.detectors.secrets.pem import body_of
 from dataaudit.detectors.secrets.upstream import UPSTREAM_FILE, add_upstream, library_version
 from dataaudit.detectors.secrets.validators import RESERVED, VALIDATORS, VERSION
+from dataaudit.errors import ConfigError
 
 DETECTOR = "secrets"
 _FILE = "secrets.yaml"
@@ -66,3 +74,104 @@ def _predicate(entity: Entity) -> str:
 
 def _with_allowed(entity: Entity) -> Entity:
     return replace(entity, reserved=_predicate(entity))
+
+
+CHECK = "no_other_form"
+"""Name of the check, and mark of the rules that give way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class NoOtherForm:
+    """Rejects a value that a rule for another entity takes as a whole."""
+
+    forms: tuple[re.Pattern[str], ...]
+    """The regexes of those rules."""
+
+    def __call__(self, candidate: Candidate) -> Evidence:
+        """Return what follows for a candidate."""
+        taken = any(form.fullmatch(candidate.text) for form in self.forms)
+        return Evidence.REJECTED if taken else Evidence.FORM
+
+
+def other_forms(entities: Iterable[Entity]) -> NoOtherForm:
+    """Collect the rules that need neither a name before a value nor a word near it."""
+    rules = [
+        rule
+        for entity in entities
+        for rule in entity.rules
+        if CHECK not in rule.validators and "(?P<value>" not in rule.regex and rule.tiers.form_bare is not None
+    ]
+    return NoOtherForm(
+        forms=tuple(re.compile(rule.regex, re.ASCII | (re.IGNORECASE if rule.ignore_case else 0)) for rule in rules)
+    )
+
+
+_LINE = re.compile(r"(?P<digest>[0-9a-f]{64})?[ \t]*(?:#.*)?")
+_HOW = "Each line is the sha256 of entity, zero byte and value, in 64 hexadecimal digits; `#` begins a comment."
+
+
+def fingerprint(entity: str, value: str) -> str:
+    """Return the SHA-256, in hexadecimal, of the entity's name, a zero byte and the value.
+
+    A private key's value is its base64 alone, so that indents and line ends do not matter.
+    """
+    if entity == "PRIVATE_KEY":
+        value = body_of(value) or value
+    return hashlib.sha256(entity.encode() + b"\0" + value.encode("latin-1", "replace")).hexdigest()
+
+
+def parse_allow_list(text: str, *, where: str) -> frozenset[str]:
+    """Read fingerprints, one a line.
+
+    Raises:
+        ConfigError: A line is no fingerprint. Its number is told, not its text: it may be the secret.
+    """
+    found = set()
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _LINE.fullmatch(line.strip())
+        if match is None:
+            raise ConfigError(f"{where}: line {number} is no fingerprint", _HOW)
+        if match["digest"]:
+            found.add(match["digest"])
+    return frozenset(found)
+
+
+def read_allow_list(path: Path) -> frozenset[str]:
+    """Read a file of fingerprints.
+
+    Raises:
+        ConfigError: It cannot be read, or a line is no fingerprint.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"cannot read the allow-list {path}: {reason}", _HOW) from None
+    return parse_allow_list(text, where=str(path))
+
+
+def documented_values() -> frozenset[str]:
+    """Read the package's own list: values that issuers print in their documentation."""
+    text = resources.files("dataaudit.detectors.secrets").joinpath("documented.txt").read_text(encoding="utf-8")
+    return parse_allow_list(text, where="documented.txt")
+
+
+def digest_allow_list(fingerprints: Iterable[str]) -> str:
+    """Return what names a set of fingerprints in the digest of the rules."""
+    return "sha256:" + hashlib.sha256("\n".join(sorted(fingerprints)).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Allowed:
+    """Tells whether a candidate of an entity is a placeholder or one that is allowed."""
+
+    entity: str
+    """Its name."""
+    placeholder: Predicate
+    """The entity's own idea of a value that stands for a secret."""
+    fingerprints: frozenset[str]
+    """Those that are allowed, of all entities."""
+
+    def __call__(self, candidate: Candidate) -> bool:
+        """Return whether it is to be counted apart."""
+        return self.placeholder(candidate) or fingerprint(self.entity, candidate.text) in self.fingerprints

@@ -1,22 +1,29 @@
-"""ToxicityJudge: Detoxify's answer for each document of a sample."""
+"""ToxicityJudge: Detoxify's answer for each document of a sample.
+
+Batches of fixed shapes: a window's answer does not depend on what else is judged with it.
+
+A product of matrices of another shape may add in another order, and the last digit moves. So a window is padded
+to the next of a few lengths, and each length has one number of rows; rows that are left over are filled.
+
+Windows: the stretches of a document that a judge looks at, as tokens of its own tokenizer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.detectors.quiet import quiet
-from dataaudit.detectors.toxicity.judge_batches import CPU_TOKENS, GPU_TOKENS, Batch, batches
-from dataaudit.detectors.toxicity.judge_checkpoint import CheckpointError, build
+from dataaudit.detectors.judges import quiet
 from dataaudit.detectors.toxicity.judge_files import config_sha256, file_sha256
-from dataaudit.detectors.toxicity.judge_model import JudgeModel
-from dataaudit.detectors.toxicity.judge_windows import window_limit, windows_of
+from dataaudit.detectors.toxicity.judge_model import CheckpointError, JudgeModel, build
 from dataaudit.errors import DetectorError
 from dataaudit.guarded import Guarded
 
@@ -55,7 +62,7 @@ class ToxicityJudge:
     The same text has the same answer whatever is asked beside it; between processors the last decimal may differ.
 
     Args:
-        model: What :func:`dataaudit.detectors.toxicity.judge_resolve.resolve_judge` found.
+        model: What :func:`dataaudit.detectors.toxicity.judge_model.resolve_judge` found.
     """
 
     def __init__(self, model: JudgeModel) -> None:
@@ -192,3 +199,136 @@ def _build(model: JudgeModel, device: str) -> Any:
         return build(model.path, model.config_path, device)
     except CheckpointError as error:
         raise DetectorError(f"toxicity.judge: {model.path} cannot be used: {error.message}", "Run it again.") from None
+
+
+LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512)
+"""Tokens that windows are padded to."""
+CPU_TOKENS = 512
+"""Tokens of a batch on a CPU, where more at once gain nothing."""
+GPU_TOKENS = 32768
+"""Tokens of a batch on a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Windows of about the same length."""
+
+    windows: npt.NDArray[np.int64]
+    """int64[w] which windows they are, ascending by length, then by number; the first w rows."""
+    ids: npt.NDArray[np.int64]
+    """int64[r, length] tokens, padded."""
+    mask: npt.NDArray[np.int64]
+    """int64[r, length] 1 where there is a token."""
+
+
+def batches(windows: Sequence[Sequence[int]], *, limit: int, tokens: int, pad: int) -> Iterator[Batch]:
+    """Put windows into batches.
+
+    Args:
+        windows: Ids of each window, each of 1 to ``limit``.
+        limit: Tokens of a window at most.
+        tokens: Tokens of a batch, padding included, unless one window has more.
+        pad: Id of the padding token.
+    """
+    sizes = np.array([len(window) for window in windows], dtype=np.int64)
+    lengths = np.array(sorted({min(length, limit) for length in (*LENGTHS, limit)}), dtype=np.int64)
+    order = np.argsort(sizes, kind="stable")
+    groups = np.searchsorted(lengths, sizes[order])
+    for group in np.unique(groups).tolist():
+        length = int(lengths[group])
+        rows = max(1, tokens // length)
+        members = order[groups == group]
+        for begin in range(0, len(members), rows):
+            yield _batch(windows, members[begin : begin + rows], rows=rows, length=length, pad=pad)
+
+
+def _batch(
+    windows: Sequence[Sequence[int]], members: npt.NDArray[np.int64], *, rows: int, length: int, pad: int
+) -> Batch:
+    ids = np.full((rows, length), pad, dtype=np.int64)
+    mask = np.zeros((rows, length), dtype=np.int64)
+    for row in range(rows):
+        # Rows left over repeat the last window: a row of padding alone has no answer.
+        window = windows[members[min(row, len(members) - 1)]]
+        ids[row, : len(window)] = window
+        mask[row, : len(window)] = 1
+    return Batch(windows=members, ids=ids, mask=mask)
+
+
+STRETCH = 1 << 15
+"""Characters of a stretch. A document of more than ``max_windows`` of them is never encoded as a whole: as many
+stretches are drawn, and one window of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Windows of one document."""
+
+    tokens: list[list[int]]
+    """Ids of each window, with those that the tokenizer adds; [1, max_windows] of them, in the document's order."""
+    whole: bool
+    """Whether they are all of the document."""
+
+
+def windows_of(text: str, tokenizer: Any, *, window: int, max_windows: int, seed: int) -> Windows:
+    """Cut a document into windows, and draw some where there are more than are looked at.
+
+    The draw depends on the text and the seed alone, so that it is the same wherever the document lies.
+
+    Args:
+        text: The document; an empty one has one window of the added tokens alone.
+        tokenizer: Of transformers, a fast one.
+        window: Tokens of a window at most, with the added ones.
+        max_windows: Windows that are looked at, at most.
+        seed: Of the draw.
+    """
+    if len(text) <= STRETCH * max_windows:
+        tokens = _encode(text, tokenizer, window)
+        if len(tokens) <= max_windows:
+            return Windows(tokens, whole=True)
+        return Windows([tokens[index] for index in draw(text, len(tokens), max_windows, seed)], whole=False)
+    chosen = []
+    for index in draw(text, -(-len(text) // STRETCH), max_windows, seed):
+        stretch = text[index * STRETCH : (index + 1) * STRETCH]
+        tokens = _encode(stretch, tokenizer, window)
+        chosen.append(tokens[draw(stretch, len(tokens), 1, seed)[0]])
+    return Windows(chosen, whole=False)
+
+
+def draw(text: str, among: int, number: int, seed: int) -> Sequence[int]:
+    """Draw some of the first natural numbers by a hash of a text: the ``number`` with the smallest hashes, ascending.
+
+    Args:
+        text: What decides.
+        among: How many there are.
+        number: How many are drawn; all where there are no more.
+        seed: Makes another draw.
+    """
+    key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=seed.to_bytes(8, "little")).digest()
+    ranks = sorted(
+        (blake2b(index.to_bytes(8, "little"), digest_size=8, key=key).digest(), index) for index in range(among)
+    )
+    return sorted(index for _, index in ranks[:number])
+
+
+def _encode(text: str, tokenizer: Any, window: int) -> list[list[int]]:
+    tokens: list[list[int]] = tokenizer(
+        text,
+        truncation=True,
+        max_length=window,
+        return_overflowing_tokens=True,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+    )["input_ids"]
+    return tokens
+
+
+def window_limit(tokenizer: Any, config: Any, window: int) -> int:
+    """Return how many tokens a model can take at once, if fewer than a window."""
+    limit = min(window, int(tokenizer.model_max_length))
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions:
+        # Models of the RoBERTa family count positions from the padding token on.
+        first = config.pad_token_id + 1 if "roberta" in config.model_type else 0
+        limit = min(limit, int(positions) - first)
+    return limit

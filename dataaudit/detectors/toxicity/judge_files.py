@@ -18,7 +18,7 @@ from urllib.request import (
 )
 
 from dataaudit.atomic import replacing
-from dataaudit.detectors.unavailable import Absence, Unavailable
+from dataaudit.detectors.judges import Absence, Unavailable
 from dataaudit.guarded import Guarded
 
 CONFIG_FILES = (

@@ -1,9 +1,28 @@
-"""JudgeSettings and JudgeModel: which toxicity judge a config asks for, and the one that was found."""
+"""JudgeSettings and JudgeModel: which toxicity judge a config asks for, and the one that was found.
+
+Reading a checkpoint of Detoxify without running what is in it, and building the model.
+
+Detoxify unpickles whatever a checkpoint holds. Here torch reads it with ``weights_only=True`` (tensors, numbers,
+strings, lists and dicts, nothing that runs), the names in it are checked, and Detoxify is given what was read.
+
+resolve_judge: from what a config asks for to a judge that is known to answer, or to the reason why there is none.
+"""
 
 from __future__ import annotations
 
+import math
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from dataaudit.detectors.judges import Absence, Unavailable, not_installed, quiet
+from dataaudit.detectors.toxicity.judge_files import config_folder, config_sha256, file_sha256, published_weights
+from dataaudit.guarded import Guarded
 
 NAMED = {
     "original": ("en",),
@@ -74,3 +93,213 @@ class JudgeModel:
     def main_class(self) -> int:
         """Index of the class that says toxic as a whole; the first where none is called so."""
         return self.classes.index("toxicity") if "toxicity" in self.classes else 0
+
+
+_LOCK = threading.Lock()
+_OLD_NAMES = {"gamma": "weight", "beta": "bias"}
+_OF_CODE = ("GLOBAL", "Unsupported global", "Unsupported class")
+"""Words of torch's refusal of what would run."""
+
+
+class CheckpointError(Exception):
+    """A checkpoint that cannot be used.
+
+    Args:
+        reason: Stable code.
+        message: What was expected and found; nothing of the file's content but names of its parts.
+    """
+
+    def __init__(self, reason: Absence, message: str) -> None:
+        super().__init__(reason, message)
+        self.reason = reason
+        self.message = message
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint and check that it has the parts that Detoxify reads.
+
+    Raises:
+        CheckpointError: It has not, is cut short, or wants to run code.
+    """
+    import pickle
+
+    import torch
+
+    loaded: Any = None
+    with Guarded() as call, quiet():
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    if isinstance(call.error, pickle.UnpicklingError) and any(word in str(call.error) for word in _OF_CODE):
+        raise CheckpointError(
+            Absence.UNSAFE_CHECKPOINT, "it holds more than tensors, numbers, strings, lists and dicts"
+        )
+    if call.error is not None:
+        raise CheckpointError(Absence.BROKEN_CHECKPOINT, "it is no whole file of torch.save")
+    _check(loaded)
+    checked: dict[str, Any] = loaded
+    return checked
+
+
+def arguments_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``model_type``, ``model_name``, ``tokenizer_name`` and ``num_classes`` of a checkpoint."""
+    arguments: dict[str, Any] = checkpoint["config"]["arch"]["args"]
+    return arguments
+
+
+def build(path: Path, config_path: Path, device: str) -> Any:
+    """Build Detoxify's model from a checkpoint, whatever place its settings had where it was made.
+
+    Args:
+        path: The checkpoint.
+        config_path: Folder with the settings and vocabulary.
+        device: ``cpu`` or ``cuda``.
+
+    Returns:
+        ``detoxify.Detoxify``, in the state of inference.
+
+    Raises:
+        CheckpointError: It cannot be read, or does not fit its settings.
+    """
+    from detoxify import Detoxify
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    checkpoint = read_checkpoint(path)
+    arguments_of(checkpoint)["model_type"] = str(config_path)
+    judge: Any = None
+    with Guarded() as call, _LOCK, quiet(), _given(checkpoint):
+        judge = Detoxify(checkpoint=str(path), device=device)
+    if call.error is not None:
+        raise CheckpointError(Absence.BROKEN_CHECKPOINT, f"it does not fit its settings ({call.kind})")
+    absent = _absent(judge.model, checkpoint["state_dict"])
+    if absent:
+        raise CheckpointError(Absence.BROKEN_CHECKPOINT, f"{absent} of the model's tensors are not in it")
+    judge.model.eval()
+    return judge
+
+
+@contextmanager
+def _given(checkpoint: dict[str, Any]) -> Iterator[None]:
+    """Let Detoxify's ``torch.load`` give what was read safely."""
+    from detoxify import detoxify
+
+    torch = detoxify.torch
+    detoxify.torch = SimpleNamespace(load=lambda *_, **__: checkpoint)
+    try:
+        yield
+    finally:
+        detoxify.torch = torch
+
+
+def _check(loaded: Any) -> None:
+    import torch
+
+    try:
+        arguments = arguments_of(loaded)
+        classes = loaded["config"]["dataset"]["args"]["classes"]
+        tensors = loaded["state_dict"]
+        known = {"model_type", "model_name", "tokenizer_name", "num_classes"} == set(arguments)
+        model, tokenizer = str(arguments["model_name"]), str(arguments["tokenizer_name"])
+    except (KeyError, TypeError, AttributeError):
+        raise CheckpointError(
+            Absence.BROKEN_CHECKPOINT, "expected `config` and `state_dict` as Detoxify writes them"
+        ) from None
+    named = isinstance(classes, list) and bool(classes) and all(isinstance(name, str) for name in classes)
+    whole = isinstance(tensors, Mapping) and all(map(torch.is_tensor, tensors.values()))
+    if not (known and named and whole and len(set(classes)) == len(classes)):
+        raise CheckpointError(Absence.BROKEN_CHECKPOINT, "expected classes, arguments and tensors as Detoxify writes")
+    if not (model.endswith("ForSequenceClassification") and model.isidentifier()):
+        raise CheckpointError(Absence.BROKEN_CHECKPOINT, "expected a model for sequence classification")
+    if not (tokenizer.endswith(("Tokenizer", "TokenizerFast")) and tokenizer.isidentifier()):
+        raise CheckpointError(Absence.BROKEN_CHECKPOINT, "expected the name of a tokenizer")
+    if not (isinstance(arguments["num_classes"], int) and arguments["num_classes"] >= len(classes)):
+        raise CheckpointError(Absence.BROKEN_CHECKPOINT, "expected at least as many answers as classes")
+
+
+def _absent(model: Any, tensors: Mapping[str, Any]) -> int:
+    """Count the parameters that a checkpoint does not give; the library would make them up at random."""
+    given = set()
+    for name in tensors:
+        head, _, tail = name.rpartition(".")
+        given.add(f"{head}.{_OLD_NAMES.get(tail, tail)}")
+    return sum(name not in given for name, _ in model.named_parameters())
+
+
+def resolve_judge(settings: JudgeSettings, base_dir: Path) -> JudgeModel | Unavailable:
+    """Find the judge that a config asks for, load it once and let it answer.
+
+    Args:
+        settings: What the config says.
+        base_dir: Folder that relative paths in it start from.
+
+    Returns:
+        The judge, or why what depends on it is not evaluated.
+    """
+    absent = not_installed("the toxicity judge", "toxicity")
+    if absent is not None:
+        return absent
+    if settings.device == "cuda" and not has_cuda():
+        return Unavailable(
+            reason=Absence.NO_DEVICE, message="toxicity.device: no CUDA device is here", hint="Use `auto` or `cpu`."
+        )
+    with quiet():
+        path = _weights(settings, base_dir)
+        if isinstance(path, Unavailable):
+            return path
+        return _loaded(settings, path, base_dir)
+
+
+def has_cuda() -> bool:
+    """Whether torch sees a GPU."""
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def _weights(settings: JudgeSettings, base_dir: Path) -> Path | Unavailable:
+    if settings.judge in NAMED:
+        return published_weights(settings.judge, download=settings.download)
+    path = base_dir / settings.judge
+    if path.is_file():
+        return path
+    return Unavailable(
+        reason=Absence.WEIGHTS_ABSENT,
+        message=f"toxicity.judge: expected one of {', '.join(NAMED)} or a file, found nothing at {path}",
+        hint="Correct the path.",
+    )
+
+
+def _loaded(settings: JudgeSettings, path: Path, base_dir: Path) -> JudgeModel | Unavailable:
+    try:
+        arguments = arguments_of(read_checkpoint(path))
+        given = None if settings.config_path is None else base_dir / settings.config_path
+        folder = config_folder(
+            str(arguments["model_type"]), given=given, beside=path.parent, download=settings.download
+        )
+        if isinstance(folder, Unavailable):
+            return folder
+        judge = build(path, folder, "cpu")
+        answers = judge.predict("Good morning, and thank you for the letter.")
+        if not all(math.isfinite(answer) for answer in answers.values()):
+            raise CheckpointError(Absence.BROKEN_CHECKPOINT, "its answers are no numbers")
+    except CheckpointError as error:
+        return Unavailable(
+            reason=error.reason,
+            message=f"toxicity.judge: {path} cannot be used: {error.message}",
+            hint="Give a checkpoint that `Detoxify(checkpoint=...)` loads with `weights_only=True`.",
+        )
+    named = settings.judge in NAMED
+    return JudgeModel(
+        name=settings.judge if named else "local",
+        version=(
+            f"detoxify {version('detoxify')}, transformers {version('transformers')}, torch {version('torch')}"
+            f"+windows.{WINDOWS_VERSION}"
+        ),
+        sha256=file_sha256(path),
+        config_sha256=config_sha256(folder),
+        classes=tuple(judge.class_names),
+        languages=settings.languages or NAMED.get(settings.judge, ()),
+        path=path,
+        config_path=folder,
+        device=settings.device,
+        seed=settings.seed,
+    )

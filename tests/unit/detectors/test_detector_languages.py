@@ -12,7 +12,7 @@ from levels import examples
 from sentences import SENTENCES
 
 from dataaudit.detectors import cld2
-from dataaudit.detectors.codes import known_languages, language_code
+from dataaudit.detectors.base import known_languages, language_code
 
 
 def ask(detector, texts):

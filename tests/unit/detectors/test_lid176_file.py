@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.detectors.lid176 import packaged_model
-from dataaudit.detectors.lid176_file import model_labels
+from dataaudit.detectors.lid176 import model_labels, packaged_model
 
 DATA = packaged_model().read_bytes()
 

@@ -6,7 +6,7 @@ import logging
 import sys
 import warnings
 
-from dataaudit.detectors.quiet import quiet
+from dataaudit.detectors.judges import quiet
 
 
 def test_what_libraries_print_warn_and_log_is_dropped(capfd, caplog):

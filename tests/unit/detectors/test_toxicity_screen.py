@@ -15,7 +15,7 @@ from levels import examples
 
 from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.detectors.toxicity import ToxicityScreen, find_screen
-from dataaudit.detectors.toxicity.screen_file import read_screen, write_screen
+from dataaudit.detectors.toxicity.screen import read_screen, write_screen
 from dataaudit.errors import DetectorError
 from dataaudit.kernels.words import split_words
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.detectors.quiet import quiet
+from dataaudit.detectors.judges import quiet
 from dataaudit.engine import process_runner as module
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.process_runner import open_process

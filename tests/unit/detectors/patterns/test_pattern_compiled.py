@@ -11,8 +11,8 @@ import hyperscan
 import pytest
 
 from dataaudit.detectors.content import shipped_patterns
-from dataaudit.detectors.patterns import compiled
-from dataaudit.detectors.patterns.compiled import compile_patterns, make_database
+from dataaudit.detectors.patterns import context
+from dataaudit.detectors.patterns.context import compile_patterns, make_database
 from dataaudit.detectors.pii import shipped
 from dataaudit.detectors.secrets import rules
 from dataaudit.kept import kept_folder
@@ -21,7 +21,7 @@ _PATTERNS = [(b"ab+c", 0), (b"secret", hyperscan.HS_FLAG_CASELESS), (b"[0-9]{3}"
 _TEXT = b"abbc SECRET 1234 abc"
 _CODE = """
 import json, sys
-from dataaudit.detectors.patterns import compiled, database, screen, written
+from dataaudit.detectors.patterns import context, database, screen, written
 calls = {"compiled": 0, "parsed": 0, "regexes": 0}
 def counted(module, name, key):
     real = getattr(module, name)
@@ -29,7 +29,7 @@ def counted(module, name, key):
         calls[key] += name != "compile_patterns" or len(args[0]) > 1
         return real(*args, **kwargs)
     setattr(module, name, wrapper)
-counted(compiled, "compile_patterns", "compiled")
+counted(context, "compile_patterns", "compiled")
 counted(written, "load_yaml", "parsed")
 counted(screen, "full_regex", "regexes")
 from dataaudit.detectors.content import shipped_patterns
@@ -79,7 +79,7 @@ def test_a_kept_database_finds_what_a_fresh_one_finds(folder):
 
 def test_a_damaged_database_is_compiled_again(folder, monkeypatch):
     counted = []
-    monkeypatch.setattr(compiled, "compile_patterns", lambda given: counted.append(given) or compile_patterns(given))
+    monkeypatch.setattr(context, "compile_patterns", lambda given: counted.append(given) or compile_patterns(given))
     make_database(_PATTERNS)
     (path,) = folder.glob("patterns-*")
     path.write_bytes(path.read_bytes()[:-8] + b"\xff" * 8)
@@ -90,7 +90,7 @@ def test_a_damaged_database_is_compiled_again(folder, monkeypatch):
 
 
 def test_bytes_that_are_no_database_are_of_no_use():
-    assert compiled._read(b"something else") is None
+    assert context._read(b"something else") is None
 
 
 def test_a_refused_pattern_keeps_nothing(folder):

@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.detectors.patterns.folded import Folded
+from dataaudit.detectors.patterns.screen import Folded
 
 LETTERS = st.lists(st.sampled_from(["a", "\u00e9", "\u00a0", "\u202f", "\u2011", "\u2013", "\u8a9e"]), max_size=12)
 PLAIN = {"\u00a0": " ", "\u202f": " ", "\u2011": "-"}

@@ -1,6 +1,6 @@
 import pytest
 
-from dataaudit.detectors.patterns.runaway import runs_away
+from dataaudit.detectors.patterns.written import runs_away
 from dataaudit.detectors.pii import load_pii
 from dataaudit.detectors.secrets.rules import load_secrets
 

@@ -6,8 +6,7 @@ from patterns_made import batch_of, listed, plainly, registry_of
 
 from dataaudit.corpus.findings import Tier
 from dataaudit.detectors.patterns import database
-from dataaudit.detectors.patterns.keyed import keyed_digest
-from dataaudit.detectors.patterns.screen import MAX_CANDIDATES, PatternScreen
+from dataaudit.detectors.patterns.screen import MAX_CANDIDATES, PatternScreen, keyed_digest
 
 REGISTRY = registry_of()
 SCREEN = PatternScreen(registry=REGISTRY)

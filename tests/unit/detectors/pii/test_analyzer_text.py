@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.detectors.pii.analyzer_text import byte_of, character_of, stretches
+from dataaudit.detectors.pii.analyzer_engine import byte_of, character_of, stretches
 
 TEXTS = st.text(alphabet="ab \n\u00e9\u4e2d\U0001f600", max_size=300)
 

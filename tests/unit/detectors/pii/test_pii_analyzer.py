@@ -12,12 +12,11 @@ import pyarrow as pa
 import pytest
 from tiny_ner import write_model
 
+from dataaudit.detectors.judges import Absence
 from dataaudit.detectors.patterns.registry import build_registry
 from dataaudit.detectors.patterns.written import Names, parse_layer
 from dataaudit.detectors.pii.analyzer import Failure, PiiAnalyzer
-from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings
-from dataaudit.detectors.pii.analyzer_resolve import resolve_analyzer
-from dataaudit.detectors.unavailable import Absence
+from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings, resolve_analyzer
 from dataaudit.errors import ConfigError, DetectorError
 
 pytestmark = pytest.mark.judges

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from dataaudit.detectors.patterns.screen import find_in
-from dataaudit.detectors.secrets.allowlist import documented_values, fingerprint, parse_allow_list, read_allow_list
-from dataaudit.detectors.secrets.rules import load_secrets
+from dataaudit.detectors.secrets.rules import (
+    documented_values,
+    fingerprint,
+    load_secrets,
+    parse_allow_list,
+    read_allow_list,
+)
 from dataaudit.errors import ConfigError
 
 sys.path.insert(0, str(Path(__file__).parents[3]))

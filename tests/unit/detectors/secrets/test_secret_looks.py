@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from dataaudit.detectors.patterns.entity import Candidate
-from dataaudit.detectors.secrets.allowlist import Allowed
-from dataaudit.detectors.secrets.entropy import bits_per_letter, is_random, is_varied
-from dataaudit.detectors.secrets.passwords import is_password
-from dataaudit.detectors.secrets.placeholders import is_placeholder
-from dataaudit.detectors.secrets.validators import RESERVED
+from dataaudit.detectors.secrets.encodings import bits_per_letter, is_random, is_varied
+from dataaudit.detectors.secrets.rules import Allowed
+from dataaudit.detectors.secrets.validators import RESERVED, is_password, is_placeholder
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from made_secrets import ALNUM, HEX, LOWER_ALNUM, URL64, password, pick

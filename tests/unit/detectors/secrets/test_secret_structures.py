@@ -12,29 +12,28 @@ from hypothesis import strategies as st
 from levels import examples
 
 from dataaudit.detectors.patterns.entity import Candidate, Evidence
-from dataaudit.detectors.secrets import checksums, issuers, pem
-from dataaudit.detectors.secrets.der import is_private_key, read_fields
+from dataaudit.detectors.secrets import pem, validators
 from dataaudit.detectors.secrets.encodings import decode_base58_checked, decode_base64, decode_bech32
-from dataaudit.detectors.secrets.jwt import is_json_web_token
-from dataaudit.detectors.secrets.validators import RESERVED, VALIDATORS
+from dataaudit.detectors.secrets.pem import is_private_key, read_fields
+from dataaudit.detectors.secrets.validators import RESERVED, VALIDATORS, is_json_web_token
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 import made_secrets as made
 
 CHECKS = {
-    "github": (checksums.is_github_token, made.with_crc62("gh" + "o_", 30)),
-    "fine-grained": (checksums.is_github_token, made.github_fine_grained),
-    "gitlab": (checksums.is_gitlab_token, made.gitlab_routable),
-    "grafana": (checksums.is_grafana_token, made.grafana),
-    "aws": (issuers.is_aws_access_key, made.aws_id),
-    "sas": (issuers.is_azure_signature, made.sas),
-    "slack": (issuers.is_slack_token, made.slack_bot),
-    "discord": (issuers.is_discord_token, made.discord),
-    "pypi": (issuers.is_pypi_token, made.pypi),
-    "age": (issuers.is_age_key, made.age),
-    "wallet": (issuers.is_wallet_key, made.wallet),
+    "github": (validators.is_github_token, made.with_crc62("gh" + "o_", 30)),
+    "fine-grained": (validators.is_github_token, made.github_fine_grained),
+    "gitlab": (validators.is_gitlab_token, made.gitlab_routable),
+    "grafana": (validators.is_grafana_token, made.grafana),
+    "aws": (validators.is_aws_access_key, made.aws_id),
+    "sas": (validators.is_azure_signature, made.sas),
+    "slack": (validators.is_slack_token, made.slack_bot),
+    "discord": (validators.is_discord_token, made.discord),
+    "pypi": (validators.is_pypi_token, made.pypi),
+    "age": (validators.is_age_key, made.age),
+    "wallet": (validators.is_wallet_key, made.wallet),
     "jwt": (is_json_web_token, made.json_web_token),
-    "basic": (issuers.is_basic_credential, made.basic),
+    "basic": (validators.is_basic_credential, made.basic),
     "pgp": (pem.is_private_block, made.pgp_key),
     "putty": (pem.is_private_block, made.putty_key),
     "encrypted": (pem.is_private_block, made.encrypted_rsa),
@@ -157,4 +156,4 @@ def test_a_token_without_an_algorithm_or_claims_is_no_json_web_token():
 
 
 def test_an_aws_key_without_a_digit_may_be_a_peptide():
-    assert not issuers.is_aws_access_key("AKIA" + "QEGRLYWADTVEFGHK")
+    assert not validators.is_aws_access_key("AKIA" + "QEGRLYWADTVEFGHK")

@@ -15,7 +15,7 @@ from dataaudit.detectors.patterns.entity import Evidence
 from dataaudit.detectors.patterns.screen import find_in
 from dataaudit.detectors.patterns.written import Names
 from dataaudit.detectors.secrets import rules, upstream
-from dataaudit.detectors.secrets.leading import leading_part
+from dataaudit.detectors.secrets.upstream import leading_part
 from dataaudit.detectors.secrets.validators import RESERVED, VALIDATORS
 
 sys.path.insert(0, str(Path(__file__).parents[3]))

@@ -11,10 +11,9 @@ from hashlib import sha256
 import pytest
 from tiny_judge import write_checkpoint
 
+from dataaudit.detectors.judges import Absence, Unavailable
 from dataaudit.detectors.toxicity import judge_files
-from dataaudit.detectors.toxicity.judge_model import NAMED, JudgeModel, JudgeSettings
-from dataaudit.detectors.toxicity.judge_resolve import resolve_judge
-from dataaudit.detectors.unavailable import Absence, Unavailable
+from dataaudit.detectors.toxicity.judge_model import NAMED, JudgeModel, JudgeSettings, resolve_judge
 
 pytestmark = pytest.mark.judges
 
@@ -223,7 +222,7 @@ def test_what_is_fetched_is_kept_only_with_the_digest_of_its_name(tmp_path, monk
 
 def test_a_device_that_is_not_here_is_a_reason(tmp_path, monkeypatch):
     path = write_checkpoint(tmp_path)
-    monkeypatch.setattr("dataaudit.detectors.toxicity.judge_resolve.has_cuda", lambda: False)
+    monkeypatch.setattr("dataaudit.detectors.toxicity.judge_model.has_cuda", lambda: False)
     assert reason_of(path, device="cuda") is Absence.NO_DEVICE
 
 

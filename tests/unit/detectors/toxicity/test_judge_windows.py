@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.detectors.toxicity.judge_batches import LENGTHS, batches
-from dataaudit.detectors.toxicity.judge_windows import STRETCH, draw, window_limit, windows_of
+from dataaudit.detectors.toxicity.judge import LENGTHS, STRETCH, batches, draw, window_limit, windows_of
 
 
 class Letters:

@@ -12,9 +12,7 @@ import pytest
 from tiny_judge import write_checkpoint
 
 from dataaudit.detectors.toxicity.judge import Failure, ToxicityJudge
-from dataaudit.detectors.toxicity.judge_checkpoint import build
-from dataaudit.detectors.toxicity.judge_model import JudgeModel, JudgeSettings
-from dataaudit.detectors.toxicity.judge_resolve import resolve_judge
+from dataaudit.detectors.toxicity.judge_model import JudgeModel, JudgeSettings, build, resolve_judge
 from dataaudit.errors import DetectorError
 
 pytestmark = pytest.mark.judges

@@ -11,30 +11,30 @@ import pyarrow as pa
 from dataaudit.corpus.buffers import text_buffers
 from dataaudit.detectors.base import Codes, Confidence
 
-LOOKS_VERSION = "1"
+WINDOWS_VERSION = "1"
 """Changes whenever the same document may be shown to a detector in another way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looks:
-    """Windows of a first look, and of the second one that a doubt asks for."""
+class Windows:
+    """Windows of a document that are classified first, and those that a doubt asks for."""
 
     first: tuple[int, int] = (6, 64)
     """Windows of a document, and bytes of each."""
     second: tuple[int, int] = (12, 128)
-    """The same, of documents that the first look did not settle."""
+    """The same, of documents that the first windows did not settle."""
     sure: float
-    """Confidence at which the first look settles a document that it has not seen as a whole."""
+    """Confidence at which the first windows settle a document that they do not hold as a whole."""
 
 
 def identify(
-    texts: pa.LargeStringArray, looks: Looks, classify: Callable[[str], tuple[int, float]]
+    texts: pa.LargeStringArray, windows: Windows, classify: Callable[[str], tuple[int, float]]
 ) -> tuple[Codes, Confidence]:
     """Look at each text by itself; see :func:`dataaudit.kernels.windows.gather_windows` for what is seen of it.
 
     Args:
         texts: large_string[n], without nulls.
-        looks: How much to look at.
+        windows: How much of a document is classified.
         classify: From words, some letter among them, to (code, confidence).
 
     Returns:
@@ -42,15 +42,15 @@ def identify(
     """
     codes, confidence = np.zeros(len(texts), dtype=np.int32), np.zeros(len(texts), dtype=np.float32)
     rows = np.arange(len(texts), dtype=np.int64)
-    for look in (looks.first, looks.second):
-        found, sure, whole = _look(texts, rows, look, classify)
+    for size in (windows.first, windows.second):
+        found, sure, whole = _classify(texts, rows, size, classify)
         codes[rows], confidence[rows] = found, sure
-        rows = rows[~whole & (sure < looks.sure)]
+        rows = rows[~whole & (sure < windows.sure)]
     return codes, confidence
 
 
-def _look(
-    texts: pa.LargeStringArray, rows: np.ndarray, look: tuple[int, int], classify: Callable[[str], tuple[int, float]]
+def _classify(
+    texts: pa.LargeStringArray, rows: np.ndarray, size: tuple[int, int], classify: Callable[[str], tuple[int, float]]
 ) -> tuple[Codes, Confidence, np.ndarray]:
     """Look at some of the texts once; return codes, confidence, and which were seen as a whole."""
     from dataaudit.kernels.windows import gather_windows
@@ -59,7 +59,7 @@ def _look(
     if len(rows) == 0:
         return codes, confidence, np.zeros(0, dtype=np.bool_)
     offsets, values = text_buffers(texts)
-    words, ends, whole = gather_windows(values, offsets, rows, windows=look[0], kept=look[1])
+    words, ends, whole = gather_windows(values, offsets, rows, windows=size[0], kept=size[1])
     data, places = words.tobytes(), ends.tolist()
     for index in range(len(rows)):
         text = data[places[index] : places[index + 1]].decode()

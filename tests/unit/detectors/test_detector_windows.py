@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from dataaudit.detectors.looks import Looks, identify
+from dataaudit.detectors.windows import Windows, identify
 
-LOOKS = Looks(first=(2, 16), second=(4, 32), sure=0.7)
+LOOKS = Windows(first=(2, 16), second=(4, 32), sure=0.7)
 
 
 def look(texts, answers):
