@@ -79,7 +79,7 @@ def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Diff
         >>> diff("manifests/demo", "manifests/demo").equal
         True
     """
-    from dataaudit.diff.reading import load_pair
+    from dataaudit.diff.compare import load_pair
     from dataaudit.report.pii_cells import hidden_records
 
     sides = [one if isinstance(one, LoadedManifest) else path_of(one, "manifest") for one in (old, new)]

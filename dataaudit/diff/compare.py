@@ -1,8 +1,9 @@
-"""Compares two manifests: pure, but for the tables that it reads."""
+"""Compares two manifests: their shards, metrics, token counts, and what decided the numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,20 +11,41 @@ import pyarrow as pa
 
 from dataaudit.diff.bump import Tally, causes_of, propose
 from dataaudit.diff.comparable import Meaning
-from dataaudit.diff.difference import Difference, FateCount, Recut, ShardChange, ShardFate, Side
+from dataaudit.diff.difference import Difference, FateCount, Recut, Setting, ShardChange, ShardFate, Side
 from dataaudit.diff.drifts import drifts
 from dataaudit.diff.matching import COLUMNS, UNREAD, Pairs, match
 from dataaudit.diff.metrics import Hidden, compare_metrics
 from dataaudit.diff.recuts import recuts
-from dataaudit.diff.settings import settings
+from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.core import core_json
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, load_manifest
 
 _ORDER = {fate: number for number, fate in enumerate(ShardFate)}
 _OLD_GONE = (ShardFate.REMOVED, ShardFate.CHANGED)
 _NEW_COME = (ShardFate.ADDED, ShardFate.CHANGED)
 _UNITS = ("documents", "bytes", "tokens")
+_AREAS = {
+    "dataset": "dataset",
+    "config": "config",
+    "libraries": "libraries",
+    "mixture": "mixture",
+    "seeds": "seeds",
+    "redaction": "redaction",
+    "hmac_key": "redaction",
+    "parents": "parents",
+    "tool": "tool",
+}
+_NAMED = {
+    "stages": "stages",
+    "detectors": "detectors",
+    "protected": "protected",
+    "upstream_filters": "upstream filters",
+}
+"""Lists whose items have a name."""
+_COUNTED = frozenset({"counted_by", "sampled"})
+"""Of the tokenizer: numbers, not settings."""
+_ABSENT = object()
 
 
 def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
@@ -187,3 +209,64 @@ def _side(manifest: Manifest) -> Side:
         bytes=core.totals.bytes,
         tokens=core.totals.tokens,
     )
+
+
+def settings(old: Manifest, new: Manifest) -> tuple[Setting, ...]:
+    """Return every setting that differs, sorted by area and name."""
+    one, other = dict(_settings(old)), dict(_settings(new))
+    found = [
+        Setting(area=area, name=name, old=_text(one, (area, name)), new=_text(other, (area, name)))
+        for area, name in one.keys() | other.keys()
+        if one.get((area, name), _ABSENT) != other.get((area, name), _ABSENT)
+    ]
+    return tuple(sorted(found, key=lambda setting: (setting.area, setting.name)))
+
+
+def _settings(manifest: Manifest) -> Iterator[tuple[tuple[str, str], object]]:
+    """Yield ((area, dotted name), value) of every setting."""
+    core = core_json(manifest.core)
+    yield ("schema", "version"), manifest.written_as
+    for name, area in _AREAS.items():
+        for dotted, value in _flat(core[name], () if isinstance(core[name], dict) else (name,)):
+            yield (area, dotted), value
+    for name, area in _NAMED.items():
+        for item in core[name]:
+            for dotted, value in _flat({key: item[key] for key in item if key != "name"}, (item["name"],)):
+                yield (area, dotted), value
+    for name, value in core["tokenizer"].items():
+        if name not in _COUNTED:
+            yield ("tokenizer", name), value
+    for split in core["splits"]:
+        yield ("splits", f"{split['name']}.held_out"), split["held_out"]
+
+
+def _flat(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, object]]:
+    """Yield (dotted name, value) of every value that is no mapping; an empty mapping is a value."""
+    if isinstance(value, Mapping) and value:
+        for name in value:
+            yield from _flat(value[name], (*path, str(name)))
+    elif path:
+        yield ".".join(path), value
+
+
+def _text(held: Mapping[tuple[str, str], object], key: tuple[str, str]) -> str | None:
+    return canonical_json(held[key]).decode() if key in held else None
+
+
+def load_pair(old: Path | Manifest, new: Path | Manifest, *, hidden: Hidden) -> Difference:
+    """Load two manifests, as far as they are not loaded yet, and compare them.
+
+    Args:
+        old: The older one, or its folder.
+        new: The newer one, or its folder.
+        hidden: As in :func:`dataaudit.diff.compare.compare`.
+
+    Raises:
+        ManifestError: One is absent, damaged, or not what it was published as. Never a mismatch, whose exit code would
+            read as a difference.
+    """
+    try:
+        sides = [load_manifest(one) if isinstance(one, Path) else one for one in (old, new)]
+        return compare(sides[0], sides[1], hidden=hidden)
+    except ManifestMismatch as error:
+        raise ManifestError(error.message, error.hint) from None

@@ -1,4 +1,7 @@
-"""Every metric record of two manifests, side by side; those that are not as they were."""
+"""Every metric record of two manifests, side by side; those that are not as they were, in the order to read them in.
+
+They are ordered by what people act on, and within that by how far beyond sampling error a change is.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,33 @@ import pyarrow.compute as pc
 from dataaudit.diff.comparable import OTHER_UNIT, OTHER_VERSION, Meaning
 from dataaudit.diff.difference import MetricChange, MetricFate, Number
 from dataaudit.diff.matching import codes, joined
-from dataaudit.diff.noise import Interval, chance, difference
-from dataaudit.diff.order import ordered
-from dataaudit.diff.trials import Trials
+from dataaudit.diff.sampling_error import EffectiveSampleSizes, Interval, chance, difference
 from dataaudit.manifest.canonical import flat_columns
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope, rounded
 from dataaudit.manifest.table_spec import TableSpec
-from dataaudit.manifest.tables import METRICS
+from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.family import LAST
+from dataaudit.metrics.registry import METRICS
 
 Hidden = Callable[[Manifest, Sequence[Metric]], Collection[int]]
 """Returns the indexes of the records that are not to be shown, of those of one metric."""
 _GUARDED = "pii_hit_rate"
 _SHOWN = ("value", "low", "high", "confidence", "unit", "method", "status", "reason", "version")
 _SHARD = "shard_ordinal"
+_GRAVITY = {
+    MetricFate.BEYOND_NOISE: 0,
+    MetricFate.CHANGED: 0,
+    MetricFate.LOST: 1,
+    MetricFate.GAINED: 1,
+    MetricFate.WITHIN_NOISE: 2,
+    MetricFate.ADDED: 3,
+    MetricFate.REMOVED: 3,
+    MetricFate.NOT_COMPARABLE: 4,
+}
+_BY_CHANCE = 2
+_NEXT = 3
+"""Rows of a metric that stand in each round after the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +62,16 @@ def compare_metrics(old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidd
         ManifestMismatch: A table is not the one that its manifest was published with.
     """
     tables = old.table("metrics"), new.table("metrics")
-    places = _places(tables, METRICS)
+    places = _places(tables, TABLES["metrics"])
     _, left, right = np.intersect1d(*places, assume_unique=True, return_indices=True)
     concealed = tuple(_concealed(manifest, table, hidden) for manifest, table in zip((old, new), tables, strict=True))
     secret = set(places[0][concealed[0]].tolist()) | set(places[1][concealed[1]].tolist())
     differ = _differ(tables, left, right) | _meant_otherwise(tables, left, right, meaning)
     shown = ~np.isin(places[0][left], list(secret))
-    trials = Trials(old), Trials(new)
+    sizes = EffectiveSampleSizes(old), EffectiveSampleSizes(new)
     chosen = differ & shown
     pairs = zip(_rows(tables[0], left[chosen]), _rows(tables[1], right[chosen]), strict=True)
-    changes = [_change(was, now, meaning, trials) for was, now in pairs]
+    changes = [_change(was, now, meaning, sizes) for was, now in pairs]
     for table, mine, theirs, fate in (
         (tables[0], places[0], places[1], MetricFate.REMOVED),
         (tables[1], places[1], places[0], MetricFate.ADDED),
@@ -113,7 +129,9 @@ def _concealed(manifest: Manifest, table: pa.Table, hidden: Hidden) -> np.ndarra
     return rows[sorted(hidden(manifest, records))]
 
 
-def _change(was: dict[str, Any], now: dict[str, Any], meaning: Meaning, trials: tuple[Trials, Trials]) -> MetricChange:
+def _change(
+    was: dict[str, Any], now: dict[str, Any], meaning: Meaning, sizes: tuple[EffectiveSampleSizes, EffectiveSampleSizes]
+) -> MetricChange:
     """Return what became of one record."""
     sides = _number(was), _number(now)
     named: dict[str, Any] = {
@@ -133,7 +151,7 @@ def _change(was: dict[str, Any], now: dict[str, Any], meaning: Meaning, trials: 
     found = difference(_interval(was), _interval(now))
     named["difference"] = rounded(found.value)
     if exact:
-        return MetricChange(**named, fate=MetricFate.CHANGED, **_chance(was, now, trials))
+        return MetricChange(**named, fate=MetricFate.CHANGED, **_chance(was, now, sizes))
     return MetricChange(
         **named,
         fate=MetricFate.WITHIN_NOISE if found.low <= 0 <= found.high else MetricFate.BEYOND_NOISE,
@@ -167,11 +185,13 @@ def _why_not(was: dict[str, Any], now: dict[str, Any], meaning: Meaning) -> str:
     return meaning.why_not(now["metric"], now["stat"], now["scope"]) or meaning.other_unit(now["unit"])
 
 
-def _chance(was: dict[str, Any], now: dict[str, Any], trials: tuple[Trials, Trials]) -> dict[str, Any]:
+def _chance(
+    was: dict[str, Any], now: dict[str, Any], sizes: tuple[EffectiveSampleSizes, EffectiveSampleSizes]
+) -> dict[str, Any]:
     """Return what chance alone gives, of a share that it is asked for."""
     draws = [
         held.of(row["metric"], row["stat"], row["scope"], row["value"], row["denominator"])
-        for held, row in zip(trials, (was, now), strict=True)
+        for held, row in zip(sizes, (was, now), strict=True)
     ]
     if draws[0] is None or draws[1] is None:
         return {}
@@ -192,3 +212,69 @@ def _interval(row: dict[str, Any]) -> Interval:
 def _number(row: dict[str, Any]) -> Number:
     names = ("value", "low", "high", "confidence", "denominator", "method", "status", "reason")
     return Number(**{name: row[name] for name in names})
+
+
+def ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
+    """Order by gravity, then in rounds: in each the areas in turn, with a few rows of each metric.
+
+    Otherwise one metric with many statistics hides all others. Within a metric a share that chance or sampling was
+    asked of stands by the ratio of its change to half of the interval; then exact shares by points, then counts by the
+    relative change. Shares of the mixture and of languages stand by points alone. What says the same of a split or of
+    the whole as a row above waits for the last round.
+    """
+    held = sorted(((_order(change), change) for change in changes), key=lambda pair: pair[0])
+    counted: dict[tuple[int, str], int] = {}
+    said: set[tuple[Any, ...]] = set()
+    found = []
+    for key, change in held:
+        kind = (key[0], change.metric)
+        again = [(*kind, *same) for same in _sayings(change)]
+        if any(one in said for one in again):
+            turn = len(changes)
+        else:
+            counted[kind] = counted.get(kind, 0) + 1
+            turn = max(0, -(-(counted[kind] - _first_rows(change.metric)) // _NEXT))
+        said.update(again)
+        found.append(((key[0], turn, *key[1:]), change))
+    return [change for _, change in sorted(found, key=lambda pair: pair[0])]
+
+
+def _order(change: MetricChange) -> tuple[Any, ...]:
+    gravity = _BY_CHANCE if change.chance else _GRAVITY[change.fate]
+    place = tuple(sorted((name, str(value)) for name, value in change.scope.as_dict().items()))
+    kind, strength = _strength(change)
+    area = METRICS[change.metric].reading if change.metric in METRICS else LAST
+    return gravity, area, kind, -rounded(strength), len(place), change.metric, change.stat, place
+
+
+def _first_rows(metric: str) -> int:
+    return METRICS[metric].first_rows if metric in METRICS else 1
+
+
+def _is_mixture(metric: str) -> bool:
+    """Return whether a metric says which share of the corpus its parts are."""
+    return metric in METRICS and any(one.is_amount and one.unit == "ratio" for one in METRICS[metric].statistics)
+
+
+def _strength(change: MetricChange) -> tuple[int, float]:
+    """Return what is compared, the most telling first, and how large the change is in it."""
+    if change.difference is None:
+        return 2, 0.0
+    moved = abs(change.difference)
+    if _is_mixture(change.metric):
+        return (0 if change.stat == "share" else 1), moved
+    low, high = (change.low, change.high) if change.low is not None else (change.chance_low, change.chance_high)
+    if low is not None and high is not None and high > low:
+        return 0, moved / ((high - low) / 2)
+    if change.unit == "ratio":
+        return 1, moved
+    values = [abs(side.value) for side in (change.old, change.new) if side is not None and side.value is not None]
+    return 2, moved / max(values) if moved else 0.0
+
+
+def _sayings(change: MetricChange) -> list[tuple[Any, ...]]:
+    """Return what a row says: its statistic and place, split aside; and its two values, whatever they are of."""
+    scope = change.scope.as_dict()
+    place = tuple(sorted((name, str(value)) for name, value in scope.items() if name != "split"))
+    values = tuple(None if side is None else side.value for side in (change.old, change.new))
+    return [("place", change.stat, place), ("values", values)]

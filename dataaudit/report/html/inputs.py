@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dataaudit import text as t
+from dataaudit.diff.compare import load_pair
 from dataaudit.diff.difference import Difference
-from dataaudit.diff.reading import load_pair
 from dataaudit.errors import ConfigError, ManifestMismatch
 from dataaudit.gate.document import read_verdict
 from dataaudit.gate.run import judge, read_policy

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from levels import examples
 from twins import drift as twin
 
-from dataaudit.diff.divergence import divergence, least_by_chance
+from dataaudit.diff.drifts import divergence, least_by_chance
 
 COUNTS = st.lists(st.integers(0, 200), min_size=1, max_size=12)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.diff.noise import Interval, chance, difference
+from dataaudit.diff.sampling_error import Interval, chance, difference
 
 SHARES = st.floats(0, 1)
 SPANS = st.tuples(st.floats(-1e3, 1e3), st.floats(0, 1e3), st.floats(0, 1e3))

@@ -7,8 +7,7 @@ import random
 import pytest
 from diff_made import made, shard
 
-from dataaudit.diff.noise import chance
-from dataaudit.diff.trials import Trials, _draws
+from dataaudit.diff.sampling_error import EffectiveSampleSizes, _draws, chance
 
 
 def lengths(held):
@@ -24,7 +23,7 @@ def trials(folder, held, languages=()):
     """Return the draws of a manifest with these lengths."""
     names = ("split", "source", "language", "documents", "bytes", "tokens")
     tables = {"lengths": lengths(held), "languages": [dict(zip(names, row, strict=True)) for row in languages]}
-    return Trials(made(folder, [shard("a")], tables=tables))
+    return EffectiveSampleSizes(made(folder, [shard("a")], tables=tables))
 
 
 def test_documents_of_equal_length_are_as_many_draws(tmp_path):
