@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from filters import read_texts
 
-from dataaudit.corpus.buffers import text_buffers
+from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.minhash import fold, shingle_hashes, sketch
 from dataaudit.kernels.words import split_words
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.buffers import text_buffers
+from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.plain_words import text_shingles, words_of
 from dataaudit.kernels.words import split_words
 from dataaudit.link.joined import LINK_FILES

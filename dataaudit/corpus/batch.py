@@ -28,7 +28,7 @@ class DocBatch:
     source_names: tuple[str, ...]
     """Sources that occur in this batch, in order of first occurrence."""
     digests: np.ndarray | None = None
-    """uint8[n, 16] of :func:`dataaudit.corpus.normal.text_digests`, once the scan has computed them."""
+    """uint8[n, 16] of :func:`dataaudit.corpus.texts.text_digests`, once the scan has computed them."""
     tokens: TokenBatch | None = None
     """Token ids of every document, when a stage needs them."""
     languages: LanguageBatch | None = None

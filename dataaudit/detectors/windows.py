@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.buffers import text_buffers
+from dataaudit.corpus.texts import text_buffers
 from dataaudit.detectors.base import Codes, Confidence
 
 WINDOWS_VERSION = "1"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from dataaudit.corpus.tokens import TokenizerFile
-from dataaudit.corpus.tokens.pieces import vocabulary_pieces
+from dataaudit.corpus.tokens.spec import vocabulary_pieces
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.tables import Setting
 from dataaudit.manifest.tables import TABLES

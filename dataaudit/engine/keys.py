@@ -11,9 +11,9 @@ from typing import Any
 
 from dataaudit import __version__
 from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.normal import NORMAL_FORM, NORMAL_FORM_VERSION
 from dataaudit.corpus.readers import READER_VERSION, Part
 from dataaudit.corpus.shards import Compression, Format
+from dataaudit.corpus.texts import NORMAL_FORM, NORMAL_FORM_VERSION
 from dataaudit.corpus.tokens import Risks, TokenizerFile
 from dataaudit.detectors.lid176 import FASTTEXT
 from dataaudit.engine.store import STORE_VERSION

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.normal import text_digests
-from dataaudit.corpus.protected.file import DamagedIndexError
-from dataaudit.corpus.protected.index import IndexFile, open_index
+from dataaudit.corpus.protected.index import DamagedIndexError, IndexFile, open_index
 from dataaudit.corpus.protected.matching import Matcher
+from dataaudit.corpus.texts import text_digests
 from dataaudit.corpus.tokens import Encoder, Risks, TokenBatch, TokenizerFile, load_encoder
 from dataaudit.detectors import (
     DetectorModel,

@@ -12,9 +12,8 @@ import numpy as np
 from dataaudit import __version__
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.protected.file import DamagedIndexError
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
-from dataaudit.corpus.protected.index import IndexFile, ProtectedIndex, open_index, write_index
+from dataaudit.corpus.protected.index import DamagedIndexError, IndexFile, ProtectedIndex, open_index, write_index
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.sets import ItemFields
 from dataaudit.corpus.shards import Shard, expand, remote_lister

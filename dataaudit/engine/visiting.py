@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.buffers import text_buffers
+from dataaudit.corpus.texts import text_buffers
 from dataaudit.engine.store import PartialStore, StateFolderError
 from dataaudit.engine.units import WANTED, visit_kind
 from dataaudit.kernels.words import split_words

@@ -22,12 +22,12 @@ import pyarrow as pa
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.infer import peek
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.normal import row_digests
 from dataaudit.corpus.readers import Part, PartStats, is_cut_by_decoding, plan_compressed, plan_parts, read_part
 from dataaudit.corpus.readers.hub_rows import key_of_rows
 from dataaudit.corpus.storage.address import RemotePath
 from dataaudit.corpus.storage.files import open_binary, stat_file
 from dataaudit.corpus.storage.hub import RowsPath
+from dataaudit.corpus.texts import row_digests
 from dataaudit.engine.looking import encode, look_for
 from dataaudit.engine.store import PartialStore, StateFolderError
 from dataaudit.engine.units import (

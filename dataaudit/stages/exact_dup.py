@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.normal import DIGEST_BYTES, normal_digests
+from dataaudit.corpus.texts import DIGEST_BYTES, normal_digests
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dataaudit.config import nearest
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.buffers import text_buffers
+from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.filter_tables import COUNTS
 from dataaudit.kernels.filters import count_for_filters, has_periodic_run
 from dataaudit.manifest.metric import Metric, Scope, ratio

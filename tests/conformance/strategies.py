@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from made_content import made_findings, made_screen
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.buffers import text_buffers
 from dataaudit.corpus.languages import LanguageBatch
-from dataaudit.corpus.normal import text_digests
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.matching import Matcher
+from dataaudit.corpus.texts import text_buffers, text_digests
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.kernels.words import split_words
 

@@ -52,7 +52,7 @@ FAILING = {
     "dataaudit.detectors.patterns.database": {"_scan_block": "kingfisher"},
     "dataaudit.detectors.pii.contacts": {"in_use": "3141592"},
     "pycld2": {"detect": "sandpiper"},
-    "dataaudit.corpus.tokens.reference": {"TokenizersReference.encode": "woodpecker"},
+    "dataaudit.corpus.tokens.hf_tokenizer": {"TokenizersReference.encode": "woodpecker"},
 }
 """Functions that are given text, and the words that make them fail."""
 FAILING_JUDGES = {

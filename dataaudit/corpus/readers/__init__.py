@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import arrow, jsonl, parquet, text
-from dataaudit.corpus.readers.cut import WHOLE, plan_compressed
 from dataaudit.corpus.readers.hub_rows import read_rows
-from dataaudit.corpus.readers.lines import plan_lines
+from dataaudit.corpus.readers.lines import WHOLE, plan_compressed, plan_lines
 from dataaudit.corpus.readers.part import END, Part, PartStats, ReadRequest
 from dataaudit.corpus.shards import Compression, Format
 from dataaudit.corpus.storage.hub import RowsPath

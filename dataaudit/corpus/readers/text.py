@@ -15,9 +15,8 @@ from collections.abc import Iterator
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers.lines import BLANK, BOM, lines
+from dataaudit.corpus.readers.lines import BLANK, BOM, Record, batches, lines
 from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest
-from dataaudit.corpus.readers.records import Record, batches
 from dataaudit.corpus.readers.stream import ByteStream
 
 COLUMN = "text"

@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataaudit.corpus.tokens.fast import FastEncoder, FastEncoderFailed
-from dataaudit.corpus.tokens.reference import ReferenceEncoder, load_reference
-from dataaudit.corpus.tokens.risks import Risks
-from dataaudit.corpus.tokens.routing import risky_documents
+from dataaudit.corpus.tokens.hf_tokenizer import ReferenceEncoder, load_reference
+from dataaudit.corpus.tokens.risks import Risks, risky_documents
 from dataaudit.corpus.tokens.spec import TokenizerFile
 
 Ids = npt.NDArray[np.uint32]

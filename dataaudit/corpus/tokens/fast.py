@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.corpus.buffers import text_buffers
+from dataaudit.corpus.texts import text_buffers
 from dataaudit.corpus.tokens.spec import TokenizerFile
 
 Ids = npt.NDArray[np.uint32]

@@ -25,10 +25,9 @@ import pyarrow as pa
 from dataaudit.atomic import write_changed
 from dataaudit.corpus.tokens import probes
 from dataaudit.corpus.tokens.fast import FastEncoder, UnsupportedModelError
-from dataaudit.corpus.tokens.literals import added_literals, has_normalizer
-from dataaudit.corpus.tokens.reference import ReferenceEncoder, load_reference
-from dataaudit.corpus.tokens.risks import Risks
-from dataaudit.corpus.tokens.routing import risky_documents
+from dataaudit.corpus.tokens.hf_tokenizer import ReferenceEncoder, load_reference
+from dataaudit.corpus.tokens.probes import added_literals, has_normalizer
+from dataaudit.corpus.tokens.risks import Risks, risky_documents
 from dataaudit.corpus.tokens.spec import TokenizerFile
 
 _VERSION = 1

@@ -1,11 +1,21 @@
-"""The classes of text on which the fast encoder is not trusted with one vocabulary."""
+"""Classes of text on which the fast encoder is not trusted with a vocabulary, and the documents that hold some."""
 
 from __future__ import annotations
 
 import json
+import unicodedata
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.corpus.texts import text_buffers
+from dataaudit.kernels.characters import code_point_bits, documents_with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +65,29 @@ class Risks:
         fields["normal_forms"] = tuple(fields["normal_forms"])
         fields["patterns"] = tuple(fields["patterns"])
         return cls(**fields)
+
+
+_Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+
+def risky_documents(texts: pa.LargeStringArray, risks: Risks) -> npt.NDArray[np.bool_]:
+    """Mark the documents that go to the reference: risky[n]."""
+    risky = np.zeros(len(texts), dtype=np.bool_)
+    if len(texts) == 0:
+        return risky
+    if risks.patterns:
+        matches = pc.match_substring_regex(texts, "|".join(risks.patterns))
+        risky |= np.asarray(matches.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    if risks.code_points:
+        risky |= documents_with(*text_buffers(texts), _bits(risks.code_points))
+    if risks.normal_forms:
+        ascii_only = pc.string_is_ascii(texts).to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(~risky & ~ascii_only).tolist():
+            text = texts[row].as_py()
+            risky[row] = not all(unicodedata.is_normalized(cast(_Form, f), text) for f in risks.normal_forms)
+    return risky
+
+
+@lru_cache(maxsize=4)
+def _bits(ranges: tuple[tuple[int, int], ...]) -> npt.NDArray[np.uint8]:
+    return code_point_bits(ranges)

@@ -1,22 +1,120 @@
-"""From what the user wrote to one content-named tokenizer file that every worker reads."""
+"""From what the user wrote to one content-named tokenizer file that every worker reads.
+
+A tokenizer.json of a model hub is fetched by id; every failure is one clear error. What is read from a file once is
+remembered beside it, its vocabulary's size and its special ids: loading a large tokenizer only to count its entries
+takes half a second, in every build.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+import os
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 from dataaudit.atomic import write_changed
-from dataaudit.corpus.tokens.facts import Facts, facts_of
-from dataaudit.corpus.tokens.hub import download_tokenizer_json
 from dataaudit.corpus.tokens.tiktoken_ranks import CONVERSION_VERSION, encoding_for, to_tokenizer_json
 from dataaudit.errors import TokenizerError
 from dataaudit.extras import install_line
 from dataaudit.guarded import Guarded
+
+Facts = tuple[int, tuple[int, ...]]
+"""Largest id + 1, and the ids of special tokens, ascending."""
+
+_VERSION = 1
+
+
+def facts_of(digest: str, form: str, facts_dir: Path | None, inspect: Callable[[], Facts]) -> Facts:
+    """Return what ``inspect`` found for this content before, or ask it.
+
+    Args:
+        digest: sha256 of what is inspected and of all that decides how, hex.
+        form: Format of the file.
+        facts_dir: Where answers are kept; None asks each time.
+        inspect: Loads the file; what it raises is passed on and not remembered.
+    """
+    if facts_dir is None:
+        return inspect()
+    libraries = [f"{name}-{version(name)}" for name in ("tokenizers", "sentencepiece")]
+    key = "/".join((f"facts-{_VERSION}", digest, form, *libraries))
+    path = facts_dir / f"facts-{sha256(key.encode()).hexdigest()}.json"
+    try:
+        known = json.loads(path.read_bytes())
+        if known["key"] == key:
+            return int(known["vocab_size"]), tuple(map(int, known["special_ids"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    vocab_size, special_ids = inspect()
+    content = {"key": key, "vocab_size": vocab_size, "special_ids": special_ids}
+    with contextlib.suppress(OSError):  # a full disk costs the memory of it, no more
+        write_changed(path, json.dumps(content, sort_keys=True).encode())
+    return vocab_size, special_ids
+
+
+_FILE = "tokenizer.json"
+_PATIENCE_SECONDS = 10
+_OFFLINE = "Give a tokenizer.json file instead, or run where the hub can be reached (HF_ENDPOINT names it)."
+
+
+def download_tokenizer_json(spec: str) -> bytes:
+    """Fetch tokenizer.json, and nothing else, of ``org/name`` or ``org/name@revision``.
+
+    Files that the hub's own client fetched before are taken from its cache, so a second build works offline.
+
+    Raises:
+        TokenizerError: The hub cannot be reached, or has no such file for this user.
+    """
+    import huggingface_hub
+    from huggingface_hub import errors
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    repo, _, revision = spec.partition("@")
+    endpoint = os.environ.get("HF_ENDPOINT") or huggingface_hub.constants.ENDPOINT
+    disable_progress_bars()
+    found, hint = "", _OFFLINE
+    with Guarded() as call:
+        try:
+            path = huggingface_hub.hf_hub_download(
+                repo,
+                _FILE,
+                revision=revision or None,
+                endpoint=endpoint,
+                cache_dir=os.environ.get("HF_HUB_CACHE"),
+                local_files_only=not _answers(endpoint),
+            )
+            return Path(path).read_bytes()
+        except errors.GatedRepoError:
+            found, hint = "access to it must be asked for", "Accept its terms on the hub and set HF_TOKEN."
+        except errors.RepositoryNotFoundError:
+            found = "the hub knows no such model, or it is private"
+            hint = "Check the spelling; for a private model set HF_TOKEN; a local file needs its path to exist."
+        except errors.RevisionNotFoundError:
+            found, hint = f"it has no revision {revision!r}", "Check the part after @: a branch, tag or commit."
+        except errors.RemoteEntryNotFoundError:
+            found = f"it has no {_FILE}"
+            hint = "Fetch its .model or .tiktoken file yourself and give that file."
+        except errors.LocalEntryNotFoundError:
+            found = "the hub cannot be reached and no earlier copy is in its cache"
+    if call.error is not None:
+        found = f"the hub did not answer ({call.kind})"
+    raise TokenizerError(f"tokenizer {spec}: expected {_FILE} of this model on the hub, but {found}", hint)
+
+
+def _answers(endpoint: str) -> bool:
+    """Tell within seconds whether the hub can be reached; its client would retry for half a minute."""
+    import huggingface_hub
+
+    with Guarded() as call:
+        huggingface_hub.get_session().head(endpoint, timeout=_PATIENCE_SECONDS)
+    return call.error is None
+
 
 Format = Literal["tokenizer.json", "tiktoken", "sentencepiece"]
 
@@ -186,3 +284,33 @@ def _inspect_sentencepiece(data: bytes, name: str) -> Facts:
             f"tokenizer {name}: expected a SentencePiece model, found no pieces", "Fetch the .model file again."
         )
     return size, special
+
+
+def vocabulary_pieces(file: TokenizerFile, tokens: Iterable[int]) -> dict[int, str]:
+    """Return the vocabulary's entry of each token, escaped; empty where it has none.
+
+    An entry is what the model file says, not what it decodes to: byte-level vocabularies write a space as U+0120,
+    SentencePiece as U+2581.
+    """
+    wanted = sorted(set(tokens))
+    if not wanted:
+        return {}
+    if file.format == "sentencepiece":
+        import sentencepiece
+
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(file.path))
+        size = int(processor.get_piece_size())
+        return {token: escaped(processor.id_to_piece(token)) if token < size else "" for token in wanted}
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_file(str(file.path))
+    return {token: escaped(tokenizer.id_to_token(token) or "") for token in wanted}
+
+
+def escaped(piece: str) -> str:
+    """Return a piece with every character that is not printable, and the backslash, as an escape of Python."""
+    return "".join(
+        character if character.isprintable() and character != "\\" else character.encode("unicode_escape").decode()
+        for character in piece
+    )

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.buffers import text_buffers
+from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.winnow import sequence_hashes
 from dataaudit.link.repeats.runs import merged
 from dataaudit.link.visitor import Encode

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from levels import examples
 from twins import basics
 
-from dataaudit.corpus.normal import digest_array, normal_digests, normal_form, row_digests, text_digests
+from dataaudit.corpus.texts import digest_array, normal_digests, normal_form, row_digests, text_digests
 
 SPACES = [chr(point) for point in range(0x110000) if chr(point).isspace()]
 pieces = st.one_of(

@@ -12,10 +12,10 @@ from made_content import made_findings, made_screen
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.languages import LanguageBatch
-from dataaudit.corpus.normal import text_digests
 from dataaudit.corpus.readers import Part
 from dataaudit.corpus.shards import Shard
 from dataaudit.corpus.storage.files import FileStat
+from dataaudit.corpus.texts import text_digests
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.plan import plan_shard

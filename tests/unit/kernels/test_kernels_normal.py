@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.corpus.buffers import text_buffers
+from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.normal import collapse_spaces
 
 ODD = [

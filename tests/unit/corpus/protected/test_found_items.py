@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protected_made import match, matcher, numbered
 
-from dataaudit.corpus.protected.found_items import RULES
 from dataaudit.corpus.protected.items import CONTEXT_WORDS, MOST_WORDS, SEED_TEXTS, Judged
+from dataaudit.corpus.protected.matching import RULES
 
 QUESTION = (
     "A baker fills 12 trays with 30 rolls each, sells half of them before noon and gives 15 to a neighbour."

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from protected_made import match, matcher, numbered
 
-from dataaudit.corpus.protected.file import DamagedIndexError, map_arrays, write_arrays
-from dataaudit.corpus.protected.index import open_index, write_index
+from dataaudit.corpus.protected.index import DamagedIndexError, map_arrays, open_index, write_arrays, write_index
 from dataaudit.corpus.protected.matching import Matcher
 
 TEXT = " ".join(numbered("w", 70))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.corpus.readers import messages, plan_parts
+from dataaudit.corpus.readers import arrow, plan_parts
 
 MIB = 1 << 20
 KINDS = {
@@ -265,7 +265,7 @@ def test_a_buffer_that_claims_too_much_is_not_believed(read, tmp_path, stream, c
 
 def test_a_bomb_of_zeros_is_not_unpacked(read, tmp_path, monkeypatch):
     """A buffer that really holds what it claims is refused as well."""
-    monkeypatch.setattr(messages, "FREE_EXPANSION_BYTES", 1 << 20)
+    monkeypatch.setattr(arrow, "FREE_EXPANSION_BYTES", 1 << 20)
     path = write(tmp_path / "a", made(["\0" * 30_000_000]), compression="zstd")
     assert read(path, "arrow").failure == ("expansion_too_large", "record batch 0")
 

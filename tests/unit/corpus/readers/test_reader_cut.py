@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.corpus.readers import cut, lines, stream
-from dataaudit.corpus.readers.cut import DECODING, EXTRA_DECODING, WHOLE, plan_compressed
+from dataaudit.corpus.readers import lines, stream
+from dataaudit.corpus.readers.lines import DECODING, EXTRA_DECODING, WHOLE, plan_compressed
 from dataaudit.corpus.readers.part import END
 from dataaudit.corpus.readers.stream import ByteStream, load_zstd
 
@@ -59,7 +59,7 @@ def test_any_cut_of_any_members_gives_the_same_documents(
     bounds = [0, *sorted(min(one, len(data)) for one in members), len(data)]
     pieces = [data[start:stop] for start, stop in itertools.pairwise(bounds)]
     file.write_bytes(b"".join(map(COMPRESS[compression], pieces)))
-    with mock.patch.object(cut, "DECODING", FREE), mock.patch.object(lines, "_BLOCK_BYTES", block_bytes):
+    with mock.patch.object(lines, "DECODING", FREE), mock.patch.object(lines, "_BLOCK_BYTES", block_bytes):
         parts, stored = plan(file, compression, part_bytes)
         found = read(file, compression=compression, parts=parts)
     assert stored == file.read_bytes()
@@ -110,7 +110,7 @@ def test_a_damaged_file_is_one_part_and_breaks_off_where_it_would_uncut(read, fi
 @pytest.mark.parametrize("compression", ["bzip2", "xz"])
 def test_a_slow_file_of_one_member_is_given_up_early(file, compression, count_bytes, monkeypatch):
     """Where decoding costs as much as scanning, no pass is made to find out that nothing can be gained."""
-    monkeypatch.setattr(cut, "_LOOK_BYTES", 1 << 20)
+    monkeypatch.setattr(lines, "_LOOK_BYTES", 1 << 20)
     file.write_bytes(COMPRESS[compression](noise(5_000)))
     decoded = count_bytes()
     parts, stored = plan(file, compression, 1_000)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from levels import examples
 
 from dataaudit.corpus.fields import look_up
-from dataaudit.corpus.readers.keys import key_check
+from dataaudit.corpus.readers.jsonl import key_check
 
 names = st.sampled_from(["text", "a", "b", "", 'q"', "te\\xt", "\u00e9", "meta.text", ":", '":'])
 words = st.sampled_from(
@@ -88,7 +88,7 @@ def test_a_text_of_many_quotes_and_escapes_is_walked_in_bounded_memory(peak_byte
     """Strings of megabytes full of escapes are one token each."""
     growth, printed = peak_bytes(
         "import orjson\n"
-        "from dataaudit.corpus.readers.keys import key_check\n"
+        "from dataaudit.corpus.readers.jsonl import key_check\n"
         "record = {'text': 'x', 'raw': chr(34) * 4_000_000 + ':'}\n"
         "line = orjson.dumps(record)\n"
         "print(key_check('text')(line, record, 'x'))"

@@ -11,11 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.corpus.readers import cut, lines, plan_parts
-from dataaudit.corpus.readers.cut import WHOLE, plan_compressed
+from dataaudit.corpus.readers import lines, plan_parts
+from dataaudit.corpus.readers.lines import WHOLE, plan_compressed
 
 BOM = b"\xef\xbb\xbf"
-FREE = dict.fromkeys(cut.DECODING, 0.0)
+FREE = dict.fromkeys(lines.DECODING, 0.0)
 MIB = 1 << 20
 
 
@@ -78,7 +78,7 @@ def test_any_cut_gives_the_documents_of_the_slow_twin(read, file, mark, parts, u
     compression = "gzip" if packed else "none"
     with (
         mock.patch.object(lines, "_BLOCK_BYTES", block_bytes),
-        mock.patch.object(cut, "DECODING", FREE),
+        mock.patch.object(lines, "DECODING", FREE),
     ):
         reading = read(file, "text", compression, text_document=unit, part_bytes=part_bytes)
     documents, bad = twin_read(data, unit, 1 << 20)

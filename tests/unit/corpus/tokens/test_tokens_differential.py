@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dataaudit.corpus.tokens import inspect_risks, load_encoder, probes, resolve_tokenizer
-from dataaudit.corpus.tokens.literals import added_literals
+from dataaudit.corpus.tokens.probes import added_literals
 
 SCRIPTS = {
     "english": ("It's 10:30 -- we'll SEE what they've done, don't you? (Perhaps.)  Two  spaces.\n\n\n\tTabbed\r\n"),

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dataaudit.corpus.tokens.facts import facts_of
-from dataaudit.corpus.tokens.spec import resolve_tokenizer
+from dataaudit.corpus.tokens.spec import facts_of, resolve_tokenizer
 from dataaudit.errors import TokenizerError
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataaudit.corpus.buffers import text_buffers
+from dataaudit.corpus.texts import text_buffers
 from dataaudit.corpus.tokens import fast
 from dataaudit.corpus.tokens.fast import FastEncoder, UnsupportedModelError, slices
 from dataaudit.corpus.tokens.spec import TokenizerFile

@@ -115,7 +115,7 @@ def test_few_code_points_cover_all_differing_texts():
 def test_difference_behind_a_pair_becomes_a_risk(tiny_file, monkeypatch):
     """A fast path that errs on one letter before one mark has that mark declared risky, and no letter."""
     from dataaudit.corpus.tokens.fast import FastEncoder
-    from dataaudit.corpus.tokens.reference import load_reference
+    from dataaudit.corpus.tokens.hf_tokenizer import load_reference
 
     honest = FastEncoder.encode
 
@@ -138,7 +138,7 @@ def test_difference_behind_a_pair_becomes_a_risk(tiny_file, monkeypatch):
 def test_difference_on_ascii_alone_gives_the_fast_path_up(tiny_file, monkeypatch):
     """What any document may hold cannot be routed around."""
     from dataaudit.corpus.tokens.fast import FastEncoder
-    from dataaudit.corpus.tokens.reference import load_reference
+    from dataaudit.corpus.tokens.hf_tokenizer import load_reference
 
     honest = FastEncoder.encode
 

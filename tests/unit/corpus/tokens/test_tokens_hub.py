@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from dataaudit.corpus.tokens import hub, resolve_tokenizer
+from dataaudit.corpus.tokens import resolve_tokenizer, spec
 from dataaudit.errors import TokenizerError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -86,7 +86,7 @@ def test_hub_id_is_fetched_and_named_by_its_id(local_hub, tmp_path, name):
 def test_fetched_model_serves_without_the_hub(local_hub, tmp_path, monkeypatch):
     """What was fetched once is found again when the hub is gone."""
     first = resolve_tokenizer("org/tiny", base_dir=tmp_path, cache_dir=tmp_path / "copies")
-    monkeypatch.setattr(hub, "_answers", lambda endpoint: False)
+    monkeypatch.setattr(spec, "_answers", lambda endpoint: False)
     assert resolve_tokenizer("org/tiny", base_dir=tmp_path, cache_dir=tmp_path / "copies") == first
 
 

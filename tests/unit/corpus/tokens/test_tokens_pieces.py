@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dataaudit.corpus.tokens import resolve_tokenizer
-from dataaudit.corpus.tokens.pieces import escaped, vocabulary_pieces
+from dataaudit.corpus.tokens.spec import escaped, vocabulary_pieces
 
 
 def test_pieces_are_the_entries_of_the_vocabulary(default_file):

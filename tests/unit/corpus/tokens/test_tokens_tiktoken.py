@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from dataaudit.corpus.tokens import Risks, load_encoder, resolve_tokenizer
-from dataaudit.corpus.tokens.reference import load_reference
+from dataaudit.corpus.tokens.hf_tokenizer import load_reference
 from dataaudit.corpus.tokens.tiktoken_ranks import ENCODINGS, byte_letters, encoding_for, read_ranks
 from dataaudit.errors import TokenizerError
 

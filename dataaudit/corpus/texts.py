@@ -1,4 +1,6 @@
-"""Normal forms of text, each named and versioned, for comparing documents.
+"""Texts as kernels take them, the buffers of an Arrow array, and their normal forms.
+
+Normal forms of text, each named and versioned, for comparing documents.
 
 ``nfc_space`` (version 1): Unicode NFC, then every run of white space (as ``str.split`` knows it) becomes one
 space, and none is left at either end. Case and punctuation stay: two documents that differ in them are not
@@ -12,10 +14,24 @@ from itertools import pairwise
 from unicodedata import is_normalized, normalize
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.corpus.buffers import text_buffers
 from dataaudit.kernels.normal import collapse_spaces
+
+Offsets = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+def text_buffers(texts: pa.LargeStringArray) -> tuple[Offsets, Bytes]:
+    """View int64[n + 1] offsets (from 0) and uint8[offsets[n]] bytes of an array without nulls, slices included."""
+    if len(texts) == 0:
+        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
+    _, offset_buffer, data_buffer = texts.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=np.int64, count=len(texts) + 1, offset=8 * texts.offset)
+    data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer else np.zeros(0, dtype=np.uint8)
+    return offsets - offsets[0], data[offsets[0] : offsets[-1]]
+
 
 NORMAL_FORM = "nfc_space"
 NORMAL_FORM_VERSION = "1"

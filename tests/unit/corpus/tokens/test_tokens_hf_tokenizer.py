@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dataaudit.corpus.tokens.reference import TokenizersReference
+from dataaudit.corpus.tokens.hf_tokenizer import TokenizersReference
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_windows_give_the_ids_of_the_whole(tiny_nfc_file, long_text, monkeypatch
     cuts = []
     honest = TokenizersReference._cut
     monkeypatch.setattr(TokenizersReference, "_cut", lambda *args: cuts.append(honest(*args)) or cuts[-1])
-    monkeypatch.setattr("dataaudit.corpus.tokens.reference._BATCH_CHARS", 1)
+    monkeypatch.setattr("dataaudit.corpus.tokens.hf_tokenizer._BATCH_CHARS", 1)
     (ids,) = reference.encode([long_text])
     assert ids.tolist() == whole(tiny_nfc_file, long_text)
     assert len(cuts) > 10
@@ -36,7 +36,7 @@ def test_windows_give_the_ids_of_the_whole(tiny_nfc_file, long_text, monkeypatch
 
 def test_text_without_a_safe_cut_is_encoded_whole(tiny_nfc_file, monkeypatch):
     """No newline, no cut; the ids are right all the same."""
-    monkeypatch.setattr("dataaudit.corpus.tokens.reference._BATCH_CHARS", 1)
+    monkeypatch.setattr("dataaudit.corpus.tokens.hf_tokenizer._BATCH_CHARS", 1)
     text = "word " * 6_000
     reference = TokenizersReference(tiny_nfc_file.path.read_bytes(), long_chars=10_000, window_chars=8_000)
     (ids,) = reference.encode([text])
