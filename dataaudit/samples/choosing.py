@@ -23,12 +23,12 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import END, Part, ReadRequest
 from dataaudit.engine.alone import end_child, run_alone
 from dataaudit.engine.job import STATE_FOLDER
-from dataaudit.engine.personal import JUDGE
 from dataaudit.engine.progress import Progress
 from dataaudit.errors import ConfigError
 from dataaudit.extras import require
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.place import find_place
+from dataaudit.metrics.pii.link import JUDGE
 from dataaudit.samples.folder import Sample, check_folder, write_samples
 from dataaudit.samples.masking import SampleUnit, Span, Wanted, sample_shard
 from dataaudit.text import plural
