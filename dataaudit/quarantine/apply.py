@@ -18,9 +18,9 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote
 
 import numpy as np
 import orjson
@@ -32,6 +32,7 @@ from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.replace import alone_in, new_sibling, recover, take_place
+from dataaudit.manifest.uri import STREAMED, relative_path
 from dataaudit.quarantine.entry import Contents, no_collection
 from dataaudit.quarantine.list import Quarantine, Standing, fold, in_force, read, today
 from dataaudit.quarantine.selection import DETECTORS, ORIGINS, TIERS, Choice, Drops, Selection, Shard, drop_list, select
@@ -139,19 +140,7 @@ def _names(given: Sequence[str] | None, option: str, known: tuple[str, ...] | li
     return list(dict.fromkeys(names))
 
 
-_COPY = "#copy="
 _WEB = ("http://", "https://")
-STREAMED = "datasets:"
-"""How the root of a streamed dataset begins: its shards are no files."""
-
-
-def relative_path(uri: str) -> str | None:
-    """Return the path of a URI relative to its root (``os.fsdecode`` form); None when it leaves the root."""
-    path = os.fsdecode(unquote_to_bytes(uri.partition(_COPY)[0]))
-    parts = PurePosixPath(path)
-    if not path or parts.is_absolute() or ".." in parts.parts or "\0" in path:
-        return None
-    return path
 
 
 def full_path(root: str, relative: str) -> str:

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.corpus.storage.address import decode_path, encode_path, path_of, with_copy
+from dataaudit.manifest.uri import decode_path, encode_path, relative_path, with_copy
 
 file_names = st.binary(min_size=1, max_size=60).filter(lambda name: b"\0" not in name)
 
@@ -20,7 +19,6 @@ def test_a_uri_leads_back_to_the_bytes_of_its_path(name, copy):
     """Any bytes that a path can hold survive, whatever copy the URI is of."""
     relative = os.fsdecode(name)
     assert os.fsencode(decode_path(with_copy(encode_path(relative), copy))) == name
-    assert path_of(Path("/root"), encode_path(relative)) == Path("/root") / relative
 
 
 @given(first=file_names, second=file_names)
@@ -74,3 +72,14 @@ def test_uris_are_as_documented(relative, uri):
 def test_copies_are_numbered_from_two():
     """The first listing of a file has its plain URI."""
     assert [with_copy("a", copy) for copy in (1, 2, 3)] == ["a", "a#copy=2", "a#copy=3"]
+
+
+@pytest.mark.parametrize("uri", ["", "/etc/passwd", "%2Fetc/passwd", "a/../b", "%2E%2E/b", "..", "a%00b", "#copy=2"])
+def test_a_uri_that_leaves_its_root_has_no_path(uri):
+    """No build writes such a one; a manifest that was made by hand may hold it."""
+    assert relative_path(uri) is None
+
+
+@pytest.mark.parametrize("uri", ["a.jsonl", "a/..b/c", "a/b#copy=2", "%FF", "a%23b"])
+def test_every_other_uri_has_the_path_that_it_was_made_of(uri):
+    assert relative_path(uri) == decode_path(uri)
