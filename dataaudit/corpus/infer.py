@@ -167,7 +167,7 @@ def infer_text(split: str, columns: dict[str, bool]) -> str:
         shown += f"{' and ' if shown else ''}{len(columns) - len(names):,} that look like data, not names"
     raise ConfigError(
         f"splits.{split}.text: cannot tell which column is the text: {shown or 'no columns'}",
-        f"Name it in a config (splits.{split}.text) or with --text COLUMN.",
+        f"Name it in a config (splits.{split}.text) or with --text COLUMN, in Python text=COLUMN.",
     )
 
 

@@ -121,7 +121,8 @@ def state_folder(options: BuildOptions) -> Path:
         (state / ".gitignore").write_text("*\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"the state folder {state} cannot be written: {error.strerror}", "Name one with --state."
+            f"the state folder {state} cannot be written: {error.strerror}",
+            "Name another one: --state DIR, in Python state=DIR.",
         ) from None
     return state
 

@@ -43,7 +43,7 @@ def load_reference(
             return (manifest.id,), None
         return (manifest.id,), _reference(manifest, tokenizer, progress)
     except ManifestError as error:
-        hint = f"{error.hint}\n  It is the reference of this build: `reference` in the config, or --reference."
+        hint = f"{error.hint}\n  It is the reference of this build, of its config or of the call (--reference)."
         raise ManifestError(f"reference {given}: {error.message}", hint.strip()) from None
 
 

@@ -92,15 +92,16 @@ def make_request(
     Raises:
         ConfigError: An option is unknown, or goes only with another one.
     """
-    forms = _names(formats, "--format", list(FORMATS))
+    forms = _names(formats, "format", list(FORMATS))
     if not 0 <= ngram_score <= 1:
-        raise ConfigError(f"--ngram-score: expected 0 to 1, found {ngram_score:g}")
+        raise ConfigError(f"13-gram score: expected 0 to 1, found {ngram_score:g}")
     if not documents and (origins is not None or findings is not None or held_out or rows):
         raise ConfigError(
-            "--from, --findings, --held-out and --rows say which documents are dropped", "Add --documents."
+            "origins, findings, held-out and rows say which documents are dropped, but none are asked for",
+            "Add --documents, in Python documents=True.",
         )
-    named = _names(origins, "--from", ORIGINS)
-    pairs = _names(findings, "--findings", [f"{detector}:{tier}" for detector in DETECTORS for tier in TIERS])
+    named = _names(origins, "origin", ORIGINS)
+    pairs = _names(findings, "findings", [f"{detector}:{tier}" for detector in DETECTORS for tier in TIERS])
     choice = Choice(
         origins=tuple(origin for origin in ORIGINS if origin in (named or ORIGINS)),
         ngram_score=ngram_score,
@@ -108,7 +109,10 @@ def make_request(
     )
     if pairs:
         if "findings" not in choice.origins:
-            raise ConfigError("--findings without findings in --from", "Add them to --from.")
+            raise ConfigError(
+                "findings are chosen, but `findings` is not among the origins",
+                "Add it: --from findings, in Python origins=[..., 'findings'].",
+            )
         split = [pair.split(":") for pair in pairs]
         choice = Choice(
             origins=choice.origins,
@@ -132,11 +136,11 @@ def make_request(
     )
 
 
-def _names(given: Sequence[str] | None, option: str, known: tuple[str, ...] | list[str]) -> list[str]:
+def _names(given: Sequence[str] | None, what: str, known: tuple[str, ...] | list[str]) -> list[str]:
     names = given or ()
     for name in names:
         if name not in known:
-            raise ConfigError(f"{option}: no `{name}`{nearest(name, list(known))}", f"Known: {', '.join(known)}.")
+            raise ConfigError(f"{what}: no `{name}`{nearest(name, list(known))}", f"Known: {', '.join(known)}.")
     return list(dict.fromkeys(names))
 
 
@@ -314,7 +318,7 @@ def _refuse(name: str, paths: Sequence[str], wrong: Callable[[str], bool]) -> No
         lines = [f"  - {path}" for path in found[:_NAMED]]
         more = [f"  - and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
         raise ConfigError(
-            "\n".join([f"--format {name} cannot hold {len(found)} of the names:", *lines, *more]),
+            "\n".join([f"the format {name} cannot hold {len(found)} of the names:", *lines, *more]),
             "Rename the files and build again, or take another format.",
         )
 
@@ -462,7 +466,7 @@ def _check_target(target: Path) -> None:
         ConfigError: It is a file or a link, or holds other things.
     """
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise ConfigError(f"--out {target}: expected a folder, found a file or a link", "Name a new folder.")
+        raise ConfigError(f"{target}: expected a folder, found a file or a link", "Name a new folder.")
     found = {path.name for path in target.iterdir()} if target.is_dir() else set()
     if not found:
         return
@@ -473,7 +477,7 @@ def _check_target(target: Path) -> None:
         ours = set()
     if not found <= ours:
         raise ConfigError(
-            f"--out {target}: the folder holds what `quarantine apply` did not write",
+            f"{target}: the folder holds what `quarantine apply` did not write",
             "Name a new folder, or an older result.",
         )
 

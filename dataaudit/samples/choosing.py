@@ -186,7 +186,7 @@ def _read(
     """Return the windows of a shard's chosen findings, and why there is none where there is none."""
     none: list[str | None] = [None] * own.num_rows
     if path is None:
-        return none, "the rows of a streamed dataset cannot be found by a manifest alone; build with --samples"
+        return none, "the rows of a streamed dataset cannot be found by a manifest alone; a build takes samples of it"
     split, reader = manifest.core.config["splits"][shard["split"]], manifest.core.config["reader"]
     fields = field_rule(
         split["text"],
