@@ -28,9 +28,9 @@ from dataaudit.engine.keys import NUMERIC_LIBRARIES
 from dataaudit.errors import DataAuditError, DetectorError, ExitCode
 from dataaudit.extras import EXTRAS, absent, install_line
 from dataaudit.guarded import Guarded
-from dataaudit.layout import facts, page, section, terminal_width
 from dataaudit.manifest.replace import exchange
-from dataaudit.report.meanings import encoder_text
+from dataaudit.metrics.meanings import encoder_text
+from dataaudit.render.terminal import facts, page, section, terminal_width
 
 State = Literal["ok", "missing", "broken", "note"]
 _MODULES = {

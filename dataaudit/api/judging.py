@@ -80,7 +80,7 @@ def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Diff
         True
     """
     from dataaudit.diff.compare import load_pair
-    from dataaudit.report.pii_cells import hidden_records
+    from dataaudit.metrics.pii.cells import hidden_records
 
     sides = [one if isinstance(one, LoadedManifest) else path_of(one, "manifest") for one in (old, new)]
     return load_pair(sides[0], sides[1], hidden=hidden_records)
@@ -121,7 +121,7 @@ def report(
     """
     from dataaudit.gate.ready import policy_path
     from dataaudit.gate.verdict import Verdict
-    from dataaudit.report.html.write import Given, make_report
+    from dataaudit.report.write import Given, make_report
 
     path = path_of(out, "out")
     given = Given(

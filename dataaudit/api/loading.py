@@ -95,7 +95,7 @@ class Manifest(LoadedManifest):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: what stands out, then how much there is."""
-        from dataaudit.notebook import to_html
+        from dataaudit.render.html.notebook import to_html
         from dataaudit.report.notebook import manifest_blocks
 
         return to_html(manifest_blocks(self))

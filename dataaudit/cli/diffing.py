@@ -44,7 +44,7 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
     change is larger than the noise; drift of tokens per source; what else differs. Neither corpus is read.
     """
     from dataaudit import api
-    from dataaudit.diff.rendering import render
+    from dataaudit.diff.blocks import render
 
     difference = api.diff(old, new)
     print_text(render(difference, "json" if as_json else form, everything=everything))

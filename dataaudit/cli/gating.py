@@ -86,7 +86,7 @@ def gate(
     """
     from dataaudit import api
     from dataaudit.gate.document import gate_json
-    from dataaudit.gate.writers.terminal import terminal_text
+    from dataaudit.gate.writers.blocks import terminal_text
     from dataaudit.gate.writers.writing import Outputs, check_outputs, on_runner, write_outputs
 
     outputs = Outputs(

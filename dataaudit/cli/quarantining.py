@@ -236,7 +236,7 @@ def apply(file: Path, *, as_json: bool, **given: Any) -> None:
     Exit 3 when the drop list is known to lack something, 4 when no shard is left.
     """
     from dataaudit import api
-    from dataaudit.quarantine.applied_view import apply_view
+    from dataaudit.quarantine.view import apply_view
 
     applied = api.quarantine(file).apply(**given)
     print_text(apply_view(given["out"], applied, as_json=as_json))

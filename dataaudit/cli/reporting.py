@@ -45,7 +45,7 @@ def report(
     Verdict or what stands out first, then what changed, then every area, then all shards. The exit code is 0 when the
     file was written: the report shows a verdict, `dataaudit gate` decides.
     """
-    from dataaudit.report.html.write import Given, write_report
+    from dataaudit.report.write import Given, write_report
 
     given = Given(baseline=baseline, policy=policy, verdict=verdict, quarantine=quarantine)
     print_text(write_report(folder, out, given, as_json=as_json))

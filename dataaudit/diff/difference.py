@@ -301,12 +301,13 @@ class Difference:
     def __repr__(self) -> str:
         """Return what it comes to, on one line."""
         from dataaudit.diff import words
+        from dataaudit.render.line import spell
 
-        return f"<Difference {words.sides(self)}: {words.verdict(self)}>"
+        return f"<Difference {spell(words.sides(self))}: {spell(words.verdict(self))}>"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        from dataaudit.diff.notebook import difference_blocks
-        from dataaudit.notebook import to_html
+        from dataaudit.diff.blocks import difference_blocks
+        from dataaudit.render.html.notebook import to_html
 
         return to_html(difference_blocks(self))

@@ -1,13 +1,13 @@
-"""Words and numbers that the writers of a difference share; nothing here is escaped."""
+"""Words for what differs."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from dataaudit import text as t
 from dataaudit.diff.bump import bumped, parse_version
-from dataaudit.diff.difference import Bump, Difference, Drift, MetricChange, MetricFate, Number, ShardChange, ShardFate
+from dataaudit.diff.difference import Bump, Difference, Drift, MetricChange, MetricFate, ShardChange, ShardFate
+from dataaudit.render.line import Line, Name, join, say
 
 LISTED = 10
 """Rows of a section that are listed unless all are asked for."""
@@ -51,7 +51,7 @@ SIGNED = (MetricFate.CHANGED, MetricFate.BEYOND_NOISE, MetricFate.WITHIN_NOISE)
 """Fates of metrics that have a difference."""
 
 
-def verdict(difference: Difference) -> str:
+def verdict(difference: Difference, name: int = NAME) -> Line:
     """Return the one line that says it all."""
     if difference.equal:
         return "equal: both manifests are the same"
@@ -59,54 +59,14 @@ def verdict(difference: Difference) -> str:
     if proposal.bump == Bump.NONE:
         return "the data is the same, so no bump is due"
     doubt = "" if proposal.proven else ", not proven"
-    least = "" if proposal.version is None else f": {proposal.version} or later"
-    return f"{proposal.bump} bump{doubt}{least}"
+    least = "" if proposal.version is None else say(": {} or later", Name(proposal.version, name))
+    return say("{} bump{}{}", proposal.bump, doubt, least)
 
 
-def sides(difference: Difference) -> str:
+def sides(difference: Difference) -> Line:
     """Return names and versions of both manifests."""
-    return " -> ".join(
-        f"{t.clean(one.name, NAME)} {t.clean(one.version, NAME)}" for one in (difference.old, difference.new)
-    )
-
-
-def total_rows(difference: Difference) -> list[list[str]]:
-    """Return rows of name, old, new, change: how much there is."""
-    old, new = difference.old, difference.new
-    return [
-        [name, t.count(was), t.count(now), f"{now - was:+,}" if now != was else ""]
-        for name, was, now in (
-            ("shards read", old.shards, new.shards),
-            ("shards unread", old.unread_shards, new.unread_shards),
-            ("documents", old.documents, new.documents),
-            ("bytes of text", old.bytes, new.bytes),
-            ("tokens", old.tokens, new.tokens),
-        )
-    ]
-
-
-def fate_rows(difference: Difference) -> list[list[str]]:
-    """Return rows of what became of shards, shards old and new, documents old and new; none when all is as it was."""
-    rows = [
-        [FATES[one.fate], *map(t.count, (one.old_shards, one.new_shards, one.old_documents, one.new_documents))]
-        for one in difference.fates
-    ]
-    same = t.count(difference.unchanged_shards)
-    return [*rows, ["as it was", same, same, "", ""]] if rows else []
-
-
-def metric_row(change: MetricChange) -> list[str]:
-    """Return a metric that differs as cells: metric, stat, where, old, new, change, its interval, mark."""
-    return [
-        t.clean(change.metric, NAME),
-        t.clean(change.stat, NAME),
-        where_words(change),
-        number(change.old, change.unit),
-        number(change.new, change.unit),
-        signed(change.difference, change.unit),
-        bounds(change),
-        judged(change),
-    ]
+    both = (difference.old, difference.new)
+    return join(" -> ", (say("{} {}", Name(one.name, NAME), Name(one.version, NAME)) for one in both))
 
 
 def complaint(difference: Difference) -> str:
@@ -131,30 +91,6 @@ def promised(difference: Difference) -> Bump:
     return next((bump for bump in reversed(Bump) if now >= bumped(was, bump)), Bump.NONE)
 
 
-def number(side: Number | None, unit: str) -> str:
-    """Return a value with its interval."""
-    if side is None:
-        return t.NOTHING
-    if side.value is None:
-        return side.reason or side.status
-    if side.low is None or side.high is None:
-        return t.measured(side.value, unit)
-    return f"{t.measured(side.value, unit)} ({t.measured(side.low, unit)} to {t.measured(side.high, unit)})"
-
-
-def signed(value: float | None, unit: str) -> str:
-    """Return a difference with its sign."""
-    if value is None:
-        return t.NOTHING
-    return f"{'+' if value > 0 else ''}{t.measured(value, unit)}"
-
-
-def bounds(change: MetricChange) -> str:
-    """Return the interval of a difference, or what chance leaves of it."""
-    low, high = (change.low, change.high) if change.low is not None else (change.chance_low, change.chance_high)
-    return "" if low is None else f"{signed(low, change.unit)} to {signed(high, change.unit)}"
-
-
 def judged(change: MetricChange) -> str:
     """Return the mark that says whether a change is larger than noise, or than chance."""
     if change.fate == MetricFate.CHANGED:
@@ -165,11 +101,6 @@ def judged(change: MetricChange) -> str:
 def where(change: MetricChange) -> list[tuple[str, str]]:
     """Return (field, value) of the scope."""
     return [(name, str(value)) for name, value in change.scope.as_dict().items()]
-
-
-def where_words(change: MetricChange) -> str:
-    """Return the values of the scope, printable."""
-    return ", ".join(t.clean(value, NAME) for _, value in where(change)) or "(all)"
 
 
 def compared(difference: Difference) -> list[MetricChange]:
@@ -229,18 +160,19 @@ def shard_status(change: ShardChange) -> str:
     return f"{held[0] or 'ok'} -> {held[1] or 'ok'}"
 
 
-def noise_notes(changes: Sequence[MetricChange]) -> list[str]:
+def noise_notes(changes: Sequence[MetricChange]) -> list[Line]:
     """Return what the marks of :func:`judged` mean, of those that occur."""
-    sampled = any(change.fate != MetricFate.CHANGED for change in changes)
-    asked = any(change.chance is not None for change in changes)
-    notes = []
-    if sampled:
-        notes.append(f"{SURELY} sampled or estimated, and the interval of the change excludes 0; {MAYBE} includes it")
-    if asked:
-        notes.append(
-            f"{SURELY} counted, and two corpora of these sizes, drawn document by document from one process, would not"
-            f" differ so much by chance (95 %); {MAYBE} could"
+    surely, maybe = Name(SURELY), Name(MAYBE)
+    notes: list[Line] = []
+    if any(change.fate != MetricFate.CHANGED for change in changes):
+        text = "{} sampled or estimated, and the interval of the change excludes 0; {} includes it"
+        notes.append(say(text, surely, maybe))
+    if any(change.chance is not None for change in changes):
+        text = (
+            "{} counted, and two corpora of these sizes, drawn document by document from one process, would not"
+            " differ so much by chance (95 %); {} could"
         )
+        notes.append(say(text, surely, maybe))
     if any(judged(change) == EXACT for change in changes):
         notes.append("no mark: counted, so the corpora differ; chance is not asked")
     return notes

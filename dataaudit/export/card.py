@@ -1,8 +1,8 @@
 """``dataaudit export card``: a dataset card of the Hugging Face hub, or the section of one that this program owns.
 
 The section stands between two comments, each alone on its line. An update replaces what stands between them and leaves
-every other byte of the card, its metadata among it. Names from the data are code spans (:mod:`dataaudit.markdown`), so
-none of them is markup, and none can be a comment line.
+every other byte of the card, its metadata among it. Names from the data are code spans
+(:mod:`dataaudit.render.markdown`), so none of them is markup, and none can be a comment line.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dataaudit.errors import ConfigError
 from dataaudit.export import sentences
 from dataaudit.export.output import utc, write_file
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.markdown import code, table
-from dataaudit.report.quality import languages
-from dataaudit.report.view import Overview, overview
+from dataaudit.metrics.language.facts import languages
+from dataaudit.metrics.language.facts import section as language_section
+from dataaudit.metrics.volume.facts import Overview, mixture, overview, splits_table
+from dataaudit.render.markdown import code, lines_of, table
 from dataaudit.yamlfile import NAME_PATTERN, read_named
 
 BEGIN = "<!-- dataaudit:begin -->"
@@ -121,8 +122,8 @@ def section(manifest: Manifest, view: Overview) -> str:
         ["## Audit"],
         _identity(view),
         ["### Splits"],
-        _splits(view),
-        *_titled("### Sources", _sources(view)),
+        table(splits_table(view), _ROWS),
+        *_titled("### Sources", lines_of(mixture(view).blocks, _ROWS)),
         *_titled("### Languages", _languages(manifest)),
         *_titled("### Duplicates", _bullets(sentences.duplicates(manifest, view))),
         *_titled("### Leakage into training", _bullets(sentences.leakage(manifest, code))),
@@ -147,62 +148,9 @@ def _identity(view: Overview) -> list[str]:
     ]
 
 
-def _splits(view: Overview) -> list[str]:
-    header = ["split", "use", "shards", "documents", "tokens", "text", "median length", "95th percentile"]
-    rows = [
-        [
-            code(one.name),
-            "held out" if one.held_out else "training",
-            t.count(one.shards),
-            t.count(one.documents),
-            t.count(one.tokens),
-            t.size(one.bytes),
-            t.decimal(one.seq_len_p50),
-            t.decimal(one.seq_len_p95),
-        ]
-        for one in view.splits
-    ]
-    whole = view.totals
-    rows.append(
-        [
-            "all",
-            "",
-            t.count(whole.shards),
-            t.count(whole.documents),
-            t.count(whole.tokens),
-            t.size(whole.bytes),
-            t.decimal(whole.seq_len_p50),
-            t.decimal(whole.seq_len_p95),
-        ]
-    )
-    return [*table(header, rows, names=2), "", "Lengths are in tokens of a document."]
-
-
-def _sources(view: Overview) -> list[str]:
-    rows = [
-        [code(one.source), t.count(one.documents), t.count(one.tokens), t.ratio(one.share), t.ratio(one.declared)]
-        for one in view.sources[:_ROWS]
-    ]
-    lines = table(["source", "documents", "training tokens", "share", "declared"], rows)
-    return lines + _more(len(view.sources), "source")
-
-
 def _languages(manifest: Manifest) -> list[str]:
     found = languages(manifest)
-    if found is None:
-        return []
-    rows = [
-        [code(one.language), t.count(one.documents), t.count(one.tokens), t.ratio(one.share)]
-        for one in found.parts[:_ROWS]
-    ]
-    whose = "training tokens" if found.trained else "tokens"
-    lines = table(["language", "documents", whose, "share"], rows) + _more(len(found.parts), "language")
-    said = f"Decided by {code(found.detectors[0])}; `und` where it is not sure or there are no letters."
-    return [*lines, "", said] if lines else []
-
-
-def _more(number: int, noun: str) -> list[str]:
-    return ["", f"And {t.plural(number - _ROWS, f'further {noun}')}."] if number > _ROWS else []
+    return [] if found is None or not found.parts else lines_of(language_section(found).blocks, _ROWS)
 
 
 def _bullets(said: list[str]) -> list[str]:

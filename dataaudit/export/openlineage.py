@@ -25,7 +25,7 @@ from dataaudit.manifest.core import PROGRAM, manifest_uri
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.replace import POINTER
-from dataaudit.report.view import UNREAD
+from dataaudit.metrics.volume.facts import UNREAD
 
 _QUANTILES = {"p1": "0.01", "p5": "0.05", "p25": "0.25", "p50": "0.5", "p75": "0.75", "p95": "0.95", "p99": "0.99"}
 PRODUCER = f"{PROGRAM}:release:{__version__}"

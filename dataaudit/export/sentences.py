@@ -1,7 +1,7 @@
 """What a manifest says of its corpus in sentences that may be published: the same in every catalogue and card.
 
-Small counts of personal data are not told, as in every report (:mod:`dataaudit.report.few`). Of secrets the number is
-told in tens: an exact one says how many are still to be found.
+Small counts of personal data are not told, as in every report (:mod:`dataaudit.metrics.disclosure`). Of secrets the
+number is told in tens: an exact one says how many are still to be found.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from collections.abc import Callable
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
-from dataaudit.report.few import FEW, about
-from dataaudit.report.meanings import reason_text
-from dataaudit.report.near import near_duplicates
-from dataaudit.report.pii import PiiEntity, personal_data
-from dataaudit.report.protected import held_out_leaks, set_leaks
-from dataaudit.report.quality import languages
-from dataaudit.report.repeats import repeats
-from dataaudit.report.secrets import secrets
-from dataaudit.report.toxicity import toxic
-from dataaudit.report.view import Overview
+from dataaudit.metrics.contamination.facts import set_leaks
+from dataaudit.metrics.disclosure import FEW, about
+from dataaudit.metrics.language.facts import languages
+from dataaudit.metrics.meanings import reason_text
+from dataaudit.metrics.near_dup.facts import near_duplicates
+from dataaudit.metrics.overlap.facts import held_out_leaks
+from dataaudit.metrics.pii.facts import PiiEntity, personal_data
+from dataaudit.metrics.repeats.facts import repeats
+from dataaudit.metrics.secrets.facts import secrets
+from dataaudit.metrics.toxicity.facts import toxic
+from dataaudit.metrics.volume.facts import Overview
 
 NAMED = 10
 """Sources, languages and entities that are named."""

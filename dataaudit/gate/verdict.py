@@ -158,8 +158,8 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        from dataaudit.gate.writers.notebook import verdict_blocks
-        from dataaudit.notebook import to_html
+        from dataaudit.gate.writers.blocks import verdict_blocks
+        from dataaudit.render.html.notebook import to_html
 
         return to_html(verdict_blocks(self))
 

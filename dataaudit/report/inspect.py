@@ -14,10 +14,9 @@ import pyarrow.compute as pc
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.place import find_place
-from dataaudit.report.inspect_content import shard_judged, shown_columns
-from dataaudit.report.inspect_found import document_found, medians_of_others
-from dataaudit.report.inspect_text import render_row, render_shard
-from dataaudit.report.meanings import STATUSES, reason_text
+from dataaudit.metrics.meanings import STATUSES, reason_text
+from dataaudit.report.inspect_blocks import render_row, render_shard
+from dataaudit.report.inspect_found import document_found, medians_of_others, shard_judged, shown_columns
 from dataaudit.report.outliers import outliers
 
 OTHERS = 10

@@ -1,4 +1,4 @@
-"""Shards worth a look: far from the others of their split, or with the most duplicates."""
+"""Shards that are far from the others of their split."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
+from dataaudit.render.blocks import Row, Table, names, numbers, rows_of
+from dataaudit.render.line import Name, Number, Unit
 
 Floats = npt.NDArray[np.float64]
 LIMIT_SD = 6.0
 LEAST_SHARDS = 5
 """Fewer shards of a split have no usual value."""
-TOP = 5
-REPEATED = 0.5
-"""Exact-duplicate rate from which a shard stands out."""
 _TO_SD = 1.4826
 _FLOOR = 0.005
 """Least robust sd, as a part of the median: shards that agree to the last digit still differ by chance."""
@@ -41,17 +40,6 @@ class Outlier:
     """1.4826 times the median absolute deviation, at least 0.5 % of the median, of a rate at least 0.02."""
     deviations: float
     """Distance from the median in robust sd."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Duplicated:
-    """A shard with duplicates."""
-
-    shard: int
-    split: str
-    uri: str
-    documents: int
-    exact_dup_rate: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +115,32 @@ def far(found: Sequence[Distances], uris: pa.ChunkedArray) -> list[Outlier]:
     return sorted(chosen, key=lambda one: (-abs(one.deviations), one.shard, one.column))
 
 
+def outlier_table(found: Sequence[Outlier], *, named: bool = True) -> Table:
+    """Return shards outside of the limits; of one shard, its columns without its name."""
+
+    def row(one: Outlier) -> Row:
+        place: Row = (one.shard, Name(f"{one.split}/{one.uri}")) if named else ()
+        away = f"{one.deviations:+,.1f}"
+        unit: Unit = "decimal" if one.column == "bytes_per_token" else "share"
+        return *place, Name(one.column), Number(one.value, unit), Number(one.median, unit), away
+
+    title = f"Over {LIMIT_SD:g} robust sd from its split's median"
+    if named:
+        title = f"Shards over {LIMIT_SD:g} robust sd from their split's median (splits of {LEAST_SHARDS} and more)"
+    sets = any(one.column != "bytes_per_token" for one in found)
+    return Table(
+        title=title,
+        columns=(
+            *((*numbers("shard"), *names("split/uri")) if named else ()),
+            *names("what"),
+            *numbers("value", "median of the split", "robust sd away"),
+        ),
+        **rows_of(found, row),
+        noun="shard",
+        note="a set of quality rules stands for the share of documents that it would reject" if sets else "",
+    )
+
+
 def _columns(table: pa.Table) -> dict[str, Floats]:
     """Return bytes per token and, for each set of rules, the share of documents rejected; NaN without a value."""
     columns = {"bytes_per_token": _floats(table["bytes_per_token"])}
@@ -151,15 +165,6 @@ def _columns(table: pa.Table) -> dict[str, Floats]:
 def _floats(column: pa.ChunkedArray | pa.Array) -> Floats:
     """Return a column as float64, NaN where it is null."""
     return np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def most_duplicated(manifest: Manifest) -> list[Duplicated]:
-    """Return the shards with the highest exact-duplicate rate, those without any left out."""
-    columns = ["shard", "split", "uri", "documents", "exact_dup_rate"]
-    table = manifest.table("shards", columns)
-    table = table.filter(pc.fill_null(pc.greater(table["exact_dup_rate"], 0), pa.scalar(value=False)))
-    order = [("exact_dup_rate", "descending"), ("shard", "ascending")]
-    return [Duplicated(**row) for row in table.sort_by(order).slice(0, TOP).to_pylist()]
 
 
 def robust(values: npt.ArrayLike) -> tuple[float, float]:

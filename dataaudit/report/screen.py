@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dataaudit import text as t
-from dataaudit.layout import cells, facts, fold, page, prose, section, shortened
 from dataaudit.manifest.load import Manifest
+from dataaudit.metrics.volume.facts import Overview
+from dataaudit.render.cells import cells, fold, shortened
+from dataaudit.render.line import spell
+from dataaudit.render.terminal import facts, page, prose, section
 from dataaudit.report.standouts import Kind, Standout, standouts
-from dataaudit.report.view import Overview
 
 LINES = 24
 """Lines of a terminal: the screen never has more."""
@@ -32,7 +34,7 @@ def screen(manifest: Manifest, view: Overview, width: int, last: Sequence[str] =
 
     Args:
         manifest: What it is about.
-        view: Its :func:`dataaudit.report.view.overview`.
+        view: Its overview.
         width: Of the terminal, 72 or more.
         last: Lines that stand before the commands, each within ``width``; at most 4.
     """
@@ -122,16 +124,16 @@ def _left_out(parts: Counter[str], width: int) -> list[str]:
 def _lines(one: Standout, label: int, width: int) -> list[str]:
     """Return the line of one thing, the name of its place shortened; two where it is too long even so."""
     column = width - _INDENT - label
-    whole = one.sentence(column)
+    whole = spell(one.sentence(column))
     if cells(whole) <= column:
         return [_row(one.part, whole, label)]
-    spare = column - cells(one.sentence(_PLACE)) + _PLACE
+    spare = column - cells(spell(one.sentence(_PLACE))) + _PLACE
     least = _LEAST if one.shard is not None else _PLACE
-    shorter = one.sentence(max(spare, least))
+    shorter = spell(one.sentence(max(spare, least)))
     if cells(shorter) <= column:
         return [_row(one.part, shorter, label)]
     column -= _ESCAPE
-    pieces = fold(one.sentence(max(spare + column - _SLACK, _LEAST)), column)
+    pieces = fold(spell(one.sentence(max(spare + column - _SLACK, _LEAST))), column)
     return [_row(one.part if not index else "", piece, label) for index, piece in enumerate(pieces)]
 
 

@@ -10,23 +10,23 @@ from typing import Any
 from dataaudit import text as t
 from dataaudit.config import nearest
 from dataaudit.errors import ConfigError
-from dataaudit.layout import name_column, number_column, page, prose, table, terminal_width, word_column
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric
-from dataaudit.report import blocks
-from dataaudit.report.content import content_facts
-from dataaudit.report.leaks import leaks
-from dataaudit.report.near import near_duplicates
-from dataaudit.report.outliers import most_duplicated, outliers
-from dataaudit.report.pii_cells import hidden_records
-from dataaudit.report.protected import protected_facts
-from dataaudit.report.quality import composition
-from dataaudit.report.repeats import repeats
+from dataaudit.metrics.exact_dup.facts import most_duplicated
+from dataaudit.metrics.near_dup.facts import near_duplicates
+from dataaudit.metrics.pii.cells import hidden_records
+from dataaudit.metrics.repeats.facts import repeats
+from dataaudit.metrics.secrets.facts import secrets, warning
+from dataaudit.metrics.volume.facts import Overview, Volume, identity, overview, source_volumes
+from dataaudit.render.blocks import Prose, Table, names, numbers, words
+from dataaudit.render.cells import wrap
+from dataaudit.render.line import Line, Name, Number, Unit, join, say, spell
+from dataaudit.render.terminal import ROWS, facts, page, parts_of, render, terminal_width
+from dataaudit.report.facts import composition, found_facts
+from dataaudit.report.outliers import outliers
 from dataaudit.report.screen import screen
-from dataaudit.report.secrets import secret_warning, secrets
-from dataaudit.report.sections import SECTIONS, metric_names
+from dataaudit.report.sections import SECTIONS, blocks_of, metric_names
 from dataaudit.report.standouts import standout_facts
-from dataaudit.report.view import Overview, Volume, overview, source_volumes
 
 _EVERY = 2**31
 _NOT_SHOWN = (
@@ -61,16 +61,26 @@ def show_manifest(
     view, width = overview(manifest), terminal_width()
     if as_json:
         return _facts(manifest, view)
+    title = say("{} {}", Name(view.dataset), Name(view.version))
     if part is not None:
-        held = [block for block in SECTIONS[part](manifest, view, width) if block]
-        return page(blocks.title(view), *([], *held) if held else ([f"  Nothing of {part} is in this manifest."],))
+        told = _text(part, manifest, view, width)
+        return page(title, *([], *told) if told else ([f"  Nothing of {part} is in this manifest."],))
     if whole:
-        return page(
-            blocks.title(view),
-            [*secret_warning(secrets(manifest), width), *blocks.identity(view, width)],
-            *(block for make in SECTIONS.values() for block in make(manifest, view, width)),
-        )
+        head = [*_warning(manifest, width), *facts(identity(view).pairs, width)]
+        return page(title, head, *(lines for name in SECTIONS for lines in _text(name, manifest, view, width)))
     return screen(manifest, view, width)
+
+
+def _text(part: str, manifest: Manifest, view: Overview, width: int) -> list[list[str]]:
+    blocks = blocks_of(part, manifest, view)
+    return [lines for one in blocks for lines in parts_of(one, width, ROWS, "; --json lists all")]
+
+
+def _warning(manifest: Manifest, width: int) -> list[str]:
+    """Return the line that stands above everything else when secrets are confirmed."""
+    found = warning(secrets(manifest))
+    text = say("WARNING: {}. Revoke them; the table `findings` has their places.", found)
+    return wrap(spell(text), width) if found else []
 
 
 def _facts(manifest: Manifest, view: Overview) -> str:
@@ -83,9 +93,7 @@ def _facts(manifest: Manifest, view: Overview) -> str:
             **composition(manifest),
             "sources_by_split": {name: [_source(one) for one in rows] for name, rows in by_split.items()},
             "near_duplicates": None if near is None else asdict(near),
-            "leaks": [asdict(one) for one in leaks(manifest)],
-            **content_facts(manifest),
-            **protected_facts(manifest),
+            **found_facts(manifest),
             "repeats": None if found is None else asdict(found),
             "outliers": [asdict(one) for one in outliers(manifest)],
             "most_duplicated": [asdict(one) for one in most_duplicated(manifest)],
@@ -104,52 +112,48 @@ def _metric(manifest: Manifest, name: str, *, as_json: bool) -> str:
     if as_json:
         value = [{**asdict(record), "scope": record.scope.as_dict()} for record in records]
         return t.as_json({"id": manifest.id, "metric": name, "records": value, "suppressed": len(hidden)})
-    width = terminal_width()
     rows = [_row(record) for record in records]
-    columns = [
-        name_column("scope"),
-        word_column("stat"),
-        number_column("value"),
-        word_column("unit"),
-        number_column("from"),
-        number_column("to"),
-        number_column("confidence"),
-        number_column("n"),
-        word_column("method"),
-        word_column("status"),
-    ]
-    same = {index: cells[0] for index, cells in enumerate(zip(*rows, strict=True)) if len(set(cells)) == 1}
+    columns = (
+        *names("scope"),
+        *words("stat"),
+        *numbers("value"),
+        *words("unit"),
+        *numbers("from", "to", "confidence", "n"),
+        *words("method", "status"),
+    )
+    same = {index: cells[0] for index, cells in enumerate(zip(*rows, strict=True)) if len(set(map(spell, cells))) == 1}
     kept = [index for index in range(len(columns)) if index not in same or index not in _MAY_BE_SAID_ONCE]
     said = [
-        f"{columns[index].head} {same[index]}"
+        say("{} {}", columns[index].head, same[index])
         for index in _MAY_BE_SAID_ONCE
-        if index in same and same[index] != t.NOTHING
+        if index in same and spell(same[index]) != t.NOTHING
     ]
-    return page(
-        f"{t.clean(name)}: {t.plural(len(records) + len(hidden), 'record')}",
-        prose(f"every record: {', '.join(said)}", width) if said else [],
-        table([columns[index] for index in kept], [[row[index] for index in kept] for row in rows], width),
-        prose(_NOT_SHOWN.format(number=t.plural(len(hidden), "record")), width) if hidden else [],
+    table = Table(
+        title="",
+        columns=tuple(columns[index] for index in kept),
+        rows=tuple(tuple(row[index] for index in kept) for row in rows),
     )
+    note = _NOT_SHOWN.format(number=t.plural(len(hidden), "record")) if hidden else ""
+    once = Prose(text=say("every record: {}", join(", ", said)) if said else "")
+    title = say("{}: {}", Name(name), t.plural(len(records) + len(hidden), "record"))
+    return render(title, [once, table, Prose(text=note)], most=None)
 
 
-def _row(record: Metric) -> list[str]:
-    scope = " ".join(
-        f"{name}={t.clean(str(value), blocks.NAME_LIMIT)}" for name, value in record.scope.as_dict().items()
-    )
-    status = record.status if record.status == "ok" else f"{record.status}: {t.clean(record.reason)}"
-    return [
-        scope or "(all)",
-        t.clean(record.stat),
-        t.measured(record.value, record.unit),
-        t.clean(record.unit),
-        t.measured(record.low, record.unit),
-        t.measured(record.high, record.unit),
-        t.NOTHING if record.confidence is None else f"{record.confidence:g}",
-        t.count(record.n),
+def _row(record: Metric) -> tuple[Line, ...]:
+    scope = join(" ", (say("{}={}", name, Name(str(value), 60)) for name, value in record.scope.as_dict().items()))
+    unit: Unit = "share" if record.unit == "ratio" else "decimal"
+    return (
+        scope if scope.parts else "(all)",
+        Name(record.stat),
+        Number(record.value, unit),
+        Name(record.unit),
+        Number(record.low, unit),
+        Number(record.high, unit),
+        None if record.confidence is None else f"{record.confidence:g}",
+        record.n,
         record.method,
-        status,
-    ]
+        record.status if record.status == "ok" else say("{}: {}", record.status, Name(record.reason)),
+    )
 
 
 def _order(record: Metric) -> tuple[Any, ...]:

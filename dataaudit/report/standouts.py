@@ -7,40 +7,37 @@ Everything comes from the manifest, so the same manifest gives the same list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypedDict
 
 from dataaudit import text as t
-from dataaudit.layout import shortened
 from dataaudit.manifest.load import Manifest
-from dataaudit.report.drift import Drift, drifts, moved, moved_perhaps, why_no_drift
-from dataaudit.report.judged import Judge
-from dataaudit.report.leaks import leaks
-from dataaudit.report.meanings import encoder_text
-from dataaudit.report.near import NearScope, near_duplicates
-from dataaudit.report.outliers import REPEATED, Outlier, most_duplicated, outliers
-from dataaudit.report.pii import personal_data
-from dataaudit.report.places import LeakPlace, leak_places
-from dataaudit.report.protected import HeldOutLeak, SetLeak, held_out_leaks, set_leaks, shared_text, worst_parts
-from dataaudit.report.repeats import repeats
-from dataaudit.report.secrets import Secrets, secrets
-from dataaudit.report.toxicity import Toxic, ToxicScope, toxic
-from dataaudit.report.view import LostShard, Overview, is_off, off_by
+from dataaudit.metrics.contamination.facts import counts, found_in_training, set_leaks, worst_parts
+from dataaudit.metrics.drift.facts import Drift, drifts, moved, moved_perhaps, why_no_drift
+from dataaudit.metrics.exact_dup.facts import REPEATED, most_duplicated
+from dataaudit.metrics.judged import Judge, interval, number
+from dataaudit.metrics.meanings import encoder_text
+from dataaudit.metrics.near_dup.facts import HEAVY, NearScope, near_duplicates
+from dataaudit.metrics.overlap.facts import held_out_leaks, leaks, shared_text
+from dataaudit.metrics.overlap.places import LeakPlace, leak_places
+from dataaudit.metrics.pii.facts import personal_data
+from dataaudit.metrics.repeats.facts import repeats
+from dataaudit.metrics.secrets.facts import Secrets, secrets
+from dataaudit.metrics.toxicity.facts import Toxic, ToxicScope, toxic
+from dataaudit.metrics.volume.facts import LostShard, Overview, is_off, off_by
+from dataaudit.render.blocks import Tone
+from dataaudit.render.line import Line, Name, Number, decimal, join, say, share, spell
+from dataaudit.report.outliers import Outlier, outliers
 
 MANY = 0.01
 """Share of documents from which duplicates, a repeated span, toxic text and personal data stand out."""
-MANY_OF_SOURCE = 0.10
-"""Share of a source that are near-duplicates, from which these stand out."""
 _ASKED_FOR_NOTHING = {"no_judge", "no_analyzer"}
 _NAME = 24
 _LEAST_NAME = 12
 _CODE = 40
 _KINDS = 3
-
-Share = Callable[[float | None], str]
-"""How a share is written: a ratio in a terminal, percent in the report."""
 
 
 class Kind(IntEnum):
@@ -70,6 +67,11 @@ class Kind(IntEnum):
         """Whether it asks for action before the data is used."""
         return self <= Kind.LEAKED
 
+    @property
+    def tone(self) -> Tone:
+        """How it is coloured."""
+        return "bad" if self.grave else "warn"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standout:
@@ -80,16 +82,16 @@ class Standout:
     """Name of the part of `dataaudit show` that says more."""
     size: float
     """The larger stands first among those of its kind."""
-    text: str
-    """What, with its number; names are made harmless and short."""
-    link: str = ", in"
+    text: Line
+    """What, with its number; names are short."""
+    link: Line = ", in"
     """What leads from the text to the place."""
     place: str = ""
     """Source, or ``split/uri`` of a shard; as it is in the data. Empty without one."""
     shard: int | None = None
     """Ordinal of the shard, when the place is one."""
 
-    def sentence(self, width: int = 120) -> str:
+    def sentence(self, width: int = 120) -> Line:
         """Return the whole in words.
 
         Args:
@@ -99,41 +101,41 @@ class Standout:
         if not self.place:
             return self.text
         if self.shard is None:
-            return f"{self.text}{self.link} {shortened(self.place, width)}"
-        name = f" {shortened(self.place, width, head=False)}" if width >= _LEAST_NAME else ""
-        return f"{self.text}{self.link} shard {self.shard}{name}"
+            return say("{}{} {}", self.text, self.link, Name(self.place, width, ends=True))
+        if width < _LEAST_NAME:
+            return say("{}{} shard {}", self.text, self.link, str(self.shard))
+        return say("{}{} shard {} {}", self.text, self.link, str(self.shard), Name(self.place, width, tail=True))
 
 
 class _Where(TypedDict, total=False):
     """What a place is given as."""
 
-    link: str
+    link: Line
     place: str
     shard: int
 
 
-def standouts(manifest: Manifest, view: Overview, share: Share = t.ratio) -> list[Standout]:
+def standouts(manifest: Manifest, view: Overview) -> list[Standout]:
     """Return what stands out, worst first.
 
     Args:
         manifest: Of what.
-        view: Its :func:`dataaudit.report.view.overview`.
-        share: How a share is written.
+        view: Its overview.
     """
     found = [
         *_coverage(view),
         *_secrets(secrets(manifest)),
-        *_leaks(manifest, share),
+        *_leaks(manifest),
         *_mixture(view),
         *_drift(drifts(manifest)),
-        *_far(outliers(manifest), share),
-        *_duplicates(manifest, view, share),
-        *_repeats(manifest, share),
-        *_toxicity(toxic(manifest), share),
-        *_personal(manifest, share),
+        *_far(outliers(manifest)),
+        *_duplicates(manifest, view),
+        *_repeats(manifest),
+        *_toxicity(toxic(manifest)),
+        *_personal(manifest),
         *_encoder(view),
     ]
-    return sorted(found, key=lambda one: (one.kind, -one.size, one.part, one.place, one.text))
+    return sorted(found, key=lambda one: (one.kind, -one.size, one.part, one.place, spell(one.text)))
 
 
 def standout_facts(manifest: Manifest, view: Overview) -> list[dict[str, Any]]:
@@ -143,7 +145,7 @@ def standout_facts(manifest: Manifest, view: Overview) -> list[dict[str, Any]]:
             "kind": one.kind.name.lower(),
             "grave": one.kind.grave,
             "section": one.part,
-            "text": one.sentence(),
+            "text": spell(one.sentence()),
             "place": one.place,
             "shard": one.shard,
             "size": one.size,
@@ -170,7 +172,7 @@ def _coverage(view: Overview) -> Iterator[Standout]:
             size=size,
             place=f"{largest.split}/{largest.uri}",
             shard=largest.shard,
-            text=f"{number} not read, {shortened(code, _CODE)} ({t.size(size)})",
+            text=say("{} not read, {} ({})", number, Name(code, _CODE, ends=True), t.size(size)),
             link=_first(len(shards)),
         )
     bad = view.ledger["documents"]["bad"]
@@ -205,7 +207,7 @@ def _secrets(found: Secrets | None) -> Iterator[Standout]:
         yield _not_looked_at("secrets", found.truncated)
 
 
-def _leaks(manifest: Manifest, share: Share) -> Iterator[Standout]:
+def _leaks(manifest: Manifest) -> Iterator[Standout]:
     exact, held_out, sets = leaks(manifest), held_out_leaks(manifest), set_leaks(manifest)
     said = {one.split for one in exact}
     others = [(one, sign) for one in held_out if one.split not in said and (sign := shared_text(one))]
@@ -214,33 +216,18 @@ def _leaks(manifest: Manifest, share: Share) -> Iterator[Standout]:
         return
     places = leak_places(manifest)
     for leak in exact:
-        number = f"{t.count(leak.documents)} of {t.plural(leak.of, 'document')} of {shortened(leak.split, _NAME)}"
-        text = f"{number} in training ({share(leak.documents / leak.of)})"
+        name, part = Name(leak.split, _NAME, ends=True), share(leak.documents / leak.of)
+        text = say("{} of {} of {} in training ({})", leak.documents, t.plural(leak.of, "document"), name, part)
         yield _leak(Kind.LEAKED, leak.documents, text, leak.split, places)
     for other, sign in others:
-        yield _shared(other, sign, share, places)
-    for part in parts:
-        yield _contamination(part, places)
+        kind = Kind.LEAKED if sign.stat == "span" else Kind.SIMILAR
+        yield _leak(kind, sign.value * other.documents, sign.text, other.split, places)
+    for item in parts:
+        verbatim, similar = counts(item)
+        yield _leak(Kind.LEAKED if verbatim else Kind.SIMILAR, similar, found_in_training(item), item.set, places)
 
 
-def _shared(one: HeldOutLeak, sign: tuple[str, float, str], share: Share, places: Sequence[LeakPlace]) -> Standout:
-    stat, value, text = sign
-    bounds = one.bounds.get(stat)
-    within = f" ({share(bounds[0])} to {share(bounds[1])})" if bounds else ""
-    kind = Kind.LEAKED if stat == "span" else Kind.SIMILAR
-    words = f"{share(value)}{within} {text.format(shortened(one.split, _NAME))}"
-    return _leak(kind, value * one.documents, words, one.split, places)
-
-
-def _contamination(one: SetLeak, places: Sequence[LeakPlace]) -> Standout:
-    verbatim, similar = round((one.verbatim or 0) * one.findable), round((one.similar or 0) * one.findable)
-    item = "item" if one.findable == one.items else "findable item"
-    number = f"{t.count(similar)} of {t.plural(one.findable, item)} of {shortened(one.set, _NAME)}"
-    text = f"{number} in training, {t.count(verbatim)} word for word"
-    return _leak(Kind.LEAKED if verbatim else Kind.SIMILAR, similar, text, one.set, places)
-
-
-def _leak(kind: Kind, size: float, text: str, which: str, places: Sequence[LeakPlace]) -> Standout:
+def _leak(kind: Kind, size: float, text: Line, which: str, places: Sequence[LeakPlace]) -> Standout:
     own = [one for one in places if one.set == which]
     where = _Where(link=_first(len(own), "most"))
     if own:
@@ -259,7 +246,7 @@ def _mixture(view: Overview) -> Iterator[Standout]:
             size=abs(off_by(most)),
             place=most.source,
             link=" for",
-            text=f"{number}: {off_by(most):+.4f}",
+            text=say("{}: {}", number, Number(off_by(most), signed=True)),
         )
 
 
@@ -283,16 +270,16 @@ def _drift(found: Sequence[Drift]) -> Iterator[Standout]:
         yield Standout(kind=Kind.NOT_JUDGED, part="drift", size=1, text=f"Drift was not measured: {why}")
 
 
-def _far(found: Sequence[Outlier], share: Share) -> Iterator[Standout]:
+def _far(found: Sequence[Outlier]) -> Iterator[Standout]:
     """Yield one for each column: the farthest shard, and how many there are."""
     columns: dict[str, list[Outlier]] = {}
     for one in found:
         columns.setdefault(one.column, []).append(one)
     for column, own in columns.items():
         most = own[0]
-        text = f"{shortened(column, _NAME)} rejects {share(most.value)}, median {share(most.median)}"
+        text = say("{} rejects {}, median {}", Name(column, _NAME, ends=True), share(most.value), share(most.median))
         if column == "bytes_per_token":
-            text = f"bytes per token {t.decimal(most.value)}, median {t.decimal(most.median)}"
+            text = say("bytes per token {}, median {}", decimal(most.value), decimal(most.median))
         yield Standout(
             kind=Kind.FAR,
             part="shards",
@@ -304,7 +291,7 @@ def _far(found: Sequence[Outlier], share: Share) -> Iterator[Standout]:
         )
 
 
-def _duplicates(manifest: Manifest, view: Overview, share: Share) -> Iterator[Standout]:
+def _duplicates(manifest: Manifest, view: Overview) -> Iterator[Standout]:
     rate, shards = view.totals.exact_dup_rate, most_duplicated(manifest)
     most = shards[0] if shards else None
     if rate is not None and most is not None and (rate > MANY or most.exact_dup_rate > REPEATED):
@@ -314,23 +301,23 @@ def _duplicates(manifest: Manifest, view: Overview, share: Share) -> Iterator[St
             size=rate,
             shard=most.shard,
             place=f"{most.split}/{most.uri}",
-            text=f"{share(rate)} of all documents repeat an earlier one",
-            link=f", {share(most.exact_dup_rate)} of",
+            text=say("{} of all documents repeat an earlier one", share(rate)),
+            link=say(", {} of", share(most.exact_dup_rate)),
         )
     near = near_duplicates(manifest)
     if near is None:
         return
     whole = near.scopes[-1]
     heavy = max(near.sources, key=_near_rate, default=None)
-    if heavy is not None and ((whole.rate or 0.0) > MANY or _near_rate(heavy) > MANY_OF_SOURCE):
-        number = f"{t.plural(whole.documents, 'near-duplicate')} of an earlier document ({share(whole.rate)})"
+    if heavy is not None and ((whole.rate or 0.0) > MANY or _near_rate(heavy) > HEAVY):
+        number = t.plural(whole.documents, "near-duplicate")
         yield Standout(
             kind=Kind.NEAR_DUPLICATES,
             part="near_dup",
             size=whole.documents,
             place=heavy.name,
-            text=number,
-            link=f", {share(heavy.rate)} of",
+            text=say("{} of an earlier document ({})", number, share(whole.rate)),
+            link=say(", {} of", share(heavy.rate)),
         )
     if pairs := near.counts.get("truncated_pairs"):
         text = f"{t.plural(pairs, 'pair')} of large buckets were not compared"
@@ -341,7 +328,7 @@ def _near_rate(one: NearScope) -> float:
     return one.rate or 0.0
 
 
-def _repeats(manifest: Manifest, share: Share) -> Iterator[Standout]:
+def _repeats(manifest: Manifest) -> Iterator[Standout]:
     found = repeats(manifest, 1)
     if found is None:
         return
@@ -352,7 +339,7 @@ def _repeats(manifest: Manifest, share: Share) -> Iterator[Standout]:
             kind=Kind.REPEATS,
             part="repeats",
             size=first.documents,
-            text=f"{number} ({share(first.share)})",
+            text=say("{} ({})", number, share(first.share)),
             place=first.source,
             link=", mostly of",
         )
@@ -361,7 +348,7 @@ def _repeats(manifest: Manifest, share: Share) -> Iterator[Standout]:
         yield Standout(kind=Kind.NOT_LOOKED_AT, part="repeats", size=found.below_floor, text=text)
 
 
-def _toxicity(found: Toxic | None, share: Share) -> Iterator[Standout]:
+def _toxicity(found: Toxic | None) -> Iterator[Standout]:
     if found is None:
         return
     judged = not found.judge.reason
@@ -370,14 +357,14 @@ def _toxicity(found: Toxic | None, share: Share) -> Iterator[Standout]:
         most = max(scopes, key=lambda one: (_least_toxic(one, judged=judged), one.documents))
         rate = most.rate if judged else most.screen
         reads = found.judge.reads if judged else most.screened
-        bounds = "" if rate is None or rate.low is None else f" ({share(rate.low)} to {share(rate.high)})"
-        text = f"{share(rate.value if rate else None)} toxic{bounds}, of {share(reads)}"
+        bounds = "" if rate is None or rate.low is None else say(" ({})", interval(rate))
+        who = "judged" if judged else "screened"
         yield Standout(
             kind=Kind.TOXICITY,
             part="toxicity",
             size=_least_toxic(most, judged=judged),
             place=most.name,
-            text=f"{text} {'judged' if judged else 'screened'}",
+            text=say("{} toxic{}, of {} {}", number(rate), bounds, share(reads), who),
         )
     yield from _not_judged("toxicity", found.judge)
 
@@ -390,20 +377,20 @@ def _least_toxic(one: ToxicScope, *, judged: bool) -> float:
     return rate.value if rate.low is None else rate.low
 
 
-def _personal(manifest: Manifest, share: Share) -> Iterator[Standout]:
+def _personal(manifest: Manifest) -> Iterator[Standout]:
     found = personal_data(manifest)
     if found is None:
         return
     total = found.total.found
     if not total.suppressed and (total.share or 0.0) > MANY:
         kinds = [
-            f"{shortened(one.entity, _NAME)} {t.count(one.found.documents)}"
+            say("{} {}", Name(one.entity, _NAME, ends=True), one.found.documents)
             for one in found.entities
             if one.found.documents and not one.found.suppressed
         ][:_KINDS]
-        named = f": {', '.join(kinds)}" if kinds else ""
-        number = f"{share(total.share)} of documents hold personal data"
-        yield Standout(kind=Kind.PERSONAL_DATA, part="pii", size=total.share or 0.0, text=f"{number}{named}")
+        listed = say(": {}", join(", ", kinds)) if kinds else ""
+        text = say("{} of documents hold personal data{}", share(total.share), listed)
+        yield Standout(kind=Kind.PERSONAL_DATA, part="pii", size=total.share or 0.0, text=text)
     if found.truncated:
         yield _not_looked_at("pii", found.truncated)
     if found.judge is not None:

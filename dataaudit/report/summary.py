@@ -8,16 +8,14 @@ from typing import Any
 
 from dataaudit import text as t
 from dataaudit.errors import ManifestMismatch
-from dataaudit.layout import shortened, terminal_width, wrap
 from dataaudit.manifest.load import load_manifest
-from dataaudit.report.content import content_facts
-from dataaudit.report.leaks import leaks
-from dataaudit.report.meanings import exit_text
-from dataaudit.report.protected import protected_facts
-from dataaudit.report.quality import composition
+from dataaudit.metrics.meanings import exit_text
+from dataaudit.metrics.volume.facts import overview
+from dataaudit.render.cells import shortened, wrap
+from dataaudit.render.terminal import terminal_width
+from dataaudit.report.facts import composition, found_facts
 from dataaudit.report.screen import screen
 from dataaudit.report.standouts import standout_facts
-from dataaudit.report.view import overview
 
 
 def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
@@ -45,8 +43,7 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
             "parts_planned": result.planned,
             "parts_scanned": result.scanned,
         }
-        found = {"leaks": [asdict(leak) for leak in leaks(manifest)], **content_facts(manifest)}
-        found |= {**protected_facts(manifest), "stands_out": standout_facts(manifest, view)}
+        found = {**found_facts(manifest), "stands_out": standout_facts(manifest, view)}
         return t.as_json({**asdict(view), **composition(manifest), **found, "notes": manifest.run.notes, **run})
     width, notes = terminal_width(), manifest.run.notes
     last = (

@@ -17,9 +17,9 @@ from dataaudit.gate.policy import parse_policy
 from dataaudit.gate.run import judge_manifest
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.report.html.document import render
-from dataaudit.report.html.inputs import difference_of
-from dataaudit.report.html.page import page_of
+from dataaudit.render.html.document import render
+from dataaudit.report.inputs import difference_of
+from dataaudit.report.page import page_of
 
 ROWS = """
 const rows = document.querySelectorAll("#all-shards tbody tr:not(.space)");
@@ -69,7 +69,7 @@ def page(tmp_path_factory):
     verdict = judge_manifest(manifest.folder, parse_policy(POLICY, where="policy"), baseline=folder / "plain")
     difference = difference_of(manifest, folder / "plain")
     path = folder / "report.html"
-    path.write_text(render(page_of(manifest, verdict, difference), manifest), encoding="utf-8")
+    path.write_text(render(page_of(manifest, verdict, difference)), encoding="utf-8")
     return path
 
 
@@ -310,7 +310,7 @@ def test_the_tables_of_rules_and_metrics_fit_without_a_scrollbar_of_their_own(tm
     verdict = judge_manifest(manifest.folder, policy, baseline=tmp_path / "old")
     path = tmp_path / "report.html"
     page = page_of(manifest, verdict, difference_of(manifest, tmp_path / "old"))
-    path.write_text(render(page, manifest), encoding="utf-8")
+    path.write_text(render(page), encoding="utf-8")
     for width in (1280, 700):
         driver = started(width=width)
         try:
@@ -342,7 +342,7 @@ def test_a_hundred_thousand_shards_fit_in_five_megabytes_and_can_be_searched(tmp
     number = 100_000
     manifest = load_manifest(make_large(tmp_path / "manifest", number))
     path = tmp_path / "report.html"
-    path.write_text(render(page_of(manifest), manifest), encoding="utf-8")
+    path.write_text(render(page_of(manifest)), encoding="utf-8")
     assert path.stat().st_size < 5_000_000
     complaints_of(browser)
     opened(browser, path)

@@ -7,7 +7,10 @@ import json
 import pytest
 
 from dataaudit import text as t
-from dataaudit.layout import cells, fold, name_column, number_column, page, table, wrap
+from dataaudit.render.blocks import Table, names, numbers
+from dataaudit.render.cells import cells, fold, wrap
+from dataaudit.render.line import Name
+from dataaudit.render.terminal import page, table
 
 
 @pytest.mark.parametrize(
@@ -102,9 +105,9 @@ def test_a_digest_is_never_broken():
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_table_fits_the_width_by_folding_names_and_never_cuts_a_number(width):
     """Names are folded where a row is too wide, numbers stay whole."""
-    columns = [name_column("split/uri"), *(number_column(f"n{index}") for index in range(4))]
-    number = "1,234,567,890"
-    lines = table(columns, [["train/" + "deep-folder/" * 12 + "a.jsonl", *[number] * 4]], width)
+    columns = (*names("split/uri"), *numbers(*(f"n{index}" for index in range(4))))
+    number, uri = "1,234,567,890", Name("train/" + "deep-folder/" * 12 + "a.jsonl", 1000)
+    lines = table(Table(title="", columns=columns, rows=((uri, *[1_234_567_890] * 4),)), width)
     assert max(map(cells, lines)) <= width
     assert sum(line.count(number) for line in lines) == 4
     assert "".join(line[2:].split("  ")[0].strip() for line in lines[2:]).endswith("a.jsonl")
@@ -112,7 +115,8 @@ def test_a_table_fits_the_width_by_folding_names_and_never_cuts_a_number(width):
 
 def test_numbers_wider_than_the_terminal_make_a_wider_row():
     """When nothing can be folded any more the row is too long, not wrong."""
-    lines = table([number_column(f"n{index}") for index in range(9)], [["1,234,567,890"] * 9], 80)
+    columns = numbers(*(f"n{index}" for index in range(9)))
+    lines = table(Table(title="", columns=columns, rows=((1_234_567_890,) * 9,)), 80)
     assert lines[-1].count("1,234,567,890") == 9
 
 

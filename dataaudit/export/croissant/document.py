@@ -23,8 +23,8 @@ from dataaudit.export.croissant.records import record_sets
 from dataaudit.export.output import write_file
 from dataaudit.manifest.core import manifest_uri
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.report.quality import languages
-from dataaudit.report.view import Overview, overview
+from dataaudit.metrics.language.facts import languages
+from dataaudit.metrics.volume.facts import Overview, overview
 
 _SEMVER = re.compile(r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$")
 _LEAST_SHARE = 0.001

@@ -21,7 +21,7 @@ from dataaudit.errors import ConfigError
 from dataaudit.export.croissant.about import About
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import POINTER
-from dataaudit.report.view import UNREAD
+from dataaudit.metrics.volume.facts import UNREAD
 from dataaudit.yamlfile import read_named
 
 MOST_FILES = 1000

@@ -10,11 +10,11 @@ from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, RuleResult, Subject, Verdict, WaiverState
 from dataaudit.gate.writers import words as w
 from dataaudit.gate.writers.effects import Effect, effect_of
-from dataaudit.gate.writers.links import web_address
 from dataaudit.gate.writers.numbers import numbers
 from dataaudit.gate.writers.pages import Measure, Section, fit, num_bytes, num_characters
 from dataaudit.gate.writers.pick import Picked, Shown, pick
-from dataaudit.markdown import cells, code
+from dataaudit.render.blocks import web_address
+from dataaudit.render.markdown import cells, code
 from dataaudit.text import count, plural
 
 SUMMARY_BYTES = 1024 * 1024

@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from dataaudit import text as t
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, Evidence
+from dataaudit.metrics.disclosure import FEW as FEW_DOCUMENTS
+from dataaudit.metrics.disclosure import about, two_digits
+from dataaudit.metrics.registry import METRICS
 
-PERSONAL = frozenset({"pii_hit_rate"})
+PERSONAL = frozenset(name for name, metric in METRICS.items() if metric.personal)
 """Metrics of personal data; keys and tokens are none."""
-FEW_DOCUMENTS = 5
 FEW_HITS = 50
 WITHHELD = "withheld (few)"
 _KINDS = {
@@ -70,7 +72,7 @@ def evidence_count(rule: Rule, evidence: Evidence) -> str:
     if rule.metric not in PERSONAL:
         return f"{evidence.count:,} {_singular(noun) if evidence.count == 1 else noun}{new}"
     few = _fewest(evidence.noun)
-    return f"fewer than {few} {noun}{new}" if evidence.count < few else f"about {_about(evidence.count):,} {noun}{new}"
+    return f"fewer than {few} {noun}{new}" if evidence.count < few else f"about {about(evidence.count):,} {noun}{new}"
 
 
 def number(value: float | None) -> str:
@@ -125,8 +127,8 @@ def discreet(rule: Rule, case: Case) -> Case:
     judged = None if few else case.judged
     if judged is not None:
         of_value = rule.limit_kind == "budget"
-        judged = _rounded(case, judged, case.denominator) if of_value else _two_digits(judged)
-    kept = tuple(replace(one, count=_about(one.count)) for one in case.evidence if one.count >= _fewest(one.noun))
+        judged = _rounded(case, judged, case.denominator) if of_value else two_digits(judged)
+    kept = tuple(replace(one, count=about(one.count)) for one in case.evidence if one.count >= _fewest(one.noun))
     return replace(
         case,
         value=value,
@@ -168,19 +170,9 @@ def _rounded(case: Case, value: float | None, denominator: int) -> float | None:
     counted = value * scale
     if not math.isfinite(counted) or abs(counted) < _fewest(unit):
         return None
-    return _two_digits(_about(round(counted)) / scale)
+    return two_digits(about(round(counted)) / scale)
 
 
 def _fewest(noun: str) -> int:
     """Return from which count on hits or documents are shown; a ratio is of documents."""
     return FEW_HITS if "hits" in noun else FEW_DOCUMENTS
-
-
-def _two_digits(value: float) -> float:
-    return float(f"{value:.2g}") if math.isfinite(value) else value
-
-
-def _about(counted: int) -> int:
-    """Round to tens, and to two digits from 100 on."""
-    step: int = 10 ** max(1, len(str(abs(counted))) - 2)
-    return (counted + step // 2) // step * step

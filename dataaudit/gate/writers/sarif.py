@@ -32,9 +32,9 @@ from dataaudit.gate.policy import Rule, Severity, Waiver
 from dataaudit.gate.verdict import Case, State, Verdict, WaiverResult, WaiverState
 from dataaudit.gate.writers import words as w
 from dataaudit.gate.writers.effects import STOPPING, Effect, expired
-from dataaudit.gate.writers.links import web_address
 from dataaudit.gate.writers.pick import Shown, pick
 from dataaudit.gate.writers.place_in_repository import PolicyFile
+from dataaudit.render.blocks import web_address
 
 MOST_RESULTS = 5000
 MOST_RULES = 25_000
@@ -131,7 +131,7 @@ def _descriptor(rule: Rule) -> ReportingDescriptor:
         short_description=Message(text=_text(what)),
         full_description=Message(text=_text(lines[0])),
         help=Message(text=_text("\n".join(lines))),
-        help_uri=web_address(rule.runbook),
+        help_uri=web_address(rule.runbook) or None,
         default_configuration=ReportingConfiguration(
             level=(Level.ERROR if rule.severity == Severity.FAIL else Level.WARNING).value
         ),

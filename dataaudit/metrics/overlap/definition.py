@@ -54,9 +54,9 @@ FAMILY = Family(
             metric=METRIC, stat="train_documents", column="held_out_copies", per_document=True, population="training"
         ),
     ),
-    stage="dataaudit.metrics.overlap.stage:Overlap",
+    stage="dataaudit.stages.overlap:Overlap",
     stage_name="overlap",
-    link="dataaudit.metrics.overlap.link:leaks",
+    link="dataaudit.engine.overlap:leaks",
     holds_partials=True,
     harmless=frozenset({"max_rows", "max_grams"}),
 )

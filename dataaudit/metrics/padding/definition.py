@@ -28,7 +28,7 @@ FAMILY = Family(
             numbered=True,
         ),
     ),
-    stage="dataaudit.metrics.padding.stage:Padding",
+    stage="dataaudit.stages.padding:Padding",
     stage_name="padding",
     harmless=frozenset({"contexts"}),
 )

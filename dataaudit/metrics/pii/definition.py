@@ -48,8 +48,8 @@ FAMILY = Family(
         ShardStatistic(metric=METRIC, stat="hits", column="pii_hits", of="tokens"),
         ShardStatistic(metric=METRIC, stat="documents", column="pii_documents", per_document=True),
     ),
-    stage="dataaudit.metrics.pii.stage:Pii",
+    stage="dataaudit.stages.pii:Pii",
     stage_name="pii",
-    link="dataaudit.metrics.pii.link:personal_data",
+    link="dataaudit.engine.personal:personal_data",
     config="pii",
 )

@@ -50,8 +50,8 @@ FAMILY = Family(
     shard_statistics=(
         ShardStatistic(metric=METRIC, stat="screen", column="toxicity_screen", of="toxicity_screened", estimated=True),
     ),
-    stage="dataaudit.metrics.toxicity.stage:Toxicity",
+    stage="dataaudit.stages.toxicity:Toxicity",
     stage_name="toxicity",
-    link="dataaudit.metrics.toxicity.link:toxic_documents",
+    link="dataaudit.engine.toxicity:toxic_documents",
     config="toxicity",
 )

@@ -133,7 +133,7 @@ def test_no_name_steers_a_terminal_in_a_repr(hostile):
 def test_a_manifest_shows_what_stands_out_first():
     """The headline, then the problems, then how much there is: the list of the terminal's screen."""
     text = " ".join(Markup(api.load(DEMO)._repr_html_()).text)
-    parts = ["things stand out", "7 secrets confirmed", "1 of 19 shards not read", "(held out)", "12,961", "built"]
+    parts = ["things stand out", "7 secrets confirmed", "1 of 19 shards not read", "12,961", "Held out: val", "built"]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert repr(api.load(DEMO)).startswith("<Manifest dataaudit-demo 1.3.0: 12,961 documents, 7,769,878 tokens, 18 sh")

@@ -11,7 +11,7 @@ from dataaudit.diff.compare import compare
 from dataaudit.diff.difference import MetricFate
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.report.pii_cells import hidden_records
+from dataaudit.metrics.pii.cells import hidden_records
 
 BASE = [shard("a")]
 SAMPLED = Metric(

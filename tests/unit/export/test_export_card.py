@@ -19,7 +19,7 @@ from dataaudit.cli import main
 from dataaudit.errors import ConfigError
 from dataaudit.export.card import BEGIN, END, export_card, replaced, section
 from dataaudit.manifest.load import load_manifest
-from dataaudit.report.view import overview
+from dataaudit.metrics.volume.facts import overview
 
 DEMO = Path(__file__).parents[3] / "manifests/demo"
 INNER = f"{BEGIN}\n\nnew\n\n{END}\n"
@@ -49,9 +49,9 @@ def test_the_card_is_printed_without_a_file(tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        "| `train` | training | 14 | 12,844 | 7,700,365 | 30.1 MB | 227 | 1,990 |",
-        "| `code` | 1,815 | 4,360,363 | 0.5663 | 0.4700 |",
-        "| `en` | 6,514 | 6,342,576 | 0.8237 |",
+        "| `train` | 14 | 12,844 | 30.1 MB | 7,700,365 | 3.908 | 227 | 1,990 | 0.0349 | 0.0349 |",
+        "| `code` | 1,815 | 18.1 MB | 4,360,363 | 0.5663 | 0.4700 | +0.0963 |",
+        "| `en` | 6,514 | 25.5 MB | 6,342,576 | 0.8237 |",
         "- 0.0365 of the documents are exact duplicates of an earlier one, white space aside.",
         "- 0.2137 of the documents of the held-out split `val` have a near-duplicate in training data.",
         "- `EMAIL_ADDRESS`: in 313 documents, 0.0241 of all, as patterns find it.",
@@ -136,7 +136,7 @@ def test_hostile_names_stay_within_their_code_spans(tmp_path, name):
     )
     for line in card.split("### Splits")[1].split("### Personal")[0].splitlines():
         if line.startswith("|"):
-            assert line.count("|") in {9, 6}
+            assert line.count("|") in {6, 8, 11}
     assert DatasetCard.load(tmp_path / "README.md").data.size_categories == ["n<1K"]
     first = (tmp_path / "README.md").read_bytes()
     export_card(tmp_path / "m", None, tmp_path / "README.md")

@@ -12,8 +12,8 @@ from dataaudit.export.card import section
 from dataaudit.export.croissant import croissant
 from dataaudit.export.croissant.about import About
 from dataaudit.manifest.load import load_manifest
-from dataaudit.markdown import code
-from dataaudit.report.view import overview
+from dataaudit.metrics.volume.facts import overview
+from dataaudit.render.markdown import code
 
 SHOWN = ["EMAIL_ADDRESS: in 40 documents, 0.1143 of all, as patterns find it."]
 CLOSING = "What no pattern knows, names of people among it, is in no number."

@@ -15,7 +15,7 @@ from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.policy import Policy
 from dataaudit.gate.run import judge_manifest
 from dataaudit.gate.verdict import State
-from dataaudit.gate.writers.terminal import terminal_text
+from dataaudit.gate.writers.blocks import terminal_text
 from dataaudit.schemas import SCHEMAS
 
 DAY = dt.date(2026, 11, 22)

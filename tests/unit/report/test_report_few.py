@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.report.few import FEW, about, hide
+from dataaudit.metrics.disclosure import FEW, about, hide
 
 CELL = st.integers(0, 12).flatmap(lambda docs: st.tuples(st.just(docs), st.integers(docs, docs and docs + 9)))
 CELLS = st.lists(CELL, min_size=1, max_size=6)

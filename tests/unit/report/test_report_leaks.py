@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from made_manifest import make, shard
+from shown import shown, told
 
 from dataaudit.manifest.load import load_manifest
-from dataaudit.report.leaks import Leak, leak_lines, leaks
+from dataaudit.metrics.overlap.facts import Leak, leaks, section
 
 
 def groups(*members):
@@ -33,9 +34,9 @@ def test_a_leak_does_not_depend_on_the_order_of_names(tmp_path, held_out):
     make(tmp_path / "m", shards, clusters=groups(*(sorted(group) for group in members)))
     found = leaks(load_manifest(tmp_path / "m"))
     assert found == [Leak(split=held_out, documents=2, of=10, copies=3)]
-    shown = " ".join(" ".join(leak_lines(found, 80)).split())
-    assert f"2 of 10 documents of {held_out} (0.2000)" in shown
-    assert "3 training documents" in shown
+    text = told(section(found, [], []))
+    assert f"2 of 10 documents of {held_out} (0.2000)" in text
+    assert "3 training documents" in text
 
 
 def test_no_leak_no_block(tmp_path):
@@ -43,4 +44,4 @@ def test_no_leak_no_block(tmp_path):
     shards = [shard("test.jsonl", split="test"), shard("train.jsonl"), shard("val.jsonl", split="val")]
     make(tmp_path / "m", shards, clusters=groups([(0, 1), (2, 1)], [(1, 1), (1, 2)]))
     assert leaks(load_manifest(tmp_path / "m")) == []
-    assert leak_lines([], 80) == []
+    assert shown(section([], [], [])) == []

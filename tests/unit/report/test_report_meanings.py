@@ -8,7 +8,7 @@ import inspect
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.tokens import guard
 from dataaudit.errors import ExitCode
-from dataaudit.report import meanings
+from dataaudit.metrics import meanings
 
 
 def test_every_reason_code_has_a_text_and_no_text_is_left_over():

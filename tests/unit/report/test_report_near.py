@@ -6,10 +6,11 @@ import json
 
 import pytest
 from made_manifest import make, shard
+from shown import told
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
-from dataaudit.report.near import near_duplicates, near_lines
+from dataaudit.metrics.near_dup.facts import near_duplicates, section
 from dataaudit.report.show import show_manifest
 
 RATE = "near_dup_rate"
@@ -78,7 +79,7 @@ def folder(tmp_path):
 
 
 def test_rates_misses_and_warnings_are_said(folder):
-    text = " ".join("\n".join(near_lines(near_duplicates(load_manifest(folder)), 100)).split())
+    text = told(section(near_duplicates(load_manifest(folder))))
     for part in (
         "train 10 6 0.6000",
         "val 10 1 0.1000",
@@ -90,8 +91,8 @@ def test_rates_misses_and_warnings_are_said(folder):
         "3 pairs of large buckets not compared there",
         "val: 0.1000 of its documents have a near-duplicate in training data.",
         "warning: source web would lose 0.6000 of its documents.",
-        "clusters by documents: 1 of 2, 1 of 5-8",
-        "chance to be compared, by similarity (21 bands of 6 values): 0.9983 at 0.80",
+        "Clusters by size documents clusters --------- -------- 2 1 5-8 1",
+        "Chance to be compared, by similarity (21 bands of 6 values): 0.9983 at 0.80",
     ):
         assert part in text
     assert "source books would" not in text
@@ -101,7 +102,7 @@ def test_rates_misses_and_warnings_are_said(folder):
 def test_one_of_a_thing_is_named_in_the_singular(tmp_path):
     numbers = [*records(Scope(), 1, 2), sampled("recall", 1.0, 0.03, 1.0, 1), sampled("precision", 1.0, 0.03, 1.0, 1)]
     make(tmp_path / "m", [shard("a.jsonl")], metrics=numbers)
-    text = " ".join("\n".join(near_lines(near_duplicates(load_manifest(tmp_path / "m")), 100)).split())
+    text = told(section(near_duplicates(load_manifest(tmp_path / "m"))))
     assert "recall 1.0000 on 1 made variant at or above the threshold (" in text
     assert "precision 1.0000 on 1 reported pair (" in text
 
@@ -116,5 +117,5 @@ def test_json_holds_every_number(folder):
 
 def test_a_build_without_the_search_has_no_block(tmp_path):
     make(tmp_path / "m", [shard("a.jsonl")])
-    assert near_lines(near_duplicates(load_manifest(tmp_path / "m")), 100) == []
+    assert section(near_duplicates(load_manifest(tmp_path / "m"))).tone == "quiet"
     assert json.loads(show_manifest(tmp_path / "m", None, as_json=True))["near_duplicates"] is None

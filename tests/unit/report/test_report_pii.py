@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from levels import examples
 from made_counts import TIERS, TOKENS, Doc, docs, judge, make_found, share
 from made_manifest import make, shard
+from shown import shown, told
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric
-from dataaudit.report.few import FEW
+from dataaudit.metrics.disclosure import FEW
+from dataaudit.metrics.pii.facts import personal_data, section
 from dataaudit.report.inspect import inspect_place
-from dataaudit.report.pii import personal_data, pii_lines
 from dataaudit.report.show import show_manifest
 
 METRIC = "pii_hit_rate"
@@ -32,7 +33,7 @@ MANY = [
 
 def text(manifest, width=100):
     """Return the block with single blanks."""
-    return " ".join(" ".join(pii_lines(personal_data(manifest), width, 10)).split())
+    return told(section(personal_data(manifest)), width)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def test_sources_are_rounded(manifest):
         ("web", 60, 120),
         ("forum", 20, 20),
     ]
-    assert "of sources: numbers rounded" in text(manifest)
+    assert "Numbers rounded to tens" in text(manifest)
 
 
 def test_the_sample_stands_apart_with_intervals_and_what_it_rests_on(manifest):
@@ -156,7 +157,7 @@ def test_an_absent_analyzer_is_not_evaluated_with_the_reason(tmp_path):
 def test_without_the_stage_nothing_is_said(tmp_path):
     make(tmp_path / "m", [shard("a.jsonl")])
     assert personal_data(load_manifest(tmp_path / "m")) is None
-    assert pii_lines(None, 80, 5) == []
+    assert shown(section(None)) == []
 
 
 def test_records_of_sources_and_small_counts_are_not_printed(manifest):

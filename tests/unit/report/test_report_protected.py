@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from made_manifest import make, shard
+from shown import shown, told
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
-from dataaudit.report.protected import HeldOutLeak, SetLeak, held_out_leaks, protected_facts, protected_lines, set_leaks
+from dataaudit.metrics.contamination.facts import SetLeak, set_leaks
+from dataaudit.metrics.contamination.facts import section as set_section
+from dataaudit.metrics.overlap.facts import HeldOutLeak, held_out_leaks, section
+from dataaudit.report.facts import found_facts
 
 
 def share(metric, stat, part, whole, **scope):
@@ -94,17 +98,18 @@ def test_rows_are_those_of_all_training_data(tmp_path):
             why="",
         ),
     ]
-    splits, sets = ("\n".join(lines) for lines in protected_lines(manifest, 100))
-    assert "val       8    0.3750" in splits
+    splits, sets = told(section([], held_out_leaks(manifest), [])), told(set_section(set_leaks(manifest)))
+    assert "val 8 0.3750" in splits
     assert "val, from a sample, 95 % intervals: spans 0.1000 to 0.5000" in splits
-    assert "quiz      9  question         6" in sets
-    assert set(protected_facts(manifest)) == {"held_out_leaks", "set_leaks"}
+    assert "quiz 9 question 6" in sets
+    assert {"held_out_leaks", "set_leaks"} <= set(found_facts(manifest))
 
 
 def test_without_anything_protected_nothing_is_said(tmp_path):
     """No empty table."""
     make(tmp_path / "m", [shard("a.jsonl")])
-    assert protected_lines(load_manifest(tmp_path / "m"), 100) == ([], [])
+    manifest = load_manifest(tmp_path / "m")
+    assert shown(section([], held_out_leaks(manifest), [])) == shown(set_section(set_leaks(manifest))) == []
 
 
 def test_a_rate_that_is_absent_has_its_reason_on_the_screen(tmp_path):
@@ -116,6 +121,7 @@ def test_a_rate_that_is_absent_has_its_reason_on_the_screen(tmp_path):
     empty = share("benchmark_contamination", "rate", 0, 0, set="quiz", entity="question", rule="verbatim")
     metrics = [OVERLAP[0], *absent, number("benchmark_contamination", "items", 2, set="quiz"), empty]
     make(tmp_path / "m", [shard("b.jsonl", split="val")], metrics=metrics)
-    splits, sets = ("\n".join(lines) for lines in protected_lines(load_manifest(tmp_path / "m"), 100))
+    manifest = load_manifest(tmp_path / "m")
+    splits, sets = told(section([], held_out_leaks(manifest), [])), told(set_section(set_leaks(manifest)))
     assert "val: - because there are no training documents" in splits
     assert "quiz, question: - because no rule can find any of its items: all are too short, or a template" in sets

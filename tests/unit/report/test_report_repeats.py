@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 from made_manifest import make, shard
+from shown import shown, told
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope, count, ratio
-from dataaudit.report import repeats as block
+from dataaudit.metrics.repeats import facts as block
 from dataaudit.report.show import show_manifest
 
 
@@ -44,9 +45,9 @@ HOTSPOTS = [
 ]
 
 
-def shown(manifest, limit=10):
+def text_of(manifest, limit=10):
     """Return the block as one line."""
-    return " ".join(" ".join(block.repeat_lines(block.repeats(manifest, limit), 100)).split())
+    return told(block.section(block.repeats(manifest, limit)))
 
 
 def made(folder, **numbers):
@@ -61,16 +62,16 @@ def test_without_the_stage_there_is_no_block(tmp_path):
     """Nothing is said of what was not looked at."""
     make(tmp_path / "m", [shard("a.jsonl")])
     assert block.repeats(load_manifest(tmp_path / "m"), 5) is None
-    assert block.repeat_lines(None, 80) == []
+    assert shown(block.section(None)) == []
 
 
 def test_the_most_widely_held_spans_are_shown_with_their_places(tmp_path):
     """Words, documents, share of documents, and where most of them are."""
-    text = shown(made(tmp_path / "m"))
-    assert "1 61 40 0.4000 50 99 web, train/a.jsonl" in text
-    assert "2 61 20 0.2000 50 99 web and 1 more, train/a.jsonl" in text
-    assert "30 of 100 documents hold some; 0.2500 of the tokens lie inside." in text
-    assert "1 more span in the table" in shown(load_manifest(tmp_path / "m"), limit=1)
+    text = text_of(made(tmp_path / "m"))
+    assert "1 61 40 0.4000 50 99 web train/a.jsonl" in text
+    assert "2 61 20 0.2000 50 99 web and 1 more train/a.jsonl" in text
+    assert "30 of 100 training documents hold a span" in text
+    assert "1 more span in the table" in text_of(load_manifest(tmp_path / "m"), limit=1)
 
 
 def test_show_has_the_block_and_its_figures(tmp_path):
@@ -85,12 +86,12 @@ def test_show_has_the_block_and_its_figures(tmp_path):
 def test_without_repeats_there_is_no_block(tmp_path):
     """Zeros are in the metrics."""
     manifest = made(tmp_path / "m", hotspots=0)
-    assert block.repeat_lines(block.repeats(manifest, 5), 80) == []
+    assert "No span is that widely held." in told(block.section(block.repeats(manifest, 5)))
 
 
 def test_what_lies_under_a_raised_floor_is_said(tmp_path):
     """Even when nothing lies above it."""
-    text = shown(made(tmp_path / "m", hotspots=0, floor=31, below=4321))
-    assert "50 words and more in 31 training documents and more" in text
+    text = text_of(made(tmp_path / "m", hotspots=0, floor=31, below=4321))
+    assert "50 words or more that at least 31 documents hold; 0.2500 of the training tokens lie inside." in text
     assert "4,321 windows of 50 words" in text
     assert "stages.repeats.max_memory_bytes" in text

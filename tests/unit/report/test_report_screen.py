@@ -21,16 +21,16 @@ from made_manifest import make, shard
 
 from dataaudit import cli
 from dataaudit.errors import ConfigError
-from dataaudit.layout import cells, shortened
 from dataaudit.manifest.core import StageRecord
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.metrics.volume.facts import overview
+from dataaudit.render.cells import cells, shortened
 from dataaudit.report import screen as screens
 from dataaudit.report.sections import SECTIONS
 from dataaudit.report.show import show_manifest
 from dataaudit.report.standouts import Kind, Standout, standouts
 from dataaudit.report.summary import build_summary
-from dataaudit.report.view import overview
 
 DEMO = Path(__file__).parents[3] / "manifests/demo"
 CLUSTERS = [("exact", 1, 0, 0, True), ("exact", 1, 9, 0, False)]
@@ -310,11 +310,11 @@ def test_a_wrong_section_names_the_nearest():
 
 def test_the_report_lists_the_same_things_in_the_same_order():
     """The first screen of the page and that of the terminal speak of the same areas, gravest first."""
-    from dataaudit.report.html.page import _SECTIONS, page_of
+    from dataaudit.report.page import _AREAS, page_of
 
     manifest = load_manifest(DEMO)
     found = standouts(manifest, overview(manifest))
-    areas = ["duplicates" if one.kind == Kind.EXACT_DUPLICATES else _SECTIONS[one.part] for one in found]
+    areas = ["duplicates" if one.kind == Kind.EXACT_DUPLICATES else _AREAS[one.part] for one in found]
     page = page_of(manifest)
     assert list(dict.fromkeys(one.section for one in page.findings)) == list(dict.fromkeys(areas))
     assert {one.section for one in page.findings if one.tone == "bad"} == {

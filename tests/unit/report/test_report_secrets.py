@@ -7,9 +7,11 @@ import json
 import pytest
 from made_counts import docs, make_found
 from made_manifest import make, shard
+from shown import shown, told
 
 from dataaudit.manifest.load import load_manifest
-from dataaudit.report.secrets import secret_lines, secret_warning, secrets
+from dataaudit.metrics.secrets.facts import secrets, section, warning
+from dataaudit.render.line import spell
 from dataaudit.report.show import show_manifest
 
 
@@ -34,8 +36,8 @@ def test_confirmed_secrets_stand_above_everything_else(folder):
 
 
 def test_kinds_are_listed_by_tier_the_confirmed_first(folder):
-    shown = " ".join(" ".join(secret_lines(secrets(load_manifest(folder)), 100, 10)).split())
-    assert "AWS_KEY 4 0 0 2 0 JWT 0 0 9 9 9 (all) 4 0 9 11 9" in shown
+    shown = told(section(secrets(load_manifest(folder))))
+    assert "AWS_KEY 4 0 0 2 0 <-- JWT 0 0 9 9 9 (all) 4 0 9 11 9 <--" in shown
     assert "1 train/001.jsonl 4 4" in shown
     assert "2 train/002.jsonl 0 9" in shown
     assert "code 0 9 9" in shown
@@ -50,19 +52,19 @@ def test_facts_hold_places_and_exact_small_counts(folder):
 def test_without_confirmed_ones_there_is_no_warning(tmp_path):
     make_found(tmp_path / "m", docs(3, "secrets:JWT.pattern"))
     found = secrets(load_manifest(tmp_path / "m"))
-    assert secret_warning(found, 100) == []
-    assert "JWT" in " ".join(secret_lines(found, 100, 5))
+    assert warning(found) == ""
+    assert "JWT" in told(section(found))
 
 
 def test_none_found_is_said_and_not_looked_for_is_not(tmp_path):
     make_found(tmp_path / "m", docs(3))
-    assert "None was found." in " ".join(secret_lines(secrets(load_manifest(tmp_path / "m")), 80, 5))
+    assert "No secret was found." in told(section(secrets(load_manifest(tmp_path / "m"))))
     make(tmp_path / "n", [shard("a.jsonl")])
     assert secrets(load_manifest(tmp_path / "n")) is None
-    assert secret_lines(None, 80, 5) == secret_warning(None, 80) == []
+    assert shown(section(None)) == [] == list(warning(None))
 
 
 def test_many_kinds_are_summed_up_in_the_warning(tmp_path):
     make_found(tmp_path / "m", docs(1, *(f"secrets:K{number}.validated" for number in range(5))))
-    shown = " ".join(secret_warning(secrets(load_manifest(tmp_path / "m")), 200))
+    shown = spell(warning(secrets(load_manifest(tmp_path / "m"))))
     assert "5 secrets, confirmed by structure, in 1 document (K0 1, K1 1, K2 1, 2 more kinds)" in shown

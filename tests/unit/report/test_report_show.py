@@ -54,7 +54,7 @@ def test_the_overview_holds_the_facts(folder):
         "Held out: val.",
         "Sources of train",
         "Sources of val",
-        "not_parquet  the file has no readable Parquet footer",
+        "not_parquet   the file has no readable Parquet footer",
         "1.2 kB",
         "3 records invalid_json",
         "unread: 1,234 stored bytes (1.2 kB)",
@@ -192,13 +192,13 @@ def test_a_build_ends_with_facts_reasons_and_the_next_commands(folder):
 
 
 def test_the_list_of_lost_shards_is_capped_and_says_so(tmp_path):
-    """Ten are listed, the others are counted; the JSON has all, and so has the end of the build."""
+    """Twenty are listed, the others are counted; the JSON has all, and so has the end of the build."""
     shards = [shard(f"{index:02}.bin", status="skipped", reason="unknown_format") for index in range(25)]
     make(tmp_path / "m", shards, ledger=[(index, "unknown_format", "", -1, 50) for index in range(25)])
     shown = show_manifest(tmp_path / "m", part="coverage", as_json=False)
-    assert "and 15 more shards" in shown
+    assert "and 5 more shards" in shown
     assert "09.bin" in shown
-    assert "10.bin" not in shown
+    assert "20.bin" not in shown
     ended = build_summary(_result(_id(tmp_path / "m"), 4), tmp_path / "m", as_json=False)
     assert "25 of 25 shards not read, unknown_format" in ended
     assert "Exit code 4: nothing was evaluated" in ended

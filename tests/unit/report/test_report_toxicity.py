@@ -8,15 +8,16 @@ from dataclasses import replace
 import pytest
 from made_counts import judge, screened, share
 from made_manifest import make, shard
+from shown import shown, told
 
 from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric
-from dataaudit.report.judged import per_million
-from dataaudit.report.meanings import ABSENCES
-from dataaudit.report.quality import languages
+from dataaudit.metrics.language.facts import languages
+from dataaudit.metrics.meanings import ABSENCES
+from dataaudit.metrics.toxicity.facts import section, toxic
+from dataaudit.render.line import per_million
 from dataaudit.report.show import show_manifest
-from dataaudit.report.toxicity import toxic, toxic_lines
 
 METRIC = "data_toxicity_rate"
 SCREENED = screened({"web": (900, 800, 0.01), "forum": (100, 100, 0.6), "odd": (50, 0, 0.0)})
@@ -24,7 +25,7 @@ SCREENED = screened({"web": (900, 800, 0.01), "forum": (100, 100, 0.6), "odd": (
 
 def text(folder):
     """Return the block with single blanks."""
-    return " ".join(" ".join(toxic_lines(toxic(load_manifest(folder)), 100, 10)).split())
+    return told(section(toxic(load_manifest(folder))))
 
 
 def absent(reason):
@@ -86,7 +87,7 @@ def test_without_a_judge_the_reason_and_what_to_do_are_told_and_no_number(tmp_pa
 def test_without_the_stage_nothing_is_said(tmp_path):
     make(tmp_path / "m", [shard("a.jsonl")])
     assert toxic(load_manifest(tmp_path / "m")) is None
-    assert toxic_lines(None, 80, 5) == []
+    assert shown(section(None)) == []
 
 
 def test_one_source_is_not_told_twice(tmp_path):

@@ -11,7 +11,7 @@ from dataaudit.gate.verdict import Evidence, State
 from dataaudit.gate.writers import words
 from dataaudit.gate.writers.numbers import FEW_DOCUMENTS, discreet, evidence_count, number, numbers, with_unit
 from dataaudit.manifest.metric import Scope
-from dataaudit.report.few import FEW
+from dataaudit.metrics.disclosure import FEW
 
 HITS = "hits per million tokens"
 

@@ -13,10 +13,10 @@ from markdown_it import MarkdownIt
 
 from dataaudit.errors import ExitCode
 from dataaudit.gate.verdict import State, WaiverState
-from dataaudit.gate.writers.links import web_address
 from dataaudit.gate.writers.markdown_page import COMMENT_CHARACTERS, SUMMARY_BYTES, comment, marker, step_summary
 from dataaudit.gate.writers.words import headline
 from dataaudit.manifest.metric import Scope
+from dataaudit.render.blocks import web_address
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 OURS = re.compile(

@@ -18,27 +18,27 @@ from dataaudit.errors import ConfigError, ManifestMismatch
 from dataaudit.gate.document import gate_json
 from dataaudit.gate.run import judge_manifest, read_policy
 from dataaudit.manifest.load import load_manifest
-from dataaudit.report.html.document import embedded_json, render
-from dataaudit.report.html.page import page_of
-from dataaudit.report.html.write import Given, write_report
+from dataaudit.render.html.document import embedded_json, render
+from dataaudit.report.page import page_of
+from dataaudit.report.write import Given, write_report
 
 ROOT = Path(__file__).parents[4]
 DEMO = ROOT / "manifests/demo"
-CSS = ROOT / "dataaudit/report/html/assets/page.css"
+CSS = ROOT / "dataaudit/render/html/assets/page.css"
 
 
 @pytest.fixture(scope="module")
 def html():
     """The report of the demo."""
     manifest = load_manifest(DEMO)
-    return render(page_of(manifest), manifest)
+    return render(page_of(manifest))
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     """The report of the demo with hostile names."""
     manifest = load_manifest(make_hostile(tmp_path_factory.mktemp("hostile") / "m"))
-    return render(page_of(manifest), manifest)
+    return render(page_of(manifest))
 
 
 def scripts(text):
@@ -55,7 +55,7 @@ def test_the_same_manifest_gives_the_same_bytes(html, tmp_path):
     """Wherever the manifest lies and whatever was drawn before in this process."""
     copy = shutil.copytree(DEMO, tmp_path / "elsewhere")
     manifest = load_manifest(copy)
-    assert render(page_of(manifest), manifest) == html
+    assert render(page_of(manifest)) == html
 
 
 def test_the_policy_names_every_script_and_lets_in_nothing_else(html):
@@ -132,7 +132,7 @@ def test_the_command_writes_one_file_and_one_line(tmp_path):
     out = tmp_path / "report.html"
     shown = invoke("report", DEMO, "--out", out)
     assert (shown.exit_code, shown.stderr) == (0, "")
-    assert re.fullmatch(rf"{re.escape(str(out))}: [\d.]+ kB, 12 things to look at\n", shown.stdout)
+    assert re.fullmatch(rf"{re.escape(str(out))}: [\d.]+ kB, 13 things to look at\n", shown.stdout)
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
     assert out.stat().st_size < 1_000_000
     value = json.loads(invoke("report", DEMO, "--out", out, "--json").stdout)

@@ -12,11 +12,12 @@ from dataaudit.gate.policy import parse_policy
 from dataaudit.gate.run import judge_manifest
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.report.html.document import broken, render
-from dataaudit.report.html.inputs import difference_of
-from dataaudit.report.html.oddities import oddities
-from dataaudit.report.html.page import page_of
-from dataaudit.report.html.pieces import Figure, Grid, web_address
+from dataaudit.render.blocks import Cell, Figure, Table, left_out, web_address
+from dataaudit.render.html.document import broken, render, says
+from dataaudit.render.line import PERCENT, spell
+from dataaudit.report.inputs import difference_of
+from dataaudit.report.oddities import oddities
+from dataaudit.report.page import page_of
 
 DEMO = Path(__file__).parents[4] / "manifests/demo"
 
@@ -32,28 +33,34 @@ def section(page, name):
     return next(one for one in page.sections if one.id == name)
 
 
+def text(line):
+    """Return a line as the page has it."""
+    return spell(line.text if isinstance(line, Cell) else line, PERCENT).replace("\xa0", " ")
+
+
 def words(grid):
     """Return the rows of a table as texts."""
-    return [[cell.text.replace("\xa0", " ") for cell in row] for row in grid.rows]
+    return [[text(cell) for cell in row] for row in (*grid.rows, *grid.foot)]
 
 
 def table(page, name, title):
     """Return the rows of a table by its title, wherever it stands in a section."""
     for block in section(page, name).blocks:
         grid = block.table if isinstance(block, Figure) else block
-        if isinstance(grid, Grid) and grid.title == title:
+        if isinstance(grid, Table) and text(grid.title) == title:
             return words(grid)
     raise AssertionError(title)
 
 
 def test_the_findings_name_set_shard_and_count(demo):
     """The cause of a leak is read from the first lines alone."""
-    texts = " ".join(one.text for one in demo.findings).replace("\xa0", " ")
-    assert "25 of 117 documents of val (21.4 %) are also in training data" in texts
-    assert "as whole documents: train/train/manual/part-000.jsonl.zst holds 25 of them." in texts
-    assert "10 of 16 findable items of quiz are in training data (6 word for word)" in texts
-    assert "train/train/code/part-004.parquet" in texts
-    assert "truncated_stream (after 829 records)" in texts
+    texts = " ".join(text(one.text) for one in demo.findings)
+    leak = "25 of 117 documents of val in training (21.4 %), most in shard 10 train/train/manual/part-000.jsonl.zst."
+    assert leak in texts
+    leak = "10 of 16 items of quiz in training, 6 word for word, in shard 5 train/train/code/part-004.parquet."
+    assert leak in texts
+    assert "truncated_stream (190.0 kB), in shard 13 train/train/manual/part-003.jsonl.zst." in texts
+    assert "truncated_stream (after 829 records)" in text(section(demo, "coverage").lead)
     assert [one.tone for one in demo.findings] == sorted((one.tone for one in demo.findings), key=["bad", "warn"].index)
 
 
@@ -92,10 +99,10 @@ def test_a_policy_puts_its_verdict_first():
     assert page.sections[0].id == "verdict"
     assert page.tone == "bad"
     assert page.headline.startswith("Stopped")
-    assert page.findings[0].head == "leak fails"
-    assert "of set val is 0.1263" in page.findings[0].text
-    assert "part-000.jsonl.zst" in page.findings[0].text
-    assert any("secrets" in one.text for one in page.others)
+    assert text(page.findings[0].head) == "leak fails"
+    assert "of set val is 0.1263" in text(page.findings[0].text)
+    assert "part-000.jsonl.zst" in text(page.findings[0].text)
+    assert any("secrets" in text(one.text) for one in page.others)
 
 
 POLICY = """
@@ -121,14 +128,16 @@ def judged(tmp_path):
 def test_owner_reason_and_runbook_stand_with_the_rules_that_fail(judged):
     """On the first screen and among the rules; an address of the web is a link, anything else is text."""
     page = page_of(*judged)
-    found = {one.head: one for one in page.findings}["copies fails"]
-    assert (found.owner, found.reason, found.runbook.text) == (
+    found = {text(one.head): one for one in page.findings}["copies fails"]
+    assert (text(found.owner), text(found.reason), text(found.runbook)) == (
         "dedup <x>",
         "Waste.",
         "https://wiki.example.com/dups?a=1",
     )
-    assert ["copies", "dedup <x>", "Waste.", "https://wiki.example.com/dups?a=1"] in table(page, "verdict", "Owners")
-    html = render(page, judged[0])
+    look = next(one for one in section(page, "verdict").blocks if text(getattr(one, "title", "")) == "Where to look")
+    told = [text(value) for name, value in look.pairs]
+    assert told[1:4] == ["https://wiki.example.com/dups?a=1", "owner dedup <x>", "why: Waste."]
+    html = render(page)
     assert html.count('<a href="https://wiki.example.com/dups?a=1" rel="noopener noreferrer">') == 2
     assert "javascript:alert(1)" in html
     assert 'href="javascript' not in html
@@ -138,10 +147,10 @@ def test_owner_reason_and_runbook_stand_with_the_rules_that_fail(judged):
 def test_a_rule_of_change_shows_the_baseline_and_what_was_judged(judged):
     """The number, the one it is held against, and the change."""
     page = page_of(*judged)
-    grid = next(one for one in section(page, "verdict").blocks if isinstance(one, Grid) and one.title == "What decides")
-    found = {row[1].text: row[3] for row in grid.rows}["copies"]
-    assert (found.text, found.detail) == ("0.3", "baseline 0.1; change: 0.2")
-    assert "is 0.3, baseline 0.1, change: 0.2, limit" in page.findings[0].text
+    rules = next(one for one in section(page, "verdict").blocks if one.title == "What does not hold")
+    found = {text(row[1]): row for row in rules.rows}["copies"]
+    assert (text(found[3]), text(found[4].detail)) == ("0.3", "change: 0.2, from 0.1")
+    assert "is 0.3, change: 0.2, from 0.1, limit" in text(page.findings[0].text)
 
 
 @pytest.mark.parametrize(
@@ -183,18 +192,20 @@ def test_an_area_is_red_only_where_one_of_its_rules_fails():
 
 def test_a_shard_with_few_copies_is_amber_and_the_guilty_one_is_red(demo):
     """Red are the worst of a set, shards with copies in 1 % of their documents, unread ones and those with secrets."""
-    tones = {one.name: one.tone for one in demo.odd.shards}
+    odd = oddities(load_manifest(DEMO), {}).shards
+    tones = {one.name: one.tone for one in odd}
     assert tones["train/train/manual/part-000.jsonl.zst"] == "bad"
     assert tones["train/train/messages/part-000.jsonl"] == "warn"
-    reds = [one for one in demo.odd.shards if one.tone == "bad"]
-    assert demo.odd.shards[: len(reds)] == tuple(reds)
+    reds = [one for one in odd if one.tone == "bad"]
+    assert odd[: len(reds)] == tuple(reds)
 
 
 def test_whole_copies_and_copied_passages_are_counted_apart(demo):
     """Neither number is a part of the other, and the sentence says so."""
-    text = next(one.text for one in demo.findings if one.section == "leakage").replace("\xa0", " ")
-    whole, _, passages = text.partition(" Counted apart, copied passages of 50 words and more: ")
-    assert whole.endswith("as whole documents: train/train/manual/part-000.jsonl.zst holds 25 of them.")
+    lead = text(section(demo, "leakage").lead)
+    whole, _, passages = lead.partition(" Counted apart, copied passages of 50 words and more: ")
+    assert "25 of 117 documents of val (21.4 %) are also in training data" in whole
+    assert whole.endswith("Whole documents: train/train/manual/part-000.jsonl.zst holds 25 of them.")
     assert "train/train/code/part-003.parquet holds passages of 2 documents of it" in passages
     rows = table(demo, "leakage", "Which shards hold them")
     assert rows[1][:6] == ["val", "10", "train/train/manual/part-000.jsonl.zst", "25", "25", "27"]
@@ -228,12 +239,13 @@ def test_a_few_changed_metrics_stand_open_and_the_rest_is_folded(tmp_path):
     manifest = load_manifest(tmp_path / "new")
     page = page_of(manifest, None, difference_of(manifest, tmp_path / "old"))
     assert len(table(page, "changes", "Metrics, what matters most first")) == 12
-    rest = section(page, "changes").blocks[-1]
-    assert (rest.title, rest.folded, len(rest.rows), rest.more) == (
+    tables = [one for one in section(page, "changes").blocks if isinstance(one, Table)]
+    rest = next(one for one in tables if one.folded and "next" in text(one.title))
+    assert (rest.title, rest.folded, len(rest.rows), left_out(rest, len(rest.rows))) == (
         "The next 40 changed metrics",
         True,
         40,
-        "and 28 more records",
+        "and 28 more changed records",
     )
 
 
@@ -264,12 +276,13 @@ def test_a_real_quarantine_list_is_read_by_digest(tmp_path):
     from click.testing import CliRunner
 
     from dataaudit import cli
-    from dataaudit.report.html.inputs import quarantined_shards
+    from dataaudit.report.inputs import quarantined_shards
 
     listed = tmp_path / "q.jsonl"
     arguments = ["quarantine", "add", str(listed), "--manifest", str(DEMO), "12", "--reason", "leak", "--who", "me"]
     assert CliRunner().invoke(cli.main, arguments).exit_code == 0
-    assert quarantined_shards(load_manifest(DEMO), listed) == {12: "on the quarantine list: leak"}
+    found = quarantined_shards(load_manifest(DEMO), listed)
+    assert {shard: text(why) for shard, why in found.items()} == {12: "on the quarantine list: leak"}
 
 
 def test_what_changed_names_bump_shards_and_metrics(tmp_path):
@@ -279,11 +292,11 @@ def test_what_changed_names_bump_shards_and_metrics(tmp_path):
     make(tmp_path / "new", rows[:1])
     manifest = load_manifest(tmp_path / "new")
     page = page_of(manifest, None, difference_of(manifest, tmp_path / "old"))
-    assert "a major change" in section(page, "changes").lead
+    assert "a major change" in text(section(page, "changes").lead)
     assert ["removed", "train/b"] in [row[:2] for row in table(page, "changes", "Shards that changed, worst first")]
     assert any("documents count" in row[0] for row in table(page, "changes", "Metrics, what matters most first"))
     same = page_of(manifest, None, difference_of(manifest, tmp_path / "new"))
-    assert "are the same manifest" in section(same, "changes").lead
+    assert "are the same manifest" in text(section(same, "changes").lead)
 
 
 def test_a_shard_that_stands_out_is_on_the_first_screen(tmp_path):
@@ -291,7 +304,7 @@ def test_a_shard_that_stands_out_is_on_the_first_screen(tmp_path):
     make(tmp_path / "m", [shard("a"), shard("b", exact_dup_rate=0.9)])
     page = page_of(load_manifest(tmp_path / "m"))
     assert page.headline == "1 thing to look at"
-    assert page.findings[0].text.startswith("1 of 2 shards stands out; the worst is train/b: 90.0")
+    assert text(page.findings[0].text).startswith("1 of 2 shards stands out; the worst is train/b: 90.0")
 
 
 def test_what_was_not_measured_is_said_and_is_no_pass(tmp_path):
@@ -315,7 +328,7 @@ def test_an_empty_corpus_has_a_report(tmp_path):
     """No shard, no document: said in words, no division by nothing."""
     make(tmp_path / "m", [])
     page = page_of(load_manifest(tmp_path / "m"))
-    assert page.findings[0].text == "No document was read: nothing was evaluated."
+    assert text(page.findings[0].text) == "No document was read, of 0 shards: nothing was evaluated."
     assert page.tone == "bad"
 
 
@@ -329,11 +342,15 @@ def test_small_counts_of_personal_data_are_not_shown(demo):
 def test_the_matrix_points_out_what_crosses_splits(demo):
     """Copies within a split are blue, those of a held-out split in another are not."""
     chart = next(one.chart for one in demo.charts if one.id == "chart-matrix")
-    loud = [(chart.rows[row], chart.columns[column], value) for row, column, value, _, cross in chart.values if cross]
+    loud = [
+        (text(chart.rows[row]), text(chart.columns[column]), value)
+        for row, column, value, _, cross in chart.values
+        if cross
+    ]
     assert loud == [("val/manual", "train/manual", 25.0)]
 
 
 def test_every_figure_says_in_words_what_it_shows(demo):
     """The text alternative is a sentence and a table with rows."""
     assert len({one.id for one in demo.charts}) == len(demo.charts) >= 8
-    assert all(one.says and one.title and one.table.columns for one in demo.charts)
+    assert all(says(one) and one.title and one.table.columns for one in demo.charts)

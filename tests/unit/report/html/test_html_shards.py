@@ -10,9 +10,9 @@ import pytest
 from made_manifest import make, shard
 
 from dataaudit.manifest.load import load_manifest
-from dataaudit.report.html.oddities import Odd
-from dataaudit.report.html.shard_data import packed_shards, shard_values
-from dataaudit.report.html.shard_rows import shard_table
+from dataaudit.render.html.shards import packed_shards, shard_table
+from dataaudit.report.oddities import Odd
+from dataaudit.report.shard_data import shard_values
 
 
 def unpacked(text):
@@ -45,7 +45,7 @@ def manifest(tmp_path):
 
 def test_what_is_packed_is_what_the_manifest_holds(manifest):
     """Columns come back as they are; those without a number are left out."""
-    parts, value, left_out = packed_shards(shard_values(manifest, []), [])
+    parts, value, left_out = packed_shards(shard_values(manifest, []))
     head = unpacked(parts["head"])
     assert (head["number"], head["all"], left_out) == (40, 40, ())
     assert unpacked(parts["uri"]) == manifest.table("shards")["uri"].to_pylist()
@@ -57,7 +57,7 @@ def test_what_is_packed_is_what_the_manifest_holds(manifest):
 def test_columns_go_before_rows_and_what_stands_out_stays(manifest):
     """With a smaller budget columns are left out, then rows; shards that stand out are the last to go."""
     whole = shard_values(manifest, [odd(33), odd(7)])
-    parts, value, left_out = packed_shards(whole, [odd(33), odd(7)], budget=1200)
+    parts, value, left_out = packed_shards(whole, budget=1200)
     assert left_out
     assert 2 <= value["number"] < 40
     assert {7, 33} <= set(unpacked(parts["shard"]))

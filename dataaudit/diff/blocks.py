@@ -1,0 +1,418 @@
+"""The difference as blocks: the bump it means and why, then totals, shards, metrics, drift and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dataaudit import text as t
+from dataaudit.diff import words
+from dataaudit.diff.difference import Bump, Difference, Drift, MetricChange, Number, Recut, ShardChange
+from dataaudit.metrics.drift.facts import MovedToken, tokens_that_moved
+from dataaudit.render import markdown as md
+from dataaudit.render.blocks import (
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Point,
+    Points,
+    Prose,
+    Row,
+    Section,
+    Table,
+    Tone,
+    names,
+    numbers,
+    rows_of,
+    toned,
+)
+from dataaudit.render.blocks import words as word_columns
+from dataaudit.render.line import Interval, Line, Name, join, measured, nats, say
+from dataaudit.render.terminal import facts as fact_lines
+from dataaudit.render.terminal import page, parts_of, section, terminal_width
+from dataaudit.render.terminal import prose as prose_lines
+
+MOST_CHARACTERS = 65_535
+"""GitHub takes 65,536 characters in a comment."""
+_NAME, _LONG, _BRIEF = 60, 200, 24
+_SHORTER = (words.LISTED, 5, 2, 0)
+_TOKENS, _SAID, _OPEN, _NEXT, _EVERY = 15, 6, 12, 40, 2**31
+_TONES: dict[Bump, Tone] = {Bump.NONE: "good", Bump.PATCH: "", Bump.MINOR: "", Bump.MAJOR: "warn"}
+_TITLE = "What changed"
+_METRICS = "Metrics, what matters most first"
+
+
+def render(difference: Difference, form: str, *, everything: bool = False) -> str:
+    """Return a difference as ``text``, ``json`` or ``md``.
+
+    Args:
+        difference: What changed.
+        form: Name of the form.
+        everything: Whether every row is listed, in text and Markdown; JSON has them all.
+    """
+    if form == "json":
+        from dataaudit.diff.plain import render_json
+
+        return render_json(difference)
+    return (render_markdown if form == "md" else render_text)(difference, everything=everything)
+
+
+def render_text(difference: Difference, *, everything: bool = False, width: int | None = None) -> str:
+    """Return the page for a terminal.
+
+    Args:
+        difference: What to show.
+        everything: Whether every row is listed.
+        width: Columns to write for; those of the terminal when None.
+    """
+    columns, most = width or terminal_width(), None if everything else words.LISTED
+    title = say("{}: {}", words.sides(difference), words.verdict(difference))
+    parts = _parts(difference, most)
+    shown = (lines for one in parts for lines in parts_of(one, columns, most, "; --all lists them"))
+    why = [line for one in _causes(difference) for line in prose_lines(one.text, columns)]
+    return page(title, fact_lines(_sides(difference).pairs, columns), section("Why", why), *shown)
+
+
+def render_markdown(difference: Difference, *, everything: bool = False) -> str:
+    """Return a comment for a pull request, with as many rows of each section as fit.
+
+    Args:
+        difference: What to show.
+        everything: Whether every row is listed, should they fit.
+    """
+    most = max(map(len, (difference.shards, difference.metrics, difference.drifts, difference.settings)))
+    for limit in (*_halved(most if everything else 0), *_SHORTER):
+        for name in (_NAME, _BRIEF):
+            text = "\n".join(_markdown(difference, limit, name)) + "\n"
+            if len(text) <= MOST_CHARACTERS:
+                return text
+    title = md.markdown(words.verdict(difference, _BRIEF))
+    return f"## Data: {title}\n\nToo much changed for a comment: `dataaudit diff` lists it.\n"
+
+
+def difference_blocks(difference: Difference) -> Section:
+    """Return what a notebook shows of a difference."""
+    title = say("{}: {}", words.sides(difference), words.verdict(difference))
+    blocks: tuple[Block, ...] = (Points(items=_causes(difference)), _sides(difference))
+    blocks += tuple(block for one in _parts(difference, words.LISTED) for block in one.blocks)
+    return Section(id="changes", title=title, tone=_TONES[difference.proposal.bump], blocks=blocks)
+
+
+def no_baseline() -> Section:
+    """Return what stands in a page when there is nothing to compare with."""
+    text = "No baseline was given; --baseline OLD compares this manifest with an older one."
+    return Section(id="changes", title=_TITLE, lead=text, tone="quiet")
+
+
+def change_section(difference: Difference) -> Section:
+    """Return everything that changed, as a part of a page."""
+    versions = say("{} to {}", Name(difference.old.version, 40), Name(difference.new.version, 40))
+    if difference.equal:
+        lead = say("Nothing: {} are the same manifest.", versions)
+        return Section(id="changes", title=_TITLE, lead=lead, tone="good")
+    proposal, warning = difference.proposal, words.complaint(difference)
+    proven = "" if proposal.proven else ", as far as digests show"
+    lead = say("From version {}: a {} change{}.", versions, proposal.bump.value, proven)
+    if proposal.bump == Bump.NONE:
+        lead = say("From version {}: no change of the data{}.", versions, proven)
+    elif proposal.version:
+        lead = say("{} The least version for it is {}.", lead, Name(proposal.version, 40))
+    if warning:
+        lead = say("{} But {}.", lead, warning)
+    causes = tuple(one for one in _causes(difference) if one.tone != "bad")
+    blocks: list[Block] = (
+        [Points(title="Why", items=tuple(replace(one, section="changes") for one in causes))] if causes else []
+    )
+    for part in _parts(difference, None, most_rows=_OPEN + _NEXT):
+        for block in part.blocks:
+            blocks += _opened(block) if isinstance(block, Table) and block.title == _METRICS else [block]
+    moved = [one for one in difference.drifts if one.kl is not None]
+    top = max(moved, key=lambda one: one.kl or 0.0, default=None)
+    if top is not None and top.top:
+        tokens = [
+            MovedToken(one.piece or f"id {one.token}", one.old, one.new, one.kl, one.js) for one in top.top[:_TOKENS]
+        ]
+        title = say("Tokens that moved most in {}", _place(top))
+        blocks.append(tokens_that_moved("chart-changes", title, tokens, "before", "now"))
+    return Section(id="changes", title=_TITLE, lead=lead, tone="warn" if warning else "", blocks=tuple(blocks))
+
+
+def _opened(table: Table) -> list[Block]:
+    """Return the first rows of a table, and the next ones folded."""
+    if len(table.rows) <= _OPEN + 2:
+        return [table]
+    rest, number = table.rows[_OPEN:], (table.number or len(table.rows)) - _OPEN
+    title = f"The next {len(rest)} changed metrics" if len(rest) < number else "The other changed metrics"
+    return [
+        replace(table, rows=table.rows[:_OPEN], number=_OPEN),
+        replace(table, title=title, rows=rest, number=number, note="", folded=True),
+    ]
+
+
+def _markdown(difference: Difference, limit: int, name: int) -> list[str]:
+    old, new = difference.old, difference.new
+    sides = (say("{} {} ({})", Name(one.name, name), Name(one.version, name), Name(one.id[:19])) for one in (old, new))
+    lines = [f"## Data: {md.markdown(words.verdict(difference, name))}", ""]
+    lines.append(f"From {' to '.join(map(md.markdown, sides))}")
+    if difference.equal:
+        return lines
+    if warning := words.complaint(difference):
+        lines += ["", f"**Version: {warning}.**"]
+    lines += ["", *(f"- {md.markdown(one.text)}" for one in _causes(difference) if one.tone != "bad")]
+    for part in _parts(difference, limit, name):
+        own = md.lines_of(part.blocks, limit)
+        lines += ["", *(own if part.id == "totals" else md.folded(str(part.title), own))] if own else []
+    return lines
+
+
+def _halved(most: int) -> list[int]:
+    """Return numbers of rows to try, each half of the one before, down to what is listed anyway."""
+    tried = []
+    most = min(most, MOST_CHARACTERS // 10)
+    while most > words.LISTED:
+        tried.append(most)
+        most //= 2
+    return tried
+
+
+def _sides(difference: Difference) -> Facts:
+    pairs: list[tuple[Line, Line]] = [("old", difference.old.id), ("new", difference.new.id)]
+    if difference.old.schema != difference.new.schema:
+        pairs.append(("schema", f"{difference.old.schema} -> {difference.new.schema}"))
+    if difference.descends:
+        pairs.append(("parent", "the new manifest names the old one as its reference"))
+    return Facts(pairs=tuple(pairs))
+
+
+def _causes(difference: Difference) -> tuple[Point, ...]:
+    """Return why the bump is due, and before it what is wrong with the versions."""
+    warning = words.complaint(difference)
+    causes = [
+        Point(text=f"{one.bump}: {one.text}{'' if one.proven else ' (not proven)'}", tone=_TONES[one.bump])
+        for one in difference.proposal.causes
+    ]
+    return (*((Point(text=f"VERSION: {warning}.", tone="bad"),) if warning else ()), *causes)
+
+
+def _parts(
+    difference: Difference, most: int | None, name: int = _NAME, *, most_rows: int | None = None
+) -> Iterator[Section]:
+    """Yield what changed in parts.
+
+    Args:
+        difference: What changed.
+        most: Rows that are listed of each table, and places of which more is said; all when None.
+        name: Characters of a name.
+        most_rows: Rows that are made of each table; as many as are listed when None.
+    """
+    if difference.equal:
+        return
+    limit = _EVERY if most is None else most
+    made = most_rows or limit
+    yield Section(id="totals", title="", blocks=(_totals(difference),))
+    yield Section(id="shards", title="Shards", blocks=tuple(_shards(difference, limit, made, name)))
+    yield Section(
+        id="metrics",
+        title="Metrics",
+        blocks=tuple(_metrics(difference, most if most_rows is None else made, made, name)),
+    )
+    yield Section(
+        id="drift",
+        title="Drift of tokens",
+        blocks=tuple(_drifts(difference, most if most_rows is None else 2, made, name)),
+    )
+    yield Section(id="settings", title="What else differs", blocks=tuple(_settings(difference, made, name, most)))
+
+
+def _totals(difference: Difference) -> Table:
+    old, new = difference.old, difference.new
+    rows = (
+        ("shards read", old.shards, new.shards),
+        ("shards unread", old.unread_shards, new.unread_shards),
+        ("documents", old.documents, new.documents),
+        ("bytes of text", old.bytes, new.bytes),
+        ("tokens", old.tokens, new.tokens),
+    )
+    return Table(
+        title="Totals",
+        columns=(*names(""), *numbers("old", "new", "change")),
+        rows=tuple((what, was, now, f"{now - was:+,}" if now != was else "") for what, was, now in rows),
+    )
+
+
+def _shards(difference: Difference, limit: int, made: int, name: int) -> Iterator[Block]:
+    if not difference.fates:
+        return
+    same = difference.unchanged_shards
+    counts = tuple(
+        (words.FATES[one.fate], one.old_shards, one.new_shards, one.old_documents, one.new_documents)
+        for one in difference.fates
+    )
+    yield Table(
+        title="Shards, by what became of them",
+        columns=(*names(""), *numbers("shards, old", "shards, new", "documents, old", "documents, new")),
+        whole=True,
+        rows=(*counts, ("as it was", same, same, "", "")),
+        note="repacked: the same rows, stored as other bytes." if any("repacked" in row for row in counts) else "",
+    )
+
+    def row(one: ShardChange) -> Row:
+        status, place = words.shard_status(one), Name(words.shard_place(one), 2 * name)
+        shown: Line = Name(status, name) if status else ""
+        return words.FATES[one.fate], place, shown, one.old_documents, one.new_documents
+
+    yield Table(
+        title="Shards that changed, worst first",
+        columns=(*word_columns(""), *names("split/uri", "status"), *numbers("documents, old", "documents, new")),
+        **rows_of(difference.shards, row, made),
+        noun="shard",
+    )
+    for one in difference.recuts[:limit]:
+        yield from (Prose(text=text) for text in _recut(one, name))
+    if len(difference.recuts) > limit:
+        yield Prose(text=f"and {t.plural(len(difference.recuts) - limit, 'more split')}")
+
+
+def _recut(one: Recut, name: int) -> Iterator[Line]:
+    """Yield whether the shards of a split were only cut otherwise."""
+    says = "nothing compared differs, but too little can be compared"
+    if one.consistent:
+        same = "consistent with the same documents, cut or ordered otherwise; not proven. Equal"
+        says = f"{same}: {'; '.join(one.agree)}"
+    elif one.differ:
+        says = f"not the same documents cut otherwise. Different: {'; '.join(one.differ)}"
+    yield say("{}: {}.", Name(one.split, name), says)
+    if one.unknown and not one.differ:
+        yield say("{}: not compared: {}.", Name(one.split, name), "; ".join(one.unknown))
+
+
+def _metrics(difference: Difference, most: int | None, made: int, name: int) -> Iterator[Block]:
+    held = words.compared(difference)
+
+    def row(one: MetricChange) -> Row:
+        mark = words.judged(one)
+        tone: Tone = "" if mark == words.MAYBE else "warn"
+        old, new = (_number(side, one.unit) for side in (one.old, one.new))
+        where = join(", ", (Name(value, name) for _, value in words.where(one))) if words.where(one) else "(all)"
+        return (
+            Name(f"{one.metric} {one.stat}", 2 * name),
+            where,
+            old,
+            new,
+            _change(one),
+            toned(mark and Name(mark), tone),
+        )
+
+    value = tuple(Column(head, "value") for head in ("old", "new", "change"))
+    table = Table(
+        title=_METRICS,
+        columns=(*names("metric", "where"), *value, *word_columns("")),
+        **rows_of(held, row, made),
+        noun="changed record",
+        note=join("; ", words.noise_notes(held[:made])),
+        empty="No metric that both have is different.",
+    )
+    yield table
+    if most is None:
+        yield _apart(difference, name)
+    else:
+        for fate, reason, metrics in words.apart(difference):
+            listed = join(", ", (say("{} {}", Name(metric, name), number) for metric, number in metrics.items()))
+            records = t.plural(sum(metrics.values()), "record")
+            yield Prose(text=say("{} {}: {}", records, words.apart_words(fate, reason), listed))
+    told = f"{t.plural(difference.unchanged_metrics, 'record')} as before."
+    if difference.hidden_metrics:
+        hidden = t.plural(difference.hidden_metrics, "record")
+        told += f" {hidden} of personal data not shown: small counts may point at people."
+    yield Prose(text=told)
+
+
+def _apart(difference: Difference, name: int) -> Table:
+    """Return each record without a difference."""
+    rest = [one for one in difference.metrics if one.fate not in words.SIGNED]
+
+    def row(one: MetricChange) -> Row:
+        where = join(", ", (Name(value, name) for _, value in words.where(one))) if words.where(one) else "(all)"
+        old, new = (_number(side, one.unit) for side in (one.old, one.new))
+        return Name(f"{one.metric} {one.stat}", 2 * name), where, old, new, words.apart_words(one.fate, one.reason)
+
+    columns = (*names("metric", "where"), *(Column(head, "value") for head in ("old", "new")), *names("why"))
+    return Table(title="Without a difference", columns=columns, **rows_of(rest, row, _EVERY), noun="record")
+
+
+def _number(side: Number | None, unit: str) -> Line | Cell:
+    """Return a value with its interval."""
+    if side is None:
+        return None
+    if side.value is None:
+        return side.reason or side.status
+    value = measured(side.value, unit)
+    if side.low is None or side.high is None:
+        return value
+    return Cell(text=value, detail=Interval(side.low, side.high, value.unit))
+
+
+def _change(one: MetricChange) -> Line | Cell:
+    """Return a difference with its interval, or with what chance leaves of it."""
+    value = measured(one.difference, one.unit, signed=True)
+    low, high = (one.low, one.high) if one.low is not None else (one.chance_low, one.chance_high)
+    return value if low is None else Cell(text=value, detail=Interval(low, high, value.unit, signed=True))
+
+
+def _drifts(difference: Difference, most: int | None, made: int, name: int) -> Iterator[Block]:
+    def row(one: Drift) -> Row:
+        split: Line = "(all)" if one.split is None else Name(one.split, name)
+        source: Line = "(all)" if one.source is None else Name(one.source, name)
+        chance: Line = None if one.by_chance is None else say("{}{}", ">= " if one.floor else "", nats(one.by_chance))
+        counts = (one.old_tokens, one.new_tokens, nats(one.kl), nats(one.js), chance)
+        return split, source, *counts, words.REASONS.get(one.reason, "")
+
+    heads = ("tokens, old", "tokens, new", "KL, new to old", "Jensen-Shannon", "KL by chance")
+    floored = any(one.floor for one in difference.drifts[:made])
+    note = (
+        "KL by chance, >=: with tokens drawn one by one. Documents repeat their words, so chance gives several"
+        " times as much; a build with `reference` set to the old manifest measures it."
+    )
+    yield Table(
+        title="Drift of token counts, in nats",
+        columns=(*names("split", "source"), *numbers(*heads), *word_columns("")),
+        **rows_of(difference.drifts, row, made),
+        noun="place",
+        note=note if floored else "",
+    )
+    numbered = words.moved(difference.drifts)
+    sources = [one for one in numbered if one.source is not None]
+    for one in numbered if most is None else (sources or numbered)[: min(most, 2)]:
+        tokens = (
+            say("{} ({})", Name(shift.piece, 24) if shift.piece else f"id {shift.token}", "+" if shift.kl > 0 else "-")
+            for shift in one.top[:_SAID]
+        )
+        text = "tokens that moved most in {} (+ more often, - less): {}"
+        yield Prose(text=say(text, _place(one), join(", ", tokens)))
+
+
+def _place(drift: Drift) -> Line:
+    if drift.split is None:
+        return "the whole dataset"
+    split = Name(drift.split, _NAME)
+    return split if drift.source is None else say("{}, source {}", split, Name(drift.source, _NAME))
+
+
+def _settings(difference: Difference, made: int, name: int, most: int | None) -> Iterator[Block]:
+    cut = _LONG if most is None else name
+    yield Table(
+        title="Settings that decide the numbers",
+        columns=(*word_columns("in"), *names("setting", "old", "new")),
+        **rows_of(
+            difference.settings,
+            lambda one: (one.area, Name(one.name, name), _value(one.old, cut), _value(one.new, cut)),
+            made,
+        ),
+        noun="setting",
+        folded=True,
+    )
+
+
+def _value(value: str | None, limit: int) -> Line:
+    return None if value is None else Name(value, limit)

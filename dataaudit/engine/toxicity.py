@@ -1,0 +1,103 @@
+"""The family of toxicity: a judge looks at a sample of every stratum, and the rates are estimated from its verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.detectors.judges import Unavailable
+from dataaudit.engine.answers import Answers, judged_findings
+from dataaudit.engine.families import Found, Linking
+from dataaudit.engine.judging import Rates, Verdicts, not_evaluated
+from dataaudit.engine.revisit import Visit, Visited
+from dataaudit.engine.sampling import Question, draw
+from dataaudit.link.judges import SCORES, ToxicityVisit
+from dataaudit.link.sampling import wanted_rows
+from dataaudit.manifest.tables import TABLES
+from dataaudit.stages.toxicity import EDGES, METRIC, MILLION, UNSCREENED, Toxicity
+
+NO_JUDGE = "no_judge"
+POSITIVE = 0.5
+"""Probability from which on a document is of a class."""
+THRESHOLDS = (0.1, 0.25, 0.75, 0.9)
+"""Further probabilities that the share of documents above is estimated for: how the judge's scores are distributed."""
+_DIGITS = 2
+"""Decimals of a score in the table of findings: the fourth may differ between processors, these hardly ever do."""
+_SALT = 1
+_UNSCREENED_GUESS = 0.02
+"""Share of toxic documents expected where the screen cannot look."""
+
+
+def toxic_documents(linking: Linking) -> Generator[Sequence[Visit], list[Visited], Found]:
+    """Draw the sample, have it judged, and estimate.
+
+    Raises:
+        ClusterError: The join cannot be done on these workers.
+        DamagedEntryError: Stored rows are absent or damaged.
+    """
+    judge, version = linking.job.content.judge, Toxicity.version
+    settings = linking.job.config.toxicity
+    question = Question(
+        metric=METRIC,
+        half_width=settings.half_width,
+        most=settings.most_judged,
+        languages=() if judge is None or isinstance(judge, Unavailable) else judge.languages,
+        guesses=_guesses(linking),
+        salt=_SALT,
+    )
+    if judge is None or isinstance(judge, Unavailable):
+        reason = NO_JUDGE if judge is None else str(judge.reason)
+        return Found(metrics=not_evaluated(question, {"rate": "ratio"}, reason, version))
+    sampled = draw(linking, question)
+    visitor = ToxicityVisit(model=judge, tokenizer=linking.tokenizer())
+    (visited,) = yield [Visit(visitor=visitor, wanted=wanted_rows(sampled.places))]
+    answers = Answers(visited, sampled)
+    scores = answers.table("scores", SCORES)
+    rates = Rates(question, sampled, version)
+    found = Found(
+        metrics=[*rates.coverage(len(answers)), *answers.records(question, version)],
+        warnings=answers.warnings(question, sampled, "toxicity"),
+    )
+
+    def above(name: str, threshold: float) -> Verdicts:
+        own = scores.filter(pc.equal(scores["class"], name))
+        return answers.verdicts(own, (own["score"].to_numpy() >= threshold).astype(np.int64))
+
+    main = judge.classes[judge.main_class]
+    tables = []
+    for name in judge.classes:
+        verdicts = above(name, POSITIVE)
+        found.metrics += rates.shares("rate", name, verdicts)
+        if name == main:
+            found.metrics += rates.shares("rate", None, verdicts)
+        tables.append(rates.table(name, verdicts))
+    for threshold in THRESHOLDS:
+        found.metrics += rates.shares(f"rate_at_{threshold:g}", None, above(main, threshold))
+    positive = scores.filter(pc.greater_equal(scores["score"], POSITIVE))
+    whole = positive.append_column("start", pa.array(np.zeros(positive.num_rows, dtype=np.int64)))
+    whole = whole.append_column("end", whole["bytes"])
+    shown = pc.round(whole["score"], _DIGITS)  # rates have used the exact one
+    whole = whole.set_column(whole.schema.get_field_index("score"), "score", shown)
+    found.tables = {
+        "judged": pa.concat_tables(tables),
+        "findings": judged_findings(judge.title, whole, TABLES["findings"].schema),
+    }
+    return found
+
+
+def _guesses(linking: Linking) -> dict[int, float]:
+    """Return the share of toxic documents that is expected of each level: the mean probability of its documents."""
+    bounds = (0.0, *EDGES, 1.0)
+    guesses = {level: (low + high) / 2 for level, (low, high) in enumerate(pairwise(bounds))}
+    sums: dict[int, list[int]] = {}
+    for shard in linking.read():
+        for row in shard.partials[linking.stage.name]["scores"].to_pylist():
+            own = sums.setdefault(row["level"], [0, 0])
+            own[0] += row["documents"]
+            own[1] += row["probability"]
+    means = {level: total / MILLION / documents for level, (documents, total) in sums.items()}
+    return {**guesses, **means, UNSCREENED: _UNSCREENED_GUESS}

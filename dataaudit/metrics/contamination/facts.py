@@ -1,0 +1,143 @@
+"""What of evaluation sets is in training data: a row for each part of a set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dataaudit.manifest.load import Manifest
+from dataaudit.metrics.overlap.records import by_scope, number_of, value_of, why_absent
+from dataaudit.render.blocks import Bar, Figure, Prose, Row, Section, Table, bad, bars, names, numbers, words
+from dataaudit.render.line import Line, Name, say, share
+from dataaudit.text import plural
+
+_PARTS = ("question", "answer", "both")
+_NOTHING_FINDABLE = "no rule can find any of its items: all are too short, or a template"
+_BARS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetLeak:
+    """A part of an evaluation set, and what of it is in training data."""
+
+    set: str
+    items: int
+    part: str
+    findable: int
+    too_short: int | None
+    boilerplate: int | None
+    verbatim: float | None
+    similar: float | None
+    common: int
+    """Items found in very many training documents."""
+    why: str
+    """Why a rate is absent; empty when none is."""
+
+
+def set_leaks(manifest: Manifest) -> list[SetLeak]:
+    """Return the evaluation sets that were looked for, by name; a row for each part that they have."""
+    found = by_scope(manifest.metrics("benchmark_contamination"))
+    leaks = []
+    for name in sorted({key[1] for key in found if key[0] == "items"}):
+        for part in _PARTS:
+            rate = found.get(("rate", name, part, "verbatim"))
+            if rate is None:
+                continue
+            coverage = {
+                stat: number_of(found, (stat, name, part, "")) if part != "both" else None
+                for stat in ("too_short", "boilerplate")
+            }
+            leaks.append(
+                SetLeak(
+                    set=name,
+                    items=number_of(found, ("items", name, "", "")),
+                    part=part,
+                    findable=rate.denominator,
+                    too_short=coverage["too_short"],
+                    boilerplate=coverage["boilerplate"],
+                    verbatim=rate.value,
+                    similar=value_of(found, ("rate", name, part, "similar")),
+                    common=number_of(found, ("common", name, part, "")),
+                    why=why_absent([rate, found.get(("rate", name, part, "similar"))], _NOTHING_FINDABLE),
+                )
+            )
+    return leaks
+
+
+def worst_parts(sets: Sequence[SetLeak]) -> list[SetLeak]:
+    """Return of each set the part of which most was found."""
+    worst: dict[str, SetLeak] = {}
+    for one in sets:
+        held = worst.get(one.set)
+        if held is None or (one.verbatim or 0, one.similar or 0) > (held.verbatim or 0, held.similar or 0):
+            worst[one.set] = one
+    return list(worst.values())
+
+
+def found_in_training(one: SetLeak) -> Line:
+    """Return how many items of a set are in training data, in words."""
+    verbatim, similar = counts(one)
+    items = plural(one.findable, "item" if one.findable == one.items else "findable item")
+    return say("{} of {} of {} in training, {} word for word", similar, items, Name(one.set, 24, ends=True), verbatim)
+
+
+def counts(one: SetLeak) -> tuple[int, int]:
+    """Return how many items are in training data word for word, and how many of any likeness."""
+    return round((one.verbatim or 0) * one.findable), round((one.similar or 0) * one.findable)
+
+
+def section(found: Sequence[SetLeak]) -> Section:
+    """Return what of each part of each set was found."""
+    title = "Evaluation sets"
+    if not found:
+        return Section(id="contamination", title=title, lead="There is no evaluation set.", tone="quiet")
+    leaking = [one for one in worst_parts(found) if one.similar or one.verbatim]
+    lead: Line = "Nothing of an evaluation set was found in training."
+    if leaking:
+        others = f", and of {plural(len(leaking) - 1, 'other set')}" if len(leaking) > 1 else ""
+        lead = say("{}{}.", found_in_training(leaking[0]), others)
+    reasons = [(one, one.why) for one in found if one.why]
+    absent = (
+        Prose(text=say("{}, {}: - because {}.", Name(one.set), one.part, why), tone="quiet") for one, why in reasons
+    )
+    made = [
+        Bar(say("{}: {}", Name(one.set, 16, ends=True), what), value, share(value), loud=value > 0)
+        for one in worst_parts(found)
+        for what, value in (("word for word", one.verbatim), ("similar", one.similar))
+        if value is not None
+    ]
+    table = _table(found)
+    chart = Figure(
+        id="chart-contamination",
+        title="Found in training data, of evaluation sets",
+        chart=bars("share of the set's items", made[:_BARS], percent=True),
+        table=table,
+    )
+    return Section(
+        id="contamination",
+        title=title,
+        lead=lead,
+        tone="bad" if leaking else "good",
+        blocks=(chart if made else table, *absent),
+    )
+
+
+def _table(found: Sequence[SetLeak]) -> Table:
+    def row(one: SetLeak) -> Row:
+        sizes = (one.items, one.part, one.findable, one.too_short, one.boilerplate)
+        return Name(one.set), *sizes, bad(share(one.verbatim)), bad(share(one.similar)), one.common
+
+    return Table(
+        title="Evaluation items in training data",
+        columns=(
+            *names("set"),
+            *numbers("items"),
+            *words("part"),
+            *numbers("findable", "too short", "boilerplate", "verbatim", "similar", "common"),
+        ),
+        rows=tuple(map(row, found)),
+        noun="part",
+        whole=True,
+        note="findable: items that a rule can find; verbatim: share of those that are in training data word for word;"
+        " similar: those, and with up to three words in ten changed; common: found in very many training documents.",
+    )

@@ -1,0 +1,88 @@
+"""What was planned, what was read, what was lost and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dataaudit import text as t
+from dataaudit.metrics.meanings import reason_text
+from dataaudit.metrics.volume.facts import LostShard, Overview
+from dataaudit.render.blocks import Block, Facts, Row, Section, Table, Tone, bad, names, numbers, rows_of, texts, words
+from dataaudit.render.line import Line, Name, join, say, size
+
+_STATES = ("planned", "read", "bad", "quarantined", "skipped")
+_CODES = 30
+
+
+def section(view: Overview) -> Section:
+    """Return the ledger with every lost shard."""
+    ledger = view.ledger
+    planned, unread, bad_records = ledger["shards"]["planned"], ledger["unread_bytes"], ledger["documents"]["bad"]
+    leads: list[Line] = [f"All {t.plural(planned, 'planned shard')} were read."]
+    if view.unread:
+        one, number = view.unread[0], len(view.unread)
+        verb = "was" if number == 1 else "were"
+        whole = [code for code, records in one.reasons.items() if records < 0]
+        meaning = f" ({reason_text(whole[0])})" if len(whole) == 1 else ""
+        leads = [
+            say(
+                "{} of {} {} not read ({}): {}, {}{}{}.",
+                number,
+                t.plural(planned, "shard"),
+                verb,
+                size(unread),
+                Name(f"{one.split}/{one.uri}", 80),
+                why_lost(one),
+                meaning,
+                f", and {t.count(number - 1)} more" if number > 1 else "",
+            )
+        ]
+    if bad_records:
+        partial = t.plural(len(view.partial), "shard")
+        leads.append(f"{t.plural(bad_records, 'bad record')} in {partial} were left out of every number.")
+    nothing = ledger["documents"]["read"] == 0
+    if nothing:
+        leads.insert(0, "No document was read: nothing was evaluated.")
+    if ledger["shards_of_unknown_documents"]:
+        leads.append(
+            f"The documents of {t.plural(ledger['shards_of_unknown_documents'], 'unread shard')} cannot be counted."
+        )
+    blocks: list[Block] = [_ledger(view)]
+    blocks += [_lost(view.unread, "Not read")] if view.unread else []
+    blocks += [_lost(view.partial, "Read without their bad records")] if view.partial else []
+    if codes := sorted({code for one in (*view.unread, *view.partial) for code in one.reasons})[:_CODES]:
+        pairs = tuple((Name(code), reason_text(code)) for code in codes)
+        blocks.append(Facts(title="What the codes mean", pairs=pairs))
+    tone: Tone = "bad" if view.unread or nothing else "warn" if bad_records else "good"
+    return Section(id="coverage", title="Coverage", lead=join(" ", leads), tone=tone, blocks=tuple(blocks))
+
+
+def _ledger(view: Overview) -> Table:
+    rows = []
+    for title, key in (("shards", "shards"), ("stored bytes", "stored_bytes"), ("documents", "documents")):
+        line = view.ledger[key]
+        rows.append((title, *(bad(line[state]) if state in _STATES[2:] else line[state] for state in _STATES)))
+    unread = view.ledger["unread_bytes"]
+    note = f"unread: {t.count(unread)} stored bytes" + (f" ({t.size(unread)})" if unread > 999 else "")
+    return Table(title="Planned and read", columns=(*names(""), *numbers(*_STATES)), rows=tuple(rows), note=note)
+
+
+def _lost(shards: Sequence[LostShard], title: str) -> Table:
+    def row(one: LostShard) -> Row:
+        return one.shard, Name(f"{one.split}/{one.uri}"), size(one.size), one.status, why_lost(one)
+
+    return Table(
+        title=f"{title} ({t.plural(len(shards), 'shard')})",
+        columns=(*numbers("shard"), *names("split/uri"), *numbers("size"), *words("status"), *texts("why")),
+        **rows_of(shards, row),
+        noun="shard",
+    )
+
+
+def why_lost(shard: LostShard) -> Line:
+    """Return the reason that took the whole shard, then those that took records of it."""
+    place = say(" ({})", Name(shard.place, 60)) if shard.place else ""
+    whole = [say("{}{}", Name(code, 60), place) for code, records in sorted(shard.reasons.items()) if records < 0]
+    some = [(records, code) for code, records in shard.reasons.items() if records >= 0]
+    parts = [say("{} {}", t.plural(records, "record"), Name(code, 60)) for records, code in sorted(some, reverse=True)]
+    return join(", ", whole + parts) if whole or parts else shard.status

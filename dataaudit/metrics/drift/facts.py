@@ -1,0 +1,211 @@
+"""Drift from the reference manifest: facts of each split and source, and the tokens that make it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from dataaudit import text as t
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Metric
+from dataaudit.render.blocks import Bar, Block, Figure, Row, Section, Table, bars, names, numbers, rows_of, toned, words
+from dataaudit.render.line import Line, Name, join, nats, say
+
+_METRIC = "token_kl_drift"
+ALARM_NATS = 0.05
+_TOKENS, _SAID = 15, 5
+_WHY = {
+    "other_tokenizer": "the reference was built with another tokenizer, so token counts cannot be compared",
+    "no_histogram_in_reference": "the reference holds no token counts: its stage `histogram` was off",
+    "empty_denominator": "there are no tokens to compare",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Divergence of one split, or of one source of it, from the same one of the reference."""
+
+    split: str
+    source: str
+    """Empty for the whole split."""
+    kl: float | None
+    js: float | None
+    noise: float | None
+    """KL that chance alone gives on average."""
+    excess_low: float | None
+    """Lower bound of what is beyond chance."""
+    excess: float | None
+    reason: str
+    """Why there is no number; empty when there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedToken:
+    """A token that is more or less frequent than before."""
+
+    piece: str
+    old: int
+    new: int
+    kl: float
+    """Its part of the KL divergence, in nats; negative where it is less frequent."""
+    js: float | None = None
+    """Its part of the Jensen-Shannon divergence."""
+
+
+def drifts(manifest: Manifest) -> list[Drift]:
+    """Return the drift of every split and source; none when the build had no reference."""
+    held: dict[tuple[str, str], dict[str, Metric]] = {}
+    for record in manifest.metrics(_METRIC):
+        if record.scope.split is not None and record.scope.shard is None and record.scope.language is None:
+            held.setdefault((record.scope.split, record.scope.source or ""), {})[record.stat] = record
+    found = []
+    for (split, source), stats in sorted(held.items()):
+        kl, excess = stats["kl"], stats["kl_excess"]
+        if kl.reason == "no_reference":
+            continue
+        found.append(
+            Drift(
+                split=split,
+                source=source,
+                kl=kl.value,
+                js=stats["js"].value,
+                noise=stats["kl_bias"].value,
+                excess_low=excess.low,
+                excess=excess.value,
+                reason=kl.reason,
+            )
+        )
+    return found
+
+
+def moved(one: Drift) -> bool:
+    """Return whether a divergence is above the alarm, and surely beyond chance."""
+    return _mark(one) == "<--"
+
+
+def moved_perhaps(one: Drift) -> bool:
+    """Return whether a divergence is above the alarm, but chance alone could give it."""
+    return _mark(one) == "<-?"
+
+
+def why_no_drift(found: Sequence[Drift]) -> str:
+    """Return in words why nothing was measured; empty when something was."""
+    reasons = {one.reason for one in found}
+    if len(reasons) != 1 or reasons == {""}:
+        return ""
+    (reason,) = reasons
+    return _WHY.get(reason, f"no number: {t.clean(reason, 60)}")
+
+
+def section(manifest: Manifest, found: Sequence[Drift]) -> Section:
+    """Return the drift of splits, then of the sources that moved most, and the tokens behind the largest."""
+    title = "Drift from the reference"
+    if not found:
+        none = "There is no reference manifest, so drift was not measured."
+        return Section(id="drift", title=title, lead=none, tone="quiet")
+    if all(one.reason for one in found):
+        return Section(id="drift", title=title, lead=f"Drift was not measured: {why_no_drift(found[:1])}.")
+    worst = max((one for one in found if one.kl is not None), key=lambda one: one.kl or 0.0)
+    alarms = any(moved(one) for one in found)
+    lead: Line = say("The largest divergence from the reference is {} nats, in {}.", nats(worst.kl), place(worst))
+    lead = lead if alarms else say("{} None is surely above {} nats.", lead, str(ALARM_NATS))
+    blocks: tuple[Block, ...] = (_table(found), *_moving(manifest, worst))
+    return Section(id="drift", title=title, lead=lead, tone="warn" if alarms else "", blocks=blocks)
+
+
+def place(one: Drift) -> Line:
+    """Return the split and source in words."""
+    return say("{}, source {}", Name(one.split, 60), Name(one.source, 60)) if one.source else Name(one.split, 60)
+
+
+def tokens_that_moved(name: str, title: Line, tokens: Sequence[MovedToken], before: str, now: str) -> Figure:
+    """Return a chart of the tokens that make most of a divergence, with its table; ``name`` is its id."""
+    made = (
+        Bar(
+            Name(one.piece),
+            one.kl,
+            say("{} nats, {} {}, {} {}", nats(one.kl, signed=True), one.old, before, one.new, now),
+        )
+        for one in tokens
+    )
+    with_js = any(one.js is not None for one in tokens)
+    more = ("part of JS, nats",) if with_js else ()
+    often = (say("{} {} often", Name(one.piece, 26), "more" if one.kl > 0 else "less") for one in tokens[:_SAID])
+    return Figure(
+        id=name,
+        title=title,
+        chart=bars("part of KL, nats", made),
+        says=join(", ", often),
+        table=Table(
+            title=title,
+            columns=(*names("token"), *numbers(before, now, "part of KL, nats", *more)),
+            rows=tuple(
+                (
+                    Name(one.piece, 40),
+                    one.old,
+                    one.new,
+                    nats(one.kl, signed=True),
+                    *((nats(one.js),) if with_js else ()),
+                )
+                for one in tokens
+            ),
+            folded=True,
+        ),
+        note="To the right: more often than before; to the left: less often.",
+    )
+
+
+def _table(found: Sequence[Drift]) -> Table:
+    splits = [one for one in found if not one.source]
+    sources = sorted((one for one in found if one.source), key=lambda one: (-(one.kl or -1.0), one.split, one.source))
+
+    def row(one: Drift) -> Row:
+        source: Line = Name(one.source) if one.source else "(all)"
+        mark = {"<--": f"above {ALARM_NATS}", "<-?": "as chance could give"}.get(_mark(one), _mark(one))
+        values = (toned(nats(one.kl), when=moved(one)), nats(one.js), nats(one.noise), nats(one.excess))
+        return Name(one.split), source, *values, mark
+
+    note = f"Marked: KL above {ALARM_NATS} nats, and surely beyond chance: what two samples of the same text give."
+    if any(moved_perhaps(one) for one in found):
+        note += (
+            " As chance could give: documents repeat each other so much that chance alone could give it: look at the"
+            " tokens, and at the duplicates."
+        )
+    return Table(
+        title="Divergence of token counts from the reference, in nats",
+        columns=(
+            *names("split", "source"),
+            *numbers("KL", "Jensen-Shannon", "KL by chance", "KL beyond chance"),
+            *words(""),
+        ),
+        **rows_of([*splits, *sources], row),
+        noun="source",
+        note=note,
+    )
+
+
+def _moving(manifest: Manifest, worst: Drift) -> list[Figure]:
+    """Return the tokens that make most of the largest divergence."""
+    rows = manifest.table("drift")
+    rows = rows.filter(pc.equal(rows["split"], worst.split))
+    named = pc.equal(rows["source"], worst.source) if worst.source else pc.is_null(rows["source"])
+    held = sorted(rows.filter(pc.fill_null(named, False)).to_pylist(), key=lambda row: row["rank"])[:_TOKENS]
+    if not held:
+        return []
+    tokens = [
+        MovedToken(row["piece"] or f"id {row['token']}", row["reference_count"], row["count"], row["kl"], row["js"])
+        for row in held
+    ]
+    title = say("Tokens that moved most in {}", place(worst))
+    return [tokens_that_moved("chart-drift", title, tokens, "in the reference", "here")]
+
+
+def _mark(one: Drift) -> str:
+    if one.reason:
+        return one.reason
+    if one.kl is None or one.kl <= ALARM_NATS:
+        return ""
+    beyond = one.excess_low is None or one.excess_low > 0
+    return "<--" if beyond else "<-?"

@@ -1,0 +1,139 @@
+"""What a judge of a sample said: estimates with intervals, what they rest on, or why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dataaudit import text as t
+from dataaudit.manifest.core import DetectorRecord
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Metric
+from dataaudit.metrics.meanings import absence_text
+from dataaudit.render.blocks import Prose
+from dataaudit.render.line import Interval, Line, Name, Number, Unit, join, say, share
+
+_LISTED = 8
+"""Languages that are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A value estimated from a sample, or from a screen."""
+
+    value: float | None
+    low: float | None
+    """Lower bound, 95 %."""
+    high: float | None
+    documents: int
+    """Documents behind it."""
+    reason: str = ""
+    """Why there is no value, as a code."""
+    suppressed: bool = False
+    """Not shown, as it rests on so few documents that it points at them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """Who judged a sample, and how much of the corpus that speaks of."""
+
+    name: str | None
+    """Name and version; None when nobody judged."""
+    languages: tuple[str, ...]
+    """Languages that it reads; empty: any."""
+    judged: int
+    """Documents with a verdict."""
+    reads: float | None
+    """Share of the documents that are in languages that it reads: what the rates speak of."""
+    failed: int
+    """Documents of the sample that it has no answer for."""
+    partly: int
+    """Documents so long that it looked at a part."""
+    reason: str
+    """Why nobody judged, as a code; empty when somebody did."""
+    meaning: str
+    """The same in words."""
+
+
+def estimate(record: Metric | None, *, hidden: bool = False) -> Estimate | None:
+    """Return a record of the manifest as an estimate, without its numbers when these are hidden."""
+    if record is None:
+        return None
+    if hidden:
+        return Estimate(value=None, low=None, high=None, documents=record.n, suppressed=True)
+    return Estimate(value=record.value, low=record.low, high=record.high, documents=record.n, reason=record.reason)
+
+
+def judge_of(manifest: Manifest, prefix: str, whole: Mapping[str, Metric], main: str) -> Judge:
+    """Return the judge of a metric.
+
+    Args:
+        manifest: Whose detectors name it.
+        prefix: That its name begins with.
+        whole: Records of the metric for the whole dataset, by stat.
+        main: The stat that it was asked for.
+    """
+    found = next((one for one in manifest.core.detectors if one.name.startswith(prefix)), None)
+    reads, record = whole.get("judge_reads"), whole.get(main)
+    reason = "" if record is None or reads is not None else record.reason
+    return Judge(
+        name=None if found is None else _named(found),
+        languages=() if found is None else found.languages,
+        judged=0 if record is None else record.n,
+        reads=None if reads is None else reads.value,
+        failed=_number(whole, "judge_failed"),
+        partly=_number(whole, "judge_partly"),
+        reason=reason,
+        meaning=absence_text(reason) if reason else "",
+    )
+
+
+def rests_on(judge: Judge) -> Line:
+    """Return what the numbers rest on."""
+    drawn = f"{t.plural(judge.judged, 'document')}, drawn by a hash from every source, language and level of the screen"
+    parts = [say("Judged by {}: {}. ", Name(judge.name or "a model", 200), drawn)]
+    if judge.languages:
+        more = ", ..." if len(judge.languages) > _LISTED else ""
+        read = join(", ", [Name(one) for one in judge.languages[:_LISTED]])
+        parts.append(
+            say("It reads {}{}: {} of the documents, and the rates are of these.", read, more, share(judge.reads))
+        )
+    else:
+        parts.append(say("It reads any language."))
+    if judge.partly:
+        parts.append(say(" Of {} it saw a part.", t.plural(judge.partly, "long document")))
+    if judge.failed:
+        parts.append(say(" It had no answer for {}.", t.plural(judge.failed, "document")))
+    return join("", parts)
+
+
+def not_judged(judge: Judge, how: str) -> Prose:
+    """Say why nobody judged, and how to have it judged."""
+    text = f"Not evaluated: {judge.meaning} ({judge.reason}). To have it judged, {how}."
+    return Prose(text=text, tone="quiet")
+
+
+def number(one: Estimate | None, unit: Unit = "share") -> Number:
+    """Return an estimate's value."""
+    return Number(None if one is None else one.value, unit)
+
+
+def interval(one: Estimate | None, unit: Unit = "share") -> Interval:
+    """Return an estimate's bounds."""
+    return Interval(one.low, one.high, unit) if one is not None else Interval(None, None)
+
+
+def estimated(one: Estimate | None) -> Line:
+    """Return an estimate with its interval, in words."""
+    if one is None or one.value is None:
+        return "an unknown share"
+    return number(one) if one.low is None else say("{} (95 % interval {})", number(one), interval(one))
+
+
+def _named(found: DetectorRecord) -> str:
+    return f"{found.name} ({found.version})" if found.version else found.name
+
+
+def _number(whole: Mapping[str, Metric], stat: str) -> int:
+    record = whole.get(stat)
+    return 0 if record is None else int(record.value or 0)

@@ -1,0 +1,152 @@
+"""Languages of the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit import text as t
+from dataaudit.manifest.core import DetectorRecord
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.render.blocks import Bar, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
+from dataaudit.render.line import Interval, Line, Name, say, share, size
+
+UND = "und"
+_BARS = 15
+_LANGUAGE_DETECTORS = ("pycld2", "fasttext")
+"""Names of those that say a language, among all detectors of a manifest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguagePart:
+    """One language's part of the training tokens."""
+
+    language: str
+    documents: int
+    bytes: int
+    tokens: int
+    share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Languages:
+    """Languages of the training data (of everything when every split is held out)."""
+
+    parts: tuple[LanguagePart, ...]
+    """Largest first, ``und`` among them."""
+    detectors: tuple[str, ...]
+    """Name and version of each; the first one decides."""
+    agreement: Metric | None
+    """How often the detectors agree on a sample."""
+    trained: bool
+    """Whether the shares are those of training splits; without one, of all, which are then held out."""
+
+
+def languages(manifest: Manifest) -> Languages | None:
+    """Return the languages, or None when they were not looked for."""
+    core = manifest.core
+    detectors = [one for one in core.detectors if one.name in _LANGUAGE_DETECTORS]
+    if not detectors:
+        return None
+    trained = [split.name for split in core.splits if not split.held_out]
+    training = trained or [split.name for split in core.splits]
+    rows = manifest.table("languages")
+    rows = rows.filter(pc.is_in(rows["split"], pa.array(training, pa.string())))
+    names = ("documents", "bytes", "tokens")
+    sums = rows.group_by("language").aggregate([(name, "sum") for name in names]).to_pylist()
+    total = sum(row["tokens_sum"] for row in sums)
+    parts = [
+        LanguagePart(
+            language=row["language"],
+            **{name: row[f"{name}_sum"] for name in names},
+            share=row["tokens_sum"] / total if total else None,
+        )
+        for row in sorted(sums, key=lambda row: (-row["tokens_sum"], row["language"]))
+    ]
+    agreement = manifest.metrics("language_share", "detector_agreement", Scope())
+    return Languages(
+        parts=tuple(parts),
+        detectors=tuple(f"{one.name} {one.version}" for one in sorted(detectors, key=_decides(core.config))),
+        agreement=agreement[0] if agreement and agreement[0].status == "ok" else None,
+        trained=bool(trained),
+    )
+
+
+def as_json(found: Languages | None) -> dict[str, Any] | None:
+    """Return languages as plain values for JSON."""
+    if found is None:
+        return None
+    agreement = found.agreement
+    return {
+        "detectors": found.detectors,
+        "training": [asdict(part) for part in found.parts],
+        "detector_agreement": None
+        if agreement is None
+        else {"value": agreement.value, "low": agreement.low, "high": agreement.high, "documents": agreement.n},
+    }
+
+
+def section(found: Languages | None) -> Section:
+    """Return the languages of the training data."""
+    if found is None or not found.parts:
+        none = "Languages were not detected in this build."
+        return Section(id="languages", title="Languages", lead=none, tone="quiet")
+    top, others = found.parts[0], len(found.parts) - 1
+    kind = "training" if found.trained else "held-out"
+    rest = f"{t.plural(others, 'other language')} share the rest" if others else "no other language was found"
+    lead = say("{} has {} of the {} tokens; {}.", Name(top.language), share(top.share), kind, rest)
+
+    def row(one: LanguagePart) -> Row:
+        return Name(one.language), one.documents, size(one.bytes), one.tokens, share(one.share)
+
+    und = [one for one in found.parts if one.language == UND]
+    chosen = [one for one in found.parts if one.language != UND]
+    table = Table(
+        title=f"Languages, by share of {kind} tokens",
+        columns=(*names("language"), *numbers("documents", "text", "tokens", "share of tokens")),
+        **rows_of(chosen, row),
+        foot=tuple(map(row, und)),
+        noun="language",
+        folded=True,
+    )
+    figure = Figure(
+        id="chart-languages",
+        title="Languages",
+        chart=bars(
+            f"share of {kind} tokens",
+            (Bar(Name(one.language), one.share or 0.0, share(one.share)) for one in found.parts[:_BARS]),
+            percent=True,
+        ),
+        table=table,
+        says=lead,
+        note=f"The first {_BARS} of {len(found.parts)}." if len(found.parts) > _BARS else "",
+    )
+    return Section(
+        id="languages", title="Languages", lead=lead, blocks=(figure, Prose(text=_detectors(found), tone="quiet"))
+    )
+
+
+def _detectors(found: Languages) -> Line:
+    text = say("Decided by {}; {}: not sure enough, or no letters.", Name(found.detectors[0]), UND)
+    record = found.agreement
+    if record is None or len(found.detectors) < 2:
+        return text
+    return say(
+        "{} {} agrees on {} of {} sampled ({}).",
+        text,
+        Name(found.detectors[1]),
+        share(record.value),
+        t.plural(record.n, "document"),
+        Interval(record.low, record.high),
+    )
+
+
+def _decides(config: Mapping[str, Any]) -> Callable[[DetectorRecord], bool]:
+    """Return a key that puts the detector first whose answer counts."""
+    decider = config.get("language", {}).get("detector")
+    return lambda record: record.name != decider

@@ -1,0 +1,261 @@
+"""What of held-out splits is in training data: whole documents, near-duplicates, 13-grams and copied spans.
+
+`exact_dup_rate` counts a document when an equal one came *earlier*, so a leak between two splits shows on the one that
+sorts later. :func:`leaks` looks at the groups themselves: a held-out document leaks when its group has a training
+document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit import text as t
+from dataaudit.manifest.load import Manifest
+from dataaudit.metrics.overlap.places import LeakPlace
+from dataaudit.metrics.overlap.records import by_scope, number_of, value_of, why_absent
+from dataaudit.render.blocks import (
+    Bar,
+    Block,
+    Figure,
+    Prose,
+    Row,
+    Section,
+    Table,
+    bad,
+    bars,
+    names,
+    numbers,
+    words,
+)
+from dataaudit.render.line import Interval, Line, Name, join, say, share
+
+_LABELS = {
+    "near_dup": "near-duplicates",
+    "ngram": "13-grams",
+    "ngram_without_common": "less common 13-grams",
+    "span": "spans",
+}
+_SIGNS = {
+    "span": "{} of the words of {} lie in spans copied into training",
+    "near_dup": "{} of the documents of {} have a near-duplicate in training",
+    "ngram_without_common": "{} of the documents of {} share their 13-grams with training",
+}
+_NO_WORDS = "no document of it has a word"
+_BARS, _LEADS = 24, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leak:
+    """One held-out split that shares texts with training data."""
+
+    split: str
+    documents: int
+    """Held-out documents with an equal one in training data."""
+    of: int
+    """Documents of the split."""
+    copies: int
+    """Training documents that are equal to one of them."""
+
+
+def leaks(manifest: Manifest) -> list[Leak]:
+    """Return the held-out splits that leak, by name."""
+    held_out = {split.name: split.documents for split in manifest.core.splits if split.held_out}
+    clusters = manifest.table("clusters", ["kind", "cluster", "shard"])
+    clusters = clusters.filter(pc.equal(clusters["kind"], "exact"))
+    if not held_out or clusters.num_rows == 0:
+        return []
+    splits = manifest.table("shards", ["split"])["split"].combine_chunks()
+    names = splits.take(clusters["shard"].combine_chunks())
+    counted = pa.table({"cluster": clusters["cluster"], "split": names}).group_by(["cluster", "split"])
+    found: dict[str, list[int]] = {name: [0, 0] for name in held_out}
+    groups: dict[int, dict[str, int]] = {}
+    for row in counted.aggregate([("split", "count")]).to_pylist():
+        groups.setdefault(row["cluster"], {})[row["split"]] = row["split_count"]
+    for group in groups.values():
+        trained = sum(number for name, number in group.items() if name not in held_out)
+        for name in group.keys() & held_out.keys() if trained else ():
+            found[name][0] += group[name]
+            found[name][1] += trained
+    return [
+        Leak(split=name, documents=documents, of=held_out[name], copies=copies)
+        for name, (documents, copies) in sorted(found.items())
+        if documents
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutLeak:
+    """A held-out split, and what of it is in training data; None where that was not evaluated."""
+
+    split: str
+    documents: int
+    """Documents that were looked for."""
+    near_dup: float | None
+    ngram: float | None
+    ngram_without_common: float | None
+    span: float | None
+    sampled: bool
+    bounds: dict[str, tuple[float, float]]
+    """Lower and upper bound, 95 %, of the rates that were measured on a sample, by name."""
+    why: str
+    """Why a rate is absent; empty when none is."""
+
+
+def held_out_leaks(manifest: Manifest) -> list[HeldOutLeak]:
+    """Return the held-out splits that were looked for, by name."""
+    found = by_scope(manifest.metrics("train_val_overlap"))
+    names = sorted({key[1] for key in found if key[0] == "documents" and key[1]})
+    return [
+        HeldOutLeak(
+            split=name,
+            documents=number_of(found, ("documents", name, "", "")),
+            near_dup=value_of(found, ("near_dup", name, "", "")),
+            ngram=value_of(found, ("ngram", name, "", "")),
+            ngram_without_common=value_of(found, ("ngram_without_common", name, "", "")),
+            span=value_of(found, ("span", name, "", "")),
+            sampled=found[("ngram", name, "", "")].method == "sampled",
+            bounds={
+                stat: (record.low, record.high)
+                for stat in _LABELS
+                if (record := found.get((stat, name, "", ""))) and record.low is not None and record.high is not None
+            },
+            why=why_absent([found.get((stat, name, "", "")) for stat in _LABELS], _NO_WORDS),
+        )
+        for name in names
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """The strictest sign that a held-out split shares text with training."""
+
+    stat: str
+    value: float
+    text: Line
+    """The whole in words, with the interval of a sampled value."""
+
+
+def shared_text(one: HeldOutLeak) -> Sign | None:
+    """Return the strictest sign that a held-out split shares text with training; None when there is none."""
+    for stat, told in _SIGNS.items():
+        if value := getattr(one, stat):
+            shown: Line = share(value)
+            if stat in one.bounds:
+                shown = say("{} ({})", shown, Interval(*one.bounds[stat]))
+            return Sign(stat=stat, value=value, text=say(told, shown, Name(one.split, 24, ends=True)))
+    return None
+
+
+def section(exact: Sequence[Leak], found: Sequence[HeldOutLeak], places: Sequence[LeakPlace]) -> Section:
+    """Return what of each held-out split was found, in the shards of ``places``."""
+    title = "Held-out splits"
+    said = {one.split for one in exact}
+    leads = [_whole(one, places) for one in exact]
+    leads += [
+        say("{}{}.", sign.text, _where(one.split, places))
+        for one in found
+        if one.split not in said and (sign := shared_text(one))
+    ]
+    if not found and not exact:
+        return Section(id="overlap", title=title, lead="There is no held-out split.", tone="quiet")
+    blocks: list[Block] = []
+    if found:
+        blocks.append(_figure(found))
+    for one in (one for one in found if one.bounds):
+        intervals = join(
+            "; ", (say("{} {}", _LABELS[name], Interval(*one.bounds[name])) for name in sorted(one.bounds))
+        )
+        blocks.append(
+            Prose(text=say("{}, from a sample, 95 % intervals: {}.", Name(one.split), intervals), tone="quiet")
+        )
+    blocks += [Prose(text=say("{}: - because {}.", Name(one.split), one.why), tone="quiet") for one in found if one.why]
+    if len(leads) > _LEADS:
+        leads = [*leads[:_LEADS], f"And {t.plural(len(leads) - _LEADS, 'other split')}."]
+    lead = join(" ", leads) if leads else "Nothing of a held-out split was found in training."
+    return Section(id="overlap", title=title, lead=lead, tone="bad" if leads else "good", blocks=tuple(blocks))
+
+
+def _whole(one: Leak, places: Sequence[LeakPlace]) -> Line:
+    """Say how many documents are in training data whole, where, and where passages are copied besides."""
+    own = [place for place in places if place.set == one.split]
+    text = say(
+        "{} of {} of {} ({}) are also in training data, white space aside, as {}: remove these from training.",
+        one.documents,
+        t.plural(one.of, "document"),
+        Name(one.split),
+        share(one.documents / one.of),
+        t.plural(one.copies, "training document"),
+    )
+    if whole := [say("{} holds {} of them", Name(place.name, 80), place.whole) for place in own if place.whole]:
+        text = say("{} Whole documents{}.", text, _most(whole))
+    if all(place.copied == place.whole for place in own):
+        return text
+    own = sorted(own, key=lambda place: (-place.copied, place.shard))
+    passages = [
+        say("{} holds passages of {} of it", Name(place.name, 80), t.plural(place.copied, "document"))
+        for place in own
+        if place.copied
+    ]
+    return say("{} Counted apart, copied passages of 50 words and more{}.", text, _most(passages))
+
+
+def _where(which: str, places: Sequence[LeakPlace]) -> Line:
+    """Name the shards that hold most of a set."""
+    shown = []
+    for one in (one for one in places if one.set == which):
+        what = (
+            f"passages of {t.plural(one.copied, 'document')}"
+            if one.copied
+            else f"parts of {t.plural(one.items, 'document')}"
+        )
+        shown.append(say("{} holds {} of it", Name(one.name, 80), what))
+    return _most(shown)
+
+
+def _most(shown: Sequence[Line]) -> Line:
+    """Return the first two places."""
+    if not shown:
+        return ""
+    rest = f" (and {t.plural(len(shown) - 2, 'more shard')})" if len(shown) > 2 else ""
+    return say(": {}{}", join("; ", shown[:2]), rest)
+
+
+def _figure(found: Sequence[HeldOutLeak]) -> Block:
+    def row(one: HeldOutLeak) -> Row:
+        rates = (bad(share(one.near_dup)), bad(share(one.ngram)), share(one.ngram_without_common), bad(share(one.span)))
+        return Name(one.split), one.documents, *rates, "sampled" if one.sampled else ""
+
+    table = Table(
+        title="Held-out documents in training data",
+        columns=(
+            *names("split"),
+            *numbers("documents", "near-dup", "13-grams", "less common", "spans"),
+            *words(""),
+        ),
+        rows=tuple(map(row, found)),
+        noun="split",
+        whole=True,
+        note="near-dup, 13-grams: share of documents with a near-duplicate in training, or half of whose 13-grams are"
+        " in it; spans: share of their words inside copied spans of 50 words and more; less common: without 13-grams"
+        " that very many training documents hold.",
+    )
+    made = [
+        Bar(
+            say("{}: {}", Name(one.split, 16, ends=True), _LABELS[stat]),
+            value,
+            share(value),
+            span=one.bounds.get(stat),
+            loud=value > 0,
+        )
+        for one in found
+        for stat in ("near_dup", "ngram", "span")
+        if (value := getattr(one, stat)) is not None
+    ]
+    if not made:
+        return table
+    chart = bars("share of the split's documents or words", made[:_BARS], percent=True)
+    return Figure(id="chart-leaks", title="Found in training data, of held-out splits", chart=chart, table=table)

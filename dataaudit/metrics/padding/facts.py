@@ -1,0 +1,46 @@
+"""How much of what would be fed is padding: by context length and way of batching."""
+
+from __future__ import annotations
+
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Scope
+from dataaudit.render.blocks import Section, Table, numbers
+from dataaudit.render.line import Name, say, share
+
+_METRIC = "pad_fraction"
+_WAYS = {
+    "padded": "padded to the context",
+    "padded_batch": "padded to the batch",
+    "packed": "packed",
+    "concatenated": "concatenated",
+}
+
+
+def padding(manifest: Manifest) -> dict[str, float | None]:
+    """Return the share of padding of the training data by way and context length, ``packed_2048``."""
+    return {record.stat: record.value for record in manifest.metrics(_METRIC, None, _training(manifest))}
+
+
+def section(manifest: Manifest) -> Section:
+    """Return the padding of the training data: a row a context length, a column a way to batch."""
+    found: dict[int, dict[str, float | None]] = {}
+    for stat, value in padding(manifest).items():
+        way, _, context = stat.rpartition("_")
+        if context.isdecimal():
+            found.setdefault(int(context), {})[way] = value
+    if not found:
+        return Section(id="padding", title="Padding", lead="Padding was not computed.", tone="quiet")
+    split = _training(manifest).split
+    table = Table(
+        title=say("Padding of {}", Name(split) if split else "all splits together"),
+        columns=numbers("context, tokens", *_WAYS.values()),
+        rows=tuple((context, *(share(values.get(way)) for way in _WAYS)) for context, values in sorted(found.items())),
+        note="Share of the fed tokens that would be padding, by context length and way of batching.",
+    )
+    return Section(id="padding", title="Padding", blocks=(table,))
+
+
+def _training(manifest: Manifest) -> Scope:
+    """Return the scope of the training split; everything when there are several, or none."""
+    names = [split.name for split in manifest.core.splits if not split.held_out]
+    return Scope(split=names[0]) if len(names) == 1 else Scope()

@@ -1,0 +1,274 @@
+"""Personal data in numbers that may be shown: of the dataset, of each source, of each shard; small ones are hidden.
+
+Shown are, exactly: entities and tiers of the whole dataset. Rounded: all entities together of each source; entities and
+tiers of each shard. What is hidden of the dataset is hidden wherever its parts would add up to it; what is rounded adds
+up to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.disclosure import FEW, Count, Hidden, about, hide, suppressed, two_digits
+
+METRIC = "pii_hit_rate"
+TIERS = ("validated", "contextual", "pattern")
+JUDGED = ("analyzer_documents", "analyzer_hits", "confirmed")
+"""Stats of the sample that presidio saw."""
+_Key = TypeVar("_Key")
+_Cell = tuple[int, int]
+"""Documents and hits."""
+_NONE = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiiCells:
+    """Counts of personal data; those that are not shown are suppressed."""
+
+    total: Count
+    total_by_tier: dict[str, Count]
+    entities: dict[str, Count]
+    """In any tier."""
+    tiers: dict[tuple[str, str], Count]
+    """By entity and tier; every entity has each tier."""
+    sources: dict[str, Count]
+    """All entities together, of sources over all splits; rounded."""
+    shards: Mapping[int, Mapping[tuple[str, str], _Cell]]
+    """What each shard that was looked at holds; not to be shown."""
+    hidden_in_shards: dict[tuple[str, str], tuple[frozenset[int], bool]]
+    """Shards whose count of an entity and tier is hidden, and whether all of these are small."""
+    hidden_shards: dict[int, bool]
+    """Shards whose count in all is hidden, and whether that is small."""
+
+
+def pii_cells(manifest: Manifest) -> PiiCells | None:
+    """Return the counts; None when personal data was not looked for."""
+    records: dict[Scope, dict[str, Metric]] = {}
+    for record in manifest.metrics(METRIC):
+        records.setdefault(record.scope, {})[record.stat] = record
+    whole = records.get(Scope(), {})
+    if "hits" not in whole:
+        return None
+    names = sorted(scope.entity for scope in records if scope.entity and scope == Scope(entity=scope.entity))
+    names = [name for name in names if "hits" in records[Scope(entity=name)]]
+    found = {(name, tier): _cell(records[Scope(entity=name)], f"{tier}_") for name in names for tier in TIERS}
+    shards, totals = _shards(manifest)
+    families = {
+        key: hide(_family({shard: held[key] for shard, held in shards.items() if key in held}, len(shards)))
+        for key in found
+    }
+    in_tiers = {name: _hidden_tiers(name, found, families) for name in names}
+    rows = [_cell(records[Scope(entity=name)]) for name in names]
+    hidden = hide(rows, [index for index, name in enumerate(names) if in_tiers[name].whole])
+    sources = {
+        scope.source: _cell(held)
+        for scope, held in records.items()
+        if scope.source is not None and scope == Scope(source=scope.source) and "hits" in held
+    }
+    by_source, by_shard = hide(list(sources.values())), hide(list(totals.values()))
+    if hidden.whole or by_source.whole or by_shard.whole:
+        return _nothing(names, list(sources), shards, below=_cell(whole)[0] < FEW)
+    entities = _counts(dict(zip(names, rows, strict=True)), hidden, whole)
+    tiers: dict[tuple[str, str], Count] = {}
+    for name in names:
+        own = _counts({(name, tier): found[name, tier] for tier in TIERS}, in_tiers[name], whole)
+        row = entities[name]
+        tiers |= {key: row if row.suppressed else count for key, count in own.items()}
+    return PiiCells(
+        total=_count(_cell(whole), whole),
+        entities=entities,
+        tiers=tiers,
+        total_by_tier={
+            tier: suppressed(below=False)
+            if any(tiers[name, tier].suppressed for name in names)
+            else _count(_cell(whole, f"{tier}_"), whole)
+            for tier in TIERS
+        },
+        sources={
+            name: suppressed(below=by_source.below)
+            if index in by_source.cells
+            else _rounded(cell, *_sizes(records[Scope(source=name)]))
+            for index, (name, cell) in enumerate(sources.items())
+        },
+        shards=shards,
+        hidden_in_shards=_hidden_in_shards(found, families, shards, tiers),
+        hidden_shards={shard: by_shard.below for index, shard in enumerate(totals) if index in by_shard.cells},
+    )
+
+
+def shard_counts(
+    cells: PiiCells, shard: int, documents: int, tokens: int
+) -> tuple[Count, dict[tuple[str, str], Count]]:
+    """Return what may be shown of a shard, rounded: in all, and by entity and tier of all that the dataset holds.
+
+    Args:
+        cells: Of the manifest.
+        shard: Its ordinal.
+        documents: Of the shard.
+        tokens: Of the shard.
+    """
+    held, counts = cells.shards.get(shard, {}), {}
+    for key, (hidden, below) in cells.hidden_in_shards.items():
+        cell = held.get(key, _NONE)
+        counts[key] = suppressed(below=below) if shard in hidden else _rounded(cell, documents, tokens)
+    return shard_total(cells, shard, documents, tokens), counts
+
+
+def shard_total(cells: PiiCells, shard: int, documents: int, tokens: int) -> Count:
+    """Return what may be shown of all kinds together in a shard, rounded; arguments as of :func:`shard_counts`."""
+    if shard in cells.hidden_shards:
+        return suppressed(below=cells.hidden_shards[shard])
+    return _rounded(cells.shards.get(shard, {}).get(("", ""), _NONE), documents, tokens)
+
+
+def _cell(records: Mapping[str, Metric], prefix: str = "") -> _Cell:
+    """Return documents and hits from the records of one scope."""
+    hits, documents = records.get(f"{prefix}hits"), records.get(f"{prefix}documents")
+    if hits is None or documents is None:
+        return _NONE
+    return round((documents.value or 0) * documents.denominator), hits.n
+
+
+def _count(cell: _Cell, records: Mapping[str, Metric]) -> Count:
+    """Return a count that is shown; the records say how many documents and tokens there are."""
+    documents, tokens = _sizes(records)
+    return Count(
+        documents=cell[0],
+        hits=cell[1],
+        per_million=cell[1] / tokens * 1e6 if tokens else None,
+        share=cell[0] / documents if documents else None,
+    )
+
+
+def _sizes(records: Mapping[str, Metric]) -> tuple[int, int]:
+    """Return how many documents and tokens a scope has."""
+    return records["documents"].denominator, records["hits"].denominator
+
+
+def _rounded(cell: _Cell, documents: int, tokens: int) -> Count:
+    """Return a count that is shown rounded, and rates of the rounded one."""
+    found, hits = min(about(cell[0]), documents), about(cell[1])
+    return Count(
+        hits=hits,
+        documents=found,
+        per_million=two_digits(hits / tokens * 1e6) if tokens else None,
+        share=two_digits(found / documents) if documents else None,
+        rounded=True,
+    )
+
+
+def _counts(cells: Mapping[_Key, _Cell], hidden: Hidden, whole: Mapping[str, Metric]) -> dict[_Key, Count]:
+    return {
+        key: suppressed(below=hidden.below) if index in hidden.cells else _count(cell, whole)
+        for index, (key, cell) in enumerate(cells.items())
+    }
+
+
+def _hidden_tiers(
+    name: str, found: Mapping[tuple[str, str], _Cell], families: Mapping[tuple[str, str], Hidden]
+) -> Hidden:
+    """Return which tiers of an entity are hidden: small ones, and those that the shards would tell."""
+    forced = [index for index, tier in enumerate(TIERS) if families[name, tier].whole and found[name, tier] != _NONE]
+    return hide([found[name, tier] for tier in TIERS], forced)
+
+
+def _shards(manifest: Manifest) -> tuple[dict[int, dict[tuple[str, str], _Cell]], dict[int, _Cell]]:
+    """Return documents and hits of each shard that was looked at, by entity and tier, under ('', '') in all."""
+    names = ["shard", "tokens", "pii_hits", "pii_documents", "pii"]
+    shards, totals = {}, {}
+    for row in manifest.table("shards", names).to_pylist():
+        if row["pii"] is None:
+            continue
+        held = {(one["entity"], one["tier"]): (one["documents"], one["hits"]) for one in row["pii"]}
+        totals[row["shard"]] = (row["pii_documents"] or 0, sum(hits for _, hits in held.values()))
+        shards[row["shard"]] = held | {("", ""): totals[row["shard"]]}
+    return shards, totals
+
+
+def _family(held: Mapping[int, _Cell], size: int) -> list[_Cell]:
+    """Return the counts of all shards; one 0 stands for all that hold nothing."""
+    return [*held.values(), *([_NONE] if len(held) < size else [])]
+
+
+def _hidden_in_shards(
+    found: Mapping[tuple[str, str], _Cell],
+    families: Mapping[tuple[str, str], Hidden],
+    shards: Mapping[int, Mapping[tuple[str, str], _Cell]],
+    tiers: Mapping[tuple[str, str], Count],
+) -> dict[tuple[str, str], tuple[frozenset[int], bool]]:
+    """Return the shards whose count is hidden: all of them where the dataset's is."""
+    answer = {}
+    for key, total in found.items():
+        if total == _NONE and not tiers[key].suppressed:
+            continue
+        if tiers[key].suppressed:
+            answer[key] = (frozenset(shards), tiers[key].fewer_than is not None)
+            continue
+        holding = [shard for shard in shards if key in shards[shard]]
+        chosen = families[key].cells
+        hidden = {shard for index, shard in enumerate(holding) if index in chosen}
+        if len(holding) in chosen:
+            hidden |= shards.keys() - set(holding)
+        answer[key] = (frozenset(hidden), families[key].below)
+    return answer
+
+
+def _nothing(
+    names: list[str], sources: list[str], shards: dict[int, dict[tuple[str, str], _Cell]], *, below: bool
+) -> PiiCells:
+    """Return cells that are all hidden: there is too little to show any of it."""
+    none = suppressed(below=below)
+    keys = [(name, tier) for name in names for tier in TIERS]
+    return PiiCells(
+        total=none,
+        total_by_tier=dict.fromkeys(TIERS, none),
+        entities=dict.fromkeys(names, none),
+        tiers=dict.fromkeys(keys, none),
+        sources=dict.fromkeys(sources, none),
+        shards=shards,
+        hidden_in_shards=dict.fromkeys(keys, (frozenset(shards), below)),
+        hidden_shards=dict.fromkeys(shards, below),
+    )
+
+
+def few_judged(manifest: Manifest) -> frozenset[str]:
+    """Return the entities that a judge found in so few sampled documents that their rates are not shown."""
+    found: dict[str, int] = {}
+    for row in manifest.table("judged", ["metric", "class", "positive"]).to_pylist():
+        if row["metric"] == METRIC:
+            found[row["class"]] = found.get(row["class"], 0) + row["positive"]
+    return frozenset(name for name, documents in found.items() if 0 < documents < FEW)
+
+
+def hidden_records(manifest: Manifest, records: Sequence[Metric]) -> frozenset[int]:
+    """Return the indexes of records that are not shown; of other metrics than this one all are.
+
+    Such a record is left out as a whole: that there is one tells that something was found.
+    """
+    if not records or records[0].metric != METRIC or (cells := pii_cells(manifest)) is None:
+        return frozenset()
+    splits = sum(split.documents > 0 for split in manifest.core.splits)
+    few = few_judged(manifest)
+    return frozenset(index for index, record in enumerate(records) if _is_hidden(record, cells, few, splits))
+
+
+def _is_hidden(record: Metric, cells: PiiCells, few: frozenset[str], splits: int) -> bool:
+    """Tell whether a record is not shown; one split alone is the whole dataset."""
+    scope, stat = record.scope, record.stat
+    if splits == 1:
+        scope = replace(scope, split=None)
+    tier, _, own = stat.rpartition("_")
+    if scope != Scope(entity=scope.entity):
+        return stat != "truncated" and record.status == "ok"
+    if stat in JUDGED:
+        return scope.entity in few or (scope.entity in cells.entities and cells.entities[scope.entity].suppressed)
+    if own not in {"hits", "documents"} or tier not in {"", *TIERS} or record.status != "ok":
+        return False
+    if scope.entity is None:
+        return cells.total_by_tier[tier].suppressed if tier else cells.total.suppressed
+    count = cells.tiers.get((scope.entity, tier)) if tier else cells.entities.get(scope.entity)
+    return count is None or count.suppressed

@@ -1,0 +1,259 @@
+"""Personal data as people read it: what the patterns found in every document, and what presidio found in a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dataaudit import text as t
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.disclosure import FEW, ROUNDED, SHARED, Count, count_cell
+from dataaudit.metrics.judged import Estimate, Judge, estimate, interval, judge_of, not_judged, number, rests_on
+from dataaudit.metrics.pii.cells import JUDGED, METRIC, TIERS, few_judged, pii_cells
+from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
+from dataaudit.render.line import Line, Name, rate, say, share
+
+_TITLE = "Personal data"
+_BARS = 15
+_HOW = (
+    "set `pii: {analyzer: presidio}` in the config, with `model` for names, places and organisations;"
+    " `dataaudit doctor` says what that needs"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiiEntity:
+    """One kind of personal data."""
+
+    entity: str
+    """Empty for all of them together."""
+    found: Count
+    tiers: dict[str, Count]
+    reserved: int
+    """Examples and test values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiiSource:
+    """One source, with all kinds of personal data in it."""
+
+    source: str
+    found: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiiSample:
+    """What presidio says of one kind of personal data."""
+
+    entity: str
+    """Empty for any."""
+    documents: Estimate | None
+    """Share of the documents that hold it."""
+    hits: Estimate | None
+    """Hits per million tokens."""
+    confirmed: Estimate | None
+    """Share of what the patterns alone are not sure of that presidio confirms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pii:
+    """Personal data of a manifest."""
+
+    total: PiiEntity
+    entities: tuple[PiiEntity, ...]
+    """The most documents first, hidden ones last."""
+    sources: tuple[PiiSource, ...]
+    """The most documents first, hidden ones last."""
+    truncated: int
+    """Documents with more candidates than are looked at."""
+    judge: Judge | None
+    """None when no sample was thought of."""
+    sample: tuple[PiiSample, ...]
+    """Any first, then by share of the documents."""
+    suppressed: bool
+    """Whether small counts are not shown."""
+
+
+def personal_data(manifest: Manifest) -> Pii | None:
+    """Return personal data in numbers that may be shown; None when it was not looked for."""
+    cells = pii_cells(manifest)
+    if cells is None:
+        return None
+    wide: dict[str, dict[str, Metric]] = {}
+    for record in manifest.metrics(METRIC):
+        if record.scope == Scope(entity=record.scope.entity):
+            wide.setdefault(record.scope.entity or "", {})[record.stat] = record
+    entities = [
+        PiiEntity(
+            entity=name,
+            found=count,
+            tiers={tier: cells.tiers[name, tier] for tier in TIERS},
+            reserved=_number(wide[name], "reserved"),
+        )
+        for name, count in cells.entities.items()
+    ]
+    sources = [PiiSource(source=name, found=count) for name, count in cells.sources.items()]
+    whole = wide[""]
+    asked = "analyzer_documents" in whole
+    hidden = few_judged(manifest) | {name for name, count in cells.entities.items() if count.suppressed}
+    counts = [*cells.entities.values(), *cells.tiers.values(), *cells.sources.values()]
+    return Pii(
+        total=PiiEntity(entity="", found=cells.total, tiers=cells.total_by_tier, reserved=_number(whole, "reserved")),
+        entities=tuple(sorted(entities, key=lambda one: (*_most(one.found), one.entity))),
+        sources=tuple(sorted(sources, key=lambda one: (*_most(one.found), one.source))),
+        truncated=_number(whole, "truncated"),
+        judge=judge_of(manifest, "presidio", whole, "analyzer_documents") if asked else None,
+        sample=_sample(wide, hidden),
+        suppressed=any(count.suppressed for count in counts),
+    )
+
+
+def pii_facts(manifest: Manifest) -> dict[str, Any]:
+    """Return the same as plain JSON values."""
+    found = personal_data(manifest)
+    return {"personal_data": None if found is None else asdict(found)}
+
+
+def section(found: Pii | None) -> Section:
+    """Return personal data by kind and source, and what presidio found in a sample; small counts are left out."""
+    if found is None:
+        return Section(
+            id="privacy", title=_TITLE, lead="Personal data was not searched for in this build.", tone="quiet"
+        )
+    blocks: list[Block] = [_entities(found), *_sources(found)]
+    if found.truncated:
+        many = t.plural(found.truncated, "document")
+        blocks.append(Prose(text=f"{many} with too many candidates: only the first ones were checked."))
+    if found.suppressed:
+        blocks.append(Prose(text=SHARED, tone="quiet"))
+    if found.judge is not None:
+        blocks += _judged(found, found.judge)
+    return Section(id="privacy", title=_TITLE, lead=_lead(found.total.found), blocks=tuple(blocks))
+
+
+def _lead(total: Count) -> Line:
+    if total.suppressed:
+        return "There is so little personal data that no number of it is shown."
+    if not total.documents:
+        return "No personal data was found."
+    many = t.plural(total.documents, "document")
+    return say("{} ({}) hold some: {} hits per million tokens.", many, share(total.share), rate(total.per_million))
+
+
+def _entities(found: Pii) -> Block:
+    def row(one: PiiEntity) -> Row:
+        return (
+            Name(one.entity) if one.entity else "(all)",
+            rate(one.found.per_million),
+            count_cell(one.found, one.found.documents),
+            *(count_cell(one.tiers[tier], one.tiers[tier].hits) for tier in TIERS),
+            one.reserved,
+        )
+
+    table = Table(
+        title="Personal data by kind",
+        columns=(*names("kind"), *numbers("hits per 1M tokens", "documents", *TIERS, "reserved")),
+        **rows_of(found.entities, row),
+        foot=(row(found.total),) if found.entities else (),
+        noun="kind",
+        note="documents: those that hold some; validated, contextual, pattern: hits by how sure they are; reserved:"
+        " hits that are examples or test values, in no other number.",
+        empty="None was found.",
+    )
+    chosen = [one for one in found.entities if not one.found.suppressed and one.found.per_million][:_BARS]
+    if not chosen:
+        return table
+    made = (
+        Bar(Name(one.entity), one.found.per_million or 0, say("{} per million tokens", rate(one.found.per_million)))
+        for one in chosen
+    )
+    return Figure(
+        id="chart-privacy",
+        title="Hits per million tokens by kind",
+        table=table,
+        chart=bars("hits per million tokens", made),
+    )
+
+
+def _sources(found: Pii) -> list[Block]:
+    holding = [one for one in found.sources if one.found.suppressed or one.found.documents]
+    if len(found.sources) < 2 or not holding:
+        return []
+
+    def row(one: PiiSource) -> Row:
+        count = one.found
+        hits, documents = count_cell(count, count.hits), count_cell(count, count.documents)
+        return Name(one.source), rate(count.per_million), hits, documents, share(count.share)
+
+    heads = ("hits per 1M tokens", "hits", "documents", "share of documents")
+    return [
+        Table(
+            title="Personal data by source",
+            columns=(*names("source"), *numbers(*heads)),
+            **rows_of(holding, row),
+            noun="source",
+            note=f"Numbers {ROUNDED}.",
+        )
+    ]
+
+
+def _judged(found: Pii, judge: Judge) -> list[Block]:
+    if judge.reason:
+        return [not_judged(judge, _HOW)]
+
+    def row(one: PiiSample) -> Row:
+        return (
+            Name(one.entity) if one.entity else "(any)",
+            number(one.documents),
+            interval(one.documents),
+            number(one.hits, "rate"),
+            interval(one.hits, "rate"),
+            number(one.confirmed),
+        )
+
+    seen = [one for one in found.sample if not one.entity or (one.documents and one.documents.value)]
+    few = sum(one.documents is not None and one.documents.suppressed for one in found.sample)
+    absent = len(found.sample) - len(seen) - few
+    notes = [
+        f"In fewer than {FEW} sampled documents, or hidden above: {t.plural(few, 'further kind')}." if few else "",
+        f"Not in the sample: {t.plural(absent, 'further kind')}." if absent else "",
+        "confirmed: of what the patterns alone are not sure of, the share that presidio confirms."
+        if any(one.confirmed for one in seen)
+        else "",
+    ]
+    heads = ("share of documents", "95 % interval", "hits per 1M tokens", "95 % interval", "confirmed")
+    table = Table(
+        title="Personal data in a sample, by presidio",
+        columns=(*names("kind"), *numbers(*heads)),
+        **rows_of(seen, row),
+        noun="kind",
+        note=" ".join(filter(None, notes)),
+        folded=True,
+    )
+    return [table, Prose(text=rests_on(judge), tone="quiet")]
+
+
+def _sample(wide: Mapping[str, Mapping[str, Metric]], hidden: Collection[str]) -> tuple[PiiSample, ...]:
+    found = [
+        PiiSample(
+            entity=name,
+            **{
+                part: estimate(records.get(stat), hidden=name in hidden)
+                for part, stat in zip(("documents", "hits", "confirmed"), JUDGED, strict=True)
+            },
+        )
+        for name, records in wide.items()
+        if {"analyzer_documents", "confirmed"} & records.keys() and (name or "judge_reads" in records)
+    ]
+    return tuple(sorted(found, key=lambda one: (bool(one.entity), -(number(one.documents).value or 0.0), one.entity)))
+
+
+def _most(found: Count) -> tuple[bool, int]:
+    return found.suppressed, -(found.documents or 0)
+
+
+def _number(records: Mapping[str, Metric], stat: str) -> int:
+    record = records.get(stat)
+    return 0 if record is None else int(record.value or 0)

@@ -1,0 +1,222 @@
+"""Secrets as people read them: the confirmed ones first, by kind, and where most of them lie.
+
+Small counts are shown: a key is no person, and one that leaked has to be revoked however few there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dataaudit import text as t
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.render.blocks import Block, Prose, Row, Section, Table, Tone, bad, names, numbers, rows_of
+from dataaudit.render.line import Line, Name, join, say
+
+METRIC = "secret_hit_rate"
+TIERS = ("validated", "contextual", "pattern")
+_NAMED = 3
+_PLACES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """One kind of secret."""
+
+    entity: str
+    """Empty for all of them together."""
+    validated: int
+    """Hits whose checksum or structure confirms them."""
+    contextual: int
+    pattern: int
+    documents: int
+    """Documents that hold one, of whatever tier."""
+    validated_documents: int
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretPlace:
+    """A shard that holds secrets."""
+
+    shard: int
+    split: str
+    uri: str
+    validated: int
+    hits: int
+    """Of every tier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretSource:
+    """A source that holds secrets."""
+
+    source: str
+    validated: int
+    hits: int
+    documents: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """Secrets of a manifest."""
+
+    total: Secret
+    entities: tuple[Secret, ...]
+    """The most validated hits first, then the most hits."""
+    sources: tuple[SecretSource, ...]
+    """Those that hold some; the most validated hits first."""
+    places: tuple[SecretPlace, ...]
+    """The shards with the most validated hits, then with the most hits."""
+    shards: int
+    """Shards that hold some."""
+    truncated: int
+    """Documents with more candidates than are looked at."""
+
+
+def secrets(manifest: Manifest) -> Secrets | None:
+    """Return the secrets; None when they were not looked for."""
+    records: dict[Scope, dict[str, Metric]] = {}
+    for record in manifest.metrics(METRIC):
+        records.setdefault(record.scope, {})[record.stat] = record
+    whole = records.get(Scope())
+    if whole is None:
+        return None
+    entities = [_secret(scope.entity or "", held) for scope, held in records.items() if _only(scope, "entity")]
+    sources = [
+        SecretSource(
+            source=scope.source,
+            validated=_number(held, "validated_hits"),
+            hits=_number(held, "hits"),
+            documents=_number(held, "documents"),
+        )
+        for scope, held in records.items()
+        if _only(scope, "source") and scope.source and _number(held, "hits")
+    ]
+    names = ["shard", "split", "uri", "secrets_validated", "secret_hits"]
+    places = [
+        SecretPlace(
+            shard=row["shard"],
+            split=row["split"],
+            uri=row["uri"],
+            validated=row["secrets_validated"] or 0,
+            hits=row["secret_hits"],
+        )
+        for row in manifest.table("shards", names).to_pylist()
+        if row["secret_hits"]
+    ]
+    places.sort(key=lambda one: (-one.validated, -one.hits, one.shard))
+    return Secrets(
+        total=_secret("", whole),
+        entities=tuple(sorted(entities, key=lambda one: (-one.validated, -_hits(one), one.entity))),
+        sources=tuple(sorted(sources, key=lambda one: (-one.validated, -one.hits, one.source))),
+        places=tuple(places[:_PLACES]),
+        shards=len(places),
+        truncated=_number(whole, "truncated"),
+    )
+
+
+def secret_facts(manifest: Manifest) -> dict[str, Any]:
+    """Return the same as plain JSON values."""
+    found = secrets(manifest)
+    return {"secrets": None if found is None else asdict(found)}
+
+
+def warning(found: Secrets | None) -> Line:
+    """Return what stands above everything else when secrets are confirmed; empty otherwise."""
+    if found is None or not found.total.validated:
+        return ""
+    confirmed = [say("{} {}", Name(one.entity), one.validated) for one in found.entities if one.validated]
+    more = f", {len(confirmed) - _NAMED} more kinds" if len(confirmed) > _NAMED else ""
+    what = "secret, confirmed by its structure" if found.total.validated == 1 else "secrets, confirmed by structure"
+    documents, kinds = t.plural(found.total.validated_documents, "document"), join(", ", confirmed[:_NAMED])
+    return say("{} {}, in {} ({}{})", found.total.validated, what, documents, kinds, more)
+
+
+def section(found: Secrets | None) -> Section:
+    """Return secrets by kind and source, and where most of them lie."""
+    if found is None:
+        return Section(id="secrets", title="Secrets", lead="Secrets were not searched for in this build.", tone="quiet")
+    total, hits = found.total, _hits(found.total)
+    lead: Line = "No secret was found."
+    if total.validated:
+        place = say("; most in {}", Name(_place(found.places[0]))) if found.places else ""
+        lead = say("{}{}. Revoke them; the table findings has their places.", warning(found), place)
+    elif hits:
+        lead = (
+            f"{t.plural(hits, 'secret')} in {t.plural(total.documents, 'document')}, none confirmed by its structure."
+        )
+    blocks: list[Block] = [_kinds(found)] if found.entities else []
+    blocks += [_sources(found)] if len(found.sources) > 1 else []
+    blocks += [_places(found)] if found.places else []
+    if found.truncated:
+        many = t.plural(found.truncated, "document")
+        blocks.append(Prose(text=f"{many} with too many candidates: only the first ones were checked."))
+    tone: Tone = "bad" if total.validated else "warn" if hits else "good"
+    return Section(id="secrets", title="Secrets", lead=lead, tone=tone, blocks=tuple(blocks))
+
+
+def _kinds(found: Secrets) -> Table:
+    def row(one: Secret) -> Row:
+        kind = Name(one.entity) if one.entity else "(all)"
+        return kind, bad(one.validated), one.contextual, one.pattern, one.documents, one.reserved
+
+    return Table(
+        title="Secrets by kind",
+        columns=(*names("kind"), *numbers(*TIERS, "documents", "reserved")),
+        **rows_of(found.entities, row),
+        foot=(row(found.total),),
+        noun="kind",
+        note="validated: a checksum or the structure confirms it; contextual: words beside it say what it is; pattern:"
+        " the form alone; documents: those that hold one; reserved: placeholders, documented examples and allowed ones,"
+        " in no other number.",
+    )
+
+
+def _sources(found: Secrets) -> Table:
+    return Table(
+        title="Secrets by source",
+        columns=(*names("source"), *numbers("validated", "hits", "documents")),
+        **rows_of(found.sources, lambda one: (Name(one.source), one.validated, one.hits, one.documents)),
+        noun="source",
+    )
+
+
+def _places(found: Secrets) -> Table:
+    return Table(
+        title="Shards with most of them",
+        columns=(*numbers("shard"), *names("split/uri"), *numbers("validated", "hits")),
+        rows=tuple((one.shard, Name(_place(one)), one.validated, one.hits) for one in found.places),
+        number=found.shards,
+        noun="shard",
+        rest="with some",
+    )
+
+
+def _place(one: SecretPlace) -> str:
+    return f"{one.split}/{one.uri}"
+
+
+def _secret(name: str, records: Mapping[str, Metric]) -> Secret:
+    return Secret(
+        entity=name,
+        **{tier: _number(records, f"{tier}_hits") for tier in TIERS},
+        documents=_number(records, "documents"),
+        validated_documents=_number(records, "validated_documents"),
+        reserved=_number(records, "reserved"),
+    )
+
+
+def _hits(one: Secret) -> int:
+    return one.validated + one.contextual + one.pattern
+
+
+def _number(records: Mapping[str, Metric], stat: str) -> int:
+    record = records.get(stat)
+    return 0 if record is None else int(record.value or 0)
+
+
+def _only(scope: Scope, name: str) -> bool:
+    return list(scope.as_dict()) == [name]

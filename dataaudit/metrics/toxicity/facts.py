@@ -1,0 +1,213 @@
+"""Toxic documents as people read them: the screen's estimate of every document, the judge's rate from a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dataaudit import text as t
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.judged import (
+    Estimate,
+    Judge,
+    estimate,
+    estimated,
+    interval,
+    judge_of,
+    not_judged,
+    number,
+    rests_on,
+)
+from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
+from dataaudit.render.line import Name, join, say, share
+
+METRIC = "data_toxicity_rate"
+_TITLE = "Toxicity"
+_BARS = 15
+_AT = "rate_at_"
+_LEGEND = (
+    "screened: share of documents that the screen can judge (others are in languages that it does not know, or have no"
+    " word); estimate: the screen's mean calibrated probability, right as far as its calibration holds for this"
+    " corpus; over 0.5: share that it classifies as toxic."
+)
+_HOW = (
+    "set `toxicity: {judge: original}` (or another of Detoxify's, or a file) in the config; `dataaudit doctor` says"
+    " what that needs"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToxicScope:
+    """Toxicity of the dataset, of a source or of a language."""
+
+    name: str
+    """Source or language; empty for the whole dataset."""
+    documents: int
+    """All its documents; of a language those in languages that the judge reads."""
+    screened: float | None
+    """Share of the documents that the screen can judge."""
+    screen: Estimate | None
+    """The screen's estimate of the share of toxic documents, of those that it can judge. No judge looked."""
+    screen_positive: float | None
+    """Share that the screen classifies as toxic."""
+    rate: Estimate | None
+    """The judge's share of toxic documents, estimated from a sample with the screen's help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToxicClass:
+    """One class of the judge, or one bound of its scores."""
+
+    name: str
+    rate: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toxic:
+    """Toxicity of a manifest."""
+
+    total: ToxicScope
+    sources: tuple[ToxicScope, ...]
+    """The most documents first."""
+    languages: tuple[ToxicScope, ...]
+    """Those that were judged, the most documents first."""
+    classes: tuple[ToxicClass, ...]
+    """Classes of the judge, the most frequent first."""
+    at: tuple[ToxicClass, ...]
+    """Share of documents by the lowest probability that the judge gives them."""
+    judge: Judge
+
+
+def toxic(manifest: Manifest) -> Toxic | None:
+    """Return the toxicity of a manifest; None when it was not looked for."""
+    records: dict[Scope, dict[str, Metric]] = {}
+    for record in manifest.metrics(METRIC):
+        records.setdefault(record.scope, {})[record.stat] = record
+    whole = records.get(Scope())
+    if whole is None or "screened_share" not in whole:
+        return None
+    sources = [_scope(scope.source, held) for scope, held in records.items() if _only(scope, "source")]
+    languages = [_scope(scope.language, held) for scope, held in records.items() if _only(scope, "language")]
+    return Toxic(
+        total=_scope("", whole),
+        sources=_sorted(sources),
+        languages=_sorted(languages),
+        classes=_rates((scope.entity, held.get("rate")) for scope, held in records.items() if _only(scope, "entity")),
+        at=tuple(
+            ToxicClass(name=stat.removeprefix(_AT), rate=found)
+            for stat, record in sorted(whole.items())
+            if stat.startswith(_AT) and (found := estimate(record))
+        ),
+        judge=judge_of(manifest, "detoxify", whole, "rate"),
+    )
+
+
+def toxic_facts(manifest: Manifest) -> dict[str, Any]:
+    """Return the same as plain JSON values."""
+    found = toxic(manifest)
+    return {"toxicity": None if found is None else asdict(found)}
+
+
+def section(found: Toxic | None) -> Section:
+    """Return the screen's estimate of every document, and the judge's rates of a sample."""
+    if found is None:
+        return Section(id="toxicity", title=_TITLE, lead="Toxicity was not measured in this build.", tone="quiet")
+    judged = not found.judge.reason
+    who = f"A judge of {t.plural(found.judge.judged, 'sampled document')}" if judged else "The screen"
+    lead = say("{} estimates {} of the documents to be toxic.", who, estimated(_chosen(found.total, judged=judged)))
+    blocks: list[Block] = [_charted(found, _screened(found), judged=False)] if not judged else [_screened(found)]
+    blocks += _judged(found) if judged else [not_judged(found.judge, _HOW)]
+    return Section(id="toxicity", title=_TITLE, lead=lead, blocks=tuple(blocks))
+
+
+def _chosen(one: ToxicScope, *, judged: bool) -> Estimate | None:
+    return one.rate if judged else one.screen
+
+
+def _screened(found: Toxic) -> Table:
+    def row(one: ToxicScope) -> Row:
+        name = Name(one.name) if one.name else "(all)"
+        counts = (one.documents, share(one.screened))
+        return name, *counts, number(one.screen), interval(one.screen), share(one.screen_positive)
+
+    return Table(
+        title="Toxic documents by source, by the screen",
+        columns=(*names("source"), *numbers("documents", "screened", "estimate", "95 % interval", "over 0.5")),
+        **rows_of(found.sources if len(found.sources) > 1 else (), row),
+        foot=(row(found.total),),
+        noun="source",
+        note=_LEGEND,
+    )
+
+
+def _charted(found: Toxic, table: Table, *, judged: bool) -> Block:
+    """Return a table with the chart of its estimates; the table alone where there is none."""
+    chosen = [(one, _chosen(one, judged=judged)) for one in (*found.sources, found.total)]
+    made = [
+        Bar(Name(one.name) if one.name else "(all)", own.value, estimated(own), span=_span(own))
+        for one, own in chosen
+        if own is not None and own.value is not None
+    ]
+    if not made:
+        return table
+    return Figure(
+        id="chart-toxicity",
+        title="Share of toxic documents by source",
+        table=table,
+        chart=bars("share of documents", made[:_BARS], percent=True),
+        note=f"{'Judged in a sample' if judged else 'By the screen alone'}; lines are 95 % intervals.",
+    )
+
+
+def _span(one: Estimate) -> tuple[float, float] | None:
+    return None if one.low is None or one.high is None else (one.low, one.high)
+
+
+def _judged(found: Toxic) -> list[Block]:
+    def row(one: ToxicScope | ToxicClass) -> Row:
+        documents = None if one.rate is None else one.rate.documents
+        return Name(one.name) if one.name else "(all)", number(one.rate), interval(one.rate), documents
+
+    def table(kind: str, rates: Sequence[ToxicScope | ToxicClass], foot: tuple[Row, ...] = ()) -> Table:
+        columns = (*names(kind), *numbers("share", "95 % interval", "documents judged"))
+        title, folded = f"Toxic documents by {kind}, judged in a sample", not foot
+        return Table(title=title, columns=columns, **rows_of(rates, row), foot=foot, noun=kind, folded=folded)
+
+    sources = [one for one in found.sources if one.rate is not None]
+    by_source = table("source", sources if len(sources) > 1 else (), (row(found.total),))
+    blocks: list[Block] = [_charted(found, by_source, judged=True)]
+    blocks += [table("language", found.languages)] if len(found.languages) > 1 else []
+    blocks += [table("class", found.classes)] if len(found.classes) > 1 else []
+    if found.at:
+        parts = join(", ", (say("{} at {}", number(one.rate), Name(one.name)) for one in found.at))
+        text = say("A document is toxic when the judge's probability is 0.5 or more; with other bounds: {}.", parts)
+        blocks.append(Prose(text=text, tone="quiet"))
+    return [*blocks, Prose(text=rests_on(found.judge), tone="quiet")]
+
+
+def _scope(name: str | None, records: Mapping[str, Metric]) -> ToxicScope:
+    screened, positive, rate = (records.get(stat) for stat in ("screened_share", "screen_positive", "rate"))
+    documents = screened.denominator if screened else rate.denominator if rate else 0
+    return ToxicScope(
+        name=name or "",
+        documents=documents,
+        screened=screened.value if screened else None,
+        screen=estimate(records.get("screen")),
+        screen_positive=positive.value if positive else None,
+        rate=estimate(rate),
+    )
+
+
+def _rates(pairs: Any) -> tuple[ToxicClass, ...]:
+    found = [ToxicClass(name=name, rate=rate) for name, record in pairs if (rate := estimate(record))]
+    return tuple(sorted(found, key=lambda one: (-(one.rate.value or 0.0), one.name)))
+
+
+def _sorted(found: Sequence[ToxicScope]) -> tuple[ToxicScope, ...]:
+    return tuple(sorted(found, key=lambda one: (-one.documents, one.name)))
+
+
+def _only(scope: Scope, name: str) -> bool:
+    return list(scope.as_dict()) == [name]

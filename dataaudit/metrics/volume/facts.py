@@ -1,0 +1,418 @@
+"""How much there is, of what, and what was lost: the facts about a manifest that come first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit import text as t
+from dataaudit.manifest.core import Coverage, LedgerRecord
+from dataaudit.manifest.load import Manifest
+from dataaudit.metrics.meanings import encoder_text
+from dataaudit.render.blocks import (
+    MOST_ROWS,
+    Bar,
+    Facts,
+    Figure,
+    Row,
+    Section,
+    Table,
+    bars,
+    first,
+    names,
+    numbers,
+    rows_of,
+    toned,
+)
+from dataaudit.render.line import Line, Name, Number, decimal, join, say, share, size
+
+UNREAD = ("quarantined", "skipped")
+_BARS, _SAID, _PATH = 15, 3, 4096
+_LEGEND = (
+    "docs: documents; length: tokens of a document; dups: share of documents whose text was seen before, white space"
+    " aside, in their split or overall."
+)
+OFF_SHARE = 0.02
+"""Absolute difference between a share and the declared one from which it is pointed out."""
+_OTHER_SCOPES = ("source", "language", "shard", "set", "entity", "rule")
+_STATS = {
+    "bytes_per_token": ("bytes_per_token", "ratio"),
+    "seq_len_p50": ("seq_len_p50_p95", "p50"),
+    "seq_len_p95": ("seq_len_p50_p95", "p95"),
+    "exact_dup_rate": ("exact_dup_rate", "rate"),
+    "exact_dup_rate_within_split": ("exact_dup_rate", "within_split_rate"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """How much, and the few metrics that are shown beside it; None where a metric has no value."""
+
+    name: str
+    """Split or source; empty for the whole dataset."""
+    held_out: bool | None = None
+    shards: int | None = None
+    documents: int
+    bytes: int
+    tokens: int
+    bytes_per_token: float | None = None
+    seq_len_p50: float | None = None
+    seq_len_p95: float | None = None
+    exact_dup_rate: float | None = None
+    exact_dup_rate_within_split: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A source's part of the training tokens, beside what the config declares."""
+
+    source: str
+    documents: int
+    bytes: int
+    tokens: int
+    share: float | None
+    declared: float | None
+
+
+def off_by(one: Share) -> float:
+    """Return how far a share is above the declared one; 0 where there is none."""
+    return 0.0 if one.share is None or one.declared is None else one.share - one.declared
+
+
+def is_off(one: Share) -> bool:
+    """Return whether a share is so far from the declared one that it is pointed out."""
+    return abs(off_by(one)) > OFF_SHARE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostShard:
+    """A shard that was not read, or not as a whole."""
+
+    shard: int
+    split: str
+    uri: str
+    status: str
+    size: int
+    reasons: dict[str, int]
+    """Records lost by reason code; -1 when that cannot be known."""
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The facts about a manifest that come first."""
+
+    dataset: str
+    version: str
+    id: str
+    manifest: str
+    tool: str
+    built: str
+    parents: tuple[str, ...]
+    tokenizer: dict[str, Any]
+    totals: Volume
+    splits: tuple[Volume, ...]
+    sources: tuple[Share, ...]
+    """Largest first; declared ones without a document last."""
+    ledger: dict[str, Any]
+    unread: tuple[LostShard, ...] = field(default=())
+    partial: tuple[LostShard, ...] = field(default=())
+
+
+def overview(manifest: Manifest) -> Overview:
+    """Return the facts of a manifest."""
+    core, lost = manifest.core, lost_shards(manifest)
+    metrics = _by_split(manifest)
+    whole = core.totals
+    tokenizer = core.tokenizer
+    return Overview(
+        dataset=core.dataset.name,
+        version=core.dataset.version,
+        id=manifest.id,
+        manifest=str(manifest.folder),
+        tool=f"{core.tool.name} {core.tool.version}",
+        built=manifest.run.finished,
+        parents=core.parents,
+        tokenizer={
+            "name": tokenizer.name,
+            "sha256": tokenizer.sha256,
+            "vocab_size": tokenizer.vocab_size,
+            "encoder": tokenizer.encoder,
+            "encoder_reason": tokenizer.encoder_reason,
+            "counted_by": {name: used.model_dump() for name, used in sorted(tokenizer.counted_by.items())},
+            "documents_compared": tokenizer.sampled,
+        },
+        totals=Volume(
+            name="",
+            shards=whole.shards,
+            documents=whole.documents,
+            bytes=whole.bytes,
+            tokens=whole.tokens,
+            **_stats(metrics, None),
+        ),
+        splits=tuple(
+            Volume(
+                name=split.name,
+                held_out=split.held_out,
+                shards=split.shards,
+                documents=split.documents,
+                bytes=split.bytes,
+                tokens=split.tokens,
+                **_stats(metrics, split.name),
+            )
+            for split in core.splits
+        ),
+        sources=_shares(manifest),
+        ledger=ledger_facts(core.ledger),
+        unread=tuple(shard for shard in lost if shard.status in UNREAD),
+        partial=tuple(shard for shard in lost if shard.status not in UNREAD),
+    )
+
+
+def ledger_facts(ledger: LedgerRecord) -> dict[str, Any]:
+    """Return the ledger with what is derived from it."""
+
+    def line(coverage: Coverage) -> dict[str, int]:
+        return coverage.model_dump()
+
+    return {
+        "shards": line(ledger.shards),
+        "stored_bytes": line(ledger.bytes),
+        "documents": line(ledger.documents),
+        "unread_bytes": ledger.bytes.planned - ledger.bytes.read,
+        "shards_of_unknown_documents": ledger.uncounted_shards,
+    }
+
+
+def lost_shards(manifest: Manifest) -> list[LostShard]:
+    """Return every shard that was not read, or not as a whole, in the manifest's order."""
+    columns = ["shard", "split", "uri", "status", "size"]
+    shards = manifest.table("shards", columns)
+    rows = shards.filter(pc.not_equal(shards["status"], "ok")).to_pylist()
+    if not rows:
+        return []
+    ledger = manifest.table("ledger")
+    reasons: dict[int, dict[str, int]] = {}
+    counts = ledger.group_by(["shard", "reason"]).aggregate([("records", "sum"), ("records", "min")])
+    for loss in counts.to_pylist():
+        known = loss["records_sum"] if loss["records_min"] >= 0 else -1
+        reasons.setdefault(loss["shard"], {})[loss["reason"]] = known
+    whole = ledger.filter(pc.less(ledger["records"], 0))
+    places = dict(zip(whole["shard"].to_pylist(), whole["place"].to_pylist(), strict=True))
+    return [LostShard(**row, reasons=reasons.get(row["shard"], {}), place=places.get(row["shard"], "")) for row in rows]
+
+
+def source_volumes(manifest: Manifest, split: str, limit: int) -> tuple[list[Volume], int]:
+    """Return the largest sources of a split by tokens, and how many there are."""
+    table = manifest.table("sources")
+    rows = table.filter(pc.equal(table["split"], split)).to_pylist()
+    rows.sort(key=lambda row: (-row["tokens"], row["source"]))
+    chosen = rows[:limit]
+    metrics = manifest.table("metrics")
+    named = pc.struct_field(metrics["scope"], "source")
+    wanted = pc.and_(
+        pc.equal(pc.struct_field(metrics["scope"], "split"), split),
+        pc.is_in(named, pa.array([row["source"] for row in chosen], pa.string())),
+    )
+    found = {
+        (row["metric"], row["stat"], row["scope"]["source"]): row["value"]
+        for row in metrics.filter(pc.fill_null(wanted, pa.scalar(value=False))).to_pylist()
+    }
+    volumes = [
+        Volume(
+            name=row["source"],
+            documents=row["documents"],
+            bytes=row["bytes"],
+            tokens=row["tokens"],
+            **_stats(found, row["source"]),
+        )
+        for row in chosen
+    ]
+    return volumes, len(rows)
+
+
+def identity(view: Overview, *, here: bool = True) -> Facts:
+    """Return what the manifest is and who counted its tokens; ``here`` tells where it lies."""
+    tokenizer = view.tokenizer
+    counted = [
+        f"{t.plural(by['documents'], 'document')} by {name}"
+        for name, by in tokenizer["counted_by"].items()
+        if by["documents"]
+    ]
+    by = f" ({', '.join(counted)})" if counted else ""
+    vocabulary = f"{tokenizer['vocab_size']:,} ids, sha256 {tokenizer['sha256']}"
+    return Facts(
+        pairs=(
+            ("id", view.id),
+            *((("manifest", Name(view.manifest, _PATH)),) if here else ()),
+            ("built", f"{view.built} by {view.tool}"),
+            ("tokenizer", say("{}, {}", Name(tokenizer["name"], 60), vocabulary)),
+            ("counted by", encoder_text(tokenizer["encoder_reason"]) + by),
+            *(("parent", parent) for parent in view.parents),
+        )
+    )
+
+
+def splits_table(view: Overview) -> Table:
+    """Return a row for each split, and one for all."""
+    held_out = [Name(one.name) for one in view.splits if one.held_out]
+
+    def row(one: Volume) -> Row:
+        return (
+            Name(one.name) if one.name else "(all)",
+            one.shards,
+            one.documents,
+            size(one.bytes),
+            one.tokens,
+            decimal(one.bytes_per_token),
+            decimal(one.seq_len_p50),
+            decimal(one.seq_len_p95),
+            share(one.exact_dup_rate_within_split),
+            share(one.exact_dup_rate),
+        )
+
+    heads = (
+        "shards",
+        "docs",
+        "text",
+        "tokens",
+        "bytes/ token",
+        "length p50",
+        "length p95",
+        "dups in split",
+        "dups overall",
+    )
+    return Table(
+        title="Splits",
+        columns=(*names("split"), *numbers(*heads)),
+        rows=tuple(map(row, view.splits)),
+        whole=True,
+        foot=(row(view.totals),) if len(view.splits) > 1 else (),
+        noun="split",
+        note=say("{}{}", _LEGEND, say(" Held out: {}.", join(", ", held_out)) if held_out else ""),
+    )
+
+
+def mixture(view: Overview) -> Section:
+    """Return the largest sources: found share of the training tokens beside the declared one."""
+    shares = view.sources
+    kind = "training" if any(not split.held_out for split in view.splits) else "held-out"
+    declared = any(one.declared is not None for one in shares)
+    off = sorted((one for one in shares if is_off(one)), key=lambda one: -abs(off_by(one)))
+    points = f"{OFF_SHARE * 100:.0f} percentage points"
+    lead: Line = f"{t.plural(len(shares), 'source')} of {kind} tokens."
+    if off:
+        away = join(
+            "; ",
+            (
+                say("{} {} instead of {}", Name(one.source, 40), share(one.share), share(one.declared))
+                for one in first(off, _SAID)
+            ),
+        )
+        many = f"{t.count(len(off))} of {t.plural(len(shares), 'source')} {'is' if len(off) == 1 else 'are'}"
+        lead = say("{} over {} from the declared share: {}.", many, points, away)
+    elif declared:
+        lead = f"{lead} Every share is within {points} of the declared one."
+    blocks = (_sources(shares, kind, declared=declared),) if shares else ()
+    return Section(id="mixture", title="Mixture", lead=lead, tone="warn" if off else "", blocks=blocks)
+
+
+def _sources(shares: Sequence[Share], kind: str, *, declared: bool) -> Figure:
+    def row(one: Share) -> Row:
+        cells = (Name(one.source), one.documents, size(one.bytes), one.tokens, share(one.share))
+        if not declared:
+            return cells
+        known = one.share is not None and one.declared is not None
+        off = toned(Number(off_by(one) if known else None, signed=True), when=is_off(one))
+        return *cells, share(one.declared), off
+
+    def shown(one: Share) -> Line:
+        return (
+            share(one.share) if one.declared is None else say("{}, declared {}", share(one.share), share(one.declared))
+        )
+
+    title = f"Sources, by share of {kind} tokens"
+    heads = ("documents", "text", "tokens", "share of tokens", *(("declared", "off by") if declared else ()))
+    table = Table(
+        title=title,
+        columns=(*names("source"), *numbers(*heads)),
+        **rows_of(shares, row),
+        noun="source",
+        note=f"off by: found less declared; marked: more than {OFF_SHARE} apart." if declared else "",
+    )
+    chart = bars(
+        f"share of {kind} tokens",
+        (
+            Bar(Name(one.source), one.share or 0.0, shown(one), mark=one.declared, loud=is_off(one))
+            for one in shares[:_BARS]
+        ),
+        percent=True,
+    )
+    note = "Bar: found; line: declared; orange: more than two percentage points apart." if declared else ""
+    return Figure(id="chart-mixture", title=title, chart=chart, table=table, note=note)
+
+
+def sources_of(manifest: Manifest, split: Volume) -> Table:
+    """Return the sources of one split with the metrics that are kept for each."""
+    volumes, number = source_volumes(manifest, split.name, MOST_ROWS)
+
+    def row(one: Volume) -> Row:
+        part = one.tokens / split.tokens if split.tokens else None
+        lengths = (decimal(one.seq_len_p50), decimal(one.seq_len_p95))
+        counts = (one.documents, one.tokens, share(part), decimal(one.bytes_per_token))
+        return Name(one.name), *counts, *lengths, share(one.exact_dup_rate)
+
+    heads = ("docs", "tokens", "share", "bytes/ token", "length p50", "length p95", "dups overall")
+    return Table(
+        title=say("Sources of {}", Name(split.name)),
+        columns=(*names("source"), *numbers(*heads)),
+        rows=tuple(map(row, volumes)),
+        number=number,
+        noun="source",
+    )
+
+
+def _by_split(manifest: Manifest) -> dict[tuple[str, str, str | None], float | None]:
+    """Return the values that speak of the dataset or of a whole split, by (metric, stat, split)."""
+    table = manifest.table("metrics")
+    for name in _OTHER_SCOPES:
+        table = table.filter(pc.is_null(pc.struct_field(table["scope"], name)))
+    return {(row["metric"], row["stat"], row["scope"]["split"]): row["value"] for row in table.to_pylist()}
+
+
+def _stats(values: dict[tuple[str, str, str | None], float | None], name: str | None) -> dict[str, Any]:
+    return {shown: values.get((metric, stat, name)) for shown, (metric, stat) in _STATS.items()}
+
+
+def _shares(manifest: Manifest) -> tuple[Share, ...]:
+    """Return the share of each source in the training tokens (of all tokens when every split is held out)."""
+    core = manifest.core
+    training = [split.name for split in core.splits if not split.held_out]
+    chosen = training or [split.name for split in core.splits]
+    table = manifest.table("sources")
+    table = table.filter(pc.is_in(table["split"], pa.array(chosen, pa.string())))
+    names = ("documents", "bytes", "tokens")
+    sums: dict[str, dict[str, int]] = {}
+    for row in table.to_pylist():
+        held = sums.setdefault(row["source"], dict.fromkeys(names, 0))
+        for name in names:
+            held[name] += row[name]
+    weights = {source: entry["weight"] for source, entry in core.mixture.items()}
+    whole = sum(weights.values())
+    for source in weights:
+        sums.setdefault(source, dict.fromkeys(names, 0))
+    tokens = sum(row["tokens"] for row in sums.values())
+    ranked = sorted(sums, key=lambda source: (-sums[source]["tokens"], source))
+    return tuple(
+        Share(
+            source=source,
+            **sums[source],
+            share=sums[source]["tokens"] / tokens if tokens else None,
+            declared=weights.get(source, 0.0) / whole if whole else None,
+        )
+        for source in ranked
+    )

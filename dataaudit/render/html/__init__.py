@@ -1,0 +1,1 @@
+"""Blocks as HTML: one file with charts, and what a notebook shows."""

@@ -1,1 +1,0 @@
-"""The report: one HTML file of a manifest. A pure view model, charts of it, and templates that show both."""
