@@ -24,7 +24,7 @@ import pyarrow as pa
 from shard_batches import shard_batches
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.stages.filters import Filters
+from dataaudit.metrics.quality.stage import Filters
 
 SETS = ("gopher_quality", "gopher_repetition", "c4", "fineweb")
 _TOP = ((2, 0.20), (3, 0.18), (4, 0.16))

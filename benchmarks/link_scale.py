@@ -25,14 +25,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.link.joined import LINK_FILES, JoinFunction
+from dataaudit.link.joins import LINK_FILES, JoinFunction
 from dataaudit.link.keyed import NUM_BYTES, write_keyed
-from dataaudit.link.near_bands import PAIRS, PROBED, BandJoin
-from dataaudit.link.near_classes import CLASS_MEMBERS
-from dataaudit.link.near_clusters import Corpus, cluster
-from dataaudit.link.near_pairs import KEYED_CANDIDATES, PairJoin
 from dataaudit.link.places import key_array, places_of
-from dataaudit.stages.near_tables import BANDS, PROBES
+from dataaudit.metrics.near_dup.bands import PAIRS, PROBED, BandJoin
+from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS
+from dataaudit.metrics.near_dup.clusters import Corpus, cluster
+from dataaudit.metrics.near_dup.pairs import KEYED_CANDIDATES, PairJoin
+from dataaudit.metrics.near_dup.rows import BANDS, PROBES
 
 BAND_COUNT, SHARED, PART = 21, 8, 200_000
 ROWS_PER_PARTITION = 2_000_000

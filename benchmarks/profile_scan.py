@@ -22,7 +22,8 @@ from dataaudit.engine.plan import missing_units, plan_shard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ProbeUnit, ScanSettings
-from dataaudit.metrics.stages import accumulate, make_stages
+from dataaudit.metrics.stages import make_stages
+from dataaudit.stages import base
 
 METHODS = (
     (Encoder, "encode", "encode"),
@@ -145,7 +146,7 @@ def profile(folder: Path, work: Path) -> dict[str, Any]:
     with ExitStack() as stack:
         for place, name, step in STEPS:
             stack.enter_context(patch.object(place, name, clock.timed(step, getattr(place, name))))
-        stack.enter_context(patch.object(accumulate, "merge", clock.timed("merging partials", accumulate.merge)))
+        stack.enter_context(patch.object(base, "merge", clock.timed("merging partials", base.merge)))
         stack.enter_context(patch.object(worker, "read_part", clock.stream("read", worker.read_part)))
         for kind, method, step in METHODS:
             stack.enter_context(patch.object(kind, method, clock.timed(step, getattr(kind, method))))

@@ -73,7 +73,7 @@ def sync_file(file: BinaryIO) -> None:
     """Force an open file's content to disk.
 
     Raises:
-        OSError: The disk refuses.
+        OSError: It cannot be done.
     """
     file.flush()
     os.fsync(file.fileno())
@@ -83,7 +83,7 @@ def sync_folder(folder: Path) -> None:
     """Force a folder's entries to disk; some file systems cannot, and need not.
 
     Raises:
-        OSError: The disk refuses.
+        OSError: It cannot be done.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from dataaudit import text as t
-from dataaudit.corpus.storage.address import Access, RemotePath, decode_path, parse_address, path_of, scheme_of
+from dataaudit.corpus.storage.address import Access, RemotePath, parse_address, scheme_of
 from dataaudit.corpus.storage.remote import stat_remote
 from dataaudit.engine.progress import Progress
 from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
 from dataaudit.extras import require
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.trust import CODES, SignedVerdict, Trust, check_trust
+from dataaudit.manifest.uri import STREAMED, relative_path
 from dataaudit.manifest.verify import DataCheck, Problem, verify, verify_data
 from dataaudit.render.terminal import facts, page, prose, section, terminal_width
 
@@ -102,7 +103,7 @@ def _check_data(manifest: Manifest, root: str | Path | None, *, quiet: bool) -> 
     given = None if root is None else os.fspath(root)
     roots = {split.name: given or manifest.run.roots.get(split.name, "") for split in manifest.core.splits}
     for split, folder in roots.items():
-        if not scheme_of(folder) and not folder.startswith("datasets:") and not os.path.isdir(folder):
+        if not scheme_of(folder) and not folder.startswith(STREAMED) and not os.path.isdir(folder):
             raise ConfigError(
                 f"expected the shards of split {split} below {folder}, but there is no such folder",
                 "Name the folder that holds them now with --root.",
@@ -129,12 +130,12 @@ def _size_of(path: str) -> int | None:
 
 def file_of(root: str, uri: str) -> str | None:
     """Return the file of a URI; None when it is not below the root, which no build writes."""
-    relative = PurePosixPath(decode_path(uri))
-    if relative.is_absolute() or ".." in relative.parts or "\0" in os.fspath(relative):
+    relative = relative_path(uri)
+    if relative is None:
         return None
     if scheme_of(root):
-        return parse_address(root, "--root").below(decode_path(uri)).remote_path(Access())
-    return os.fspath(path_of(Path(root), uri))
+        return parse_address(root, "--root").below(relative).remote_path(Access())
+    return os.path.join(root, relative)
 
 
 def _json(verdict: _Verdict, code: ExitCode) -> str:

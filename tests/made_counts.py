@@ -9,11 +9,11 @@ from made_manifest import make, shard
 
 from dataaudit.corpus.findings import Tier
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.metrics.pii.stage import Pii
+from dataaudit.metrics.secrets.stage import Secrets
+from dataaudit.metrics.toxicity.stage import Toxicity
 from dataaudit.stages.base import Context
-from dataaudit.stages.found import SHAPES
-from dataaudit.stages.pii import Pii
-from dataaudit.stages.secrets import Secrets
-from dataaudit.stages.toxicity import Toxicity
+from dataaudit.stages.findings import SHAPES
 
 TIERS = tuple(tier.name.lower() for tier in Tier)
 TOKENS = 1000

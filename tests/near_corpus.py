@@ -15,15 +15,15 @@ from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.plain_words import text_shingles, words_of
 from dataaudit.kernels.words import split_words
-from dataaudit.link.joined import LINK_FILES
+from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import NUM_BYTES, write_keyed
-from dataaudit.link.near_bands import COUNTS, PAIRS, PROBED, BandJoin
-from dataaudit.link.near_classes import CLASS_MEMBERS, link_classes
-from dataaudit.link.near_clusters import Corpus, NearClusters, cluster
-from dataaudit.link.near_pairs import CANDIDATES, DROPPED, KEYED_CANDIDATES, RECALL, PairJoin
-from dataaudit.link.near_sets import VERIFIED, NearSets, VerifyJoin, wanted_documents
 from dataaudit.link.places import places_of, rows_of, shards_of
-from dataaudit.stages.near_dup import NearDup
+from dataaudit.metrics.near_dup.bands import COUNTS, PAIRS, PROBED, BandJoin
+from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS, link_classes
+from dataaudit.metrics.near_dup.clusters import Corpus, NearClusters, cluster
+from dataaudit.metrics.near_dup.pairs import CANDIDATES, DROPPED, KEYED_CANDIDATES, RECALL, PairJoin
+from dataaudit.metrics.near_dup.stage import NearDup
+from dataaudit.metrics.near_dup.verify import VERIFIED, NearSets, VerifyJoin, wanted_documents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,19 +112,19 @@ def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partition
     by_pairs = PairJoin(most=stage.most_candidates, threshold=stage.threshold)
     pairs, kept = join(by_pairs, paired, {"candidates": KEYED_CANDIDATES}, "pairs")
     candidates = table(pairs, "candidates", CANDIDATES)
-    visitor, seen = NearSets(ngram=stage.ngram), []
+    task, seen = NearSets(ngram=stage.ngram), []
     wanted = wanted_documents(candidates, bits)
     for name, ordinal, _, start, batch in parts:
         rows = wanted["row"].to_numpy() - start
         own = (wanted["shard"].to_numpy() == ordinal) & (rows >= 0) & (rows < len(batch))
         asked = pa.table({"row": rows[own], "partition": wanted["partition"].to_numpy()[own]})
         chosen = np.unique(rows[own])
-        found = visitor.visit(
+        found = task.run(
             batch_of(batch.texts.take(pa.array(chosen)).to_pylist(), chosen, batch.source_names[0]),
             asked,
             lambda texts: texts,
         )
-        write_keyed(folder / f"{name}.sets", [found["sets"]], visitor.emits["sets"])
+        write_keyed(folder / f"{name}.sets", [found["sets"]], task.emits["sets"])
         places = places_of(np.full(len(chosen), ordinal), chosen + start)
         seen.append(pa.table({"place": places, "source": found["seen"]["source"]}))
     partitions = 1 << min(bits, 8)

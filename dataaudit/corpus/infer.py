@@ -21,10 +21,11 @@ from dataaudit.corpus.readers.hub_rows import peek_rows
 from dataaudit.corpus.readers.jsonl import peek_records
 from dataaudit.corpus.readers.parquet import open_file
 from dataaudit.corpus.shards import Compression, Format, Shard, expand, remote_lister
-from dataaudit.corpus.storage.address import Access, RemotePath, encode_path, name_of, scheme_of_path
+from dataaudit.corpus.storage.address import Access, RemotePath, name_of, scheme_of_path
 from dataaudit.corpus.storage.hub import RowsPath
 from dataaudit.corpus.storage.saved import saved_split
 from dataaudit.errors import ConfigError
+from dataaudit.manifest.uri import encode_path
 
 TEXT_NAMES = ("text", "content", "raw_content", "document", "body")
 SOURCE_NAME = "source"
@@ -166,7 +167,7 @@ def infer_text(split: str, columns: dict[str, bool]) -> str:
         shown += f"{' and ' if shown else ''}{len(columns) - len(names):,} that look like data, not names"
     raise ConfigError(
         f"splits.{split}.text: cannot tell which column is the text: {shown or 'no columns'}",
-        f"Name it in a config (splits.{split}.text) or with --text COLUMN.",
+        f"Name it in a config (splits.{split}.text) or with --text COLUMN, in Python text=COLUMN.",
     )
 
 

@@ -19,20 +19,19 @@ from dataaudit.corpus.storage.address import (
     Address,
     RemotePath,
     check_queries,
-    encode_path,
     find_tops,
     parse_address,
     relative_to_top,
     scheme_of,
     scheme_of_path,
     shown_folder,
-    with_copy,
 )
 from dataaudit.corpus.storage.hub import RowsPath, find_rows, root_of, uri_of
 from dataaudit.corpus.storage.listing import Lister, LocalFolder, has_glob
 from dataaudit.corpus.storage.remote_listing import RemoteLister
 from dataaudit.corpus.storage.saved import check_one_split
 from dataaudit.errors import ConfigError
+from dataaudit.manifest.uri import encode_path, with_copy
 
 Format = Literal["parquet", "arrow", "jsonl", "text", "datasets", "unknown"]
 Compression = Literal["none", "gzip", "zstd", "bzip2", "xz"]

@@ -59,7 +59,8 @@ def resolve_languages(settings: LanguageConfig, *, base_dir: Path, cache_dir: Pa
         lid = lid176.find_model(path, cache_dir=cache_dir, loader=loader)
     except OSError as error:
         raise DetectorError(
-            f"a language model cannot be copied to {cache_dir} ({error.strerror})", "Name another with --state."
+            f"a language model cannot be copied to {cache_dir} ({error.strerror})",
+            "Name another one: --state DIR, in Python state=DIR.",
         ) from None
     both = {lid.name: lid, cld2.NAME: find_cld2()}
     chosen = both.pop(settings.detector)

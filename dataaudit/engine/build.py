@@ -15,14 +15,7 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import Discovery, discover
 from dataaudit.corpus.storage.address import Access
 from dataaudit.engine.digesting import rows_digests
-from dataaudit.engine.families import Gathered, Linking, add_found, run_families
-from dataaudit.engine.gather import (
-    GatheredShard,
-    fold_sources,
-    gather_partials,
-    gather_readings,
-    kept_sources,
-)
+from dataaudit.engine.gather import GatheredShard, fold_sources, gather_partials, gather_readings
 from dataaudit.engine.index import StatIndex
 from dataaudit.engine.job import (
     BuildOptions,
@@ -37,7 +30,7 @@ from dataaudit.engine.job import (
     tell_discovery,
 )
 from dataaudit.engine.keys import tokenizer_value
-from dataaudit.engine.partials import DamagedEntryError
+from dataaudit.engine.linking import Gathered, LinkContext, add_result, run_link_steps
 from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
 from dataaudit.engine.probing import probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress
@@ -50,6 +43,7 @@ from dataaudit.engine.units import Outcome, Probe
 from dataaudit.engine.work import scan_part
 from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.extras import require
+from dataaudit.link.step import DamagedEntryError, kept_sources
 from dataaudit.manifest.publish import check_target
 from dataaudit.metrics.family import resolve
 from dataaudit.metrics.registry import by_stage
@@ -243,8 +237,8 @@ def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str
 def _link(job: Job, shards: list[GatheredShard], *, fresh: bool) -> Gathered:
     links = {name: resolve(family.link) for name, family in by_stage().items() if family.link}
     stages = [stage for stage in job.stages if stage.name in links]
-    linkings = {stage.name: Linking(job=job, stage=stage, shards=shards, fresh=fresh) for stage in stages}
-    found = run_families({name: links[name](linking) for name, linking in linkings.items()}, linkings)
+    linkings = {stage.name: LinkContext(job=job, stage=stage, shards=shards, fresh=fresh) for stage in stages}
+    found = run_link_steps({name: links[name](context) for name, context in linkings.items()}, linkings)
     for warning in (line for one in found.values() for line in one.warnings):
         job.progress.note(f"warning: {warning}", important=True)
     digests = rows_digests(shards, job.store, job.runner)
@@ -252,7 +246,7 @@ def _link(job: Job, shards: list[GatheredShard], *, fresh: bool) -> Gathered:
     if kept is not None:
         fold_sources(shards, job.stages, kept)
     for stage in stages:
-        add_found(shards, stage, found[stage.name], kept)
+        add_result(shards, stage, found[stage.name], kept)
     folded = set() if kept is None else {stage.name for stage in job.stages}
     for stage in job.stages:
         if isinstance(stage, Limited) and (fewer := kept_sources(shards, stage.max_sources)) is not None:

@@ -7,7 +7,6 @@ batch is then run in pieces; no thread pools inside a worker, because there is a
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import importlib.util
 import logging
@@ -16,7 +15,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
@@ -170,19 +169,26 @@ def check_client(client: Any) -> None:
         raise ClusterError(
             f"client: no worker answers ({type(error).__name__})", "Expected a connected client with workers."
         ) from None
+    _refuse_shared(workers, "client", "Client(n_workers=4, threads_per_worker=1, processes=True)")
+
+
+def _refuse_shared(workers: Mapping[str, Any], where: str, remedy: str) -> None:
+    """Refuse workers that run several tasks in one process.
+
+    Raises:
+        ClusterError: There is one.
+    """
     shared = [name for name, worker in workers.items() if name.startswith("inproc://") or worker["nthreads"] != 1]
     if shared:
         raise ClusterError(
-            f"client: the worker {shared[0]} runs several tasks in one process",
-            "Units of work may crash or need much memory, and are told apart by process:"
-            " Client(n_workers=4, threads_per_worker=1, processes=True).",
+            f"{where}: the worker {shared[0]} runs several tasks in one process",
+            f"Units of work may crash or need much memory, and are told apart by process: {remedy}.",
         )
 
 
 def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: contextlib.ExitStack) -> Cluster:
     """Start a scheduler here and workers around it; workers that die while they start are replaced."""
     os.environ.update(ONE_THREAD)
-    atexit.unregister(distributed.deploy.spec.close_clusters)  # we close it; at exit it may be half started
     num_workers = choice.workers or dask.system.CPU_COUNT
     limit = choice.memory_limit
     local = distributed.LocalCluster(
@@ -194,6 +200,7 @@ def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: cont
         dashboard_address="127.0.0.1:0",
         silence_logs=logging.CRITICAL,
     )
+    local.shutdown_on_close = False  # by Dask, at exit: we close it, and then it may be half started
     stack.callback(_close, local)
     client = stack.enter_context(distributed.Client(local, set_as_default=False))
     starting = Cluster(client=client, num_workers=num_workers, hosts=(), dashboard=None, memory_limit=0, local=local)
@@ -208,7 +215,7 @@ def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: cont
         if time.monotonic() > deadline:
             raise ClusterError(
                 f"no local worker has started within {_START_SECONDS:.0f} s",
-                "`dataaudit doctor` shows memory and cores; --workers 1 needs the least.",
+                "`dataaudit doctor` shows memory and cores; one worker needs the least.",
             )
 
 
@@ -234,7 +241,7 @@ def memory_bytes(limit: str | int) -> int:
         size = -1
     if size < 0:
         raise ConfigError(
-            f"--memory-limit: expected a size like 2GiB, or auto, found {limit}", "Units: MB, MiB, GB, GiB."
+            f"memory limit: expected a size like 2GiB, or auto, found {limit}", "Units: MB, MiB, GB, GiB."
         )
     return size
 
@@ -282,7 +289,7 @@ def _join(distributed: Any, address: str) -> Any:
         client = distributed.Client(address, timeout=10, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
-            f"--scheduler {address}: no scheduler answers ({type(error).__name__})",
+            f"scheduler {address}: no scheduler answers ({type(error).__name__})",
             "Expected an address like tcp://host:8786, as `dask scheduler` prints it.",
         ) from None
     try:
@@ -290,9 +297,15 @@ def _join(distributed: Any, address: str) -> Any:
     except TimeoutError:
         client.close(timeout=5)
         raise ClusterError(
-            f"--scheduler {address}: no worker joined within 60 s",
+            f"scheduler {address}: no worker joined within 60 s",
             f"Start some: dask worker {address} --nthreads 1",
         ) from None
+    try:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        _refuse_shared(workers, f"scheduler {address}", f"dask worker {address} --nthreads 1")
+    except ClusterError:
+        client.close(timeout=5)
+        raise
     return client
 
 
@@ -331,7 +344,7 @@ def _check_workers(client: Any, shared: Path) -> None:
         if seen != token:
             raise ClusterError(
                 f"worker {address} cannot see the state folder {shared}",
-                "Put --manifest and --state on storage that every worker mounts at the same path.",
+                "Put the manifest and the state folder on storage that every worker mounts at the same path.",
             )
 
 

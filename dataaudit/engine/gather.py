@@ -6,7 +6,7 @@ Order never matters here: partials are merged per shard and per split, and every
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -18,8 +18,7 @@ from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
 from dataaudit.metrics.registry import by_stage
-from dataaudit.stages.accumulate import Accumulator
-from dataaudit.stages.base import Stage, merge
+from dataaudit.stages.base import Accumulator, Stage, merge
 from dataaudit.stages.partial import Partial
 
 
@@ -38,6 +37,21 @@ class GatheredShard:
     losses: list[Loss] = field(default_factory=list)
     partials: MutableMapping[str, Partial] = field(default_factory=dict)
     """By stage; empty when the shard is not read."""
+
+    @property
+    def ordinal(self) -> int:
+        """Return its row in the table of shards."""
+        return self.planned.shard.ordinal
+
+    @property
+    def split(self) -> str:
+        """Return its split."""
+        return self.planned.shard.split
+
+    def keys(self, stage: str) -> Iterator[tuple[str, int]]:
+        """Yield of each part the key of a stage's rows in the store, and the number of its first record."""
+        for part, first_row in zip(self.planned.parts, self.first_rows, strict=True):
+            yield part.stage_keys[stage], first_row
 
     @property
     def size(self) -> int:
@@ -148,18 +162,6 @@ def gather_partials(shards: Sequence[GatheredShard], stages: Sequence[Stage], st
             if families[stage.name].holds_partials:
                 shard.partials[stage.name] = merge(stage, [entry.tables for entry in entries if entry is not None])
     damage.tell()
-
-
-def kept_sources(shards: Sequence[GatheredShard], max_sources: int) -> pa.Array | None:
-    """Return the ``max_sources`` largest sources (by tokens, then name), or None when there are no more."""
-    totals: dict[str, int] = {}
-    for shard in shards:
-        for row in shard.partials["volume"]["volume"].to_pylist() if shard.partials else ():
-            totals[row["source"]] = totals.get(row["source"], 0) + row["tokens"]
-    if len(totals) <= max_sources:
-        return None
-    ranked = sorted(totals, key=lambda name: (-totals[name], name))
-    return pa.array(ranked[:max_sources], pa.string())
 
 
 def fold_sources(shards: Sequence[GatheredShard], stages: Sequence[Stage], kept: pa.Array) -> None:

@@ -15,14 +15,14 @@ from dataaudit.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve
 from dataaudit.detectors import ContentModels, LanguageModels, resolve_content, resolve_languages
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.protected import Protected
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ScanSettings
 from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.kernels.jit import are_compiled, compile_all
+from dataaudit.link.step import Protected
 from dataaudit.stages.base import Stage
-from dataaudit.stages.reference import Reference
+from dataaudit.stages.token_counts import Reference
 from dataaudit.text import plural
 
 STATE_FOLDER = ".dataaudit"
@@ -121,7 +121,8 @@ def state_folder(options: BuildOptions) -> Path:
         (state / ".gitignore").write_text("*\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"the state folder {state} cannot be written: {error.strerror}", "Name one with --state."
+            f"the state folder {state} cannot be written: {error.strerror}",
+            "Name another one: --state DIR, in Python state=DIR.",
         ) from None
     return state
 

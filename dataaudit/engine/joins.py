@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,60 +17,9 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import LinkUnit, Outcome
 from dataaudit.engine.work import link_partition
 from dataaudit.errors import ClusterError
-from dataaudit.link.joined import LINK_FILES, JoinFunction
+from dataaudit.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts
 from dataaudit.link.keyed import NUM_BYTES
 from dataaudit.manifest.canonical import digest_json
-
-ROWS_PER_PARTITION = 2_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedFile:
-    """Keyed rows in the store: of a part of a shard, or of an earlier join."""
-
-    kind: str
-    key: str
-    name: str
-    shard: int = -1
-    split: int = -1
-    first_row: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
-    """What is joined, and how."""
-
-    kind: str
-    """Kind of its entries in the store."""
-    function: JoinFunction
-    """Runs on the workers."""
-    identity: object
-    """Plain JSON: version and parameters of the function."""
-    files: Sequence[KeyedFile]
-    """What is joined."""
-    rows: int
-    """About how many rows there are; decides the number of partitions."""
-    emits: Mapping[str, pa.Schema] = field(default_factory=dict)
-    """Schemas of the keyed rows that it makes for a further join."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinedParts:
-    """The results of all partitions, in order of their keys."""
-
-    keys: tuple[str, ...]
-    """Keys in the store."""
-    tables: tuple[Mapping[str, pa.Table], ...]
-    """Small tables of each partition."""
-    kind: str
-
-    def table(self, name: str, schema: pa.Schema) -> pa.Table:
-        """Return a table of all partitions, one after the other."""
-        return pa.concat_tables([schema.empty_table(), *(tables[name] for tables in self.tables)])
-
-    def files(self, name: str) -> list[KeyedFile]:
-        """Return the keyed rows of a name for a further join."""
-        return [KeyedFile(kind=self.kind, key=key, name=name) for key in self.keys]
 
 
 def run_join(

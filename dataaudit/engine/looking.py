@@ -23,9 +23,9 @@ from dataaudit.detectors import (
     load_languages,
 )
 from dataaudit.engine.keys import SAMPLE_ONE_IN
+from dataaudit.engine.running_task import with_words
 from dataaudit.engine.store import StateFolderError
 from dataaudit.engine.units import ScanSettings
-from dataaudit.engine.visiting import with_words
 from dataaudit.errors import DetectorError
 from dataaudit.guarded import Guarded
 from dataaudit.stages.base import Stage

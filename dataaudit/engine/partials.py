@@ -6,25 +6,12 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.store import Entry, PartialStore
+from dataaudit.link.step import DamagedEntryError
 from dataaudit.stages.base import Stage, merge
-from dataaudit.stages.partial import Partial, group
-from dataaudit.stages.token_counts import OTHER
-
-
-class DamagedEntryError(Exception):
-    """Stored results are absent or damaged; they were removed, and have to be computed once more.
-
-    Args:
-        names: ``kind/key`` of each.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        super().__init__(f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}")
-        self.names = tuple(names)
+from dataaudit.stages.partial import Partial, fold_table, group
 
 
 @dataclass(slots=True)
@@ -118,12 +105,3 @@ def fold_partial(stage: Stage, partial: Partial, kept: pa.Array) -> Partial:
     """Return a partial with the sources that are not kept folded into ``other``."""
     shapes = stage.shapes()
     return {name: group(shapes[name], fold_table(table, kept)) for name, table in partial.items()}
-
-
-def fold_table(table: pa.Table, kept: pa.Array) -> pa.Table:
-    """Replace every source that is not kept by ``other``."""
-    index = table.schema.get_field_index("source")
-    if index < 0:
-        return table
-    folded = pc.if_else(pc.is_in(table["source"], kept), table["source"], OTHER)
-    return table.set_column(index, "source", folded)

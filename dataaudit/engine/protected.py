@@ -27,26 +27,14 @@ from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import HeldOutUnit, Outcome, Probe, SetUnit
 from dataaudit.errors import ClusterError
-from dataaudit.link.contamination import SetFacts
+from dataaudit.link.step import Protected, SetFacts
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.metrics.overlap.stage import Overlap
 from dataaudit.stages.base import Stage
-from dataaudit.stages.overlap import Overlap
 
 _VERSION = "3"
 """Changes whenever the same documents and items may give another index, or the kernels read another one."""
 _Pairs = list[tuple[str, str | None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Protected:
-    """What is protected, and where its index lies."""
-
-    file: IndexFile
-    index: ProtectedIndex
-    sets: tuple[SetFacts, ...]
-    """Evaluation sets, by name."""
-    shards: tuple[Shard, ...]
-    """Held-out shards, in the manifest's order: the index names a shard by its place among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.storage.address import encode_path
 from dataaudit.errors import ConfigError
+from dataaudit.manifest.uri import encode_path
 
 _SHOWN_FILES = 3
 _SHOWN_COLUMNS = 10

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 
 import pyarrow as pa
@@ -13,11 +14,10 @@ import pyarrow.compute as pc
 
 from dataaudit import __version__
 from dataaudit.detectors import key_id
-from dataaudit.engine.drifting import drift_table
-from dataaudit.engine.families import Gathered, found_columns, found_folders, found_tables
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.job import BuildResult, Job
 from dataaudit.engine.keys import library_versions
+from dataaudit.engine.linking import Gathered, result_columns, result_folders, result_tables
 from dataaudit.engine.tables import (
     Setting,
     headline,
@@ -42,7 +42,10 @@ from dataaudit.manifest.core import (
 )
 from dataaudit.manifest.load import metrics_table
 from dataaudit.manifest.publish import POINTER, prepare_tables, publish, table_records
+from dataaudit.metrics.family import resolve
+from dataaudit.metrics.registry import by_stage
 from dataaudit.stages.base import parameters
+from dataaudit.stages.partial import Partial
 
 
 def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, ...], workers: int) -> BuildResult:
@@ -59,7 +62,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         protects=_protects(job),
         trains=_trains(job, shards),
     )
-    table = shards_table(shards, job.stages, gathered.digests, setting, found_columns(gathered.found))
+    table = shards_table(shards, job.stages, gathered.digests, setting, result_columns(gathered.found))
     metrics, merged = metric_records(shards, job.stages, job.config, setting)
     metrics += [record for found in gathered.found.values() for record in found.metrics]
     tables = prepare_tables(
@@ -67,9 +70,9 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
             "shards": table,
             "metrics": metrics_table(metrics),
             "ledger": ledger_table(shards),
-            **found_tables(gathered.found),
+            **result_tables(gathered.found),
             **source_tables(merged),
-            "drift": drift_table(merged, job.stages, setting, job.tokenizer, job.progress),
+            **_finished(job, merged, setting),
         }
     )
     whole, splits = totals(table, job.config)
@@ -118,7 +121,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
             f"All {len(shards)} shard(s) are unread, the first for {shards[0].reason or 'holding no document'};"
             " build into a new folder to look at the ledger.",
         )
-    identity = publish(job.options.target, core, run, tables, found_folders(gathered.found))
+    identity = publish(job.options.target, core, run, tables, result_folders(gathered.found))
     unread = tuple(
         (f"{shard.planned.shard.split}/{shard.planned.shard.uri}", str(shard.reason))
         for shard in shards
@@ -162,6 +165,15 @@ def _detector_records(job: Job) -> tuple[DetectorRecord, ...]:
         for model in models
     ]
     return tuple(sorted([*records, *job.content.records()], key=lambda one: (one.name, one.version, one.sha256)))
+
+
+def _finished(job: Job, merged: Mapping[str, Mapping[str, Partial]], setting: Setting) -> dict[str, pa.Table]:
+    """Return the tables that families make of merged partials."""
+    families, found = by_stage(), dict[str, pa.Table]()
+    for stage in job.stages:
+        if path := families[stage.name].finish:
+            found |= resolve(path)(stage, merged, partial(setting.context, stage), job.tokenizer, job.progress.note)
+    return found
 
 
 def _protects(job: Job) -> frozenset[str]:

@@ -10,10 +10,10 @@ from dataaudit.engine.progress import Progress
 from dataaudit.errors import ManifestError
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.drift.stage import Histogram
 from dataaudit.stages.base import Stage
-from dataaudit.stages.histogram import Histogram
-from dataaudit.stages.reference import NO_HISTOGRAM, OTHER_TOKENIZER, Reference
-from dataaudit.stages.token_counts import OTHER
+from dataaudit.stages.partial import OTHER
+from dataaudit.stages.token_counts import NO_HISTOGRAM, OTHER_TOKENIZER, Reference
 
 
 def load_reference(
@@ -43,7 +43,7 @@ def load_reference(
             return (manifest.id,), None
         return (manifest.id,), _reference(manifest, tokenizer, progress)
     except ManifestError as error:
-        hint = f"{error.hint}\n  It is the reference of this build: `reference` in the config, or --reference."
+        hint = f"{error.hint}\n  It is the reference of this build, of its config or of the call (--reference)."
         raise ManifestError(f"reference {given}: {error.message}", hint.strip()) from None
 
 

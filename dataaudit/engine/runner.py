@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dataaudit.engine.cluster import ClusterChoice
-from dataaudit.engine.units import Outcome, VisitUnit
+from dataaudit.engine.units import Outcome, SecondPassUnit
 
 _MIN_BYTES_PER_SECOND = 500_000
 
@@ -75,7 +75,7 @@ class Runner(Protocol):
 
 def unit_limit(unit: Sized, unit_seconds: float) -> float:
     """Return the seconds that a unit may take."""
-    more = unit.seconds if isinstance(unit, VisitUnit) else 0.0
+    more = unit.seconds if isinstance(unit, SecondPassUnit) else 0.0
     return unit_seconds + unit.size / _MIN_BYTES_PER_SECOND + more
 
 

@@ -56,7 +56,7 @@ def prepare(
         path = Path(configs[0])
         config, base = load_config(path), path.absolute().parent
         if text is not None:
-            raise ConfigError("--text goes with paths", "With a config, name the column in `splits.NAME.text`.")
+            raise ConfigError("text goes with paths", "With a config, name the column in `splits.NAME.text`.")
         root_at_base = True
     else:
         left_out: list[str] = []

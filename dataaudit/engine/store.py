@@ -107,8 +107,8 @@ class PartialStore:
         except OSError as error:
             raise StateFolderError(
                 f"the state folder {self.root} cannot be written: {error.strerror or type(error).__name__}",
-                "Free space there or name another folder with --state, then run the same command again: "
-                "what was finished is kept.",
+                "Free space there or name another folder (--state DIR, in Python state=DIR), then run the same command "
+                "again: what was finished is kept.",
             ) from None
 
     def _write(self, path: Path, body: bytes) -> None:

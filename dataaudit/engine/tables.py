@@ -17,7 +17,7 @@ from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.registry import FAMILIES, STATISTICS
 from dataaudit.stages.base import Comparing, Context, Stage, applies, merge
 from dataaudit.stages.partial import Partial
-from dataaudit.stages.reference import Reference
+from dataaudit.stages.token_counts import Reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

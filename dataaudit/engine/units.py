@@ -16,19 +16,19 @@ from dataaudit.corpus.shards import Compression, Format, Shard, format_of
 from dataaudit.corpus.storage.files import FileStat
 from dataaudit.corpus.tokens import Risks, TokenizerFile
 from dataaudit.detectors import DetectorModel, LanguageModels, Registry
-from dataaudit.link.joined import JoinFunction
-from dataaudit.link.visitor import Visitor
+from dataaudit.link.joins import JoinFunction
+from dataaudit.link.second_pass import SecondPassTask
 from dataaudit.stages.base import Stage
 
 READING = "reading"
 """Kind of the entries that hold what reading a part showed."""
 WANTED = "wanted"
-"""Kind of the entries that hold what a visitor wants of a part."""
+"""Kind of the entries that hold what a task wants of a part."""
 
 
-def visit_kind(visitor: Visitor) -> str:
-    """Return the kind of the entries that hold what a visitor found."""
-    return f"visit-{visitor.name}"
+def task_kind(task: SecondPassTask) -> str:
+    """Return the kind of the entries that hold what a task found."""
+    return f"visit-{task.name}"
 
 
 def wants_pandas(unit: object) -> bool:
@@ -103,24 +103,24 @@ class ScanUnit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VisitUnit:
-    """A part to read again, and what its visitors want of it."""
+class SecondPassUnit:
+    """A part to read again, and what its tasks want of it."""
 
     request: ReadRequest
     stat: FileStat
     sha256: str
     reading_key: str
-    visits: tuple[tuple[Visitor, str], ...]
-    """Visitors, each with the key of what it wants and of what it finds."""
+    tasks: tuple[tuple[SecondPassTask, str], ...]
+    """Tasks, each with the key of what it wants and of what it finds."""
     size: int
     seconds: float = 0.0
-    """Time that its visitors may take beside that for reading."""
+    """Time that its tasks may take beside that for reading."""
     twins: tuple[tuple[str, FileStat], ...] = ()
 
     @property
     def name(self) -> str:
         """What names it from run to run."""
-        return f"{self.reading_key} {' '.join(key for _, key in self.visits)}"
+        return f"{self.reading_key} {' '.join(key for _, key in self.tasks)}"
 
     @property
     def isolated(self) -> bool:

@@ -29,6 +29,7 @@ from dataaudit.corpus.storage.files import open_binary, stat_file
 from dataaudit.corpus.storage.hub import RowsPath
 from dataaudit.corpus.texts import row_digests
 from dataaudit.engine.looking import encode, look_for
+from dataaudit.engine.running_task import RunningTask, documents_at, wanted_of
 from dataaudit.engine.store import PartialStore, StateFolderError
 from dataaudit.engine.units import (
     READING,
@@ -40,16 +41,14 @@ from dataaudit.engine.units import (
     RowsUnit,
     ScanSettings,
     ScanUnit,
-    VisitUnit,
+    SecondPassUnit,
 )
-from dataaudit.engine.visiting import Visiting, documents_at, wanted_of
 from dataaudit.errors import ConfigError, DetectorError
 from dataaudit.guarded import Guarded
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
-from dataaudit.stages.accumulate import Accumulator
-from dataaudit.stages.base import Stage, nothing
+from dataaudit.stages.base import Accumulator, Stage, nothing
 
-Again = TypeVar("Again", ScanUnit, VisitUnit)
+Again = TypeVar("Again", ScanUnit, SecondPassUnit)
 _HASH_BLOCK = 1 << 20
 _HASHINGS = 2
 _OF_THE_PATH = (Reason.NOT_FOUND, Reason.PERMISSION, Reason.CHANGED)
@@ -112,9 +111,9 @@ def scan_part(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     return _try_twins(_scan, unit, settings)
 
 
-def visit_part(unit: VisitUnit, settings: ScanSettings) -> Outcome:
-    """Read a part again and write what each of its visitors finds; twins are read as in :func:`scan_part`."""
-    return _try_twins(_visit, unit, settings)
+def read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
+    """Read a part again and write what each of its tasks finds; twins are read as in :func:`scan_part`."""
+    return _try_twins(_read_again, unit, settings)
 
 
 def _try_twins(function: Callable[[Again, ScanSettings], Outcome], unit: Again, settings: ScanSettings) -> Outcome:
@@ -241,9 +240,9 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     return Outcome()
 
 
-def _visit(unit: VisitUnit, settings: ScanSettings) -> Outcome:
+def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
     store = PartialStore(settings.state)
-    visiting = [Visiting(visitor, key, wanted_of(store, key)) for visitor, key in unit.visits]
+    visiting = [RunningTask(task, key, wanted_of(store, key)) for task, key in unit.tasks]
     rows = np.unique(np.concatenate([one.rows for one in visiting]))
     seen = 0
     for raw in read_part(unit.request, LossLog(), PartStats(), frozenset(rows.tolist())):
@@ -262,7 +261,7 @@ def _visit(unit: VisitUnit, settings: ScanSettings) -> Outcome:
     return Outcome()
 
 
-def _may_have_changed(unit: ScanUnit | VisitUnit) -> bool:
+def _may_have_changed(unit: ScanUnit | SecondPassUnit) -> bool:
     """Tell whether a file is to be hashed again: a new time stamp alone is no change, and none proves nothing.
 
     A store that gives no validator shows a change only in the bytes; what is stored by their digest must be of them.

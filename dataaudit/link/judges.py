@@ -1,4 +1,4 @@
-"""Visitors that show a sample of documents to the judges, and keep what these say: classes, scores, counts."""
+"""Second-pass tasks that show a sample of documents to the judges, and keep what these say: classes, scores, counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dataaudit.detectors.pii.analyzer import PiiAnalyzer
 from dataaudit.detectors.pii.analyzer_model import AnalyzerModel
 from dataaudit.detectors.toxicity.judge import ToxicityJudge
 from dataaudit.detectors.toxicity.judge_model import JudgeModel
-from dataaudit.link.visitor import Encode
+from dataaudit.link.second_pass import Encode
 
 SEEN = pa.schema([("row", pa.int64()), ("tokens", pa.int64()), ("whole", pa.bool_()), ("failure", pa.string())])
 """A row a document: its tokens (of personal data, where hits are counted by them: of what the judge saw, by its
@@ -50,7 +50,7 @@ MOST_ASKED = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asking:
-    """What the visitors share: they take long, see texts alone, and say of each document whether it has a verdict."""
+    """What the tasks share: they take long, see texts alone, and say of each document whether it has a verdict."""
 
     seconds: ClassVar[float] = SECONDS
     needs_words: ClassVar[bool] = False
@@ -65,8 +65,8 @@ def _seen(batch: DocBatch, tokens: np.ndarray, whole: np.ndarray, failures: Sequ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToxicityVisit(_Asking):
-    """Visitor: asks Detoxify."""
+class ToxicityTask(_Asking):
+    """SecondPassTask: asks Detoxify."""
 
     name: ClassVar[str] = "toxicity_judge"
     version: ClassVar[str] = "1"
@@ -79,7 +79,7 @@ class ToxicityVisit(_Asking):
             del values[name]
         return {**values, "tokenizer": self.tokenizer}
 
-    def visit(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
+    def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
         """Return ``seen`` and ``scores`` of the documents."""
         del wanted
         judged = ToxicityJudge(self.model).judge(batch.texts)
@@ -99,8 +99,8 @@ class ToxicityVisit(_Asking):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PiiVisit(_Asking):
-    """Visitor: asks presidio for all that it finds, and for its opinion of what the patterns are not sure of."""
+class PiiTask(_Asking):
+    """SecondPassTask: asks presidio for all that it finds, and for its opinion of what the patterns are not sure of."""
 
     name: ClassVar[str] = "pii_judge"
     version: ClassVar[str] = "1"
@@ -110,7 +110,7 @@ class PiiVisit(_Asking):
         """Return what decides its findings; the digest stands for the spaCy model and the registry."""
         return {**{name: getattr(self.model, name) for name in _DECISIVE}, "tokenizer": self.tokenizer}
 
-    def visit(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
+    def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
         """Return ``seen``, ``marks`` and ``opinions`` of the documents."""
         del wanted
         analyzer = PiiAnalyzer(self.model)

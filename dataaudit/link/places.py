@@ -93,7 +93,7 @@ def read_placed(files: pa.Table, schema: pa.Schema, start: int, stop: int, chose
     """Read the keyed rows whose key's first byte is in [start, stop).
 
     Args:
-        files: Of schema :data:`dataaudit.link.joined.LINK_FILES`.
+        files: Of schema :data:`dataaudit.link.joins.LINK_FILES`.
         schema: Of the rows; the second column is the row within its part.
         start: First value of the first byte.
         stop: Value after the last.

@@ -58,21 +58,21 @@ def check_target(target: Path) -> None:
     """
     target = _plain(target)
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise ManifestError(f"--manifest {target}: expected a folder, found a file or a link", "Name a new folder.")
+        raise ManifestError(f"the manifest {target}: expected a folder, found a file or a link", "Name a new folder.")
     above = next(parent for parent in target.parents if os.path.lexists(parent))
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         found = "a folder that may not be written" if above.is_dir() else "a file"
         raise ManifestError(
-            f"--manifest {target}: expected {above} to be a folder that may be written, found {found}",
+            f"the manifest {target}: expected {above} to be a folder that may be written, found {found}",
             "Name another folder.",
         )
     try:
         held = any(target.iterdir()) if target.is_dir() else False
     except OSError as error:
-        raise ManifestError(f"--manifest {target}: {error.strerror}", "Name another folder.") from None
+        raise ManifestError(f"the manifest {target}: {error.strerror}", "Name another folder.") from None
     if held and not (target / POINTER).is_file():
         raise ManifestError(
-            f"--manifest {target}: the folder is not empty and holds no {POINTER}",
+            f"the manifest {target}: the folder is not empty and holds no {POINTER}",
             "Name a new folder, or an older manifest to replace.",
         )
 

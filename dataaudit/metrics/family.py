@@ -214,6 +214,8 @@ class Family:
     """Whether the driver holds its partials: small ones that the link step changes or that are looked at often."""
     tables: Mapping[str, str] = field(default_factory=dict)
     """Tables of the manifest that are partials of the stage by split: the table's name, and the partial's."""
+    finish: str = ""
+    """Path of what makes tables of the merged partials, as :func:`dataaudit.metrics.drift.top_tokens.drift_table`."""
     harmless: frozenset[str] = frozenset()
     """Parameters of the stage that change no number, or only how much of it is kept or how it is estimated."""
     config: str = ""

@@ -18,9 +18,9 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote
 
 import numpy as np
 import orjson
@@ -32,6 +32,7 @@ from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.replace import alone_in, new_sibling, recover, take_place
+from dataaudit.manifest.uri import STREAMED, relative_path
 from dataaudit.quarantine.entry import Contents, no_collection
 from dataaudit.quarantine.list import Quarantine, Standing, fold, in_force, read, today
 from dataaudit.quarantine.selection import DETECTORS, ORIGINS, TIERS, Choice, Drops, Selection, Shard, drop_list, select
@@ -91,15 +92,16 @@ def make_request(
     Raises:
         ConfigError: An option is unknown, or goes only with another one.
     """
-    forms = _names(formats, "--format", list(FORMATS))
+    forms = _names(formats, "format", list(FORMATS))
     if not 0 <= ngram_score <= 1:
-        raise ConfigError(f"--ngram-score: expected 0 to 1, found {ngram_score:g}")
+        raise ConfigError(f"13-gram score: expected 0 to 1, found {ngram_score:g}")
     if not documents and (origins is not None or findings is not None or held_out or rows):
         raise ConfigError(
-            "--from, --findings, --held-out and --rows say which documents are dropped", "Add --documents."
+            "origins, findings, held-out and rows say which documents are dropped, but none are asked for",
+            "Add --documents, in Python documents=True.",
         )
-    named = _names(origins, "--from", ORIGINS)
-    pairs = _names(findings, "--findings", [f"{detector}:{tier}" for detector in DETECTORS for tier in TIERS])
+    named = _names(origins, "origin", ORIGINS)
+    pairs = _names(findings, "findings", [f"{detector}:{tier}" for detector in DETECTORS for tier in TIERS])
     choice = Choice(
         origins=tuple(origin for origin in ORIGINS if origin in (named or ORIGINS)),
         ngram_score=ngram_score,
@@ -107,7 +109,10 @@ def make_request(
     )
     if pairs:
         if "findings" not in choice.origins:
-            raise ConfigError("--findings without findings in --from", "Add them to --from.")
+            raise ConfigError(
+                "findings are chosen, but `findings` is not among the origins",
+                "Add it: --from findings, in Python origins=[..., 'findings'].",
+            )
         split = [pair.split(":") for pair in pairs]
         choice = Choice(
             origins=choice.origins,
@@ -131,27 +136,15 @@ def make_request(
     )
 
 
-def _names(given: Sequence[str] | None, option: str, known: tuple[str, ...] | list[str]) -> list[str]:
+def _names(given: Sequence[str] | None, what: str, known: tuple[str, ...] | list[str]) -> list[str]:
     names = given or ()
     for name in names:
         if name not in known:
-            raise ConfigError(f"{option}: no `{name}`{nearest(name, list(known))}", f"Known: {', '.join(known)}.")
+            raise ConfigError(f"{what}: no `{name}`{nearest(name, list(known))}", f"Known: {', '.join(known)}.")
     return list(dict.fromkeys(names))
 
 
-_COPY = "#copy="
 _WEB = ("http://", "https://")
-STREAMED = "datasets:"
-"""How the root of a streamed dataset begins: its shards are no files."""
-
-
-def relative_path(uri: str) -> str | None:
-    """Return the path of a URI relative to its root (``os.fsdecode`` form); None when it leaves the root."""
-    path = os.fsdecode(unquote_to_bytes(uri.partition(_COPY)[0]))
-    parts = PurePosixPath(path)
-    if not path or parts.is_absolute() or ".." in parts.parts or "\0" in path:
-        return None
-    return path
 
 
 def full_path(root: str, relative: str) -> str:
@@ -325,7 +318,7 @@ def _refuse(name: str, paths: Sequence[str], wrong: Callable[[str], bool]) -> No
         lines = [f"  - {path}" for path in found[:_NAMED]]
         more = [f"  - and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
         raise ConfigError(
-            "\n".join([f"--format {name} cannot hold {len(found)} of the names:", *lines, *more]),
+            "\n".join([f"the format {name} cannot hold {len(found)} of the names:", *lines, *more]),
             "Rename the files and build again, or take another format.",
         )
 
@@ -473,7 +466,7 @@ def _check_target(target: Path) -> None:
         ConfigError: It is a file or a link, or holds other things.
     """
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise ConfigError(f"--out {target}: expected a folder, found a file or a link", "Name a new folder.")
+        raise ConfigError(f"{target}: expected a folder, found a file or a link", "Name a new folder.")
     found = {path.name for path in target.iterdir()} if target.is_dir() else set()
     if not found:
         return
@@ -484,7 +477,7 @@ def _check_target(target: Path) -> None:
         ours = set()
     if not found <= ours:
         raise ConfigError(
-            f"--out {target}: the folder holds what `quarantine apply` did not write",
+            f"{target}: the folder holds what `quarantine apply` did not write",
             "Name a new folder, or an older result.",
         )
 

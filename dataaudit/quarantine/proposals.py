@@ -62,7 +62,7 @@ def add_requests(
         elif manifest is None or shards is None:
             raise ConfigError(
                 f"`{place}` is no digest, and no manifest says which shard it is",
-                "Add --manifest DIR, or give sha256:HEX of the stored bytes.",
+                "Name the manifest (--manifest DIR, in Python manifest=DIR), or give sha256:HEX of the stored bytes.",
             )
         else:
             found = find_place(place, shards)
@@ -129,7 +129,7 @@ def _numbers(metric: str | None) -> list[str]:
         and not field.name.startswith(_ABOUT_PEOPLE)
     ]
     if metric not in known:
-        raise ConfigError(f"--metric {metric}: the table of shards has no such number", f"Known: {', '.join(known)}.")
+        raise ConfigError(f"metric {metric}: the table of shards has no such number", f"Known: {', '.join(known)}.")
     return [metric]
 
 

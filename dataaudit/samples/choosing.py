@@ -23,12 +23,12 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import END, Part, ReadRequest
 from dataaudit.engine.alone import end_child, run_alone
 from dataaudit.engine.job import STATE_FOLDER
-from dataaudit.engine.personal import JUDGE
 from dataaudit.engine.progress import Progress
 from dataaudit.errors import ConfigError
 from dataaudit.extras import require
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.place import find_place
+from dataaudit.metrics.pii.link import JUDGE
 from dataaudit.samples.folder import Sample, check_folder, write_samples
 from dataaudit.samples.masking import SampleUnit, Span, Wanted, sample_shard
 from dataaudit.text import plural
@@ -186,7 +186,7 @@ def _read(
     """Return the windows of a shard's chosen findings, and why there is none where there is none."""
     none: list[str | None] = [None] * own.num_rows
     if path is None:
-        return none, "the rows of a streamed dataset cannot be found by a manifest alone; build with --samples"
+        return none, "the rows of a streamed dataset cannot be found by a manifest alone; a build takes samples of it"
     split, reader = manifest.core.config["splits"][shard["split"]], manifest.core.config["reader"]
     fields = field_rule(
         split["text"],

@@ -60,7 +60,7 @@ def check_folder(folder: Path, forbidden: Mapping[str, Path]) -> Path:
         there = Path(os.path.realpath(other))
         if real == there or there in real.parents or real in there.parents:
             raise ConfigError(
-                f"--samples-dir {folder}: expected a folder apart from {name}, {other}: samples hold text of documents",
+                f"samples in {folder}: expected a folder apart from {name}, {other}: they hold text of documents",
                 "Name a folder of its own, for example ~/samples.",
             )
     try:
@@ -68,7 +68,8 @@ def check_folder(folder: Path, forbidden: Mapping[str, Path]) -> Path:
         handle = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
         raise ConfigError(
-            f"--samples-dir {folder}: expected a folder that can be written: {error.strerror}", "Name another one."
+            f"samples in {folder}: expected a folder that can be written: {error.strerror}",
+            "Name another one.",
         ) from None
     try:
         owned = os.fstat(handle).st_uid == os.geteuid()
@@ -76,7 +77,7 @@ def check_folder(folder: Path, forbidden: Mapping[str, Path]) -> Path:
         if not owned or held:
             found = f"found {clean(held[0], 40)} in it" if held else "it belongs to somebody else"
             raise ConfigError(
-                f"--samples-dir {folder}: expected an empty folder of your own, {found}",
+                f"samples in {folder}: expected an empty folder of your own, {found}",
                 "Name a new folder, or delete the old samples; nothing is written over.",
             )
         os.fchmod(handle, _FOLDER_MODE)

@@ -17,8 +17,8 @@ from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
 from dataaudit.corpus.storage.files import stat_file
 from dataaudit.detectors import find_in, shipped_patterns
+from dataaudit.engine.running_task import documents_at
 from dataaudit.engine.units import Outcome
-from dataaudit.engine.visiting import documents_at
 from dataaudit.engine.work import as_value, hash_file
 from dataaudit.text import clean
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.stages.partial import Partial, TableShape, empty, merge_all
-from dataaudit.stages.reference import Reference
+from dataaudit.stages.token_counts import Reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,3 +150,46 @@ def merge(stage: Stage, partials: Sequence[Partial]) -> Partial:
 def nothing(stage: Stage) -> Partial:
     """Return the identity of a stage's merge."""
     return empty(stage.shapes())
+
+
+_MAX_HELD = 256
+_MIN_ROWS = 1_000_000
+
+
+class Accumulator:
+    """Holds one merged partial and some that are not merged yet.
+
+    What is held is merged once it has as many rows as the merged partial, and a million at least: so there
+    are never more rows than twice those of the result and two million, and every row is merged a bounded number
+    of times. A merge is lossless, so when it happens changes nothing.
+
+    Args:
+        stage: Whose partials these are.
+        min_rows: Rows below which nothing is merged but for its number of pieces.
+    """
+
+    def __init__(self, stage: Stage, *, min_rows: int = _MIN_ROWS) -> None:
+        self._stage = stage
+        self._min_rows = min_rows
+        self._merged: Partial = nothing(stage)
+        self._held: list[Partial] = []
+        self._rows = 0
+
+    def add(self, partial: Partial) -> None:
+        """Take one more partial."""
+        self._held.append(partial)
+        self._rows += num_rows(partial)
+        if self._rows >= max(self._min_rows, num_rows(self._merged)) or len(self._held) >= _MAX_HELD:
+            self.result()
+
+    def result(self) -> Partial:
+        """Merge what is held and return all that was added."""
+        if self._held:
+            self._merged = merge(self._stage, [self._merged, *self._held])
+            self._held, self._rows = [], 0
+        return self._merged
+
+
+def num_rows(partial: Partial) -> int:
+    """Return the rows of all tables of a partial."""
+    return sum(table.num_rows for table in partial.values())

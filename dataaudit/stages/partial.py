@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+OTHER = "other"
+"""Name under which sources are folded together."""
 Partial = Mapping[str, pa.Table]
 
 
@@ -92,3 +94,12 @@ def _check_overflow(shape: TableShape, table: pa.Table) -> None:
 
 def _without_settling(shape: TableShape) -> TableShape:
     return TableShape(keys=shape.keys, sums=shape.sums, maxima=shape.maxima)
+
+
+def fold_table(table: pa.Table, kept: pa.Array) -> pa.Table:
+    """Replace every source that is not kept by ``other``."""
+    index = table.schema.get_field_index("source")
+    if index < 0:
+        return table
+    folded = pc.if_else(pc.is_in(table["source"], kept), table["source"], OTHER)
+    return table.set_column(index, "source", folded)

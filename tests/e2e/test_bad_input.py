@@ -13,8 +13,8 @@ from levels import workers
 from running import metric, run
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.storage.address import encode_path
 from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.uri import encode_path
 from dataaudit.manifest.verify import verify
 
 PAGE = Path(__file__).parents[2] / "docs/reference/losses.md"

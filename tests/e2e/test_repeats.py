@@ -11,8 +11,8 @@ from levels import workers
 from running import build, metric, run
 
 from dataaudit.errors import ManifestError
-from dataaudit.link.repeats.index import RepeatIndex
 from dataaudit.manifest.verify import verify
+from dataaudit.metrics.repeats.index import RepeatIndex
 
 CONFIG = """
 splits:

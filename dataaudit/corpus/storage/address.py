@@ -1,9 +1,4 @@
-"""Names of files: URIs in a manifest, addresses of remote files, and the roots that URIs are relative to.
-
-URIs are printable, reversible and the same on every machine. A file name may hold any byte but ``/`` and NUL. In a
-URI, ``%``, ``#``, ``?``, control characters, invisible and bidirectional ones and bytes that are not UTF-8 are
-percent-encoded; everything else stays readable. A file that is listed more than once is that many shards, told apart
-by ``#copy=2``, ``#copy=3``, ...
+"""Addresses of remote files: what is shown of them, and what opens them; and the roots that URIs are relative to.
 
 An address may carry secrets: a user and a password before the host, a signature in the query. So two forms are
 kept apart: the public one, which is all that can be printed, stored or put into a manifest, and the full one,
@@ -19,46 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote, unquote, unquote_to_bytes
+from urllib.parse import quote, unquote
 
 from dataaudit.errors import ConfigError
-
-_COPY = "#copy="
-# Categories Cc, Cf, Cs, Zl and Zp, written out: no identity may depend on the tables of a Python version.
-_UNSAFE = re.compile(
-    "[%#?\\x00-\\x1f\\x7f-\\x9f\\xad\\u0600-\\u0605\\u061c\\u06dd\\u070f\\u0890\\u0891\\u08e2\\u180e"
-    "\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ud800-\\udfff\\ufeff\\ufff9-\\ufffb\\U000110bd\\U000110cd"
-    "\\U00013430-\\U0001345f\\U0001bca0-\\U0001bca3\\U0001d173-\\U0001d17a\\U000e0000-\\U000e0fff]"
-)
-
-
-def encode_path(relative: str) -> str:
-    """Return the URI of a relative path (``os.fsdecode`` form); also how a path is shown in a message."""
-    return _UNSAFE.sub(_percent, relative)
-
-
-def decode_path(uri: str) -> str:
-    """Return the relative path (``os.fsdecode`` form) of a URI, its copy number dropped."""
-    return os.fsdecode(unquote_to_bytes(uri.partition(_COPY)[0]))
-
-
-def with_copy(uri: str, copy: int) -> str:
-    """Return the URI of the ``copy``-th listing of a file, counted from 1."""
-    return uri if copy == 1 else f"{uri}{_COPY}{copy}"
-
-
-def path_of(root: Path, uri: str) -> Path:
-    """Return the file of a URI below a root."""
-    return root / decode_path(uri)
-
-
-def _percent(match: re.Match[str]) -> str:
-    try:
-        encoded = os.fsencode(match.group())
-    except UnicodeEncodeError:  # a surrogate that stands for no byte; no file name holds one, a pattern may
-        encoded = match.group().encode("utf-8", "surrogatepass")
-    return "".join(f"%{byte:02X}" for byte in encoded)
-
+from dataaudit.manifest.uri import encode_path
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>.*)", re.DOTALL)
 _LOCAL = frozenset({"file", "local"})

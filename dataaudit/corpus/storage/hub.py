@@ -20,6 +20,7 @@ from dataaudit.corpus.storage.remote import http_status, silence_libraries
 from dataaudit.errors import ConfigError, StoreError
 from dataaudit.extras import require
 from dataaudit.guarded import Guarded
+from dataaudit.manifest.uri import STREAMED
 
 _LOCAL_PREFIXES = ("/", "./", "../", "~")
 _NO_ANSWER = frozenset(
@@ -67,7 +68,7 @@ class RowsPath(str):
 
 def root_of(source: RowsSource) -> str:
     """Return what the URIs of a dataset's shards are relative to."""
-    return source.name if source.revision is None else f"datasets:{source.name}@{source.revision}"
+    return source.name if source.revision is None else f"{STREAMED}{source.name}@{source.revision}"
 
 
 def uri_of(source: RowsSource) -> str:

@@ -11,15 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dataaudit.corpus.storage.address import (
-    Access,
-    Address,
-    RemotePath,
-    RemoteStat,
-    encode_path,
-    name_of,
-    parse_address,
-)
+from dataaudit.corpus.storage.address import Access, Address, RemotePath, RemoteStat, name_of, parse_address
 from dataaudit.corpus.storage.listing import Entry, Identity, Lister, has_glob
 from dataaudit.corpus.storage.remote import (
     BodyError,
@@ -34,6 +26,7 @@ from dataaudit.corpus.storage.remote import (
     stat_remote,
 )
 from dataaudit.errors import ConfigError, StoreError
+from dataaudit.manifest.uri import encode_path
 
 _ALONE = 2
 """Files of one folder that are asked for by name; for more, the folder is listed once."""

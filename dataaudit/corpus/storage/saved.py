@@ -13,10 +13,11 @@ from collections.abc import Collection, Iterable
 
 import orjson
 
-from dataaudit.corpus.storage.address import RemotePath, encode_path, folder_of, is_web, join
+from dataaudit.corpus.storage.address import RemotePath, folder_of, is_web, join
 from dataaudit.corpus.storage.files import open_binary
 from dataaudit.corpus.storage.remote import read_fully
 from dataaudit.errors import ConfigError, StoreError
+from dataaudit.manifest.uri import encode_path
 from dataaudit.yamlfile import NAME_PATTERN
 
 STATE, INFO, SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"

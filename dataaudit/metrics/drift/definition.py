@@ -21,8 +21,9 @@ FAMILY = Family(
         ShardStatistic(metric=METRIC, stat="js", column="token_js_drift", of="tokens"),
         ShardStatistic(metric=METRIC, stat="kl_bias", column="token_kl_bias", of="tokens", estimated=True),
     ),
-    stage="dataaudit.stages.histogram:Histogram",
+    stage="dataaudit.metrics.drift.stage:Histogram",
     stage_name="histogram",
+    finish="dataaudit.metrics.drift.top_tokens:drift_table",
     tables={"histogram": "histogram"},
     harmless=frozenset({"max_sources"}),
 )

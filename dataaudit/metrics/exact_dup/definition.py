@@ -23,8 +23,8 @@ FAMILY = Family(
         ),
     ),
     shard_statistics=(ShardStatistic(metric="exact_dup_rate", stat="rate", column="exact_dup_rate"),),
-    stage="dataaudit.stages.exact_dup:ExactDup",
+    stage="dataaudit.metrics.exact_dup.stage:ExactDup",
     stage_name="exact_dup",
-    link="dataaudit.engine.exact:exact_duplicates",
+    link="dataaudit.metrics.exact_dup.link:exact_duplicates",
     holds_partials=True,
 )

@@ -36,7 +36,7 @@ FAMILY = Family(
             area="languages",
         ),
     ),
-    stage="dataaudit.stages.language:Language",
+    stage="dataaudit.metrics.language.stage:Language",
     stage_name="language",
     tables={"languages": "languages"},
 )

@@ -35,7 +35,7 @@ FAMILY = Family(
         ShardStatistic(metric="seq_len_p50_p95", stat="p95", column="seq_len_p95"),
         ShardStatistic(metric="seq_len_p50_p95", stat="max", column="seq_len_max"),
     ),
-    stage="dataaudit.stages.lengths:Lengths",
+    stage="dataaudit.metrics.lengths.stage:Lengths",
     stage_name="lengths",
     tables={"lengths": "lengths"},
     harmless=frozenset({"max_distinct"}),

@@ -39,9 +39,9 @@ FAMILY = Family(
         ),
     ),
     shard_statistics=(ShardStatistic(metric=_RATE, stat="rate", column="near_dup_rate"),),
-    stage="dataaudit.stages.near_dup:NearDup",
+    stage="dataaudit.metrics.near_dup.stage:NearDup",
     stage_name="near_dup",
-    link="dataaudit.engine.near:near_duplicates",
+    link="dataaudit.metrics.near_dup.link:near_duplicates",
     holds_partials=True,
     harmless=frozenset({"signatures", "checked_pairs", "probe_one_in"}),
 )

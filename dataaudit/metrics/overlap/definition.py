@@ -54,9 +54,9 @@ FAMILY = Family(
             metric=METRIC, stat="train_documents", column="held_out_copies", per_document=True, population="training"
         ),
     ),
-    stage="dataaudit.stages.overlap:Overlap",
+    stage="dataaudit.metrics.overlap.stage:Overlap",
     stage_name="overlap",
-    link="dataaudit.engine.overlap:leaks",
+    link="dataaudit.metrics.overlap.link:leaks",
     holds_partials=True,
     harmless=frozenset({"max_rows", "max_grams"}),
 )

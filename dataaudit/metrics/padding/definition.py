@@ -28,7 +28,7 @@ FAMILY = Family(
             numbered=True,
         ),
     ),
-    stage="dataaudit.stages.padding:Padding",
+    stage="dataaudit.metrics.padding.stage:Padding",
     stage_name="padding",
     harmless=frozenset({"contexts"}),
 )

@@ -48,8 +48,8 @@ FAMILY = Family(
         ShardStatistic(metric=METRIC, stat="hits", column="pii_hits", of="tokens"),
         ShardStatistic(metric=METRIC, stat="documents", column="pii_documents", per_document=True),
     ),
-    stage="dataaudit.stages.pii:Pii",
+    stage="dataaudit.metrics.pii.stage:Pii",
     stage_name="pii",
-    link="dataaudit.engine.personal:personal_data",
+    link="dataaudit.metrics.pii.link:personal_data",
     config="pii",
 )

@@ -31,6 +31,6 @@ FAMILY = Family(
         ),
     ),
     shard_statistics=(ShardStatistic(metric=METRIC, stat="rate", column="filter_reject_rate"),),
-    stage="dataaudit.stages.filters:Filters",
+    stage="dataaudit.metrics.quality.stage:Filters",
     stage_name="filters",
 )

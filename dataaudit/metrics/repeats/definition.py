@@ -34,9 +34,9 @@ FAMILY = Family(
             metric=METRIC, stat="token_share", column="repeat_token_share", of="tokens", population="training"
         ),
     ),
-    stage="dataaudit.stages.repeats:Repeats",
+    stage="dataaudit.metrics.repeats.stage:Repeats",
     stage_name="repeats",
-    link="dataaudit.engine.repeats:repeated_spans",
+    link="dataaudit.metrics.repeats.link:repeated_spans",
     holds_partials=True,
     harmless=frozenset({"index", "max_memory_bytes"}),
 )

@@ -25,7 +25,7 @@ FAMILY = Family(
         ShardStatistic(metric=METRIC, stat="hits", column="secret_hits"),
         ShardStatistic(metric=METRIC, stat="validated_hits", column="secrets_validated"),
     ),
-    stage="dataaudit.stages.secrets:Secrets",
+    stage="dataaudit.metrics.secrets.stage:Secrets",
     stage_name="secrets",
-    link="dataaudit.engine.findings:secret_findings",
+    link="dataaudit.link.findings:secret_findings",
 )

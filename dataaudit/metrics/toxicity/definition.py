@@ -50,8 +50,8 @@ FAMILY = Family(
     shard_statistics=(
         ShardStatistic(metric=METRIC, stat="screen", column="toxicity_screen", of="toxicity_screened", estimated=True),
     ),
-    stage="dataaudit.stages.toxicity:Toxicity",
+    stage="dataaudit.metrics.toxicity.stage:Toxicity",
     stage_name="toxicity",
-    link="dataaudit.engine.toxicity:toxic_documents",
+    link="dataaudit.metrics.toxicity.link:toxic_documents",
     config="toxicity",
 )

@@ -54,7 +54,7 @@ FAMILY = Family(
         ShardStatistic(metric="bytes", stat="count", column="bytes"),
         ShardStatistic(metric="tokens", stat="count", column="tokens"),
     ),
-    stage="dataaudit.stages.volume:Volume",
+    stage="dataaudit.metrics.volume.stage:Volume",
     stage_name="volume",
     holds_partials=True,
     tables={"sources": "volume"},

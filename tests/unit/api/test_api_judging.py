@@ -133,10 +133,10 @@ def test_a_verdict_proposes(manifest, tmp_path):
     ("options", "says"),
     [
         ({"documents": True, "findings": "secret:validated"}, "did you mean `secrets:validated`"),
-        ({"formats": "hugging"}, "--format: no `hugging`"),
+        ({"formats": "hugging"}, "format: no `hugging`"),
         ({"documents": True, "origins": "cluster"}, "did you mean `clusters`"),
         ({"documents": True, "ngram_score": 2}, "expected 0 to 1, found 2"),
-        ({"rows": True}, "Add --documents"),
+        ({"rows": True}, "documents=True"),
         ({"on": "soon"}, "on: expected a day"),
     ],
 )

@@ -19,8 +19,8 @@ from dataaudit.corpus.texts import text_digests
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.plan import plan_shard
+from dataaudit.engine.running_task import with_words
 from dataaudit.engine.units import READING, Probe
-from dataaudit.engine.visiting import with_words
 from dataaudit.link.keyed import write_keyed
 from dataaudit.metrics.stages import STAGES
 from dataaudit.stages.base import merge

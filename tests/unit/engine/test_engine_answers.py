@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataaudit.engine.answers import Answers
-from dataaudit.engine.revisit import Visited, VisitedPart
+from dataaudit.link.answers import Answers
 from dataaudit.link.judges import OPINIONS, SEEN
 from dataaudit.link.places import places_of
+from dataaudit.link.second_pass import SecondPassPart, SecondPassResult
 
 
 def part(shard, rows, *, failed=()):
@@ -20,14 +20,14 @@ def part(shard, rows, *, failed=()):
     columns = {"row": rows, "tokens": rows, "whole": [True] * len(rows), "failure": failures}
     opinions = {"row": rows, "class": ["X"] * len(rows), "candidates": rows, "confirmed": [1] * len(rows)}
     tables = {"seen": pa.table(columns, schema=SEEN), "opinions": pa.table(opinions, schema=OPINIONS)}
-    return VisitedPart(shard=shard, split=0, first_row=0, key="", tables=tables)
+    return SecondPassPart(shard=shard, split=0, first_row=0, key="", tables=tables)
 
 
 def answers(wanted, *parts):
     """Return the answers for a sample of (shard, row, stratum)."""
     shards, rows, strata = (np.array(column) for column in zip(*wanted, strict=True))
     sampled = SimpleNamespace(places=places_of(shards, rows), strata=strata)
-    return Answers(Visited(kind="visit", parts=parts), sampled)
+    return Answers(SecondPassResult(kind="visit", parts=parts), sampled)
 
 
 def verdicts(found):

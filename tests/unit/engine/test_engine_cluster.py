@@ -18,7 +18,10 @@ from dataaudit.errors import ClusterError, ConfigError
 @pytest.mark.parametrize("limit", ["abc", "2 apples", "-1GB"])
 def test_a_memory_limit_that_is_no_size_is_said_at_once(limit, tmp_path):
     """No worker is started to find out."""
-    with pytest.raises(ConfigError, match="--memory-limit"), open_cluster(ClusterChoice(memory_limit=limit), tmp_path):
+    with (
+        pytest.raises(ConfigError, match="memory limit: expected a size"),
+        open_cluster(ClusterChoice(memory_limit=limit), tmp_path),
+    ):
         pass
 
 
@@ -155,3 +158,71 @@ def test_a_worker_says_what_it_reads_and_runs(tmp_path):
     assert worker_identity(str(tmp_path / "probe")) == ("token", worker_versions())
     assert worker_identity(str(tmp_path / "none"))[0] == ""
     assert set(library_versions()) < set(worker_versions())
+
+
+class FakeClient:
+    """A client of workers that a test makes up."""
+
+    def __init__(self, workers):
+        self.workers, self.closed = workers, False
+
+    def wait_for_workers(self, *_, **__):
+        """They are there."""
+
+    def scheduler_info(self, **_):
+        """Return the workers by address."""
+        return {"workers": self.workers}
+
+    def close(self, **_):
+        """Note that it was closed."""
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("address", "threads", "refused"),
+    [("tcp://h:1", 1, False), ("tcp://h:1", 4, True), ("inproc://h/1", 1, True)],
+)
+def test_a_scheduler_whose_workers_share_a_process_is_refused(monkeypatch, address, threads, refused):
+    """As a client of such workers is: a unit that crashes would take others with it."""
+    import distributed
+
+    client = FakeClient({address: {"nthreads": threads}})
+    monkeypatch.setattr(distributed, "Client", lambda *_, **__: client)
+    if refused:
+        with pytest.raises(ClusterError, match=f"scheduler tcp://s:2: the worker {address} runs several tasks"):
+            module._join(distributed, "tcp://s:2")
+    else:
+        assert module._join(distributed, "tcp://s:2") is client
+    assert client.closed == refused
+
+
+def test_what_dask_closes_at_exit_is_not_ours_and_the_caller_s_still_is(monkeypatch, tmp_path):
+    """Ours is closed by us, and may be half started then; a cluster of the caller's is closed as ever."""
+    import atexit
+
+    import distributed
+
+    class Stopped(Exception):
+        pass
+
+    class FakeCluster:
+        def __init__(self, **_):
+            self.shutdown_on_close = True
+            made.append(self)
+
+        def close(self, **_):
+            """Nothing was started."""
+
+    made, unregistered = [], []
+    monkeypatch.setattr(atexit, "unregister", unregistered.append)
+    monkeypatch.setattr(distributed, "LocalCluster", FakeCluster)
+    monkeypatch.setattr(distributed, "Client", lambda *_, **__: raises(Stopped))
+    with pytest.raises(Stopped), open_cluster(ClusterChoice(workers=1), tmp_path):
+        pass
+    assert [one.shutdown_on_close for one in made] == [False]
+    assert unregistered == []
+
+
+def raises(error):
+    """Raise an error, where an expression is asked for."""
+    raise error

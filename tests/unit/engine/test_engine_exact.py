@@ -12,16 +12,15 @@ from engine_made import STAGE_LIST, HereRunner, Notes, gathered, plan, probe, sh
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine import joins
 from dataaudit.engine.digesting import rows_digests
-from dataaudit.engine.exact import clusters_table, exact_duplicates
-from dataaudit.engine.families import Found, Linking, add_found, run_families
 from dataaudit.engine.gather import gather_partials, gather_readings
-from dataaudit.engine.partials import DamagedEntryError
+from dataaudit.engine.linking import LinkContext, add_result, run_link_steps
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, Outcome
 from dataaudit.errors import ClusterError
-from dataaudit.link.exact import COUNTS, MEMBERS
+from dataaudit.link.step import DamagedEntryError, LinkResult
 from dataaudit.manifest.tables import TABLES
-from dataaudit.stages.exact_dup import ExactDup
+from dataaudit.metrics.exact_dup.link import COUNTS, MEMBERS, clusters_table, exact_duplicates
+from dataaudit.metrics.exact_dup.stage import ExactDup
 
 SAME = [(f"document {number % 40}", "ab"[number % 2]) for number in range(60)]
 
@@ -58,8 +57,8 @@ def regather(planned, store):
 def link(shards, store, runner, *, fresh=False):
     """Run the family of exact duplicates alone."""
     job = SimpleNamespace(store=store, runner=runner, progress=Notes())
-    linking = Linking(job=job, stage=ExactDup(), shards=shards, fresh=fresh)
-    return run_families({"exact_dup": exact_duplicates(linking)}, {"exact_dup": linking})["exact_dup"]
+    context = LinkContext(job=job, stage=ExactDup(), shards=shards, fresh=fresh)
+    return run_link_steps({"exact_dup": exact_duplicates(context)}, {"exact_dup": context})["exact_dup"]
 
 
 def sums(table):
@@ -176,7 +175,7 @@ def test_duplicates_are_added_to_their_shards_and_folded_sources():
         ],
         schema=COUNTS,
     )
-    add_found(made, ExactDup(), Found(extra={"exact_dup": counts}), pa.array(["b"]))
+    add_result(made, ExactDup(), LinkResult(extra={"exact_dup": counts}), pa.array(["b"]))
     found = [
         {row["source"]: row["duplicates"] for row in one.partials["exact_dup"]["exact_dup"].to_pylist()} for one in made
     ]

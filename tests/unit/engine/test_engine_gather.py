@@ -12,18 +12,12 @@ from hypothesis import strategies as st
 
 from dataaudit.corpus.loss import MAX_PLACES, LossLog, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS, PartStats
-from dataaudit.engine.gather import (
-    fold_sources,
-    gather_partials,
-    gather_readings,
-    kept_sources,
-    merge_scope,
-)
-from dataaudit.engine.partials import DamagedEntryError
+from dataaudit.engine.gather import fold_sources, gather_partials, gather_readings, merge_scope
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
+from dataaudit.link.step import DamagedEntryError, kept_sources
+from dataaudit.metrics.volume.stage import Volume
 from dataaudit.stages.base import merge
-from dataaudit.stages.volume import Volume
 
 BAD = st.lists(st.sampled_from([None, Reason.INVALID_JSON, Reason.TEXT_MISSING]), min_size=1, max_size=120)
 

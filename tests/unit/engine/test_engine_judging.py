@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dataaudit.engine.judging import Rates, Verdicts, not_evaluated
-from dataaudit.engine.sampling import Question, Sampled
 from dataaudit.kernels.allocation import Allocation
-from dataaudit.link.sampling import OTHER, Frame
+from dataaudit.link.judging import Rates, Verdicts, not_evaluated
+from dataaudit.link.sampling import OTHER, Frame, Question, Sampled
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.tables import TABLES
 

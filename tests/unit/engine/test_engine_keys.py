@@ -18,10 +18,10 @@ from dataaudit.corpus.tokens import Risks, TokenizerFile
 from dataaudit.detectors import LanguageModels
 from dataaudit.detectors.base import DetectorModel
 from dataaudit.engine import keys
-from dataaudit.stages.exact_dup import ExactDup
-from dataaudit.stages.lengths import Lengths
-from dataaudit.stages.overlap import Overlap
-from dataaudit.stages.volume import Volume
+from dataaudit.metrics.exact_dup.stage import ExactDup
+from dataaudit.metrics.lengths.stage import Lengths
+from dataaudit.metrics.overlap.stage import Overlap
+from dataaudit.metrics.volume.stage import Volume
 
 RULE = FieldRule(text="text", source_column=None, source_constant="web", max_record_bytes=100)
 READING = {

@@ -9,7 +9,7 @@ from engine_made import config
 
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.pii.analyzer_model import AnalyzerModel
-from dataaudit.engine import personal
+from dataaudit.metrics.pii import link as personal
 
 
 def test_a_model_of_a_language_is_shown_documents_of_its_own_language(monkeypatch):
@@ -32,7 +32,7 @@ def test_a_model_of_a_language_is_shown_documents_of_its_own_language(monkeypatc
 
     monkeypatch.setattr(personal, "draw", draw)
     monkeypatch.setattr(personal, "findings_table", lambda linking: None)
-    linking = SimpleNamespace(job=SimpleNamespace(config=config(), content=SimpleNamespace(analyzer=analyzer)))
+    linking = SimpleNamespace(config=config(), content=SimpleNamespace(analyzer=analyzer))
     with pytest.raises(StopAsyncIteration):
         next(personal.personal_data(linking))
     assert asked == [("de",)]

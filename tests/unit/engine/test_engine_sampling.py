@@ -9,11 +9,11 @@ import pytest
 from engine_made import HereRunner, Notes, config, gathered, write_partials
 
 from dataaudit.engine import joins
-from dataaudit.engine.families import Linking
-from dataaudit.engine.sampling import Question, draw
+from dataaudit.engine.linking import LinkContext
 from dataaudit.engine.store import PartialStore
 from dataaudit.link.places import rows_of
-from dataaudit.stages.toxicity import EDGES, Toxicity
+from dataaudit.link.sampling import Question, draw
+from dataaudit.metrics.toxicity.stage import EDGES, Toxicity
 
 GUESSES = {level: (level + 1) / 20 for level in range(-1, len(EDGES) + 1)}
 
@@ -26,7 +26,7 @@ def question(*, most=60, languages=("en",)):
 
 
 @pytest.fixture
-def linking(tmp_path):
+def context(tmp_path):
     """Return a maker of linkings over shards of (text, source)."""
 
     def made(*shards, **more):
@@ -35,48 +35,48 @@ def linking(tmp_path):
         for shard, documents in zip(read, shards, strict=True):
             write_partials(store, shard.planned.parts[0], documents)
         job = SimpleNamespace(store=store, runner=HereRunner(), progress=Notes(), config=config(**more))
-        return Linking(job=job, stage=Toxicity(), shards=read, fresh=False)
+        return LinkContext(job=job, stage=Toxicity(), shards=read, fresh=False)
 
     return made
 
 
-def test_a_source_called_other_is_drawn_from_as_the_rest_is(linking):
+def test_a_source_called_other_is_drawn_from_as_the_rest_is(context):
     """The stratum of small sources and a source of that very name are one; documents of both are drawn."""
     sources = ["web"] * 300 + ["other"] * 99 + ["tiny"]
-    sampled = draw(linking([(f"text number {index}", name) for index, name in enumerate(sources)]), question(most=200))
+    sampled = draw(context([(f"text number {index}", name) for index, name in enumerate(sources)]), question(most=200))
     assert sampled.frame.sources == ("web",)
     drawn = Counter(sources[row] for row in rows_of(sampled.places).tolist())
     assert sum(drawn.values()) == 200
     assert drawn["other"] > 20
 
 
-def test_there_are_no_more_strata_than_can_be_looked_into(linking):
+def test_there_are_no_more_strata_than_can_be_looked_into(context):
     """Twenty sources of equal size and 14 documents to judge: few sources stand alone, and no stratum is left out."""
     documents = [(f"text number {index:03}", f"source{index % 20:02}") for index in range(400)]
-    sampled = draw(linking(documents), question(most=14))
+    sampled = draw(context(documents), question(most=14))
     assert len(sampled.frame.sources) == 6
     assert sampled.documents.sum() == 400
     assert (sampled.plan.counts > 0).all()
     assert len(sampled.places) == 14
 
 
-def test_sources_that_are_not_reported_by_name_have_no_rates_of_their_own(linking):
+def test_sources_that_are_not_reported_by_name_have_no_rates_of_their_own(context):
     """`max_sources` holds for a judge too."""
     documents = [(f"text number {index:03}", ("web", "web", "books")[index % 3]) for index in range(90)]
-    assert draw(linking(documents), question()).frame.sources == ("books", "web")
-    assert draw(linking(documents, max_sources=1), question()).frame.sources == ("web",)
+    assert draw(context(documents), question()).frame.sources == ("books", "web")
+    assert draw(context(documents, max_sources=1), question()).frame.sources == ("web",)
 
 
-def test_without_a_document_nothing_is_drawn(linking):
+def test_without_a_document_nothing_is_drawn(context):
     """No shard was read: no strata, no sample."""
-    sampled = draw(linking(), question())
+    sampled = draw(context(), question())
     assert (len(sampled.documents), len(sampled.places), sampled.unread) == (0, 0, 0)
 
 
-def test_partitions_are_made_for_all_rows_that_are_joined(linking, monkeypatch):
+def test_partitions_are_made_for_all_rows_that_are_joined(context, monkeypatch):
     """Documents in languages that the judge does not read lie in the same files, and count for their size."""
     monkeypatch.setattr(joins, "ROWS_PER_PARTITION", 50)
-    world = linking([("a text" * (1 + 20 * (index % 2)), "web") for index in range(400)])
+    world = context([("a text" * (1 + 20 * (index % 2)), "web") for index in range(400)])
     table = world.shards[0].partials["toxicity"]["strata"]
     languages = ["de" if index else "en" for index in range(table.num_rows)]
     assert "de" in languages

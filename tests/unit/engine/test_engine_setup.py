@@ -48,7 +48,7 @@ def test_paths_become_splits_and_it_is_said(folder):
     [
         (("sub/c.yaml", "train"), {}, "found both"),
         (("a.yml", "b.yaml"), {}, "found both"),
-        (("sub/c.yaml",), {"text": "t"}, "--text goes with paths"),
+        (("sub/c.yaml",), {"text": "t"}, "text goes with paths"),
         (("missing.yaml",), {}, "missing.yaml"),
         (("nothing-*.jsonl",), {}, "matches no file"),
     ],

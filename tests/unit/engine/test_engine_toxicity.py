@@ -11,14 +11,13 @@ import pytest
 from engine_made import config
 
 from dataaudit.detectors.toxicity.judge_model import JudgeModel
-from dataaudit.engine import toxicity
-from dataaudit.engine.revisit import Visited, VisitedPart
-from dataaudit.engine.sampling import Sampled
 from dataaudit.kernels.allocation import Allocation
 from dataaudit.link.judges import SCORES, SEEN
 from dataaudit.link.places import places_of
-from dataaudit.link.sampling import Frame
-from dataaudit.stages.toxicity import Toxicity
+from dataaudit.link.sampling import Frame, Sampled
+from dataaudit.link.second_pass import SecondPassPart, SecondPassResult
+from dataaudit.metrics.toxicity import link as toxicity
+from dataaudit.metrics.toxicity.stage import Toxicity
 
 JUDGE = JudgeModel(
     name="local",
@@ -48,17 +47,22 @@ def found(monkeypatch):
         places=places_of(np.zeros(3, dtype=np.int64), np.array(ROWS)),
     )
     monkeypatch.setattr(toxicity, "draw", lambda linking, question: sampled)
-    job = SimpleNamespace(config=config(), content=SimpleNamespace(judge=JUDGE))
     family = toxicity.toxic_documents(
-        SimpleNamespace(job=job, read=lambda: iter(()), tokenizer=lambda: "t", stage=Toxicity())
+        SimpleNamespace(
+            config=config(),
+            content=SimpleNamespace(judge=JUDGE),
+            read=lambda: iter(()),
+            tokenizer=lambda: "t",
+            stage=Toxicity(),
+        )
     )
     next(family)
     seen = pa.table([ROWS, [10] * 3, [True] * 3, [""] * 3], schema=SEEN)
     said = [0.1, 0.4999, 0.1, 0.5, 0.1, 0.8765]
     scores = pa.table([np.repeat(ROWS, 2), [50] * 6, list(JUDGE.classes) * 3, said], schema=SCORES)
-    part = VisitedPart(shard=0, split=0, first_row=0, key="", tables={"seen": seen, "scores": scores})
+    part = SecondPassPart(shard=0, split=0, first_row=0, key="", tables={"seen": seen, "scores": scores})
     with pytest.raises(StopIteration) as stop:
-        family.send([Visited(kind="visit", parts=(part,))])
+        family.send([SecondPassResult(kind="visit", parts=(part,))])
     return stop.value.value
 
 

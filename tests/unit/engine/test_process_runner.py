@@ -177,7 +177,7 @@ def test_a_state_folder_that_cannot_be_written_is_said(tmp_path):
 
 
 def test_a_limit_that_is_no_size_is_said(tmp_path):
-    with pytest.raises(ConfigError, match="--memory-limit"):
+    with pytest.raises(ConfigError, match="memory limit: expected a size"):
         run(tmp_path, where, ["a"], memory_limit="plenty")
 
 

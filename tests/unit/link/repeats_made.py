@@ -21,17 +21,17 @@ from strategies import make_batch
 
 from dataaudit.kernels.winnow import SPAN
 from dataaudit.kernels.words import split_words
-from dataaudit.link.joined import LINK_FILES
+from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import write_keyed
-from dataaudit.link.repeats.covered import ANY, SPANS, RepeatedSpans, add_totals, spans_of
-from dataaudit.link.repeats.find import find_hotspots, first_windows
-from dataaudit.link.repeats.fingerprints import FREQUENT_ROWS, link_fingerprints, link_ranges
-from dataaudit.link.repeats.listing import file_numbers, listing_of, row_numbers
-from dataaudit.link.repeats.matching import add_reaches, link_members, link_reaches
-from dataaudit.link.repeats.runs import RUN_ROWS, choose_floor, link_hosts, link_runs, runs_by_file
-from dataaudit.link.repeats.search import SavedSearch, Search
-from dataaudit.link.repeats.windows import OCCURRENCE_ROWS, WINDOW_ROWS, RepeatWindows, link_windows
-from dataaudit.stages.repeats import FINGERPRINT_ROWS, FINGERPRINTS, Repeats
+from dataaudit.metrics.repeats.covered import ANY, SPANS, RepeatedSpans, add_totals, spans_of
+from dataaudit.metrics.repeats.find import find_hotspots, first_windows
+from dataaudit.metrics.repeats.fingerprints import FREQUENT_ROWS, link_fingerprints, link_ranges
+from dataaudit.metrics.repeats.listing import file_numbers, listing_of, row_numbers
+from dataaudit.metrics.repeats.matching import add_reaches, link_members, link_reaches
+from dataaudit.metrics.repeats.runs import RUN_ROWS, choose_floor, link_hosts, link_runs, runs_by_file
+from dataaudit.metrics.repeats.search import SavedSearch, Search
+from dataaudit.metrics.repeats.stage import FINGERPRINT_ROWS, FINGERPRINTS, Repeats
+from dataaudit.metrics.repeats.windows import OCCURRENCE_ROWS, WINDOW_ROWS, RepeatWindows, link_windows
 
 
 @dataclass
@@ -114,7 +114,7 @@ def repeats_of(folder, parts, *, min_documents=3, max_memory_bytes=10**9, cuts=(
             [("row", "ascending"), ("position", "ascending")]
         )
         again.append(folder / f"windows-{number}")
-        write_keyed(again[-1], [RepeatWindows().visit(batch, wanted, encode)["windows"]], WINDOW_ROWS)
+        write_keyed(again[-1], [RepeatWindows().run(batch, wanted, encode)["windows"]], WINDOW_ROWS)
     second = _files(again, listed)
     counted = partial(link_windows, min_documents=min_documents)
     _, keyed = joins.run(counted, second, occurrences=OCCURRENCE_ROWS)
@@ -161,7 +161,7 @@ def _result(batches, inside, whole, runs, found, floor, times):
         own = spans.filter(file_numbers(document) == part)
         rows = pa.array(row_numbers(own["document"].to_numpy()))
         wanted = own.set_column(0, "row", rows).sort_by([(name, "ascending") for name in SPANS.names])
-        seen = RepeatedSpans("words").visit(batch, wanted, encode)
+        seen = RepeatedSpans("words").run(batch, wanted, encode)
         for row in seen["places"].to_pylist():
             text = batch.texts[row["row"] // 2].as_py().encode()[row["start"] : row["end"]].decode()
             assert len(text.split()) == found.words[row["hotspot"]]

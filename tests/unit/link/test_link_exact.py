@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twins.basics import earlier_twins
 
-from dataaudit.link.exact import COUNTS, MEMBERS, link_exact
-from dataaudit.link.joined import LINK_FILES
+from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
+from dataaudit.metrics.exact_dup.link import COUNTS, MEMBERS, link_exact
 
 SCHEMA = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("source", pa.string())])
 KEYS = st.sampled_from([bytes([first]) + bytes(14) + bytes([last]) for first in (0, 7, 128, 255) for last in (0, 1)])

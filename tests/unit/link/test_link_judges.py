@@ -14,8 +14,8 @@ from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.pii.analyzer_model import AnalyzerModel
 from dataaudit.detectors.toxicity.judge_model import JudgeModel
 from dataaudit.link import judges
-from dataaudit.link.judges import MOST_ASKED, OPINIONS, PiiVisit, ToxicityVisit
-from dataaudit.link.visitor import identity_of
+from dataaudit.link.judges import MOST_ASKED, OPINIONS, PiiTask, ToxicityTask
+from dataaudit.link.second_pass import identity_of
 
 JUDGE = JudgeModel(
     name="local",
@@ -37,7 +37,7 @@ ANALYZER = AnalyzerModel(
     recognizers=(),
     registry=Registry(entities=(), validators={}, reserved={}, versions={}),
 )
-VISITS = [ToxicityVisit(model=JUDGE, tokenizer="t"), PiiVisit(model=ANALYZER, tokenizer="t")]
+VISITS = [ToxicityTask(model=JUDGE, tokenizer="t"), PiiTask(model=ANALYZER, tokenizer="t")]
 
 
 @pytest.mark.parametrize("visit", VISITS, ids=lambda visit: visit.name)
@@ -71,7 +71,7 @@ def test_a_document_full_of_candidates_is_asked_about_the_first_of_them(monkeypa
 def test_where_a_judge_lies_runs_and_what_it_reads_decide_no_verdict():
     """Another folder, another device, other languages: the same documents have the same answers."""
     others = replace(JUDGE, path=Path("/q"), config_path=Path("/d"), device="cpu", languages=())
-    assert identity_of(ToxicityVisit(model=others, tokenizer="t")) == identity_of(VISITS[0])
+    assert identity_of(ToxicityTask(model=others, tokenizer="t")) == identity_of(VISITS[0])
 
 
 def test_hits_are_counted_by_the_tokens_of_what_was_looked_at(monkeypatch):
@@ -90,7 +90,7 @@ def test_hits_are_counted_by_the_tokens_of_what_was_looked_at(monkeypatch):
     )
     analyzer = SimpleNamespace(analyze=lambda texts: found)
     monkeypatch.setattr(judges, "PiiAnalyzer", lambda model: analyzer)
-    monkeypatch.setattr(PiiVisit, "_opinions", lambda *_: OPINIONS.empty_table())
+    monkeypatch.setattr(PiiTask, "_opinions", lambda *_: OPINIONS.empty_table())
     batch = SimpleNamespace(texts=None, rows=np.arange(3), num_bytes=lambda: np.array([80, 1000, 0]))
-    said = VISITS[1].visit(batch, None, lambda texts: SimpleNamespace(offsets=np.array([0, 20, 220, 220])))
+    said = VISITS[1].run(batch, None, lambda texts: SimpleNamespace(offsets=np.array([0, 20, 220, 220])))
     assert said["seen"]["tokens"].to_pylist() == [20, 50, 0]

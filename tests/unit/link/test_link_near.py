@@ -12,10 +12,11 @@ import pytest
 from near_corpus import Shard, batch_of, edited, named, random_words, search, true_similarity
 
 from dataaudit.kernels.minhash import band_keys, sketch
-from dataaudit.link import near_bands, near_pairs, places
-from dataaudit.link.near_pairs import AT_THRESHOLD, CANDIDATES
-from dataaudit.link.near_sets import partition_bits
-from dataaudit.stages.near_dup import NearDup
+from dataaudit.link import places
+from dataaudit.metrics.near_dup import bands, pairs
+from dataaudit.metrics.near_dup.pairs import AT_THRESHOLD, CANDIDATES
+from dataaudit.metrics.near_dup.stage import NearDup
+from dataaudit.metrics.near_dup.verify import partition_bits
 
 VOCABULARY = [f"word{number}" for number in range(400)]
 STAGE = NearDup(probe_one_in=0)
@@ -79,7 +80,7 @@ def test_a_partition_that_is_too_large_is_joined_in_passes(tmp_path, monkeypatch
     stage = NearDup(probe_one_in=1, small_bucket=2, leaders=1, most_candidates=3)
     one = search(in_shards(texts), tmp_path / "a", stage, held_out=(False, True))
     held = []
-    for module in (near_bands, near_pairs):
+    for module in (bands, pairs):
         monkeypatch.setattr(module, "passes", lambda files, start, stop, *_: few(files, start, stop, held))
     other = search(in_shards(texts), tmp_path / "b", stage, held_out=(False, True))
     assert max(held) == 16

@@ -7,13 +7,13 @@ import pyarrow as pa
 from near_corpus import Shard as Texts
 from near_corpus import batch_of, search, true_similarity
 
-from dataaudit.link.near_checks import CHECKS, MOST_BYTES, NearChecks, count_right, sample_pairs
-from dataaudit.link.near_classes import CLASS_MEMBERS
-from dataaudit.link.near_metrics import NearCounts, near_metrics, size_classes
-from dataaudit.link.near_pairs import RECALL
 from dataaudit.link.places import places_of
 from dataaudit.manifest.load import metrics_table
-from dataaudit.stages.near_dup import NearDup
+from dataaudit.metrics.near_dup.checks import CHECKS, MOST_BYTES, NearChecks, count_right, sample_pairs
+from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS
+from dataaudit.metrics.near_dup.pairs import RECALL
+from dataaudit.metrics.near_dup.records import NearCounts, near_metrics, size_classes
+from dataaudit.metrics.near_dup.stage import NearDup
 
 TEXTS = [
     "one two three four five six seven eight",
@@ -28,7 +28,7 @@ def checked(texts):
     """Return the checks of some documents of shard 0."""
     batch = batch_of(texts, range(len(texts)))
     wanted = pa.table({"row": batch.rows})
-    return NearChecks(ngram=5).visit(batch, wanted, lambda _: None)["checks"]
+    return NearChecks(ngram=5).run(batch, wanted, lambda _: None)["checks"]
 
 
 def test_checked_pairs_are_compared_as_text():

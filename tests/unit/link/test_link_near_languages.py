@@ -10,7 +10,7 @@ from near_corpus import Shard, edited, random_words, search, true_similarity
 from sentences import SENTENCES
 
 import dataaudit
-from dataaudit.stages.near_dup import NearDup
+from dataaudit.metrics.near_dup.stage import NearDup
 
 PAIRS = 240
 

@@ -20,12 +20,12 @@ from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.kernels.words import split_words
-from dataaudit.link.contamination import SetFacts, contamination
-from dataaudit.link.joined import LINK_FILES
+from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
-from dataaudit.link.leakage import overlap
-from dataaudit.link.overlap import link_grams, link_matches
-from dataaudit.stages.overlap import GRAMS, MATCHES, Overlap
+from dataaudit.metrics.contamination.records import SetFacts, contamination
+from dataaudit.metrics.overlap.joins import link_grams, link_matches
+from dataaudit.metrics.overlap.leakage import overlap
+from dataaudit.metrics.overlap.stage import GRAMS, MATCHES, Overlap
 
 LETTERS = "abcdefghij"
 WORDS = ["w" + "".join(LETTERS[int(digit)] for digit in str(number)) for number in range(80)]

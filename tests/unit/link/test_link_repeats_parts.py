@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from repeats_made import batch_of, spell
 
 from dataaudit.errors import ManifestError
-from dataaudit.link.joined import LINK_FILES
+from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
-from dataaudit.link.repeats.fingerprints import FREQUENT_ROWS, link_fingerprints, link_ranges
-from dataaudit.link.repeats.index import FOLDER, INDEX_ROWS, RepeatIndex, link_index, write_index
-from dataaudit.link.repeats.listing import by_place, document_numbers, file_numbers, listing_of, row_numbers
-from dataaudit.link.repeats.matching import link_members, link_reaches
-from dataaudit.link.repeats.paths import PATHS, SEEDS, Round
-from dataaudit.link.repeats.runs import HISTOGRAM, RUN_ROWS, choose_floor, link_hosts, link_runs, merged
-from dataaudit.link.repeats.search import SavedSearch, Search
-from dataaudit.link.repeats.windows import OCCURRENCE_ROWS, WINDOW_ROWS, link_windows
-from dataaudit.stages.repeats import FINGERPRINT_ROWS, FINGERPRINTS, Repeats
+from dataaudit.metrics.repeats.fingerprints import FREQUENT_ROWS, link_fingerprints, link_ranges
+from dataaudit.metrics.repeats.index import FOLDER, INDEX_ROWS, RepeatIndex, link_index, write_index
+from dataaudit.metrics.repeats.listing import by_place, document_numbers, file_numbers, listing_of, row_numbers
+from dataaudit.metrics.repeats.matching import link_members, link_reaches
+from dataaudit.metrics.repeats.paths import PATHS, SEEDS, Round
+from dataaudit.metrics.repeats.runs import HISTOGRAM, RUN_ROWS, choose_floor, link_hosts, link_runs, merged
+from dataaudit.metrics.repeats.search import SavedSearch, Search
+from dataaudit.metrics.repeats.stage import FINGERPRINT_ROWS, FINGERPRINTS, Repeats
+from dataaudit.metrics.repeats.windows import OCCURRENCE_ROWS, WINDOW_ROWS, link_windows
 
 JOINS = {
     "fingerprints": (partial(link_fingerprints, min_documents=2), FINGERPRINT_ROWS),

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataaudit.link.joined import LINK_FILES
+from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import write_keyed
 from dataaudit.link.places import places_of
 from dataaudit.link.sampling import DRAWN, OTHER, Frame, SampleJoin, first_of_each, wanted_rows

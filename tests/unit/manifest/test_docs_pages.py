@@ -21,15 +21,15 @@ from dataaudit.config import AuditConfig, SourceRule, parse_config
 from dataaudit.corpus.infer import infer_source, infer_splits, infer_text
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import discover
-from dataaudit.engine.personal import CONFIRMED, DOCUMENTS, HITS
-from dataaudit.engine.toxicity import THRESHOLDS
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.verify import verify
+from dataaudit.metrics.pii.link import CONFIRMED, DOCUMENTS, HITS
+from dataaudit.metrics.pii.stage import METRIC as PERSONAL
 from dataaudit.metrics.stages import STAGES
-from dataaudit.stages.pii import METRIC as PERSONAL
-from dataaudit.stages.toxicity import METRIC as TOXIC
+from dataaudit.metrics.toxicity.link import THRESHOLDS
+from dataaudit.metrics.toxicity.stage import METRIC as TOXIC
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "manifest"

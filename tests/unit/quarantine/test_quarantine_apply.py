@@ -244,7 +244,7 @@ def test_paths_are_what_opens_the_file(place, root, uri, path):
 def test_a_name_that_a_format_cannot_hold_is_refused(place, uri, form):
     """Written, it would be another file, or two."""
     make(place / "m2", [made(uri)])
-    assert f"--format {form} cannot hold 1 of the names" in apply(place, "--format", form, manifest="m2", expect=2)[0]
+    assert f"the format {form} cannot hold 1 of the names" in apply(place, "--format", form, manifest="m2", expect=2)[0]
     assert not (place / "out").exists()
 
 

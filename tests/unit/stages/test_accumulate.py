@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.stages.accumulate import Accumulator, num_rows
-from dataaudit.stages.base import merge, nothing
-from dataaudit.stages.histogram import Histogram
+from dataaudit.metrics.drift.stage import Histogram
+from dataaudit.stages.base import Accumulator, merge, nothing, num_rows
 from dataaudit.stages.token_counts import token_table
 
 STAGE = Histogram()

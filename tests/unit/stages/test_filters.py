@@ -20,10 +20,10 @@ from twins import filters as twin
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.quality.rules import RULES, SETS
+from dataaudit.metrics.quality.stage import Filters
 from dataaudit.metrics.stages import make_stages
 from dataaudit.stages.base import Context, merge
-from dataaudit.stages.filter_rules import RULES, SETS
-from dataaudit.stages.filters import Filters
 
 LIMITS = {"short_line_chars": 30, "least_words": 5, "most_word_chars": 1000}
 RUN = "repeated_ngrams.periodic_run"

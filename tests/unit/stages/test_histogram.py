@@ -20,13 +20,12 @@ from twins import drift as slow
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.drift.comparison import STATS, TOP_SOURCES, TOP_TOKENS, left_out, top_tokens
+from dataaudit.metrics.drift.stage import Histogram
 from dataaudit.metrics.stages import make_stages
 from dataaudit.stages.base import Comparing, Context, Limited, merge
-from dataaudit.stages.drift import STATS, TOP_SOURCES, TOP_TOKENS, left_out, top_tokens
-from dataaudit.stages.histogram import Histogram
 from dataaudit.stages.partial import TableShape, group
-from dataaudit.stages.reference import Reference
-from dataaudit.stages.token_counts import combine, token_shape, token_table
+from dataaudit.stages.token_counts import Reference, combine, token_shape, token_table
 
 STAGE = Histogram()
 ROWS = st.lists(

@@ -16,10 +16,10 @@ from strategies import DOCUMENTS, make_batch
 
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.lengths.stage import Lengths
 from dataaudit.metrics.stages import STAGES, make_stages
+from dataaudit.metrics.volume.stage import Volume
 from dataaudit.stages.base import Context, merge, nothing
-from dataaudit.stages.lengths import Lengths
-from dataaudit.stages.volume import Volume
 
 CONTEXT = Context(scope=Scope(), mixture={})
 

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 from strategies import DOCUMENTS, LANGUAGES, make_batch
 
 from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.language.stage import Language
 from dataaudit.stages.base import Context, merge, nothing
-from dataaudit.stages.language import Language
 
 STAGE = Language()
 

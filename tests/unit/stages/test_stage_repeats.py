@@ -13,9 +13,9 @@ from strategies import make_batch
 
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.repeats.stage import FINGERPRINTS, Repeats
 from dataaudit.metrics.stages import make_stages
 from dataaudit.stages.base import Context, merge
-from dataaudit.stages.repeats import FINGERPRINTS, Repeats
 
 
 def found(partial, **scope):

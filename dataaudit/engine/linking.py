@@ -1,0 +1,194 @@
+"""Families: what joins documents of different shards, each a generator that asks for documents to be read again.
+
+All families advance together, so that one ordered second read of the shards serves every one of them: each yields
+the requests that it wants, and is sent what they found, until it returns what it found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.config import AuditConfig
+from dataaudit.detectors import ContentModels
+from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.job import Job
+from dataaudit.engine.joins import run_join
+from dataaudit.engine.keys import tokenizer_value
+from dataaudit.engine.second_pass import run_second_pass
+from dataaudit.engine.store import PartialStore
+from dataaudit.link.joins import Join, JoinedParts, KeyedFile
+from dataaudit.link.second_pass import SecondPassRequest
+from dataaudit.link.step import LinkResult, LinkStep, Protected
+from dataaudit.manifest.canonical import digest_json
+from dataaudit.stages.base import Stage, merge
+from dataaudit.stages.partial import empty, fold_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkContext:
+    """What a link step works with: a build that has scanned."""
+
+    job: Job
+    stage: Stage
+    shards: Sequence[GatheredShard]
+    fresh: bool
+
+    @property
+    def config(self) -> AuditConfig:
+        """Return the config of the build."""
+        return self.job.config
+
+    @property
+    def store(self) -> PartialStore:
+        """Return where keyed rows are."""
+        return self.job.store
+
+    @property
+    def content(self) -> ContentModels:
+        """Return what judges documents."""
+        return self.job.content
+
+    @property
+    def protected(self) -> Protected | None:
+        """Return what is protected, when a stage looks for it."""
+        return self.job.protected
+
+    @property
+    def older(self) -> Path | None:
+        """Return the folder of the reference manifest."""
+        return self.job.older
+
+    def read(self) -> Iterator[GatheredShard]:
+        """Yield the shards that the stage has looked at."""
+        return (shard for shard in self.shards if self.stage.name in shard.partials)
+
+    def tokenizer(self) -> str:
+        """Return the digest of what decides tokens, which keeps what tasks count with different ones apart."""
+        job = self.job
+        value = tokenizer_value(job.tokenizer, job.risks, force_reference=job.force_reference, seed=job.config.seed)
+        return digest_json(value)
+
+    def files(self, name: str) -> list[KeyedFile]:
+        """Return the keyed rows of a name that the stage emitted, for every part of every shard that was read."""
+        splits = sorted({shard.split for shard in self.shards})
+        return [
+            KeyedFile(
+                kind=self.stage.name,
+                key=key,
+                name=name,
+                shard=shard.ordinal,
+                split=splits.index(shard.split),
+                first_row=first_row,
+            )
+            for shard in self.read()
+            for key, first_row in shard.keys(self.stage.name)
+        ]
+
+    def join(self, join: Join) -> JoinedParts:
+        """Run a join; see :func:`dataaudit.engine.joins.run_join`."""
+        return run_join(join, self.job.store, self.job.runner, self.job.progress, fresh=self.fresh)
+
+
+@dataclass(slots=True, kw_only=True)
+class Gathered:
+    """All that is known once the scan and the link step are done."""
+
+    shards: list[GatheredShard]
+    found: dict[str, LinkResult]
+    """What was found by joining documents, by stage."""
+    digests: dict[int, str]
+    folded: frozenset[str] = frozenset()
+    """Stages in whose partials the source `other` stands for several."""
+
+
+def run_link_steps(families: Mapping[str, LinkStep], linkings: Mapping[str, LinkContext]) -> dict[str, LinkResult]:
+    """Advance all families until each has returned, with one second read for all in every round.
+
+    Args:
+        families: Generators by stage.
+        linkings: What they work with, by stage.
+
+    Raises:
+        ClusterError: The work cannot be done on these workers.
+        DamagedEntryError: Stored rows are absent or damaged.
+    """
+    found: dict[str, LinkResult] = {}
+    asked: dict[str, Sequence[SecondPassRequest]] = {}
+    for name, family in families.items():
+        _advance(name, partial(next, family), asked, found)
+    while asked:
+        linking = linkings[next(iter(asked))]
+        requests = [request for wanted in asked.values() for request in wanted]
+        job = linking.job
+        answers = iter(
+            run_second_pass(
+                requests, linking.shards, job.scan_settings(), job.store, job.runner, job.progress, fresh=linking.fresh
+            )
+        )
+        waiting, asked = asked, {}
+        for name, wanted in waiting.items():
+            own = [next(answers) for _ in wanted]
+            _advance(name, partial(families[name].send, own), asked, found)
+    return {name: found[name] for name in families}
+
+
+def _advance(
+    name: str,
+    step: Callable[[], Sequence[SecondPassRequest]],
+    asked: dict[str, Sequence[SecondPassRequest]],
+    found: dict[str, LinkResult],
+) -> None:
+    try:
+        asked[name] = step()
+    except StopIteration as stop:
+        found[name] = stop.value
+
+
+def result_tables(found: Mapping[str, LinkResult]) -> dict[str, pa.Table]:
+    """Return the tables of all families; those of one name are joined."""
+    pieces: dict[str, list[pa.Table]] = {}
+    for one in found.values():
+        for name, table in one.tables.items():
+            pieces.setdefault(name, []).append(table)
+    return {name: pa.concat_tables(tables) for name, tables in pieces.items()}
+
+
+def result_folders(found: Mapping[str, LinkResult]) -> dict[str, Callable[[Path], None]]:
+    """Return what fills the folders of the manifest, by name."""
+    return {name: fill for one in found.values() for name, fill in one.folders.items()}
+
+
+def result_columns(found: Mapping[str, LinkResult]) -> dict[int, dict[str, object]]:
+    """Return the columns of the table of shards that families fill, by ordinal."""
+    columns: dict[int, dict[str, object]] = {}
+    for one in found.values():
+        for ordinal, values in one.columns.items():
+            columns.setdefault(ordinal, {}).update(values)
+    return columns
+
+
+def add_result(shards: Sequence[GatheredShard], stage: Stage, found: LinkResult, kept: pa.Array | None) -> None:
+    """Add what was found to the partials of the shards it was found in."""
+    shapes = stage.shapes()
+    for name, table in found.extra.items():
+        shape = shapes[name]
+        zeros = pa.array(np.zeros(table.num_rows, dtype=np.int64))
+        ordered = table.sort_by("shard")
+        for missing in (column for column in shape.schema().names if column not in table.column_names):
+            ordered = ordered.append_column(missing, zeros)
+        ordinals = ordered["shard"].to_numpy()
+        for shard in shards:
+            ordinal = shard.planned.shard.ordinal
+            start, stop = np.searchsorted(ordinals, [ordinal, ordinal + 1]).tolist()
+            if stage.name not in shard.partials or start == stop:
+                continue
+            rows = ordered.slice(start, stop - start).drop_columns(["shard"])
+            rows = rows if kept is None else fold_table(rows, kept)
+            more = empty(shapes) | {name: rows.select(shape.schema().names).cast(shape.schema())}
+            shard.partials[stage.name] = merge(stage, [shard.partials[stage.name], more])

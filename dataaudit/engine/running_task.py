@@ -1,0 +1,85 @@
+"""On a worker: the documents of a part that tasks want to see again, and what each finds in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.texts import text_buffers
+from dataaudit.engine.store import PartialStore, StateFolderError
+from dataaudit.engine.units import WANTED, task_kind
+from dataaudit.kernels.words import split_words
+from dataaudit.link.keyed import write_keyed
+from dataaudit.link.second_pass import Encode, SecondPassTask
+
+
+@dataclass(slots=True)
+class RunningTask:
+    """One task on its way through a part."""
+
+    task: SecondPassTask
+    key: str
+    wanted: pa.Table
+    """What it wants, sorted by row."""
+    found: dict[str, list[pa.Table]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """int64[w] rows that it wants, ascending."""
+        rows: np.ndarray = self.wanted["row"].to_numpy()
+        return rows
+
+    def see(self, batch: DocBatch, encode: Encode) -> None:
+        """Show it those documents of a batch that it wants."""
+        rows = self.rows
+        own = documents_at(batch, rows)
+        if len(own) == 0:
+            return
+        start, stop = np.searchsorted(rows, [own.rows[0], own.rows[-1] + 1]).tolist()
+        shown = with_words(own) if self.task.needs_words else own
+        for name, table in self.task.run(shown, self.wanted.slice(start, stop - start), encode).items():
+            self.found.setdefault(name, []).append(table)
+
+    def write(self, store: PartialStore) -> None:
+        """Write what it found, keyed rows before the entry that vouches for them."""
+        kind = task_kind(self.task)
+        for name, schema in self.task.emits.items():
+            with store.writing():
+                write_keyed(store.side_path(kind, self.key, name), self.found.get(name, []), schema)
+        tables = {
+            name: pa.concat_tables(tables).combine_chunks()
+            for name, tables in self.found.items()
+            if name not in self.task.emits
+        }
+        store.write(kind, self.key, {}, tables)
+
+
+def wanted_of(store: PartialStore, key: str) -> pa.Table:
+    """Read what a task wants of a part.
+
+    Raises:
+        StateFolderError: It is gone or damaged.
+    """
+    entry = store.read(WANTED, key)
+    if entry is None:
+        store.remove(WANTED, key)
+        raise StateFolderError(f"the state folder {store.root} changed while the build used it", "Run it again.")
+    return entry.tables[WANTED]
+
+
+def documents_at(batch: DocBatch, rows: np.ndarray) -> DocBatch:
+    """Return the documents of a batch whose rows are among some ascending ones."""
+    if len(rows) == 0 or len(batch) == 0:
+        return batch.take(np.zeros(0, dtype=np.int64))
+    places = np.minimum(np.searchsorted(rows, batch.rows), len(rows) - 1)
+    chosen = np.flatnonzero(rows[places] == batch.rows)
+    return batch if len(chosen) == len(batch) else batch.take(chosen)
+
+
+def with_words(batch: DocBatch) -> DocBatch:
+    """Return a batch with the words of its documents."""
+    offsets, values = text_buffers(batch.texts)
+    return replace(batch, words=split_words(values, offsets))

@@ -1,0 +1,197 @@
+"""The second pass: one ordered second read of the parts that hold documents which the link step asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.partials import Damage
+from dataaudit.engine.plan import PlannedPart, PlannedShard
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import Runner
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.units import WANTED, Outcome, ScanSettings, SecondPassUnit, task_kind
+from dataaudit.engine.work import read_again
+from dataaudit.errors import ClusterError
+from dataaudit.link.second_pass import (
+    SecondPassPart,
+    SecondPassRequest,
+    SecondPassResult,
+    SecondPassTask,
+    Slow,
+    identity_of,
+)
+from dataaudit.manifest.canonical import digest_json
+
+_TWINS = 2
+
+
+def run_second_pass(
+    requests: Sequence[SecondPassRequest],
+    shards: Sequence[GatheredShard],
+    settings: ScanSettings,
+    store: PartialStore,
+    runner: Runner,
+    progress: Progress,
+    *,
+    fresh: bool = False,
+) -> list[SecondPassResult]:
+    """Read again what is wanted, each part once for all tasks, and return what each of them found.
+
+    Raises:
+        ClusterError: A part cannot be read any more, or not on these workers.
+        DamagedEntryError: Results are absent or damaged.
+    """
+    plan = _Plan(shards, store)
+    for request in requests:
+        plan.add(request)
+    units = plan.units(fresh=fresh)
+    lost: list[tuple[str, Reason, str]] = []
+    progress.begin("second-pass", len(units), sum(unit.size for unit in units))
+
+    def done(index: int, outcome: Outcome) -> bool:
+        if outcome.reason is not None:
+            lost.append((plan.uris[units[index].reading_key], outcome.reason, outcome.place))
+        progress.advance(units[index].size, failed=outcome.reason is not None)
+        return True
+
+    runner.run("second-pass", partial(read_again, settings=settings), units, done)
+    progress.end()
+    if lost:
+        uri, reason, place = min(lost)
+        raise ClusterError(
+            f"{len(lost)} part(s) could not be read a second time, the first of {uri}: {reason} {place}".rstrip(),
+            "Run the same command again; what was finished is kept, and what changed is read anew.",
+        )
+    return plan.results(len(requests))
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """Where a part stands."""
+
+    planned: PlannedShard
+    part: PlannedPart
+    split: int
+    first_row: int
+
+
+class _Plan:
+    """Which part is read for which tasks, and what they want of it; equal parts are read once."""
+
+    def __init__(self, shards: Sequence[GatheredShard], store: PartialStore) -> None:
+        self._store = store
+        self._homes: dict[str, list[_Home]] = {}
+        self._parts: dict[int, tuple[np.ndarray, list[str]]] = {}
+        splits = sorted({shard.planned.shard.split for shard in shards})
+        for shard in shards:
+            if not shard.partials:
+                continue
+            place = splits.index(shard.planned.shard.split)
+            for part, first_row in zip(shard.planned.parts, shard.first_rows, strict=True):
+                self._homes.setdefault(part.reading_key, []).append(_Home(shard.planned, part, place, first_row))
+            keys = [part.reading_key for part in shard.planned.parts]
+            self._parts[shard.planned.shard.ordinal] = np.array(shard.first_rows, dtype=np.int64), keys
+        self.uris = {key: homes[0].planned.shard.uri for key, homes in self._homes.items()}
+        self._requests: list[tuple[SecondPassTask, dict[str, str]]] = []
+        self._seconds: dict[str, float] = {}
+
+    def add(self, request: SecondPassRequest) -> None:
+        """Take one more task: write what it wants of each part."""
+        pieces: dict[str, list[pa.Table]] = {}
+        ordered = request.wanted.sort_by([("shard", "ascending"), ("row", "ascending")])
+        ordinals, rows = ordered["shard"].to_numpy(), ordered["row"].to_numpy()
+        for ordinal in np.unique(ordinals).tolist():
+            first_rows, keys = self._parts[ordinal]
+            start, stop = np.searchsorted(ordinals, [ordinal, ordinal + 1]).tolist()
+            cuts = start + np.searchsorted(rows[start:stop], [*first_rows.tolist(), np.iinfo(np.int64).max])
+            for index, key in enumerate(keys):
+                piece = ordered.slice(int(cuts[index]), int(cuts[index + 1] - cuts[index])).drop_columns(["shard"])
+                if piece.num_rows:
+                    own = pc.subtract(piece["row"], pa.scalar(int(first_rows[index]), pa.int64()))
+                    place = piece.schema.get_field_index("row")
+                    pieces.setdefault(key, []).append(piece.set_column(place, "row", own))
+        names = ordered.drop_columns(["shard"]).column_names
+        identity = [request.task.name, request.task.version, identity_of(request.task)]
+        keys_by_part = {}
+        for reading_key, tables in pieces.items():
+            wanted = pa.concat_tables(tables).combine_chunks()
+            if len(tables) > 1:  # of equal parts: once what each of them is asked for
+                wanted = wanted.group_by(names, use_threads=False).aggregate([]).select(names)
+            wanted = wanted.sort_by([(name, "ascending") for name in names])
+            if isinstance(request.task, Slow):
+                more = request.task.seconds * wanted.num_rows
+                self._seconds[reading_key] = self._seconds.get(reading_key, 0.0) + more
+            digest = _digest(wanted)
+            key = digest_json([reading_key, *identity, digest]).removeprefix("sha256:")
+            if not self._store.has(WANTED, key):
+                self._store.write(WANTED, key, {}, {WANTED: wanted})
+            keys_by_part[reading_key] = key
+        self._requests.append((request.task, keys_by_part))
+
+    def units(self, *, fresh: bool) -> list[SecondPassUnit]:
+        """Return a unit for every part of which some task's result is missing."""
+        todo: dict[str, list[tuple[SecondPassTask, str]]] = {}
+        for task, keys in self._requests:
+            for reading_key, key in keys.items():
+                if fresh or not self._store.has(task_kind(task), key):
+                    todo.setdefault(reading_key, []).append((task, key))
+        return [self._unit(reading_key, tasks) for reading_key, tasks in sorted(todo.items())]
+
+    def _unit(self, reading_key: str, tasks: list[tuple[SecondPassTask, str]]) -> SecondPassUnit:
+        first, *others = self._homes[reading_key]
+        probe = first.planned.probe
+        assert probe is not None
+        twins = {home.part.request.path: home.planned.probe.stat for home in others if home.planned.probe is not None}
+        twins.pop(first.part.request.path, None)
+        return SecondPassUnit(
+            request=first.part.request,
+            stat=probe.stat,
+            sha256=probe.sha256,
+            reading_key=reading_key,
+            tasks=tuple(tasks),
+            size=probe.stat.size // max(1, len(first.planned.parts)),
+            seconds=self._seconds.get(reading_key, 0.0),
+            twins=tuple(list(twins.items())[:_TWINS]),
+        )
+
+    def results(self, number: int) -> list[SecondPassResult]:
+        """Read what the first ``number`` tasks found, in order of shards and parts."""
+        damage = Damage(self._store)
+        found = []
+        for task, keys in self._requests[:number]:
+            kind = task_kind(task)
+            parts = []
+            for reading_key, key in keys.items():
+                entry = damage.read(kind, key)
+                if entry is not None:
+                    parts += [
+                        SecondPassPart(
+                            shard=home.planned.shard.ordinal,
+                            split=home.split,
+                            first_row=home.first_row,
+                            key=key,
+                            tables=entry.tables,
+                        )
+                        for home in self._homes[reading_key]
+                    ]
+            parts.sort(key=lambda part: (part.shard, part.first_row))
+            found.append(SecondPassResult(kind=kind, parts=tuple(parts)))
+        damage.tell()
+        return found
+
+
+def _digest(table: pa.Table) -> str:
+    """Return the sha256 of a table's values."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return hashlib.sha256(sink.getvalue()).hexdigest()

@@ -1,0 +1,192 @@
+"""``token_kl_drift``: the divergence of token counts from a reference, what chance gives, and which tokens make it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.kernels.divergence import (
+    CHANCE_FACTOR,
+    CONFIDENCE,
+    clump_size,
+    divergences,
+    js_terms,
+    kl_terms,
+    pool,
+    smoothed,
+)
+from dataaudit.manifest.metric import Metric, Scope, Status, rounded
+from dataaudit.stages.base import Context
+from dataaudit.stages.partial import OTHER, Partial
+from dataaudit.stages.token_counts import FOLDED, NO_REFERENCE, Counts, by_source, whole
+
+METRIC = "token_kl_drift"
+STATS = ("kl", "js", "kl_bias", "kl_excess")
+_EMPTY = "empty_denominator"
+TOP_TOKENS = 20
+"""Tokens that are listed for a scope."""
+TOP_SOURCES = 100
+"""Sources of a split, the largest by tokens, whose tokens are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Token counts against those of the reference."""
+
+    kl: float
+    """KL(now || reference), nats."""
+    js: float
+    """Jensen-Shannon divergence, nats."""
+    bias: float | None
+    """KL that chance alone gives on average, nats; None when the documents do not make two halves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopToken:
+    """One of the tokens that make a divergence."""
+
+    source: str | None
+    token: int
+    count: int
+    reference_count: int
+    kl: float
+    """What it adds to KL, nats; negative where it became rarer."""
+    js: float
+    """What it adds to the Jensen-Shannon divergence, nats; never negative."""
+    rank: int
+    """From 1, by ``js``; equal ones by token."""
+
+
+def vocabulary(table: pa.Table, context: Context) -> int:
+    """Return the size of the vocabulary: the tokenizer's, and never less than what occurs."""
+    largest = int(table["token"].to_numpy().max(initial=-1))
+    known = 0 if context.reference is None else context.reference.size
+    return max(context.vocab_size, largest + 1, known)
+
+
+def comparison(counts: Counts, scope: Scope, context: Context) -> Comparison | str:
+    """Compare with the same split and source of the reference, or return the code of why that cannot be."""
+    found = _reference_counts(scope, context, len(counts.all))
+    if isinstance(found, str):
+        return found
+    if not counts.all.any():
+        return _EMPTY
+    kl, js = divergences(counts.all, found)
+    other_half = counts.all - counts.half
+    bias = None
+    if counts.half.any() and other_half.any():
+        bias = pool(counts.all, found).chance(clump_size(counts.half, other_half))
+    return Comparison(kl, js, bias)
+
+
+def drift_metrics(counts: Counts, scope: Scope, context: Context, version: str) -> list[Metric]:
+    """Return the records of one scope."""
+    tokens = int(counts.all.sum())
+    if tokens == 0 and context.reference is not None:
+        return without_numbers(scope, "not_evaluated", _EMPTY, version)
+    found = comparison(counts, scope, context)
+    if isinstance(found, str):
+        return without_numbers(scope, "not_applicable", found, version, tokens)
+
+    def record(stat: str, value: float, bounds: tuple[float, float] | None = None) -> Metric:
+        low, high = bounds or (None, None)
+        return Metric(
+            metric=METRIC,
+            stat=stat,
+            scope=scope,
+            unit="nats",
+            value=value,
+            low=low,
+            high=high,
+            n=tokens,
+            denominator=tokens,
+            confidence=None if bounds is None else CONFIDENCE,
+            method="exact" if bounds is None else "estimated",
+            version=version,
+        )
+
+    records = [record("kl", found.kl), record("js", found.js)]
+    if found.bias is None:
+        return records + [
+            _no_number(stat, scope, "not_evaluated", "too_few_documents", version, tokens) for stat in STATS[2:]
+        ]
+    low, high = found.bias / CHANCE_FACTOR, found.bias * CHANCE_FACTOR
+    return [
+        *records,
+        record("kl_bias", found.bias, (low, high)),
+        record("kl_excess", found.kl - found.bias, (found.kl - high, found.kl - low)),
+    ]
+
+
+def top_tokens(partial: Partial, context: Context) -> Iterator[TopToken]:
+    """Yield the tokens that make the divergence of a scope, and of each of its largest sources."""
+    table = partial["histogram"]
+    size = vocabulary(table, context)
+    yield from _ranked(whole(table, size).all, context.scope, context)
+    if context.scope.split is None:
+        return
+    sums = {source: int(counts.all.sum()) for source, counts in by_source(table, size)}
+    largest = set(sorted(sums, key=lambda name: (-sums[name], name.encode()))[:TOP_SOURCES])
+    for source, counts in by_source(table, size):
+        if source in largest:
+            yield from _ranked(counts.all, Scope(split=context.scope.split, source=source), context)
+
+
+def left_out(partial: Partial) -> int:
+    """Return how many sources of a split have no listed tokens because there are too many."""
+    return max(0, len(partial["histogram"]["source"].unique()) - TOP_SOURCES)
+
+
+def without_numbers(scope: Scope, status: Status, reason: str, version: str, tokens: int = 0) -> list[Metric]:
+    """Return records that say why there is no number."""
+    return [_no_number(stat, scope, status, reason, version, tokens) for stat in STATS]
+
+
+def _ranked(counts: np.ndarray, scope: Scope, context: Context) -> Iterator[TopToken]:
+    found = _reference_counts(scope, context, len(counts))
+    if isinstance(found, str) or not counts.any():
+        return
+    now, reference = smoothed(counts), smoothed(found)
+    js, kl = js_terms(now, reference), kl_terms(now, reference)
+    likely = np.argsort(-js, kind="stable")[: 2 * TOP_TOKENS]  # rounding may swap neighbours
+    ordered = sorted((-rounded(float(js[token])), int(token)) for token in likely if js[token] > 0)
+    for rank, (_, token) in enumerate(ordered[:TOP_TOKENS], start=1):
+        yield TopToken(
+            source=scope.source,
+            token=token,
+            count=int(counts[token]),
+            reference_count=int(found[token]),
+            kl=rounded(float(kl[token])),
+            js=rounded(float(js[token])),
+            rank=rank,
+        )
+
+
+def _reference_counts(scope: Scope, context: Context, size: int) -> np.ndarray | str:
+    reference = context.reference
+    if reference is None:
+        return NO_REFERENCE
+    if reference.problem:
+        return reference.problem
+    if scope.source == OTHER and (context.folded or reference.folded):
+        return FOLDED
+    counts = reference.counts(scope.split, scope.source, size)
+    return reference.absence(scope.split, scope.source) if counts is None else counts
+
+
+def _no_number(stat: str, scope: Scope, status: Status, reason: str, version: str, tokens: int) -> Metric:
+    return Metric(
+        metric=METRIC,
+        stat=stat,
+        scope=scope,
+        unit="nats",
+        value=None,
+        n=tokens,
+        denominator=tokens,
+        status=status,
+        reason=reason,
+        version=version,
+    )

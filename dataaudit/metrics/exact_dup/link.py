@@ -1,0 +1,139 @@
+"""The family of exact duplicates: documents of equal normal form, of whatever shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.kernels.pairing import earlier_twins
+from dataaudit.link.joins import Join, Joined
+from dataaudit.link.keyed import DamagedRowsError, key_matrix, read_keyed
+from dataaudit.link.step import LinkContext, LinkResult, LinkStep
+from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.exact_dup.stage import KEYS
+
+_KIND = "link-exact"
+
+
+def exact_duplicates(
+    context: LinkContext,
+) -> LinkStep:
+    """Join the keys of all shards that were read; nothing has to be read again."""
+    documents = sum(
+        sum(shard.partials[context.stage.name]["exact_dup"]["documents"].to_pylist()) for shard in context.read()
+    )
+    join = Join(
+        kind=_KIND, function=link_exact, identity=context.stage.version, files=context.files(KEYS), rows=documents
+    )
+    joined = context.join(join)
+    yield from ()
+    clusters = clusters_table(joined.table("members", MEMBERS))
+    return LinkResult(tables={"clusters": clusters}, extra={"exact_dup": joined.table("counts", COUNTS)})
+
+
+def clusters_table(members: pa.Table) -> pa.Table:
+    """Number the groups by their first member and mark the one to keep."""
+    schema = TABLES["clusters"].schema
+    if members.num_rows == 0:
+        return schema.empty_table()
+    order = [(name, "ascending") for name in ("first_shard", "first_row", "shard", "row")]
+    ordered = members.take(pc.sort_indices(members, sort_keys=order))
+    kept = pc.and_(pc.equal(ordered["shard"], ordered["first_shard"]), pc.equal(ordered["row"], ordered["first_row"]))
+    numbers = pc.subtract(pc.cumulative_sum(pc.cast(kept, pa.int64())), 1)
+    kind = pa.array(["exact"] * ordered.num_rows)
+    columns = {"kind": kind, "cluster": numbers, "shard": ordered["shard"], "row": ordered["row"], "kept": kept}
+    return pa.table(columns).cast(schema)
+
+
+COUNTS = pa.schema(
+    [
+        ("shard", pa.int32()),
+        ("source", pa.string()),
+        ("duplicates", pa.int64()),
+        ("duplicates_in_split", pa.int64()),
+    ]
+)
+MEMBERS = pa.schema(
+    [("first_shard", pa.int32()), ("first_row", pa.int64()), ("shard", pa.int32()), ("row", pa.int64())]
+)
+
+
+def link_exact(files: pa.Table, start: int, stop: int) -> Joined:
+    """Join all documents whose key's first byte is in [start, stop).
+
+    Args:
+        files: Of schema :data:`dataaudit.link.joins.LINK_FILES`.
+        start: First value of the first byte.
+        stop: Value after the last.
+
+    Returns:
+        ``counts``: duplicates by shard and source; shards without any are absent. ``members``: every document of a
+        group of equal ones, with the group's first document.
+
+    Raises:
+        DamagedRowsError: Files are absent or damaged; it names all of them.
+    """
+    tables, places = [], []
+    damaged: set[str] = set()
+    known: dict[bytes, pa.Table] = {}
+    for row in files.to_pylist():
+        path = row["path"]
+        try:
+            table = known.get(path)
+            if table is None:
+                table = known[path] = read_keyed(Path(os.fsdecode(path)), start, stop)
+        except DamagedRowsError as error:
+            damaged.update(error.paths)
+            continue
+        tables.append(table)
+        places.append((table.num_rows, row["shard"], row["split"], row["first_row"]))
+    if damaged:
+        raise DamagedRowsError(*sorted(damaged))
+    if not any(count for count, *_ in places):
+        return Joined(tables={"counts": COUNTS.empty_table(), "members": MEMBERS.empty_table()})
+    merged = pa.concat_tables(tables)
+    counts = [count for count, *_ in places]
+    shards, splits, first_rows = (
+        np.repeat(np.array([place[index] for place in places], dtype=kind), counts)
+        for index, kind in ((1, np.int32), (2, np.int32), (3, np.int64))
+    )
+    rows = first_rows + merged["row"].to_numpy()
+    keys = _matrix(merged["key"].chunks)
+    seen, seen_in_split, first = earlier_twins(keys, shards, rows, splits)
+    counts = _counts(shards[seen], merged["source"].filter(pa.array(seen)), seen_in_split[seen])
+    return Joined(tables={"counts": counts, "members": _members(seen, first, shards, rows)})
+
+
+def _matrix(chunks: Iterable[pa.Array]) -> np.ndarray:
+    return np.concatenate([key_matrix(chunk) for chunk in chunks])
+
+
+def _counts(shards: np.ndarray, sources: pa.ChunkedArray, in_split: np.ndarray) -> pa.Table:
+    table = pa.table(
+        {
+            "shard": shards,
+            "source": sources,
+            "duplicates": np.ones(len(shards), np.int64),
+            "in_split": in_split,
+        }
+    )
+    table = table.set_column(3, "duplicates_in_split", pc.cast(table["in_split"], pa.int64()))
+    grouped = table.group_by(["shard", "source"], use_threads=False).aggregate(
+        [("duplicates", "sum"), ("duplicates_in_split", "sum")]
+    )
+    names = ["shard", "source", "duplicates_sum", "duplicates_in_split_sum"]
+    return grouped.select(names).rename_columns(COUNTS.names).cast(COUNTS)
+
+
+def _members(seen: np.ndarray, first: np.ndarray, shards: np.ndarray, rows: np.ndarray) -> pa.Table:
+    shared = np.zeros(len(seen), dtype=bool)
+    shared[first[seen]] = True
+    chosen = np.flatnonzero(shared | seen)
+    leaders = first[chosen]
+    columns = (shards[leaders], rows[leaders], shards[chosen], rows[chosen])
+    return pa.table(dict(zip(MEMBERS.names, columns, strict=True))).cast(MEMBERS)

@@ -1,0 +1,270 @@
+"""The family of near-duplicates: classes, bands, pairs; a second reading; verification; clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.link.joins import ROWS_PER_PARTITION, Join, JoinedParts, JoinFunction, KeyedFile
+from dataaudit.link.places import places_of
+from dataaudit.link.second_pass import SecondPassRequest, SecondPassResult
+from dataaudit.link.step import LinkContext, LinkResult, LinkStep, kept_sources
+from dataaudit.manifest.metric import Metric
+from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.near_dup.bands import COUNTS, PAIRS, PROBED, BandJoin
+from dataaudit.metrics.near_dup.checks import CHECKS, NearChecks, count_right, sample_pairs
+from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS, link_classes
+from dataaudit.metrics.near_dup.clusters import Corpus, NearClusters, cluster
+from dataaudit.metrics.near_dup.pairs import CANDIDATES, DROPPED, KEYED_CANDIDATES, RECALL, PairJoin
+from dataaudit.metrics.near_dup.records import NearCounts, near_metrics, reference_metrics
+from dataaudit.metrics.near_dup.reference import BestMatches, match_reference
+from dataaudit.metrics.near_dup.reference_join import InReference, count_matches
+from dataaudit.metrics.near_dup.signatures import collect_signatures
+from dataaudit.metrics.near_dup.stage import TABLE, NearDup
+from dataaudit.metrics.near_dup.verify import SEEN, VERIFIED, NearSets, VerifyJoin, partition_bits, wanted_documents
+from dataaudit.stages.partial import fold_table
+
+VOLUME = "volume"
+_TOLD = 5
+"""Sources that are named in warnings, the largest losses first."""
+_MUCH = 0.5
+"""Share of a source from which losing it is worth a warning."""
+
+
+def near_duplicates(context: LinkContext) -> LinkStep:
+    """Find the pairs, ask for their documents, verify them, and count.
+
+    Raises:
+        ClusterError: A join cannot be done on these workers.
+        DamagedEntryError: Stored rows are absent or damaged.
+    """
+    search = _Search(context)
+    members, pairs, recall = search.find()
+    sets = NearSets(ngram=search.stage.ngram)
+    candidates = pairs.table("candidates", CANDIDATES)
+    bits = partition_bits(candidates, search.document_bytes())
+    (result,) = yield [SecondPassRequest(task=sets, wanted=wanted_documents(candidates, bits))]
+    verified = search.verify(pairs, result, bits)
+    near = verified["intersection"].to_numpy() / np.maximum(verified["union"].to_numpy(), 1) >= search.stage.threshold
+    edges = verified.filter(pa.array(near))
+    sample = sample_pairs(members, edges, search.stage.checked_pairs)
+    (checks,) = yield [SecondPassRequest(task=NearChecks(ngram=search.stage.ngram), wanted=sample.wanted())]
+    checked = checks.table("checks", pa.schema([*CHECKS, ("shard", pa.int32())]))
+    reported, right = count_right(sample, checked["shard"].to_numpy(), checked, search.stage.threshold)
+    counts = NearCounts(
+        documents=search.documents,
+        candidates=verified.num_rows,
+        verified=edges.num_rows,
+        missed=search.missed,
+        dropped=_sum(pairs.table("dropped", DROPPED), "dropped"),
+        reported=reported,
+        right=right,
+    )
+    clusters = cluster(members, edges, _sources(result), search.corpus())
+    found = search.found(counts, clusters, recall)
+    found.metrics += search.in_reference(match_reference(context, search.documents), members)
+    if search.stage.signatures:
+        table, fill = collect_signatures(context.read(), search.stage, context.store)
+        found.tables["signatures"], found.folders["signatures"] = table, fill
+    return found
+
+
+def _sources(result: SecondPassResult) -> pa.Table:
+    """Return place and source of all documents that were read again."""
+    seen = result.table("seen", pa.schema([*SEEN, ("shard", pa.int32())]))
+    places = places_of(seen["shard"].to_numpy(), seen["row"].to_numpy())
+    return pa.table({"place": places, "source": seen["source"]})
+
+
+class _Search:
+    """The steps of the search, each a join.
+
+    Args:
+        context: What it works with.
+    """
+
+    def __init__(self, context: LinkContext) -> None:
+        assert isinstance(context.stage, NearDup)
+        self._context = context
+        self.stage = context.stage
+        self._read = list(context.read())
+        tables = [shard.partials[self.stage.name][TABLE] for shard in self._read]
+        self.documents = sum(sum(table["documents"].to_pylist()) for table in tables)
+        self._splits = sorted({shard.split for shard in context.shards})
+        self._held_out = tuple(context.config.splits[name].held_out for name in self._splits)
+        self.missed = 0
+
+    def find(self) -> tuple[pa.Table, JoinedParts, pa.Table]:
+        """Return the members of classes, the joined pairs, and what became of the probes."""
+        stage, files = self.stage, self._context.files
+        classes = self._join("classes", link_classes, files("documents"), self.documents, None, {})
+        by_bands = BandJoin(small=stage.small_bucket, leaders=stage.leaders, held_out=self._held_out)
+        rows = self.documents * stage.bands()[0]
+        bands = self._join(
+            "bands",
+            by_bands,
+            [*files("bands"), *files("probes")],
+            rows,
+            asdict(by_bands),
+            {"pairs": PAIRS, "probed": PROBED},
+        )
+        counts = bands.table("counts", COUNTS)
+        self.missed = _sum(counts, "missed")
+        by_pairs = PairJoin(most=stage.most_candidates, threshold=stage.threshold)
+        pairs = self._join(
+            "pairs",
+            by_pairs,
+            [*bands.files("pairs"), *bands.files("probed")],
+            _sum(counts, "rows"),
+            asdict(by_pairs),
+            {"candidates": KEYED_CANDIDATES},
+        )
+        return classes.table("members", CLASS_MEMBERS), pairs, pairs.table("recall", RECALL)
+
+    def document_bytes(self) -> int:
+        """Return the bytes of an average document."""
+        total = sum(_sum(shard.partials[VOLUME][VOLUME], "bytes") for shard in self._read)
+        return total // max(1, self.documents)
+
+    def verify(self, pairs: JoinedParts, result: SecondPassResult, bits: int) -> pa.Table:
+        """Return the candidates with the sizes of intersection and union."""
+        rows = ROWS_PER_PARTITION << min(bits, 8)
+        files = [*pairs.files("candidates"), *result.files("sets")]
+        return self._join("verify", VerifyJoin(bits=bits), files, rows, bits, {}).table("verified", VERIFIED)
+
+    def found(self, counts: NearCounts, clusters: NearClusters, recall: pa.Table) -> LinkResult:
+        """Say what was found."""
+        return LinkResult(
+            tables={
+                "clusters": clusters.clusters.cast(TABLES["clusters"].schema),
+                "pairs": clusters.pairs.cast(TABLES["pairs"].schema),
+                "near_sources": self._by_source(clusters.earlier),
+            },
+            metrics=near_metrics(self.stage, counts, clusters, recall),
+            extra={TABLE: self._added(clusters)},
+            warnings=self._warnings(clusters),
+        )
+
+    def in_reference(self, best: BestMatches | str, members: pa.Table) -> list[Metric]:
+        """Return the records of what is in the reference, by split and of all."""
+        documents = dict.fromkeys(self._splits, 0)
+        for shard in self._read:
+            table = shard.partials[self.stage.name][TABLE]
+            documents[shard.split] += sum(table["documents"].to_pylist())
+        numbers = np.zeros((len(self._splits), 3), dtype=np.int64)
+        if not isinstance(best, str):
+            found = count_matches(
+                best.places,
+                best.equal,
+                members,
+                self.corpus().split_of,
+                num_perm=self.stage.num_perm,
+                threshold=self.stage.threshold,
+            )
+            numbers[: len(found)] += found
+        scopes: dict[str | None, tuple[np.ndarray, int]] = {None: (numbers.sum(axis=0), self.documents)}
+        scopes |= {name: (numbers[index], documents[name]) for index, name in enumerate(self._splits)}
+        return reference_metrics(
+            self.stage,
+            {
+                name: InReference(estimated=int(row[0]), low=int(row[1]), high=int(row[2]), documents=total)
+                for name, (row, total) in scopes.items()
+            },
+            best if isinstance(best, str) else "",
+        )
+
+    def _join(
+        self,
+        name: str,
+        function: JoinFunction,
+        files: Sequence[KeyedFile],
+        rows: int,
+        parameters: object,
+        emits: dict[str, pa.Schema],
+    ) -> JoinedParts:
+        join = Join(
+            kind=f"link-near-{name}",
+            function=function,
+            identity=[self.stage.version, parameters],
+            files=files,
+            rows=rows,
+            emits=emits,
+        )
+        return self._context.join(join)
+
+    def corpus(self) -> Corpus:
+        """Return what is known of shards and splits."""
+        shards = self._context.shards
+        split_of = np.zeros(1 + max((shard.ordinal for shard in shards), default=0), dtype=np.int32)
+        for shard in shards:
+            split_of[shard.ordinal] = self._splits.index(shard.split)
+        return Corpus(split_of=split_of, held_out=np.array(self._held_out))
+
+    def _by_source(self, earlier: pa.Table) -> pa.Table:
+        """Return the table of duplicates by source, splits named and small sources folded."""
+        kept = kept_sources(self._context.shards, self._context.config.max_sources)
+        names = pa.array(self._splits, pa.string())
+        table = pa.table(
+            {
+                "split": names.take(earlier["split"].combine_chunks()),
+                "source": earlier["source"],
+                "earlier_split": names.take(earlier["earlier_split"].combine_chunks()),
+                "earlier_source": earlier["earlier_source"],
+                "documents": earlier["documents"],
+            }
+        )
+        if kept is not None:
+            other = fold_table(table.select(["earlier_source"]).rename_columns(["source"]), kept)["source"]
+            table = fold_table(table, kept).set_column(3, "earlier_source", other)
+        keys = TABLES["near_sources"].schema.names[:4]
+        grouped = table.group_by(keys, use_threads=False).aggregate([("documents", "sum")])
+        return (
+            grouped.select([*keys, "documents_sum"])
+            .rename_columns([*keys, "documents"])
+            .cast(TABLES["near_sources"].schema)
+        )
+
+    def _added(self, clusters: NearClusters) -> pa.Table:
+        """Return what is added to the partials: duplicates, and how many documents are held out."""
+        found = clusters.counts.append_column("held_out", pa.array(np.zeros(clusters.counts.num_rows, dtype=np.int64)))
+        rows = [
+            {
+                "shard": shard.ordinal,
+                "source": row["source"],
+                "duplicates": 0,
+                "component_duplicates": 0,
+                "leaked": 0,
+                "held_out": row["documents"],
+            }
+            for shard in self._read
+            if self._context.config.splits[shard.split].held_out
+            for row in shard.partials[self.stage.name][TABLE].to_pylist()
+        ]
+        return pa.concat_tables([found, pa.Table.from_pylist(rows, schema=found.schema)])
+
+    def _warnings(self, clusters: NearClusters) -> list[str]:
+        """Return a line for each source that would lose more than half of its documents."""
+        documents: dict[str, int] = {}
+        for shard in self._read:
+            for row in shard.partials[self.stage.name][TABLE].to_pylist():
+                documents[row["source"]] = documents.get(row["source"], 0) + row["documents"]
+        lost: dict[str, int] = {}
+        for row in clusters.counts.to_pylist():
+            lost[row["source"]] = lost.get(row["source"], 0) + row["duplicates"]
+        much = sorted(
+            ((number, name) for name, number in lost.items() if number > _MUCH * documents[name]),
+            key=lambda item: (-item[0], item[1]),
+        )
+        lines = [
+            f"near-duplicates: source {name} would lose {number:,} of {documents[name]:,} documents"
+            for number, name in much[:_TOLD]
+        ]
+        return [*lines, f"near-duplicates: so would {len(much) - _TOLD:,} smaller ones"] if len(much) > _TOLD else lines
+
+
+def _sum(table: pa.Table, name: str) -> int:
+    return int(pc.sum(table[name]).as_py() or 0)

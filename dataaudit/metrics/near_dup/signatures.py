@@ -1,0 +1,67 @@
+"""The signatures that a manifest keeps: the keyed rows of every part, put together for each shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dataaudit.atomic import write_synced, write_whole
+from dataaudit.link.keyed import NUM_BYTES, DamagedRowsError, read_keyed
+from dataaudit.link.step import DamagedEntryError, LinkShard, Store
+from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.signatures import digest_signatures, file_name, signature_schema
+from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.near_dup.stage import NearDup
+
+_KIND = "signatures"
+
+
+def collect_signatures(
+    shards: Iterable[LinkShard], stage: NearDup, store: Store
+) -> tuple[pa.Table, Callable[[Path], None]]:
+    """Put the signatures of every shard together in the store.
+
+    Returns:
+        The table `signatures`, and what copies the files into the manifest's folder of them.
+
+    Raises:
+        DamagedEntryError: Keyed rows are absent or damaged.
+    """
+    rows, files = [], {}
+    for shard in shards:
+        ordinal = shard.ordinal
+        table = _of_shard(shard, stage, store)
+        key = digest_json([digest_signatures(table), stage.num_perm]).removeprefix("sha256:")
+        path = store.path(_KIND, f"{key}.parquet")
+        if not path.is_file():
+            sink = pa.BufferOutputStream()
+            pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+            with store.writing():
+                write_whole(path, sink.getvalue().to_pybytes())
+        files[Path(file_name(ordinal)).name] = path
+        rows.append({"shard": ordinal, "documents": table.num_rows, "digest": digest_signatures(table)})
+
+    def fill(folder: Path) -> None:
+        for name, path in files.items():
+            write_synced(folder / name, path.read_bytes())
+
+    return pa.Table.from_pylist(rows, schema=TABLES["signatures"].schema), fill
+
+
+def _of_shard(shard: LinkShard, stage: NearDup, store: Store) -> pa.Table:
+    schema = signature_schema(stage.num_perm)
+    pieces = [schema.empty_table()]
+    for key, first_row in shard.keys(stage.name):
+        try:
+            table = read_keyed(store.side_path(stage.name, key, "signatures"), 0, NUM_BYTES)
+        except DamagedRowsError:
+            store.remove(stage.name, key)
+            raise DamagedEntryError([f"{stage.name}/{key}"]) from None
+        table = table.take(pa.array(np.argsort(table["row"].to_numpy())))
+        rows = first_row + table["row"].to_numpy()
+        pieces.append(pa.table([rows, table["key"], table["signature"].cast(schema.field(2).type)], schema=schema))
+    return pa.concat_tables(pieces).combine_chunks()

@@ -1,0 +1,162 @@
+"""``near_dup_rate``: documents with a verified near-duplicate earlier in the manifest's order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.kernels.minhash import choose_bands
+from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.metrics.near_dup.rows import BANDS, DOCUMENTS, PROBES, SIGNATURES, emit_tables
+from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.partial import Partial, TableShape, group
+
+TABLE = "near_dup"
+METRIC, COMPONENTS, OVERLAP = "near_dup_rate", "near_dup_component_rate", "train_val_overlap"
+_SUMS = ("documents", "no_words", "duplicates", "component_duplicates", "held_out", "leaked")
+_SHAPES = {TABLE: TableShape(keys={"source": pa.string()}, sums=_SUMS)}
+_MAX_PERM = 1024
+_MAX_NGRAM = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearDup(StageDefaults):
+    """Emits MinHash bands of every document's word n-grams; the link step finds, and verifies, those that are alike.
+
+    Two documents are near-duplicates when the Jaccard similarity of their sets of word n-grams is at least
+    ``threshold``; this is computed exactly for every pair that is reported. Which pairs are looked at is decided by
+    bands; how many that misses is measured on variants of the corpus's own documents. See docs/concepts/duplicates.md.
+    """
+
+    threshold: float = 0.8
+    """Jaccard similarity of a near-duplicate, from 0.3 to 1."""
+    target_recall: float = 0.99
+    """Least chance that a pair at the threshold shares a band, from 0.5 to 0.9999."""
+    num_perm: int = 128
+    """Values of a MinHash signature, from 16 to 1024."""
+    ngram: int = 5
+    """Words of a shingle, from 1 to 64."""
+    small_bucket: int = 32
+    """Documents of one band value up to which every two are compared, from 2 to 1024."""
+    leaders: int = 8
+    """First documents of each split that all others of a larger bucket are compared with, from 1 to 256."""
+    most_candidates: int = 64
+    """Earlier documents that one is compared with, those that share most bands; from 1 to 4096."""
+    probe_one_in: int = 32
+    """About one document in so many is searched for in a variant of known similarity, to measure recall; 0: none."""
+    checked_pairs: int = 100
+    """Reported pairs that are compared once more, as text and without kernels, to measure precision; up to 10000."""
+    signatures: bool = False
+    """Whether the manifest keeps the signatures, for joining later corpora and for `export lsh`."""
+
+    name: ClassVar[str] = "near_dup"
+    version: ClassVar[str] = "1"
+    needs_words: ClassVar[bool] = True
+    emits: ClassVar[Mapping[str, pa.Schema]] = {
+        "documents": DOCUMENTS,
+        "bands": BANDS,
+        "probes": PROBES,
+        "signatures": SIGNATURES,
+    }
+
+    def __post_init__(self) -> None:
+        """Check the parameters.
+
+        Raises:
+            ValueError: One is out of its range, or no number of bands reaches the target.
+        """
+        ranges: dict[str, tuple[float, float]] = {
+            "threshold": (0.3, 1),
+            "target_recall": (0.5, 0.9999),
+            "num_perm": (16, _MAX_PERM),
+            "ngram": (1, _MAX_NGRAM),
+            "small_bucket": (2, 1024),
+            "leaders": (1, 256),
+            "most_candidates": (1, 4096),
+            "probe_one_in": (0, 1_000_000),
+            "checked_pairs": (0, 10_000),
+        }
+        for name, (least, most) in ranges.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ValueError(f"{name}: expected {least} to {most}, found {value}")
+        if choose_bands(self.num_perm, self.threshold, self.target_recall) is None:
+            raise ValueError(
+                f"target_recall: {self.num_perm} values cannot reach {self.target_recall} at {self.threshold};"
+                " raise num_perm or lower target_recall"
+            )
+
+    def bands(self) -> tuple[int, int]:
+        """Return the number of bands and the values of each."""
+        chosen = choose_bands(self.num_perm, self.threshold, self.target_recall)
+        assert chosen is not None, "checked when the parameters were"
+        return chosen
+
+    def shapes(self) -> Mapping[str, TableShape]:
+        """Counts by source; ``map`` counts documents, the link step adds the rest."""
+        return _SHAPES
+
+    def map(self, batch: DocBatch) -> Partial:
+        """Count the documents, and those without words."""
+        assert batch.words is not None, "a stage that needs words has said so"
+        counts = dict.fromkeys(_SUMS, np.zeros(len(batch), dtype=np.int64))
+        counts["documents"] = np.ones(len(batch), dtype=np.int64)
+        counts["no_words"] = (batch.words.num_words() == 0).astype(np.int64)
+        table = pa.table({"source": batch.sources().cast(pa.string()), **counts})
+        return {TABLE: group(_SHAPES[TABLE], table)}
+
+    def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
+        """Return classes, bands and probes of the documents that have words, and their signatures if asked for."""
+        bands, rows = self.bands()
+        return emit_tables(
+            batch,
+            ngram=self.ngram,
+            num_perm=self.num_perm,
+            bands=bands,
+            rows=rows,
+            probe_one_in=self.probe_one_in,
+            signatures=self.signatures,
+        )
+
+    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+        """Return the rates of the scope and of each source."""
+        rows = partial[TABLE].to_pylist()
+        totals = {name: sum(row[name] for row in rows) for name in _SUMS}
+        metrics = [*self._rates(totals, context.scope), *self._leaks(totals, context)]
+        for row in rows:
+            metrics += self._rates(row, replace(context.scope, source=row["source"]))
+        return metrics
+
+    def _rates(self, row: Mapping[str, int], scope: Scope) -> list[Metric]:
+        documents, version = row["documents"], self.version
+        return [
+            ratio(METRIC, "rate", row["duplicates"], documents, scope=scope, unit="ratio", version=version),
+            count(METRIC, "documents", row["duplicates"], scope=scope, unit="documents", n=documents, version=version),
+            count(METRIC, "no_words", row["no_words"], scope=scope, unit="documents", n=documents, version=version),
+            ratio(
+                COMPONENTS, "rate", row["component_duplicates"], documents, scope=scope, unit="ratio", version=version
+            ),
+        ]
+
+    def _leaks(self, totals: Mapping[str, int], context: Context) -> list[Metric]:
+        """Return the share of held-out documents that are near training ones; of no training data there is none."""
+        if not totals["held_out"]:
+            return []
+        scope = replace(context.scope, split=None, set=context.scope.split)
+        found = ratio(
+            OVERLAP, "near_dup", totals["leaked"], totals["held_out"], scope=scope, unit="ratio", version=self.version
+        )
+        if context.trains:
+            return [found]
+        return [replace(found, value=None, status="not_evaluated", reason="no_training_documents")]
+
+    def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
+        """Fill near_dup_rate."""
+        table = partial[TABLE]
+        documents, duplicates = (sum(table[name].to_pylist()) for name in ("documents", "duplicates"))
+        return {"near_dup_rate": duplicates / documents if documents else None}

@@ -1,0 +1,217 @@
+"""Leaks into training: what of held-out splits and evaluation sets training documents hold.
+
+``train_val_overlap`` and ``benchmark_contamination`` themselves, which speak of what is protected, are computed in the
+link step (:mod:`dataaudit.metrics.overlap.leakage`); here are the training documents. See ``docs/concepts/leakage.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.protected.match_batch import SPAN, WHOLE, MatchBatch
+from dataaudit.manifest.metric import Metric, Scope, ratio
+from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.partial import Partial, TableShape, group
+
+GRAMS, MATCHES = "grams", "matches"
+"""Names of the keyed tables."""
+ITEM, HELD_OUT = 0, 1
+"""Kinds of targets of matches."""
+_KEY_BYTES = 8
+_SHAPES = {
+    "documents": TableShape(keys={"source": pa.string()}, sums=("documents", "held_out", "verbatim", "similar")),
+    "sets": TableShape(keys={"source": pa.string(), "set": pa.int64()}, sums=("verbatim", "similar")),
+}
+_NUMBERS = ("part", "tier", "rule", "start", "end", "common", "of", "crowded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap(StageDefaults):
+    """Finds held-out documents and evaluation items in training documents.
+
+    Runs on splits that are not held out, of builds that protect something.
+    """
+
+    max_grams: int = 20_000_000
+    """13-grams of held-out documents in the index; of more documents a sample is looked for."""
+    max_rows: int = 1_000
+    """Training documents that are listed for each held-out document, or part of an item."""
+
+    name: ClassVar[str] = "overlap"
+    version: ClassVar[str] = "1"
+    needs_words: ClassVar[bool] = True
+    needs_matches: ClassVar[bool] = True
+    training_only: ClassVar[bool] = True
+    emits: ClassVar[Mapping[str, pa.Schema]] = {
+        GRAMS: pa.schema(
+            [
+                ("key", pa.binary(_KEY_BYTES)),
+                ("row", pa.int64()),
+                ("source", pa.string()),
+                ("kind", pa.uint8()),
+                ("entry", pa.uint32()),
+                ("documents", pa.int64()),
+            ]
+        ),
+        MATCHES: pa.schema(
+            [
+                ("key", pa.binary(_KEY_BYTES)),
+                ("row", pa.int64()),
+                ("source", pa.string()),
+                ("kind", pa.uint8()),
+                ("target", pa.int64()),
+                *((name, pa.int64()) for name in _NUMBERS),
+            ]
+        ),
+    }
+
+    def __post_init__(self) -> None:
+        """Check the parameters.
+
+        Raises:
+            ValueError: One is out of range.
+        """
+        if not 1_000 <= self.max_grams <= 1_000_000_000:
+            raise ValueError(f"max_grams: expected 1,000 to 1,000,000,000, found {self.max_grams}")
+        if self.max_rows < 1:
+            raise ValueError(f"max_rows: expected at least 1, found {self.max_rows}")
+
+    def shapes(self) -> Mapping[str, TableShape]:
+        """Training documents by source: all, those with a copied span, those with items, these by set, too."""
+        return _SHAPES
+
+    def map(self, batch: DocBatch) -> Partial:
+        """Count the documents that hold something."""
+        matches = _matches(batch)
+        sources = batch.sources().cast(pa.string())
+        copied = np.isin(matches.held_out[:, 0], (SPAN, WHOLE))
+        held_out = _marked(matches.held_out[copied, 1], len(batch))
+        items = matches.items
+        verbatim, similar = (_marked(items[items[:, 4] <= tier, 0], len(batch)) for tier in (0, 1))
+        ones = np.ones(len(batch), dtype=np.int64)
+        documents = {
+            "source": sources,
+            "documents": ones,
+            "held_out": held_out,
+            "verbatim": verbatim,
+            "similar": similar,
+        }
+        pairs = np.unique(items[:, [0, 1]], axis=0)
+        exact = {tuple(pair) for pair in items[items[:, 4] == 0][:, [0, 1]].tolist()}
+        sets = {
+            "source": sources.take(pa.array(pairs[:, 0])),
+            "set": pairs[:, 1],
+            "verbatim": np.array([tuple(pair) in exact for pair in pairs.tolist()], dtype=np.int64),
+            "similar": np.ones(len(pairs), dtype=np.int64),
+        }
+        return {
+            "documents": group(_SHAPES["documents"], pa.table(documents)),
+            "sets": group(_SHAPES["sets"], pa.table(sets)),
+        }
+
+    def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
+        """Return the protected grams that were seen, with how many documents hold each, and every match."""
+        matches = _matches(batch)
+        return {GRAMS: _gram_rows(batch, matches.entries), MATCHES: _match_rows(batch, matches)}
+
+    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+        """Return the share of training documents that hold something, of the scope and of each source."""
+        rows = partial["documents"].to_pylist()
+        names = _SHAPES["documents"].sums
+        totals = {name: sum(row[name] for row in rows) for name in names}
+        metrics = self._rates(totals, context.scope, context.protects)
+        for row in rows:
+            metrics += self._rates(row, replace(context.scope, source=row["source"]), context.protects)
+        return metrics
+
+    def _rates(self, row: Mapping[str, int], scope: Scope, protects: frozenset[str]) -> list[Metric]:
+        def rate(metric: str, name: str, own: Scope) -> Metric:
+            return ratio(
+                metric, "train_documents", row[name], row["documents"], scope=own, unit="ratio", version=self.version
+            )
+
+        held_out = [rate("train_val_overlap", "held_out", scope)] if "held_out" in protects else []
+        if "items" not in protects:
+            return held_out
+        tiers = [rate("benchmark_contamination", tier, replace(scope, rule=tier)) for tier in ("verbatim", "similar")]
+        return held_out + tiers
+
+    def shard_columns(self, partial: Partial) -> dict[str, int | None]:
+        """Fill none here: what a build does not protect has no number, and the partial does not know."""
+        del partial
+        return {}
+
+
+def _matches(batch: DocBatch) -> MatchBatch:
+    assert batch.matches is not None, "a stage that looks at what is protected has to say needs_matches"
+    return batch.matches
+
+
+def _marked(documents: np.ndarray, num_documents: int) -> np.ndarray:
+    marked = np.zeros(num_documents, dtype=np.int64)
+    marked[documents] = 1
+    return marked
+
+
+def _keys(kinds: np.ndarray, numbers: np.ndarray) -> pa.FixedSizeBinaryArray:
+    """Return keys that fall evenly on partitions: the finaliser of SplitMix64 over kind and number."""
+    value = kinds.astype(np.uint64) << np.uint64(56) | numbers.astype(np.uint64)
+    with np.errstate(over="ignore"):
+        value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    value ^= value >> np.uint64(31)
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(_KEY_BYTES), len(value), [None, pa.py_buffer(value.astype(">u8"))]
+    )
+
+
+def _gram_rows(batch: DocBatch, entries: np.ndarray) -> pa.Table:
+    """Add up the documents of a batch that hold a gram, by source."""
+    codes = batch.source_codes[entries[:, 1]].astype(np.int64)
+    order = np.lexsort((entries[:, 1], codes, entries[:, 2], entries[:, 0]))
+    entries, codes = entries[order], codes[order]
+    fresh = np.ones(len(order), dtype=bool)
+    fresh[1:] = (np.diff(entries[:, 0]) != 0) | (np.diff(entries[:, 2]) != 0) | (np.diff(codes) != 0)
+    starts = np.flatnonzero(fresh)
+    kinds, numbers = entries[starts, 0], entries[starts, 2]
+    names = pa.array(batch.source_names, pa.string())
+    return pa.table(
+        {
+            "key": _keys(kinds, numbers),
+            "row": batch.rows[entries[starts, 1]],
+            "source": names.take(pa.array(codes[starts])),
+            "kind": kinds.astype(np.uint8),
+            "entry": numbers.astype(np.uint32),
+            "documents": np.diff(np.append(starts, len(order))),
+        },
+        schema=Overlap.emits[GRAMS],
+    )
+
+
+def _match_rows(batch: DocBatch, matches: MatchBatch) -> pa.Table:
+    """Return a row for each match: of an item, or of a held-out document."""
+    items, held = matches.items, matches.held_out
+    zeros, sames = np.zeros((len(items), 1), dtype=np.int64), np.zeros((len(held), 2), dtype=np.int64)
+    numbers = np.concatenate(
+        [
+            np.hstack([items[:, [2, 3, 4, 5, 6, 7, 8, 9]], zeros]),
+            np.hstack([held[:, [2]], sames, held[:, [0, 3, 4, 5, 6, 7]]]),
+        ]
+    )
+    kinds = np.repeat(np.array([ITEM, HELD_OUT], dtype=np.uint8), [len(items), len(held)])
+    documents = np.concatenate([items[:, 0], held[:, 1]])
+    columns = {
+        "key": _keys(kinds, numbers[:, 0]),
+        "row": batch.rows[documents],
+        "source": batch.sources().cast(pa.string()).take(pa.array(documents)),
+        "kind": kinds,
+        "target": numbers[:, 0],
+    }
+    columns |= {name: numbers[:, index] for index, name in enumerate(_NUMBERS, 1)}
+    return pa.table(columns, schema=Overlap.emits[MATCHES])

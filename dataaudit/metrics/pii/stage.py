@@ -1,0 +1,139 @@
+"""``pii_hit_rate``: personal data by entity and tier, per million tokens and per document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.findings import FindingBatch, Tier
+from dataaudit.kernels.characters import count_names
+from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.stages import findings
+from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.partial import Partial, TableShape
+from dataaudit.stages.strata import MEMBER_ROWS, MEMBERS, STRATA, count_strata, member_rows
+
+METRIC = "pii_hit_rate"
+NAMES_EDGES = (1, 3, 10)
+"""Fewest capitalised words within sentences of the second, third and fourth class of documents."""
+NAME_CLASSES = len(NAMES_EDGES) + 1
+
+
+def levels_of(batch: DocBatch, findings: FindingBatch) -> np.ndarray:
+    """Return int64[n]: four classes of documents by their surest finding, each in four by how many names they may hold.
+
+    0 to 3: no finding; 4 to 7: the surest is ``pattern``; 8 to 11: ``contextual``; 12 to 15: ``validated``.
+    """
+    surest = np.full(len(batch), len(Tier), dtype=np.int64)
+    real = ~findings.reserved
+    np.minimum.at(surest, findings.documents[real], findings.tiers[real].astype(np.int64))
+    names = count_names(batch.byte_values(), batch.byte_offsets())
+    return (len(Tier) - surest) * NAME_CLASSES + np.searchsorted(np.array(NAMES_EDGES), names, side="right")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pii(StageDefaults):
+    """Counts what the patterns find in every document; reserved values (examples, tests) are counted apart."""
+
+    name: ClassVar[str] = "pii"
+    version: ClassVar[str] = "1"
+    needs_tokens: ClassVar[bool] = True
+    needs_languages: ClassVar[bool] = True
+    detector: ClassVar[str] = "pii"
+    emits: ClassVar[Mapping[str, pa.Schema]] = {findings.FINDINGS: findings.FINDING_ROWS, MEMBERS: MEMBER_ROWS}
+
+    def shapes(self) -> Mapping[str, TableShape]:
+        """Findings and totals by source, documents by stratum."""
+        return {**findings.SHAPES, "strata": STRATA}
+
+    def map(self, batch: DocBatch) -> Partial:
+        """Count the findings of one batch."""
+        own = findings.own_findings(batch, self.detector)
+        return {**findings.count_findings(batch, own), "strata": count_strata(batch, levels_of(batch, own))}
+
+    def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
+        """Return the findings, and the stratum of every document."""
+        own = findings.own_findings(batch, self.detector)
+        return {
+            findings.FINDINGS: findings.finding_rows(batch, own),
+            MEMBERS: member_rows(batch, levels_of(batch, own)),
+        }
+
+    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+        """Return the rates of the scope and of each source, of every entity and tier that was found there."""
+        return findings.records(partial, context.scope, self._records)
+
+    def _records(self, counts: findings.Counts, totals: Mapping[str, int], scope: Scope) -> list[Metric]:
+        metrics = []
+        for (entity, tier), own in findings.with_tiers(counts):
+            prefix = f"{tier}_" if tier else ""
+            named = replace(scope, entity=entity or None)
+            metrics += [
+                Metric(
+                    metric=METRIC,
+                    stat=f"{prefix}hits",
+                    scope=named,
+                    unit="hits per million tokens",
+                    value=own["hits"] / totals["tokens"] * 1e6,
+                    n=own["hits"],
+                    denominator=totals["tokens"],
+                    version=self.version,
+                )
+                if totals["tokens"]
+                else Metric(
+                    metric=METRIC,
+                    stat=f"{prefix}hits",
+                    scope=named,
+                    unit="hits per million tokens",
+                    value=None,
+                    status="not_evaluated",
+                    reason="empty_denominator",
+                    version=self.version,
+                ),
+                ratio(
+                    METRIC,
+                    f"{prefix}documents",
+                    own["documents"],
+                    totals["documents"],
+                    scope=named,
+                    unit="ratio",
+                    version=self.version,
+                ),
+            ]
+            if not tier:
+                metrics.append(
+                    count(
+                        METRIC,
+                        "reserved",
+                        own["reserved"],
+                        scope=named,
+                        unit="hits",
+                        n=totals["documents"],
+                        version=self.version,
+                    )
+                )
+        truncated = count(
+            METRIC,
+            "truncated",
+            totals["truncated"],
+            scope=scope,
+            unit="documents",
+            n=totals["documents"],
+            version=self.version,
+        )
+        return [*metrics, truncated]
+
+    def shard_columns(self, partial: Partial) -> dict[str, object]:
+        """Fill pii_hits per million tokens, pii_documents, and pii: hits and documents by entity and tier."""
+        counts, totals = findings.whole_counts(findings.counts_by_source(partial))
+        whole = dict(findings.with_tiers(counts))[findings.ANY, findings.ANY]
+        return {
+            "pii_hits": whole["hits"] / totals["tokens"] * 1e6 if totals["tokens"] else None,
+            "pii_documents": whole["documents"],
+            "pii": findings.column_rows(partial),
+        }

@@ -1,0 +1,224 @@
+"""The index of all fingerprints of a corpus, kept beside its manifest: which documents hold a part of some text?
+
+A folder of Parquet files, ``000.parquet`` on: ``fingerprint`` uint64, ``shard`` int32, ``row`` int64 and ``word``
+uint32 (where the 13 words begin), each file sorted by ``fingerprint`` and holding a range of them, in row groups that a
+reader passes over by their least and largest fingerprint. ``index.json`` has the kind, the version and the files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dataaudit.atomic import sync_file, write_synced
+from dataaudit.errors import ManifestError
+from dataaudit.kernels.winnow import GRAM, WINDOW, winnow
+from dataaudit.kernels.words import split_words
+from dataaudit.link.joins import Joined
+from dataaudit.link.keyed import DamagedRowsError, key_matrix, read_keyed
+from dataaudit.metrics.repeats.stage import KEY_BYTES
+
+FOLDER = "repeat_index"
+"""In the manifest's folder."""
+INDEX_ROWS = pa.schema(
+    [("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("shard", pa.int32()), ("word", pa.uint32())]
+)
+"""Keyed rows of the index."""
+COLUMNS = pa.schema([("fingerprint", pa.uint64()), ("shard", pa.int32()), ("row", pa.int64()), ("word", pa.uint32())])
+"""Of the files of the index."""
+_POINTER = "index.json"
+_KIND = {"kind": "dataaudit repeat index", "version": 1}
+_ROW_GROUP = 1 << 16
+_FARTHEST = WINDOW - GRAM
+"""Words between the fingerprints of a shared span at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """A document of the corpus that shares words with a text."""
+
+    shard: int
+    """Row of the manifest's table of shards."""
+    row: int
+    """Record of the shard."""
+    start: int
+    """First word of the text that is known to be shared."""
+    stop: int
+    """Word after the last. Of a shared span it is the part from its first to its last fingerprint: up to 37 words
+    are missing at either end. At least 13."""
+    document_start: int
+    """Word of the document that ``start`` is."""
+
+
+def link_index(files: pa.Table, start: int, stop: int) -> Joined:
+    """Return all fingerprints with their shards, keyed ``index``, of :data:`INDEX_ROWS`.
+
+    The key is the fingerprint, high byte last as in the rows it is made of; memory is 64 bytes a row of the range.
+
+    Args:
+        files: Of :data:`dataaudit.link.joins.LINK_FILES`: keyed rows FINGERPRINT_ROWS.
+        start: First value of the first byte of keys.
+        stop: Value after the last.
+
+    Raises:
+        DamagedRowsError: Files are absent or damaged; it names all of them.
+    """
+    pieces, damaged = [INDEX_ROWS.empty_table()], set[str]()
+    for row in files.to_pylist():
+        try:
+            table = read_keyed(Path(os.fsdecode(row["path"])), start, stop)
+        except DamagedRowsError as error:
+            damaged.update(error.paths)
+            continue
+        rows = pc.add(table["row"], pa.scalar(row["first_row"], pa.int64()))
+        shards = pa.array(np.full(table.num_rows, row["shard"], dtype=np.int32))
+        word = pc.add(table["position"], pc.cast(table["offset"], pa.uint32()))
+        pieces.append(pa.table([table["key"], rows, shards, word], schema=INDEX_ROWS))
+    if damaged:
+        raise DamagedRowsError(*sorted(damaged))
+    return Joined(tables={}, keyed={"index": pa.concat_tables(pieces)})
+
+
+def write_index(folder: Path, paths: Sequence[Path]) -> None:
+    """Write the index of a corpus.
+
+    Args:
+        folder: An empty one.
+        paths: Keyed rows of :data:`INDEX_ROWS`, in the order of their keys; one is held at a time.
+
+    Raises:
+        DamagedRowsError: One is absent or damaged.
+    """
+    names: list[str] = []
+    for path in paths:
+        table = read_keyed(path, 0, 256)
+        if table.num_rows == 0:
+            continue
+        matrices = [key_matrix(chunk) for chunk in table["key"].chunks]
+        values = np.concatenate([np.zeros((0, KEY_BYTES), np.uint8), *matrices]).view("<u8").reshape(-1)
+        columns = (pa.array(values.byteswap()), table["shard"], table["row"], table["word"])
+        named = pa.table(list(columns), schema=COLUMNS)
+        order = [(name, "ascending") for name in COLUMNS.names]
+        names.append(f"{len(names):03d}.parquet")
+        with (folder / names[-1]).open("wb") as handle:
+            pq.write_table(named.sort_by(order), handle, compression="zstd", row_group_size=_ROW_GROUP)
+            sync_file(handle)
+    write_synced(folder / _POINTER, orjson.dumps(_KIND | {"files": names}, option=orjson.OPT_INDENT_2))
+
+
+class RepeatIndex:
+    """Looks up text.
+
+    Args:
+        manifest: Folder of a manifest that was built with ``stages: {repeats: {index: true}}``.
+
+    Raises:
+        ManifestError: It has no index, or one of another version.
+    """
+
+    def __init__(self, manifest: Path) -> None:
+        self._folder = manifest / FOLDER
+        try:
+            head = orjson.loads((self._folder / _POINTER).read_bytes())
+            known = {name: head.get(name) for name in _KIND} == _KIND
+            self._files = [_opened(self._folder / name) for name in head["files"]] if known else []
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
+            known = False
+        if not known:
+            raise ManifestError(
+                f"{manifest} has no index of its text in {FOLDER}/, or a damaged one, or one of another version",
+                "Build it with `stages: {repeats: {index: true}}` in the config.",
+            )
+
+    def look_up(self, text: str) -> list[Shared]:
+        """Return the documents that may share 50 words in a row with a text, in order.
+
+        Every document of a training split that does is among them (winnowing's guarantee); one that shares 13 to 49
+        words in a row may be.
+        """
+        values = np.frombuffer(text.encode(), dtype=np.uint8)
+        words = split_words(values, np.array([0, len(values)], dtype=np.int64))
+        own = winnow(words.hashes, words.offsets)
+        places = own.positions.astype(np.int64) + own.offsets
+        order = np.argsort(_stored(own.values), kind="stable")
+        wanted, places = _stored(own.values)[order], places[order]
+        pieces = [file.rows(wanted) for file in self._files]
+        found = pa.concat_tables([COLUMNS.empty_table(), *pieces])
+        return _joined(found, wanted, places)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of the index, and the least and the largest fingerprint of each of its row groups."""
+
+    file: pq.ParquetFile
+    low: np.ndarray
+    high: np.ndarray
+
+    def rows(self, wanted: np.ndarray) -> pa.Table:
+        """Return the rows that have one of some ascending fingerprints."""
+        first, last = np.searchsorted(wanted, self.low), np.searchsorted(wanted, self.high, side="right")
+        groups = np.flatnonzero(first < last).tolist()
+        if not groups:
+            return COLUMNS.empty_table()
+        table = self.file.read_row_groups(groups)
+        return table.filter(pc.is_in(table["fingerprint"], value_set=pa.array(wanted)))
+
+
+def _opened(path: Path) -> _File:
+    file = pq.ParquetFile(path)
+    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    limits = [group.column(0).statistics for group in groups]
+    assert all(group.num_rows for group in groups)
+    return _File(file, *(np.array([getattr(one, name) for one in limits], dtype=np.uint64) for name in ("min", "max")))
+
+
+def _stored(values: np.ndarray) -> np.ndarray:
+    """Return fingerprints as they are stored: their low byte first, because a selected one's high bits are not even."""
+    swapped: np.ndarray = values.byteswap()
+    return swapped
+
+
+def _joined(found: pa.Table, wanted: np.ndarray, places: np.ndarray) -> list[Shared]:
+    """Join matches of one document that stand at one distance to those of the text, and follow each other there."""
+    values = found["fingerprint"].to_numpy()
+    low, high = np.searchsorted(wanted, values), np.searchsorted(wanted, values, side="right")
+    row = np.repeat(np.arange(len(values)), high - low)
+    index = np.arange(len(row)) + np.repeat(low - np.concatenate([[0], np.cumsum(high - low)])[:-1], high - low)
+    place = places[index]
+    shard, record = found["shard"].to_numpy()[row].astype(np.int64), found["row"].to_numpy()[row]
+    shift = found["word"].to_numpy()[row].astype(np.int64) - place
+    order = np.lexsort((place, shift, record, shard))
+    shared: list[Shared] = []
+    for one in order.tolist():
+        last = shared[-1] if shared else None
+        start = int(place[one])
+        where = (int(shard[one]), int(record[one]), start + int(shift[one]))
+        joins = (
+            last is not None
+            and (last.shard, last.row) == where[:2]
+            and where[2] - last.document_start == start - last.start
+            and start <= last.stop + _FARTHEST
+        )
+        first = last if joins and last is not None else None
+        begin = first.start if first else start
+        span = Shared(
+            shard=where[0],
+            row=where[1],
+            start=begin,
+            stop=start + GRAM,
+            document_start=first.document_start if first else where[2],
+        )
+        if first:
+            shared[-1] = span
+        else:
+            shared.append(span)
+    return sorted(shared, key=lambda one: (one.shard, one.row, one.start, one.document_start))
