@@ -19,8 +19,7 @@ from dataaudit.gate.document import gate_schema
 from dataaudit.gate.policy import Policy
 from dataaudit.manifest.core import SCHEMA_VERSION, ManifestFile
 from dataaudit.manifest.metric import METHODS, STATUSES
-from dataaudit.manifest.table_spec import TableSpec
-from dataaudit.manifest.tables import METRICS, TABLES
+from dataaudit.manifest.tables import METRICS, TABLES, TableSpec
 from dataaudit.metrics.stages import REQUIRED, STAGES, stage_schema
 from dataaudit.quarantine.entry import entry_schema
 from dataaudit.text import clean

@@ -6,15 +6,11 @@ import click
 
 from dataaudit import __version__
 from dataaudit.cli.building import build
-from dataaudit.cli.diffing import diff
 from dataaudit.cli.exporting import export
-from dataaudit.cli.gating import gate
-from dataaudit.cli.options import block
+from dataaudit.cli.judging import diff, gate, report
 from dataaudit.cli.quarantining import quarantine
-from dataaudit.cli.reading import inspect, show, verify
-from dataaudit.cli.reporting import report
-from dataaudit.cli.setting_up import doctor, schema
-from dataaudit.cli.shell import Group
+from dataaudit.cli.reading import doctor, inspect, schema, show, verify
+from dataaudit.cli.shell import Group, block
 
 _EPILOG = "\n\n".join(
     (

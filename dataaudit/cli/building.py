@@ -12,8 +12,7 @@ from typing import NoReturn
 
 import click
 
-from dataaudit.cli.options import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samples
-from dataaudit.cli.shell import print_text
+from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samples, print_text
 
 
 @click.command(

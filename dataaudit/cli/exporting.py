@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataaudit.cli.options import FOLDER, POLICY, block
-from dataaudit.cli.shell import print_text
+from dataaudit.cli.shell import FOLDER, POLICY, block, print_text
 from dataaudit.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from dataaudit.cli.options import FOLDER, block
-from dataaudit.cli.shell import print_text
+from dataaudit.cli.shell import FOLDER, block, print_text
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[str] | None:

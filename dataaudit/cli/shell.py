@@ -1,4 +1,4 @@
-"""What every command runs in: errors become a message and an exit code, and a closed pipe is no error."""
+"""What commands share: errors become a message and an exit code, a closed pipe is no error; options of several."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Any, NoReturn
 import click
 
 from dataaudit.errors import DataAuditError, ExitCode
+from dataaudit.gate.ready import policy_path
 from dataaudit.text import clean_message
 
 _DEBUG = "DATAAUDIT_DEBUG"
+FOLDER = click.Path(path_type=Path)
 
 
 class Group(click.Group):
@@ -116,3 +118,40 @@ def _fault(error: Exception) -> str:
         f"dataaudit: internal error, a fault of this program: {type(error).__name__}{where}\n"
         f"  Please report it. {_DEBUG}=1 shows the traceback, which may hold text of the corpus."
     )
+
+
+class _Policy(click.Path):
+    """A policy: a file, or the name of one that comes with the package."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        return policy_path(Path(os.fsdecode(super().convert(value, param, ctx))))
+
+
+POLICY = _Policy(path_type=Path)
+
+SAMPLES = click.option(
+    "--samples",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Findings of each kind whose surroundings are written, masked, to --samples-dir.",
+)
+SAMPLES_DIR = click.option(
+    "--samples-dir",
+    type=FOLDER,
+    metavar="DIR",
+    help="New folder for samples; it will hold parts of documents, for your eyes alone.",
+)
+
+
+def chosen_samples(number: int | None, folder: Path | None) -> tuple[int, Path] | None:
+    """Return both options of samples, or None when neither was given."""
+    if number is not None and folder is not None:
+        return number, folder
+    if number is None and folder is None:
+        return None
+    raise click.UsageError("--samples N and --samples-dir DIR go together: how many, and where they may be written.")
+
+
+def block(title: str, *lines: str) -> str:
+    """Return a paragraph of help that click leaves as it is."""
+    return "\b\n" + "\n".join([title, *(f"  {line}" for line in lines)])

@@ -20,8 +20,7 @@ from dataaudit.diff.sampling_error import EffectiveSampleSizes, Interval, chance
 from dataaudit.manifest.canonical import flat_columns
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope, rounded
-from dataaudit.manifest.table_spec import TableSpec
-from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.tables import TABLES, TableSpec
 from dataaudit.metrics.family import LAST
 from dataaudit.metrics.registry import METRICS
 

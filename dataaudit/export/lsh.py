@@ -15,7 +15,7 @@ from dataaudit.errors import ManifestError
 from dataaudit.export.output import write_file
 from dataaudit.extras import require
 from dataaudit.manifest.load import load_manifest
-from dataaudit.manifest.signatures import STAGE, read_signatures, signature_settings
+from dataaudit.manifest.minhash import STAGE, read_signatures, signature_settings
 
 SCHEME, SEED = "affine32", 1
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import rfc8785
 
-from dataaudit.manifest.table_spec import TableSpec
+from dataaudit.manifest.tables import TableSpec
 
 _PART_ROWS = 1 << 18
 

@@ -25,8 +25,7 @@ from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_columns, digest_table, is_sorted, plain_floats, sorted_table
 from dataaudit.manifest.core import SCHEMA_VERSION, TableRecord
 from dataaudit.manifest.replace import POINTER
-from dataaudit.manifest.table_spec import TableSpec
-from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.tables import TABLES, TableSpec
 from dataaudit.manifest.upgrade import upgraded_table
 from dataaudit.yamlfile import nearest
 

@@ -15,9 +15,9 @@ from dataaudit.errors import ManifestError
 from dataaudit.manifest.canonical import digest_table, flat_columns, sorted_table
 from dataaudit.manifest.core import SCHEMA_VERSION, Coverage
 from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.minhash import FOLDER, file_name, read_signatures
 from dataaudit.manifest.reading import digest_as_written
 from dataaudit.manifest.replace import POINTER
-from dataaudit.manifest.signatures import FOLDER, file_name, read_signatures
 from dataaudit.manifest.tables import TABLES
 
 LOST = ("quarantined", "skipped")

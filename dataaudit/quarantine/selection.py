@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.table_spec import COUNT, STRING, TableSpec
-from dataaudit.manifest.table_spec import field as column
+from dataaudit.manifest.tables import COUNT, STRING, TableSpec
+from dataaudit.manifest.tables import field as column
 from dataaudit.quarantine.entry import Entry
 from dataaudit.quarantine.list import Quarantine
 

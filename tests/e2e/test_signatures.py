@@ -13,7 +13,7 @@ from running import build, run
 
 from dataaudit.kernels.minhash import permutations, sketch
 from dataaudit.manifest.metric import Scope
-from dataaudit.manifest.signatures import read_signatures
+from dataaudit.manifest.minhash import read_signatures
 from dataaudit.manifest.verify import verify
 
 VOCABULARY = [f"word{number}" for number in range(300)]

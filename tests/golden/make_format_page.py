@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dataaudit.manifest.table_spec import TableSpec
-from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.tables import TABLES, TableSpec
 
 PAGE = Path(__file__).parents[2] / "docs/reference/format.md"
 START = "<!-- tables: written by tests/golden/make_format_page.py --update-golden -->\n"

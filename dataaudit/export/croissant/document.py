@@ -18,8 +18,7 @@ from dataaudit.errors import ConfigError
 from dataaudit.export import sentences
 from dataaudit.export.croissant.about import About, Agent, Rai, about_of
 from dataaudit.export.croissant.context import CONTEXT, CROISSANT, RAI
-from dataaudit.export.croissant.files import distribution, groups
-from dataaudit.export.croissant.records import record_sets
+from dataaudit.export.croissant.files import distribution, groups, record_sets
 from dataaudit.export.output import write_file
 from dataaudit.manifest.core import manifest_uri
 from dataaudit.manifest.load import Manifest, load_manifest

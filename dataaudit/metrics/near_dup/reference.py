@@ -15,7 +15,7 @@ from dataaudit.link.places import distinct, key_array, places_of
 from dataaudit.link.step import DamagedEntryError, LinkContext, Store
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.manifest.signatures import read_signatures, signature_settings
+from dataaudit.manifest.minhash import read_signatures, signature_settings
 from dataaudit.metrics.near_dup.bands import PAIRS
 from dataaudit.metrics.near_dup.pairs import CANDIDATES, PairJoin
 from dataaudit.metrics.near_dup.reference_join import EXACTLY, ReferenceJoin, equal_values

@@ -13,7 +13,7 @@ from dataaudit.atomic import write_synced, write_whole
 from dataaudit.link.keyed import NUM_BYTES, DamagedRowsError, read_keyed
 from dataaudit.link.step import DamagedEntryError, LinkShard, Store
 from dataaudit.manifest.canonical import digest_json
-from dataaudit.manifest.signatures import digest_signatures, file_name, signature_schema
+from dataaudit.manifest.minhash import digest_signatures, file_name, signature_schema
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.near_dup.stage import NearDup
 

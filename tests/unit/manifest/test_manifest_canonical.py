@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from levels import examples
 
 from dataaudit.manifest.canonical import canonical_json, digest_json, digest_table, is_sorted, sorted_table
-from dataaudit.manifest.table_spec import TableSpec
-from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.tables import TABLES, TableSpec
 
 Row = dict[str, Any]
 NAMES = {"int32": "<i", "int64": "<q", "double": "<d", "bool": "<?"}

@@ -1,4 +1,4 @@
-"""The command that decides: gate."""
+"""The commands that say what manifests come to: gate, diff, report."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Literal
 
 import click
 
-from dataaudit.cli.options import FOLDER, POLICY, block
-from dataaudit.cli.shell import note, print_text
+from dataaudit.cli.shell import FOLDER, POLICY, block, note, print_text
 
 
 @click.command(
@@ -108,3 +107,84 @@ def gate(
 
         note(propose_shards(quarantine, verdict, folder))
     sys.exit(verdict.exit_code)
+
+
+@click.command(
+    short_help="Say what changed between two manifests.",
+    epilog="\n\n".join(
+        (
+            block(
+                "Examples:",
+                "dataaudit diff manifests/2026-10 manifests/2026-11",
+                "dataaudit diff manifests/2026-10 manifests/2026-11 --format md > comment.md",
+                "dataaudit diff manifests/2026-10 manifests/2026-11 --json | jq .proposal",
+            ),
+            block("Exit codes:", "  0  both are the same", "  1  they differ", "  2  one cannot be read"),
+        )
+    ),
+)
+@click.argument("old", type=FOLDER, metavar="OLD")
+@click.argument("new", type=FOLDER, metavar="NEW")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "md"]),
+    default="text",
+    show_default=True,
+    help="A page of text, JSON, or Markdown for a comment.",
+)
+@click.option("--all", "everything", is_flag=True, help="List every row, not the first of each section; JSON has all.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) -> None:
+    """Say what changed from manifest OLD to manifest NEW, and which version bump that means.
+
+    Shards that were added, removed, changed or only stored otherwise; every metric with its interval, and whether its
+    change is larger than the noise; drift of tokens per source; what else differs. Neither corpus is read.
+    """
+    from dataaudit import api
+    from dataaudit.diff.blocks import render
+
+    difference = api.diff(old, new)
+    print_text(render(difference, "json" if as_json else form, everything=everything))
+    sys.exit(0 if difference.equal else 1)
+
+
+@click.command(
+    short_help="Write one HTML file of a manifest.",
+    epilog=block(
+        "Examples:",
+        "dataaudit report manifests/first --out report.html",
+        "dataaudit report manifests/new --out report.html --baseline manifests/old --policy strict",
+    ),
+)
+@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.option("--out", type=FOLDER, metavar="FILE.html", required=True, help="Where to write it.")
+@click.option("--baseline", type=FOLDER, metavar="OLD", help="Older manifest: the report says what changed.")
+@click.option("--policy", type=POLICY, metavar="POLICY.yaml", help="Policy to judge by.")
+@click.option(
+    "--verdict",
+    type=FOLDER,
+    metavar="FILE",
+    help="The gate's gate.json, instead of --policy; DIR/gate.json is shown when it is there.",
+)
+@click.option("--quarantine", type=FOLDER, metavar="FILE", help="Quarantine list whose shards are marked.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+def report(
+    folder: Path,
+    out: Path,
+    baseline: Path | None,
+    policy: Path | None,
+    verdict: Path | None,
+    quarantine: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write the report of a manifest: one HTML file that opens from disk, fetches nothing and holds no document text.
+
+    Verdict or what stands out first, then what changed, then every area, then all shards. The exit code is 0 when the
+    file was written: the report shows a verdict, `dataaudit gate` decides.
+    """
+    from dataaudit.report.write import Given, write_report
+
+    given = Given(baseline=baseline, policy=policy, verdict=verdict, quarantine=quarantine)
+    print_text(write_report(folder, out, given, as_json=as_json))
