@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "dataaudit"
+TWINS = "twins"
 
 
 def module_of(path: Path) -> str:
@@ -22,14 +23,14 @@ def module_of(path: Path) -> str:
 
 
 def imports_of(path: Path) -> set[str]:
-    """Return the modules of the package, and names in them, that a file imports anywhere."""
+    """Return the modules of the package and the slow twins, and names in them, that a file imports anywhere."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return {name for name in found if name.split(".")[0] == PACKAGE}
+    return {name for name in found if name.split(".")[0] in {PACKAGE, TWINS}}
 
 
 def tests_of(files: list[Path]) -> list[Path]:
@@ -47,6 +48,8 @@ def tests_of(files: list[Path]) -> list[Path]:
                 seen |= changed
                 changed = {name for name, names in by_module.items() if names & changed} - seen
             touched |= own if changed else set()
+        elif file.parent == ROOT / "tests" / TWINS:
+            touched |= {test for test, names in by_test.items() if f"{TWINS}.{file.stem}" in names}
         else:
             named = (file.stem if file.suffix == ".py" else file.name).encode()
             touched |= {test for test in tests if named in test.read_bytes()}

@@ -61,7 +61,7 @@ def divergences(now: np.ndarray, reference: np.ndarray) -> tuple[float, float]:
     return max(0.0, float(kl_terms(p, q).sum())), float(js_terms(p, q).sum())
 
 
-CHANCE_FACTOR = 2.0
+NULL_FACTOR = 2.0
 """Without drift, KL lies within this factor of its expected value in at least 95 % of samples."""
 CONFIDENCE = 0.95
 
@@ -77,7 +77,7 @@ _HALVINGS = 11
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PooledCounts:
     """The tokens of two samples, put together."""
 
     pooled: np.ndarray
@@ -89,7 +89,7 @@ class Pool:
     scales: tuple[float, float]
     """Denominators of the smoothed probabilities."""
 
-    def chance(self, clump: float) -> float:
+    def kl_null(self, clump: float) -> float:
         """Return the mean of KL over all ways to deal clumps of so many occurrences, nats.
 
         Relative error below 1 %: a token's part is computed at some pooled counts (each one up to 48, eight an octave
@@ -101,12 +101,12 @@ class Pool:
         return max(0.0, float((parts * self.tokens).sum()))
 
 
-def pool(now: np.ndarray, reference: np.ndarray) -> Pool:
+def pool_counts(now: np.ndarray, reference: np.ndarray) -> PooledCounts:
     """Put two samples together: int64[v] counts by token id, of which each has at least one."""
     sizes = int(now.sum()), int(reference.sum())
     added = SMOOTHING * len(now)
     pooled, tokens = np.unique(now + reference, return_counts=True)
-    return Pool(pooled, tokens, sizes[0] / sum(sizes), (sizes[0] + added, sizes[1] + added))
+    return PooledCounts(pooled, tokens, sizes[0] / sum(sizes), (sizes[0] + added, sizes[1] + added))
 
 
 def clump_size(first: np.ndarray, second: np.ndarray) -> float:
@@ -116,13 +116,13 @@ def clump_size(first: np.ndarray, second: np.ndarray) -> float:
         first: int64[v] token counts of one half of some documents; not all 0.
         second: int64[v] of the other half; not all 0.
     """
-    both, (observed, _) = pool(first, second), divergences(first, second)
+    both, (observed, _) = pool_counts(first, second), divergences(first, second)
     low, high = 0.0, float(np.log(_MAX_CLUMP))
-    if both.chance(1.0) >= observed:
+    if both.kl_null(1.0) >= observed:
         return 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if both.chance(float(np.exp(middle))) < observed else (low, middle)
+        low, high = (middle, high) if both.kl_null(float(np.exp(middle))) < observed else (low, middle)
     return float(np.exp((low + high) / 2))
 
 

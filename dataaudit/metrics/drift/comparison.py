@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.kernels.divergence import (
-    CHANCE_FACTOR,
     CONFIDENCE,
+    NULL_FACTOR,
     clump_size,
     divergences,
     js_terms,
     kl_terms,
-    pool,
+    pool_counts,
     smoothed,
 )
 from dataaudit.manifest.metric import Metric, Scope, Status, rounded
@@ -78,7 +78,7 @@ def comparison(counts: Counts, scope: Scope, context: Context) -> Comparison | s
     other_half = counts.all - counts.half
     bias = None
     if counts.half.any() and other_half.any():
-        bias = pool(counts.all, found).chance(clump_size(counts.half, other_half))
+        bias = pool_counts(counts.all, found).kl_null(clump_size(counts.half, other_half))
     return Comparison(kl, js, bias)
 
 
@@ -113,7 +113,7 @@ def drift_metrics(counts: Counts, scope: Scope, context: Context, version: str) 
         return records + [
             _no_number(stat, scope, "not_evaluated", "too_few_documents", version, tokens) for stat in STATS[2:]
         ]
-    low, high = found.bias / CHANCE_FACTOR, found.bias * CHANCE_FACTOR
+    low, high = found.bias / NULL_FACTOR, found.bias * NULL_FACTOR
     return [
         *records,
         record("kl_bias", found.bias, (low, high)),

@@ -11,13 +11,13 @@ from scipy.stats import entropy
 from twins import drift as slow
 
 from dataaudit.kernels.divergence import (
-    CHANCE_FACTOR,
     CONFIDENCE,
+    NULL_FACTOR,
     clump_size,
     divergences,
     js_terms,
     kl_terms,
-    pool,
+    pool_counts,
     smoothed,
 )
 
@@ -73,7 +73,7 @@ def test_chance_is_the_mean_over_every_deal(counts, clump):
     """The expected divergence equals the sum over all outcomes of every token, in exact arithmetic."""
     now, reference = ([one[side] for one in counts] for side in (0, 1))
     assume(sum(now) and sum(reference))
-    found = pool(*arrays((now, reference))).chance(clump)
+    found = pool_counts(*arrays((now, reference))).kl_null(clump)
     assert found == pytest.approx(max(0.0, float(slow.chance(now, reference, clump))), rel=1e-9, abs=1e-14)
 
 
@@ -84,7 +84,7 @@ def test_chance_between_nodes_and_of_large_counts_is_close(sizes, clump):
     rng = np.random.default_rng(2)
     share = rng.dirichlet(np.full(12, 0.6))
     now, reference = (rng.multinomial(size, share) for size in sizes)
-    found = pool(now, reference).chance(clump)
+    found = pool_counts(now, reference).kl_null(clump)
     assert found == pytest.approx(float(slow.chance(now.tolist(), reference.tolist(), clump)), rel=0.01)
 
 
@@ -92,7 +92,7 @@ def test_where_every_token_is_frequent_chance_is_the_textbook_bias():
     """It tends to (V - 1) / 2 (1 / N + 1 / M)."""
     rng = np.random.default_rng(3)
     now, reference = rng.multinomial(10**6, np.full(500, 1 / 500)), rng.multinomial(3 * 10**6, np.full(500, 1 / 500))
-    assert pool(now, reference).chance(1.0) == pytest.approx(499 / 2 * (1 / 10**6 + 1 / (3 * 10**6)), rel=0.01)
+    assert pool_counts(now, reference).kl_null(1.0) == pytest.approx(499 / 2 * (1 / 10**6 + 1 / (3 * 10**6)), rel=0.01)
 
 
 @pytest.mark.parametrize("sizes", [(20_000, 20_000), (5_000, 500_000), (500_000, 5_000)])
@@ -105,7 +105,7 @@ def test_two_samples_of_one_distribution_are_as_far_apart_as_chance_says(sizes):
     for _ in range(30):
         now, reference = (rng.multinomial(size, share) for size in sizes)
         found.append(divergences(now, reference)[0])
-        expected.append(pool(now, reference).chance(1.0))
+        expected.append(pool_counts(now, reference).kl_null(1.0))
     assert np.mean(found) == pytest.approx(np.mean(expected), rel=0.02)
 
 
@@ -133,10 +133,10 @@ def test_without_drift_kl_stays_in_the_interval_in_95_of_100():
         half = rng.random(sizes[0]) < 0.5
         halves = [pile[chosen[: sizes[0]][mask]].sum(axis=0) for mask in (half, ~half)]
         now, reference = halves[0] + halves[1], pile[chosen[sizes[0] :]].sum(axis=0)
-        kl, both = divergences(now, reference)[0], pool(now, reference)
-        expected = both.chance(clump_size(*halves))
-        inside.append(expected / CHANCE_FACTOR <= kl <= expected * CHANCE_FACTOR)
-        naive.append(kl / both.chance(1.0))
+        kl, both = divergences(now, reference)[0], pool_counts(now, reference)
+        expected = both.kl_null(clump_size(*halves))
+        inside.append(expected / NULL_FACTOR <= kl <= expected * NULL_FACTOR)
+        naive.append(kl / both.kl_null(1.0))
     assert np.mean(inside) >= CONFIDENCE
     assert np.median(naive) > 1.3  # tokens are not what is sampled: without clumps the bias is too small
 
