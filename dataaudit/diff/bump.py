@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from dataaudit.diff.difference import Bump, Cause, Proposal, ShardFate, Side
+from dataaudit.diff.difference import Bump, Cause, Proposal, ShardChangeKind, Side
 from dataaudit.text import plural
 
 ORDER = (Bump.NONE, Bump.PATCH, Bump.MINOR, Bump.MAJOR)
@@ -21,33 +21,33 @@ _VERSION = re.compile(r"v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(?:[-
 _LONGEST = 100
 _Triple = tuple[int, int, int]
 _MEANING = {
-    ShardFate.MOVED_SPLIT: (Bump.MAJOR, "moved to another split"),
-    ShardFate.REMOVED: (Bump.MAJOR, "gone: no shard holds their rows, or one copy of them less is there"),
-    ShardFate.CHANGED: (Bump.MAJOR, "with other rows than before"),
-    ShardFate.LOST: (Bump.MAJOR, "read before and unread now"),
-    ShardFate.UNKNOWN: (Bump.MAJOR, "unread in both, with other stored bytes or unknown ones"),
-    ShardFate.RECUT: (Bump.PATCH, "cut or ordered otherwise now: all that is counted of their splits agrees"),
-    ShardFate.ADDED: (Bump.MINOR, "added"),
-    ShardFate.RECOVERED: (Bump.MINOR, "unread before and read now"),
-    ShardFate.MOVED: (Bump.PATCH, "under another name, otherwise the same"),
-    ShardFate.REPACKED: (Bump.PATCH, "with the same rows, stored otherwise"),
+    ShardChangeKind.MOVED_SPLIT: (Bump.MAJOR, "moved to another split"),
+    ShardChangeKind.REMOVED: (Bump.MAJOR, "gone: no shard holds their rows, or one copy of them less is there"),
+    ShardChangeKind.CHANGED: (Bump.MAJOR, "with other rows than before"),
+    ShardChangeKind.LOST: (Bump.MAJOR, "read before and unread now"),
+    ShardChangeKind.UNKNOWN: (Bump.MAJOR, "unread in both, with other stored bytes or unknown ones"),
+    ShardChangeKind.RECUT: (Bump.PATCH, "cut or ordered otherwise now: all that is counted of their splits agrees"),
+    ShardChangeKind.ADDED: (Bump.MINOR, "added"),
+    ShardChangeKind.RECOVERED: (Bump.MINOR, "unread before and read now"),
+    ShardChangeKind.MOVED: (Bump.PATCH, "under another name, otherwise the same"),
+    ShardChangeKind.REPACKED: (Bump.PATCH, "with the same rows, stored otherwise"),
 }
 _UNREAD = {
-    ShardFate.REMOVED: "gone that could not be read before: what they held is not known",
-    ShardFate.ADDED: "added that cannot be read",
-    ShardFate.MOVED: "that cannot be read with the same stored bytes under another name",
-    ShardFate.MOVED_SPLIT: "that cannot be read moved to another split",
+    ShardChangeKind.REMOVED: "gone that could not be read before: what they held is not known",
+    ShardChangeKind.ADDED: "added that cannot be read",
+    ShardChangeKind.MOVED: "that cannot be read with the same stored bytes under another name",
+    ShardChangeKind.MOVED_SPLIT: "that cannot be read moved to another split",
 }
-_EMPTY = {ShardFate.REMOVED: "gone"}
-_UNPROVEN = frozenset({ShardFate.RECUT, ShardFate.UNKNOWN})
-_UNKNOWN = frozenset({ShardFate.REMOVED, ShardFate.UNKNOWN})
+_EMPTY = {ShardChangeKind.REMOVED: "gone"}
+_UNPROVEN = frozenset({ShardChangeKind.RECUT, ShardChangeKind.UNKNOWN})
+_UNKNOWN = frozenset({ShardChangeKind.REMOVED, ShardChangeKind.UNKNOWN})
 _NOT_SHOWN = "; their documents may all stand in other shards, which digests of shards cannot show"
 
 
 class Tally(NamedTuple):
-    """Shards of one fate, by what is known of them."""
+    """Shards that changed in one way, by what is known of them."""
 
-    fate: ShardFate
+    kind: ShardChangeKind
     holding: int
     """Shards that were read and hold documents; of a pair it counts as one."""
     documents: int
@@ -62,7 +62,7 @@ def causes_of(tallies: Iterable[Tally], roles: int, *, proven: bool) -> tuple[Ca
     """Return what demands a bump, the gravest first.
 
     Args:
-        tallies: How many shards met which fate.
+        tallies: How many shards changed in which way.
         roles: Splits that were held out and are not any more, or the other way round.
         proven: Whether it is shown that the documents of removed and changed shards are not all there any more.
     """
@@ -76,20 +76,20 @@ def causes_of(tallies: Iterable[Tally], roles: int, *, proven: bool) -> tuple[Ca
 
 
 def _causes(tally: Tally, *, proven: bool) -> Iterator[Cause]:
-    fate = tally.fate
+    kind = tally.kind
     if tally.holding:
-        bump, words = _MEANING[fate]
-        certain = proven if fate in {ShardFate.REMOVED, ShardFate.CHANGED} else fate not in _UNPROVEN
+        bump, words = _MEANING[kind]
+        certain = proven if kind in {ShardChangeKind.REMOVED, ShardChangeKind.CHANGED} else kind not in _UNPROVEN
         text = f"{plural(tally.holding, 'shard')} ({plural(tally.documents, 'document')}) {words}"
         if not certain and bump == Bump.MAJOR:
             text += _NOT_SHOWN
-        yield Cause(bump=bump, code=fate, text=text, proven=certain)
+        yield Cause(bump=bump, code=kind, text=text, proven=certain)
     if tally.unread:
-        text = f"{plural(tally.unread, 'shard')} {_UNREAD.get(fate, _MEANING[fate][1])}"
-        yield Cause(bump=_MEANING[fate][0], code=f"{fate}_unread", text=text, proven=fate not in _UNKNOWN)
+        text = f"{plural(tally.unread, 'shard')} {_UNREAD.get(kind, _MEANING[kind][1])}"
+        yield Cause(bump=_MEANING[kind][0], code=f"{kind}_unread", text=text, proven=kind not in _UNKNOWN)
     if tally.empty:
-        text = f"{plural(tally.empty, 'shard')} without a document {_EMPTY.get(fate, _MEANING[fate][1])}"
-        yield Cause(bump=Bump.PATCH, code=f"{fate}_empty", text=text)
+        text = f"{plural(tally.empty, 'shard')} without a document {_EMPTY.get(kind, _MEANING[kind][1])}"
+        yield Cause(bump=Bump.PATCH, code=f"{kind}_empty", text=text)
 
 
 def propose(causes: Sequence[Cause], old: Side, new: Side) -> Proposal:

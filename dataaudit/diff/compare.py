@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dataaudit.diff.bump import Tally, causes_of, propose
 from dataaudit.diff.comparable import Meaning
-from dataaudit.diff.difference import Difference, FateCount, Recut, Setting, ShardChange, ShardFate, Side
+from dataaudit.diff.difference import Difference, FateCount, Recut, Setting, ShardChange, ShardChangeKind, Side
 from dataaudit.diff.drifts import drifts
 from dataaudit.diff.matching import COLUMNS, UNREAD, Pairs, match
 from dataaudit.diff.metrics import Hidden, compare_metrics
@@ -21,9 +21,9 @@ from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.core import core_json
 from dataaudit.manifest.load import Manifest, load_manifest
 
-_ORDER = {fate: number for number, fate in enumerate(ShardFate)}
-_OLD_GONE = (ShardFate.REMOVED, ShardFate.CHANGED)
-_NEW_COME = (ShardFate.ADDED, ShardFate.CHANGED)
+_ORDER = {kind: number for number, kind in enumerate(ShardChangeKind)}
+_OLD_GONE = (ShardChangeKind.REMOVED, ShardChangeKind.CHANGED)
+_NEW_COME = (ShardChangeKind.ADDED, ShardChangeKind.CHANGED)
 _UNITS = ("documents", "bytes", "tokens")
 _AREAS = {
     "dataset": "dataset",
@@ -63,11 +63,11 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
     meaning = Meaning(old, new)
     tables = tuple(manifest.table("shards", COLUMNS) for manifest in (old, new))
     pairs = list(match(*tables))
-    gone = _splits(tables[0], [pair.old for pair in pairs if pair.fate in _OLD_GONE])
-    come = _splits(tables[1], [pair.new for pair in pairs if pair.fate in _NEW_COME])
+    gone = _splits(tables[0], [pair.old for pair in pairs if pair.kind in _OLD_GONE])
+    come = _splits(tables[1], [pair.new for pair in pairs if pair.kind in _NEW_COME])
     recut = recuts(old, new, gone & come, meaning)
     pairs = _with_recuts(pairs, tables, {one.split for one in recut if one.consistent})
-    tallies = [_tally(pair, tables) for pair in pairs if pair.fate is not None and len(pair.old)]
+    tallies = [_tally(pair, tables) for pair in pairs if pair.kind is not None and len(pair.old)]
     roles = {split.name: split.held_out for split in old.core.splits}
     changed_roles = sum(roles.get(split.name, split.held_out) != split.held_out for split in new.core.splits)
     causes = causes_of(tallies, changed_roles, proven=_less(recut, gone))
@@ -80,8 +80,8 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
         equal=_equal(old, new),
         descends=old.id in new.core.parents,
         proposal=propose(causes, *sides),
-        unchanged_shards=sum(len(pair.old) for pair in pairs if pair.fate is None),
-        fates=tuple(_count(pair, tables) for pair in pairs if pair.fate is not None and len(pair.old)),
+        unchanged_shards=sum(len(pair.old) for pair in pairs if pair.kind is None),
+        fates=tuple(_count(pair, tables) for pair in pairs if pair.kind is not None and len(pair.old)),
         shards=tuple(change for pair in pairs for change in _changes(pair, tables)),
         recuts=recut,
         unchanged_metrics=records.unchanged,
@@ -107,22 +107,22 @@ def _splits(table: pa.Table, rows: Sequence[np.ndarray]) -> set[str]:
 
 
 def _with_recuts(pairs: list[Pairs], tables: Sequence[pa.Table], splits: set[str]) -> list[Pairs]:
-    """Return the pairs in the order of fates; what another cut of a split explains is a fate of its own."""
+    """Return the pairs in the order of kinds; what another cut of a split explains is a kind of its own."""
     kept, moved = [], []
     for pair in pairs:
-        if pair.fate not in {*_OLD_GONE, *_NEW_COME} or not splits:
+        if pair.kind not in {*_OLD_GONE, *_NEW_COME} or not splits:
             kept.append(pair)
             continue
-        side, rows = (1, pair.new) if pair.fate == ShardFate.ADDED else (0, pair.old)
+        side, rows = (1, pair.new) if pair.kind == ShardChangeKind.ADDED else (0, pair.old)
         table = tables[side].take(pa.array(rows))
         explained = np.isin(np.array(table["split"].to_pylist(), dtype=object), list(splits))
         explained &= table["documents"].to_numpy() > 0
-        kept.append(Pairs(fate=pair.fate, old=pair.old[~explained], new=pair.new[~explained]))
+        kept.append(Pairs(kind=pair.kind, old=pair.old[~explained], new=pair.new[~explained]))
         moved.append((pair.old[explained], pair.new[explained]))
     if moved:
         old, new = (np.concatenate([one[side] for one in moved]) for side in (0, 1))
-        kept.append(Pairs(fate=ShardFate.RECUT, old=old, new=new))
-    return sorted(kept, key=lambda pair: -1 if pair.fate is None else _ORDER[pair.fate])
+        kept.append(Pairs(kind=ShardChangeKind.RECUT, old=old, new=new))
+    return sorted(kept, key=lambda pair: -1 if pair.kind is None else _ORDER[pair.kind])
 
 
 def _less(recut: Sequence[Recut], gone: set[str]) -> bool:
@@ -133,10 +133,10 @@ def _less(recut: Sequence[Recut], gone: set[str]) -> bool:
 
 
 def _tally(pair: Pairs, tables: Sequence[pa.Table]) -> Tally:
-    """Count the shards of one fate; of a pair the side that was read, the newer one if both were."""
-    if pair.fate == ShardFate.RECUT:  # no pairs: the old shards stand for all
-        pair = Pairs(fate=pair.fate, old=pair.old[pair.old >= 0], new=np.full(int((pair.old >= 0).sum()), -1))
-    assert pair.fate is not None
+    """Count the shards of one kind of change; of a pair the side that was read, the newer one if both were."""
+    if pair.kind == ShardChangeKind.RECUT:  # no pairs: the old shards stand for all
+        pair = Pairs(kind=pair.kind, old=pair.old[pair.old >= 0], new=np.full(int((pair.old >= 0).sum()), -1))
+    assert pair.kind is not None
     documents, unread = (np.zeros(len(pair.old), dtype=np.int64), np.ones(len(pair.old), dtype=bool))
     for table, rows in zip(tables, (pair.old, pair.new), strict=True):
         there = rows >= 0
@@ -146,7 +146,7 @@ def _tally(pair: Pairs, tables: Sequence[pa.Table]) -> Tally:
         unread &= ~read
     holding = documents > 0
     return Tally(
-        fate=pair.fate,
+        kind=pair.kind,
         holding=int(holding.sum()),
         documents=int(documents.sum()),
         empty=int((~holding & ~unread).sum()),
@@ -155,19 +155,19 @@ def _tally(pair: Pairs, tables: Sequence[pa.Table]) -> Tally:
 
 
 def _count(pair: Pairs, tables: Sequence[pa.Table]) -> FateCount:
-    assert pair.fate is not None
+    assert pair.kind is not None
     sums: dict[str, int] = {}
     for name, table, rows in zip(("old", "new"), tables, (pair.old, pair.new), strict=True):
         there = rows[rows >= 0]
         sums[f"{name}_shards"] = len(there)
         for unit in ("documents", "tokens"):
             sums[f"{name}_{unit}"] = int(table[unit].to_numpy()[there].sum())
-    return FateCount(fate=pair.fate, **sums)
+    return FateCount(fate=pair.kind, **sums)
 
 
 def _changes(pair: Pairs, tables: Sequence[pa.Table]) -> Iterator[ShardChange]:
-    """Yield the shards of one fate: those with most documents first, then by split and URI."""
-    if pair.fate is None or not len(pair.old):
+    """Yield the shards of one kind of change: those with most documents first, then by split and URI."""
+    if pair.kind is None or not len(pair.old):
         return
     sides: dict[str, list[Any]] = {}
     for name, table, rows in zip(("old", "new"), tables, (pair.old, pair.new), strict=True):
@@ -175,7 +175,7 @@ def _changes(pair: Pairs, tables: Sequence[pa.Table]) -> Iterator[ShardChange]:
         for column in ("split", "uri", "status", "reason", *_UNITS):
             sides[f"{name}_{column}"] = taken[column].to_pylist()
     columns = [sides[name] for name in ShardChange._fields[1:]]
-    found = [ShardChange(pair.fate, *values) for values in zip(*columns, strict=True)]
+    found = [ShardChange(pair.kind, *values) for values in zip(*columns, strict=True)]
     yield from sorted(found, key=_place)
 
 

@@ -22,7 +22,7 @@ class Bump(StrEnum):
     MAJOR = "major"
 
 
-class ShardFate(StrEnum):
+class ShardChangeKind(StrEnum):
     """What became of a shard, or of a pair of shards. From the gravest to the most harmless."""
 
     MOVED_SPLIT = "moved_split"
@@ -50,7 +50,7 @@ class ShardFate(StrEnum):
 class ShardChange(NamedTuple):
     """One shard that is not as it was; what a side lacks is None. A tuple, as there may be 10^5."""
 
-    fate: ShardFate
+    fate: ShardChangeKind
     old_split: str | None
     old_uri: str | None
     new_split: str | None
@@ -71,9 +71,9 @@ class ShardChange(NamedTuple):
 
 
 class FateCount(NamedTuple):
-    """How much met one fate."""
+    """How much changed in one way."""
 
-    fate: ShardFate
+    fate: ShardChangeKind
     old_shards: int
     new_shards: int
     old_documents: int
@@ -99,7 +99,7 @@ class Recut:
     """What cannot be compared, in words with the reason."""
 
 
-class MetricFate(StrEnum):
+class MetricChangeKind(StrEnum):
     """What became of a metric record."""
 
     CHANGED = "changed"
@@ -144,7 +144,7 @@ class MetricChange:
     scope: Scope
     unit: str
     """Of the new side where there is one."""
-    fate: MetricFate
+    fate: MetricChangeKind
     reason: str = ""
     """Code of why it cannot be compared, or why a side has no value; see docs/reference/diff.md."""
     old: Number | None
@@ -223,7 +223,7 @@ class Cause:
 
     bump: Bump
     code: str
-    """Short code; a fate of shards, or ``split_role``."""
+    """Short code; a kind of change of shards, or ``split_role``."""
     text: str
     """In words, without any name from the data."""
     proven: bool = True
@@ -279,9 +279,9 @@ class Difference:
     proposal: Proposal
     unchanged_shards: int
     fates: tuple[FateCount, ...]
-    """Only those that occur, in the order of :class:`ShardFate`."""
+    """Only those that occur, in the order of :class:`ShardChangeKind`."""
     shards: tuple[ShardChange, ...]
-    """In the order of :class:`ShardFate`, then by documents, most first, then by split and URI."""
+    """In the order of :class:`ShardChangeKind`, then by documents, most first, then by split and URI."""
     recuts: tuple[Recut, ...]
     """Of splits whose shards differ on both sides."""
     unchanged_metrics: int

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.diff.difference import ShardFate
+from dataaudit.diff.difference import ShardChangeKind
 
 UNREAD = ("quarantined", "skipped")
 COLUMNS = [
@@ -31,9 +31,9 @@ COLUMNS = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Shards with one fate: rows of the old table and of the new one, -1 where there is none."""
+    """Shards that changed in one way: rows of the old table and of the new one, -1 where there is none."""
 
-    fate: ShardFate | None
+    kind: ShardChangeKind | None
     """None: as it was."""
     old: np.ndarray
     """int64[n]"""
@@ -65,26 +65,26 @@ def match(old: pa.Table, new: pa.Table) -> Iterator[Pairs]:
     same = _pair(one, other, one.place, other.place, one.content, other.content)
     moved = _pair(one, other, one.split, other.split, one.content, other.content, holding=True)
     repacked = [_stored_otherwise(old, new, pairs) for pairs in (same, moved)]
-    yield Pairs(fate=None, old=same[0][~repacked[0]], new=same[1][~repacked[0]])
-    yield Pairs(fate=ShardFate.MOVED, old=moved[0][~repacked[1]], new=moved[1][~repacked[1]])
+    yield Pairs(kind=None, old=same[0][~repacked[0]], new=same[1][~repacked[0]])
+    yield Pairs(kind=ShardChangeKind.MOVED, old=moved[0][~repacked[1]], new=moved[1][~repacked[1]])
     both = [np.concatenate([same[side][repacked[0]], moved[side][repacked[1]]]) for side in (0, 1)]
-    yield Pairs(fate=ShardFate.REPACKED, old=both[0], new=both[1])
+    yield Pairs(kind=ShardChangeKind.REPACKED, old=both[0], new=both[1])
     nothing = np.zeros_like(one.split), np.zeros_like(other.split)
     moved = _pair(one, other, *nothing, one.content, other.content, holding=True)
-    yield Pairs(fate=ShardFate.MOVED_SPLIT, old=moved[0], new=moved[1])
+    yield Pairs(kind=ShardChangeKind.MOVED_SPLIT, old=moved[0], new=moved[1])
     named = np.zeros_like(one.place), np.zeros_like(other.place)
     left, right = _pair(one, other, one.place, other.place, *named, holding=True)
     was, is_now = one.read[left], other.read[right]
-    for fate, chosen in (
-        (ShardFate.CHANGED, was & is_now),
-        (ShardFate.LOST, was & ~is_now),
-        (ShardFate.RECOVERED, ~was & is_now),
-        (ShardFate.UNKNOWN, ~was & ~is_now),
+    for kind, chosen in (
+        (ShardChangeKind.CHANGED, was & is_now),
+        (ShardChangeKind.LOST, was & ~is_now),
+        (ShardChangeKind.RECOVERED, ~was & is_now),
+        (ShardChangeKind.UNKNOWN, ~was & ~is_now),
     ):
-        yield Pairs(fate=fate, old=left[chosen], new=right[chosen])
+        yield Pairs(kind=kind, old=left[chosen], new=right[chosen])
     gone, come = np.flatnonzero(one.left), np.flatnonzero(other.left)
-    yield Pairs(fate=ShardFate.REMOVED, old=gone, new=np.full_like(gone, -1))
-    yield Pairs(fate=ShardFate.ADDED, old=np.full_like(come, -1), new=come)
+    yield Pairs(kind=ShardChangeKind.REMOVED, old=gone, new=np.full_like(gone, -1))
+    yield Pairs(kind=ShardChangeKind.ADDED, old=np.full_like(come, -1), new=come)
 
 
 def codes(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:

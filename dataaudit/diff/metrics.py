@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.diff.comparable import OTHER_UNIT, OTHER_VERSION, Meaning
-from dataaudit.diff.difference import MetricChange, MetricFate, Number
+from dataaudit.diff.difference import MetricChange, MetricChangeKind, Number
 from dataaudit.diff.matching import codes, joined
 from dataaudit.diff.sampling_error import EffectiveSampleSizes, Interval, chance, difference
 from dataaudit.manifest.canonical import flat_columns
@@ -30,14 +30,14 @@ _GUARDED = "pii_hit_rate"
 _SHOWN = ("value", "low", "high", "confidence", "unit", "method", "status", "reason", "version")
 _SHARD = "shard_ordinal"
 _GRAVITY = {
-    MetricFate.BEYOND_NOISE: 0,
-    MetricFate.CHANGED: 0,
-    MetricFate.LOST: 1,
-    MetricFate.GAINED: 1,
-    MetricFate.WITHIN_NOISE: 2,
-    MetricFate.ADDED: 3,
-    MetricFate.REMOVED: 3,
-    MetricFate.NOT_COMPARABLE: 4,
+    MetricChangeKind.BEYOND_NOISE: 0,
+    MetricChangeKind.CHANGED: 0,
+    MetricChangeKind.LOST: 1,
+    MetricChangeKind.GAINED: 1,
+    MetricChangeKind.WITHIN_NOISE: 2,
+    MetricChangeKind.ADDED: 3,
+    MetricChangeKind.REMOVED: 3,
+    MetricChangeKind.NOT_COMPARABLE: 4,
 }
 _BY_CHANCE = 2
 _NEXT = 3
@@ -72,8 +72,8 @@ def compare_metrics(old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidd
     pairs = zip(_rows(tables[0], left[chosen]), _rows(tables[1], right[chosen]), strict=True)
     changes = [_change(was, now, meaning, sizes) for was, now in pairs]
     for table, mine, theirs, fate in (
-        (tables[0], places[0], places[1], MetricFate.REMOVED),
-        (tables[1], places[1], places[0], MetricFate.ADDED),
+        (tables[0], places[0], places[1], MetricChangeKind.REMOVED),
+        (tables[1], places[1], places[0], MetricChangeKind.ADDED),
     ):
         alone = np.flatnonzero(~np.isin(mine, theirs) & ~np.isin(mine, list(secret)))
         changes += [_alone(row, fate) for row in _rows(table, alone)]
@@ -142,25 +142,25 @@ def _change(
         "new": sides[1],
     }
     if was["status"] != "ok" or now["status"] != "ok":
-        fate = MetricFate.LOST if was["status"] == "ok" else MetricFate.GAINED
+        fate = MetricChangeKind.LOST if was["status"] == "ok" else MetricChangeKind.GAINED
         return MetricChange(**named, fate=fate, reason=was["reason"] if now["status"] == "ok" else now["reason"])
     if reason := _why_not(was, now, meaning):
-        return MetricChange(**named, fate=MetricFate.NOT_COMPARABLE, reason=reason)
+        return MetricChange(**named, fate=MetricChangeKind.NOT_COMPARABLE, reason=reason)
     exact = was["method"] == now["method"] == "exact"
     found = difference(_interval(was), _interval(now))
     named["difference"] = rounded(found.value)
     if exact:
-        return MetricChange(**named, fate=MetricFate.CHANGED, **_chance(was, now, sizes))
+        return MetricChange(**named, fate=MetricChangeKind.CHANGED, **_chance(was, now, sizes))
     return MetricChange(
         **named,
-        fate=MetricFate.WITHIN_NOISE if found.low <= 0 <= found.high else MetricFate.BEYOND_NOISE,
+        fate=MetricChangeKind.WITHIN_NOISE if found.low <= 0 <= found.high else MetricChangeKind.BEYOND_NOISE,
         low=rounded(found.low),
         high=rounded(found.high),
         confidence=rounded(found.confidence),
     )
 
 
-def _alone(row: dict[str, Any], fate: MetricFate) -> MetricChange:
+def _alone(row: dict[str, Any], fate: MetricChangeKind) -> MetricChange:
     number = _number(row)
     return MetricChange(
         metric=row["metric"],
@@ -169,8 +169,8 @@ def _alone(row: dict[str, Any], fate: MetricFate) -> MetricChange:
         unit=row["unit"],
         fate=fate,
         reason=row["reason"],
-        old=number if fate == MetricFate.REMOVED else None,
-        new=number if fate == MetricFate.ADDED else None,
+        old=number if fate == MetricChangeKind.REMOVED else None,
+        new=number if fate == MetricChangeKind.ADDED else None,
     )
 
 

@@ -6,22 +6,30 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dataaudit.diff.bump import bumped, parse_version
-from dataaudit.diff.difference import Bump, Difference, Drift, MetricChange, MetricFate, ShardChange, ShardFate
+from dataaudit.diff.difference import (
+    Bump,
+    Difference,
+    Drift,
+    MetricChange,
+    MetricChangeKind,
+    ShardChange,
+    ShardChangeKind,
+)
 from dataaudit.render.line import Line, Name, join, say
 
 LISTED = 10
 """Rows of a section that are listed unless all are asked for."""
 FATES = {
-    ShardFate.MOVED_SPLIT: "moved to another split",
-    ShardFate.REMOVED: "removed",
-    ShardFate.CHANGED: "changed",
-    ShardFate.LOST: "no longer read",
-    ShardFate.UNKNOWN: "unread in both",
-    ShardFate.RECUT: "cut otherwise",
-    ShardFate.ADDED: "added",
-    ShardFate.RECOVERED: "read now",
-    ShardFate.MOVED: "renamed",
-    ShardFate.REPACKED: "repacked",
+    ShardChangeKind.MOVED_SPLIT: "moved to another split",
+    ShardChangeKind.REMOVED: "removed",
+    ShardChangeKind.CHANGED: "changed",
+    ShardChangeKind.LOST: "no longer read",
+    ShardChangeKind.UNKNOWN: "unread in both",
+    ShardChangeKind.RECUT: "cut otherwise",
+    ShardChangeKind.ADDED: "added",
+    ShardChangeKind.RECOVERED: "read now",
+    ShardChangeKind.MOVED: "renamed",
+    ShardChangeKind.REPACKED: "repacked",
 }
 REASONS = {
     "other_unit": "another unit",
@@ -47,7 +55,7 @@ NAME = 60
 """Characters of a name."""
 EXACT, SURELY, MAYBE = "", "<--", "~"
 """Marks of a change: counted; larger than noise, or than chance; not larger."""
-SIGNED = (MetricFate.CHANGED, MetricFate.BEYOND_NOISE, MetricFate.WITHIN_NOISE)
+SIGNED = (MetricChangeKind.CHANGED, MetricChangeKind.BEYOND_NOISE, MetricChangeKind.WITHIN_NOISE)
 """Fates of metrics that have a difference."""
 
 
@@ -93,9 +101,9 @@ def promised(difference: Difference) -> Bump:
 
 def judged(change: MetricChange) -> str:
     """Return the mark that says whether a change is larger than noise, or than chance."""
-    if change.fate == MetricFate.CHANGED:
+    if change.fate == MetricChangeKind.CHANGED:
         return {None: EXACT, True: MAYBE, False: SURELY}[change.chance]
-    return SURELY if change.fate == MetricFate.BEYOND_NOISE else MAYBE
+    return SURELY if change.fate == MetricChangeKind.BEYOND_NOISE else MAYBE
 
 
 def where(change: MetricChange) -> list[tuple[str, str]]:
@@ -108,27 +116,33 @@ def compared(difference: Difference) -> list[MetricChange]:
     return [change for change in difference.metrics if change.fate in SIGNED]
 
 
-def apart(difference: Difference) -> list[tuple[MetricFate, str, dict[str, int]]]:
+def apart(difference: Difference) -> list[tuple[MetricChangeKind, str, dict[str, int]]]:
     """Return (fate, reason, records by metric) of those without a difference, most grave first."""
-    found: dict[tuple[MetricFate, str], Counter[str]] = {}
+    found: dict[tuple[MetricChangeKind, str], Counter[str]] = {}
     for change in difference.metrics:
         if change.fate not in SIGNED:
-            reason = "" if change.fate in {MetricFate.ADDED, MetricFate.REMOVED} else change.reason
+            reason = "" if change.fate in {MetricChangeKind.ADDED, MetricChangeKind.REMOVED} else change.reason
             found.setdefault((change.fate, reason), Counter())[change.metric] += 1
-    order = (MetricFate.LOST, MetricFate.GAINED, MetricFate.NOT_COMPARABLE, MetricFate.REMOVED, MetricFate.ADDED)
+    order = (
+        MetricChangeKind.LOST,
+        MetricChangeKind.GAINED,
+        MetricChangeKind.NOT_COMPARABLE,
+        MetricChangeKind.REMOVED,
+        MetricChangeKind.ADDED,
+    )
     keys = sorted(found, key=lambda key: (order.index(key[0]), key[1]))
     return [(*key, dict(sorted(found[key].items()))) for key in keys]
 
 
-def apart_words(fate: MetricFate, reason: str) -> str:
+def apart_words(fate: MetricChangeKind, reason: str) -> str:
     """Return why records have no difference."""
     why = REASONS.get(reason, reason)
     return {
-        MetricFate.LOST: f"with a value before and none now ({why})",
-        MetricFate.GAINED: f"with a value now and none before ({why})",
-        MetricFate.NOT_COMPARABLE: f"not comparable ({why})",
-        MetricFate.REMOVED: "only in the old manifest",
-        MetricFate.ADDED: "only in the new manifest",
+        MetricChangeKind.LOST: f"with a value before and none now ({why})",
+        MetricChangeKind.GAINED: f"with a value now and none before ({why})",
+        MetricChangeKind.NOT_COMPARABLE: f"not comparable ({why})",
+        MetricChangeKind.REMOVED: "only in the old manifest",
+        MetricChangeKind.ADDED: "only in the new manifest",
     }[fate]
 
 
@@ -164,7 +178,7 @@ def noise_notes(changes: Sequence[MetricChange]) -> list[Line]:
     """Return what the marks of :func:`judged` mean, of those that occur."""
     surely, maybe = Name(SURELY), Name(MAYBE)
     notes: list[Line] = []
-    if any(change.fate != MetricFate.CHANGED for change in changes):
+    if any(change.fate != MetricChangeKind.CHANGED for change in changes):
         text = "{} sampled or estimated, and the interval of the change excludes 0; {} includes it"
         notes.append(say(text, surely, maybe))
     if any(change.chance is not None for change in changes):

@@ -10,7 +10,7 @@ from levels import examples
 
 from dataaudit.diff import words
 from dataaudit.diff.compare import compare
-from dataaudit.diff.difference import Bump, MetricFate, ShardFate
+from dataaudit.diff.difference import Bump, MetricChangeKind, ShardChangeKind
 from dataaudit.errors import ManifestMismatch
 from dataaudit.manifest.load import load_manifest
 
@@ -205,16 +205,16 @@ HELD = st.dictionaries(
     max_size=4,
 )
 MIRRORED = {
-    ShardFate.REMOVED: ShardFate.ADDED,
-    ShardFate.ADDED: ShardFate.REMOVED,
-    ShardFate.LOST: ShardFate.RECOVERED,
-    ShardFate.RECOVERED: ShardFate.LOST,
+    ShardChangeKind.REMOVED: ShardChangeKind.ADDED,
+    ShardChangeKind.ADDED: ShardChangeKind.REMOVED,
+    ShardChangeKind.LOST: ShardChangeKind.RECOVERED,
+    ShardChangeKind.RECOVERED: ShardChangeKind.LOST,
 }
 MIRRORED_METRICS = {
-    MetricFate.REMOVED: MetricFate.ADDED,
-    MetricFate.ADDED: MetricFate.REMOVED,
-    MetricFate.LOST: MetricFate.GAINED,
-    MetricFate.GAINED: MetricFate.LOST,
+    MetricChangeKind.REMOVED: MetricChangeKind.ADDED,
+    MetricChangeKind.ADDED: MetricChangeKind.REMOVED,
+    MetricChangeKind.LOST: MetricChangeKind.GAINED,
+    MetricChangeKind.GAINED: MetricChangeKind.LOST,
 }
 
 
@@ -246,11 +246,11 @@ def test_the_other_direction_mirrors_it(tmp_path_factory, one, other):
     assert sorted(
         (change.fate, change.old_split, change.old_uri, change.new_split, change.new_uri)
         for change in there.shards
-        if change.fate != ShardFate.RECUT
+        if change.fate != ShardChangeKind.RECUT
     ) == sorted(
         (MIRRORED.get(change.fate, change.fate), change.new_split, change.new_uri, change.old_split, change.old_uri)
         for change in back.shards
-        if change.fate != ShardFate.RECUT
+        if change.fate != ShardChangeKind.RECUT
     )
     mirrored = {
         (change.metric, change.stat, change.scope): (

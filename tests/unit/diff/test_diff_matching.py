@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.diff.difference import ShardFate
+from dataaudit.diff.difference import ShardChangeKind
 from dataaudit.diff.matching import COLUMNS, match
 from dataaudit.manifest.tables import TABLES
 
 MIRROR = {
-    ShardFate.REMOVED: ShardFate.ADDED,
-    ShardFate.ADDED: ShardFate.REMOVED,
-    ShardFate.LOST: ShardFate.RECOVERED,
-    ShardFate.RECOVERED: ShardFate.LOST,
+    ShardChangeKind.REMOVED: ShardChangeKind.ADDED,
+    ShardChangeKind.ADDED: ShardChangeKind.REMOVED,
+    ShardChangeKind.LOST: ShardChangeKind.RECOVERED,
+    ShardChangeKind.RECOVERED: ShardChangeKind.LOST,
 }
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 SHARDS = st.dictionaries(
@@ -77,18 +77,22 @@ def twin(old, new):
     def by_name(one, other):
         was, now = one["status"] == "ok", other["status"] == "ok"
         return {
-            (True, True): ShardFate.CHANGED,
-            (True, False): ShardFate.LOST,
-            (False, True): ShardFate.RECOVERED,
-            (False, False): ShardFate.UNKNOWN,
+            (True, True): ShardChangeKind.CHANGED,
+            (True, False): ShardChangeKind.LOST,
+            (False, True): ShardChangeKind.RECOVERED,
+            (False, False): ShardChangeKind.UNKNOWN,
         }[was, now]
 
-    take(alike("split", "uri"), lambda a, b: None if stored(a) == stored(b) else ShardFate.REPACKED)
-    take(alike("split"), lambda a, b: ShardFate.MOVED if stored(a) == stored(b) else ShardFate.REPACKED, holding=True)
-    take(alike(), lambda _a, _b: ShardFate.MOVED_SPLIT, holding=True)
+    take(alike("split", "uri"), lambda a, b: None if stored(a) == stored(b) else ShardChangeKind.REPACKED)
+    take(
+        alike("split"),
+        lambda a, b: ShardChangeKind.MOVED if stored(a) == stored(b) else ShardChangeKind.REPACKED,
+        holding=True,
+    )
+    take(alike(), lambda _a, _b: ShardChangeKind.MOVED_SPLIT, holding=True)
     take(lambda one, other: (one["split"], one["uri"]) == (other["split"], other["uri"]), by_name, holding=True)
-    fates[ShardFate.REMOVED] += len(left)
-    fates[ShardFate.ADDED] += len(right)
+    fates[ShardChangeKind.REMOVED] += len(left)
+    fates[ShardChangeKind.ADDED] += len(right)
     return +fates
 
 
@@ -96,7 +100,7 @@ def counted(pairs):
     """Return how many shards or pairs meet each fate."""
     fates = Counter()
     for pair in pairs:
-        fates[pair.fate] += len(pair.old)
+        fates[pair.kind] += len(pair.old)
     return +fates
 
 
@@ -129,17 +133,17 @@ def test_shards_that_exchanged_their_names_have_moved():
     """By what they hold, not by what they are called."""
     old = {("train", "a"): ("x", "1", "ok", 3), ("train", "b"): ("y", "1", "ok", 3)}
     new = {("train", "a"): ("y", "1", "ok", 3), ("train", "b"): ("x", "1", "ok", 3)}
-    assert counted(match(table(old), table(new))) == {ShardFate.MOVED: 2}
+    assert counted(match(table(old), table(new))) == {ShardChangeKind.MOVED: 2}
 
 
 def test_empty_shards_are_no_leak():
     """All of them hold the same: one that is gone from train and another in val have not moved."""
     old, new = {("train", "a"): ("x", "1", "ok", 0)}, {("val", "b"): ("x", "1", "ok", 0)}
-    assert counted(match(table(old), table(new))) == {ShardFate.REMOVED: 1, ShardFate.ADDED: 1}
+    assert counted(match(table(old), table(new))) == {ShardChangeKind.REMOVED: 1, ShardChangeKind.ADDED: 1}
 
 
 def test_unread_shards_of_unknown_bytes_are_never_the_same():
     """No digest, no proof."""
     rows = table({("train", "a"): ("x", "1", "quarantined", 0)})
     unknown = rows.set_column(rows.column_names.index("sha256"), "sha256", pa.array([""]))
-    assert counted(match(unknown, unknown)) == {ShardFate.UNKNOWN: 1}
+    assert counted(match(unknown, unknown)) == {ShardChangeKind.UNKNOWN: 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dataaudit.diff import bump, comparable, drifts, recuts
-from dataaudit.diff.difference import Bump, MetricFate, ShardFate
+from dataaudit.diff.difference import Bump, MetricChangeKind, ShardChangeKind
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/diff.md").read_text("utf-8")
 
@@ -15,7 +15,8 @@ def test_every_code_is_explained():
     reasons = {value for name, value in vars(comparable).items() if name.startswith("OTHER_")}
     places = {drifts.NEW, drifts.GONE, drifts.FOLDED, drifts.NO_HISTOGRAM, drifts.OTHER_TOKENIZER, "shard_ordinal"}
     complaints = {"too_small", "unchanged", "backwards", "not_semver", "other_dataset", bump.SPLIT_ROLE}
-    codes = {*ShardFate, *MetricFate, *reasons, *places, *complaints, Bump.NONE, "removed_empty", "removed_unread"}
+    kinds = {*ShardChangeKind, *MetricChangeKind, Bump.NONE, "removed_empty", "removed_unread"}
+    codes = {*kinds, *reasons, *places, *complaints}
     assert [code for code in sorted(codes) if f"`{code}`" not in PAGE] == []
 
 
