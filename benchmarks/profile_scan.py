@@ -10,14 +10,22 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from dataaudit.annotators import base as annotating
+from dataaudit.annotators import languages as language_annotator
+from dataaudit.annotators import tokens as token_annotator
+from dataaudit.annotators import words as word_annotator
+from dataaudit.annotators.findings import Findings
+from dataaudit.annotators.languages import Languages
+from dataaudit.annotators.tokens import Tokens
+from dataaudit.annotators.toxicity import Toxicity
+from dataaudit.annotators.words import Words
 from dataaudit.config import AuditConfig, Split
 from dataaudit.corpus.shards import discover
 from dataaudit.corpus.tokens import Encoder
 from dataaudit.detectors import LanguageIdentifier, PatternScreen, ToxicityScreen, resolve_content
-from dataaudit.engine import looking
 from dataaudit.engine import work as worker
 from dataaudit.engine.job import prepare_languages, prepare_tokenizer
-from dataaudit.engine.keys import tokenizer_value
+from dataaudit.engine.keys import decisive_values
 from dataaudit.engine.plan import missing_units, plan_shard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.store import PartialStore
@@ -33,12 +41,12 @@ METHODS = (
 )
 START = "start: encoders, detectors"
 STEPS = (
-    (looking, "text_digests", "text_digests"),
-    (looking, "with_words", "words"),
+    (annotating, "text_digests", "text_digests"),
+    (word_annotator, "split_words", "words"),
     (worker, "row_digests", "row_digests"),
     (worker, "write_keyed", "write_keyed"),
-    (looking, "load_encoder", START),
-    (looking, "load_languages", START),
+    (token_annotator, "load_encoder", START),
+    (language_annotator, "load_languages", START),
 )
 
 
@@ -113,11 +121,14 @@ def profile(folder: Path, work: Path) -> dict[str, Any]:
     clock = Clock()
     store = PartialStore(work)
     content = resolve_content(config, base_dir=folder, screen=True, detectors=frozenset({"pii", "secrets"}))
-    decisive = {
-        "tokenizer": tokenizer_value(tokenizer, risks, force_reference=False, seed=0),
-        "languages": languages.key_value(seed=0),
-        **content.decisive(None),
-    }
+    annotators = (
+        Tokens(tokenizer=tokenizer, risks=risks, force_reference=False, seed=0),
+        Words(),
+        Languages(models=languages, seed=0),
+        Toxicity(model=content.screen),
+        Findings(patterns=content.patterns, digests={name: one.digest for name, one in content.registries.items()}),
+    )
+    decisive = decisive_values(annotators)
     planned = []
     for shard in shards:
         unit = ProbeUnit(
@@ -131,17 +142,7 @@ def profile(folder: Path, work: Path) -> dict[str, Any]:
             probe = worker.probe_file(unit).probe
         planned.append(plan_shard(shard, probe, None, config, stages, decisive))
     timed = tuple(TimedStage(stage, clock) for stage in stages)
-    settings = ScanSettings(
-        state=work,
-        stages=timed,
-        tokenizer=tokenizer,
-        risks=risks,
-        force_reference=False,
-        seed=0,
-        languages=languages,
-        screen=content.screen,
-        patterns=content.patterns,
-    )
+    settings = ScanSettings(state=work, stages=timed, annotators=annotators)
     begun = time.process_time()
     with ExitStack() as stack:
         for place, name, step in STEPS:

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from dataaudit.corpus.findings import Tier
+from dataaudit.detectors.findings import Tier
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.patterns.screen import find_in
 from dataaudit.detectors.secrets.rules import load_secrets

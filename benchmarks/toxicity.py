@@ -31,9 +31,9 @@ from backports import zstd
 from scipy.stats import rankdata
 
 from dataaudit.config import LanguageConfig
-from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.detectors import resolve_languages
 from dataaudit.detectors.language import load_detector
+from dataaudit.detectors.languages import LanguageBatch
 from dataaudit.detectors.toxicity import ToxicityScreen, find_screen
 from dataaudit.kernels.words import split_words
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dataaudit.corpus.findings import FindingBatch
-from dataaudit.corpus.screening import ScreenBatch
+from dataaudit.detectors.findings import FindingBatch
+from dataaudit.detectors.toxicity.scores import ScreenBatch
 
 ENTITIES = (("pii", "EMAIL_ADDRESS"), ("pii", "PHONE_NUMBER"), ("secrets", "AWS_KEY"), ("secrets", "JWT"))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from made_manifest import make, shard
 
-from dataaudit.corpus.findings import Tier
+from dataaudit.detectors.findings import Tier
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.metrics.pii.stage import Pii
 from dataaudit.metrics.secrets.stage import Secrets

@@ -66,7 +66,7 @@ def batch_of(texts, rows, source="web"):
         rows=np.array(rows, dtype=np.int64),
         source_codes=np.zeros(len(texts), dtype=np.int32),
         source_names=(source,),
-        words=split_words(values, offsets),
+        annotations={"words": split_words(values, offsets)},
     )
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.findings import FindingBatch
-from dataaudit.corpus.languages import LanguageBatch
-from dataaudit.corpus.protected.match_batch import MatchBatch
-from dataaudit.corpus.screening import ScreenBatch
-from dataaudit.corpus.tokens import TokenBatch
-from dataaudit.kernels.words import WordBatch
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation(Generic[Value]):
+    """The name of what an annotator says of every document, with the type of its answer."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,18 +33,8 @@ class DocBatch:
     """Sources that occur in this batch, in order of first occurrence."""
     digests: np.ndarray | None = None
     """uint8[n, 16] of :func:`dataaudit.corpus.texts.text_digests`, once the scan has computed them."""
-    tokens: TokenBatch | None = None
-    """Token ids of every document, when a stage needs them."""
-    languages: LanguageBatch | None = None
-    """Language of every document, when a stage needs it."""
-    words: WordBatch | None = None
-    """Words of every document, when a stage needs them."""
-    matches: MatchBatch | None = None
-    """What the documents hold of everything that is protected, when a stage needs it."""
-    screened: ScreenBatch | None = None
-    """What the toxicity screen says of every document, when a stage needs it."""
-    findings: FindingBatch | None = None
-    """What the pattern detectors found, when a stage needs it."""
+    annotations: Mapping[str, object] = field(default_factory=dict)
+    """What annotators say of the documents, by name; :meth:`get` returns one with its type."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -61,13 +55,27 @@ class DocBatch:
         """int64[n] UTF-8 bytes of each document."""
         return np.diff(self.byte_offsets())
 
-    def num_tokens(self) -> np.ndarray:
-        """int64[n] tokens of each document."""
-        assert self.tokens is not None, "a stage that counts tokens has to say needs_tokens"
-        return np.diff(self.tokens.offsets)
+    def get(self, annotation: Annotation[Value]) -> Value:
+        """Return what an annotator says of the documents.
+
+        Raises:
+            LookupError: Nobody asked for it.
+        """
+        if annotation.name not in self.annotations:
+            raise LookupError(f"whoever looks at {annotation.name} has to say so in `needs`")
+        return cast("Value", self.annotations[annotation.name])
+
+    def annotated(self, annotation: Annotation[Value], value: Value) -> DocBatch:
+        """Return the batch with one more annotation."""
+        return replace(self, annotations={**self.annotations, annotation.name: value})
+
+    def identities(self) -> np.ndarray:
+        """uint64[n] of each document: the same for the same text, whatever batch it is in."""
+        assert self.digests is not None, "the scan computes the digests before it annotates"
+        return np.ascontiguousarray(self.digests[:, :8]).view("<u8").reshape(-1)
 
     def take(self, places: np.ndarray) -> DocBatch:
-        """Return some of the documents, in this order, as they were read: without digests, tokens, languages, words.
+        """Return some of the documents, in this order, as they were read: without digests and annotations.
 
         Args:
             places: int64[m] indices.

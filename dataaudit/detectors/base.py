@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.corpus.languages import UND
+from dataaudit.detectors.languages import UND
 
 Codes = npt.NDArray[np.int32]
 Confidence = npt.NDArray[np.float32]

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from dataaudit.config import AuditConfig
 from dataaudit.detectors.base import DetectorModel
@@ -43,18 +42,6 @@ class ContentModels:
         """What the user should be told: judges that were asked for and cannot be had."""
         found = (self.judge, self.analyzer)
         return [f"{one.message}: {one.hint}" for one in found if isinstance(one, Unavailable)]
-
-    def decisive(self, key: bytes | None) -> dict[str, Any]:
-        """Return what decides the answers that stages look at, as plain JSON values, by name.
-
-        Args:
-            key: Of the user, for digests of findings; it is named by its id alone.
-        """
-        screen = None if self.screen is None else [self.screen.name, self.screen.version, self.screen.sha256]
-        # What one detector looks for decides how soon a document full of candidates is given up for both.
-        together = None if self.patterns is None else self.patterns.digest
-        named = {name: [registry.digest, together, key_id(key)] for name, registry in self.registries.items()}
-        return {"screen": screen, **named}
 
     def records(self) -> list[DetectorRecord]:
         """Return what the manifest says of each detector and judge."""

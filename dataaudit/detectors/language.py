@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataaudit.config import LanguageConfig
-from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.tokens.encoder import sample_mask
 from dataaudit.detectors import cld2, lid176
 from dataaudit.detectors.base import DetectorModel, LanguageDetector
+from dataaudit.detectors.languages import LanguageBatch
 from dataaudit.errors import DetectorError
 from dataaudit.extras import install_line
 

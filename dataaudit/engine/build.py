@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from dataaudit.annotators.matches import MATCHES
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import Discovery, discover
@@ -29,7 +30,7 @@ from dataaudit.engine.job import (
     state_folder,
     tell_discovery,
 )
-from dataaudit.engine.keys import tokenizer_value
+from dataaudit.engine.keys import decisive_values
 from dataaudit.engine.linking import Gathered, LinkContext, add_result, run_link_steps
 from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
 from dataaudit.engine.probing import probe_shards, resolve_columns
@@ -110,7 +111,7 @@ def build(
                 stages,
             )
             if protected is None:
-                stages = tuple(stage for stage in stages if not stage.needs_matches)
+                stages = tuple(stage for stage in stages if MATCHES not in stage.needs)
             job = Job(
                 config=config,
                 options=options,
@@ -197,14 +198,7 @@ def _plan(
     probes: dict[str, Probe],
     failures: dict[str, tuple[Reason, str]],
 ) -> list[PlannedShard]:
-    decisive = {
-        "tokenizer": tokenizer_value(
-            job.tokenizer, job.risks, force_reference=job.force_reference, seed=job.config.seed
-        ),
-        "languages": None if job.languages is None else job.languages.key_value(seed=job.config.seed),
-        "protected": None if job.protected is None else job.protected.file.sha256,
-        **job.content.decisive(job.options.hmac_key),
-    }
+    decisive = decisive_values(job.annotators())
     return [
         plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, decisive)
         for shard in job.discovery.shards

@@ -9,6 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dataaudit.annotators.base import AnnotatorModel
+from dataaudit.annotators.findings import Findings
+from dataaudit.annotators.languages import LANGUAGES, Languages
+from dataaudit.annotators.matches import Matches
+from dataaudit.annotators.tokens import Tokens
+from dataaudit.annotators.toxicity import TOXICITY, Toxicity
+from dataaudit.annotators.words import Words
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.shards import Discovery, Shard
 from dataaudit.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
@@ -92,21 +99,32 @@ class Job:
     content: ContentModels = field(default_factory=ContentModels)
     """What looks at the content of documents, as far as stages need it."""
 
-    def scan_settings(self) -> ScanSettings:
-        """Return what all units of a scan share."""
-        return ScanSettings(
-            state=self.store.root,
-            stages=self.stages,
+    def tokens(self) -> Tokens:
+        """Return what finds tokens."""
+        return Tokens(
             tokenizer=self.tokenizer,
             risks=self.risks,
             force_reference=self.force_reference,
             seed=self.config.seed,
-            languages=self.languages,
-            protected=None if self.protected is None else self.protected.file,
-            screen=self.content.screen,
-            patterns=self.content.patterns,
-            hmac_key=self.options.hmac_key,
         )
+
+    def annotators(self) -> tuple[AnnotatorModel, ...]:
+        """Return what finds annotations, as far as stages need them."""
+        found: list[AnnotatorModel] = [self.tokens(), Words()]
+        if self.languages is not None:
+            found.append(Languages(models=self.languages, seed=self.config.seed))
+        if self.protected is not None:
+            found.append(Matches(index=self.protected.file))
+        if self.content.screen is not None:
+            found.append(Toxicity(model=self.content.screen))
+        if self.content.patterns is not None:
+            digests = {name: registry.digest for name, registry in self.content.registries.items()}
+            found.append(Findings(patterns=self.content.patterns, digests=digests, key=self.options.hmac_key))
+        return tuple(found)
+
+    def scan_settings(self) -> ScanSettings:
+        """Return what all units of a scan share."""
+        return ScanSettings(state=self.store.root, stages=self.stages, annotators=self.annotators())
 
 
 def state_folder(options: BuildOptions) -> Path:
@@ -152,7 +170,7 @@ def prepare_languages(config: AuditConfig, base: Path, state: Path, stages: Sequ
     Raises:
         DetectorError: One cannot be found or read.
     """
-    if not any(stage.needs_languages for stage in stages):
+    if not any(LANGUAGES in stage.needs for stage in stages):
         return None
     return resolve_languages(config.language, base_dir=base, cache_dir=state / "detectors")
 
@@ -166,7 +184,7 @@ def prepare_content(config: AuditConfig, base: Path, stages: Sequence[Stage], pr
     """
     detectors = frozenset(stage.detector for stage in stages if stage.detector)
     content = resolve_content(
-        config, base_dir=base, screen=any(stage.needs_screen for stage in stages), detectors=detectors
+        config, base_dir=base, screen=any(TOXICITY in stage.needs for stage in stages), detectors=detectors
     )
     for note in content.notes:
         progress.note(f"warning: {note}", important=True)

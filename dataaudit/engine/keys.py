@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import version
 from typing import Any
 
 from dataaudit import __version__
+from dataaudit.annotators.base import AnnotatorModel, in_order
+from dataaudit.annotators.findings import FINDINGS
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.readers import READER_VERSION, Part
 from dataaudit.corpus.shards import Compression, Format
 from dataaudit.corpus.texts import NORMAL_FORM, NORMAL_FORM_VERSION
-from dataaudit.corpus.tokens import Risks, TokenizerFile
 from dataaudit.detectors.lid176 import FASTTEXT
 from dataaudit.engine.store import STORE_VERSION
 from dataaudit.manifest.canonical import digest_json
@@ -36,8 +37,6 @@ NUMERIC_LIBRARIES = (
     "sentencepiece",
     "tokenizers",
 )
-SAMPLE_ONE_IN = 1024
-"""About one document in so many is encoded by both encoders."""
 
 
 def library_versions() -> dict[str, str]:
@@ -49,18 +48,6 @@ def library_versions() -> dict[str, str]:
 def _installed() -> dict[str, str]:
     """Ask once: every key holds these versions, and asking takes over a millisecond."""
     return {name: version(name) for name in NUMERIC_LIBRARIES}
-
-
-def tokenizer_value(tokenizer: TokenizerFile, risks: Risks, *, force_reference: bool, seed: int) -> dict[str, Any]:
-    """Return what decides token ids and which encoder counts them."""
-    return {
-        "format": tokenizer.format,
-        "sha256": tokenizer.sha256,
-        "risks": risks.digest,
-        "force_reference": force_reference,
-        "sample_one_in": SAMPLE_ONE_IN,
-        "seed": seed,
-    }
 
 
 def reading_key(
@@ -89,10 +76,7 @@ def stage_key(reading: str, stage: Stage, decisive: Mapping[str, Any]) -> str:
     Args:
         reading: Key of what reading the part gives.
         stage: The stage.
-        decisive: What decides the answers that stages look at, as plain JSON values: ``tokenizer`` of
-            :func:`tokenizer_value`, ``languages`` of :meth:`dataaudit.detectors.LanguageModels.key_value`,
-            ``protected``, the digest of the index of what is protected, ``screen`` and the pattern detectors by their
-            names. What no stage looks at may be left out.
+        decisive: Of :func:`decisive_values`. What no stage looks at may be left out.
     """
     value = {
         "reading": reading,
@@ -107,15 +91,21 @@ def stage_key(reading: str, stage: Stage, decisive: Mapping[str, Any]) -> str:
     return _digest(value)
 
 
+def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, Any]:
+    """Return what decides each annotation, and what that needs, as plain JSON values; findings by their detectors."""
+    found: dict[str, Any] = {}
+    for model in models:
+        value = model.decisive()
+        if model.annotation == FINDINGS:
+            found |= value
+        else:
+            found[model.annotation.name] = [one.decisive() for one in in_order([model.annotation], models)]
+    return found
+
+
 def _looked_at(stage: Stage) -> list[str]:
-    needs = (
-        ("tokenizer", stage.needs_tokens),
-        ("languages", stage.needs_languages),
-        ("protected", stage.needs_matches),
-        ("screen", stage.needs_screen),
-        (stage.detector, bool(stage.detector)),
-    )
-    return [name for name, needed in needs if needed]
+    names = [one.name for one in stage.needs if one != FINDINGS]
+    return [*names, stage.detector] if stage.detector else names
 
 
 def _digest(value: dict[str, Any]) -> str:

@@ -19,7 +19,6 @@ from dataaudit.detectors import ContentModels
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.job import Job
 from dataaudit.engine.joins import run_join
-from dataaudit.engine.keys import tokenizer_value
 from dataaudit.engine.second_pass import run_second_pass
 from dataaudit.engine.store import PartialStore
 from dataaudit.link.joins import Join, JoinedParts, KeyedFile
@@ -70,9 +69,7 @@ class LinkContext:
 
     def tokenizer(self) -> str:
         """Return the digest of what decides tokens, which keeps what tasks count with different ones apart."""
-        job = self.job
-        value = tokenizer_value(job.tokenizer, job.risks, force_reference=job.force_reference, seed=job.config.seed)
-        return digest_json(value)
+        return digest_json(self.job.tokens().decisive())
 
     def files(self, name: str) -> list[KeyedFile]:
         """Return the keyed rows of a name that the stage emitted, for every part of every shard that was read."""

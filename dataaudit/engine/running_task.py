@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.annotators.base import Annotators
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.texts import text_buffers
 from dataaudit.engine.store import PartialStore, StateFolderError
 from dataaudit.engine.units import WANTED, task_kind
-from dataaudit.kernels.words import split_words
 from dataaudit.link.keyed import write_keyed
 from dataaudit.link.second_pass import Encode, SecondPassTask
 
@@ -24,6 +23,8 @@ class RunningTask:
     key: str
     wanted: pa.Table
     """What it wants, sorted by row."""
+    annotators: Annotators
+    """What it needs to know of documents."""
     found: dict[str, list[pa.Table]] = field(default_factory=dict)
 
     @property
@@ -39,7 +40,7 @@ class RunningTask:
         if len(own) == 0:
             return
         start, stop = np.searchsorted(rows, [own.rows[0], own.rows[-1] + 1]).tolist()
-        shown = with_words(own) if self.task.needs_words else own
+        shown = self.annotators.annotate(own) if self.task.needs else own
         for name, table in self.task.run(shown, self.wanted.slice(start, stop - start), encode).items():
             self.found.setdefault(name, []).append(table)
 
@@ -77,9 +78,3 @@ def documents_at(batch: DocBatch, rows: np.ndarray) -> DocBatch:
     places = np.minimum(np.searchsorted(rows, batch.rows), len(rows) - 1)
     chosen = np.flatnonzero(rows[places] == batch.rows)
     return batch if len(chosen) == len(batch) else batch.take(chosen)
-
-
-def with_words(batch: DocBatch) -> DocBatch:
-    """Return a batch with the words of its documents."""
-    offsets, values = text_buffers(batch.texts)
-    return replace(batch, words=split_words(values, offsets))

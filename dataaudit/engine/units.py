@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dataaudit.annotators.base import AnnotatorModel
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.protected.index import IndexFile
 from dataaudit.corpus.protected.sets import ItemFields
 from dataaudit.corpus.readers import NATIVE_FORMATS, Part, ReadRequest
 from dataaudit.corpus.shards import Compression, Format, Shard, format_of
 from dataaudit.corpus.storage.files import FileStat
-from dataaudit.corpus.tokens import Risks, TokenizerFile
-from dataaudit.detectors import DetectorModel, LanguageModels, Registry
 from dataaudit.link.joins import JoinFunction
 from dataaudit.link.second_pass import SecondPassTask
 from dataaudit.stages.base import Stage
@@ -134,20 +132,8 @@ class ScanSettings:
 
     state: Path
     stages: tuple[Stage, ...]
-    tokenizer: TokenizerFile
-    risks: Risks
-    force_reference: bool
-    seed: int
-    languages: LanguageModels | None = None
-    """What decides languages, when a stage needs them."""
-    protected: IndexFile | None = None
-    """The index of what is protected, when a stage looks for it."""
-    screen: DetectorModel | None = None
-    """The toxicity screen, when a stage needs it."""
-    patterns: Registry | None = None
-    """What the pattern detectors look for, when a stage looks at findings."""
-    hmac_key: bytes | None = field(default=None, repr=False)
-    """The user's key for digests of findings."""
+    annotators: tuple[AnnotatorModel, ...]
+    """What finds the annotations that stages and tasks need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,8 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.annotators.base import load_annotators
+from dataaudit.annotators.tokens import Tokens
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.infer import peek
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
@@ -28,9 +30,9 @@ from dataaudit.corpus.storage.address import RemotePath
 from dataaudit.corpus.storage.files import open_binary, stat_file
 from dataaudit.corpus.storage.hub import RowsPath
 from dataaudit.corpus.texts import row_digests
-from dataaudit.engine.looking import encode, look_for
+from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.engine.running_task import RunningTask, documents_at, wanted_of
-from dataaudit.engine.store import PartialStore, StateFolderError
+from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import (
     READING,
     LinkUnit,
@@ -43,7 +45,7 @@ from dataaudit.engine.units import (
     ScanUnit,
     SecondPassUnit,
 )
-from dataaudit.errors import ConfigError, DetectorError
+from dataaudit.errors import ClusterError, ConfigError, DetectorError
 from dataaudit.guarded import Guarded
 from dataaudit.link.keyed import DamagedRowsError, write_keyed
 from dataaudit.stages.base import Accumulator, Stage, nothing
@@ -145,7 +147,7 @@ def as_value(function: Callable[[], Outcome]) -> Outcome:
     with Guarded(OSError, MemoryError) as call:
         try:
             return function()
-        except (StateFolderError, ConfigError, DetectorError) as error:  # of the others: a worker that lacks something
+        except (ClusterError, ConfigError, DetectorError) as error:  # of the others: a worker that lacks something
             return Outcome(fault=(error.message, error.hint))
         except ShardUnreadable as error:
             return Outcome(reason=error.reason, place=error.place)
@@ -221,12 +223,12 @@ class _Collected:
 def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     wanted = {name for name, _ in unit.stage_keys}
     stages = [stage for stage in settings.stages if stage.name in wanted]
-    looking = look_for(stages, settings)
+    annotators = load_annotators({one for stage in stages for one in stage.needs}, settings.annotators)
     losses, stats, collected = LossLog(), PartStats(), _Collected(stages)
     unreadable: ShardUnreadable | None = None
     try:
         for raw in read_part(unit.request, losses, stats):
-            collected.add(looking.complete(raw))
+            collected.add(annotators.annotate(raw))
     except ShardUnreadable as error:
         unreadable = error
     if _may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
@@ -242,23 +244,32 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
 
 def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
     store = PartialStore(settings.state)
-    visiting = [RunningTask(task, key, wanted_of(store, key)) for task, key in unit.tasks]
-    rows = np.unique(np.concatenate([one.rows for one in visiting]))
+    tasks = [
+        RunningTask(task, key, wanted_of(store, key), load_annotators(task.needs, settings.annotators))
+        for task, key in unit.tasks
+    ]
+    rows = np.unique(np.concatenate([one.rows for one in tasks]))
     seen = 0
     for raw in read_part(unit.request, LossLog(), PartStats(), frozenset(rows.tolist())):
         chosen = documents_at(raw, rows)
         if len(chosen):
             seen += len(chosen)
-            for one in visiting:
-                one.see(chosen, lambda texts: encode(texts, settings))
+            for one in tasks:
+                one.see(chosen, lambda texts: _encode(texts, settings))
         if len(raw) and raw.rows[-1] >= rows[-1]:
             break
     if _may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
         raise ShardUnreadable(Reason.CHANGED)
     assert seen == len(rows), "every wanted document was read before"
-    for one in visiting:
+    for one in tasks:
         one.write(store)
     return Outcome()
+
+
+def _encode(texts: pa.LargeStringArray, settings: ScanSettings) -> TokenBatch:
+    """Encode texts that are parts of documents; their encoder was checked in the scan."""
+    model = next(one for one in settings.annotators if isinstance(one, Tokens))
+    return model.load().encoder.encode(texts, np.zeros(len(texts), dtype=np.uint64))
 
 
 def _may_have_changed(unit: ScanUnit | SecondPassUnit) -> bool:

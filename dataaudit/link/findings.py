@@ -13,7 +13,7 @@ from dataaudit.link.places import read_placed, rows_of, shards_of
 from dataaudit.link.second_pass import SecondPassRequest, SecondPassResult
 from dataaudit.link.step import LinkContext, LinkResult
 from dataaudit.manifest.tables import TABLES
-from dataaudit.stages.findings import ANY, FINDING_ROWS, FINDINGS, TIERS
+from dataaudit.stages.findings import ANY, FINDING_ROWS, TABLE, TIERS
 
 
 def secret_findings(context: LinkContext) -> Generator[Sequence[SecondPassRequest], list[SecondPassResult], LinkResult]:
@@ -37,7 +37,7 @@ def findings_table(context: LinkContext) -> pa.Table:
         kind=f"link-{stage.name}",
         function=gather_findings,
         identity=stage.version,
-        files=context.files(FINDINGS),
+        files=context.files(TABLE),
         rows=rows,
     )
     found = context.join(join).table("findings", GATHERED)

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.findings import Tier
+from dataaudit.corpus.batch import Annotation, DocBatch
+from dataaudit.detectors.findings import Tier
 from dataaudit.detectors.patterns.screen import PatternScreen
 from dataaudit.detectors.pii.analyzer import PiiAnalyzer
 from dataaudit.detectors.pii.analyzer_model import AnalyzerModel
@@ -53,7 +53,7 @@ class _Asking:
     """What the tasks share: they take long, see texts alone, and say of each document whether it has a verdict."""
 
     seconds: ClassVar[float] = SECONDS
-    needs_words: ClassVar[bool] = False
+    needs: ClassVar[tuple[Annotation[Any], ...]] = ()
     emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
     tokenizer: str
     """Digest of what decides the tokens of ``seen``."""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.link.joins import KeyedFile
 
@@ -29,8 +29,8 @@ class SecondPassTask(Protocol):
     """Name in the partial store."""
     version: ClassVar[str]
     """Changes whenever the same documents may give another result."""
-    needs_words: ClassVar[bool]
-    """Whether it looks at words."""
+    needs: ClassVar[tuple[Annotation[Any], ...]]
+    """What it looks at of documents beside their texts."""
     emits: ClassVar[Mapping[str, pa.Schema]]
     """Schemas of the results that are keyed rows for a further join; all other results are small tables."""
 

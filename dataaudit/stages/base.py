@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.stages.partial import Partial, TableShape, empty, merge_all
 from dataaudit.stages.token_counts import Reference
@@ -50,11 +50,7 @@ class StageDefaults:
     """What a stage is unless it says otherwise: it looks at texts alone, on every split, and emits nothing."""
 
     __slots__ = ()
-    needs_tokens: ClassVar[bool] = False
-    needs_languages: ClassVar[bool] = False
-    needs_words: ClassVar[bool] = False
-    needs_matches: ClassVar[bool] = False
-    needs_screen: ClassVar[bool] = False
+    needs: ClassVar[tuple[Annotation[Any], ...]] = ()
     detector: ClassVar[str] = ""
     training_only: ClassVar[bool] = False
     emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
@@ -73,16 +69,8 @@ class Stage(Protocol):
     """Name in config, partial store and manifest."""
     version: ClassVar[str]
     """Changes whenever the same input may give other partials or metrics."""
-    needs_tokens: ClassVar[bool]
-    """Whether ``map`` or ``emit`` looks at token ids."""
-    needs_languages: ClassVar[bool]
-    """Whether ``map`` or ``emit`` looks at languages."""
-    needs_words: ClassVar[bool]
-    """Whether ``map`` or ``emit`` looks at words."""
-    needs_matches: ClassVar[bool]
-    """Whether ``map`` or ``emit`` looks at what is protected; only in builds that protect something."""
-    needs_screen: ClassVar[bool]
-    """Whether ``map`` or ``emit`` looks at the toxicity screen's answers; it needs words and languages too."""
+    needs: ClassVar[tuple[Annotation[Any], ...]]
+    """What ``map`` or ``emit`` looks at of documents beside their texts."""
     detector: ClassVar[str]
     """The pattern detector whose findings ``map`` or ``emit`` looks at; empty when none."""
     training_only: ClassVar[bool]

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.annotators.findings import FINDINGS
+from dataaudit.annotators.tokens import num_tokens
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.findings import FindingBatch, Tier
+from dataaudit.detectors.findings import FindingBatch, Tier
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.stages.partial import Partial, TableShape, group
 from dataaudit.stages.strata import KEY_BYTES, digest_keys
 
-FINDINGS = "findings"
+TABLE = "findings"
 """Name of the keyed table."""
 HMAC_BYTES = 16
 FINDING_ROWS = pa.schema(
@@ -47,7 +49,7 @@ SHAPES = {
 
 def own_findings(batch: DocBatch, detector: str) -> FindingBatch:
     """Return the findings of one detector."""
-    found = batch.findings
+    found = batch.get(FINDINGS)
     assert found is not None
     chosen = np.array([name == detector for name in found.detectors], dtype=bool)[found.codes]
     names = ("documents", "codes", "tiers", "reserved", "starts", "ends", "scores")
@@ -86,7 +88,7 @@ def count_findings(batch: DocBatch, found: FindingBatch) -> dict[str, pa.Table]:
         "source": batch.sources().cast(pa.string()),
         "documents": ones,
         "bytes": batch.num_bytes(),
-        "tokens": batch.num_tokens(),
+        "tokens": num_tokens(batch),
         "truncated": found.truncated.astype(np.int64),
     }
     return {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.annotators.languages import LANGUAGES
+from dataaudit.annotators.tokens import num_tokens
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.stages.partial import TableShape, group
 
@@ -36,7 +38,7 @@ def count_strata(batch: DocBatch, levels: np.ndarray) -> pa.Table:
     """
     ones = np.ones(len(batch), dtype=np.int64)
     columns = {**_names(batch), "level": levels, "documents": ones, "bytes": batch.num_bytes()}
-    return group(STRATA, pa.table({**columns, "tokens": batch.num_tokens()}).cast(STRATA.schema()))
+    return group(STRATA, pa.table({**columns, "tokens": num_tokens(batch)}).cast(STRATA.schema()))
 
 
 def member_rows(batch: DocBatch, levels: np.ndarray) -> pa.Table:
@@ -53,5 +55,4 @@ def digest_keys(digests: np.ndarray) -> pa.FixedSizeBinaryArray:
 
 
 def _names(batch: DocBatch) -> dict[str, pa.Array]:
-    assert batch.languages is not None
-    return {"source": batch.sources().cast(pa.string()), "language": batch.languages.languages().cast(pa.string())}
+    return {"source": batch.sources().cast(pa.string()), "language": batch.get(LANGUAGES).languages().cast(pa.string())}

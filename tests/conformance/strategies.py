@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from made_content import made_findings, made_screen
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.corpus.texts import text_buffers, text_digests
 from dataaudit.corpus.tokens import TokenBatch
+from dataaudit.detectors.languages import LanguageBatch
 from dataaudit.kernels.words import split_words
 
 PROTECTED = " ".join(
@@ -83,10 +83,12 @@ def make_batch(documents, first_row=0):
     return replace(
         batch,
         digests=text_digests(texts),
-        tokens=tokens,
-        languages=make_languages(documents),
-        words=words,
-        matches=protected().match(words, batch.byte_values(), batch.byte_offsets()),
-        screened=made_screen([text for text, _ in documents]),
-        findings=made_findings([text for text, _ in documents]),
+        annotations={
+            "tokens": tokens,
+            "languages": make_languages(documents),
+            "words": words,
+            "matches": protected().match(words, batch.byte_values(), batch.byte_offsets()),
+            "toxicity": made_screen([text for text, _ in documents]),
+            "findings": made_findings([text for text, _ in documents]),
+        },
     )

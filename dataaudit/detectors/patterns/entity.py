@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from dataaudit.corpus.findings import Tier
+from dataaudit.detectors.findings import Tier
 
 
 class Evidence(IntEnum):

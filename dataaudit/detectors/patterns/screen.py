@@ -21,7 +21,7 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.corpus.findings import FindingBatch
+from dataaudit.detectors.findings import FindingBatch
 from dataaudit.detectors.patterns import context
 from dataaudit.detectors.patterns.database import Hit, compile_database, scan
 from dataaudit.detectors.patterns.entity import Candidate, Entity, Evidence, Predicate, Rule, Validator
@@ -375,7 +375,7 @@ class Found:
     rule: int
     """Index of the rule over all entities; only decides ties."""
     tier: int
-    """Of :class:`dataaudit.corpus.findings.Tier`."""
+    """Of :class:`dataaudit.detectors.findings.Tier`."""
     score: float
     """Confidence."""
     reserved: bool

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.corpus.languages import UND, LanguageBatch
-from dataaudit.corpus.screening import ScreenBatch
 from dataaudit.detectors.base import DetectorModel
+from dataaudit.detectors.languages import UND, LanguageBatch
+from dataaudit.detectors.toxicity.scores import ScreenBatch
 from dataaudit.errors import DetectorError
 from dataaudit.kernels.toxic import ToxicWeights, toxic_scores
 from dataaudit.kernels.words import WordBatch, split_words

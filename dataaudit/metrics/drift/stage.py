@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.annotators.tokens import TOKENS, num_tokens
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.counting import count_ids
 from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.drift.comparison import comparison, drift_metrics, vocabulary
@@ -33,7 +34,7 @@ class Histogram(StageDefaults):
 
     name: ClassVar[str] = "histogram"
     version: ClassVar[str] = "1"
-    needs_tokens: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS,)
 
     def __post_init__(self) -> None:
         """Check the parameters.
@@ -50,15 +51,14 @@ class Histogram(StageDefaults):
 
     def map(self, batch: DocBatch) -> Partial:
         """Count one batch."""
-        assert batch.tokens is not None
         assert batch.digests is not None
         names = sorted(batch.source_names, key=str.encode)
         rank = {name: number for number, name in enumerate(names)}
         ranks = np.array([rank[name] for name in batch.source_names], dtype=np.int64)
         marks = 2 * ranks[batch.source_codes] + (batch.digests[:, _HALF_BYTE] & 1)
-        ids = batch.tokens.ids
+        ids = batch.get(TOKENS).ids
         size = int(ids.max(initial=0)) + 1
-        groups, tokens, counts, half = count_ids(ids, batch.num_tokens(), marks, size, max(1, len(names)))
+        groups, tokens, counts, half = count_ids(ids, num_tokens(batch), marks, size, max(1, len(names)))
         return {"histogram": token_table(names, groups, tokens, [counts, half])}
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:

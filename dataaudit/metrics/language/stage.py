@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.languages import UND
+from dataaudit.annotators.languages import LANGUAGES
+from dataaudit.annotators.tokens import TOKENS, num_tokens
+from dataaudit.corpus.batch import Annotation, DocBatch
+from dataaudit.detectors.languages import UND
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group
@@ -35,8 +37,7 @@ class Language(StageDefaults):
 
     name: ClassVar[str] = "language"
     version: ClassVar[str] = "1"
-    needs_tokens: ClassVar[bool] = True
-    needs_languages: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS, LANGUAGES)
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Counts by source and language."""
@@ -44,10 +45,10 @@ class Language(StageDefaults):
 
     def map(self, batch: DocBatch) -> Partial:
         """Count one batch."""
-        found = batch.languages
+        found = batch.get(LANGUAGES)
         assert found is not None
         ones = np.ones(len(batch), dtype=np.int64)
-        columns = (ones, batch.num_bytes(), batch.num_tokens(), found.sampled, found.agreeing)
+        columns = (ones, batch.num_bytes(), num_tokens(batch), found.sampled, found.agreeing)
         numbers = {
             name: pa.array(column.astype(np.int64))
             for name, column in zip(_SHAPES["languages"].sums, columns, strict=True)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial as bind
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.annotators.tokens import TOKENS, num_tokens
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.lengths import EXACT_BELOW, bucket_bounds, quantile_bounds
 from dataaudit.manifest.metric import Metric, Scope, ratio
 from dataaudit.stages.base import Context, StageDefaults
@@ -37,7 +38,7 @@ class Lengths(StageDefaults):
 
     name: ClassVar[str] = "lengths"
     version: ClassVar[str] = "1"
-    needs_tokens: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS,)
 
     def __post_init__(self) -> None:
         """Check the parameters.
@@ -62,7 +63,7 @@ class Lengths(StageDefaults):
         """Count the lengths and densities of one batch."""
         shapes = self.shapes()
         sources = batch.sources().cast(pa.string())
-        tokens, num_bytes = batch.num_tokens(), batch.num_bytes()
+        tokens, num_bytes = num_tokens(batch), batch.num_bytes()
         ones = np.ones(len(batch), dtype=np.int64)
         filled = tokens > 0
         low, high = bucket_bounds((num_bytes[filled] << _SCALE_BITS) // tokens[filled])

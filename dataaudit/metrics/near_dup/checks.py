@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.plain_words import text_shingles, words_of
 from dataaudit.link.places import places_of, rows_of, shards_of, spread
 from dataaudit.link.second_pass import Encode
@@ -61,7 +61,7 @@ class NearChecks:
 
     name: ClassVar[str] = "near_checks"
     version: ClassVar[str] = "1"
-    needs_words: ClassVar[bool] = False
+    needs: ClassVar[tuple[Annotation[Any], ...]] = ()
     emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
     ngram: int
     """Words of a shingle."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.kernels.minhash import band_keys, distinct_sets, intersections, shingle_hashes, sketch
 from dataaudit.kernels.variants import LEAST, MOST, make_variants
@@ -47,8 +48,7 @@ def emit_tables(
         probe_one_in: About one class in so many has a probe; 0 for none.
         signatures: Whether to emit signatures.
     """
-    assert batch.words is not None, "a stage that needs words has said so"
-    words = batch.words
+    words = batch.get(WORDS)
     has_words = words.num_words() > 0
     values, classes = sketch(words.hashes, words.offsets, ngram=ngram, num_perm=num_perm)
     same = classes.view("<u4")[:, 0]

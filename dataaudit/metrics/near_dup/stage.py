@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.annotators.words import WORDS
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.minhash import choose_bands
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.metrics.near_dup.rows import BANDS, DOCUMENTS, PROBES, SIGNATURES, emit_tables
@@ -56,7 +57,7 @@ class NearDup(StageDefaults):
 
     name: ClassVar[str] = "near_dup"
     version: ClassVar[str] = "1"
-    needs_words: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
     emits: ClassVar[Mapping[str, pa.Schema]] = {
         "documents": DOCUMENTS,
         "bands": BANDS,
@@ -103,10 +104,9 @@ class NearDup(StageDefaults):
 
     def map(self, batch: DocBatch) -> Partial:
         """Count the documents, and those without words."""
-        assert batch.words is not None, "a stage that needs words has said so"
         counts = dict.fromkeys(_SUMS, np.zeros(len(batch), dtype=np.int64))
         counts["documents"] = np.ones(len(batch), dtype=np.int64)
-        counts["no_words"] = (batch.words.num_words() == 0).astype(np.int64)
+        counts["no_words"] = (batch.get(WORDS).num_words() == 0).astype(np.int64)
         table = pa.table({"source": batch.sources().cast(pa.string()), **counts})
         return {TABLE: group(_SHAPES[TABLE], table)}
 

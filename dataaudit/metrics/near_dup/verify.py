@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.annotators.words import WORDS
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.minhash import distinct_sets, intersections, shingle_hashes
 from dataaudit.link.joins import Joined
 from dataaudit.link.places import Pass, Placed, distinct, named, read_all, read_placed, rows_of, shards_of, spread
@@ -68,7 +69,7 @@ class NearSets:
 
     name: ClassVar[str] = "near_sets"
     version: ClassVar[str] = "1"
-    needs_words: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
     emits: ClassVar[Mapping[str, pa.Schema]] = {"sets": SETS}
     ngram: int
     """Words of a shingle."""
@@ -76,8 +77,7 @@ class NearSets:
     def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
         """Return ``sets`` of the wanted documents, for each partition that wants them, and ``seen``."""
         del encode
-        assert batch.words is not None, "a task that needs words has said so"
-        shingles, bounds = shingle_hashes(batch.words.hashes, batch.words.offsets, ngram=self.ngram)
+        shingles, bounds = shingle_hashes(batch.get(WORDS).hashes, batch.get(WORDS).offsets, ngram=self.ngram)
         values, ends = distinct_sets(shingles, bounds)
         sources = batch.sources().cast(pa.string())
         return {

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dataaudit.link.joins import Joined
 from dataaudit.link.keyed import DamagedRowsError, read_keyed
-from dataaudit.metrics.overlap.stage import GRAMS, MATCHES, Overlap
+from dataaudit.metrics.overlap.stage import GRAM_ROWS, MATCH_ROWS, Overlap
 
 SEEN = pa.schema([("kind", pa.uint8()), ("entry", pa.uint32()), ("source", pa.string()), ("documents", pa.int64())])
 COUNTS = pa.schema(
@@ -46,7 +46,7 @@ def link_grams(files: pa.Table, start: int, stop: int) -> Joined:
     Raises:
         DamagedRowsError: Files are absent or damaged.
     """
-    merged, _, _ = _read(files, Overlap.emits[GRAMS], start, stop)
+    merged, _, _ = _read(files, Overlap.emits[GRAM_ROWS], start, stop)
     seen = merged.group_by(["kind", "entry", "source"], use_threads=False).aggregate([("documents", "sum")])
     seen = seen.rename_columns({"documents_sum": "documents"}).select(SEEN.names).cast(SEEN)
     order = [(name, "ascending") for name in ("kind", "entry", "source")]
@@ -69,7 +69,7 @@ def link_matches(files: pa.Table, start: int, stop: int, *, max_rows: int) -> Jo
     Raises:
         DamagedRowsError: Files are absent or damaged.
     """
-    merged, shards, rows = _read(files, Overlap.emits[MATCHES], start, stop)
+    merged, shards, rows = _read(files, Overlap.emits[MATCH_ROWS], start, stop)
     if merged.num_rows == 0:
         return Joined(tables={"counts": COUNTS.empty_table(), "rows": ROWS.empty_table()})
     placed = merged.drop_columns(["key", "row"]).append_column("shard", shards).append_column("row", rows)

@@ -17,7 +17,7 @@ from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.contamination.records import NAME, PARTS, TIERS, contamination
 from dataaudit.metrics.overlap.joins import COUNTS, ROWS, SEEN, link_grams, link_matches
 from dataaudit.metrics.overlap.leakage import overlap
-from dataaudit.metrics.overlap.stage import GRAMS, ITEM, MATCHES, Overlap
+from dataaudit.metrics.overlap.stage import GRAM_ROWS, ITEM, MATCH_ROWS, Overlap
 from dataaudit.stages.partial import fold_table
 
 _RULES = ("verbatim", "similar", "context", "alone")
@@ -41,7 +41,7 @@ def leaks(context: LinkContext) -> LinkStep:
             kind="link-overlap-grams",
             function=link_grams,
             identity=stage.version,
-            files=context.files(GRAMS),
+            files=context.files(GRAM_ROWS),
             rows=rows,
         )
     )
@@ -50,7 +50,7 @@ def leaks(context: LinkContext) -> LinkStep:
             kind="link-overlap-matches",
             function=partial(link_matches, max_rows=stage.max_rows),
             identity=[stage.version, stage.max_rows],
-            files=context.files(MATCHES),
+            files=context.files(MATCH_ROWS),
             rows=total,
         )
     )

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.annotators.matches import MATCHES
+from dataaudit.annotators.words import WORDS
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.corpus.protected.match_batch import SPAN, WHOLE, MatchBatch
 from dataaudit.manifest.metric import Metric, Scope, ratio
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group
 
-GRAMS, MATCHES = "grams", "matches"
+GRAM_ROWS, MATCH_ROWS = "grams", "matches"
 """Names of the keyed tables."""
 ITEM, HELD_OUT = 0, 1
 """Kinds of targets of matches."""
@@ -45,11 +47,10 @@ class Overlap(StageDefaults):
 
     name: ClassVar[str] = "overlap"
     version: ClassVar[str] = "1"
-    needs_words: ClassVar[bool] = True
-    needs_matches: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS, MATCHES)
     training_only: ClassVar[bool] = True
     emits: ClassVar[Mapping[str, pa.Schema]] = {
-        GRAMS: pa.schema(
+        GRAM_ROWS: pa.schema(
             [
                 ("key", pa.binary(_KEY_BYTES)),
                 ("row", pa.int64()),
@@ -59,7 +60,7 @@ class Overlap(StageDefaults):
                 ("documents", pa.int64()),
             ]
         ),
-        MATCHES: pa.schema(
+        MATCH_ROWS: pa.schema(
             [
                 ("key", pa.binary(_KEY_BYTES)),
                 ("row", pa.int64()),
@@ -118,7 +119,7 @@ class Overlap(StageDefaults):
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
         """Return the protected grams that were seen, with how many documents hold each, and every match."""
         matches = _matches(batch)
-        return {GRAMS: _gram_rows(batch, matches.entries), MATCHES: _match_rows(batch, matches)}
+        return {GRAM_ROWS: _gram_rows(batch, matches.entries), MATCH_ROWS: _match_rows(batch, matches)}
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return the share of training documents that hold something, of the scope and of each source."""
@@ -149,8 +150,7 @@ class Overlap(StageDefaults):
 
 
 def _matches(batch: DocBatch) -> MatchBatch:
-    assert batch.matches is not None, "a stage that looks at what is protected has to say needs_matches"
-    return batch.matches
+    return batch.get(MATCHES)
 
 
 def _marked(documents: np.ndarray, num_documents: int) -> np.ndarray:
@@ -190,7 +190,7 @@ def _gram_rows(batch: DocBatch, entries: np.ndarray) -> pa.Table:
             "entry": numbers.astype(np.uint32),
             "documents": np.diff(np.append(starts, len(order))),
         },
-        schema=Overlap.emits[GRAMS],
+        schema=Overlap.emits[GRAM_ROWS],
     )
 
 
@@ -214,4 +214,4 @@ def _match_rows(batch: DocBatch, matches: MatchBatch) -> pa.Table:
         "target": numbers[:, 0],
     }
     columns |= {name: numbers[:, index] for index, name in enumerate(_NUMBERS, 1)}
-    return pa.table(columns, schema=Overlap.emits[MATCHES])
+    return pa.table(columns, schema=Overlap.emits[MATCH_ROWS])

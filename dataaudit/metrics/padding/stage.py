@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.annotators.tokens import TOKENS, num_tokens
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.lengths import batched_positions, packed_bins
 from dataaudit.manifest.metric import Metric, Scope, ratio, rounded
 from dataaudit.stages.base import Context, StageDefaults
@@ -43,7 +44,7 @@ class Padding(StageDefaults):
 
     name: ClassVar[str] = "padding"
     version: ClassVar[str] = "1"
-    needs_tokens: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS,)
 
     def __post_init__(self) -> None:
         """Check the parameters.
@@ -66,7 +67,7 @@ class Padding(StageDefaults):
 
     def map(self, batch: DocBatch) -> Partial:
         """Cut the documents of one batch at every context length."""
-        tokens = batch.num_tokens()
+        tokens = num_tokens(batch)
         num_groups = len(batch.source_names)
         documents = np.bincount(batch.source_codes, minlength=num_groups)
         sums = _add(batch.source_codes, tokens, num_groups)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.corpus.findings import Tier
+from dataaudit.detectors.findings import Tier
 from dataaudit.detectors.judges import Unavailable
 from dataaudit.link.answers import Answers, judged_findings
 from dataaudit.link.findings import findings_table

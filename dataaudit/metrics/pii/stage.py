@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.findings import FindingBatch, Tier
+from dataaudit.annotators.findings import FINDINGS
+from dataaudit.annotators.languages import LANGUAGES
+from dataaudit.annotators.tokens import TOKENS
+from dataaudit.corpus.batch import Annotation, DocBatch
+from dataaudit.detectors.findings import FindingBatch, Tier
 from dataaudit.kernels.characters import count_names
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.stages import findings
@@ -42,10 +45,9 @@ class Pii(StageDefaults):
 
     name: ClassVar[str] = "pii"
     version: ClassVar[str] = "1"
-    needs_tokens: ClassVar[bool] = True
-    needs_languages: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS, LANGUAGES, FINDINGS)
     detector: ClassVar[str] = "pii"
-    emits: ClassVar[Mapping[str, pa.Schema]] = {findings.FINDINGS: findings.FINDING_ROWS, MEMBERS: MEMBER_ROWS}
+    emits: ClassVar[Mapping[str, pa.Schema]] = {findings.TABLE: findings.FINDING_ROWS, MEMBERS: MEMBER_ROWS}
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Findings and totals by source, documents by stratum."""
@@ -60,7 +62,7 @@ class Pii(StageDefaults):
         """Return the findings, and the stratum of every document."""
         own = findings.own_findings(batch, self.detector)
         return {
-            findings.FINDINGS: findings.finding_rows(batch, own),
+            findings.TABLE: findings.finding_rows(batch, own),
             MEMBERS: member_rows(batch, levels_of(batch, own)),
         }
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.annotators.tokens import TOKENS
 from dataaudit.config import nearest
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.filter_tables import COUNTS
 from dataaudit.kernels.filters import count_for_filters, has_periodic_run
@@ -54,7 +55,7 @@ class Filters(StageDefaults):
 
     name: ClassVar[str] = "filters"
     version: ClassVar[str] = "1"
-    needs_tokens: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS,)
 
     def __post_init__(self) -> None:
         """Check the parameters.
@@ -114,10 +115,9 @@ class Filters(StageDefaults):
         return found
 
     def _runs(self, batch: DocBatch) -> np.ndarray:
-        assert batch.tokens is not None
         times = whole_bound("repeated_ngrams.periodic_run", self.thresholds)
-        ids = np.ascontiguousarray(batch.tokens.ids, dtype=np.uint32)
-        return has_periodic_run(ids, batch.tokens.offsets, most_period=MOST_PERIOD, times=times)
+        ids = np.ascontiguousarray(batch.get(TOKENS).ids, dtype=np.uint32)
+        return has_periodic_run(ids, batch.get(TOKENS).offsets, most_period=MOST_PERIOD, times=times)
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Rejected documents by source and rule, and all documents by source."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.annotators.words import WORDS
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.winnow import sequence_hashes
 from dataaudit.link.second_pass import Encode
@@ -55,7 +56,7 @@ class RepeatedSpans:
 
     name: ClassVar[str] = "repeated_spans"
     version: ClassVar[str] = "1"
-    needs_words: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
     emits: ClassVar[Mapping[str, pa.Schema]] = {}
 
     def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
@@ -66,19 +67,18 @@ class RepeatedSpans:
             wanted: Of :data:`SPANS`.
             encode: The tokenizer.
         """
-        assert batch.words is not None
         columns = [wanted[name].to_numpy() for name in SPANS.names]
         order = np.lexsort((columns[2], columns[1], columns[0]))
         row, hotspot, start, stop = (column[order] for column in columns)
         place = np.searchsorted(batch.rows, row)
-        first, last = batch.words.offsets[place] + start, batch.words.offsets[place] + stop - 1
-        places = (hotspot, row, batch.words.starts[first], batch.words.ends[last])
+        first, last = batch.get(WORDS).offsets[place] + start, batch.get(WORDS).offsets[place] + stop - 1
+        places = (hotspot, row, batch.get(WORDS).starts[first], batch.get(WORDS).ends[last])
         real = hotspot != ANY
         table = pa.table({name: column[real] for name, column in zip(PLACES.names, places, strict=True)})
         return {
             "places": table.cast(PLACES),
             "totals": self._totals(batch, place, hotspot, start, stop, encode),
-            "hashes": _hashes(batch.words.hashes, hotspot, first, last + 1),
+            "hashes": _hashes(batch.get(WORDS).hashes, hotspot, first, last + 1),
         }
 
     def _totals(
@@ -91,11 +91,10 @@ class RepeatedSpans:
         encode: Encode,
     ) -> pa.Table:
         """Merge what overlaps within a document, count its tokens, and add up by hotspot and source."""
-        assert batch.words is not None
         holders, holder = _distinct(place, hotspot)
         joined = merged(holder, start, stop)
         holder_of = joined["document"].to_numpy()
-        (base, values), words = text_buffers(batch.texts), batch.words
+        (base, values), words = text_buffers(batch.texts), batch.get(WORDS)
         document = holders[holder_of, 0]
         first = words.offsets[document] + joined["start"].to_numpy()
         last = words.offsets[document] + joined["stop"].to_numpy() - 1

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.annotators.tokens import TOKENS, num_tokens
+from dataaudit.annotators.words import WORDS
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.winnow import winnow
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.stages.base import Context, StageDefaults
@@ -59,8 +61,7 @@ class Repeats(StageDefaults):
 
     name: ClassVar[str] = "repeats"
     version: ClassVar[str] = "1"
-    needs_tokens: ClassVar[bool] = True
-    needs_words: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS, WORDS)
     training_only: ClassVar[bool] = True
     emits: ClassVar[Mapping[str, pa.Schema]] = {FINGERPRINTS: FINGERPRINT_ROWS}
 
@@ -86,7 +87,7 @@ class Repeats(StageDefaults):
             {
                 "source": batch.sources().cast(pa.string()),
                 "documents": zeros + 1,
-                "tokens": batch.num_tokens(),
+                "tokens": num_tokens(batch),
                 "repeated_documents": zeros,
                 "repeated_tokens": zeros,
             }
@@ -95,8 +96,7 @@ class Repeats(StageDefaults):
 
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
         """Return the fingerprints of every document."""
-        assert batch.words is not None
-        found = winnow(batch.words.hashes, batch.words.offsets)
+        found = winnow(batch.get(WORDS).hashes, batch.get(WORDS).offsets)
         rows = np.repeat(batch.rows, np.diff(found.bounds))
         columns = (hash_keys(found.values), rows, found.positions, found.windows, found.offsets)
         return {FINGERPRINTS: pa.table(dict(zip(FINGERPRINT_ROWS.names, columns, strict=True))).cast(FINGERPRINT_ROWS)}

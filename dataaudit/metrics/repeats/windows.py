@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.annotators.words import WORDS
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.winnow import window_hashes
 from dataaudit.link.joins import Joined
 from dataaudit.link.second_pass import Encode
@@ -43,16 +44,15 @@ class RepeatWindows:
 
     name: ClassVar[str] = "repeat_windows"
     version: ClassVar[str] = "1"
-    needs_words: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
     emits: ClassVar[Mapping[str, pa.Schema]] = {"windows": WINDOW_ROWS}
 
     def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
         """Return keyed ``windows``, of :data:`WINDOW_ROWS`."""
         del encode
-        assert batch.words is not None
         row, position, windows = (wanted[name].to_numpy() for name in ("row", "position", "windows"))
         document = np.searchsorted(batch.rows, row)
-        hashes = window_hashes(batch.words.hashes, batch.words.offsets[document] + position, windows)
+        hashes = window_hashes(batch.get(WORDS).hashes, batch.get(WORDS).offsets[document] + position, windows)
         before = np.concatenate([[0], np.cumsum(windows)])[:-1]
         positions = np.arange(len(hashes)) + np.repeat(position - before, windows)
         columns = (hash_keys(hashes), np.repeat(row, windows), positions)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.annotators.findings import FINDINGS
+from dataaudit.annotators.tokens import TOKENS
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.manifest.metric import Metric, Scope, count
 from dataaudit.stages import findings
 from dataaudit.stages.base import Context, StageDefaults
@@ -23,9 +25,9 @@ class Secrets(StageDefaults):
 
     name: ClassVar[str] = "secrets"
     version: ClassVar[str] = "1"
-    needs_tokens: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS, FINDINGS)
     detector: ClassVar[str] = "secrets"
-    emits: ClassVar[Mapping[str, pa.Schema]] = {findings.FINDINGS: findings.FINDING_ROWS}
+    emits: ClassVar[Mapping[str, pa.Schema]] = {findings.TABLE: findings.FINDING_ROWS}
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Findings and totals by source."""
@@ -37,7 +39,7 @@ class Secrets(StageDefaults):
 
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
         """Return the findings."""
-        return {findings.FINDINGS: findings.finding_rows(batch, findings.own_findings(batch, self.detector))}
+        return {findings.TABLE: findings.finding_rows(batch, findings.own_findings(batch, self.detector))}
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return the counts of the scope and of each source, of every entity and tier that was found there."""

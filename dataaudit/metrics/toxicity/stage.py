@@ -9,8 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.screening import ScreenBatch
+from dataaudit.annotators.languages import LANGUAGES
+from dataaudit.annotators.tokens import TOKENS
+from dataaudit.annotators.toxicity import TOXICITY
+from dataaudit.annotators.words import WORDS
+from dataaudit.corpus.batch import Annotation, DocBatch
+from dataaudit.detectors.toxicity.scores import ScreenBatch
 from dataaudit.manifest.metric import Metric, Scope, ratio
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group
@@ -45,10 +49,7 @@ class Toxicity(StageDefaults):
 
     name: ClassVar[str] = "toxicity"
     version: ClassVar[str] = "1"
-    needs_tokens: ClassVar[bool] = True
-    needs_languages: ClassVar[bool] = True
-    needs_words: ClassVar[bool] = True
-    needs_screen: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS, LANGUAGES, WORDS, TOXICITY)
     emits: ClassVar[Mapping[str, pa.Schema]] = {MEMBERS: MEMBER_ROWS}
 
     def shapes(self) -> Mapping[str, TableShape]:
@@ -57,7 +58,7 @@ class Toxicity(StageDefaults):
 
     def map(self, batch: DocBatch) -> Partial:
         """Look up the scores of one batch."""
-        found = batch.screened
+        found = batch.get(TOXICITY)
         assert found is not None
         levels = levels_of(found)
         columns = {"source": batch.sources().cast(pa.string()), "level": levels, "documents": np.ones_like(levels)}
@@ -68,8 +69,7 @@ class Toxicity(StageDefaults):
 
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
         """Return the stratum of every document."""
-        assert batch.screened is not None
-        return {MEMBERS: member_rows(batch, levels_of(batch.screened))}
+        return {MEMBERS: member_rows(batch, levels_of(batch.get(TOXICITY)))}
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return the screen's rates of the scope and of each source."""

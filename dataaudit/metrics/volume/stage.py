@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.annotators.tokens import TOKENS, num_tokens
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.stages.base import Context, StageDefaults
@@ -33,7 +34,7 @@ class Volume(StageDefaults):
 
     name: ClassVar[str] = "volume"
     version: ClassVar[str] = "1"
-    needs_tokens: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS,)
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Counts by source, and counts by encoder."""
@@ -41,15 +42,14 @@ class Volume(StageDefaults):
 
     def map(self, batch: DocBatch) -> Partial:
         """Count one batch."""
-        assert batch.tokens is not None
         num_bytes = batch.num_bytes()
         ones, with_nul = np.ones(len(batch), dtype=np.int64), _with_nul(batch)
-        columns = (ones, num_bytes, batch.num_tokens(), num_bytes == 0, with_nul)
+        columns = (ones, num_bytes, num_tokens(batch), num_bytes == 0, with_nul)
         numbers = {name: pa.array(column.astype(np.int64)) for name, column in zip(_COUNTS, columns, strict=True)}
         table = pa.table({"source": batch.sources().cast(pa.string()), **numbers})
         return {
             "volume": group(_SHAPES["volume"], table),
-            "encoding": group(_SHAPES["encoding"], _encoding(batch.tokens, num_bytes)),
+            "encoding": group(_SHAPES["encoding"], _encoding(batch.get(TOKENS), num_bytes)),
         }
 
     def finalize(self, partial: Partial, context: Context) -> list[Metric]:

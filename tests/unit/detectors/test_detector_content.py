@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataaudit.detectors.content import ContentModels
+from dataaudit.annotators.findings import Findings
 from dataaudit.detectors.patterns.registry import Registry
 
 
@@ -13,8 +13,8 @@ def registry(digest):
 
 def test_what_is_looked_for_beside_a_detector_decides_its_findings_too():
     """Both share what may be looked at of one document: where it is used up, each sees less."""
-    own = {"pii": registry("p")}
-    alone = ContentModels(patterns=registry("p"), registries=own).decisive(None)
-    beside = ContentModels(patterns=registry("ps"), registries=own).decisive(None)
+    own = {"pii": "p"}
+    alone = Findings(patterns=registry("p"), digests=own).decisive()
+    beside = Findings(patterns=registry("ps"), digests=own).decisive()
     assert alone["pii"] != beside["pii"]
-    assert ContentModels(patterns=registry("p"), registries=own).decisive(b"key")["pii"] != alone["pii"]
+    assert Findings(patterns=registry("p"), digests=own, key=b"key").decisive()["pii"] != alone["pii"]

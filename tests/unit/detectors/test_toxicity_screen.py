@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.corpus.languages import LanguageBatch
+from dataaudit.detectors.languages import LanguageBatch
 from dataaudit.detectors.toxicity import ToxicityScreen, find_screen
 from dataaudit.detectors.toxicity.screen import read_screen, write_screen
 from dataaudit.errors import DetectorError

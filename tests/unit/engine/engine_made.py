@@ -9,28 +9,30 @@ import numpy as np
 import pyarrow as pa
 from made_content import made_findings, made_screen
 
+from dataaudit.annotators.matches import MATCHES
+from dataaudit.annotators.words import WORDS, Words
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.languages import LanguageBatch
 from dataaudit.corpus.readers import Part
 from dataaudit.corpus.shards import Shard
 from dataaudit.corpus.storage.files import FileStat
 from dataaudit.corpus.texts import text_digests
 from dataaudit.corpus.tokens import TokenBatch
+from dataaudit.detectors.languages import LanguageBatch
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.plan import plan_shard
-from dataaudit.engine.running_task import with_words
 from dataaudit.engine.units import READING, Probe
 from dataaudit.link.keyed import write_keyed
 from dataaudit.metrics.stages import STAGES
 from dataaudit.stages.base import merge
 
-STAGE_LIST = tuple(kind() for kind in STAGES if not kind.needs_matches)
+STAGE_LIST = tuple(kind() for kind in STAGES if MATCHES not in kind.needs)
 """Every stage of a build that protects nothing."""
 DECISIVE = {
-    "tokenizer": {"sha256": "t", "force_reference": False},
-    "languages": {"chosen": "d"},
-    "screen": "s",
+    "tokens": [{"sha256": "t", "force_reference": False}],
+    "words": [None],
+    "languages": [{"chosen": "d"}],
+    "toxicity": ["s"],
     "pii": "p",
     "secrets": "c",
 }
@@ -109,14 +111,16 @@ def batch(documents):
         texts=texts,
         rows=np.arange(len(documents), dtype=np.int64),
         digests=text_digests(texts),
-        tokens=tokens,
-        languages=languages,
-        screened=made_screen([text for text, _ in documents]),
-        findings=made_findings([text for text, _ in documents]),
+        annotations={
+            "tokens": tokens,
+            "languages": languages,
+            "toxicity": made_screen([text for text, _ in documents]),
+            "findings": made_findings([text for text, _ in documents]),
+        },
         source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32),
         source_names=names,
     )
-    return with_words(made)
+    return made.annotated(WORDS, Words().annotate(made))
 
 
 def write_partials(store, planned_part, documents, *, stages=STAGE_LIST):

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from engine_made import HereRunner, Notes, write_file
 
+from dataaudit.annotators import tokens as token_annotator
 from dataaudit.corpus.tokens import Risks, TokenBatch
 from dataaudit.engine import build as module
-from dataaudit.engine import job, looking, work
+from dataaudit.engine import job, work
 from dataaudit.engine.build import build
 from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.setup import prepare
@@ -56,7 +57,7 @@ def runners(monkeypatch):
 
     monkeypatch.setattr(module, "open_runner", here)
     monkeypatch.setattr(job, "inspect_risks", lambda *_, **__: Risks(supported=True, reason="ok"))
-    monkeypatch.setattr(looking, "load_once", lambda file, risks, force, seed: FakeEncoder(force))
+    monkeypatch.setattr(token_annotator, "load_once", lambda file, risks, force, seed: FakeEncoder(force))
     return made
 
 

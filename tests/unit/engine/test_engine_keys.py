@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from engine_made import DECISIVE, STAGE_LIST, config, plan, probe, shard
 
+from dataaudit.annotators.languages import LANGUAGES
+from dataaudit.annotators.matches import MATCHES
+from dataaudit.annotators.tokens import TOKENS, Tokens
+from dataaudit.annotators.toxicity import TOXICITY
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.readers import Part, ReadRequest
 from dataaudit.corpus.tokens import Risks, TokenizerFile
@@ -137,10 +141,10 @@ def test_stage_name_version_and_parameters_change_its_key(monkeypatch):
 
 
 LOOKED_AT = {
-    "tokenizer": lambda stage: stage.needs_tokens,
-    "languages": lambda stage: stage.needs_languages,
-    "protected": lambda stage: stage.needs_matches,
-    "screen": lambda stage: stage.needs_screen,
+    "tokens": lambda stage: TOKENS in stage.needs,
+    "languages": lambda stage: LANGUAGES in stage.needs,
+    "matches": lambda stage: MATCHES in stage.needs,
+    "toxicity": lambda stage: TOXICITY in stage.needs,
     "pii": lambda stage: stage.detector == "pii",
     "secrets": lambda stage: stage.detector == "secrets",
 }
@@ -149,7 +153,7 @@ LOOKED_AT = {
 @pytest.mark.parametrize("name", LOOKED_AT)
 def test_what_decides_an_answer_decides_only_the_stages_that_look_at_it(name):
     """Another tokenizer, detector, index or screen leaves all other partials; what looks at it cannot do without."""
-    decisive, looks = DECISIVE | {"protected": "i"}, LOOKED_AT[name]
+    decisive, looks = DECISIVE | {"matches": "i"}, LOOKED_AT[name]
     stages = (*STAGE_LIST, Overlap())
     for stage in stages:
         first, other_one = (keys.stage_key("r", stage, decisive | {name: value}) for value in ("a", "b"))
@@ -175,17 +179,18 @@ def test_what_of_a_detector_decides_languages_is_in_its_value():
 
 def test_what_of_a_tokenizer_decides_token_ids_is_in_its_value():
     """Format, content, routing, forced path and seed do; name and place do not."""
-    plain = keys.tokenizer_value(FILE, RISKS, force_reference=False, seed=0)
+    plain = Tokens(tokenizer=FILE, risks=RISKS, force_reference=False, seed=0).decisive()
     deciding = {"format", "sha256"}
     follows = {"name", "path", "vocab_size", "special_ids"}  # of the content
     assert deciding | follows == {field.name for field in fields(TokenizerFile)}
     for name, changed in variants(FILE).items():
-        assert (keys.tokenizer_value(changed, RISKS, force_reference=False, seed=0) != plain) == (name in deciding)
+        value = Tokens(tokenizer=changed, risks=RISKS, force_reference=False, seed=0).decisive()
+        assert (value != plain) == (name in deciding)
     for name in ("supported", "reason", "normal_forms", "patterns", "key"):
         changed = replace(RISKS, **{name: other(getattr(RISKS, name))})
-        assert keys.tokenizer_value(FILE, changed, force_reference=False, seed=0) != plain, name
-    assert keys.tokenizer_value(FILE, RISKS, force_reference=True, seed=0) != plain
-    assert keys.tokenizer_value(FILE, RISKS, force_reference=False, seed=1) != plain
+        assert Tokens(tokenizer=FILE, risks=changed, force_reference=False, seed=0).decisive() != plain, name
+    assert Tokens(tokenizer=FILE, risks=RISKS, force_reference=True, seed=0).decisive() != plain
+    assert Tokens(tokenizer=FILE, risks=RISKS, force_reference=False, seed=1).decisive() != plain
 
 
 def all_keys(planned):

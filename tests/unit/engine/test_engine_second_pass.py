@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 from engine_made import HereRunner, Notes, config
 
+from dataaudit.annotators.words import WORDS, Words
+from dataaudit.corpus.batch import Annotation
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import PartStats, read_part
 from dataaudit.corpus.shards import Shard
@@ -39,14 +41,14 @@ class Looker:
 
     name: ClassVar[str] = "looker"
     version: ClassVar[str] = "1"
-    needs_words: ClassVar[bool] = True
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
     emits: ClassVar[Mapping[str, pa.Schema]] = {"keyed": KEYED}
 
     def run(self, batch, wanted, encode):
         """Return what was asked for, beside the words of its document."""
         places = {row: place for place, row in enumerate(batch.rows.tolist())}
         assert set(places) == set(wanted["row"].to_pylist())
-        words = batch.words.num_words()
+        words = batch.get(WORDS).num_words()
         rows = wanted["row"].to_pylist()
         return {
             "seen": wanted.append_column("words", pa.array([int(words[places[row]]) * self.factor for row in rows])),
@@ -82,7 +84,7 @@ def world(tmp_path):
             row += stats.records
         shards.append(GatheredShard(planned=planned, first_rows=tuple(firsts), partials={"exact_dup": {}}))
     assert len(shards[0].planned.parts) >= 2
-    settings = ScanSettings(state=store.root, stages=(), tokenizer=None, risks=None, force_reference=False, seed=0)
+    settings = ScanSettings(state=store.root, stages=(), annotators=(Words(),))
     return SimpleNamespace(store=store, shards=shards, settings=settings, folder=tmp_path)
 
 

@@ -12,6 +12,11 @@ from pathlib import Path
 import pytest
 from engine_made import DECISIVE, STAGE_LIST, config, shard, write_file
 
+from dataaudit.annotators.findings import Findings
+from dataaudit.annotators.languages import Languages
+from dataaudit.annotators.tokens import Tokens
+from dataaudit.annotators.toxicity import Toxicity
+from dataaudit.annotators.words import Words
 from dataaudit.config import LanguageConfig
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.tokens import Risks, resolve_tokenizer
@@ -54,13 +59,13 @@ def settings(tokenizer, languages, content, tmp_path):
     return ScanSettings(
         state=tmp_path / "state",
         stages=STAGE_LIST,
-        tokenizer=tokenizer[0],
-        risks=tokenizer[1],
-        force_reference=True,
-        seed=0,
-        languages=languages,
-        screen=content.screen,
-        patterns=content.patterns,
+        annotators=(
+            Tokens(tokenizer=tokenizer[0], risks=tokenizer[1], force_reference=True, seed=0),
+            Words(),
+            Languages(models=languages, seed=0),
+            Toxicity(model=content.screen),
+            Findings(patterns=content.patterns, digests={}),
+        ),
     )
 
 
@@ -161,18 +166,21 @@ def test_a_state_folder_that_refuses_is_no_shards_fault(settings, tmp_path, monk
 def test_a_tokenizer_that_a_worker_cannot_load_is_no_shards_fault(settings, tmp_path):
     """A vocabulary that is gone from the state folder ends the build instead of every shard."""
     unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
-    gone = replace(settings.tokenizer, path=tmp_path / "gone.json", sha256="0" * 64)
-    outcome = scan_part(unit, replace(settings, tokenizer=gone))
+    tokens, *others = settings.annotators
+    gone = replace(tokens, tokenizer=replace(tokens.tokenizer, path=tmp_path / "gone.json", sha256="0" * 64))
+    outcome = scan_part(unit, replace(settings, annotators=(gone, *others)))
     assert outcome.reason is None
-    assert settings.tokenizer.name in outcome.fault[0]
+    assert tokens.tokenizer.name in outcome.fault[0]
 
 
 @pytest.mark.parametrize("role", ["chosen", "second"])
 def test_a_detector_that_a_worker_cannot_load_is_no_shards_fault(settings, tmp_path, role):
     """A model that is gone from the state folder, or another one than was planned with, ends the build."""
     unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
-    wrong = replace(getattr(settings.languages, role), sha256="0" * 64)
-    outcome = scan_part(unit, replace(settings, languages=replace(settings.languages, **{role: wrong})))
+    models = next(one.models for one in settings.annotators if isinstance(one, Languages))
+    wrong = replace(models, **{role: replace(getattr(models, role), sha256="0" * 64)})
+    others = [one for one in settings.annotators if not isinstance(one, Languages)]
+    outcome = scan_part(unit, replace(settings, annotators=(*others, Languages(models=wrong, seed=0))))
     assert outcome.reason is None
     assert "language detector" in outcome.fault[0]
 

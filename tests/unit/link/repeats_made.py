@@ -59,7 +59,7 @@ def batch_of(texts):
     """Return a batch of texts, with its words; rows have gaps."""
     batch = make_batch([(text, f"s{place % 2}") for place, text in enumerate(texts)])
     rows = np.arange(len(texts), dtype=np.int64) * 2
-    return replace(batch, rows=rows, words=split_words(batch.byte_values(), batch.byte_offsets()))
+    return replace(batch, rows=rows, annotations={"words": split_words(batch.byte_values(), batch.byte_offsets())})
 
 
 def _files(paths, listed):

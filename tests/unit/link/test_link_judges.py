@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dataaudit.corpus.findings import Tier
+from dataaudit.detectors.findings import Tier
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.pii.analyzer_model import AnalyzerModel
 from dataaudit.detectors.toxicity.judge_model import JudgeModel

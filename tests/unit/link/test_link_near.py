@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from near_corpus import Shard, batch_of, edited, named, random_words, search, true_similarity
 
+from dataaudit.annotators.words import WORDS
 from dataaudit.kernels.minhash import band_keys, sketch
 from dataaudit.link import places
 from dataaudit.metrics.near_dup import bands, pairs
@@ -47,7 +48,7 @@ def in_shards(texts, splits=(0, 0, 1)):
 def expected_pairs(shards, threshold=0.8):
     """Return all pairs of first documents that are alike and share a band, and of equal words, by place."""
     documents = [(number, row, text) for number, shard in enumerate(shards) for row, text in enumerate(shard.texts)]
-    words = batch_of([text for *_, text in documents], range(len(documents))).words
+    words = batch_of([text for *_, text in documents], range(len(documents))).get(WORDS)
     signatures, classes = sketch(words.hashes, words.offsets)
     keys = band_keys(signatures, 21, 6)
     first, pairs = {}, {}

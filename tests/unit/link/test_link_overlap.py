@@ -25,7 +25,7 @@ from dataaudit.link.keyed import DamagedRowsError, write_keyed
 from dataaudit.metrics.contamination.records import SetFacts, contamination
 from dataaudit.metrics.overlap.joins import link_grams, link_matches
 from dataaudit.metrics.overlap.leakage import overlap
-from dataaudit.metrics.overlap.stage import GRAMS, MATCHES, Overlap
+from dataaudit.metrics.overlap.stage import GRAM_ROWS, MATCH_ROWS, Overlap
 
 LETTERS = "abcdefghij"
 WORDS = ["w" + "".join(LETTERS[int(digit)] for digit in str(number)) for number in range(80)]
@@ -69,14 +69,14 @@ def emitted(documents, first_row):
         rows=first_row + np.arange(len(texts)),
         source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32),
         source_names=names,
-        matches=matcher().match(split_words(values, bounds), values, bounds),
+        annotations={"matches": matcher().match(split_words(values, bounds), values, bounds)},
     )
     return Overlap().emit(batch)
 
 
 def join(folder, shards, *, cuts=(), parts=(0, 256), max_rows=1_000):
     """Emit the shards' documents, cut into batches, and join them."""
-    files = {GRAMS: [], MATCHES: []}
+    files = {GRAM_ROWS: [], MATCH_ROWS: []}
     for number, documents in enumerate(shards):
         bounds = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
         pieces = [emitted(documents[start:stop], start) for start, stop in pairwise(bounds)]

@@ -11,6 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from made_manifest import make, shard
 
+from dataaudit.annotators.findings import Findings
+from dataaudit.annotators.matches import MATCHES
+from dataaudit.detectors import Registry
 from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.units import Outcome, ScanSettings
@@ -149,12 +152,13 @@ def test_of_each_kind_at_most_so_many_are_chosen_whatever_the_order():
 def test_neither_key_nor_windows_are_in_a_repr(tmp_path):
     """Dask logs the repr of a call that fails, and a traceback of ours would show them."""
     key = b"a-key-that-nobody-may-see"
-    stages = tuple(kind() for kind in STAGES if not kind.needs_matches)
-    settings = ScanSettings(
-        state=tmp_path, stages=stages, tokenizer=None, risks=None, force_reference=False, seed=0, hmac_key=key
-    )
+    stages = tuple(kind() for kind in STAGES if MATCHES not in kind.needs)
+    patterns = Registry(entities=(), validators={}, reserved={}, versions={})
+    findings = Findings(patterns=patterns, digests={}, key=key)
+    settings = ScanSettings(state=tmp_path, stages=stages, annotators=(findings,))
     options = BuildOptions(target=tmp_path, hmac_key=key)
-    for value in (partial(scan_part, settings=settings), settings, options, Outcome(windows=("some words",))):
+    task, outcome = partial(scan_part, settings=settings), Outcome(windows=("some words",))
+    for value in (task, settings, findings.load(), options, outcome):
         assert "nobody" not in repr(value)
         assert "some words" not in repr(value)
 

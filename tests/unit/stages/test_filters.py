@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from filter_cases import CASES
 from strategies import DOCUMENTS, make_batch
 from twins import filters as twin
 
+from dataaudit.annotators.tokens import TOKENS
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.metric import Scope
@@ -71,16 +71,14 @@ def test_the_slow_twin_agrees_on_every_case():
 def test_repeated_tokens_count_within_a_document(copies, rejects):
     """Of two documents, one holds the run; ids that go on in the next one do not count."""
     ids = [7, 8, 9] * copies + [7, 8, 9]
-    batch = replace(
-        make_batch([("x", "s"), ("y", "s")]),
-        tokens=TokenBatch(
-            offsets=np.array([0, 3 * copies, len(ids)]),
-            ids=np.array(ids, dtype=np.uint32),
-            by_reference=np.zeros(2, dtype=bool),
-            sampled=0,
-            differing=0,
-        ),
+    tokens = TokenBatch(
+        offsets=np.array([0, 3 * copies, len(ids)]),
+        ids=np.array(ids, dtype=np.uint32),
+        by_reference=np.zeros(2, dtype=bool),
+        sampled=0,
+        differing=0,
     )
+    batch = make_batch([("x", "s"), ("y", "s")]).annotated(TOKENS, tokens)
     found = Filters().rejections(batch)
     assert found[RUN].tolist() == [rejects, False]
     assert found["repeated_ngrams"].tolist() == [rejects, False]

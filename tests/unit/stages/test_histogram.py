@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 from strategies import DOCUMENTS, make_batch
 from twins import drift as slow
 
+from dataaudit.annotators.tokens import TOKENS
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.tables import TABLES
@@ -82,9 +83,9 @@ def test_map_counts_what_a_loop_counts(documents):
     """Counts by source and token, and those of the half that the digests draw."""
     batch = make_batch(documents)
     told = [
-        (source, bool(batch.digests[index, 8] & 1), batch.tokens.ids[start:stop].tolist())
+        (source, bool(batch.digests[index, 8] & 1), batch.get(TOKENS).ids[start:stop].tolist())
         for index, ((_, source), start, stop) in enumerate(
-            zip(documents, batch.tokens.offsets[:-1], batch.tokens.offsets[1:], strict=True)
+            zip(documents, batch.get(TOKENS).offsets[:-1], batch.get(TOKENS).offsets[1:], strict=True)
         )
     ]
     rows = merge(STAGE, [STAGE.map(batch)])["histogram"].to_pylist()

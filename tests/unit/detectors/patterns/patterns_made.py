@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from twins.patterns import PlainFinding, find_plainly
 
-from dataaudit.corpus.findings import FindingBatch
+from dataaudit.detectors.findings import FindingBatch
 from dataaudit.detectors.patterns.entity import Candidate, Evidence
 from dataaudit.detectors.patterns.registry import Registry, build_registry
 from dataaudit.detectors.patterns.written import Names, parse_layer

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from levels import examples
 from patterns_made import batch_of, listed, plainly, registry_of
 
-from dataaudit.corpus.findings import Tier
+from dataaudit.detectors.findings import Tier
 from dataaudit.detectors.patterns import database
 from dataaudit.detectors.patterns.screen import MAX_CANDIDATES, PatternScreen, keyed_digest
 
