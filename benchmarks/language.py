@@ -24,7 +24,7 @@ import pyarrow as pa
 from shard_batches import shard_batches
 
 from dataaudit.config import LanguageConfig
-from dataaudit.detectors import cld2, lid176, looks, resolve_languages
+from dataaudit.detectors import cld2, lid176, resolve_languages, windows
 from dataaudit.detectors.base import DetectorModel, LanguageDetector
 from dataaudit.detectors.language import load_detector
 
@@ -101,8 +101,8 @@ def on_corpus(detector: LanguageDetector, texts: pa.LargeStringArray) -> list[st
         codes, confidence = detector.detect(texts)
         times.append(time.process_time() - begun)
     sizes = np.diff(np.frombuffer(texts.buffers()[1], dtype=np.int64, count=len(texts) + 1))
-    everything = looks.Looks(first=(2, 1 << 18), second=(2, 1 << 18), sure=0.0)
-    whole, sure = looks.identify(texts, everything, detector.classify)
+    everything = windows.Windows(first=(2, 1 << 18), second=(2, 1 << 18), sure=0.0)
+    whole, sure = windows.identify(texts, everything, detector.classify)
     said, truth = (np.where(c >= MIN_CONFIDENCE, k, 0) for k, c in ((codes, confidence), (whole, sure)))
     other = (said != truth) & (said != 0) & (truth != 0)
     return [
