@@ -17,10 +17,24 @@ from dataaudit.extras import require
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.trust import CODES, SignedVerdict, Trust, check_trust
 from dataaudit.manifest.uri import STREAMED, relative_path
-from dataaudit.manifest.verify import DataCheck, Problem, verify, verify_data
+from dataaudit.manifest.verify import Problem, verify
 from dataaudit.render.terminal import facts, page, prose, section, terminal_width
 
 _LISTED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataCheck:
+    """What hashing the shards again showed."""
+
+    problems: tuple[Problem, ...]
+    """Shards that are gone or changed."""
+    shards: int
+    """Shards that are as the manifest says."""
+    bytes: int
+    """Stored bytes of them."""
+    not_checkable: tuple[str, ...]
+    """``split/uri`` of shards of whose bytes the build has no digest: unread ones, and those of streamed datasets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +112,7 @@ def _check(folder: Path, *, data: bool, root: str | Path | None, quiet: bool, tr
 
 
 def _check_data(manifest: Manifest, root: str | Path | None, *, quiet: bool) -> DataCheck:
-    from dataaudit.engine.work import hash_file
-
+    """Hash every shard again; a file that is listed more than once is hashed once."""
     given = None if root is None else os.fspath(root)
     roots = {split.name: given or manifest.run.roots.get(split.name, "") for split in manifest.core.splits}
     for split, folder in roots.items():
@@ -108,20 +121,50 @@ def _check_data(manifest: Manifest, root: str | Path | None, *, quiet: bool) -> 
                 f"expected the shards of split {split} below {folder}, but there is no such folder",
                 "Name the folder that holds them now with --root.",
             )
+    problems: list[Problem] = []
+    not_checkable: list[str] = []
+    digests: dict[str, str] = {}
+    shards = num_bytes = 0
+    planned = manifest.core.ledger
     with Progress(quiet=quiet) as progress:
-        progress.begin("hash", manifest.core.ledger.shards.planned, manifest.core.ledger.bytes.planned)
-        found = verify_data(
-            manifest,
-            file_of=lambda split, uri: file_of(roots[split], uri),
-            hash_file=hash_file,
-            size_of=_size_of,
-            checked=progress.advance,
-        )
+        progress.begin("hash", planned.shards.planned, planned.bytes.planned)
+        for row in manifest.table("shards", ["uri", "split", "format", "size", "sha256"]).to_pylist():
+            name = f"{row['split']}/{row['uri']}"
+            path = None if row["format"] == "datasets" else file_of(roots[row["split"]], row["uri"])
+            if row["format"] == "datasets" or (path is not None and not row["sha256"]):
+                not_checkable.append(name)
+            elif path is None:
+                problems.append(Problem("uri_outside_root", f"shard {name}: its URI leads out of the root"))
+            elif problem := _check_file(path, row, f"shard {name}", digests):
+                problems.append(problem)
+            else:
+                shards, num_bytes = shards + 1, num_bytes + row["size"]
+            progress.advance(row["size"])
         progress.end()
-    return found
+    return DataCheck(problems=tuple(problems), shards=shards, bytes=num_bytes, not_checkable=tuple(not_checkable))
+
+
+def _check_file(path: str, row: dict[str, Any], name: str, digests: dict[str, str]) -> Problem | None:
+    """Hold a file against its size and digest in the table of shards; what it hashes is kept in ``digests``."""
+    from dataaudit.engine.work import hash_file
+
+    try:
+        size = _size_of(path)
+        if size is None:
+            return Problem("shard_kind", f"{name}: expected a file, found something else ({path})")
+        if size != row["size"]:
+            return Problem("shard_size", f"{name}: {row['size']} bytes expected, {size} found")
+        if path not in digests:
+            digests[path] = hash_file(path)
+    except OSError as error:
+        return Problem("shard_gone", f"{name}: {error.strerror} ({path})")
+    if digests[path] != row["sha256"]:
+        return Problem("shard_digest", f"{name}: the bytes have changed since the build")
+    return None
 
 
 def _size_of(path: str) -> int | None:
+    """Return the bytes of a file; None of what is no file."""
     if isinstance(path, RemotePath):
         return stat_remote(path).size
     found = os.stat(path)

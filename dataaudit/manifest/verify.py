@@ -1,12 +1,8 @@
-"""Verification: schema, digests of every table, ledger, and on request the data itself."""
+"""Verification: schema, digests of every table, and whether ledger, splits and headline agree with the tables."""
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -178,87 +174,6 @@ def _check_headline(manifest: Manifest, metrics: pa.Table) -> list[Problem]:
             text = f"headline {record.metric}.{record.stat}: the core says {shown}, table metrics {found}"
             problems.append(Problem("headline", text))
     return problems
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataCheck:
-    """What hashing the shards again showed."""
-
-    problems: tuple[Problem, ...]
-    """Shards that are gone or changed."""
-    shards: int
-    """Shards that are as the manifest says."""
-    bytes: int
-    """Stored bytes of them."""
-    not_checkable: tuple[str, ...]
-    """``split/uri`` of shards of whose bytes the build has no digest: unread ones, and those of streamed datasets."""
-
-
-def verify_data(
-    manifest: Manifest,
-    *,
-    file_of: Callable[[str, str], str | Path | None],
-    hash_file: Callable[[Any], str],
-    size_of: Callable[[Any], int | None] | None = None,
-    checked: Callable[[int], None] = lambda _: None,
-) -> DataCheck:
-    """Hash every shard again; a file that is listed more than once is hashed once.
-
-    Args:
-        manifest: The manifest.
-        file_of: File of (split, URI); None for a URI that leads out of its root.
-        hash_file: sha256 of a file, hex.
-        size_of: Size of a file, None for what is no file; that of the file system when None.
-        checked: Called after every shard with its stored bytes.
-    """
-    problems: list[Problem] = []
-    not_checkable: list[str] = []
-    digests: dict[Any, str] = {}
-    shards = num_bytes = 0
-    for row in manifest.table("shards", ["uri", "split", "format", "size", "sha256"]).to_pylist():
-        name = f"{row['split']}/{row['uri']}"
-        path = file_of(row["split"], row["uri"])
-        if row["format"] == "datasets":
-            not_checkable.append(name)
-        elif path is None:
-            problems.append(Problem("uri_outside_root", f"shard {name}: its URI leads out of the root"))
-        elif not row["sha256"]:
-            not_checkable.append(name)
-        else:
-            problem = _check_file(path, row, f"shard {name}", digests, hash_file, size_of or _size_of)
-            problems += [] if problem is None else [problem]
-            shards += problem is None
-            num_bytes += row["size"] if problem is None else 0
-        checked(row["size"])
-    return DataCheck(problems=tuple(problems), shards=shards, bytes=num_bytes, not_checkable=tuple(not_checkable))
-
-
-def _check_file(
-    path: str | Path,
-    row: dict[str, Any],
-    name: str,
-    digests: dict[Any, str],
-    hash_file: Callable[[Any], str],
-    size_of: Callable[[Any], int | None],
-) -> Problem | None:
-    try:
-        size = size_of(path)
-        if size is None:
-            return Problem("shard_kind", f"{name}: expected a file, found something else ({path})")
-        if size != row["size"]:
-            return Problem("shard_size", f"{name}: {row['size']} bytes expected, {size} found")
-        if path not in digests:
-            digests[path] = hash_file(path)
-    except OSError as error:
-        return Problem("shard_gone", f"{name}: {error.strerror} ({path})")
-    if digests[path] != row["sha256"]:
-        return Problem("shard_digest", f"{name}: the bytes have changed since the build")
-    return None
-
-
-def _size_of(path: str | Path) -> int | None:
-    found = Path(path).stat()
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 def _sum(table: pa.Table, column: str) -> int:

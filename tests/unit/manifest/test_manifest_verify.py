@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import orjson
@@ -15,7 +14,7 @@ from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.publish import publish
 from dataaudit.manifest.tables import TABLES
-from dataaudit.manifest.verify import verify, verify_data
+from dataaudit.manifest.verify import verify
 
 
 def rewrite(folder: Path, name: str, how) -> None:
@@ -344,55 +343,3 @@ class TestMetrics:
         [whole] = manifest.metrics("documents", "count", Scope())
         assert whole.value == 9.0
         assert manifest.metrics("documents", "rate") == []
-
-
-class TestData:
-    @pytest.fixture
-    def corpus(self, tmp_path, variant, golden_parts):
-        """A manifest whose shards lie on disk, and the folder that holds them."""
-        root = tmp_path / "corpus"
-        shards = golden_parts[2]["shards"].to_pylist()
-        for row in shards:
-            path = root / row["uri"]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(bytes([row["shard"]]) * row["size"])
-            if row["sha256"]:
-                row["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-        table = pa.Table.from_pylist(shards, schema=TABLES["shards"].schema)
-        publish(tmp_path / "manifest", *variant({"shards": table}))
-        return load_manifest(tmp_path / "manifest"), root
-
-    def check(self, manifest, root):
-        """Hash the data again."""
-        return verify_data(
-            manifest,
-            file_of=lambda split, uri: root / uri,
-            hash_file=lambda path: hashlib.sha256(path.read_bytes()).hexdigest(),
-        )
-
-    def test_unchanged(self, corpus):
-        """Data as it was has no problem; what had no digest is named as not checkable."""
-        found = self.check(*corpus)
-        assert (found.problems, found.shards, found.bytes) == ((), 4, 1400)
-        assert found.not_checkable == ("val/val/notes.txt",)
-
-    def test_changed_bytes_other_size_and_gone(self, corpus):
-        """Each shard that changed is named, with what changed."""
-        manifest, root = corpus
-        uris = manifest.table("shards")["uri"].to_pylist()
-        (root / uris[0]).write_bytes(b"x" * (root / uris[0]).stat().st_size)
-        (root / uris[1]).write_bytes(b"x")
-        (root / uris[4]).unlink()
-        found = self.check(manifest, root)
-        assert [(problem.code, problem.text.split(":")[0]) for problem in found.problems] == [
-            ("shard_digest", f"shard train/{uris[0]}"),
-            ("shard_size", f"shard train/{uris[1]}"),
-            ("shard_gone", f"shard val/{uris[4]}"),
-        ]
-        assert found.shards == 1
-
-    def test_a_uri_that_leads_out_of_its_root_is_never_opened(self, corpus):
-        """A manifest is somebody else's file: its URIs are not trusted."""
-        manifest, _ = corpus
-        found = verify_data(manifest, file_of=lambda split, uri: None, hash_file=lambda path: 1 / 0)
-        assert {problem.code for problem in found.problems} == {"uri_outside_root"}
