@@ -108,7 +108,7 @@ def load(folder: PathLike | LoadedManifest) -> Manifest:
         folder: Folder of the manifest; a loaded one is returned as it is.
 
     Returns:
-        The manifest. It reads each column of a table once, as long as no more than half a gigabyte is kept.
+        The manifest. It reads and checks each table once, as long as no more than half a gigabyte is kept.
 
     Raises:
         ManifestError: There is none, it is damaged, or of a schema that this version does not read.
