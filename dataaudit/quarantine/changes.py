@@ -7,8 +7,6 @@ it is, and the answer says so.
 from __future__ import annotations
 
 import datetime as dt
-import getpass
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -288,6 +286,8 @@ def author(who: str | None, note: str | None) -> Author:
 
 
 def _git_email() -> str:
+    import subprocess
+
     try:
         done = subprocess.run(
             ["git", "config", "user.email"], capture_output=True, text=True, check=False, timeout=_SECONDS
@@ -298,6 +298,8 @@ def _git_email() -> str:
 
 
 def _user() -> str:
+    import getpass
+
     try:
         return getpass.getuser()
     except (OSError, KeyError):

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dataaudit import text as t
 from dataaudit.errors import ExitCode
 from dataaudit.metrics.disclosure import BELOW, FEW
-from dataaudit.quarantine.apply import Applied
 from dataaudit.quarantine.changes import Change
 from dataaudit.quarantine.entry import BadLine, Contents, Entry, plain_entry
 from dataaudit.quarantine.list import OPEN, Folded, Record, Standing, short_id, target_name
-from dataaudit.quarantine.selection import Drops
 from dataaudit.render.blocks import Block, Facts, Point, Points, Prose, Row, Table, names, numbers, words
 from dataaudit.render.line import Line, Name, join, say
 from dataaudit.render.terminal import render
+
+if TYPE_CHECKING:  # a list is shown without what reads manifests
+    from dataaudit.quarantine.apply import Applied
+    from dataaudit.quarantine.selection import Drops
 
 _NAME = 300
 """Characters of a name that are shown."""
