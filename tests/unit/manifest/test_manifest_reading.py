@@ -13,11 +13,13 @@ import made_manifest
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from made_manifest import shard
 
 from dataaudit import api
+from dataaudit.cli import main
 from dataaudit.errors import ManifestError, ManifestMismatch
-from dataaudit.manifest import reading
+from dataaudit.manifest import load, reading
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.verify import verify
@@ -108,10 +110,28 @@ def test_of_a_large_table_what_was_asked_for_is_kept(name, reads):
     assert load_manifest(DEMO).table(name, []).num_rows == whole.num_rows
 
 
-def test_a_report_opens_each_file_once(reads, tmp_path):
-    """All that it shows of small tables, its verdict too, comes from one read of each."""
-    api.report(DEMO, tmp_path / "report.html", policy="release-gate")
-    assert len(reads.opened) == len(set(reads.opened)) > 5
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show", DEMO, "--all"),
+        ("inspect", DEMO, "3:1"),
+        ("gate", DEMO, "--policy", "release-gate"),
+        ("report", DEMO, "--policy", "release-gate", "--out", "report.html"),
+        ("export", "card", DEMO),
+        ("export", "verdict", DEMO, "--policy", "release-gate", "--out", "verdict.json"),
+    ],
+    ids=lambda command: " ".join(part for part in command[:2] if part != DEMO),
+)
+def test_a_command_loads_once_and_opens_each_file_once(reads, monkeypatch, tmp_path, command):
+    """All that it shows of small tables comes from one read of each."""
+    loaded = []
+    read_pointer = load._read_pointer
+    monkeypatch.setattr(load, "_read_pointer", lambda path: loaded.append(path) or read_pointer(path))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, [str(part) for part in command])
+    assert done.exit_code in {0, 3}, done.output
+    assert loaded == [DEMO / "manifest.json"]
+    assert len(reads.opened) == len(set(reads.opened)) > 4
 
 
 @pytest.mark.usefixtures("large")
