@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dataaudit import text as t
 from dataaudit.diff import words
@@ -43,6 +43,27 @@ _TITLE = "What changed"
 _METRICS = "Metrics, what matters most first"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Extent:
+    """How much of a difference is said."""
+
+    rows: int
+    """Rows of a table that are made."""
+    places: int
+    """Splits, and places of the corpus, of which more is said."""
+    name: int = _NAME
+    """Characters of a name."""
+    summed: bool = True
+    """Whether records without a difference are added up."""
+    listed: bool = False
+    """Whether each of them is listed."""
+
+
+_SHORT = _Extent(rows=words.LISTED, places=words.LISTED)
+_WHOLE = _Extent(rows=_EVERY, places=_EVERY, summed=False, listed=True)
+_PAGE = _Extent(rows=_OPEN + _NEXT, places=2, listed=True)
+
+
 def render(difference: Difference, form: str, *, everything: bool = False) -> str:
     """Return a difference as ``text``, ``json`` or ``md``.
 
@@ -66,10 +87,10 @@ def render_text(difference: Difference, *, everything: bool = False, width: int 
         everything: Whether every row is listed.
         width: Columns to write for; those of the terminal when None.
     """
-    columns, most = width or terminal_width(), None if everything else words.LISTED
+    columns, extent = width or terminal_width(), _WHOLE if everything else _SHORT
     title = say("{}: {}", words.sides(difference), words.verdict(difference))
-    parts = _parts(difference, most)
-    shown = (lines for one in parts for lines in parts_of(one, columns, most, "; --all lists them"))
+    parts = _parts(difference, extent)
+    shown = (lines for one in parts for lines in parts_of(one, columns, extent.rows, "; --all lists them"))
     why = [line for one in _causes(difference) for line in prose_lines(one.text, columns)]
     return page(title, fact_lines(_sides(difference).pairs, columns), section("Why", why), *shown)
 
@@ -95,7 +116,7 @@ def difference_blocks(difference: Difference) -> Section:
     """Return what a notebook shows of a difference."""
     title = say("{}: {}", words.sides(difference), words.verdict(difference))
     blocks: tuple[Block, ...] = (Points(items=_causes(difference)), _sides(difference))
-    blocks += tuple(block for one in _parts(difference, words.LISTED) for block in one.blocks)
+    blocks += tuple(block for one in _parts(difference, _SHORT) for block in one.blocks)
     return Section(id="changes", title=title, tone=_TONES[difference.proposal.bump], blocks=blocks)
 
 
@@ -124,7 +145,7 @@ def change_section(difference: Difference) -> Section:
     blocks: list[Block] = (
         [Points(title="Why", items=tuple(replace(one, section="changes") for one in causes))] if causes else []
     )
-    for part in _parts(difference, None, most_rows=_OPEN + _NEXT):
+    for part in _parts(difference, _PAGE):
         for block in part.blocks:
             blocks += _opened(block) if isinstance(block, Table) and block.title == _METRICS else [block]
     moved = [one for one in difference.drifts if one.kl is not None]
@@ -160,7 +181,7 @@ def _markdown(difference: Difference, limit: int, name: int) -> list[str]:
     if warning := words.complaint(difference):
         lines += ["", f"**Version: {warning}.**"]
     lines += ["", *(f"- {md.markdown(one.text)}" for one in _causes(difference) if one.tone != "bad")]
-    for part in _parts(difference, limit, name):
+    for part in _parts(difference, _Extent(rows=limit, places=limit, name=name)):
         own = md.lines_of(part.blocks, limit)
         lines += ["", *(own if part.id == "totals" else md.folded(str(part.title), own))] if own else []
     return lines
@@ -195,34 +216,15 @@ def _causes(difference: Difference) -> tuple[Point, ...]:
     return (*((Point(text=f"VERSION: {warning}.", tone="bad"),) if warning else ()), *causes)
 
 
-def _parts(
-    difference: Difference, most: int | None, name: int = _NAME, *, most_rows: int | None = None
-) -> Iterator[Section]:
-    """Yield what changed in parts.
-
-    Args:
-        difference: What changed.
-        most: Rows that are listed of each table, and places of which more is said; all when None.
-        name: Characters of a name.
-        most_rows: Rows that are made of each table; as many as are listed when None.
-    """
+def _parts(difference: Difference, extent: _Extent) -> Iterator[Section]:
+    """Yield what changed in parts; nothing of equal manifests."""
     if difference.equal:
         return
-    limit = _EVERY if most is None else most
-    made = most_rows or limit
     yield Section(id="totals", title="", blocks=(_totals(difference),))
-    yield Section(id="shards", title="Shards", blocks=tuple(_shards(difference, limit, made, name)))
-    yield Section(
-        id="metrics",
-        title="Metrics",
-        blocks=tuple(_metrics(difference, most if most_rows is None else made, made, name)),
-    )
-    yield Section(
-        id="drift",
-        title="Drift of tokens",
-        blocks=tuple(_drifts(difference, most if most_rows is None else 2, made, name)),
-    )
-    yield Section(id="settings", title="What else differs", blocks=tuple(_settings(difference, made, name, most)))
+    yield Section(id="shards", title="Shards", blocks=tuple(_shards(difference, extent)))
+    yield Section(id="metrics", title="Metrics", blocks=tuple(_metrics(difference, extent)))
+    yield Section(id="drift", title="Drift of tokens", blocks=tuple(_drifts(difference, extent)))
+    yield Section(id="settings", title="What else differs", blocks=(_settings(difference, extent),))
 
 
 def _totals(difference: Difference) -> Table:
@@ -237,11 +239,17 @@ def _totals(difference: Difference) -> Table:
     return Table(
         title="Totals",
         columns=(*names(""), *numbers("old", "new", "change")),
-        rows=tuple((what, was, now, f"{now - was:+,}" if now != was else "") for what, was, now in rows),
+        rows=tuple((what, was, now, _moved(was, now)) for what, was, now in rows),
     )
 
 
-def _shards(difference: Difference, limit: int, made: int, name: int) -> Iterator[Block]:
+def _moved(was: int, now: int) -> Line | Cell:
+    if now == was:
+        return ""
+    return Cell(text=f"{now - was:+,}", aside=f"{(now - was) / was:+.1%}".replace("%", "\xa0%") if was else "")
+
+
+def _shards(difference: Difference, extent: _Extent) -> Iterator[Block]:
     if not difference.fates:
         return
     same = difference.unchanged_shards
@@ -258,20 +266,20 @@ def _shards(difference: Difference, limit: int, made: int, name: int) -> Iterato
     )
 
     def row(one: ShardChange) -> Row:
-        status, place = words.shard_status(one), Name(words.shard_place(one), 2 * name)
-        shown: Line = Name(status, name) if status else ""
+        status, place = words.shard_status(one), Name(words.shard_place(one), 2 * extent.name)
+        shown: Line = Name(status, extent.name) if status else ""
         return words.FATES[one.fate], place, shown, one.old_documents, one.new_documents
 
     yield Table(
         title="Shards that changed, worst first",
         columns=(*word_columns(""), *names("split/uri", "status"), *numbers("documents, old", "documents, new")),
-        **rows_of(difference.shards, row, made),
+        **rows_of(difference.shards, row, extent.rows),
         noun="shard",
     )
-    for one in difference.recuts[:limit]:
-        yield from (Prose(text=text) for text in _recut(one, name))
-    if len(difference.recuts) > limit:
-        yield Prose(text=f"and {t.plural(len(difference.recuts) - limit, 'more split')}")
+    for one in difference.recuts[: extent.places]:
+        yield from (Prose(text=text) for text in _recut(one, extent.name))
+    if len(difference.recuts) > extent.places:
+        yield Prose(text=f"and {t.plural(len(difference.recuts) - extent.places, 'more split')}")
 
 
 def _recut(one: Recut, name: int) -> Iterator[Line]:
@@ -287,58 +295,45 @@ def _recut(one: Recut, name: int) -> Iterator[Line]:
         yield say("{}: not compared: {}.", Name(one.split, name), "; ".join(one.unknown))
 
 
-def _metrics(difference: Difference, most: int | None, made: int, name: int) -> Iterator[Block]:
-    held = words.compared(difference)
+def _metrics(difference: Difference, extent: _Extent) -> Iterator[Block]:
+    held, name = words.compared(difference), extent.name
+
+    def start(one: MetricChange) -> Row:
+        where = join(", ", (Name(value, name) for _, value in words.where(one)))
+        old, new = (_number(side, one.unit) for side in (one.old, one.new))
+        return Name(f"{one.metric} {one.stat}", 2 * name), where if where.parts else "(all)", old, new
 
     def row(one: MetricChange) -> Row:
         mark = words.judged(one)
-        tone: Tone = "" if mark == words.MAYBE else "warn"
-        old, new = (_number(side, one.unit) for side in (one.old, one.new))
-        where = join(", ", (Name(value, name) for _, value in words.where(one))) if words.where(one) else "(all)"
-        return (
-            Name(f"{one.metric} {one.stat}", 2 * name),
-            where,
-            old,
-            new,
-            _change(one),
-            toned(mark and Name(mark), tone),
-        )
+        return *start(one), _change(one), toned(mark and Name(mark), when=mark != words.MAYBE)
 
-    value = tuple(Column(head, "value") for head in ("old", "new", "change"))
-    table = Table(
+    old_new = (Column("old", "value"), Column("new", "value"))
+    yield Table(
         title=_METRICS,
-        columns=(*names("metric", "where"), *value, *word_columns("")),
-        **rows_of(held, row, made),
+        columns=(*names("metric", "where"), *old_new, Column("change", "value"), *word_columns("")),
+        **rows_of(held, row, extent.rows),
         noun="changed record",
-        note=join("; ", words.noise_notes(held[:made])),
+        note=join("; ", words.noise_notes(held[: extent.rows])),
         empty="No metric that both have is different.",
     )
-    yield table
-    if most is None:
-        yield _apart(difference, name)
-    else:
-        for fate, reason, metrics in words.apart(difference):
-            listed = join(", ", (say("{} {}", Name(metric, name), number) for metric, number in metrics.items()))
-            records = t.plural(sum(metrics.values()), "record")
-            yield Prose(text=say("{} {}: {}", records, words.apart_words(fate, reason), listed))
+    for fate, reason, metrics in words.apart(difference) if extent.summed else ():
+        listed = join(", ", (say("{} {}", Name(metric, name), number) for metric, number in metrics.items()))
+        records = t.plural(sum(metrics.values()), "record")
+        yield Prose(text=say("{} {}: {}", records, words.apart_words(fate, reason), listed))
+    rest = [one for one in difference.metrics if one.fate not in words.SIGNED]
+    if extent.listed and rest:
+        yield Table(
+            title="Records without a difference",
+            columns=(*names("metric", "where"), *old_new, *names("why")),
+            **rows_of(rest, lambda one: (*start(one), words.apart_words(one.fate, one.reason)), extent.rows),
+            noun="record",
+            folded=True,
+        )
     told = f"{t.plural(difference.unchanged_metrics, 'record')} as before."
     if difference.hidden_metrics:
         hidden = t.plural(difference.hidden_metrics, "record")
         told += f" {hidden} of personal data not shown: small counts may point at people."
     yield Prose(text=told)
-
-
-def _apart(difference: Difference, name: int) -> Table:
-    """Return each record without a difference."""
-    rest = [one for one in difference.metrics if one.fate not in words.SIGNED]
-
-    def row(one: MetricChange) -> Row:
-        where = join(", ", (Name(value, name) for _, value in words.where(one))) if words.where(one) else "(all)"
-        old, new = (_number(side, one.unit) for side in (one.old, one.new))
-        return Name(f"{one.metric} {one.stat}", 2 * name), where, old, new, words.apart_words(one.fate, one.reason)
-
-    columns = (*names("metric", "where"), *(Column(head, "value") for head in ("old", "new")), *names("why"))
-    return Table(title="Without a difference", columns=columns, **rows_of(rest, row, _EVERY), noun="record")
 
 
 def _number(side: Number | None, unit: str) -> Line | Cell:
@@ -360,16 +355,16 @@ def _change(one: MetricChange) -> Line | Cell:
     return value if low is None else Cell(text=value, detail=Interval(low, high, value.unit, signed=True))
 
 
-def _drifts(difference: Difference, most: int | None, made: int, name: int) -> Iterator[Block]:
+def _drifts(difference: Difference, extent: _Extent) -> Iterator[Block]:
     def row(one: Drift) -> Row:
-        split: Line = "(all)" if one.split is None else Name(one.split, name)
-        source: Line = "(all)" if one.source is None else Name(one.source, name)
+        split: Line = "(all)" if one.split is None else Name(one.split, extent.name)
+        source: Line = "(all)" if one.source is None else Name(one.source, extent.name)
         chance: Line = None if one.by_chance is None else say("{}{}", ">= " if one.floor else "", nats(one.by_chance))
         counts = (one.old_tokens, one.new_tokens, nats(one.kl), nats(one.js), chance)
         return split, source, *counts, words.REASONS.get(one.reason, "")
 
     heads = ("tokens, old", "tokens, new", "KL, new to old", "Jensen-Shannon", "KL by chance")
-    floored = any(one.floor for one in difference.drifts[:made])
+    floored = any(one.floor for one in difference.drifts[: extent.rows])
     note = (
         "KL by chance, >=: with tokens drawn one by one. Documents repeat their words, so chance gives several"
         " times as much; a build with `reference` set to the old manifest measures it."
@@ -377,13 +372,13 @@ def _drifts(difference: Difference, most: int | None, made: int, name: int) -> I
     yield Table(
         title="Drift of token counts, in nats",
         columns=(*names("split", "source"), *numbers(*heads), *word_columns("")),
-        **rows_of(difference.drifts, row, made),
+        **rows_of(difference.drifts, row, extent.rows),
         noun="place",
         note=note if floored else "",
     )
     numbered = words.moved(difference.drifts)
     sources = [one for one in numbered if one.source is not None]
-    for one in numbered if most is None else (sources or numbered)[: min(most, 2)]:
+    for one in numbered if extent == _WHOLE else (sources or numbered)[: min(extent.places, 2)]:
         tokens = (
             say("{} ({})", Name(shift.piece, 24) if shift.piece else f"id {shift.token}", "+" if shift.kl > 0 else "-")
             for shift in one.top[:_SAID]
@@ -399,15 +394,15 @@ def _place(drift: Drift) -> Line:
     return split if drift.source is None else say("{}, source {}", split, Name(drift.source, _NAME))
 
 
-def _settings(difference: Difference, made: int, name: int, most: int | None) -> Iterator[Block]:
-    cut = _LONG if most is None else name
-    yield Table(
+def _settings(difference: Difference, extent: _Extent) -> Table:
+    cut = _LONG if extent.listed else extent.name
+    return Table(
         title="Settings that decide the numbers",
         columns=(*word_columns("in"), *names("setting", "old", "new")),
         **rows_of(
             difference.settings,
-            lambda one: (one.area, Name(one.name, name), _value(one.old, cut), _value(one.new, cut)),
-            made,
+            lambda one: (one.area, Name(one.name, extent.name), _value(one.old, cut), _value(one.new, cut)),
+            extent.rows,
         ),
         noun="setting",
         folded=True,

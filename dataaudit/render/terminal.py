@@ -172,9 +172,9 @@ def _is_loud(one: Line | Cell) -> bool:
 
 def _head(head: str, widest: int) -> list[str]:
     """Return the lines of a heading: two at most, as wide as the numbers below it where it fits."""
-    parts = head.split(" ")
+    parts = (head.replace("/", "/ ") if cells(head) > widest else head).split(" ")
     halves = ((" ".join(parts[:at]), " ".join(parts[at:])) for at in range(1, len(parts) + 1))
-    return wrap(head, max(widest, min(max(map(cells, pair)) for pair in halves)))
+    return wrap(" ".join(parts), max(widest, min(max(map(cells, pair)) for pair in halves)))
 
 
 def _fit(folds: Sequence[bool], natural: Sequence[int], least: Sequence[int], width: int) -> tuple[list[int], str]:

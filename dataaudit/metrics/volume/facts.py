@@ -280,7 +280,7 @@ def splits_table(view: Overview) -> Table:
         "docs",
         "text",
         "tokens",
-        "bytes/ token",
+        "bytes/token",
         "length p50",
         "length p95",
         "dups in split",
@@ -366,7 +366,7 @@ def sources_of(manifest: Manifest, split: Volume) -> Table:
         counts = (one.documents, one.tokens, share(part), decimal(one.bytes_per_token))
         return Name(one.name), *counts, *lengths, share(one.exact_dup_rate)
 
-    heads = ("docs", "tokens", "share", "bytes/ token", "length p50", "length p95", "dups overall")
+    heads = ("docs", "tokens", "share", "bytes/token", "length p50", "length p95", "dups overall")
     return Table(
         title=say("Sources of {}", Name(split.name)),
         columns=(*names("source"), *numbers(*heads)),
