@@ -30,6 +30,8 @@ _SAID = 5
 _FOLDS = re.compile(r"(?<=[_/])(?=[^_/])|(?<=\w[.-])(?=[^\W\d])|(?<=[^\W\d][.-])(?=\w)")
 """Where a name may be folded: after a separator, but not within a number."""
 _ENDLESS, _RUNS = re.compile(r"\S{25}"), re.compile(r"\s*\S{1,24}|\s+")
+_COMPARED = re.compile(r"([<>=]) (?=[-0-9])")
+"""A comparator stays with its number."""
 _ESCAPES = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
 
 
@@ -86,7 +88,10 @@ def broken(text: str) -> Markup:
 
 
 _HTML = Style(
-    name=lambda text: Markup("<bdi>{}</bdi>").format(broken(text)), share=percent, words=escape, joined=Markup("").join
+    name=lambda text: Markup("<bdi>{}</bdi>").format(broken(text)),
+    share=percent,
+    words=lambda text: escape(_COMPARED.sub("\\1\xa0", text)),
+    joined=Markup("").join,
 )
 
 
