@@ -216,6 +216,8 @@ class Family:
     """Tables of the manifest that are partials of the stage by split: the table's name, and the partial's."""
     finish: str = ""
     """Path of what makes tables of the merged partials, as :func:`dataaudit.metrics.drift.top_tokens.drift_table`."""
+    section: str = ""
+    """Path of what returns its section, given a manifest; empty where pages put its facts together with others'."""
     harmless: frozenset[str] = frozenset()
     """Parameters of the stage that change no number, or only how much of it is kept or how it is estimated."""
     config: str = ""

@@ -9,42 +9,29 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from importlib import import_module
 from types import MappingProxyType
 
-from dataaudit.metrics.contamination.definition import FAMILY as CONTAMINATION
-from dataaudit.metrics.coverage.definition import FAMILY as COVERAGE
-from dataaudit.metrics.drift.definition import FAMILY as DRIFT
-from dataaudit.metrics.exact_dup.definition import FAMILY as EXACT_DUP
 from dataaudit.metrics.family import Family, MetricDefinition, ShardStatistic, Statistic
-from dataaudit.metrics.language.definition import FAMILY as LANGUAGE
-from dataaudit.metrics.lengths.definition import FAMILY as LENGTHS
-from dataaudit.metrics.near_dup.definition import FAMILY as NEAR_DUP
-from dataaudit.metrics.overlap.definition import FAMILY as OVERLAP
-from dataaudit.metrics.padding.definition import FAMILY as PADDING
-from dataaudit.metrics.pii.definition import FAMILY as PII
-from dataaudit.metrics.quality.definition import FAMILY as QUALITY
-from dataaudit.metrics.repeats.definition import FAMILY as REPEATS
-from dataaudit.metrics.secrets.definition import FAMILY as SECRETS
-from dataaudit.metrics.toxicity.definition import FAMILY as TOXICITY
-from dataaudit.metrics.volume.definition import FAMILY as VOLUME
 
-FAMILIES: tuple[Family, ...] = (
-    VOLUME,
-    LENGTHS,
-    EXACT_DUP,
-    NEAR_DUP,
-    OVERLAP,
-    CONTAMINATION,
-    REPEATS,
-    LANGUAGE,
-    QUALITY,
-    TOXICITY,
-    PII,
-    SECRETS,
-    DRIFT,
-    PADDING,
-    COVERAGE,
+_NAMES = (
+    "volume",
+    "lengths",
+    "exact_dup",
+    "near_dup",
+    "overlap",
+    "contamination",
+    "repeats",
+    "language",
+    "quality",
+    "toxicity",
+    "pii",
+    "secrets",
+    "drift",
+    "padding",
+    "coverage",
 )
+FAMILIES: tuple[Family, ...] = tuple(import_module(f"{__package__}.{name}.definition").FAMILY for name in _NAMES)
 """Every family, in the order in which their stages run and report."""
 METRICS: MappingProxyType[str, MetricDefinition] = MappingProxyType(
     {metric.name: metric for family in FAMILIES for metric in family.metrics}

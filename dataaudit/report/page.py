@@ -18,13 +18,14 @@ from dataaudit.metrics.lengths import facts as lengths
 from dataaudit.metrics.padding import facts as padding
 from dataaudit.metrics.pii import facts as pii
 from dataaudit.metrics.quality import facts as quality
+from dataaudit.metrics.registry import FAMILIES
 from dataaudit.metrics.secrets import facts as secrets
 from dataaudit.metrics.toxicity import facts as toxicity
 from dataaudit.metrics.volume.facts import Overview, identity, mixture, overview, splits_table
 from dataaudit.render.blocks import KeyFigure, Page, Point, Section, Tone, merged, softened, worst
 from dataaudit.render.line import Line, Name, decimal, say
 from dataaudit.report.oddities import oddities
-from dataaudit.report.sections import duplicates, hotspots, leakage
+from dataaudit.report.sections import duplicates, hotspots, leakage, of_family
 from dataaudit.report.shards import shard_section
 from dataaudit.report.standouts import Kind, standouts
 
@@ -79,6 +80,7 @@ def page_of(
         toxicity.section(toxicity.toxic(manifest)),
         pii.section(pii.personal_data(manifest)),
         secrets.section(secrets.secrets(manifest)),
+        *(of_family(family, manifest) for family in FAMILIES if family.section),
         coverage.section(view),
         shards,
     )

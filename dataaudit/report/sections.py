@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import pyarrow.compute as pc
 
@@ -11,6 +12,7 @@ from dataaudit.metrics.contamination import facts as contamination
 from dataaudit.metrics.coverage import facts as coverage
 from dataaudit.metrics.drift import facts as drift
 from dataaudit.metrics.exact_dup import facts as exact_dup
+from dataaudit.metrics.family import Family, resolve
 from dataaudit.metrics.language import facts as language
 from dataaudit.metrics.near_dup import facts as near_dup
 from dataaudit.metrics.overlap import facts as overlap
@@ -18,6 +20,7 @@ from dataaudit.metrics.overlap.places import leak_places, places_table
 from dataaudit.metrics.padding import facts as padding
 from dataaudit.metrics.pii import facts as pii
 from dataaudit.metrics.quality import facts as quality
+from dataaudit.metrics.registry import FAMILIES
 from dataaudit.metrics.repeats import facts as repeats
 from dataaudit.metrics.secrets import facts as secrets
 from dataaudit.metrics.toxicity import facts as toxicity
@@ -57,6 +60,16 @@ def hotspots(manifest: Manifest) -> Section:
     return repeats.section(repeats.repeats(manifest, repeats.LISTED))
 
 
+def of_family(family: Family, manifest: Manifest) -> Section:
+    """Return the section of a family that has one to itself."""
+    found: Section = resolve(family.section)(manifest)
+    return found
+
+
+def _of_family(family: Family, manifest: Manifest, _: Overview) -> Iterable[Section]:
+    return [of_family(family, manifest)]
+
+
 def _mixture(_: Manifest, view: Overview) -> Iterable[Section]:
     return [mixture(view)] if any(share.declared is not None for share in view.sources) else []
 
@@ -84,6 +97,7 @@ SECTIONS: dict[str, Part] = {
     "near_dup": lambda manifest, view: [duplicates(manifest, view)],
     "leaks": lambda manifest, _: [leakage(manifest)],
     "repeats": lambda manifest, _: [hotspots(manifest)],
+    **{family.name: partial(_of_family, family) for family in FAMILIES if family.section},
     "coverage": lambda _, view: [coverage.section(view)],
     "shards": lambda manifest, _: [
         outlier_table(outliers(manifest)),
