@@ -50,10 +50,9 @@ def cell(one: Line | Cell) -> str:
     return f"{markdown(one.text)} ({markdown(one.detail)})" if one.detail else markdown(one.text)
 
 
-def heads(columns: Sequence[Line], *, text: int | None = None) -> tuple[str, str]:
-    """Return the heading of a table and its rule; numbers stand right of ``text`` columns."""
-    least = len(columns) if text is None else text
-    return cells(columns), cells(["---" if index < least else "---:" for index in range(len(columns))])
+def heads(titles: Sequence[str]) -> tuple[str, str]:
+    """Return the heading of a table whose columns all stand left, and its rule."""
+    return cells(titles), cells(["---"] * len(titles))
 
 
 def table(shown: Table, most: int | None = None, rest: str = "") -> list[str]:

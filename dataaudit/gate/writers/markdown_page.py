@@ -14,7 +14,7 @@ from dataaudit.gate.writers.numbers import numbers
 from dataaudit.gate.writers.pages import Measure, Section, fit, num_bytes, num_characters
 from dataaudit.gate.writers.pick import Picked, Shown, pick
 from dataaudit.render.blocks import web_address
-from dataaudit.render.markdown import cells, code
+from dataaudit.render.markdown import cells, code, heads
 from dataaudit.text import count, plural
 
 SUMMARY_BYTES = 1024 * 1024
@@ -107,7 +107,7 @@ def _not_holding(verdict: Verdict, shown: list[Shown], picked: Picked) -> Sectio
     waived = sum(result.waived for result in verdict.rules)
     left = max(0, len(picked.shown) + picked.left_out - waived - len(shown))
     return Section(
-        before=("### What does not hold", "", cells(_HEAD), cells(["---"] * len(_HEAD))),
+        before=("### What does not hold", "", *heads(_HEAD)),
         rows=[_row(one.result.rule, one.case, one.effect) for one in shown],
         total=len(shown) + left,
         noun="case",
@@ -174,7 +174,7 @@ def _waivers(verdict: Verdict) -> Section:
             )
         )
     return Section(
-        before=("", "### Waivers", "", cells(head), cells(["---"] * len(head))),
+        before=("", "### Waivers", "", *heads(head)),
         rows=rows,
         total=len(rows),
         noun="waiver",
@@ -195,8 +195,7 @@ def _holding(verdict: Verdict, most: int) -> Section:
         "",
         f"<details><summary>{plural(len(results), 'rule')} hold{'s' if len(results) == 1 else ''}</summary>",
         "",
-        cells(head),
-        cells(["---"] * len(head)),
+        *heads(head),
     )
     return Section(before=before, rows=rows, after=("", "</details>", ""), total=len(results), noun="rule")
 

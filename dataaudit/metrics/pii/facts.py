@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
@@ -108,12 +107,6 @@ def personal_data(manifest: Manifest) -> Pii | None:
         sample=_sample(wide, hidden),
         suppressed=any(count.suppressed for count in counts),
     )
-
-
-def pii_facts(manifest: Manifest) -> dict[str, Any]:
-    """Return the same as plain JSON values."""
-    found = personal_data(manifest)
-    return {"personal_data": None if found is None else asdict(found)}
 
 
 def section(found: Pii | None) -> Section:

@@ -6,8 +6,7 @@ Small counts are shown: a key is no person, and one that leaked has to be revoke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
@@ -116,12 +115,6 @@ def secrets(manifest: Manifest) -> Secrets | None:
         shards=len(places),
         truncated=_number(whole, "truncated"),
     )
-
-
-def secret_facts(manifest: Manifest) -> dict[str, Any]:
-    """Return the same as plain JSON values."""
-    found = secrets(manifest)
-    return {"secrets": None if found is None else asdict(found)}
 
 
 def warning(found: Secrets | None) -> Line:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from dataaudit import text as t
@@ -102,12 +102,6 @@ def toxic(manifest: Manifest) -> Toxic | None:
         ),
         judge=judge_of(manifest, "detoxify", whole, "rate"),
     )
-
-
-def toxic_facts(manifest: Manifest) -> dict[str, Any]:
-    """Return the same as plain JSON values."""
-    found = toxic(manifest)
-    return {"toxicity": None if found is None else asdict(found)}
 
 
 def section(found: Toxic | None) -> Section:
