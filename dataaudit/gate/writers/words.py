@@ -136,6 +136,10 @@ def waiver_words(result: WaiverResult) -> str:
     )
 
 
+_NAMED = 12
+"""Rules that were not judged and are named at most."""
+
+
 def headline(verdict: Verdict) -> str:
     """Return ``FAIL``, or how else it ended; both when something fails and something could not be evaluated."""
     word = WORDS.get(verdict.exit_code, "FAIL")
@@ -144,8 +148,13 @@ def headline(verdict: Verdict) -> str:
 
 
 def advice(verdict: Verdict) -> str:
-    """Return what to do now."""
+    """Return what to do now; of a verdict that passes, also what it says nothing of."""
     first = _ADVICE.get(verdict.exit_code, _ADVICE[ExitCode.BUDGET_EXCEEDED])
+    skipped = [result.rule.name for result in verdict.rules if effect_of(verdict, result) == Effect.SKIPPED]
+    if verdict.passed and skipped:
+        more = f" and {len(skipped) - _NAMED:,} more" if len(skipped) > _NAMED else ""
+        named = ", ".join(map(name, skipped[:_NAMED])) + more
+        return f"{first} It says nothing of {plural(len(skipped), 'rule')} without anything to judge: {named}."
     also = verdict.exit_code != ExitCode.BUDGET_EXCEEDED and ExitCode.BUDGET_EXCEEDED in verdict.codes
     return f"{first} What fails besides is named below." if also else first
 
