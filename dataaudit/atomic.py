@@ -17,6 +17,18 @@ from typing import BinaryIO
 _NAME_BYTES = 64
 
 
+class DamagedFileError(Exception):
+    """Files that were written whole are absent, cut or altered: their content is not what its digest says.
+
+    Args:
+        paths: The files.
+    """
+
+    def __init__(self, *paths: str) -> None:
+        super().__init__(*paths)
+        self.paths = paths
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file beside a path; after the block it has that name, after an error in it it is gone.

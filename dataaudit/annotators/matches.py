@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from dataaudit.annotators.words import WORDS
+from dataaudit.atomic import DamagedFileError
 from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.corpus.protected.index import DamagedIndexError, IndexFile, open_index
+from dataaudit.corpus.protected.index import IndexFile, open_index
 from dataaudit.corpus.protected.match_batch import MatchBatch
 from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.errors import ClusterError
@@ -36,9 +37,9 @@ class Matches:
         """
         try:
             return MatchAnnotator(_open_once(self.index))
-        except DamagedIndexError as error:
+        except DamagedFileError as error:
             raise ClusterError(
-                f"a worker cannot read the index of protected sets {error.path}",
+                f"a worker cannot read the index of protected sets {error.paths[0]}",
                 "Every worker has to see the state folder; run the same command again and the index is built anew.",
             ) from None
 
@@ -58,5 +59,5 @@ class MatchAnnotator:
 def _open_once(file: IndexFile) -> Matcher:
     index, sha256 = open_index(file.path)
     if sha256 != file.sha256:
-        raise DamagedIndexError(str(file.path))
+        raise DamagedFileError(str(file.path))
     return Matcher(index)

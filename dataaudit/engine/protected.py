@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from dataaudit import __version__
+from dataaudit.atomic import DamagedFileError
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
-from dataaudit.corpus.protected.index import DamagedIndexError, IndexFile, ProtectedIndex, open_index, write_index
+from dataaudit.corpus.protected.index import IndexFile, ProtectedIndex, open_index, write_index
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.sets import ItemFields
 from dataaudit.corpus.shards import Shard, expand, remote_lister
@@ -195,7 +196,7 @@ def _index(
     if not work.fresh:
         try:
             known, sha256 = open_index(path, check=True)
-        except DamagedIndexError:
+        except DamagedFileError:
             pass
         else:
             return IndexFile(path=path, sha256=sha256), known

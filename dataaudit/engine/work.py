@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from dataaudit.annotators.base import load_annotators
 from dataaudit.annotators.tokens import Tokens
+from dataaudit.atomic import DamagedFileError
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.infer import peek
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
@@ -47,7 +48,7 @@ from dataaudit.engine.units import (
 )
 from dataaudit.errors import ClusterError, ConfigError, DetectorError
 from dataaudit.guarded import Guarded
-from dataaudit.link.keyed import DamagedRowsError, write_keyed
+from dataaudit.link.keyed import write_keyed
 from dataaudit.stages.base import Accumulator, Stage, nothing
 
 Again = TypeVar("Again", ScanUnit, SecondPassUnit)
@@ -85,7 +86,7 @@ def _link(unit: LinkUnit) -> Outcome:
         files = pa.ipc.open_file(source).read_all()
     try:
         joined = unit.function(files, unit.start, unit.stop)
-    except DamagedRowsError as error:
+    except DamagedFileError as error:
         return Outcome(damaged=tuple(map(_entry_of, error.paths)))
     store = PartialStore(unit.state)
     for name, schema in unit.emits.items():

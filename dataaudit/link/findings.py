@@ -83,7 +83,7 @@ def gather_findings(files: pa.Table, start: int, stop: int) -> Joined:
         ``findings``: of schema :data:`GATHERED`, sorted by shard, row and start.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged.
+        DamagedFileError: Files are absent or damaged.
     """
     placed = read_placed(files, FINDING_ROWS, start, stop)
     order = np.lexsort((placed.table["end"].to_numpy(), placed.table["start"].to_numpy(), placed.places))

@@ -28,7 +28,7 @@ class Joined:
 class JoinFunction(Protocol):
     """Joins all rows whose key's first byte is in [start, stop); picklable.
 
-    Raises ``DamagedRowsError`` with all files that are absent or damaged.
+    Raises ``DamagedFileError`` with all files that are absent or damaged.
     """
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:

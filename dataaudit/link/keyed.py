@@ -17,25 +17,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.atomic import write_whole
+from dataaudit.atomic import DamagedFileError, write_whole
 
 NUM_BYTES = 256
 _MAGIC = b"dataaudit keyed rows 1\n".ljust(24, b"\0")
 _ALIGN = 64
 _FIXED = _ALIGN
 """Bytes before the head: magic, length of the head (8 bytes), sha256 of the head."""
-
-
-class DamagedRowsError(Exception):
-    """A file of keyed rows is absent, cut or altered.
-
-    Args:
-        paths: The files.
-    """
-
-    def __init__(self, *paths: str) -> None:
-        super().__init__(*paths)
-        self.paths = paths
 
 
 def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
@@ -54,7 +42,7 @@ def read_keyed(path: Path, start: int, stop: int) -> pa.Table:
     """Return the rows whose key's first byte is in [start, stop).
 
     Raises:
-        DamagedRowsError: The file is absent or damaged.
+        DamagedFileError: The file is absent or damaged.
     """
     try:
         with pa.OSFile(os.fsencode(path), "rb") as source:
@@ -63,12 +51,12 @@ def read_keyed(path: Path, start: int, stop: int) -> pa.Table:
             source.seek(position + sum(size for value, size, _ in blocks if value < start))
             data = source.read_buffer(sum(size for _, size, _ in wanted))
     except FileNotFoundError:
-        raise DamagedRowsError(str(path)) from None
+        raise DamagedFileError(str(path)) from None
     batches, position = [], 0
     for _, size, digest in wanted:
         body = data.slice(position, min(size, data.size - position))
         if _short_digest(memoryview(body)) != digest:
-            raise DamagedRowsError(str(path))
+            raise DamagedFileError(str(path))
         batches.append(pa.ipc.read_record_batch(body, schema))
         position += size
     return pa.Table.from_batches(batches, schema=schema)
@@ -78,13 +66,13 @@ def stored_bytes(path: Path, start: int, stop: int) -> int:
     """Return the bytes of the rows that :func:`read_keyed` would return, from the file's head alone.
 
     Raises:
-        DamagedRowsError: The file is absent or its head is damaged.
+        DamagedFileError: The file is absent or its head is damaged.
     """
     try:
         with pa.OSFile(os.fsencode(path), "rb") as source:
             _, blocks, _ = _head(path, source)
     except FileNotFoundError:
-        raise DamagedRowsError(str(path)) from None
+        raise DamagedFileError(str(path)) from None
     return sum(size for value, size, _ in blocks if start <= value < stop)
 
 
@@ -135,7 +123,7 @@ def _head(path: Path, source: pa.NativeFile) -> tuple[pa.Schema, list[tuple[int,
     length = int.from_bytes(fixed[len(_MAGIC) : len(_MAGIC) + 8], "little")
     head = source.read(length) if fixed.startswith(_MAGIC) and length <= source.size() else b""
     if hashlib.sha256(head).digest() != fixed[len(_MAGIC) + 8 :]:
-        raise DamagedRowsError(str(path))
+        raise DamagedFileError(str(path))
     value = orjson.loads(head)
     schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(value["schema"])))
     return schema, [tuple(block) for block in value["blocks"]], _FIXED + length + -length % _ALIGN

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.link.keyed import NUM_BYTES, DamagedRowsError, key_matrix, read_keyed, stored_bytes
+from dataaudit.atomic import DamagedFileError
+from dataaudit.link.keyed import NUM_BYTES, key_matrix, read_keyed, stored_bytes
 
 Choose = Callable[[pa.Table], pa.Table]
 MOST_BYTES = 1 << 28
@@ -75,16 +76,16 @@ def passes(files: pa.Table, start: int, stop: int, most_bytes: int = MOST_BYTES,
         most: Passes at most, a power of 2, as is their number.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     total, damaged = 0, set[str]()
     for path in files["path"].to_pylist():
         try:
             total += stored_bytes(Path(os.fsdecode(path)), start, stop)
-        except DamagedRowsError as error:
+        except DamagedFileError as error:
             damaged.update(error.paths)
     if damaged:
-        raise DamagedRowsError(*sorted(damaged))
+        raise DamagedFileError(*sorted(damaged))
     number = min(most, 1 << max(0, -(-total // most_bytes) - 1).bit_length())
     return [Pass(index, number) for index in range(number)]
 
@@ -100,7 +101,7 @@ def read_placed(files: pa.Table, schema: pa.Schema, start: int, stop: int, chose
         chosen: Returns the rows to keep of a file's.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     sizes, tables = [], [schema.empty_table()]
     for table in _tables(files["path"].to_pylist(), start, stop, chosen):
@@ -122,7 +123,7 @@ def read_all(files: pa.Table, schema: pa.Schema, start: int, stop: int, chosen: 
     """Read the rows of keyed files that name documents by their places; see :func:`read_placed`.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     return pa.concat_tables([schema.empty_table(), *_tables(files["path"].to_pylist(), start, stop, chosen)])
 
@@ -135,12 +136,12 @@ def _tables(paths: list[bytes], start: int, stop: int, chosen: Choose) -> Iterat
         try:
             if path not in known:
                 known[path] = chosen(read_keyed(Path(os.fsdecode(path)), start, stop))
-        except DamagedRowsError as error:
+        except DamagedFileError as error:
             damaged.update(error.paths)
         else:
             yield known[path]
     if damaged:
-        raise DamagedRowsError(*sorted(damaged))
+        raise DamagedFileError(*sorted(damaged))
 
 
 def keys_of(table: pa.Table) -> np.ndarray:

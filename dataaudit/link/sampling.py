@@ -231,7 +231,7 @@ class SampleJoin:
             stop: Value after the last.
 
         Raises:
-            DamagedRowsError: Files are absent or damaged.
+            DamagedFileError: Files are absent or damaged.
         """
         placed = read_placed(files, MEMBER_ROWS, start, stop)
         strata = self.frame.numbers(placed.splits, placed.table)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from dataaudit.atomic import replacing
+from dataaudit.atomic import DamagedFileError, replacing
 from dataaudit.corpus.protected.held_out import Grams, HeldOut
 from dataaudit.corpus.protected.items import Items
 from dataaudit.kernels.items import SeedIndex
@@ -25,18 +25,6 @@ _MAGIC = b"dataaudit protected 1\n".ljust(24, b"\0")
 _ALIGN = 64
 _FIXED = _ALIGN
 """Bytes before the head: magic, length of the head (8 bytes), sha256 of the head."""
-
-
-class DamagedIndexError(Exception):
-    """The file is absent, cut short or changed.
-
-    Args:
-        path: The file.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> str:
@@ -71,18 +59,18 @@ def map_arrays(path: Path, *, check: bool) -> tuple[dict[str, np.ndarray], dict[
         check: Whether every array is compared with its digest, which reads the whole file.
 
     Raises:
-        DamagedIndexError: It is not as it was written.
+        DamagedFileError: It is not as it was written.
     """
     try:
         with path.open("rb") as handle:
             view = memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError):
-        raise DamagedIndexError(str(path)) from None
+        raise DamagedFileError(str(path)) from None
     length = int.from_bytes(view[len(_MAGIC) : len(_MAGIC) + 8], "little")
     head = bytes(view[_FIXED : _FIXED + length])
     digest = hashlib.sha256(head)
     if bytes(view[: len(_MAGIC)]) != _MAGIC or digest.digest() != view[len(_MAGIC) + 8 : _FIXED]:
-        raise DamagedIndexError(str(path))
+        raise DamagedFileError(str(path))
     value = orjson.loads(head)
     start = _FIXED + length + -length % _ALIGN
     arrays = {}
@@ -91,7 +79,7 @@ def map_arrays(path: Path, *, check: bool) -> tuple[dict[str, np.ndarray], dict[
         size = count * np.dtype(kind).itemsize
         body = view[start + position : start + position + size]
         if len(body) != size or (check and hashlib.sha256(body).hexdigest() != expected):
-            raise DamagedIndexError(str(path))
+            raise DamagedFileError(str(path))
         arrays[name] = np.frombuffer(body, dtype=kind, count=count).reshape(shape)
     return arrays, value["meta"], digest.hexdigest()
 
@@ -150,7 +138,7 @@ def open_index(path: Path, *, check: bool = False) -> tuple[ProtectedIndex, str]
         check: Whether all of it is compared with its digests.
 
     Raises:
-        DamagedIndexError: It is not as it was written.
+        DamagedFileError: It is not as it was written.
     """
     arrays, meta, sha256 = map_arrays(path, check=check)
 

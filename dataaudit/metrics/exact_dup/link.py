@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.atomic import DamagedFileError
 from dataaudit.kernels.pairing import earlier_twins
 from dataaudit.link.joins import Join, Joined
-from dataaudit.link.keyed import DamagedRowsError, key_matrix, read_keyed
+from dataaudit.link.keyed import key_matrix, read_keyed
 from dataaudit.link.step import LinkContext, LinkResult, LinkStep
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.exact_dup.stage import KEYS
@@ -76,7 +77,7 @@ def link_exact(files: pa.Table, start: int, stop: int) -> Joined:
         group of equal ones, with the group's first document.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     tables, places = [], []
     damaged: set[str] = set()
@@ -87,13 +88,13 @@ def link_exact(files: pa.Table, start: int, stop: int) -> Joined:
             table = known.get(path)
             if table is None:
                 table = known[path] = read_keyed(Path(os.fsdecode(path)), start, stop)
-        except DamagedRowsError as error:
+        except DamagedFileError as error:
             damaged.update(error.paths)
             continue
         tables.append(table)
         places.append((table.num_rows, row["shard"], row["split"], row["first_row"]))
     if damaged:
-        raise DamagedRowsError(*sorted(damaged))
+        raise DamagedFileError(*sorted(damaged))
     if not any(count for count, *_ in places):
         return Joined(tables={"counts": COUNTS.empty_table(), "members": MEMBERS.empty_table()})
     merged = pa.concat_tables(tables)

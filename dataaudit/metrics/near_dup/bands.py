@@ -99,7 +99,7 @@ class BandJoin:
             stop: Value after the last.
 
         Raises:
-            DamagedRowsError: Files are absent or damaged; it names all of them.
+            DamagedFileError: Files are absent or damaged; it names all of them.
         """
         bands, probes = named(files, "bands"), named(files, "probes")
         joined = [

@@ -24,7 +24,7 @@ def link_classes(files: pa.Table, start: int, stop: int) -> Joined:
         stop: Value after the last.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     placed = read_placed(files, DOCUMENTS, start, stop)
     if len(placed.places) == 0:

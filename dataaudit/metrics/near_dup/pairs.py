@@ -46,7 +46,7 @@ class PairJoin:
             stop: Value after the last.
 
         Raises:
-            DamagedRowsError: Files are absent or damaged; it names all of them.
+            DamagedFileError: Files are absent or damaged; it names all of them.
         """
         pairs, probed = named(files, "pairs"), named(files, "probed")
         parts = [

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.atomic import DamagedFileError
 from dataaudit.kernels.minhash import band_keys
 from dataaudit.link.joins import Join, JoinedParts, KeyedFile
-from dataaudit.link.keyed import NUM_BYTES, DamagedRowsError, read_keyed, write_keyed
+from dataaudit.link.keyed import NUM_BYTES, read_keyed, write_keyed
 from dataaudit.link.places import distinct, key_array, places_of
 from dataaudit.link.step import DamagedEntryError, LinkContext, Store
 from dataaudit.manifest.canonical import digest_json
@@ -149,7 +150,7 @@ def _own_signatures(context: LinkContext, places: np.ndarray, num_perm: int) -> 
     for file in context.files("signatures"):
         try:
             table = read_keyed(store.side_path(file.kind, file.key, file.name), 0, NUM_BYTES)
-        except DamagedRowsError:
+        except DamagedFileError:
             store.remove(file.kind, file.key)
             raise DamagedEntryError([f"{file.kind}/{file.key}"]) from None
         pieces.append(_chosen(table, file.shard, file.first_row, places))

@@ -41,7 +41,7 @@ class ReferenceJoin:
             stop: Value after the last.
 
         Raises:
-            DamagedRowsError: Files are absent or damaged; it names all of them.
+            DamagedFileError: Files are absent or damaged; it names all of them.
         """
         older = BucketRows.of(read_placed(named(files, "older"), BANDS, start, stop))
         rows = BucketRows.of(read_placed(named(files, "bands"), BANDS, start, stop))

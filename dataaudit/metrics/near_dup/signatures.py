@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataaudit.atomic import write_synced, write_whole
-from dataaudit.link.keyed import NUM_BYTES, DamagedRowsError, read_keyed
+from dataaudit.atomic import DamagedFileError, write_synced, write_whole
+from dataaudit.link.keyed import NUM_BYTES, read_keyed
 from dataaudit.link.step import DamagedEntryError, LinkShard, Store
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.minhash import digest_signatures, file_name, signature_schema
@@ -58,7 +58,7 @@ def _of_shard(shard: LinkShard, stage: NearDup, store: Store) -> pa.Table:
     for key, first_row in shard.keys(stage.name):
         try:
             table = read_keyed(store.side_path(stage.name, key, "signatures"), 0, NUM_BYTES)
-        except DamagedRowsError:
+        except DamagedFileError:
             store.remove(stage.name, key)
             raise DamagedEntryError([f"{stage.name}/{key}"]) from None
         table = table.take(pa.array(np.argsort(table["row"].to_numpy())))

@@ -116,7 +116,7 @@ class VerifyJoin:
             stop: Value after the last.
 
         Raises:
-            DamagedRowsError: Files are absent or damaged; it names all of them.
+            DamagedFileError: Files are absent or damaged; it names all of them.
         """
         candidates, sets = named(files, "candidates"), named(files, "sets")
         number = 1 << max(0, self.bits - 8)

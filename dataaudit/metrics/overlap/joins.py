@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.atomic import DamagedFileError
 from dataaudit.link.joins import Joined
-from dataaudit.link.keyed import DamagedRowsError, read_keyed
+from dataaudit.link.keyed import read_keyed
 from dataaudit.metrics.overlap.stage import GRAM_ROWS, MATCH_ROWS, Overlap
 
 SEEN = pa.schema([("kind", pa.uint8()), ("entry", pa.uint32()), ("source", pa.string()), ("documents", pa.int64())])
@@ -44,7 +45,7 @@ def link_grams(files: pa.Table, start: int, stop: int) -> Joined:
         ``seen``: of schema :data:`SEEN`, a row for each gram and source.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged.
+        DamagedFileError: Files are absent or damaged.
     """
     merged, _, _ = _read(files, Overlap.emits[GRAM_ROWS], start, stop)
     seen = merged.group_by(["kind", "entry", "source"], use_threads=False).aggregate([("documents", "sum")])
@@ -67,7 +68,7 @@ def link_matches(files: pa.Table, start: int, stop: int, *, max_rows: int) -> Jo
         :data:`ROWS`, the first in the manifest's order.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged.
+        DamagedFileError: Files are absent or damaged.
     """
     merged, shards, rows = _read(files, Overlap.emits[MATCH_ROWS], start, stop)
     if merged.num_rows == 0:
@@ -98,7 +99,7 @@ def _read(files: pa.Table, schema: pa.Schema, start: int, stop: int) -> tuple[pa
     """Return the rows of a partition with their shards and their numbers in them; a shared part counts for each shard.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     known: dict[bytes, pa.Table] = {}
     damaged: set[str] = set()
@@ -108,10 +109,10 @@ def _read(files: pa.Table, schema: pa.Schema, start: int, stop: int) -> tuple[pa
             if path not in known:
                 known[path] = read_keyed(Path(os.fsdecode(path)), start, stop)
             tables.append(known[path])
-        except DamagedRowsError as error:
+        except DamagedFileError as error:
             damaged.update(error.paths)
     if damaged:
-        raise DamagedRowsError(*sorted(damaged))
+        raise DamagedFileError(*sorted(damaged))
     sizes = [table.num_rows for table in tables[1:]]
     merged = pa.concat_tables(tables)
     shards = np.repeat(files["shard"].to_numpy(), sizes).astype(np.int32)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.link.keyed import DamagedRowsError, key_matrix, read_keyed
+from dataaudit.atomic import DamagedFileError
+from dataaudit.link.keyed import key_matrix, read_keyed
 
 FILE_KEY = pa.binary(4)
 """Number of a file, its low byte first: a range of first bytes is some of the files, taken evenly."""
@@ -31,16 +32,16 @@ def tables_by_file(files: pa.Table, start: int, stop: int) -> Iterator[tuple[int
         stop: Value after the last.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     tables, damaged = [], set[str]()
     for path in files["path"].to_pylist():
         try:
             tables.append(read_keyed(Path(os.fsdecode(path)), start, stop))
-        except DamagedRowsError as error:
+        except DamagedFileError as error:
             damaged.update(error.paths)
     if damaged:
-        raise DamagedRowsError(*sorted(damaged))
+        raise DamagedFileError(*sorted(damaged))
     if not tables:
         return
     table = pa.concat_tables(tables)

@@ -33,7 +33,7 @@ def link_fingerprints(files: pa.Table, start: int, stop: int, *, min_documents: 
         how many rows that is.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     rows = hot_rows(listing_of(files), start, stop, min_documents, "windows")
     columns = (file_keys(file_numbers(rows.documents)), row_numbers(rows.documents), rows.positions, rows.others)
@@ -50,7 +50,7 @@ def link_ranges(files: pa.Table, start: int, stop: int) -> Joined:
         stop: Value after the last.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     pieces = [RANGES.empty_table()]
     for number, table in tables_by_file(files, start, stop):

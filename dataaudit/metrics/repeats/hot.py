@@ -36,7 +36,7 @@ def hot_rows(listing: Listing, start: int, stop: int, min_documents: int, other:
     24 bytes a row of the partition, and 80 a row that is returned.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     frequent = _frequent(listing, start, stop, min_documents)
     pieces = []

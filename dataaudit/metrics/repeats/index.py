@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataaudit.atomic import sync_file, write_synced
+from dataaudit.atomic import DamagedFileError, sync_file, write_synced
 from dataaudit.errors import ManifestError
 from dataaudit.kernels.winnow import GRAM, WINDOW, winnow
 from dataaudit.kernels.words import split_words
 from dataaudit.link.joins import Joined
-from dataaudit.link.keyed import DamagedRowsError, key_matrix, read_keyed
+from dataaudit.link.keyed import key_matrix, read_keyed
 from dataaudit.metrics.repeats.stage import KEY_BYTES
 
 FOLDER = "repeat_index"
@@ -69,13 +69,13 @@ def link_index(files: pa.Table, start: int, stop: int) -> Joined:
         stop: Value after the last.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     pieces, damaged = [INDEX_ROWS.empty_table()], set[str]()
     for row in files.to_pylist():
         try:
             table = read_keyed(Path(os.fsdecode(row["path"])), start, stop)
-        except DamagedRowsError as error:
+        except DamagedFileError as error:
             damaged.update(error.paths)
             continue
         rows = pc.add(table["row"], pa.scalar(row["first_row"], pa.int64()))
@@ -83,7 +83,7 @@ def link_index(files: pa.Table, start: int, stop: int) -> Joined:
         word = pc.add(table["position"], pc.cast(table["offset"], pa.uint32()))
         pieces.append(pa.table([table["key"], rows, shards, word], schema=INDEX_ROWS))
     if damaged:
-        raise DamagedRowsError(*sorted(damaged))
+        raise DamagedFileError(*sorted(damaged))
     return Joined(tables={}, keyed={"index": pa.concat_tables(pieces)})
 
 
@@ -95,7 +95,7 @@ def write_index(folder: Path, paths: Sequence[Path]) -> None:
         paths: Keyed rows of :data:`INDEX_ROWS`, in the order of their keys; one is held at a time.
 
     Raises:
-        DamagedRowsError: One is absent or damaged.
+        DamagedFileError: One is absent or damaged.
     """
     names: list[str] = []
     for path in paths:

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.link.keyed import DamagedRowsError, read_keyed
+from dataaudit.atomic import DamagedFileError
+from dataaudit.link.keyed import read_keyed
 
 ROW_BITS = 40
 """A document's number is the file's number above its row in this many bits."""
@@ -30,19 +31,19 @@ class Listing:
         """Yield the number of every file and its rows whose key's first byte is in [start, stop).
 
         Raises:
-            DamagedRowsError: Files are absent or damaged; it names all of them.
+            DamagedFileError: Files are absent or damaged; it names all of them.
         """
         damaged: list[str] = []
         for number, path in enumerate(self.paths):
             try:
                 table = read_keyed(Path(path), start, stop).select(columns)
-            except DamagedRowsError as error:
+            except DamagedFileError as error:
                 damaged += error.paths
                 continue
             if not damaged:
                 yield number, table
         if damaged:
-            raise DamagedRowsError(*sorted(set(damaged)))
+            raise DamagedFileError(*sorted(set(damaged)))
 
 
 def listing_of(files: pa.Table) -> Listing:

@@ -30,7 +30,7 @@ def link_reaches(files: pa.Table, start: int, stop: int, *, floor: int, search: 
         search: What is searched for.
 
     Raises:
-        DamagedRowsError: Files, or what is searched for, are absent or damaged.
+        DamagedFileError: Files, or what is searched for, are absent or damaged.
     """
     wanted = search.load()
     numbers, times = numbers_of(wanted.firsts), wanted.times["times"].to_numpy()
@@ -51,7 +51,7 @@ def link_members(files: pa.Table, start: int, stop: int, *, floor: int, search: 
         search: What is searched for; its round is that of :func:`dataaudit.metrics.repeats.paths.final_round`.
 
     Raises:
-        DamagedRowsError: Files, or what is searched for, are absent or damaged.
+        DamagedFileError: Files, or what is searched for, are absent or damaged.
     """
     wanted = search.load()
     numbers = numbers_of(wanted.firsts)

@@ -49,7 +49,7 @@ def link_runs(files: pa.Table, start: int, stop: int) -> Joined:
         stop: Value after the last.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     pieces, histograms = [RUN_ROWS.empty_table()], [HISTOGRAM.empty_table()]
     for number, table in tables_by_file(files, start, stop):
@@ -77,7 +77,7 @@ def runs_by_file(files: pa.Table, start: int, stop: int, floor: int) -> Iterator
         floor: Documents that hold a window at least.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     for number, table in tables_by_file(files, start, stop):
         document = pa.array(document_numbers(number, table["row"].to_numpy()))
@@ -96,7 +96,7 @@ def link_hosts(files: pa.Table, start: int, stop: int, *, floor: int) -> Joined:
         floor: Documents that hold a window at least.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     pieces = [hosted(runs) for _, runs in runs_by_file(files, start, stop, floor)]
     return Joined(tables={"hosts": pa.concat_tables([RUNS.empty_table(), *pieces])})

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from dataaudit.link.keyed import DamagedRowsError
+from dataaudit.atomic import DamagedFileError
 from dataaudit.metrics.repeats.paths import Round
 
 
@@ -46,7 +46,7 @@ class SavedSearch:
         """Read it, once a process.
 
         Raises:
-            DamagedRowsError: It is absent or damaged.
+            DamagedFileError: It is absent or damaged.
         """
         return _load(self.path, self.sha256)
 
@@ -59,7 +59,7 @@ def _load(path: bytes, sha256: str) -> Search:
     except FileNotFoundError:
         digest = ""
     if digest != sha256:
-        raise DamagedRowsError(os.fsdecode(path))
+        raise DamagedFileError(os.fsdecode(path))
     with pa.OSFile(path, "rb") as source:  # each message into memory of its own, aligned as Arrow wants it
         paths, seeds, firsts, times = (pa.ipc.open_stream(source).read_all() for _ in range(4))
     return Search(Round(paths, seeds), firsts, times)

@@ -75,7 +75,7 @@ def link_windows(files: pa.Table, start: int, stop: int, *, min_documents: int) 
         ``counts``: how many rows that is.
 
     Raises:
-        DamagedRowsError: Files are absent or damaged; it names all of them.
+        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     rows = hot_rows(listing_of(files), start, stop, min_documents)
     sizes, first = np.diff(rows.bounds), rows.bounds[:-1]

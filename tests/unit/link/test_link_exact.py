@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twins.basics import earlier_twins
 
+from dataaudit.atomic import DamagedFileError
 from dataaudit.link.joins import LINK_FILES
-from dataaudit.link.keyed import DamagedRowsError, write_keyed
+from dataaudit.link.keyed import write_keyed
 from dataaudit.metrics.exact_dup.link import COUNTS, MEMBERS, link_exact
 
 SCHEMA = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("source", pa.string())])
@@ -90,7 +91,7 @@ def test_every_damaged_file_is_named(tmp_path):
     paths = write_parts(tmp_path, [[(bytes(16), "s")]] * 4)
     paths[1].write_bytes(paths[1].read_bytes()[:-1])
     paths[3].unlink()
-    with pytest.raises(DamagedRowsError) as caught:
+    with pytest.raises(DamagedFileError) as caught:
         link_exact(files_of([(os.fsencode(path), number, 0, 0) for number, path in enumerate(paths)]), 0, 256)
     assert caught.value.paths == (str(paths[1]), str(paths[3]))
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.link.keyed import NUM_BYTES, DamagedRowsError, _order, read_keyed, stored_bytes, write_keyed
+from dataaudit.atomic import DamagedFileError
+from dataaudit.link.keyed import NUM_BYTES, _order, read_keyed, stored_bytes, write_keyed
 
 SCHEMA = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("source", pa.string())])
 KEYS = st.one_of(st.binary(min_size=16, max_size=16), st.sampled_from([b"\0" * 16, b"\xff" * 16, b"a" * 16]))
@@ -64,7 +65,7 @@ def test_the_same_rows_are_the_same_bytes(tmp_path):
 
 def test_a_file_that_is_not_there_is_damage(tmp_path):
     """Absent rows are named, so that they can be made again."""
-    with pytest.raises(DamagedRowsError) as caught:
+    with pytest.raises(DamagedFileError) as caught:
         read_keyed(tmp_path / "none", 0, 256)
     assert caught.value.paths == (str(tmp_path / "none"),)
 
@@ -81,10 +82,10 @@ def test_any_flipped_bit_is_found(tmp_path):
         if position in padding:
             continue
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
-        with pytest.raises(DamagedRowsError):
+        with pytest.raises(DamagedFileError):
             read_keyed(path, 0, NUM_BYTES)
         path.write_bytes(whole[:position])
-        with pytest.raises(DamagedRowsError):
+        with pytest.raises(DamagedFileError):
             read_keyed(path, 0, NUM_BYTES)
     path.write_bytes(whole)
     assert read_keyed(path, 0, NUM_BYTES).num_rows == 30
@@ -119,5 +120,5 @@ def test_stored_bytes_are_those_that_are_read(tmp_path):
     sizes = [stored_bytes(tmp_path / "rows", value, value + 1) for value in range(NUM_BYTES)]
     assert [size > 0 for size in sizes] == [value < 200 and value % 3 == 0 for value in range(NUM_BYTES)]
     assert stored_bytes(tmp_path / "rows", 0, NUM_BYTES) == sum(sizes)
-    with pytest.raises(DamagedRowsError):
+    with pytest.raises(DamagedFileError):
         stored_bytes(tmp_path / "none", 0, 1)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from levels import examples
 from twins import overlap as slow
 
+from dataaudit.atomic import DamagedFileError
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
@@ -21,7 +22,7 @@ from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.kernels.words import split_words
 from dataaudit.link.joins import LINK_FILES
-from dataaudit.link.keyed import DamagedRowsError, write_keyed
+from dataaudit.link.keyed import write_keyed
 from dataaudit.metrics.contamination.records import SetFacts, contamination
 from dataaudit.metrics.overlap.joins import link_grams, link_matches
 from dataaudit.metrics.overlap.leakage import overlap
@@ -195,6 +196,6 @@ def test_rows_are_listed_up_to_a_limit_and_counted_all(tmp_path):
 def test_all_damaged_files_are_named(tmp_path):
     """And nothing is counted."""
     files = pa.table([[b"/no/a", b"/no/b"], [0, 1], [0, 0], [0, 0]], names=LINK_FILES.names).cast(LINK_FILES)
-    with pytest.raises(DamagedRowsError) as raised:
+    with pytest.raises(DamagedFileError) as raised:
         link_grams(files, 0, 256)
     assert raised.value.paths == ("/no/a", "/no/b")

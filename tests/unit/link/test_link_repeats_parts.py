@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repeats_made import batch_of, spell
 
+from dataaudit.atomic import DamagedFileError
 from dataaudit.errors import ManifestError
 from dataaudit.link.joins import LINK_FILES
-from dataaudit.link.keyed import DamagedRowsError, write_keyed
+from dataaudit.link.keyed import write_keyed
 from dataaudit.metrics.repeats.fingerprints import FREQUENT_ROWS, link_fingerprints, link_ranges
 from dataaudit.metrics.repeats.index import FOLDER, INDEX_ROWS, RepeatIndex, link_index, write_index
 from dataaudit.metrics.repeats.listing import by_place, document_numbers, file_numbers, listing_of, row_numbers
@@ -54,7 +55,7 @@ def test_every_damaged_file_is_named(tmp_path, name):
         write_keyed(path, [pa.table(arrays, schema=schema)], schema)
     paths[1].write_bytes(paths[1].read_bytes()[:-100])
     paths[3].unlink()
-    with pytest.raises(DamagedRowsError) as caught:
+    with pytest.raises(DamagedFileError) as caught:
         function(files_of(*((path, number, 0) for number, path in enumerate(paths))), 0, 256)
     assert caught.value.paths == (str(paths[1]), str(paths[3]))
 
@@ -81,7 +82,7 @@ def test_a_damaged_search_is_named(tmp_path, join, harm):
     harmed = {"cut": data[:-8], "flipped": bytes([data[0] ^ 1]) + data[1:]}
     if harm != "absent":
         path.write_bytes(harmed[harm])
-    with pytest.raises(DamagedRowsError) as caught:
+    with pytest.raises(DamagedFileError) as caught:
         join(files_of(), 0, 256, floor=2, search=saved)
     assert caught.value.paths == (str(path),)
     path.write_bytes(data)

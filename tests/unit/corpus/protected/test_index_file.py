@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from protected_made import match, matcher, numbered
 
-from dataaudit.corpus.protected.index import DamagedIndexError, map_arrays, open_index, write_arrays, write_index
+from dataaudit.atomic import DamagedFileError
+from dataaudit.corpus.protected.index import map_arrays, open_index, write_arrays, write_index
 from dataaudit.corpus.protected.matching import Matcher
 
 TEXT = " ".join(numbered("w", 70))
@@ -40,7 +41,7 @@ def test_a_changed_byte_is_seen(tmp_path, place):
     data = bytearray(path.read_bytes())
     data[place] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DamagedIndexError):
+    with pytest.raises(DamagedFileError):
         map_arrays(path, check=True)
 
 
@@ -50,8 +51,8 @@ def test_a_file_cut_short_or_absent_is_seen(tmp_path):
     write_arrays(path, {"numbers": np.arange(100)}, {})
     path.write_bytes(path.read_bytes()[:-200])
     for gone in (path, tmp_path / "no.index"):
-        with pytest.raises(DamagedIndexError):
+        with pytest.raises(DamagedFileError):
             map_arrays(gone, check=False)
     path.write_bytes(b"")
-    with pytest.raises(DamagedIndexError):
+    with pytest.raises(DamagedFileError):
         map_arrays(path, check=False)
