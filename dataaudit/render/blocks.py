@@ -205,7 +205,7 @@ class Shards:
     """The table of all shards, which a page can sort and filter; other media leave it out."""
 
     values: dict[str, Any]
-    """Columns of equal length, of :func:`dataaudit.report.shard_data.shard_values`."""
+    """Columns of equal length, of :func:`dataaudit.report.shards.shard_values`."""
 
 
 Block = Table | Prose | Facts | Points | Figure | Shards

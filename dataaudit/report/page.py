@@ -24,7 +24,7 @@ from dataaudit.metrics.toxicity import facts as toxicity
 from dataaudit.metrics.volume.facts import Overview, identity, mixture, overview, splits_table
 from dataaudit.render.blocks import KeyFigure, Page, Point, Section, Tone, merged, softened, worst
 from dataaudit.render.line import Line, Name, decimal, say
-from dataaudit.report.oddities import oddities
+from dataaudit.report.outliers import oddities
 from dataaudit.report.sections import duplicates, hotspots, leakage, of_family
 from dataaudit.report.shards import shard_section
 from dataaudit.report.standouts import Kind, standouts

@@ -16,7 +16,7 @@ from dataaudit.render.blocks import Cell, Figure, Table, left_out, web_address
 from dataaudit.render.html.document import broken, render, says
 from dataaudit.render.line import PERCENT, spell
 from dataaudit.report.inputs import difference_of
-from dataaudit.report.oddities import oddities
+from dataaudit.report.outliers import oddities
 from dataaudit.report.page import page_of
 
 DEMO = Path(__file__).parents[4] / "manifests/demo"

@@ -11,8 +11,8 @@ from made_manifest import make, shard
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.render.html.shards import packed_shards, shard_table
-from dataaudit.report.oddities import Odd
-from dataaudit.report.shard_data import shard_values
+from dataaudit.report.outliers import Odd
+from dataaudit.report.shards import shard_values
 
 
 def unpacked(text):
