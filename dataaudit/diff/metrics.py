@@ -22,11 +22,10 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope, rounded
 from dataaudit.manifest.tables import TABLES, TableSpec
 from dataaudit.metrics.family import LAST
-from dataaudit.metrics.registry import METRICS
+from dataaudit.metrics.registry import METRICS, PERSONAL
 
 Hidden = Callable[[Manifest, Sequence[Metric]], Collection[int]]
 """Returns the indexes of the records that are not to be shown, of those of one metric."""
-_GUARDED = "pii_hit_rate"
 _SHOWN = ("value", "low", "high", "confidence", "unit", "method", "status", "reason", "version")
 _SHARD = "shard_ordinal"
 _GRAVITY = {
@@ -121,7 +120,7 @@ def _meant_otherwise(
 
 def _concealed(manifest: Manifest, table: pa.Table, hidden: Hidden) -> np.ndarray:
     """Return the rows of records that are not to be shown."""
-    rows = np.flatnonzero(pc.equal(table["metric"], _GUARDED).to_numpy())
+    rows = np.flatnonzero(pc.is_in(table["metric"], pa.array(sorted(PERSONAL), pa.string())).to_numpy())
     if not len(rows):
         return rows
     records = [Metric(**{**row, "scope": Scope(**row["scope"])}) for row in _rows(table, rows)]

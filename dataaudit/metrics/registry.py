@@ -37,6 +37,10 @@ METRICS: MappingProxyType[str, MetricDefinition] = MappingProxyType(
     {metric.name: metric for family in FAMILIES for metric in family.metrics}
 )
 """Every metric, by name."""
+COPIES = frozenset(name for name, metric in METRICS.items() if metric.finds_copies)
+"""Metrics that say of a shard that others hold the same documents."""
+PERSONAL = frozenset(name for name, metric in METRICS.items() if metric.personal)
+"""Metrics of personal data, whose small counts are not shown; keys and tokens are none."""
 STATISTICS: MappingProxyType[tuple[str, str], Statistic] = MappingProxyType(
     {(one.metric, one.stat): one for metric in METRICS.values() for one in metric.statistics}
 )

@@ -26,6 +26,7 @@ from dataaudit.errors import ConfigError, ManifestError
 from dataaudit.gate.verdict import Case, RuleResult, State, Verdict
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.place import find_place
+from dataaudit.metrics.registry import COPIES, PERSONAL
 from dataaudit.quarantine.changes import AddRequest, Author, Change, author, propose
 from dataaudit.quarantine.entry import Evidence, Target
 from dataaudit.quarantine.selection import COLUMNS, digests_of, row_digests_of
@@ -133,9 +134,6 @@ def _numbers(metric: str | None) -> list[str]:
     return [metric]
 
 
-_DUPLICATES = frozenset({"exact_dup_rate", "near_dup_rate"})
-_PERSONAL = frozenset({"pii_hit_rate"})
-"""Metrics whose value for a single shard may point at people; the proposal names metric and limit alone."""
 TWIN = "twin"
 HELD_OUT = "held_out"
 UNREAD = "unread"
@@ -179,7 +177,7 @@ def proposals(verdict: Verdict, shards: Sequence[Mapping[str, Any]], held_out: C
             row = dict(shards[_ordinal(case)])
             digests = digests_of(row)
             why = "" if digests else UNREAD
-            if digests and result.rule.metric in _DUPLICATES:
+            if digests and result.rule.metric in COPIES:
                 twin = any(times[digest] > 1 for digest in digests.values())
                 why = HELD_OUT if row["split"] in held_out else TWIN if twin else ""
             if why:
@@ -229,7 +227,7 @@ def _ordinal(case: Case) -> int:
 
 def _evidence(verdict: Verdict, result: RuleResult, case: Case) -> Evidence:
     rule = result.rule
-    shown = rule.metric not in _PERSONAL
+    shown = rule.metric not in PERSONAL  # one shard's value may point at people: metric and limit are named alone
     return Evidence(
         metric=rule.metric,
         stat=case.stat,

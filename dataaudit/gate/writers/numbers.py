@@ -15,10 +15,8 @@ from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, Evidence
 from dataaudit.metrics.disclosure import FEW as FEW_DOCUMENTS
 from dataaudit.metrics.disclosure import about, two_digits
-from dataaudit.metrics.registry import METRICS
+from dataaudit.metrics.registry import PERSONAL
 
-PERSONAL = frozenset(name for name, metric in METRICS.items() if metric.personal)
-"""Metrics of personal data; keys and tokens are none."""
 FEW_HITS = 50
 WITHHELD = "withheld (few)"
 _KINDS = {
