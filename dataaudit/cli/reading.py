@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, as_json: bool) -> None:
     """Print one screen: what a manifest is, and what stands out of it, worst first.
 
-    The rest is one option away: --all prints every table, --section one part of them, --metric every record of a
-    metric. The parts: splits, mixture, sources, languages, quality, padding, drift, toxicity, pii, secrets, near_dup,
-    leaks, repeats, coverage, shards, notes, metrics.
+    The rest is one option away: --all prints every table, --section one part of them (a name that is none lists
+    them all), --metric every record of a metric.
     """
     from dataaudit.report.show import show_manifest
 

@@ -172,7 +172,8 @@ class MetricDefinition:
     name: str
     statistics: tuple[Statistic, ...]
     reading: int = LAST
-    """Place among the metrics that people act on, the first 0; several may share one."""
+    """Place among the metrics that people act on; several may share one. 0 leaks, 1 contamination, 2 secrets,
+    3 personal data, 4 toxicity, 5 mixture and languages, 6 duplicates and repeats, 7 drift, 8 quality, 9 lengths."""
     first_rows: int = 1
     """Changed rows of it that a difference lists before it goes to the next metric."""
     evidence: Evidence | None = None
@@ -188,7 +189,7 @@ class MetricDefinition:
     searches_with: str = ""
     """Detector whose entities it looks for in every document."""
     area: str = ""
-    """Section of the report that says more."""
+    """Id of the section of the report that says more."""
     personal: bool = False
     """Whether small counts could point at a person, and are not shown."""
     by_stage: bool = True
@@ -217,7 +218,8 @@ class Family:
     finish: str = ""
     """Path of what makes tables of the merged partials, as :func:`dataaudit.metrics.drift.top_tokens.drift_table`."""
     section: str = ""
-    """Path of what returns its section, given a manifest; empty where pages put its facts together with others'."""
+    """Path of what returns its section, given a manifest: one part of ``show`` under the family's name, and of the
+    report. Empty where its facts stand together with others', in ``report/sections.py`` and ``page.py``."""
     harmless: frozenset[str] = frozenset()
     """Parameters of the stage that change no number, or only how much of it is kept or how it is estimated."""
     config: str = ""

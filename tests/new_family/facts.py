@@ -8,13 +8,17 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.render.blocks import Section, Table, names, numbers
 from dataaudit.render.line import Name, share
 
+_ID, _TITLE = "questions", "Questions"
+
 
 def section(manifest: Manifest) -> Section:
-    """Return the rate of each split."""
+    """Return the rate of each split; of a manifest that was built without the family, that it says nothing."""
     records = [one for one in manifest.metrics(METRIC, "rate") if set(one.scope.as_dict()) == {"split"}]
+    if not records:
+        return Section(id=_ID, title=_TITLE, lead="Questions were not counted in this build.", tone="quiet")
     table = Table(
         title="Questions by split",
         columns=(*names("split"), *numbers("documents with a question mark")),
-        rows=tuple((Name(one.scope.split), share(one.value)) for one in records),
+        rows=tuple((Name(one.scope.split or ""), share(one.value)) for one in records),
     )
-    return Section(id="questions", title="Questions", blocks=(table,))
+    return Section(id=_ID, title=_TITLE, blocks=(table,))

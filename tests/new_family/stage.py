@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from dataaudit.metrics.questions.definition import METRIC
 
-from dataaudit.manifest.metric import ratio
-from dataaudit.stages.base import StageDefaults
-from dataaudit.stages.partial import TableShape, group
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.manifest.metric import Metric, ratio
+from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.partial import Partial, TableShape, group
 
 SHAPE = TableShape(keys={"source": pa.string()}, sums=("documents", "questions"))
 
@@ -27,11 +29,11 @@ class Questions(StageDefaults):
     name: ClassVar[str] = "questions"
     version: ClassVar[str] = "1"
 
-    def shapes(self):
+    def shapes(self) -> Mapping[str, TableShape]:
         """Counts by source."""
         return {"questions": SHAPE}
 
-    def map(self, batch):
+    def map(self, batch: DocBatch) -> Partial:
         """Count the documents."""
         table = {
             "source": batch.sources().cast(pa.string()),
@@ -40,7 +42,7 @@ class Questions(StageDefaults):
         }
         return {"questions": group(SHAPE, pa.table(table))}
 
-    def finalize(self, partial, context):
+    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
         """Return the rate of the scope and of each source."""
         rows = partial["questions"].to_pylist()
         whole = {name: sum(row[name] for row in rows) for name in SHAPE.sums}
@@ -50,6 +52,7 @@ class Questions(StageDefaults):
             for scope, row in scopes
         ]
 
-    def shard_columns(self, partial):
-        """The columns of version 1 are frozen: a new family has none."""
+    def shard_columns(self, partial: Partial) -> Mapping[str, Any]:
+        """Fill none: the columns of version 1 are frozen, so a new family has none."""
+        del partial
         return {}

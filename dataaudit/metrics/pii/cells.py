@@ -245,15 +245,20 @@ def few_judged(manifest: Manifest) -> frozenset[str]:
 
 
 def hidden_records(manifest: Manifest, records: Sequence[Metric]) -> frozenset[int]:
-    """Return the indexes of records that are not shown; of other metrics than this one all are.
+    """Return the indexes of records that are not shown: of personal data those that are too few; of others none.
 
     Such a record is left out as a whole: that there is one tells that something was found.
+
+    Args:
+        manifest: The manifest.
+        records: Records of it, of any metrics.
     """
-    if not records or records[0].metric != METRIC or (cells := pii_cells(manifest)) is None:
+    own = [index for index, record in enumerate(records) if record.metric == METRIC]
+    if not own or (cells := pii_cells(manifest)) is None:
         return frozenset()
     splits = sum(split.documents > 0 for split in manifest.core.splits)
     few = few_judged(manifest)
-    return frozenset(index for index, record in enumerate(records) if _is_hidden(record, cells, few, splits))
+    return frozenset(index for index in own if _is_hidden(records[index], cells, few, splits))
 
 
 def _is_hidden(record: Metric, cells: PiiCells, few: frozenset[str], splits: int) -> bool:

@@ -12,6 +12,7 @@ from dataaudit.gate.policy import parse_policy
 from dataaudit.gate.run import judge_manifest
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.registry import FAMILIES
 from dataaudit.render.blocks import Cell, Figure, Table, left_out, web_address
 from dataaudit.render.html.document import broken, render, says
 from dataaudit.render.line import PERCENT, spell
@@ -70,8 +71,8 @@ def test_every_finding_leads_to_a_section_of_the_page(demo):
 
 
 def test_sections_stand_in_the_order_of_reading(demo):
-    """Changes, then the areas, then coverage and shards."""
-    assert [one.id for one in demo.sections] == [
+    """Changes, then the areas, then coverage and shards; families with a section of their own stand before coverage."""
+    order = [
         "changes",
         "mixture",
         "languages",
@@ -86,6 +87,10 @@ def test_sections_stand_in_the_order_of_reading(demo):
         "coverage",
         "shards",
     ]
+    found = [one.id for one in demo.sections]
+    assert [one for one in found if one in order] == order
+    own = len([family for family in FAMILIES if family.section])
+    assert found.index("coverage") == order.index("coverage") + own == len(found) - 2
 
 
 def test_a_policy_puts_its_verdict_first():
