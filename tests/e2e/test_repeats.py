@@ -149,7 +149,8 @@ def test_nothing_repeats(tmp_path):
     assert metric(manifest, "doc_repeat_hotspots", "token_share", split="train") == 0
     assert manifest.table("hotspots").num_rows == 0
     out, _ = run("show", tmp_path / "m", "--section", "repeats")
-    assert "Repeated spans" not in out
+    assert "0 of 30 training documents hold a span" in " ".join(out.split())
+    assert "No span is that widely held." in out
 
 
 @pytest.mark.all

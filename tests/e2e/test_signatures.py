@@ -11,6 +11,7 @@ from corpus import rows, write_jsonl
 from near_corpus import batch_of, random_words
 from running import build, run
 
+from dataaudit.annotators.words import WORDS
 from dataaudit.kernels.minhash import permutations, sketch
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.minhash import read_signatures
@@ -48,7 +49,7 @@ def test_every_document_with_words_has_its_signature(corpus, built):
     _, texts = corpus
     assert verify(built) == []
     for shard, table in read_signatures(built):
-        words = batch_of(texts[shard], range(len(texts[shard]))).words
+        words = batch_of(texts[shard], range(len(texts[shard]))).get(WORDS)
         signatures, classes = sketch(words.hashes, words.offsets)
         expected = [row for row, text in enumerate(texts[shard]) if text]
         assert table["row"].to_pylist() == expected
@@ -80,7 +81,7 @@ def test_the_index_finds_documents_that_are_alike(corpus, built, tmp_path):
     assert "81 documents in 21 bands of 6 values" in out
     index = pickle.loads((tmp_path / "index").read_bytes())
     queries = [texts[1][7], texts[0][3], " ".join(texts[0][9].split()[:-2])]
-    words = batch_of(queries, range(3)).words
+    words = batch_of(queries, range(3)).get(WORDS)
     signatures, _ = sketch(words.hashes, words.offsets)
     found = [
         set(
