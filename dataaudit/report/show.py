@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -54,7 +55,9 @@ def show_manifest(
         ConfigError: It has no such metric, or there is no part of that name.
     """
     if part is not None and part not in SECTIONS:
-        raise ConfigError(f"no section `{t.clean(part, 60)}`{nearest(part, list(SECTIONS))}")
+        like = difflib.get_close_matches(part, SECTIONS, n=1)
+        meant = f" (did you mean `{like[0]}`?)" if like else ""
+        raise ConfigError(f"no section `{t.clean(part, 60)}`{meant}", f"The parts: {', '.join(SECTIONS)}.")
     manifest = load_manifest(folder)
     if metric is not None:
         return _metric(manifest, metric, as_json=as_json)
