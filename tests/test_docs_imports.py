@@ -1,0 +1,29 @@
+"""What the pages import is there."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+IMPORT = re.compile(r"^\s*(?:>>> )?from (dataaudit[\w.]*) import ([\w, ]+)$", re.MULTILINE)
+NAMED = sorted(
+    {
+        (page.relative_to(ROOT).as_posix(), module, name.strip())
+        for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+        for module, names in IMPORT.findall(page.read_text("utf-8"))
+        for name in names.split(",")
+    }
+)
+
+
+def test_pages_import_something():
+    assert len(NAMED) > 5
+
+
+@pytest.mark.parametrize(("page", "module", "name"), NAMED)
+def test_every_name_that_a_page_imports_is_there(page, module, name):
+    assert hasattr(import_module(module), name), f"{page} imports {name} from {module}"
