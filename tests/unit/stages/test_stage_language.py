@@ -17,9 +17,10 @@ from dataaudit.metrics.language.stage import Language
 from dataaudit.stages.base import Context, merge, nothing
 
 STAGE = Language()
+WHOLE = Scope()
 
 
-def found(documents, scope=Scope()):  # noqa: B008 - frozen
+def found(documents, scope=WHOLE):
     """Return {(metric, stat, source, language): record}."""
     partial = merge(STAGE, [nothing(STAGE), STAGE.map(make_batch(documents))])
     records = STAGE.finalize(partial, Context(scope=scope, mixture={}))
