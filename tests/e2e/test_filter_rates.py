@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-from running import build, metric
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from filter_cases import CASES
+from running import build, metric
 from twins import filters as twin
 
 LIMITS = {"short_line_chars": 30, "least_words": 5, "most_word_chars": 1000}

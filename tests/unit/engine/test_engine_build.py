@@ -9,7 +9,7 @@ import shutil
 
 import numpy as np
 import pytest
-from engine_made import HereRunner, Notes, write_file
+from made_build import HereRunner, Notes, write_file
 
 from dataaudit.annotators import tokens as token_annotator
 from dataaudit.corpus.tokens import Risks, TokenBatch

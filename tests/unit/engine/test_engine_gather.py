@@ -6,9 +6,9 @@ import random
 
 import pyarrow as pa
 import pytest
-from engine_made import STAGE_LIST, batch, config, gathered, plan, probe, shard, write_partials, write_reading
 from hypothesis import given
 from hypothesis import strategies as st
+from made_build import STAGE_LIST, batch, config, gathered, plan, probe, shard, write_partials, write_reading
 
 from dataaudit.corpus.loss import MAX_PLACES, LossLog, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS, PartStats

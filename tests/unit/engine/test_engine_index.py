@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import fields, replace
 
 import pytest
-from engine_made import stat
+from made_build import stat
 
 from dataaudit.corpus.storage.address import Access, RemotePath, RemoteStat
 from dataaudit.corpus.storage.files import FileStat, listed_stat, stat_file

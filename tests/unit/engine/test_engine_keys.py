@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from engine_made import DECISIVE, STAGE_LIST, config, plan, probe, shard
+from made_build import DECISIVE, STAGE_LIST, config, plan, probe, shard
 
 from dataaudit.annotators.languages import LANGUAGES
 from dataaudit.annotators.matches import MATCHES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_made import STAGE_LIST, config, plan, probe, shard, stat, write_partials, write_reading
+from made_build import STAGE_LIST, config, plan, probe, shard, stat, write_partials, write_reading
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.plan import missing_units

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from engine_made import HereRunner, Notes, config, shard, write_file
+from made_build import HereRunner, Notes, config, shard, write_file
 
 from dataaudit.config import AuditConfig, SourceRule
 from dataaudit.corpus.loss import Reason

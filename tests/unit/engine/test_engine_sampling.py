@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from engine_made import HereRunner, Notes, config, gathered, write_partials
+from made_build import HereRunner, Notes, config, gathered, write_partials
 
 from dataaudit.engine import joins
 from dataaudit.engine.linking import LinkContext

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from engine_made import HereRunner, Notes, config
+from made_build import HereRunner, Notes, config
 
 from dataaudit.annotators.words import WORDS, Words
 from dataaudit.corpus.batch import Annotation

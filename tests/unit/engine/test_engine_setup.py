@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_made import write_file
+from made_build import write_file
 
 from dataaudit.engine.setup import prepare, read_key
 from dataaudit.errors import ConfigError

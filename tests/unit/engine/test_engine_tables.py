@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine_made import STAGE_LIST, config, gathered, plan, probe, shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
+from made_build import STAGE_LIST, config, gathered, plan, probe, shard
 
 from dataaudit.corpus.loss import Loss, Reason
 from dataaudit.engine.gather import GatheredShard

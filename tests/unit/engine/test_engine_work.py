@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_made import DECISIVE, STAGE_LIST, config, shard, write_file
+from made_build import DECISIVE, STAGE_LIST, config, shard, write_file
 
 from dataaudit.annotators.findings import Findings
 from dataaudit.annotators.languages import Languages

@@ -6,7 +6,7 @@ import contextlib
 import json
 
 import pytest
-from engine_made import HereRunner, Notes, write_file
+from made_build import HereRunner, Notes, write_file
 
 from dataaudit.engine import build as module
 from dataaudit.engine.build import build

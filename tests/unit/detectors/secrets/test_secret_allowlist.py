@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import sys
-from pathlib import Path
 
 import pytest
+from secret_kinds import documents
 
 from dataaudit.detectors.patterns.screen import find_in
 from dataaudit.detectors.secrets.rules import (
@@ -17,9 +16,6 @@ from dataaudit.detectors.secrets.rules import (
     read_allow_list,
 )
 from dataaudit.errors import ConfigError
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-from secret_kinds import documents
 
 
 def test_a_fingerprint_is_the_sha256_of_entity_zero_byte_and_value():

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-import sys
-from pathlib import Path
 
 import pytest
+from made_secrets import ALNUM, HEX, LOWER_ALNUM, URL64, password, pick
 
 from dataaudit.detectors.patterns.entity import Candidate
 from dataaudit.detectors.secrets.encodings import bits_per_letter, is_random, is_varied
 from dataaudit.detectors.secrets.rules import Allowed
 from dataaudit.detectors.secrets.validators import RESERVED, is_password, is_placeholder
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-from made_secrets import ALNUM, HEX, LOWER_ALNUM, URL64, password, pick
 
 
 def test_entropy_is_shannon_s():

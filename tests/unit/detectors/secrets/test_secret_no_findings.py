@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 
 import pytest
+from made_secrets import ALNUM, HEX, b64, pick
 
 from dataaudit.detectors.patterns.screen import find_in
 from dataaudit.detectors.secrets.rules import load_secrets
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-from made_secrets import ALNUM, HEX, b64, pick
 
 CODE = (
     "password = kzalloc(maxpwsize, GFP_KERNEL);\nif (password != ETP_I2C_IAP_PASSWORD) {",

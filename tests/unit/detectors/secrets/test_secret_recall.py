@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
+from made_secrets import armour, der, der_int
+from secret_kinds import KINDS, documents
 
 from dataaudit.detectors.findings import Tier
 from dataaudit.detectors.patterns.screen import find_in
 from dataaudit.detectors.secrets.rules import load_secrets
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-from made_secrets import armour, der, der_int
-from secret_kinds import KINDS, documents
 
 NUM_DOCUMENTS = 100
 CHECKED = (

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
+import made_secrets as made
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +15,6 @@ from dataaudit.detectors.secrets import pem, validators
 from dataaudit.detectors.secrets.encodings import decode_base58_checked, decode_base64, decode_bech32
 from dataaudit.detectors.secrets.pem import is_private_key, read_fields
 from dataaudit.detectors.secrets.validators import RESERVED, VALIDATORS, is_json_web_token
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-import made_secrets as made
 
 CHECKS = {
     "github": (validators.is_github_token, made.with_crc62("gh" + "o_", 30)),

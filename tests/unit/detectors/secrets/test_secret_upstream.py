@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pickle
 import re
-import sys
-from pathlib import Path
 
 import hyperscan
 import pytest
+from secret_kinds import KINDS, documents
 
 from dataaudit.detectors.patterns import screen
 from dataaudit.detectors.patterns.entity import Evidence
@@ -17,9 +16,6 @@ from dataaudit.detectors.patterns.written import Names
 from dataaudit.detectors.secrets import rules, upstream
 from dataaudit.detectors.secrets.upstream import leading_part
 from dataaudit.detectors.secrets.validators import RESERVED, VALIDATORS
-
-sys.path.insert(0, str(Path(__file__).parents[3]))
-from secret_kinds import KINDS, documents
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "golden"))
+sys.path.insert(0, str(Path(__file__).parent / "golden"))
 import made_manifest
 import make_format_page
 
@@ -31,7 +31,7 @@ from dataaudit.metrics.stages import STAGES
 from dataaudit.metrics.toxicity.link import THRESHOLDS
 from dataaudit.metrics.toxicity.stage import METRIC as TOXIC
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden" / "manifest"
 
 

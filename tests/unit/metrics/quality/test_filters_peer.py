@@ -7,11 +7,9 @@ import warnings
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from filter_cases import CASES
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 pytest.importorskip("spacy", reason="install dataaudit[peers]")
 pytest.importorskip("datatrove", reason="install dataaudit[peers]")
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 from strategies import DOCUMENTS, LANGUAGES, make_batch
 
 from dataaudit.manifest.metric import Scope

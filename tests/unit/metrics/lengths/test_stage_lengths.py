@@ -1,24 +1,16 @@
-"""The numbers that stages report, against plain Python over the same documents."""
+"""Percentiles of lengths and densities, against numpy and plain Python over the same documents."""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 from strategies import DOCUMENTS, make_batch
 
-from dataaudit.errors import ConfigError
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.lengths.stage import Lengths
-from dataaudit.metrics.stages import STAGES, make_stages
-from dataaudit.metrics.volume.stage import Volume
 from dataaudit.stages.base import Context, merge, nothing
 
 CONTEXT = Context(scope=Scope(), mixture={})
@@ -33,36 +25,6 @@ def values(stage, documents, context=CONTEXT):
 def tokens_of(text):
     """Count tokens as the fixture does."""
     return -(-len(text) // 3)
-
-
-@given(documents=DOCUMENTS)
-def test_volume_counts_what_python_counts(documents):
-    """Documents, bytes, tokens and shares per source are those of a plain loop."""
-    found = values(Volume(), documents)
-    whole = sum(tokens_of(text) for text, _ in documents)
-    for source in {None, *(source for _, source in documents)}:
-        own = [text for text, name in documents if source in (None, name)]
-        assert found["documents", "count", source].value == len(own)
-        assert found["documents", "empty", source].value == own.count("")
-        assert found["bytes", "count", source].value == sum(len(text.encode()) for text in own)
-        assert found["tokens", "count", source].value == sum(map(tokens_of, own))
-        if source is not None and whole:
-            share = sum(map(tokens_of, own)) / whole
-            assert found["source_mix_share", "share", source].value == pytest.approx(share, rel=1e-11)
-
-
-def test_shares_against_the_declared_mixture():
-    """Declared weights are normalised, and a source that is declared but absent has a share of 0."""
-    context = Context(scope=Scope(split="train"), mixture={"web": 3.0, "absent": 1.0})
-    found = values(Volume(), [("a b c", "web")], context)
-    assert found["source_mix_share", "declared", "web"].value == 0.75
-    assert found["source_mix_share", "share", "absent"].value == 0.0
-
-
-def test_absent_source_of_an_empty_corpus_has_no_share():
-    """Without any token a share is not evaluated, for a declared source too."""
-    context = Context(scope=Scope(), mixture={"absent": 1.0})
-    assert values(Volume(), [], context)["source_mix_share", "share", "absent"].status == "not_evaluated"
 
 
 @given(documents=DOCUMENTS.filter(bool))
@@ -121,48 +83,3 @@ def test_length_table_is_a_histogram():
     table = merge(stage, [stage.map(make_batch(documents))])["lengths"]
     counted = dict(zip(table["low"].to_pylist(), table["documents"].to_pylist(), strict=True))
     assert counted == Counter({0: 1, 1: 2, 5: 3})
-
-
-@pytest.mark.parametrize(
-    ("chosen", "message"),
-    [
-        ({"lenghts": True}, "did you mean `lengths`"),
-        ({"lengths": {"max_distnct": 300}}, "did you mean `max_distinct`"),
-        ({"lengths": {"max_distinct": 3}}, "at least 256"),
-        ({"lengths": {"max_distinct": "many"}}, "max_distinct"),
-        ({"volume": False}, "cannot be switched off"),
-    ],
-)
-def test_wrong_stage_choices_are_named(chosen, message):
-    """An unknown stage, an unknown parameter, a wrong value and a required stage each get their own words."""
-    with pytest.raises(ConfigError, match=message):
-        make_stages(chosen)
-
-
-def test_wrong_choices_of_several_stages_are_named_together():
-    """Nobody has to run once for each mistake."""
-    with pytest.raises(ConfigError) as caught:
-        make_stages(
-            {
-                "lenghts": True,
-                "lengths": {"max_distinct": 3},
-                "volume": False,
-                "near_dup": {"treshold": 1, "ngram": "x"},
-            }
-        )
-    lines = str(caught.value).splitlines()
-    assert lines[0] == "stages: 5 problems"
-    assert [line.split(":")[0].strip(" -") for line in lines[1:6]] == [
-        "stages.lenghts",
-        "stages.volume",
-        "stages.lengths",
-        "stages.near_dup.treshold",
-        "stages.near_dup.ngram",
-    ]
-
-
-def test_stages_can_be_left_out_and_parametrised():
-    """`false` leaves a stage out, a mapping sets its parameters, the order stays."""
-    stages = make_stages({"exact_dup": False, "lengths": {"max_distinct": 500}})
-    assert [stage.name for stage in stages] == [kind.name for kind in STAGES if kind.name != "exact_dup"]
-    assert stages[1].max_distinct == 500

@@ -20,7 +20,7 @@ from dataaudit.report.inputs import difference_of
 from dataaudit.report.outliers import oddities
 from dataaudit.report.page import page_of
 
-DEMO = Path(__file__).parents[4] / "manifests/demo"
+DEMO = Path(__file__).parents[3] / "manifests/demo"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
-from engine_made import config
+from made_build import config
 
 from dataaudit.detectors.toxicity.judge_model import JudgeModel
 from dataaudit.kernels.allocation import Allocation

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from filter_cases import CASES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from filter_cases import CASES
 from strategies import DOCUMENTS, make_batch
 from twins import filters as twin
 

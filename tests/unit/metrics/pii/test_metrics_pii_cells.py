@@ -7,7 +7,7 @@ from pathlib import Path
 from dataaudit.manifest.load import load_manifest
 from dataaudit.metrics.pii.cells import METRIC, hidden_records
 
-DEMO = Path(__file__).parents[3] / "manifests/demo"
+DEMO = Path(__file__).parents[4] / "manifests/demo"
 
 
 def test_records_of_other_metrics_beside_them_change_nothing():

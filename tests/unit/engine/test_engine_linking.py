@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from engine_made import STAGE_LIST, HereRunner, Notes, gathered, plan, probe, shard, write_partials, write_reading
+from made_build import STAGE_LIST, HereRunner, Notes, gathered, plan, probe, shard, write_partials, write_reading
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine import joins

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 from strategies import DOCUMENTS, make_batch
 from twins import drift as slow
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 from strategies import make_batch
 
 from dataaudit.errors import ConfigError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,8 +14,6 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "conformance"))
 from strategies import make_batch
 
 from dataaudit.kernels.winnow import SPAN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from engine_made import config
+from made_build import config
 
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.pii.analyzer_model import AnalyzerModel
