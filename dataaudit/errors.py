@@ -11,6 +11,7 @@
     |   +-- ManifestMismatch       contents and digests disagree                        (1)
     +-- QuarantineError            a quarantine list is absent, of a newer version or no such list
     |   +-- QuarantineDamaged      lines of it cannot be read, so what they hold is not known (3)
+    +-- RunLogError                a run log is absent, damaged or of an unknown schema
     +-- ClusterError               the Dask cluster cannot do the work                   (3)
     +-- StoreError                 a remote store does not answer, so the shards are not known (3)
     +-- NothingEvaluated           no document was read; an older manifest was kept      (4)
@@ -90,6 +91,10 @@ class QuarantineDamaged(QuarantineError):
     """Some lines of a quarantine list cannot be read: what they hold back is not known."""
 
     exit_code = ExitCode.NOT_EVALUATED
+
+
+class RunLogError(DataAuditError):
+    """A run log is absent, damaged or written by an unknown schema version."""
 
 
 class ClusterError(DataAuditError):

@@ -1,0 +1,137 @@
+"""Reading a run log: every rank's parts joined, what a resumed run superseded left out, what was torn counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidationError
+
+from dataaudit.errors import RunLogError
+from dataaudit.runlog.format import RANKS_FOLDER, RUN_FILE, SCHEMA_NAME, SCHEMA_VERSION, SHARDS_FILE, TABLES, RunFile
+from dataaudit.runlog.parts import ReadPart, part_numbers, part_path, rank_folder, read_header, read_part
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """A loaded run log; tables are read when they are asked for."""
+
+    folder: Path
+    run: RunFile
+
+    @cached_property
+    def shards(self) -> pa.Table:
+        """The table of shards as it was opened.
+
+        Raises:
+            RunLogError: It is absent or damaged.
+        """
+        path = self.folder / SHARDS_FILE
+        try:
+            with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as stream:
+                return stream.read_all()
+        except (OSError, pa.ArrowException) as error:
+            raise RunLogError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        """Ranks that wrote something."""
+        folder = self.folder / RANKS_FOLDER
+        return sorted(int(one.name) for one in folder.glob("[0-9]*") if one.name.isdecimal() and one.is_dir())
+
+    @cached_property
+    def torn_bytes(self) -> int:
+        """Stored bytes behind the last whole record batches: what a kill left."""
+        return sum(self._read(rank, name)[1] for rank in self.ranks for name in TABLES)
+
+    def table(self, name: str) -> pa.Table:
+        """Return a table of all ranks, with the column ``rank`` before its own, sorted by rank, then as written.
+
+        Args:
+            name: steps, stretches, sums, values or events.
+
+        Raises:
+            RunLogError: A part cannot be opened.
+        """
+        empty = TABLES[name].schema.empty_table()
+        tables = [self._read(rank, name)[0] for rank in self.ranks]
+        found = pa.concat_tables([empty, *tables])
+        ranks = pa.concat_arrays(
+            [pa.repeat(pa.scalar(rank, pa.int32()), len(one)) for rank, one in zip(self.ranks, tables, strict=True)]
+            or [pa.array([], pa.int32())]
+        )
+        return found.add_column(0, pa.field("rank", pa.int32(), nullable=False), ranks)
+
+    def _read(self, rank: int, name: str) -> tuple[pa.Table, int]:
+        """Return a rank's table and its torn bytes."""
+        folder = rank_folder(self.folder, rank)
+        starts = self._starts[rank]
+        tables, torn = [TABLES[name].schema.empty_table()], 0
+        for number in part_numbers(folder, name):
+            part = self._part(folder, name, number)
+            if part is None:
+                continue
+            torn += part.torn_bytes
+            step = "window" if name == "sums" else "step"
+            later = [first for attempt, first in starts if attempt > part.header.attempt]
+            table = part.table
+            if later:
+                table = table.filter(pc.less(table[step], min(later)))
+            if name == "sums" and not self._thinned(folder, number):
+                continue
+            tables.append(table)
+        return pa.concat_tables(tables), torn
+
+    def _part(self, folder: Path, name: str, number: int) -> ReadPart | None:
+        path = part_path(folder, name, number)
+        try:
+            return read_part(path, name)
+        except OSError as error:
+            raise RunLogError(f"{path} cannot be read: {error.strerror or error}") from None
+
+    def _thinned(self, folder: Path, number: int) -> bool:
+        header = read_header(part_path(folder, "stretches", number))
+        return header is not None and header.thinned
+
+    @cached_property
+    def _starts(self) -> dict[int, list[tuple[int, int]]]:
+        """By rank: (attempt, first step) of every part."""
+        found = {}
+        for rank in self.ranks:
+            folder = rank_folder(self.folder, rank)
+            headers = [
+                read_header(part_path(folder, name, one)) for name in TABLES for one in part_numbers(folder, name)
+            ]
+            found[rank] = sorted({(one.attempt, one.first_step) for one in headers if one is not None})
+        return found
+
+
+def load_run(folder: Path) -> RunLog:
+    """Load a run log: what the run is, from ``run.json``.
+
+    Raises:
+        RunLogError: There is none, or it is damaged, or of another version.
+    """
+    path = folder / RUN_FILE
+    try:
+        document = orjson.loads(path.read_bytes())
+        schema = document.get("schema", {})
+        if schema.get("name") != SCHEMA_NAME:
+            raise RunLogError(f"{path}: expected a {SCHEMA_NAME}, found another kind of JSON")
+        if schema.get("version") != SCHEMA_VERSION:
+            raise RunLogError(
+                f"{path}: schema version {schema.get('version')}, this program reads version {SCHEMA_VERSION}",
+                "Install the version of dataaudit that wrote it, or a newer one.",
+            )
+        return RunLog(folder, RunFile.model_validate(document))
+    except OSError as error:
+        raise RunLogError(
+            f"no run log at {folder}: {(error.strerror or str(error)).lower()}",
+            "A `TrainingMonitor` writes one: docs/training.md.",
+        ) from None
+    except (ValidationError, ValueError, AttributeError, TypeError):
+        raise RunLogError(f"{path} is damaged", "Restore it: the tables beside it are of no use without it.") from None

@@ -1,0 +1,253 @@
+"""Writing a rank's part of a run log, with stretches that are thinned as they age.
+
+A log that cannot be written (a full disk, a folder that is gone) raises nothing: what is lost is counted, said once,
+and said again when writing works.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from dataaudit.atomic import replacing, write_whole
+from dataaudit.errors import ConfigError
+from dataaudit.manifest.canonical import canonical_json
+from dataaudit.manifest.tables import STRING
+from dataaudit.runlog.format import RUN_FILE, SHARDS_FILE, TABLES, RunFile
+from dataaudit.runlog.parts import (
+    PartHeader,
+    PartWriter,
+    numbers,
+    part_numbers,
+    part_path,
+    rank_folder,
+    read_header,
+)
+from dataaudit.runlog.thinning import thin_part
+
+PART_STEPS = 2_048
+"""Steps of a part of the table of stretches, which are thinned part by part."""
+KEPT_STEPS = 10_000
+"""Newest steps whose stretches are all kept."""
+_ORDER = ("stretches", "values", "events", "steps")
+"""A step is written last, so that one that is there has its stretches."""
+
+Columns = Mapping[str, np.ndarray | list[Any]]
+"""Values of a table's columns, of equal length."""
+
+
+@dataclass(slots=True)
+class Losses:
+    """What a log could not write."""
+
+    steps: int = 0
+    """Steps whose rows are lost."""
+    errors: int = 0
+    """Times that writing failed."""
+    last: str = ""
+    """Why, the last time."""
+
+
+def create_run(folder: Path, run: RunFile, shards: pa.Table) -> None:
+    """Write what a run is; its folder must hold none yet.
+
+    Raises:
+        ConfigError: There is one, or it cannot be written.
+    """
+    if (folder / RUN_FILE).exists():
+        raise ConfigError(
+            f"{folder} holds a run log already",
+            "Name another folder, or go on with it: hand over the `state` of a checkpoint, or `resume=True`.",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / SHARDS_FILE) as file, pa.ipc.new_file(file, shards.schema) as stream:
+            stream.write_table(shards)
+        write_whole(folder / RUN_FILE, canonical_json(run.model_dump(mode="json", by_alias=True)) + b"\n")
+    except OSError as error:
+        raise ConfigError(f"the run log {folder} cannot be written: {error.strerror or error}") from None
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Rows of a table that wait to be written."""
+
+    columns: list[Columns] = field(default_factory=list)
+    rows: int = 0
+
+
+class RankWriter:
+    """Writes the tables of one rank; one thread uses it.
+
+    Args:
+        folder: Of the run.
+        rank: Which one.
+        first_step: The step that this attempt begins with.
+        block_rows: Rows of a block.
+        kept_steps: Newest steps whose stretches are all kept.
+        part_steps: Steps of a part of the table of stretches.
+
+    Raises:
+        OSError: The rank's folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        first_step: int,
+        block_rows: int,
+        *,
+        kept_steps: int = KEPT_STEPS,
+        part_steps: int = PART_STEPS,
+    ) -> None:
+        self.folder = rank_folder(folder, rank)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.lost = Losses()
+        self.flagged: set[int] = set()
+        """Steps around which all stretches are kept."""
+        self._block_rows, self._kept_steps, self._part_steps = block_rows, kept_steps, part_steps
+        self._attempt = 1 + max((attempt for attempt, _ in attempts_of(self.folder)), default=-1)
+        self._waiting = {name: _Waiting() for name in _ORDER}
+        self._parts: dict[str, tuple[int, PartWriter]] = {}
+        self._said = False
+        self._step = first_step - 1
+        self._thinned: set[int] = set()
+        for name in reversed(_ORDER):
+            self._open(name, first_step)
+
+    def add(self, table: str, columns: Columns) -> None:
+        """Take rows of a table; they are written by :meth:`flush`."""
+        waiting = self._waiting[table]
+        waiting.columns.append(columns)
+        waiting.rows += len(next(iter(columns.values())))
+
+    def add_step(self, step: int, columns: Columns) -> None:
+        """Take the row of a step, after all else that belongs to it."""
+        self.add("steps", columns)
+        self._step = step
+
+    @property
+    def waiting_steps(self) -> int:
+        """Steps that wait to be written."""
+        return self._waiting["steps"].rows
+
+    def flush(self) -> bool:
+        """Write what waits; return whether all of it is written. What fails is lost, and counted."""
+        steps = self._waiting["steps"].rows
+        try:
+            for name in _ORDER:
+                waiting = self._waiting[name]
+                if waiting.rows:
+                    self._append(name, _joined(name, waiting.columns))
+            self._roll()
+        except (OSError, pa.ArrowException) as error:
+            self._lose(steps, error)
+            return False
+        finally:
+            self._waiting = {name: _Waiting() for name in _ORDER}
+        if self._said:
+            self._said = False
+            self.add("events", event(self._step, "lost", {"steps": self.lost.steps, "why": self.lost.last}))
+            _say(f"the run log {self.folder} is written again; lost so far: {self.lost.steps:,} steps")
+        return True
+
+    def lose(self, steps: int, why: str) -> None:
+        """Count steps that never came here."""
+        self._lose(steps, OSError(why))
+
+    def close(self) -> None:
+        """Write what waits and close every file."""
+        self.flush()
+        for _, part in self._parts.values():
+            part.close()
+        self._parts.clear()
+
+    def _lose(self, steps: int, error: Exception) -> None:
+        self.lost.steps += steps
+        self.lost.errors += 1
+        self.lost.last = str(getattr(error, "strerror", None) or error)
+        if not self._said:
+            self._said = True
+            _say(f"the run log {self.folder} cannot be written: {self.lost.last}; training goes on without it")
+
+    def _append(self, table: str, batch: pa.RecordBatch) -> None:
+        if table not in self._parts:
+            self._open(table, batch.column("step")[0].as_py())
+        self._parts[table][1].append(batch)
+
+    def _open(self, table: str, first_step: int) -> None:
+        number = 1 + max(part_numbers(self.folder, table), default=-1)
+        header = PartHeader(attempt=self._attempt, first_step=first_step)
+        self._parts[table] = number, PartWriter(part_path(self.folder, table, number), table, header)
+
+    def _roll(self) -> None:
+        """Begin a new part of stretches when the last one is long enough, and thin those that have aged."""
+        if "stretches" not in self._parts:
+            return
+        number, part = self._parts["stretches"]
+        if self._step - part.header.first_step + 1 < self._part_steps:
+            return
+        part.close()
+        del self._parts["stretches"]
+        self._open("stretches", self._step + 1)
+        for one in part_numbers(self.folder, "stretches"):
+            if one > number or one in self._thinned:
+                continue
+            done = thin_part(
+                self.folder,
+                one,
+                block_rows=self._block_rows,
+                before=self._step - self._kept_steps,
+                flagged=self.flagged,
+            )
+            if not done:
+                break
+            self._thinned.add(one)
+
+
+def attempts_of(folder: Path) -> list[tuple[int, int]]:
+    """Return (attempt, first step) of every part of a rank, sorted."""
+    found = set()
+    for table in TABLES:
+        for number in part_numbers(folder, table):
+            header = read_header(part_path(folder, table, number))
+            if header is not None:
+                found.add((header.attempt, header.first_step))
+    return sorted(found)
+
+
+def event(step: int, kind: str, detail: Mapping[str, Any]) -> Columns:
+    """Return the row of an event."""
+    text = orjson.dumps(dict(detail), option=orjson.OPT_SORT_KEYS).decode()
+    return {"step": [step], "time": [time.time()], "kind": [kind], "detail": [text]}
+
+
+def _joined(table: str, pieces: Sequence[Columns]) -> pa.RecordBatch:
+    schema = TABLES[table].schema
+    arrays = []
+    for column in schema:
+        values = [piece[column.name] for piece in pieces]
+        if column.type == STRING:
+            arrays.append(pa.array([item for one in values for item in one], STRING))
+        else:
+            arrays.append(numbers(_concatenated(values, masked=column.nullable), column))
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _concatenated(values: Sequence[Any], *, masked: bool) -> np.ndarray:
+    joined = np.concatenate([np.ma.getdata(one) for one in values])
+    mask = np.concatenate([np.ma.getmaskarray(np.ma.asarray(one)) for one in values]) if masked else None
+    return joined if mask is None else np.ma.masked_array(joined, mask=mask)
+
+
+def _say(message: str) -> None:
+    logging.getLogger("dataaudit").warning(message)

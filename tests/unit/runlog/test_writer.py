@@ -1,0 +1,256 @@
+"""Writing and reading a rank's log: resumed runs, thinned stretches with exact sums, and what could not be written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dataaudit.errors import ConfigError, RunLogError
+from dataaudit.runlog import thinning
+from dataaudit.runlog.format import RunFile
+from dataaudit.runlog.parts import part_path, rank_folder, write_part
+from dataaudit.runlog.reader import load_run
+from dataaudit.runlog.writer import RankWriter, create_run, event
+
+RUN = RunFile(
+    manifest="sha256:" + "0" * 64,
+    dataset="corpus@1",
+    sources=("web", "code"),
+    block_rows=4,
+    stretches=3,
+    ranks=1,
+    started="2026-11-22T00:00:00Z",
+    program="0",
+)
+SHARDS = pa.table({"shard": pa.array([0, 1], pa.int32()), "uri": ["a", "b"]})
+
+
+def stretch_rows(step: int, *, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return six stretches of a step: two rows of three."""
+    random = np.random.default_rng((seed, step))
+    loss = np.ma.masked_array(random.normal(3, 1, 6), mask=random.random(6) < 0.2)
+    return {
+        "step": np.full(6, step),
+        "micro_batch": np.zeros(6, np.int64),
+        "batch_row": np.repeat([0, 1], 3),
+        "start": np.tile([0, 10, 20], 2),
+        "shard": random.integers(-1, 2, 6),
+        "row": random.integers(0, 40, 6),
+        "offset": np.zeros(6, np.int64),
+        "source": random.integers(0, 2, 6),
+        "epoch": np.zeros(6, np.int64),
+        "targets": random.integers(1, 200, 6),
+        "loss": loss,
+    }
+
+
+def step_row(step: int) -> dict[str, Any]:
+    """Return the row of a step."""
+    return {
+        "step": np.array([step]),
+        "time": np.array([0.0]),
+        "micro_batches": np.array([1]),
+        "targets": np.array([60]),
+        "scored": np.array([60]),
+        "loss_sum": np.array([180.0]),
+        "user_loss": np.ma.masked_array([3.0], mask=[False]),
+        "merged": np.array([0]),
+    }
+
+
+def write(log: RankWriter, steps: Iterator[int] | range, *, seed: int = 0, every: int = 7) -> None:
+    """Write steps, flushed every few."""
+    for step in steps:
+        log.add("stretches", stretch_rows(step, seed=seed))
+        log.add_step(step, step_row(step))
+        if step % every == 0:
+            assert log.flush()
+    log.close()
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    create_run(tmp_path, RUN, SHARDS)
+    log = RankWriter(tmp_path, 0, 1, 4)
+    log.add("events", event(1, "started", {"b": 1, "a": "ü"}))
+    write(log, range(1, 31))
+    run = load_run(tmp_path)
+    assert run.run == RUN
+    assert run.shards.equals(SHARDS)
+    assert run.ranks == [0]
+    assert run.torn_bytes == 0
+    assert run.table("steps")["step"].to_pylist() == list(range(1, 31))
+    assert run.table("events")["detail"].to_pylist() == ['{"a":"ü","b":1}']
+    found = run.table("stretches")
+    expected = [stretch_rows(step) for step in range(1, 31)]
+    assert found["row"].to_pylist() == [row for one in expected for row in one["row"]]
+    assert found["loss"].null_count == sum(int(np.ma.getmaskarray(one["loss"]).sum()) for one in expected) > 0
+
+
+def test_a_resumed_run_supersedes_the_steps_it_does_again(tmp_path: Path) -> None:
+    create_run(tmp_path, RUN, SHARDS)
+    write(RankWriter(tmp_path, 0, 1, 4), range(1, 41))
+    write(RankWriter(tmp_path, 0, 21, 4), range(21, 36), seed=1)
+    write(RankWriter(tmp_path, 0, 31, 4), range(31, 51), seed=2)
+    run = load_run(tmp_path)
+    assert run.table("steps")["step"].to_pylist() == list(range(1, 51))
+    rows = run.table("stretches")["row"].to_pylist()
+    seeds = [0] * 20 + [1] * 10 + [2] * 20
+    expected = [stretch_rows(step, seed=seed)["row"] for step, seed in zip(range(1, 51), seeds, strict=True)]
+    assert rows == [row for one in expected for row in one]
+
+
+def test_an_attempt_counts_from_its_first_part_on(tmp_path: Path) -> None:
+    create_run(tmp_path, RUN, SHARDS)
+    write(RankWriter(tmp_path, 0, 1, 4), range(1, 41))
+    RankWriter(tmp_path, 0, 21, 4)
+    for name in ("stretches", "values", "events"):  # as if killed after the first part of the second attempt
+        part_path(rank_folder(tmp_path, 0), name, 1).unlink()
+    assert load_run(tmp_path).table("stretches")["step"].to_pylist()[-1] == 20
+    assert load_run(tmp_path).table("steps")["step"].to_pylist()[-1] == 20
+
+
+def sums_by_block(tables: list[pa.Table]) -> Counter[tuple[int, int, int]]:
+    """Return targets by window, shard and block, from stretches and from sums."""
+    found: Counter[tuple[int, int, int]] = Counter()
+    for table in tables:
+        for row in table.to_pylist():
+            window = row["window"] if "window" in row else row["step"] // 256 * 256
+            block = row["block"] if "block" in row else (-1 if row["row"] < 0 else row["row"] // 4)
+            found[window, row["shard"], block] += row["targets"]
+    return found
+
+
+def test_thinning_keeps_samples_flagged_stretches_and_exact_sums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thinning, "AROUND_STEPS", 10)
+    create_run(tmp_path, RUN, SHARDS)
+    log = RankWriter(tmp_path, 0, 1, 4, kept_steps=200, part_steps=100)
+    log.flagged.add(150)
+    write(log, range(1, 1001))
+    whole = [stretch_rows(step) for step in range(1, 1001)]
+    run = load_run(tmp_path)
+    stretches, sums = run.table("stretches"), run.table("sums")
+    steps = sorted(set(stretches["step"].to_pylist()))
+    thinned = max(step for step in range(1, 1001) if step not in steps)
+    assert 600 <= thinned <= 800
+    kept = {step for step in range(1, thinned + 1) if step % 16 == 0 or 140 <= step <= 160}
+    assert set(steps) == kept | set(range(thinned + 1, 1001))
+    expected: Counter[tuple[int, int, int]] = Counter()
+    for rows in whole:
+        for step, shard, row, targets in zip(rows["step"], rows["shard"], rows["row"], rows["targets"], strict=True):
+            expected[int(step) // 256 * 256, int(shard), int(row) // 4] += int(targets)
+    assert sums_by_block([stretches, sums]) == expected
+    lost = sum(float((rows["loss"].astype(np.float32) * rows["targets"]).sum()) for rows in whole)
+    kept_sum = stretches["loss"].to_numpy(zero_copy_only=False).astype(float) * stretches["targets"].to_numpy()
+    assert np.nansum(kept_sum) + sum(sums["loss_sum"].to_pylist()) == pytest.approx(lost, rel=1e-6)
+
+
+def test_a_kill_between_sums_and_thinned_part_counts_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_run(tmp_path, RUN, SHARDS)
+    log = RankWriter(tmp_path, 0, 1, 4, kept_steps=100, part_steps=100)
+
+    def killed(path: Path, table: str, *rest: Any) -> None:
+        if table == "stretches":
+            raise OSError("killed")
+        write_part(path, table, *rest)
+
+    monkeypatch.setattr(thinning, "write_part", killed)
+    for step in range(1, 301):
+        log.add("stretches", stretch_rows(step))
+        log.add_step(step, step_row(step))
+        log.flush()
+    run = load_run(tmp_path)
+    assert part_path(rank_folder(tmp_path, 0), "sums", 0).exists()
+    assert len(run.table("sums")) == 0
+    assert set(run.table("stretches")["step"].to_pylist()) == set(range(1, 301))
+
+
+def test_a_log_that_cannot_be_written_raises_nothing_and_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_run(tmp_path, RUN, SHARDS)
+    log = RankWriter(tmp_path, 0, 1, 4)
+    for step in range(1, 6):
+        log.add_step(step, step_row(step))
+    assert log.waiting_steps == 5
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dataaudit.runlog.parts.os.write", full)
+        assert not log.flush()
+        log.add_step(6, step_row(6))
+        assert not log.flush()
+    assert (log.lost.steps, log.lost.errors, log.lost.last) == (6, 2, "No space left on device")
+    log.add_step(7, step_row(7))
+    assert log.flush()
+    log.close()
+    said = [record.message for record in caplog.records]
+    assert len(said) == 2
+    assert "No space left on device; training goes on without it" in said[0]
+    assert said[1].endswith("lost so far: 6 steps")
+    run = load_run(tmp_path)
+    assert run.table("steps")["step"].to_pylist() == [7]
+    assert run.table("events")["kind"].to_pylist() == ["lost"]
+
+
+def test_a_folder_with_a_log_is_not_written_over(tmp_path: Path) -> None:
+    create_run(tmp_path, RUN, SHARDS)
+    with pytest.raises(ConfigError, match="holds a run log already"):
+        create_run(tmp_path, RUN, SHARDS)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no run log at"),
+        (b"{", "is damaged"),
+        (b"[]", "is damaged"),
+        (b'{"schema": {"name": "x"}}', "another kind of JSON"),
+        (b'{"schema": {"name": "dataaudit-runlog", "version": 9}}', "schema version 9"),
+        (b'{"schema": {"name": "dataaudit-runlog", "version": 1}}', "is damaged"),
+    ],
+)
+def test_what_is_no_run_log_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(RunLogError, match=message):
+        load_run(tmp_path)
+
+
+def test_a_stretch_takes_at_most_twenty_bytes(tmp_path: Path) -> None:
+    create_run(tmp_path, RUN, SHARDS)
+    log, random, count = RankWriter(tmp_path, 0, 1, 4), np.random.default_rng(0), 0
+    for step in range(1, 257):
+        size = 48
+        count += size
+        log.add(
+            "stretches",
+            {
+                "step": np.full(size, step),
+                "micro_batch": np.zeros(size),
+                "batch_row": np.repeat(np.arange(16), 3),
+                "start": np.tile([0, 700, 1500], 16) + random.integers(0, 500, size),
+                "shard": random.integers(0, 100_000, size),
+                "row": random.integers(0, 1_000_000, size),
+                "offset": random.integers(0, 4_000, size),
+                "source": random.integers(0, 30, size),
+                "epoch": np.zeros(size),
+                "targets": random.integers(1, 2_048, size),
+                "loss": np.ma.masked_array(random.gamma(9, 0.3, size), mask=False),
+            },
+        )
+        log.add_step(step, step_row(step))
+    log.close()
+    stored = part_path(rank_folder(tmp_path, 0), "stretches", 0).stat().st_size
+    assert stored / count <= 20
