@@ -38,9 +38,11 @@ def tests_of(files: list[Path]) -> list[Path]:
     tests = sorted(ROOT.glob("tests/**/test_*.py"))
     by_test = {test: imports_of(test) for test in tests}
     by_module = {module_of(path): imports_of(path) for path in ROOT.glob(f"{PACKAGE}/**/*.py")}
-    for name in list(by_module):  # families are named by path, not imported
+    for name in list(by_module):  # families and readers are named by path, not imported
         if name.endswith((".definition", ".facts", ".stage", ".link")) and name.startswith(f"{PACKAGE}.metrics."):
             by_module[f"{PACKAGE}.metrics.registry"].add(name)
+        if name.startswith(f"{PACKAGE}.corpus.readers."):
+            by_module[f"{PACKAGE}.corpus.readers"].add(name)
     for test in tests:
         if test.parent.name == "conformance" or test.stem == "test_new_family":
             by_test[test].add(f"{PACKAGE}.metrics.registry")

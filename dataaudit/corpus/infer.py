@@ -14,15 +14,9 @@ from urllib.parse import quote
 
 from dataaudit.config import SourceRule, Split
 from dataaudit.corpus.loss import ShardUnreadable
-from dataaudit.corpus.readers import text
-from dataaudit.corpus.readers.arrow import read_schema
-from dataaudit.corpus.readers.columns import is_text
-from dataaudit.corpus.readers.hub_rows import peek_rows
-from dataaudit.corpus.readers.jsonl import peek_records
-from dataaudit.corpus.readers.parquet import open_file
-from dataaudit.corpus.shards import Compression, Format, Shard, expand, remote_lister
+from dataaudit.corpus.readers import reader_of
+from dataaudit.corpus.shards import Shard, expand, remote_lister
 from dataaudit.corpus.storage.address import Access, RemotePath, name_of, scheme_of_path
-from dataaudit.corpus.storage.hub import RowsPath
 from dataaudit.corpus.storage.saved import saved_split
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.uri import encode_path
@@ -122,33 +116,6 @@ def _split_of(path: str, cwd: str, top: str) -> str:
     return _last_word([*words, *_words(os.path.relpath(path, top))])
 
 
-def peek_columns(path: str, format_: Format, compression: Compression) -> dict[str, bool]:
-    """Return the top-level columns of a shard, and whether each holds strings.
-
-    JSON lines: of the first records; a column holds strings when no other value but null is met in it.
-
-    Raises:
-        ShardUnreadable: The shard cannot be read.
-        LookupError: It holds no record.
-    """
-    if isinstance(path, RowsPath):
-        return peek_rows(path)
-    if format_ == "parquet":
-        with open_file(path) as file:
-            return {field.name: is_text(field.type) for field in file.schema_arrow}
-    if format_ == "arrow":
-        return {field.name: is_text(field.type) for field in read_schema(path)}
-    if format_ == "text":
-        return {text.COLUMN: True}
-    kinds: dict[str, set[type]] = {}
-    for record in peek_records(path, compression):
-        for name, value in record.items():
-            kinds.setdefault(name, set()).add(type(value))
-    if not kinds:
-        raise LookupError(path)
-    return {name: found - {type(None)} == {str} for name, found in kinds.items()}
-
-
 def infer_text(split: str, columns: dict[str, bool]) -> str:
     """Return the column that holds the text.
 
@@ -189,6 +156,6 @@ def infer_source(shards: Sequence[Shard], columns: dict[str, bool]) -> SourceRul
 def peek(shard: Shard) -> dict[str, bool] | None:
     """Return the columns of a shard, or None when it cannot be read or is empty."""
     try:
-        return peek_columns(shard.path, shard.format, shard.compression)
+        return reader_of(shard.format).peek_columns(shard.path)
     except (ShardUnreadable, LookupError, FileNotFoundError, PermissionError, UnicodeDecodeError):
         return None

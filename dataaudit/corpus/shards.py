@@ -31,24 +31,11 @@ from dataaudit.corpus.storage.listing import Lister, LocalFolder, has_glob
 from dataaudit.corpus.storage.remote_listing import RemoteLister
 from dataaudit.corpus.storage.saved import check_one_split
 from dataaudit.errors import ConfigError
+from dataaudit.manifest.formats import FORMATS, UNKNOWN
 from dataaudit.manifest.uri import encode_path, with_copy
 
-Format = Literal["parquet", "arrow", "jsonl", "text", "datasets", "unknown"]
 Compression = Literal["none", "gzip", "zstd", "bzip2", "xz"]
-_FORMATS: dict[str, Format] = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".arrows": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".txt": "text",
-}
-_LINES = ("jsonl", "text")
-"""Formats that may be compressed as a whole."""
+_FORMATS = {suffix: row for row in FORMATS.values() for suffix in row.suffixes}
 _COMPRESSIONS: dict[str, Compression] = {
     ".gz": "gzip",
     ".zst": "zstd",
@@ -71,8 +58,8 @@ class Shard:
     """Name of its file, relative to the root."""
     path: str
     """Where the file is: on this machine, or a :class:`dataaudit.corpus.storage.address.RemotePath`."""
-    format: Format
-    """How its records are stored."""
+    format: str
+    """How its records are stored: a name of :data:`dataaudit.manifest.formats.FORMATS`, or ``unknown``."""
     compression: Compression
     """How its bytes are compressed."""
     skip: Reason | None
@@ -164,16 +151,16 @@ def remote_lister(access: Access) -> RemoteLister:
     return RemoteLister(access=access, is_dataset=_is_dataset)
 
 
-def format_of(path: str) -> tuple[Format, Compression]:
+def format_of(path: str) -> tuple[str, Compression]:
     """Return format and compression by the suffixes of a file's name."""
     stem, suffix = os.path.splitext(os.path.basename(path).lower())
     compression = _COMPRESSIONS.get(suffix, "none")
     if compression != "none":
         suffix = os.path.splitext(stem)[1]
-    format_ = _FORMATS.get(suffix, "unknown")
-    if compression != "none" and format_ not in _LINES:
-        return "unknown", compression
-    return format_, compression
+    row = _FORMATS.get(suffix)
+    if row is None or (compression != "none" and not row.lines):
+        return UNKNOWN, compression
+    return row.name, compression
 
 
 def expand(
@@ -241,7 +228,7 @@ def _normal(path: str) -> str:
 
 
 def _is_dataset(path: str) -> bool:
-    return format_of(path)[0] != "unknown"
+    return format_of(path)[0] != UNKNOWN
 
 
 def _suggest(full: str) -> str:
@@ -265,7 +252,7 @@ def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None)
         )
     if isinstance(path, RemotePath):
         size = path.seen.size if path.seen else 0
-        skip = skip or (Reason.UNKNOWN_FORMAT if format_ == "unknown" else None)
+        skip = skip or (Reason.UNKNOWN_FORMAT if format_ == UNKNOWN else None)
         return Shard(
             ordinal=ordinal,
             split=split,
@@ -285,7 +272,7 @@ def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None)
             size = found.st_size
         else:
             skip = skip or Reason.NOT_A_FILE
-    if skip is None and format_ == "unknown":
+    if skip is None and format_ == UNKNOWN:
         skip = Reason.UNKNOWN_FORMAT
     if real_root is not None and not _is_below(os.path.realpath(path), real_root):
         skip = Reason.OUTSIDE_ROOT

@@ -14,7 +14,7 @@ from dataaudit.annotators.base import AnnotatorModel, in_order
 from dataaudit.annotators.findings import FINDINGS
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.readers import READER_VERSION, Part
-from dataaudit.corpus.shards import Compression, Format
+from dataaudit.corpus.shards import Compression
 from dataaudit.corpus.texts import NORMAL_FORM, NORMAL_FORM_VERSION
 from dataaudit.detectors.lid176 import FASTTEXT
 from dataaudit.engine.store import STORE_VERSION
@@ -50,9 +50,7 @@ def _installed() -> dict[str, str]:
     return {name: version(name) for name in NUMERIC_LIBRARIES}
 
 
-def reading_key(
-    sha256: str, split: str, format_: Format, compression: Compression, part: Part, fields: FieldRule
-) -> str:
+def reading_key(sha256: str, split: str, format_: str, compression: Compression, part: Part, fields: FieldRule) -> str:
     """Return the key of what reading a part gives, whatever is done with it."""
     return _digest(
         {

@@ -13,6 +13,7 @@ from dataaudit.corpus.shards import Shard
 from dataaudit.engine.keys import reading_key, stage_key
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, Probe, ScanUnit
+from dataaudit.manifest.formats import FORMATS
 from dataaudit.stages.base import Stage, applies
 
 _TWINS = 2
@@ -124,7 +125,7 @@ def _fields(shard: Shard, config: AuditConfig) -> FieldRule:
         split.source,
         shard.uri,
         max_record_bytes=config.reader.max_line_bytes,
-        text_document=config.reader.text_document if shard.format == "text" else "",
+        text_document=config.reader.text_document if FORMATS[shard.format].has_text_document else "",
     )
 
 

@@ -11,11 +11,12 @@ import pyarrow as pa
 from dataaudit.annotators.base import AnnotatorModel
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.protected.sets import ItemFields
-from dataaudit.corpus.readers import NATIVE_FORMATS, Part, ReadRequest
-from dataaudit.corpus.shards import Compression, Format, Shard, format_of
+from dataaudit.corpus.readers import Part, ReadRequest
+from dataaudit.corpus.shards import Compression, Shard, format_of
 from dataaudit.corpus.storage.files import FileStat
 from dataaudit.link.joins import JoinFunction
 from dataaudit.link.second_pass import SecondPassTask
+from dataaudit.manifest.formats import is_native
 from dataaudit.stages.base import Stage
 
 READING = "reading"
@@ -40,7 +41,7 @@ class ProbeUnit:
     """A file to hash and to cut into parts."""
 
     path: str
-    format: Format
+    format: str
     compression: Compression
     part_bytes: int
     size: int
@@ -56,7 +57,7 @@ class ProbeUnit:
     @property
     def isolated(self) -> bool:
         """Whether hostile bytes of this format can crash its reader."""
-        return self.format in NATIVE_FORMATS
+        return is_native(self.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ class ScanUnit:
     @property
     def isolated(self) -> bool:
         """Whether hostile bytes of this format can crash its reader."""
-        return self.request.format in NATIVE_FORMATS
+        return is_native(self.request.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,7 @@ class SecondPassUnit:
     @property
     def isolated(self) -> bool:
         """Whether hostile bytes of this format can crash its reader."""
-        return self.request.format in NATIVE_FORMATS
+        return is_native(self.request.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +173,7 @@ class PeekUnit:
     @property
     def isolated(self) -> bool:
         """Whether hostile bytes of this format can crash its reader."""
-        return self.shard.format in NATIVE_FORMATS
+        return is_native(self.shard.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +195,7 @@ class HeldOutUnit:
     @property
     def isolated(self) -> bool:
         """Whether hostile bytes of this format can crash its reader."""
-        return self.request.format in NATIVE_FORMATS
+        return is_native(self.request.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +216,7 @@ class SetUnit:
     @property
     def isolated(self) -> bool:
         """Whether hostile bytes of its files can crash their reader."""
-        return any(format_of(path)[0] in NATIVE_FORMATS for path in self.paths)
+        return any(is_native(format_of(path)[0]) for path in self.paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

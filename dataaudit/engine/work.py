@@ -251,7 +251,7 @@ def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
     ]
     rows = np.unique(np.concatenate([one.rows for one in tasks]))
     seen = 0
-    for raw in read_part(unit.request, LossLog(), PartStats(), frozenset(rows.tolist())):
+    for raw in read_part(replace(unit.request, only=frozenset(rows.tolist())), LossLog(), PartStats()):
         chosen = documents_at(raw, rows)
         if len(chosen):
             seen += len(chosen)

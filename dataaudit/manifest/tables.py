@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from dataaudit.manifest.formats import FORMATS, UNKNOWN
+
 STRING = pa.string()
 COUNT = pa.int64()
 RATIO = pa.float64()
@@ -64,7 +66,7 @@ SHARDS = TableSpec(
             field("shard", pa.int32(), "ordinal: shards are ordered by (split, uri)"),
             field("uri", STRING, "URI relative to the root; `#copy=2` marks a second listing of one file"),
             field("split", STRING, "split"),
-            field("format", STRING, "parquet, arrow, jsonl, text, datasets or unknown"),
+            field("format", STRING, f"{', '.join(FORMATS)} or {UNKNOWN}"),
             field("compression", STRING, "none, gzip, zstd, bzip2 or xz"),
             field("size", COUNT, "stored bytes; of a streamed dataset the bytes of its texts"),
             field("sha256", STRING, "of the stored bytes, hex; of a streamed dataset its rows_digest; empty: unread"),

@@ -1,30 +1,28 @@
-"""Readers: one file per format, each a stream of :class:`DocBatch` in bounded memory.
+"""Readers: a module for each format, each a stream of :class:`DocBatch` in bounded memory.
 
 A reader cuts a large file into parts that can be read alone (:func:`plan_parts`), reads one part
 (:func:`read_part`), counts every bad record in a :class:`LossLog` and raises :class:`ShardUnreadable` when
 the file as a whole cannot be trusted. Transient input errors are left to the caller as ``OSError``.
+
+Which module reads which format stands in :data:`dataaudit.manifest.formats.FORMATS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Protocol, cast
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.loss import LossLog
-from dataaudit.corpus.readers import arrow, jsonl, parquet, text
-from dataaudit.corpus.readers.hub_rows import read_rows
 from dataaudit.corpus.readers.lines import WHOLE, plan_compressed, plan_lines
 from dataaudit.corpus.readers.part import END, Part, PartStats, ReadRequest
-from dataaudit.corpus.shards import Compression, Format
-from dataaudit.corpus.storage.hub import RowsPath
+from dataaudit.corpus.shards import Compression
+from dataaudit.manifest.formats import FORMATS
 
 READER_VERSION = "2"
-NATIVE_FORMATS: frozenset[Format] = frozenset({"parquet", "arrow", "datasets"})
-"""Formats whose parsers are native code with pointers into the bytes: hostile ones can crash them. A streamed
-dataset is files of such formats."""
 __all__ = [
     "END",
-    "NATIVE_FORMATS",
     "READER_VERSION",
     "Part",
     "PartStats",
@@ -33,19 +31,35 @@ __all__ = [
     "plan_compressed",
     "plan_parts",
     "read_part",
+    "reader_of",
 ]
 
 
-_READERS: dict[Format, Callable[[ReadRequest, LossLog, PartStats], Iterator[DocBatch]]] = {
-    "parquet": parquet.read_part,
-    "arrow": arrow.read_part,
-    "jsonl": jsonl.read_part,
-    "text": text.read_part,
-}
+class Reader(Protocol):
+    """What a module that reads a format has; one of lines needs no ``plan_parts``."""
+
+    def plan_parts(self, path: str, size: int, part_bytes: int, /) -> list[Part]:
+        """Cut a file; raises :class:`ShardUnreadable` when its structure cannot be read."""
+
+    def read_part(self, request: ReadRequest, losses: LossLog, stats: PartStats, /) -> Iterator[DocBatch]:
+        """Stream the documents of one part, as :func:`read_part` says."""
+
+    def peek_columns(self, path: str, /) -> dict[str, bool]:
+        """Return the top-level columns of a file, and whether each holds strings.
+
+        Raises:
+            ShardUnreadable: The file is damaged, as far as it is looked at.
+            LookupError: It holds no record.
+        """
+
+
+def reader_of(format_: str) -> Reader:
+    """Return what reads a format that is not unknown."""
+    return cast(Reader, import_module(f"{__name__}.{FORMATS[format_].reader}"))
 
 
 def plan_parts(
-    path: str, format_: Format, compression: Compression, size: int, part_bytes: int, text_document: str = "file"
+    path: str, format_: str, compression: Compression, size: int, part_bytes: int, text_document: str = "file"
 ) -> list[Part]:
     """Cut a file into parts; depends on its bytes and the arguments only.
 
@@ -54,44 +68,32 @@ def plan_parts(
     Raises:
         ShardUnreadable: Its structure cannot be read.
     """
-    if format_ == "parquet":
-        return parquet.plan_parts(path, part_bytes)
-    if format_ == "arrow":
-        return arrow.plan_parts(path, size, part_bytes)
-    if format_ == "datasets":
-        return [Part(0, 1)]
-    if compression != "none" or (format_ == "text" and text_document == "file"):
+    if not FORMATS[format_].lines:
+        return reader_of(format_).plan_parts(path, size, part_bytes)
+    if compression != "none" or not _has_many(format_, text_document):
         return [WHOLE]
     return plan_lines(size, part_bytes)
 
 
-def is_cut_by_decoding(
-    format_: Format, compression: Compression, size: int, part_bytes: int, text_document: str
-) -> bool:
+def is_cut_by_decoding(format_: str, compression: Compression, size: int, part_bytes: int, text_document: str) -> bool:
     """Tell whether a file is large, compressed, and made of lines that parts can share."""
-    shared = format_ == "jsonl" or (format_ == "text" and text_document != "file")
-    return shared and compression != "none" and size > part_bytes
+    return compression != "none" and size > part_bytes and _has_many(format_, text_document)
 
 
-def read_part(
-    request: ReadRequest, losses: LossLog, stats: PartStats, only: frozenset[int] | None = None
-) -> Iterator[DocBatch]:
+def _has_many(format_: str, text_document: str) -> bool:
+    """Tell whether a file of lines may hold many documents."""
+    return not FORMATS[format_].has_text_document or text_document != "file"
+
+
+def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
     """Stream the documents of one part; ``losses`` and ``stats`` are complete when it ends.
 
     Args:
-        request: The part.
+        request: The part, and which of its records are wanted.
         losses: Where bad records are counted.
         stats: Where all are.
-        only: Records, by their number within the part, that are wanted: others may be left out unread, of documents,
-            losses and stats, and the reading may end after the last. None: all.
 
     Raises:
         ShardUnreadable: The file cannot be trusted.
     """
-    if isinstance(request.path, RowsPath):
-        return read_rows(request.path, request.fields, request.batch_bytes, losses, stats)
-    if only is not None and request.format == "jsonl":
-        return jsonl.read_part(request, losses, stats, only)
-    if only is not None and request.format == "parquet":
-        return parquet.read_part(request, losses, stats, only)
-    return _READERS[request.format](request, losses, stats)
+    return reader_of(request.format).read_part(request, losses, stats)

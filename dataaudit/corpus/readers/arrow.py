@@ -25,7 +25,16 @@ import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers.columns import Rows, checked_column, cut_column, damage, documents, joined, locate_all
+from dataaudit.corpus.readers.columns import (
+    Rows,
+    checked_column,
+    cut_column,
+    damage,
+    documents,
+    is_text,
+    joined,
+    locate_all,
+)
 from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest, cut_by_size
 from dataaudit.corpus.storage.files import arrow_source, open_binary
 from dataaudit.corpus.storage.remote import read_fully
@@ -44,7 +53,12 @@ def plan_parts(path: str, size: int, part_bytes: int) -> list[Part]:
     return cut_by_size(sizes, part_bytes)
 
 
-def read_schema(path: str) -> pa.Schema:
+def peek_columns(path: str) -> dict[str, bool]:
+    """Return the top-level columns, and whether each holds strings."""
+    return {field.name: is_text(field.type) for field in _schema(path)}
+
+
+def _schema(path: str) -> pa.Schema:
     """Return the columns of a file or stream.
 
     Raises:
@@ -62,7 +76,7 @@ def read_schema(path: str) -> pa.Schema:
 def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
     """Stream the documents of the part's record batches."""
     path, part, batch_bytes = request.path, request.part, request.batch_bytes
-    schema = read_schema(path)
+    schema = _schema(path)
     with damage(Reason.NOT_ARROW, "schema"):
         stats.see_layout(tuple(f"{column.name}: {column.type}" for column in schema))
     wanted = locate_all(schema, request.fields)

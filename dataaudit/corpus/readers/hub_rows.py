@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.columns import Rows, cut_rows, documents, flat_column, is_text, locate_all
-from dataaudit.corpus.readers.part import PartStats
+from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest
 from dataaudit.corpus.storage.hub import RowsPath, load_splits, uri_of
 from dataaudit.corpus.storage.remote import as_os_error
 from dataaudit.errors import ConfigError
@@ -98,15 +97,19 @@ def _tables(path: RowsPath, stream: Any) -> Iterator[pa.Table]:
         explaining.records += table.num_rows
 
 
-def read_rows(
-    path: RowsPath, fields: FieldRule, batch_bytes: int, losses: LossLog, stats: PartStats
-) -> Iterator[DocBatch]:
+def plan_parts(_path: str, _size: int, _part_bytes: int) -> list[Part]:
+    """Return the one part of a shard, which has no size."""
+    return [Part(0, 1)]
+
+
+def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
     """Stream the documents of a shard.
 
     Raises:
         ShardUnreadable: Its rows cannot be decoded, or lack the columns that are asked for.
         OSError: The hub, or the disk, fails.
     """
+    path, fields, batch_bytes = cast(RowsPath, request.path), request.fields, request.batch_bytes
     stream = _stream(path)
     wanted = locate_all(stream.features.arrow_schema, fields) if stream.features else None
     if wanted is not None:
@@ -131,7 +134,7 @@ def read_rows(
                     yield made
 
 
-def peek_rows(path: RowsPath) -> dict[str, bool]:
+def peek_columns(path: RowsPath) -> dict[str, bool]:
     """Return the top-level columns, and whether each holds strings.
 
     Raises:

@@ -27,17 +27,15 @@ from dataaudit.corpus.loss import LossLog, Reason
 from dataaudit.corpus.readers.lines import BLANK, Record, batches, lines
 from dataaudit.corpus.readers.part import END, Part, PartStats, ReadRequest
 from dataaudit.corpus.readers.stream import ByteStream
-from dataaudit.corpus.shards import Compression
+from dataaudit.corpus.shards import format_of
 
 _PEEK_RECORDS = 100
 _PEEK_LINE_BYTES = 16 << 20
 
 
-def read_part(
-    request: ReadRequest, losses: LossLog, stats: PartStats, only: frozenset[int] | None = None
-) -> Iterator[DocBatch]:
-    """Stream the documents of one part, or of some of its records; the others are not parsed."""
-    fields = request.fields
+def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
+    """Stream the documents of one part, or of the wanted records; the others are not parsed."""
+    fields, only = request.fields, request.only
     repeats = key_check(fields.text)
     last = END if only is None else max(only, default=-1)
 
@@ -57,13 +55,24 @@ def read_part(
     yield from batches(request, records, losses, stats)
 
 
-def peek_records(path: str, compression: Compression) -> Iterator[dict[str, Any]]:
-    """Yield the first objects of a file; lines that are none are passed over.
+def peek_columns(path: str) -> dict[str, bool]:
+    """Return the keys of the first objects, and whether each holds no other value than strings and null.
 
     Raises:
-        ShardUnreadable: The file is damaged before the end of what is looked at.
+        LookupError: None of the first lines is an object with a key.
     """
-    with ByteStream(path, compression) as stream:
+    kinds: dict[str, set[type]] = {}
+    for record in _first_records(path):
+        for name, value in record.items():
+            kinds.setdefault(name, set()).add(type(value))
+    if not kinds:
+        raise LookupError(path)
+    return {name: found - {type(None)} == {str} for name, found in kinds.items()}
+
+
+def _first_records(path: str) -> Iterator[dict[str, Any]]:
+    """Yield the first objects of a file; lines that are none are passed over."""
+    with ByteStream(path, format_of(path)[1]) as stream:
         found = lines(stream, Part(0, END), _PEEK_LINE_BYTES)
         for (line, _, _), _ in zip(found, range(_PEEK_RECORDS), strict=False):
             try:

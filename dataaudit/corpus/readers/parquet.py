@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers.columns import Rows, damage, documents, flat_column, joined, locate_all
+from dataaudit.corpus.readers.columns import Rows, damage, documents, flat_column, is_text, joined, locate_all
 from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest, cut_by_size
 from dataaudit.corpus.storage.files import arrow_buffer_bytes, arrow_source
 
@@ -22,7 +22,7 @@ _ROWS_AT_ONCE = 256
 _BUFFER_BYTES = 1 << 18
 
 
-def plan_parts(path: str, part_bytes: int) -> list[Part]:
+def plan_parts(path: str, _size: int, part_bytes: int) -> list[Part]:
     """Cut at row groups so that a part holds about ``part_bytes`` (uncompressed); no rows are one part."""
     with open_file(path) as file, damage(Reason.NOT_PARQUET, ""):
         groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
@@ -30,20 +30,18 @@ def plan_parts(path: str, part_bytes: int) -> list[Part]:
     return cut_by_size(sizes, part_bytes)
 
 
-def read_part(
-    request: ReadRequest, losses: LossLog, stats: PartStats, only: frozenset[int] | None = None
-) -> Iterator[DocBatch]:
-    """Stream the documents of the part's row groups, or of those that hold some of its records."""
+def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
+    """Stream the documents of the part's row groups, or of those that hold wanted records."""
     with open_file(request.path) as file:
         with damage(Reason.NOT_PARQUET, "schema"):
             schema = file.schema_arrow
             stats.see_layout(tuple(f"{column.name}: {column.type}" for column in schema))
         wanted = locate_all(schema, request.fields)
         for group in range(request.part.start, request.part.stop):
-            if only is not None:
+            if request.only is not None:
                 with damage(Reason.CORRUPT_PARQUET, f"row group {group}"):
                     rows_of_group = file.metadata.row_group(group).num_rows
-                if only.isdisjoint(range(stats.records, stats.records + rows_of_group)):
+                if request.only.isdisjoint(range(stats.records, stats.records + rows_of_group)):
                     stats.records += rows_of_group
                     continue
             for rows in joined(_group_rows(file, group, wanted, request.batch_bytes), request.batch_bytes):
@@ -51,6 +49,12 @@ def read_part(
                 stats.records += len(rows)
                 if len(batch):
                     yield batch
+
+
+def peek_columns(path: str) -> dict[str, bool]:
+    """Return the top-level columns, and whether each holds strings."""
+    with open_file(path) as file:
+        return {field.name: is_text(field.type) for field in file.schema_arrow}
 
 
 def open_file(path: str) -> pq.ParquetFile:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.shards import Compression, Format
+from dataaudit.corpus.shards import Compression
 
 MAX_COLUMNS = 4_096
 MAX_LAYOUTS = 1_000
@@ -36,8 +36,8 @@ class ReadRequest:
 
     path: str
     """The file."""
-    format: Format
-    """How its records are stored."""
+    format: str
+    """How its records are stored: a name of :data:`dataaudit.manifest.formats.FORMATS`."""
     compression: Compression
     """How its bytes are compressed."""
     part: Part
@@ -46,6 +46,9 @@ class ReadRequest:
     """Where text and source are."""
     batch_bytes: int
     """Text bytes of a batch."""
+    only: frozenset[int] | None = None
+    """Records, by their number within the part, that are wanted: others may be left out unread, of documents, losses
+    and stats, and the reading may end after the last. None: all."""
 
 
 @dataclass(slots=True)

@@ -41,6 +41,11 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
     yield from batches(request, records, losses, stats)
 
 
+def peek_columns(_path: str) -> dict[str, bool]:
+    """Return the one column."""
+    return {COLUMN: True}
+
+
 def _pieces(stream: ByteStream, part: Part, fields: FieldRule) -> Iterator[_Piece]:
     if fields.text_document == "line":
         return _lines(stream, part, fields.max_record_bytes)

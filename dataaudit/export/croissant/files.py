@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
 from dataaudit.export.croissant.about import About
+from dataaudit.manifest.formats import FORMATS
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import POINTER
 from dataaudit.metrics.volume.facts import UNREAD
@@ -29,21 +30,14 @@ MOST_FILES = 1000
 """Shards that are listed one by one at most."""
 MANIFEST_FOLDER = "manifest/"
 _COPY = "#copy="
-_FORMATS = {
-    "parquet": ("application/vnd.apache.parquet", "application/x-parquet"),
-    "jsonl": ("application/jsonlines",),
-    "text": ("text/plain",),
-    "arrow": ("application/vnd.apache.arrow.file",),
-}
-"""By format; the first of Parquet is the registered type, the second the one that mlcroissant reads."""
+_FORMATS = {row.name: row for row in FORMATS.values() if row.media_types}
+"""Formats of files."""
 _CODECS = {
     "gzip": "application/gzip",
     "zstd": "application/zstd",
     "bzip2": "application/x-bzip2",
     "xz": "application/x-xz",
 }
-_LOADABLE = {("parquet", "none"), ("jsonl", "none"), ("jsonl", "gzip")}
-"""Formats whose columns a Croissant field can name and mlcroissant reads."""
 _NAME_LIMIT = 300
 _COUNT = "http://www.wikidata.org/entity/Q4049983"
 """Cardinality, as the specification writes the number of records."""
@@ -69,7 +63,7 @@ class Group:
     @property
     def loadable(self) -> bool:
         """Whether its columns can be described as fields."""
-        return (self.format, self.compression) in _LOADABLE
+        return self.compression in _FORMATS[self.format].croissant_fields
 
 
 def groups(manifest: Manifest) -> list[Group]:
@@ -113,7 +107,7 @@ def distribution(manifest: Manifest, found: Sequence[Group], about: About) -> li
 
 def encodings(kind: str, codec: str) -> list[str]:
     """Return the media types of a format and the codec around it."""
-    return [*_FORMATS[kind], *([_CODECS[codec]] if codec in _CODECS else [])]
+    return [*_FORMATS[kind].media_types, *([_CODECS[codec]] if codec in _CODECS else [])]
 
 
 def _readable(manifest: Manifest) -> list[dict[str, Any]]:
@@ -169,7 +163,7 @@ def _own(manifest: Manifest, about: About) -> list[dict[str, Any]]:
                 "description": meaning,
                 "contentUrl": base + name,
                 "contentSize": f"{len(data)} B",
-                "encodingFormat": [kind] if kind else list(_FORMATS["parquet"]),
+                "encodingFormat": [kind] if kind else list(_FORMATS["parquet"].media_types),
                 "sha256": hashlib.sha256(data).hexdigest(),
             }
         )

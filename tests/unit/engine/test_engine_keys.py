@@ -89,7 +89,10 @@ def test_where_decoding_begins_changes_no_key():
 
 
 def test_the_read_request_has_no_field_that_no_key_knows():
-    """Of a request all is in the key but the place of the file and the size of batches, which decide nothing."""
+    """Of a request all is in the key but the place of the file and the size of batches, which decide nothing.
+
+    What is stored is of all records: a request for some of them is never planned.
+    """
     assert {field.name for field in fields(ReadRequest)} == {
         "path",
         "format",
@@ -97,7 +100,9 @@ def test_the_read_request_has_no_field_that_no_key_knows():
         "part",
         "fields",
         "batch_bytes",
+        "only",
     }
+    assert [part.request.only for part in plan(shard(), probe(parts=((0, 50), (50, 100)))).parts] == [None, None]
 
 
 @pytest.mark.parametrize("name", ["__version__", "READER_VERSION", "STORE_VERSION"])

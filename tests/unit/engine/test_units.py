@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
-from dataaudit.corpus.shards import Format, Shard
+from dataaudit.corpus.shards import Shard
 from dataaudit.engine.units import PeekUnit, ProbeUnit
+from dataaudit.manifest.formats import FORMATS, UNKNOWN
 
 
-@pytest.mark.parametrize("kind", get_args(Format))
+@pytest.mark.parametrize("kind", [*FORMATS, UNKNOWN])
 def test_what_native_code_parses_is_isolated(kind):
     """Parquet, Arrow and streamed datasets, which are files of such formats; lines and text are not."""
     shard = Shard(ordinal=0, split="s", uri="a", path="/a", format=kind, compression="none", skip=None, size=1)

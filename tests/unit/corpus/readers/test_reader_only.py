@@ -38,9 +38,9 @@ def read(path, only):
     part = plan_parts(str(path), format_, compression, path.stat().st_size, 1 << 20, "line")[0]
     fields = FIELDS if path.suffix != ".txt" else FieldRule(**{**_values(FIELDS), "text_document": "line"})
     request = ReadRequest(
-        path=str(path), format=format_, compression=compression, part=part, fields=fields, batch_bytes=64
+        path=str(path), format=format_, compression=compression, part=part, fields=fields, batch_bytes=64, only=only
     )
-    batches = list(read_part(request, LossLog(), PartStats(), only))
+    batches = list(read_part(request, LossLog(), PartStats()))
     return {
         row: text for batch in batches for row, text in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
     }
