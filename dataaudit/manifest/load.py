@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -23,6 +24,8 @@ from dataaudit.manifest.reading import RESTORE, TRIES, TableReader
 from dataaudit.manifest.replace import POINTER, hidden_copy
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.upgrade import readable, upgraded_document
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class Manifest:
     """sha256 of the bytes of ``manifest.json`` that were loaded, hex."""
 
     _reader: TableReader = field(init=False, repr=False, compare=False)
+    _made: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         reader = TableReader(folder=self.folder, id=self.id, records=self.core.tables, written_as=self.written_as)
@@ -78,6 +82,13 @@ class Manifest:
         """Read a table from its file anew, as :meth:`dataaudit.manifest.reading.TableReader.read_unchecked` does."""
         return self._reader.read_unchecked(name)
 
+    def kept(self, make: Callable[[Manifest], _Made]) -> _Made:
+        """Return what a function makes of this manifest; it is called once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: _Made = self._made[make]
+        return found
+
     def metrics(self, metric: str | None = None, stat: str | None = None, scope: Scope | None = None) -> list[Metric]:
         """Return metric records, filtered by name, statistic and exact scope.
 
@@ -96,6 +107,16 @@ class Manifest:
             table = table.filter(pc.equal(table["stat"], stat))
         records = [metric_from_row(row) for row in table.to_pylist()]
         return records if scope is None else [record for record in records if record.scope == scope]
+
+
+def once(make: Callable[[Manifest], _Made]) -> Callable[[Manifest], _Made]:
+    """Make facts of a manifest once, however many ask for them; nobody changes what is returned."""
+
+    @wraps(make)
+    def made(manifest: Manifest) -> _Made:
+        return manifest.kept(make)
+
+    return made
 
 
 def metric_from_row(row: dict[str, Any]) -> Metric:

@@ -97,6 +97,14 @@ class ShardStatistic:
     population: Population = "all"
     estimated: bool = False
     """Whether it is an estimate; the table holds no interval for it."""
+    head: str = ""
+    """Heading in the report's table of all shards; empty where it is no column of that."""
+    shown_as: Literal["count", "number", "share", "size", "few"] = "share"
+    """How the report writes it; few: personal data, of which small counts are not shown."""
+    spare: bool = False
+    """Whether it is left out of that table when the page would be too large."""
+    compared: bool = False
+    """Whether `inspect` sets it beside the median of the split's other shards."""
 
 
 class Broken(Protocol):
@@ -217,9 +225,10 @@ class Family:
     """Tables of the manifest that are partials of the stage by split: the table's name, and the partial's."""
     finish: str = ""
     """Path of what makes tables of the merged partials, as :func:`dataaudit.metrics.drift.top_tokens.drift_table`."""
-    section: str = ""
-    """Path of what returns its section, given a manifest: one part of ``show`` under the family's name, and of the
-    report. Empty where its facts stand together with others', in ``report/sections.py`` and ``page.py``."""
+    shown: str = ""
+    """Path of what it says of a manifest: a :class:`dataaudit.metrics.shown.Shown`."""
+    looked_for: bool = False
+    """Whether it is said when its stage did not run: then nothing of it can stand out."""
     harmless: frozenset[str] = frozenset()
     """Parameters of the stage that change no number, or only how much of it is kept or how it is estimated."""
     config: str = ""

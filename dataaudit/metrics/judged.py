@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dataaudit import text as t
@@ -10,11 +10,13 @@ from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.meanings import absence_text
+from dataaudit.metrics.shown import Kind, Standout
 from dataaudit.render.blocks import Prose
 from dataaudit.render.line import Interval, Line, Name, Number, Unit, join, say, share
 
 _LISTED = 8
 """Languages that are named."""
+_ASKED_FOR_NOTHING = {"no_judge", "no_analyzer"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,12 @@ def not_judged(judge: Judge, how: str) -> Prose:
     """Say why nobody judged, and how to have it judged."""
     text = f"Not evaluated: {judge.meaning} ({judge.reason}). To have it judged, {how}."
     return Prose(text=text, tone="quiet")
+
+
+def nothing_judged(part: str, judge: Judge) -> Iterator[Standout]:
+    """Yield that nothing was judged although a judge was asked for."""
+    if judge.reason and judge.reason not in _ASKED_FOR_NOTHING:
+        yield Standout(kind=Kind.NOT_JUDGED, part=part, size=1, text=f"Nothing was judged: {judge.meaning}")
 
 
 def number(one: Estimate | None, unit: Unit = "share") -> Number:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from dataaudit.render.line import Line, Number, Text
+from dataaudit.render.line import Line, Number, join
 from dataaudit.text import plural
 
 Tone = Literal["", "good", "warn", "bad", "quiet"]
@@ -326,14 +326,14 @@ def worst(tones: Iterable[Tone]) -> Tone:
     return next((tone for tone in order if tone in held), "")
 
 
-def merged(name: str, title: str, sections: Sequence[Section], lead: Line = "") -> Section:
-    """Return sections as one, ``name`` its id, under the lead of those that have something, or a lead of its own."""
+def merged(name: str, title: Line, sections: Sequence[Section]) -> Section:
+    """Return sections as one, ``name`` its id, under the leads of those that have something."""
     measured = [one for one in sections if one.tone != "quiet"]
-    spoken = [part for one in measured or sections if one.lead for part in (" ", one.lead)][1:]
+    spoken = [one.lead for one in measured if one.lead] or [one.lead for one in sections if one.lead]
     return Section(
         id=name,
         title=title,
-        lead=lead or _text(spoken),
+        lead=join(" ", spoken) if len(spoken) > 1 else next(iter(spoken), ""),
         tone=worst(one.tone for one in measured) if measured else "quiet",
         blocks=tuple(block for one in sections for block in one.blocks),
     )
@@ -368,7 +368,3 @@ def web_address(text: str | None) -> str:
     A name and password in front of the host make it none, nor do brackets, quotes or blanks get in.
     """
     return text if text is not None and len(text) <= _ADDRESS_LIMIT and _WEB.fullmatch(text) else ""
-
-
-def _text(parts: Sequence[Line]) -> Line:
-    return Text(tuple(parts)) if parts else ""

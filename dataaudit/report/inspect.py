@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.place import find_place
 from dataaudit.metrics.meanings import STATUSES, reason_text
+from dataaudit.metrics.overlap.places import ShardNames
 from dataaudit.report.inspect_blocks import render_row, render_shard
 from dataaudit.report.inspect_found import document_found, medians_of_others, shard_judged, shown_columns
 from dataaudit.report.outliers import outliers
@@ -22,17 +22,6 @@ from dataaudit.report.outliers import outliers
 OTHERS = 10
 """Other members of a group, and other shards, that are listed."""
 _FURTHER = "further records"
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """``split/uri`` by ordinal."""
-
-    shards: pa.Table
-
-    def of(self, shard: int) -> str:
-        row = self.shards.slice(shard, 1).to_pylist()[0]
-        return f"{row['split']}/{row['uri']}"
 
 
 def inspect_place(folder: Path, place: str, *, as_json: bool) -> str:
@@ -48,8 +37,8 @@ def inspect_place(folder: Path, place: str, *, as_json: bool) -> str:
         ConfigError: No shard, or several, are meant.
     """
     manifest = load_manifest(folder)
-    names = _Names(manifest.table("shards", ["shard", "split", "uri"]))
-    found = find_place(place, names.shards)
+    names = ShardNames(manifest)
+    found = find_place(place, manifest.table("shards", ["shard", "split", "uri"]))
     facts = _shard(manifest, found.shard, names)
     if found.row is not None:
         value: dict[str, Any] = {"id": manifest.id, "shard": facts, "row": _row(manifest, facts, found.row, names)}
@@ -66,7 +55,7 @@ def inspect_place(folder: Path, place: str, *, as_json: bool) -> str:
     return t.as_json(value) if as_json else render_shard(value, manifest.folder)
 
 
-def _shard(manifest: Manifest, ordinal: int, names: _Names) -> dict[str, Any]:
+def _shard(manifest: Manifest, ordinal: int, names: ShardNames) -> dict[str, Any]:
     """Return the shard's row with the meaning of its status and its losses."""
     row: dict[str, Any] = manifest.table("shards").slice(ordinal, 1).to_pylist()[0]
     ledger = manifest.table("ledger")
@@ -112,7 +101,7 @@ def _rules(manifest: Manifest, shard: dict[str, Any]) -> list[dict[str, Any]] | 
     ]
 
 
-def _duplicates(manifest: Manifest, ordinal: int, names: _Names) -> dict[str, Any]:
+def _duplicates(manifest: Manifest, ordinal: int, names: ShardNames) -> dict[str, Any]:
     """Return, for each kind of group, how many documents of the shard repeat others, and where those are."""
     table = manifest.table("clusters")
     answer: dict[str, Any] = {}
@@ -142,14 +131,14 @@ def _duplicates(manifest: Manifest, ordinal: int, names: _Names) -> dict[str, An
     return answer
 
 
-def _ranked(pairs: Iterable[tuple[int, int]], names: _Names) -> dict[str, Any]:
+def _ranked(pairs: Iterable[tuple[int, int]], names: ShardNames) -> dict[str, Any]:
     """Return the shards with the highest counts, and how many shards there are."""
     ranked = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
     top = [{"shard": shard, "name": names.of(shard), "count": number} for shard, number in ranked[:OTHERS]]
     return {"shards": len(ranked), "top": top}
 
 
-def _row(manifest: Manifest, shard: dict[str, Any], row: int, names: _Names) -> dict[str, Any]:
+def _row(manifest: Manifest, shard: dict[str, Any], row: int, names: ShardNames) -> dict[str, Any]:
     """Return what is known of one row: whether it exists, was usable, and repeats others."""
     listed = [loss for loss in shard["losses"] if loss["place"] == f"record {row}"]
     unlisted = sum(loss["records"] for loss in shard["losses"] if loss["place"] == _FURTHER)
@@ -178,7 +167,7 @@ def _in_metrics(shard: dict[str, Any], row: int, *, unread: bool, listed: bool, 
     return None if unlisted else True
 
 
-def _groups(manifest: Manifest, shard: int, row: int, names: _Names) -> list[dict[str, Any]]:
+def _groups(manifest: Manifest, shard: int, row: int, names: ShardNames) -> list[dict[str, Any]]:
     """Return every group of duplicates the document is in."""
     table = manifest.table("clusters")
     here = pc.and_(pc.equal(table["shard"], shard), pc.equal(table["row"], row))
@@ -202,7 +191,7 @@ def _groups(manifest: Manifest, shard: int, row: int, names: _Names) -> list[dic
     return groups
 
 
-def _document(member: dict[str, Any], names: _Names) -> dict[str, Any]:
+def _document(member: dict[str, Any], names: ShardNames) -> dict[str, Any]:
     return {"shard": member["shard"], "row": member["row"], "name": names.of(member["shard"])}
 
 

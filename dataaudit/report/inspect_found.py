@@ -12,19 +12,13 @@ import pyarrow.compute as pc
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.disclosure import FEW, Count, about, hide, suppressed
 from dataaudit.metrics.pii.cells import pii_cells, shard_counts
+from dataaudit.metrics.registry import SHARD_STATISTICS
 
 LISTED = 10
 """Rows of each kind that are listed; the rest is counted."""
-COMPARED = (
-    "exact_dup_rate",
-    "near_dup_rate",
-    "repeat_token_share",
-    "held_out_copies",
-    "contaminated",
-    "toxicity_screen",
-)
+COMPARED = tuple(one.column for one in SHARD_STATISTICS if one.compared)
 """Columns of the shards that are set beside those of the split's other shards."""
-COUNTED = ("held_out_copies", "contaminated")
+COUNTED = frozenset(one.column for one in SHARD_STATISTICS if one.compared and one.per_document)
 """Those of them that count documents: compared as shares of a shard's documents."""
 
 JUDGE_OF_PII = "presidio"

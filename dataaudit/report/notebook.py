@@ -7,8 +7,8 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.volume.facts import identity, overview, splits_table
 from dataaudit.render.blocks import Facts, Point, Points, Prose, Section
 from dataaudit.render.line import Name, say
-from dataaudit.report.screen import by_turns, not_looked_for
-from dataaudit.report.standouts import standouts
+from dataaudit.report.screen import not_looked_for
+from dataaudit.report.standouts import by_turns, standouts
 from dataaudit.text import count, plural
 
 _POINTS, _NAME = 12, 80
@@ -20,7 +20,7 @@ def manifest_blocks(manifest: Manifest) -> Section:
     title = say("{} {}", Name(core.dataset.name, _NAME), Name(core.dataset.version, _NAME))
     try:
         view = overview(manifest)
-        found = standouts(manifest, view)
+        found = standouts(manifest)
     except DataAuditError as error:
         points = Points(items=(Point(tone="bad", text=str(error)),))
         return Section(id="manifest", title=title, tone="bad", blocks=(points,))

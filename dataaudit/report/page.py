@@ -11,39 +11,30 @@ from dataaudit.diff.difference import Difference
 from dataaudit.gate.verdict import Verdict
 from dataaudit.gate.writers.blocks import area_tones, verdict_section, verdict_title
 from dataaudit.manifest.load import Manifest
-from dataaudit.metrics.coverage import facts as coverage
-from dataaudit.metrics.drift import facts as drift
-from dataaudit.metrics.language import facts as language
-from dataaudit.metrics.lengths import facts as lengths
-from dataaudit.metrics.padding import facts as padding
-from dataaudit.metrics.pii import facts as pii
-from dataaudit.metrics.quality import facts as quality
-from dataaudit.metrics.registry import FAMILIES
-from dataaudit.metrics.secrets import facts as secrets
-from dataaudit.metrics.toxicity import facts as toxicity
-from dataaudit.metrics.volume.facts import Overview, identity, mixture, overview, splits_table
-from dataaudit.render.blocks import KeyFigure, Page, Point, Section, Tone, merged, softened, worst
+from dataaudit.metrics.volume.facts import Overview, overview
+from dataaudit.render.blocks import KeyFigure, Page, Point, Section, Tone, softened, worst
 from dataaudit.render.line import Line, Name, decimal, say
-from dataaudit.report.outliers import oddities
-from dataaudit.report.sections import duplicates, hotspots, leakage, of_family
+from dataaudit.report.outliers import odd_shards
+from dataaudit.report.sections import areas
 from dataaudit.report.shards import shard_section
-from dataaudit.report.standouts import Kind, standouts
+from dataaudit.report.standouts import standouts
 
 _FINDINGS = 15
-_AREAS = {
-    "coverage": "coverage",
-    "drift": "tokens",
-    "leaks": "leakage",
-    "mixture": "mixture",
-    "near_dup": "duplicates",
-    "pii": "privacy",
-    "repeats": "duplicates",
-    "secrets": "secrets",
-    "shards": "shards",
-    "splits": "tokens",
-    "toxicity": "toxicity",
-}
-"""Where the page says more of what a part of `dataaudit show` has."""
+_FIRST = (
+    "mixture",
+    "languages",
+    "lengths",
+    "tokens",
+    "duplicates",
+    "leakage",
+    "quality",
+    "toxicity",
+    "privacy",
+    "secrets",
+)
+"""Ids of sections in the order of reading; others follow, coverage last."""
+_TITLES = {"leakage": "Leakage", "tokens": "Tokens and drift"}
+"""Of sections that several families make."""
 
 
 def page_of(
@@ -61,32 +52,19 @@ def page_of(
         quarantined: Shards that a quarantine list holds back, with reasons, by ordinal.
     """
     view = overview(manifest)
-    shards = shard_section(manifest, oddities(manifest, quarantined or {}))
+    shards = shard_section(manifest, odd_shards(manifest, quarantined or {}))
     changes = no_baseline() if difference is None else change_section(difference)
-    found = _findings(manifest, view, (changes, shards))
-    areas = {} if verdict is None else area_tones(verdict)
+    found = _findings(manifest, (changes, shards))
+    tones = {} if verdict is None else area_tones(verdict)
     if verdict is not None:
-        found = [one if areas.get(one.section) == "bad" else _softer(one) for one in found]
+        found = [one if tones.get(one.section) == "bad" else _softer(one) for one in found]
     chief, others = (found, []) if verdict is None else ([], found)
-    sections: tuple[Section, ...] = (
-        changes,
-        merged("mixture", "Mixture", [mixture(view), Section(id="", title="", blocks=(splits_table(view),))]),
-        language.section(language.languages(manifest)),
-        lengths.section(manifest),
-        _tokens(manifest, view),
-        merged("duplicates", "Duplicates", [duplicates(manifest, view), hotspots(manifest)]),
-        leakage(manifest),
-        quality.section(manifest),
-        toxicity.section(toxicity.toxic(manifest)),
-        pii.section(pii.personal_data(manifest)),
-        secrets.section(secrets.secrets(manifest)),
-        *(of_family(family, manifest) for family in FAMILIES if family.section),
-        coverage.section(view),
-        shards,
-    )
+    made = areas(manifest, _TITLES)
+    order = (*_FIRST, *(one for one in made if one not in {*_FIRST, "coverage"}), "coverage")
+    sections = (changes, *(made[one] for one in order), shards)
     if verdict is not None:
         rules, chief = verdict_section(verdict)
-        sections = (rules, *(_judged(one, areas.get(one.id, "")) for one in sections))
+        sections = (rules, *(_judged(one, tones.get(one.id, "")) for one in sections))
     headline, tone, subline = _headline(verdict, found)
     built = view.built.replace("T", " ").replace("+00:00", " UTC")
     return Page(
@@ -99,29 +77,20 @@ def page_of(
         findings=tuple(chief[:_FINDINGS]),
         others=tuple(others[:_FINDINGS]),
         findings_left_out=max(0, len(chief) - _FINDINGS) + max(0, len(others) - _FINDINGS),
-        figures=_figures(view, "bad" if verdict is None or areas.get("coverage") == "bad" else "warn"),
+        figures=_figures(view, "bad" if verdict is None or tones.get("coverage") == "bad" else "warn"),
         sections=sections,
     )
 
 
-def _findings(manifest: Manifest, view: Overview, own: Sequence[Section]) -> list[Point]:
+def _findings(manifest: Manifest, own: Sequence[Section]) -> list[Point]:
     """Return what stands out, worst first, and what sections say that no part of a manifest does."""
-    found = []
-    for one in standouts(manifest, view):
-        area = "duplicates" if one.kind == Kind.EXACT_DUPLICATES else _AREAS[one.part]
-        found.append(Point(tone=one.kind.tone, text=say("{}.", one.sentence()), section=area))
+    found = [
+        Point(tone=one.kind.tone, text=say("{}.", one.sentence()), section=one.area) for one in standouts(manifest)
+    ]
     said = {one.section for one in found}
     loud = [one for one in own if one.tone in {"bad", "warn"} and one.id not in said]
     found += [Point(tone=one.tone, text=one.lead, section=one.id) for one in loud]
     return sorted(found, key=lambda one: one.tone != "bad")
-
-
-def _tokens(manifest: Manifest, view: Overview) -> Section:
-    """Return drift from the reference, padding, and who counted the tokens."""
-    moved = drift.section(manifest, drift.drifts(manifest))
-    fed = padding.section(manifest)
-    whole = merged("tokens", "Tokens and drift", [moved, fed], moved.lead)
-    return replace(whole, tone=moved.tone, blocks=(*whole.blocks, identity(view, here=False)))
 
 
 def _judged(section: Section, held: Tone) -> Section:

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
-from dataaudit.metrics.volume.facts import Overview
+from dataaudit.metrics.registry import FAMILIES
+from dataaudit.metrics.shown import Standout
+from dataaudit.metrics.volume.facts import Overview, overview
 from dataaudit.render.cells import cells, fold, shortened
 from dataaudit.render.line import spell
 from dataaudit.render.terminal import facts, page, prose, section
-from dataaudit.report.standouts import Kind, Standout, standouts
+from dataaudit.report.standouts import by_turns, standouts
 
 LINES = 24
 """Lines of a terminal: the screen never has more."""
-_STAGES = ("exact_dup", "near_dup", "overlap", "repeats", "language", "filters", "toxicity", "pii", "secrets")
-"""Stages whose absence is said: nothing of theirs can stand out."""
 _NAME = 24
 _PLACE = 16
 """Cells that the name of a source has at least."""
@@ -29,18 +29,18 @@ _ESCAPE = 3
 """Cells that a line grows by when it is kept from being a command of a CI runner."""
 
 
-def screen(manifest: Manifest, view: Overview, width: int, last: Sequence[str] = ()) -> str:
+def screen(manifest: Manifest, width: int, last: Sequence[str] = ()) -> str:
     """Return the screen: at most 24 lines of at most ``width`` cells.
 
     Args:
         manifest: What it is about.
-        view: Its overview.
         width: Of the terminal, 72 or more.
         last: Lines that stand before the commands, each within ``width``; at most 4.
     """
+    view = overview(manifest)
     head = [shortened(f"{view.dataset} {view.version}", width), *_identity(view, width)]
     absent = prose(told, width) if (told := not_looked_for(manifest)) else []
-    found = standouts(manifest, view)
+    found = standouts(manifest)
     commands = _commands(view, found, width)
     blanks = 2 + bool(last)
     room = LINES - len(head) - len(absent) - len(last) - len(commands) - blanks - 1
@@ -96,19 +96,6 @@ def _listed(found: Sequence[Standout], width: int, room: int) -> list[str]:
     return shown + (_left_out(left, width) if left else [])
 
 
-def by_turns(found: Sequence[Standout]) -> list[int]:
-    """Return indexes, a turn of every kind after the other, so that many leaks hide nothing else.
-
-    A turn has two things of a grave kind, one of another.
-    """
-    seen: Counter[Kind] = Counter()
-    ranked = []
-    for index, one in enumerate(found):
-        ranked.append((seen[one.kind] // (2 if one.kind.grave else 1), index))
-        seen[one.kind] += 1
-    return [index for _, index in sorted(ranked)]
-
-
 def _left_out(parts: Counter[str], width: int) -> list[str]:
     """Return a line that says how many are left out, and of what: as many parts as it has room for."""
     named = [f"{name} {t.count(number)}" for name, number in parts.most_common()]
@@ -148,7 +135,7 @@ def _nothing(absent: Sequence[str]) -> str:
 def not_looked_for(manifest: Manifest) -> str:
     """Say which stages did not run: what they would have found cannot stand out. Empty when all did."""
     ran = {one.name for one in manifest.core.stages}
-    absent = [name for name in _STAGES if name not in ran]
+    absent = [one.stage_name for one in FAMILIES if one.looked_for and one.stage_name not in ran]
     return f"Not looked for, as the stages are off: {', '.join(absent)}" if absent else ""
 
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.disclosure import BELOW, WITHHELD
 from dataaudit.metrics.pii.cells import pii_cells, shard_total
+from dataaudit.metrics.registry import SHARD_STATISTICS
+from dataaudit.metrics.shown import Floats, floats
 from dataaudit.render.blocks import (
     Block,
     Figure,
@@ -29,7 +30,7 @@ from dataaudit.render.blocks import (
     toned,
 )
 from dataaudit.render.line import NAME_LIMIT, PERCENT, Line, Name, join, say, spell
-from dataaudit.report.outliers import LIMIT_SD, Distances, Floats, Odd, Oddities
+from dataaudit.report.outliers import LIMIT_SD, Odd, distances
 from dataaudit.text import clean
 
 Indexes = npt.NDArray[np.int64]
@@ -43,41 +44,41 @@ _ACROSS, _UP = 120, 40
 """Boxes in which many points are counted."""
 
 
-def shard_section(manifest: Manifest, odd: Oddities) -> Section:
+def shard_section(manifest: Manifest, found: Sequence[Odd]) -> Section:
     """Return the shards, and what stands out of them."""
-    number, found = manifest.core.ledger.shards.planned, odd.shards
+    number = manifest.core.ledger.shards.planned
     lead: Line = f"None of the {t.plural(number, 'shard')} stands out."
     if found:
         verb = "stands" if len(found) == 1 else "stand"
         many = f"{t.count(len(found))} of {t.plural(number, 'shard')} {verb} out"
         lead = say("{}; the worst is {}: {}.", many, Name(found[0].name), found[0].reasons[0])
-    blocks: list[Block] = [_odd(odd)] if found else []
-    if (figure := _distances(odd, manifest)) is not None:
+    blocks: list[Block] = [_odd(found)] if found else []
+    if (figure := _distances(manifest)) is not None:
         blocks.append(figure)
     blocks.append(Shards(values=shard_values(manifest, found)))
     return Section(id="shards", title="Shards", lead=lead, tone=found[0].tone if found else "", blocks=tuple(blocks))
 
 
-def _odd(odd: Oddities) -> Table:
+def _odd(found: Sequence[Odd]) -> Table:
     return Table(
         title="Shards that stand out, worst first",
         columns=(*numbers("shard"), *names("split/uri"), *texts("why")),
-        **rows_of(odd.shards, lambda one: (one.shard, toned(Name(one.name), one.tone), join("; ", one.reasons)), _ROWS),
+        **rows_of(found, lambda one: (one.shard, toned(Name(one.name), one.tone), join("; ", one.reasons)), _ROWS),
         noun="shard",
         note='"dataaudit inspect DIR SHARD" says all that the manifest knows of one.',
     )
 
 
-def _distances(odd: Oddities, manifest: Manifest) -> Figure | None:
+def _distances(manifest: Manifest) -> Figure | None:
     """Return how far each shard lies from the median of its split, in the column in which it is farthest."""
-    if not odd.distances:
+    measured = distances(manifest)
+    if not measured:
         return None
     number = manifest.core.ledger.shards.planned
     best = np.full(number, np.nan)
     column = np.full(number, -1)
-    for index, one in enumerate(odd.distances):
-        shards = one.shards.astype(int)
-        own = one.deviations
+    for index, one in enumerate(measured):
+        shards, own = one.shards, one.deviations
         farther = ~(np.abs(best[shards]) >= np.abs(own))
         best[shards[farther]], column[shards[farther]] = own[farther], index
     known = np.flatnonzero(np.isfinite(best))
@@ -87,9 +88,9 @@ def _distances(odd: Oddities, manifest: Manifest) -> Figure | None:
     uris = manifest.table("shards", ["uri"])["uri"]
 
     def point(shard: int) -> tuple[float, float, Line]:
-        own, away = odd.distances[column[shard]], float(best[shard])
+        own, away = measured[column[shard]], float(best[shard])
         name = Name(f"{own.split}/{uris[shard].as_py()}")
-        words = say("{}: {} {} robust sd", name, _what(own), f"{away:+.1f}")
+        words = say("{}: {}, {} robust sd", name, own.of.text, f"{away:+.1f}")
         return float(shard), max(-_FAR, min(_FAR, away)), words
 
     chart = Scatter(
@@ -103,7 +104,7 @@ def _distances(odd: Oddities, manifest: Manifest) -> Figure | None:
     table = Table(
         title="Shards beyond the limits",
         columns=(*numbers("shard", "robust sd"), *names("in")),
-        **rows_of(loud.tolist(), lambda one: (one, f"{best[one]:+.1f}", _what(odd.distances[column[one]])), _ROWS),
+        **rows_of(loud.tolist(), lambda one: (one, f"{best[one]:+.1f}", measured[column[one]].of.text), _ROWS),
         noun="shard",
         folded=True,
         empty="None.",
@@ -134,43 +135,23 @@ def _boxes(quiet: Indexes, values: Floats, number: int) -> tuple[tuple[float, fl
     )
 
 
-def _what(one: Distances) -> Line:
-    return "bytes per token" if one.column == "bytes_per_token" else say("rejected by {}", Name(one.column, 40))
-
-
 EXACT_UP_TO = 20_000
 """Shards up to which counts keep all their digits."""
 _DIGITS, _DIGITS_OF_SHARE = 4, 3
 _URI_LIMIT, _WHY_LIMIT = 200, 400
-_COLUMNS = (
-    ("documents", "documents", "count"),
-    ("tokens", "tokens", "count"),
-    ("bytes_per_token", "bytes per token", "number"),
-    ("exact_dup_rate", "exact copies", "share"),
-    ("near_dup_rate", "near-duplicates", "share"),
-    ("held_out_copies", "copies of held-out", "count"),
-    ("contaminated", "with evaluation items", "count"),
-    ("secret_hits", "secrets", "count"),
-    ("token_kl_drift", "drift, nats", "number"),
-    ("repeat_token_share", "repeated spans", "share"),
-    ("filter_reject_rate", "would reject", "share"),
-    ("toxicity_screen", "toxic, screen", "share"),
-    ("pii_hits", "PII per 1M tokens", "few"),
-    ("seq_len_p50", "median length", "count"),
-    ("size", "stored size", "size"),
-)
-"""Column, heading, kind."""
+_COLUMNS = tuple(one for one in SHARD_STATISTICS if one.head)
 
 
 def shard_values(manifest: Manifest, odd: Sequence[Odd]) -> dict[str, Any]:
     """Return the table as plain values: columns of equal length, whole numbers exact where shards are not too many."""
-    table = manifest.table("shards", ["split", "uri", "status", *(key for key, _, _ in _COLUMNS)])
+    table = manifest.table("shards", ["split", "uri", "status", *(one.column for one in _COLUMNS)])
     exact = table.num_rows <= EXACT_UP_TO
     columns = []
-    for key, head, kind in _COLUMNS:
-        values = _few(manifest) if kind == "few" else _values(table[key], _digits(kind, exact=exact))
-        if any(one is not None for one in values):
-            columns.append({"key": key, "head": head, "kind": kind, "values": values})
+    for one in _COLUMNS:
+        kind, digits = one.shown_as, _digits(one.shown_as, exact=exact)
+        values = _few(manifest) if kind == "few" else _values(table[one.column], digits)
+        if any(value is not None for value in values):
+            columns.append({"key": one.column, "head": one.head, "kind": kind, "spare": one.spare, "values": values})
     splits, statuses = (table[key].combine_chunks().dictionary_encode() for key in ("split", "status"))
     return {
         "number": table.num_rows,
@@ -200,7 +181,7 @@ def _values(column: pa.ChunkedArray, digits: int) -> list[float | int | None]:
     if not digits:
         found: list[float | int | None] = column.to_pylist()
         return found
-    held = np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+    held = floats(column)
     some = np.isfinite(held) & (held != 0)
     scale = np.ones(len(held))
     scale[some] = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(held[some]))))

@@ -13,23 +13,18 @@ from dataaudit.config import nearest
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric
-from dataaudit.metrics.exact_dup.facts import most_duplicated
-from dataaudit.metrics.near_dup.facts import near_duplicates
 from dataaudit.metrics.pii.cells import hidden_records
-from dataaudit.metrics.repeats.facts import repeats
 from dataaudit.metrics.secrets.facts import secrets, warning
-from dataaudit.metrics.volume.facts import Overview, Volume, identity, overview, source_volumes
+from dataaudit.metrics.volume.facts import identity, overview
 from dataaudit.render.blocks import Prose, Table, names, numbers, words
 from dataaudit.render.cells import wrap
 from dataaudit.render.line import Line, Name, Number, Unit, join, say, spell
 from dataaudit.render.terminal import ROWS, facts, page, parts_of, render, terminal_width
-from dataaudit.report.facts import composition, found_facts
 from dataaudit.report.outliers import outliers
 from dataaudit.report.screen import screen
-from dataaudit.report.sections import SECTIONS, blocks_of, metric_names
+from dataaudit.report.sections import SECTIONS, blocks_of, facts_of, metric_names
 from dataaudit.report.standouts import standout_facts
 
-_EVERY = 2**31
 _NOT_SHOWN = (
     "{number} not shown: counts of personal data by split or source, small ones, and what would tell small ones may"
     " point at people. The table `metrics` of the manifest holds them; without --metric, sources are shown rounded."
@@ -61,22 +56,21 @@ def show_manifest(
     manifest = load_manifest(folder)
     if metric is not None:
         return _metric(manifest, metric, as_json=as_json)
-    view, width = overview(manifest), terminal_width()
     if as_json:
-        return _facts(manifest, view)
+        return _facts(manifest)
+    view, width = overview(manifest), terminal_width()
     title = say("{} {}", Name(view.dataset), Name(view.version))
     if part is not None:
-        told = _text(part, manifest, view, width)
+        told = _text(part, manifest, width)
         return page(title, *([], *told) if told else ([f"  Nothing of {part} is in this manifest."],))
     if whole:
         head = [*_warning(manifest, width), *facts(identity(view).pairs, width)]
-        return page(title, head, *(lines for name in SECTIONS for lines in _text(name, manifest, view, width)))
-    return screen(manifest, view, width)
+        return page(title, head, *(lines for name in SECTIONS for lines in _text(name, manifest, width)))
+    return screen(manifest, width)
 
 
-def _text(part: str, manifest: Manifest, view: Overview, width: int) -> list[list[str]]:
-    blocks = blocks_of(part, manifest, view)
-    return [lines for one in blocks for lines in parts_of(one, width, ROWS, "; --json lists all")]
+def _text(part: str, manifest: Manifest, width: int) -> list[list[str]]:
+    return [lines for one in blocks_of(part, manifest) for lines in parts_of(one, width, ROWS, "; --json lists all")]
 
 
 def _warning(manifest: Manifest, width: int) -> list[str]:
@@ -86,22 +80,15 @@ def _warning(manifest: Manifest, width: int) -> list[str]:
     return wrap(spell(text), width) if found else []
 
 
-def _facts(manifest: Manifest, view: Overview) -> str:
+def _facts(manifest: Manifest) -> str:
     """Return the facts of all parts as JSON."""
-    near, found = near_duplicates(manifest), repeats(manifest, _EVERY)
-    by_split = {split.name: source_volumes(manifest, split.name, _EVERY)[0] for split in view.splits}
     return t.as_json(
         {
-            **asdict(view),
-            **composition(manifest),
-            "sources_by_split": {name: [_source(one) for one in rows] for name, rows in by_split.items()},
-            "near_duplicates": None if near is None else asdict(near),
-            **found_facts(manifest),
-            "repeats": None if found is None else asdict(found),
+            **asdict(overview(manifest)),
+            **facts_of(manifest, whole=True),
             "outliers": [asdict(one) for one in outliers(manifest)],
-            "most_duplicated": [asdict(one) for one in most_duplicated(manifest)],
             "metrics": metric_names(manifest),
-            "stands_out": standout_facts(manifest, view),
+            "stands_out": standout_facts(manifest),
         }
     )
 
@@ -165,8 +152,3 @@ def _order(record: Metric) -> tuple[Any, ...]:
     parts = re.split(r"(\d+)", record.stat)
     stat = tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
     return len(scope), tuple((name, str(value)) for name, value in scope.items()), stat
-
-
-def _source(volume: Volume) -> dict[str, Any]:
-    left_out = ("held_out", "shards", "exact_dup_rate_within_split")
-    return {name: value for name, value in asdict(volume).items() if name not in left_out}

@@ -13,8 +13,8 @@ from dataaudit.metrics.meanings import exit_text
 from dataaudit.metrics.volume.facts import overview
 from dataaudit.render.cells import shortened, wrap
 from dataaudit.render.terminal import terminal_width
-from dataaudit.report.facts import composition, found_facts
 from dataaudit.report.screen import screen
+from dataaudit.report.sections import facts_of
 from dataaudit.report.standouts import standout_facts
 
 
@@ -35,7 +35,7 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
             f"{target}: this build published {result.id}, found {manifest.id}",
             "Another build has replaced it; give each build a folder of its own.",
         )
-    view, code = overview(manifest), int(result.exit_code)
+    code = int(result.exit_code)
     if as_json:
         run = {
             "exit_code": code,
@@ -43,11 +43,11 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
             "parts_planned": result.planned,
             "parts_scanned": result.scanned,
         }
-        found = {**found_facts(manifest), "stands_out": standout_facts(manifest, view)}
-        return t.as_json({**asdict(view), **composition(manifest), **found, "notes": manifest.run.notes, **run})
+        found = {**facts_of(manifest), "stands_out": standout_facts(manifest), "notes": manifest.run.notes}
+        return t.as_json({**asdict(overview(manifest)), **found, **run})
     width, notes = terminal_width(), manifest.run.notes
     last = (
         [shortened(f"{t.plural(len(notes), 'note')} (--section notes), the first: {notes[0]}", width)] if notes else []
     )
     last += wrap(f"Exit code {code}: {exit_text(code)}", width) if code else []
-    return screen(manifest, view, width, last)
+    return screen(manifest, width, last)

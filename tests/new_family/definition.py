@@ -18,5 +18,5 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.questions.stage:Questions",
     stage_name="questions",
-    section="dataaudit.metrics.questions.facts:section",
+    shown="dataaudit.metrics.questions.facts:SHOWN",
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataaudit.metrics.questions.definition import METRIC
 
 from dataaudit.manifest.load import Manifest
+from dataaudit.metrics.shown import Part, Shown
 from dataaudit.render.blocks import Section, Table, names, numbers
 from dataaudit.render.line import Name, share
 
 _ID, _TITLE = "questions", "Questions"
 
 
-def section(manifest: Manifest) -> Section:
+def _section(manifest: Manifest) -> Section:
     """Return the rate of each split; of a manifest that was built without the family, that it says nothing."""
     records = [one for one in manifest.metrics(METRIC, "rate") if set(one.scope.as_dict()) == {"split"}]
     if not records:
@@ -22,3 +23,6 @@ def section(manifest: Manifest) -> Section:
         rows=tuple((Name(one.scope.split or ""), share(one.value)) for one in records),
     )
     return Section(id=_ID, title=_TITLE, blocks=(table,))
+
+
+SHOWN = Shown(parts=(Part(name=_ID, area=_ID, blocks=lambda manifest: [_section(manifest)]),))

@@ -52,8 +52,16 @@ FAMILY = Family(
     ),
     shard_statistics=(
         ShardStatistic(
-            metric=METRIC, stat="train_documents", column="contaminated", per_document=True, population="training"
+            metric=METRIC,
+            stat="train_documents",
+            column="contaminated",
+            per_document=True,
+            population="training",
+            head="with evaluation items",
+            shown_as="count",
+            compared=True,
         ),
     ),
     stage_name="overlap",
+    shown="dataaudit.metrics.contamination.facts:SHOWN",
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, once
+from dataaudit.metrics.overlap.places import leak_places, places_table, standout
 from dataaudit.metrics.overlap.records import by_scope, number_of, value_of, why_absent
-from dataaudit.render.blocks import Bar, Figure, Prose, Row, Section, Table, bad, bars, names, numbers, words
+from dataaudit.metrics.shown import SHORT, Kind, Part, Shown, Standout
+from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bad, bars, names, numbers, words
 from dataaudit.render.line import Line, Name, say, share
 from dataaudit.text import plural
 
@@ -34,6 +36,7 @@ class SetLeak:
     """Why a rate is absent; empty when none is."""
 
 
+@once
 def set_leaks(manifest: Manifest) -> list[SetLeak]:
     """Return the evaluation sets that were looked for, by name; a row for each part that they have."""
     found = by_scope(manifest.metrics("benchmark_contamination"))
@@ -64,7 +67,7 @@ def set_leaks(manifest: Manifest) -> list[SetLeak]:
     return leaks
 
 
-def worst_parts(sets: Sequence[SetLeak]) -> list[SetLeak]:
+def _worst_parts(sets: Sequence[SetLeak]) -> list[SetLeak]:
     """Return of each set the part of which most was found."""
     worst: dict[str, SetLeak] = {}
     for one in sets:
@@ -74,14 +77,16 @@ def worst_parts(sets: Sequence[SetLeak]) -> list[SetLeak]:
     return list(worst.values())
 
 
-def found_in_training(one: SetLeak) -> Line:
+def _found_in_training(one: SetLeak) -> Line:
     """Return how many items of a set are in training data, in words."""
-    verbatim, similar = counts(one)
+    verbatim, similar = _counts(one)
     items = plural(one.findable, "item" if one.findable == one.items else "findable item")
-    return say("{} of {} of {} in training, {} word for word", similar, items, Name(one.set, 24, ends=True), verbatim)
+    return say(
+        "{} of {} of {} in training, {} word for word", similar, items, Name(one.set, SHORT, ends=True), verbatim
+    )
 
 
-def counts(one: SetLeak) -> tuple[int, int]:
+def _counts(one: SetLeak) -> tuple[int, int]:
     """Return how many items are in training data word for word, and how many of any likeness."""
     return round((one.verbatim or 0) * one.findable), round((one.similar or 0) * one.findable)
 
@@ -91,18 +96,18 @@ def section(found: Sequence[SetLeak]) -> Section:
     title = "Evaluation sets"
     if not found:
         return Section(id="contamination", title=title, lead="There is no evaluation set.", tone="quiet")
-    leaking = [one for one in worst_parts(found) if one.similar or one.verbatim]
+    leaking = [one for one in _worst_parts(found) if one.similar or one.verbatim]
     lead: Line = "Nothing of an evaluation set was found in training."
     if leaking:
         others = f", and of {plural(len(leaking) - 1, 'other set')}" if len(leaking) > 1 else ""
-        lead = say("{}{}.", found_in_training(leaking[0]), others)
+        lead = say("{}{}.", _found_in_training(leaking[0]), others)
     reasons = [(one, one.why) for one in found if one.why]
     absent = (
         Prose(text=say("{}, {}: - because {}.", Name(one.set), one.part, why), tone="quiet") for one, why in reasons
     )
     made = [
         Bar(say("{}: {}", Name(one.set, 16, ends=True), what), value, share(value), loud=value > 0)
-        for one in worst_parts(found)
+        for one in _worst_parts(found)
         for what, value in (("word for word", one.verbatim), ("similar", one.similar))
         if value is not None
     ]
@@ -141,3 +146,22 @@ def _table(found: Sequence[SetLeak]) -> Table:
         note="findable: items that a rule can find; verbatim: share of those that are in training data word for word;"
         " similar: those, and with up to three words in ten changed; common: found in very many training documents.",
     )
+
+
+def _standouts(manifest: Manifest) -> Iterator[Standout]:
+    for one in _worst_parts(set_leaks(manifest)):
+        if one.similar or one.verbatim:
+            verbatim, similar = _counts(one)
+            kind = Kind.LEAKED if verbatim else Kind.SIMILAR
+            yield standout(manifest, kind, similar, _found_in_training(one), one.set)
+
+
+def _blocks(manifest: Manifest) -> list[Section | Block]:
+    """Return the sets, then the shards that hold what is protected, of held-out splits too."""
+    places = leak_places(manifest)
+    return [section(set_leaks(manifest)), *([places_table(places)] if places else [])]
+
+
+SHOWN = Shown(
+    parts=(Part(name="leaks", area="leakage", blocks=_blocks),), standouts=_standouts, facts={"set_leaks": set_leaks}
+)

@@ -21,5 +21,10 @@ FAMILY = Family(
             by_stage=False,
         ),
     ),
-    shard_statistics=(ShardStatistic(metric=METRIC, stat="shard_bytes", column="size"),),
+    shard_statistics=(
+        ShardStatistic(
+            metric=METRIC, stat="shard_bytes", column="size", head="stored size", shown_as="size", spare=True
+        ),
+    ),
+    shown="dataaudit.metrics.coverage.facts:SHOWN",
 )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dataaudit import text as t
+from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.meanings import reason_text
-from dataaudit.metrics.volume.facts import LostShard, Overview
+from dataaudit.metrics.shown import Kind, Oddity, OddShard, Part, Shown, Standout, first_of
+from dataaudit.metrics.volume.facts import UNREAD, LostShard, Overview, lost_shards, overview
 from dataaudit.render.blocks import Block, Facts, Row, Section, Table, Tone, bad, names, numbers, rows_of, texts, words
 from dataaudit.render.line import Line, Name, join, say, size
 
 _STATES = ("planned", "read", "bad", "quarantined", "skipped")
-_CODES = 30
+_CODES, _CODE = 30, 40
 
 
-def section(view: Overview) -> Section:
+def _section(view: Overview) -> Section:
     """Return the ledger with every lost shard."""
     ledger = view.ledger
     planned, unread, bad_records = ledger["shards"]["planned"], ledger["unread_bytes"], ledger["documents"]["bad"]
@@ -86,3 +88,61 @@ def why_lost(shard: LostShard) -> Line:
     some = [(records, code) for code, records in shard.reasons.items() if records >= 0]
     parts = [say("{} {}", t.plural(records, "record"), Name(code, 60)) for records, code in sorted(some, reverse=True)]
     return join(", ", whole + parts) if whole or parts else shard.status
+
+
+def _standouts(manifest: Manifest) -> Iterator[Standout]:
+    view = overview(manifest)
+    planned = view.ledger["shards"]["planned"]
+    if not view.totals.documents:
+        text = f"No document was read, of {t.plural(planned, 'shard')}: nothing was evaluated"
+        yield Standout(kind=Kind.NOTHING_READ, part="coverage", size=1, text=text)
+    groups: dict[str, list[LostShard]] = {}
+    for lost in view.unread:
+        whole = sorted(code for code, records in lost.reasons.items() if records < 0) or sorted(lost.reasons)
+        groups.setdefault(whole[0] if whole else lost.status, []).append(lost)
+    for code, shards in groups.items():
+        unread, largest = sum(one.size for one in shards), max(shards, key=lambda one: (one.size, -one.shard))
+        number = f"{t.count(len(shards))} of {t.plural(planned, 'shard')}"
+        yield Standout(
+            kind=Kind.UNREAD,
+            part="coverage",
+            size=unread,
+            place=f"{largest.split}/{largest.uri}",
+            shard=largest.shard,
+            text=say("{} not read, {} ({})", number, Name(code, _CODE, ends=True), t.size(unread)),
+            link=first_of(len(shards)),
+        )
+    bad_records = view.ledger["documents"]["bad"]
+    if bad_records and view.partial:
+        most = max(view.partial, key=lambda one: (sum(one.reasons.values()), -one.shard))
+        yield Standout(
+            kind=Kind.BAD_RECORDS,
+            part="coverage",
+            size=bad_records,
+            place=f"{most.split}/{most.uri}",
+            shard=most.shard,
+            text=f"{t.plural(bad_records, 'bad record')} left out",
+            link=first_of(len(view.partial), f"most of {len(view.partial):,}"),
+        )
+
+
+def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
+    for lost in lost_shards(manifest):
+        codes = join(", ", (Name(code, 60) for code in sorted(lost.reasons)[:4]))
+        if lost.status in UNREAD:
+            place = say(" ({})", Name(lost.place, 60)) if lost.place else ""
+            kind, text = (
+                Oddity.UNREAD,
+                say("{}: {}{}", lost.status, codes if lost.reasons else "without a reason", place),
+            )
+        else:
+            records = sum(number for number in lost.reasons.values() if number > 0)
+            kind, text = Oddity.BAD_RECORDS, say("{} left out: {}", t.plural(records, "bad record"), codes)
+        yield OddShard(shard=lost.shard, kind=kind, size=lost.size, text=text)
+
+
+SHOWN = Shown(
+    parts=(Part(name="coverage", area="coverage", blocks=lambda manifest: [_section(overview(manifest))]),),
+    standouts=_standouts,
+    odd_shards=_odd_shards,
+)

@@ -17,7 +17,9 @@ FAMILY = Family(
         ),
     ),
     shard_statistics=(
-        ShardStatistic(metric=METRIC, stat="kl", column="token_kl_drift", of="tokens"),
+        ShardStatistic(
+            metric=METRIC, stat="kl", column="token_kl_drift", of="tokens", head="drift, nats", shown_as="number"
+        ),
         ShardStatistic(metric=METRIC, stat="js", column="token_js_drift", of="tokens"),
         ShardStatistic(metric=METRIC, stat="kl_bias", column="token_kl_bias", of="tokens", estimated=True),
     ),
@@ -26,4 +28,5 @@ FAMILY = Family(
     finish="dataaudit.metrics.drift.top_tokens:drift_table",
     tables={"histogram": "histogram"},
     harmless=frozenset({"max_sources"}),
+    shown="dataaudit.metrics.drift.facts:SHOWN",
 )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
 from dataaudit import text as t
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric
+from dataaudit.metrics.shown import Kind, Part, Shown, Standout, first_of
 from dataaudit.render.blocks import Bar, Block, Figure, Row, Section, Table, bars, names, numbers, rows_of, toned, words
 from dataaudit.render.line import Line, Name, join, nats, say
 
 _METRIC = "token_kl_drift"
 ALARM_NATS = 0.05
+_SURELY, _PERHAPS = "<--", "<-?"
+"""Marks of a divergence above the alarm: surely beyond chance; chance alone could give it."""
 _TOKENS, _SAID = 15, 5
 _WHY = {
     "other_tokenizer": "the reference was built with another tokenizer, so token counts cannot be compared",
@@ -54,6 +57,7 @@ class MovedToken:
     """Its part of the Jensen-Shannon divergence."""
 
 
+@once
 def drifts(manifest: Manifest) -> list[Drift]:
     """Return the drift of every split and source; none when the build had no reference."""
     held: dict[tuple[str, str], dict[str, Metric]] = {}
@@ -80,17 +84,7 @@ def drifts(manifest: Manifest) -> list[Drift]:
     return found
 
 
-def moved(one: Drift) -> bool:
-    """Return whether a divergence is above the alarm, and surely beyond chance."""
-    return _mark(one) == "<--"
-
-
-def moved_perhaps(one: Drift) -> bool:
-    """Return whether a divergence is above the alarm, but chance alone could give it."""
-    return _mark(one) == "<-?"
-
-
-def why_no_drift(found: Sequence[Drift]) -> str:
+def _why_no_drift(found: Sequence[Drift]) -> str:
     """Return in words why nothing was measured; empty when something was."""
     reasons = {one.reason for one in found}
     if len(reasons) != 1 or reasons == {""}:
@@ -106,9 +100,9 @@ def section(manifest: Manifest, found: Sequence[Drift]) -> Section:
         none = "There is no reference manifest, so drift was not measured."
         return Section(id="drift", title=title, lead=none, tone="quiet")
     if all(one.reason for one in found):
-        return Section(id="drift", title=title, lead=f"Drift was not measured: {why_no_drift(found[:1])}.")
+        return Section(id="drift", title=title, lead=f"Drift was not measured: {_why_no_drift(found[:1])}.")
     worst = max((one for one in found if one.kl is not None), key=lambda one: one.kl or 0.0)
-    alarms = any(moved(one) for one in found)
+    alarms = any(_mark(one) == _SURELY for one in found)
     lead: Line = say("The largest divergence from the reference is {} nats, in {}.", nats(worst.kl), place(worst))
     lead = lead if alarms else say("{} None is surely above {} nats.", lead, str(ALARM_NATS))
     blocks: tuple[Block, ...] = (_table(found), *_moving(manifest, worst))
@@ -163,12 +157,12 @@ def _table(found: Sequence[Drift]) -> Table:
 
     def row(one: Drift) -> Row:
         source: Line = Name(one.source) if one.source else "(all)"
-        mark = {"<--": f"above {ALARM_NATS}", "<-?": "as chance could give"}.get(_mark(one), _mark(one))
-        values = (toned(nats(one.kl), when=moved(one)), nats(one.js), nats(one.noise), nats(one.excess))
+        mark = {_SURELY: f"above {ALARM_NATS}", _PERHAPS: "as chance could give"}.get(_mark(one), _mark(one))
+        values = (toned(nats(one.kl), when=_mark(one) == _SURELY), nats(one.js), nats(one.noise), nats(one.excess))
         return Name(one.split), source, *values, mark
 
     note = f"Marked: KL above {ALARM_NATS} nats, and surely beyond chance: what two samples of the same text give."
-    if any(moved_perhaps(one) for one in found):
+    if any(_mark(one) == _PERHAPS for one in found):
         note += (
             " As chance could give: documents repeat each other so much that chance alone could give it: look at the"
             " tokens, and at the duplicates."
@@ -203,9 +197,37 @@ def _moving(manifest: Manifest, worst: Drift) -> list[Figure]:
 
 
 def _mark(one: Drift) -> str:
+    """Return how a divergence is marked, or why there is none."""
     if one.reason:
         return one.reason
     if one.kl is None or one.kl <= ALARM_NATS:
         return ""
     beyond = one.excess_low is None or one.excess_low > 0
-    return "<--" if beyond else "<-?"
+    return _SURELY if beyond else _PERHAPS
+
+
+def _standouts(manifest: Manifest) -> Iterator[Standout]:
+    found = drifts(manifest)
+    marked = [one for one in found if _mark(one) == _SURELY]
+    perhaps = not marked
+    marked = marked or [one for one in found if _mark(one) == _PERHAPS]
+    if marked:
+        most = min(marked, key=lambda one: (-(one.kl or 0.0), one.split, one.source))
+        beyond = "" if most.excess_low is None else f", at least {t.ratio(most.excess_low)} beyond chance"
+        yield Standout(
+            kind=Kind.DRIFT,
+            part="drift",
+            size=most.kl or 0.0,
+            place=f"{most.split}/{most.source}" if most.source else most.split,
+            text=f"KL {t.ratio(most.kl)} nats from the reference{', as chance could give' if perhaps else beyond}",
+            link=first_of(len(marked), f"farthest of {len(marked):,}"),
+        )
+    elif why := _why_no_drift(found):
+        yield Standout(kind=Kind.NOT_JUDGED, part="drift", size=1, text=f"Drift was not measured: {why}")
+
+
+SHOWN = Shown(
+    parts=(Part(name="drift", area="tokens", blocks=lambda manifest: [section(manifest, drifts(manifest))]),),
+    standouts=_standouts,
+    facts={"drift": drifts},
+)

@@ -22,9 +22,15 @@ FAMILY = Family(
             area="duplicates",
         ),
     ),
-    shard_statistics=(ShardStatistic(metric="exact_dup_rate", stat="rate", column="exact_dup_rate"),),
+    shard_statistics=(
+        ShardStatistic(
+            metric="exact_dup_rate", stat="rate", column="exact_dup_rate", head="exact copies", compared=True
+        ),
+    ),
     stage="dataaudit.metrics.exact_dup.stage:ExactDup",
     stage_name="exact_dup",
     link="dataaudit.metrics.exact_dup.link:exact_duplicates",
     holds_partials=True,
+    shown="dataaudit.metrics.exact_dup.facts:SHOWN",
+    looked_for=True,
 )

@@ -39,4 +39,6 @@ FAMILY = Family(
     stage="dataaudit.metrics.language.stage:Language",
     stage_name="language",
     tables={"languages": "languages"},
+    shown="dataaudit.metrics.language.facts:SHOWN",
+    looked_for=True,
 )

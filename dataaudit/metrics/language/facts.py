@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from dataaudit import text as t
 from dataaudit.manifest.core import DetectorRecord
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.shown import Part, Shown
 from dataaudit.render.blocks import Bar, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
 from dataaudit.render.line import Interval, Line, Name, say, share, size
 
@@ -47,6 +48,7 @@ class Languages:
     """Whether the shares are those of training splits; without one, of all, which are then held out."""
 
 
+@once
 def languages(manifest: Manifest) -> Languages | None:
     """Return the languages, or None when they were not looked for."""
     core = manifest.core
@@ -77,8 +79,9 @@ def languages(manifest: Manifest) -> Languages | None:
     )
 
 
-def as_json(found: Languages | None) -> dict[str, Any] | None:
+def _plain(manifest: Manifest) -> dict[str, Any] | None:
     """Return languages as plain values for JSON."""
+    found = languages(manifest)
     if found is None:
         return None
     agreement = found.agreement
@@ -150,3 +153,9 @@ def _decides(config: Mapping[str, Any]) -> Callable[[DetectorRecord], bool]:
     """Return a key that puts the detector first whose answer counts."""
     decider = config.get("language", {}).get("detector")
     return lambda record: record.name != decider
+
+
+SHOWN = Shown(
+    parts=(Part(name="languages", area="languages", blocks=lambda manifest: [section(languages(manifest))]),),
+    facts={"languages": _plain},
+)

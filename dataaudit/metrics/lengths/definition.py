@@ -29,9 +29,23 @@ FAMILY = Family(
         ),
     ),
     shard_statistics=(
-        ShardStatistic(metric="bytes_per_token", stat="ratio", column="bytes_per_token", of="tokens"),
+        ShardStatistic(
+            metric="bytes_per_token",
+            stat="ratio",
+            column="bytes_per_token",
+            of="tokens",
+            head="bytes per token",
+            shown_as="number",
+        ),
         ShardStatistic(metric="bytes_per_token", stat="p50", column="bytes_per_token_p50", of="tokens"),
-        ShardStatistic(metric="seq_len_p50_p95", stat="p50", column="seq_len_p50"),
+        ShardStatistic(
+            metric="seq_len_p50_p95",
+            stat="p50",
+            column="seq_len_p50",
+            head="median length",
+            shown_as="count",
+            spare=True,
+        ),
         ShardStatistic(metric="seq_len_p50_p95", stat="p95", column="seq_len_p95"),
         ShardStatistic(metric="seq_len_p50_p95", stat="max", column="seq_len_max"),
     ),
@@ -39,4 +53,5 @@ FAMILY = Family(
     stage_name="lengths",
     tables={"lengths": "lengths"},
     harmless=frozenset({"max_distinct"}),
+    shown="dataaudit.metrics.lengths.facts:SHOWN",
 )

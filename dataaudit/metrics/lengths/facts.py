@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.shown import Part, ShardValues, Shown, floats
 from dataaudit.render.blocks import Block, Figure, Section, Steps, Table, names, numbers
 from dataaudit.render.line import Name, decimal, say
 
@@ -15,7 +16,7 @@ _SERIES = 6
 _STATS = ("p1", "p5", "p25", "p50", "p75", "p95", "p99", "max")
 
 
-def section(manifest: Manifest) -> Section:
+def _section(manifest: Manifest) -> Section:
     """Return percentiles and the distribution of lengths."""
     found = {
         (record.scope.split or "", record.stat): record.value
@@ -65,3 +66,12 @@ def _distribution(manifest: Manifest, splits: Sequence[str]) -> Steps | None:
         series.append((Name(split), tuple(bins[split].get(index, 0) / total for index in span)))
     edges = tuple(2.0 ** (index / _BINS_PER_OCTAVE) for index in (*span, span[-1] + 1))
     return Steps(edges=edges, series=tuple(series), unit="tokens of a document")
+
+
+def _shard_values(manifest: Manifest) -> list[ShardValues]:
+    name = "bytes_per_token"
+    values = floats(manifest.table("shards", [name])[name])
+    return [ShardValues(column=name, text="bytes per token", values=values)]
+
+
+SHOWN = Shown(parts=(Part(area="lengths", blocks=lambda manifest: [_section(manifest)]),), shard_values=_shard_values)

@@ -38,10 +38,16 @@ FAMILY = Family(
             area="duplicates",
         ),
     ),
-    shard_statistics=(ShardStatistic(metric=_RATE, stat="rate", column="near_dup_rate"),),
+    shard_statistics=(
+        ShardStatistic(
+            metric=_RATE, stat="rate", column="near_dup_rate", head="near-duplicates", spare=True, compared=True
+        ),
+    ),
     stage="dataaudit.metrics.near_dup.stage:NearDup",
     stage_name="near_dup",
     link="dataaudit.metrics.near_dup.link:near_duplicates",
     holds_partials=True,
     harmless=frozenset({"signatures", "checked_pairs", "probe_one_in"}),
+    shown="dataaudit.metrics.near_dup.facts:SHOWN",
+    looked_for=True,
 )

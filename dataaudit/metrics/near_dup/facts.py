@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dataaudit import text as t
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.exact_dup.facts import repeated_share
+from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
 from dataaudit.render.blocks import (
     Bar,
     Block,
@@ -111,6 +113,7 @@ class Near:
     """Largest first."""
 
 
+@once
 def near_duplicates(manifest: Manifest) -> Near | None:
     """Return what was found, or None when near-duplicates were not searched for."""
     records = manifest.metrics(RATE)
@@ -201,7 +204,7 @@ def section(near: Near | None, exact: float | None = None) -> Section:
     blocks += [_flows(near.flows)] if near.flows else []
     if sizes := {label: number for label, number in near.clusters_by_size.items() if number}:
         blocks.append(_sizes(near, sizes))
-    heavy = any((one.rate or 0.0) > HEAVY for one in near.sources)
+    heavy = any(_rate(one) > HEAVY for one in near.sources)
     return Section(
         id="duplicates", title="Duplicates", lead=lead, tone="warn" if heavy else "", blocks=(*blocks, _chances(near))
     )
@@ -212,7 +215,7 @@ def _rates(near: Near) -> Table:
 
     def row(pair: tuple[NearScope, str]) -> Row:
         one, kind = pair
-        rate = toned(share(one.rate), when=kind == "source" and (one.rate or 0.0) > HEAVY)
+        rate = toned(share(one.rate), when=kind == "source" and _rate(one) > HEAVY)
         return Name(one.name) if one.name else "(all)", one.of, one.documents, rate, share(one.component_rate), kind
 
     return Table(
@@ -343,3 +346,39 @@ def _chances(near: Near) -> Prose:
     chances = ", ".join(f"{t.ratio(value)} at {label}" for label, value in near.chance_to_meet.items())
     bands = f"{near.counts.get('bands', 0)} bands of {near.counts.get('band_rows', 0)} values"
     return Prose(text=f"Chance to be compared, by similarity ({bands}): {chances}.", tone="quiet")
+
+
+def _standouts(manifest: Manifest) -> Iterator[Standout]:
+    near = near_duplicates(manifest)
+    if near is None:
+        return
+    whole, heavy = near.scopes[-1], max(near.sources, key=_rate, default=None)
+    if heavy is not None and (_rate(whole) > MANY or _rate(heavy) > HEAVY):
+        yield Standout(
+            kind=Kind.NEAR_DUPLICATES,
+            part="near_dup",
+            size=whole.documents,
+            place=heavy.name,
+            text=say("{} of an earlier document ({})", t.plural(whole.documents, "near-duplicate"), share(whole.rate)),
+            link=say(", {} of", share(heavy.rate)),
+        )
+    if pairs := near.counts.get("truncated_pairs"):
+        text = f"{t.plural(pairs, 'pair')} of large buckets were not compared"
+        yield Standout(kind=Kind.NOT_LOOKED_AT, part="near_dup", size=pairs, text=text)
+
+
+def _rate(one: NearScope) -> float:
+    return one.rate or 0.0
+
+
+SHOWN = Shown(
+    parts=(
+        Part(
+            name="near_dup",
+            area="duplicates",
+            blocks=lambda manifest: [section(near_duplicates(manifest), repeated_share(manifest))],
+        ),
+    ),
+    standouts=_standouts,
+    long_facts={"near_duplicates": near_duplicates},
+)

@@ -51,7 +51,14 @@ FAMILY = Family(
     ),
     shard_statistics=(
         ShardStatistic(
-            metric=METRIC, stat="train_documents", column="held_out_copies", per_document=True, population="training"
+            metric=METRIC,
+            stat="train_documents",
+            column="held_out_copies",
+            per_document=True,
+            population="training",
+            head="copies of held-out",
+            shown_as="count",
+            compared=True,
         ),
     ),
     stage="dataaudit.metrics.overlap.stage:Overlap",
@@ -59,4 +66,6 @@ FAMILY = Family(
     link="dataaudit.metrics.overlap.link:leaks",
     holds_partials=True,
     harmless=frozenset({"max_rows", "max_grams"}),
+    shown="dataaudit.metrics.overlap.facts:SHOWN",
+    looked_for=True,
 )

@@ -1,22 +1,23 @@
 """What of held-out splits is in training data: whole documents, near-duplicates, 13-grams and copied spans.
 
-`exact_dup_rate` counts a document when an equal one came *earlier*, so a leak between two splits shows on the one that
+A document is an exact duplicate when an equal one came *earlier*, so a leak between two splits shows on the one that
 sorts later. :func:`leaks` looks at the groups themselves: a held-out document leaks when its group has a training
 document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit import text as t
-from dataaudit.manifest.load import Manifest
-from dataaudit.metrics.overlap.places import LeakPlace
+from dataaudit.manifest.load import Manifest, once
+from dataaudit.metrics.overlap.places import LeakPlace, leak_places, standout
 from dataaudit.metrics.overlap.records import by_scope, number_of, value_of, why_absent
+from dataaudit.metrics.shown import SHORT, Kind, Oddity, OddShard, Part, Shown, Standout
 from dataaudit.render.blocks import (
     Bar,
     Block,
@@ -46,6 +47,8 @@ _SIGNS = {
 }
 _NO_WORDS = "no document of it has a word"
 _BARS, _LEADS = 24, 3
+_MUCH = 0.01
+"""Share of a shard's documents that hold copies, from which it needs action; below it the worst of a set alone does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,7 @@ class Leak:
     """Training documents that are equal to one of them."""
 
 
+@once
 def leaks(manifest: Manifest) -> list[Leak]:
     """Return the held-out splits that leak, by name."""
     held_out = {split.name: split.documents for split in manifest.core.splits if split.held_out}
@@ -105,6 +109,7 @@ class HeldOutLeak:
     """Why a rate is absent; empty when none is."""
 
 
+@once
 def held_out_leaks(manifest: Manifest) -> list[HeldOutLeak]:
     """Return the held-out splits that were looked for, by name."""
     found = by_scope(manifest.metrics("train_val_overlap"))
@@ -146,7 +151,7 @@ def shared_text(one: HeldOutLeak) -> Sign | None:
             shown: Line = share(value)
             if stat in one.bounds:
                 shown = say("{} ({})", shown, Interval(*one.bounds[stat]))
-            return Sign(stat=stat, value=value, text=say(told, shown, Name(one.split, 24, ends=True)))
+            return Sign(stat=stat, value=value, text=say(told, shown, Name(one.split, SHORT, ends=True)))
     return None
 
 
@@ -259,3 +264,55 @@ def _figure(found: Sequence[HeldOutLeak]) -> Block:
         return table
     chart = bars("share of the split's documents or words", made[:_BARS], percent=True)
     return Figure(id="chart-leaks", title="Found in training data, of held-out splits", chart=chart, table=table)
+
+
+def _standouts(manifest: Manifest) -> Iterator[Standout]:
+    exact = leaks(manifest)
+    for one in exact:
+        name, part = Name(one.split, SHORT, ends=True), share(one.documents / one.of)
+        text = say("{} of {} of {} in training ({})", one.documents, t.plural(one.of, "document"), name, part)
+        yield standout(manifest, Kind.LEAKED, one.documents, text, one.split)
+    said = {one.split for one in exact}
+    for other in held_out_leaks(manifest):
+        if other.split not in said and (sign := shared_text(other)):
+            kind = Kind.LEAKED if sign.stat == "span" else Kind.SIMILAR
+            yield standout(manifest, kind, sign.value * other.documents, sign.text, other.split)
+
+
+def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
+    """Yield the shards that hold copies of what is protected: documents of held-out splits, and evaluation items."""
+    for place in leak_places(manifest):
+        if place.copied:
+            kind = Oddity.LEAK if place.share >= _MUCH or place.is_worst else Oddity.FEW_COPIES
+            yield OddShard(shard=place.shard, kind=kind, size=max(place.whole, place.copied), text=_held(place))
+
+
+def _held(place: LeakPlace) -> Line:
+    """Say what is copied and in how many documents of the shard."""
+    passages = ""
+    if not place.held_out:
+        held = f"copies of {t.plural(place.copied, 'item')}"
+    elif place.whole:
+        held = f"whole copies of {t.plural(place.whole, 'document')}"
+        passages = f" (passages of {t.count(place.copied)})" if place.copied > place.whole else ""
+    else:
+        held = f"copied passages of {t.plural(place.copied, 'document')}"
+    documents = t.plural(place.of, "document")
+    return say(
+        "holds {} of {}{}, in {} of its {} ({})",
+        *(held, Name(place.set, 60), passages, place.copies, documents, share(place.share)),
+    )
+
+
+SHOWN = Shown(
+    parts=(
+        Part(
+            name="leaks",
+            area="leakage",
+            blocks=lambda manifest: [section(leaks(manifest), held_out_leaks(manifest), leak_places(manifest))],
+        ),
+    ),
+    standouts=_standouts,
+    odd_shards=_odd_shards,
+    facts={"leaks": leaks, "held_out_leaks": held_out_leaks},
+)

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, once
+from dataaudit.metrics.shown import Kind, Standout, Where, first_of
 from dataaudit.render.blocks import Row, Table, bad, names, numbers, rows_of
-from dataaudit.render.line import Name
+from dataaudit.render.line import Line, Name
 
 WORD_FOR_WORD = ("verbatim", "span")
 """Rules whose matches are copies, not likenesses."""
@@ -48,6 +49,7 @@ class LeakPlace:
         return self.copies / self.of if self.of else 0.0
 
 
+@once
 def leak_places(manifest: Manifest) -> list[LeakPlace]:
     """Return every pair of a set and a shard, by set, most copied items first."""
     held_out = {split.name for split in manifest.core.splits if split.held_out}
@@ -126,6 +128,15 @@ def _equal(manifest: Manifest, held_out: set[str]) -> _Found:
             items.add(document)
             rows.add(one["row"])
     return found
+
+
+def standout(manifest: Manifest, kind: Kind, size: float, text: Line, which: str) -> Standout:
+    """Return that a set is in training data, and the shard that holds most of it."""
+    own = [one for one in leak_places(manifest) if one.set == which]
+    where = Where(link=first_of(len(own), "most"))
+    if own:
+        where |= {"place": own[0].name, "shard": own[0].shard}
+    return Standout(kind=kind, part="leaks", size=size, text=text, **where)
 
 
 def places_table(places: Sequence[LeakPlace]) -> Table:

@@ -31,4 +31,5 @@ FAMILY = Family(
     stage="dataaudit.metrics.padding.stage:Padding",
     stage_name="padding",
     harmless=frozenset({"contexts"}),
+    shown="dataaudit.metrics.padding.facts:SHOWN",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.shown import Part, Shown
 from dataaudit.render.blocks import Section, Table, numbers
 from dataaudit.render.line import Name, say, share
 
@@ -44,3 +45,9 @@ def _training(manifest: Manifest) -> Scope:
     """Return the scope of the training split; everything when there are several, or none."""
     names = [split.name for split in manifest.core.splits if not split.held_out]
     return Scope(split=names[0]) if len(names) == 1 else Scope()
+
+
+SHOWN = Shown(
+    parts=(Part(name="padding", area="tokens", blocks=lambda manifest: [section(manifest)]),),
+    facts={"padding": padding},
+)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.disclosure import FEW, Count, Hidden, about, hide, suppressed, two_digits
 
@@ -45,6 +45,7 @@ class PiiCells:
     """Shards whose count in all is hidden, and whether that is small."""
 
 
+@once
 def pii_cells(manifest: Manifest) -> PiiCells | None:
     """Return the counts; None when personal data was not looked for."""
     records: dict[Scope, dict[str, Metric]] = {}

@@ -45,11 +45,15 @@ FAMILY = Family(
         ),
     ),
     shard_statistics=(
-        ShardStatistic(metric=METRIC, stat="hits", column="pii_hits", of="tokens"),
+        ShardStatistic(
+            metric=METRIC, stat="hits", column="pii_hits", of="tokens", head="PII per 1M tokens", shown_as="few"
+        ),
         ShardStatistic(metric=METRIC, stat="documents", column="pii_documents", per_document=True),
     ),
     stage="dataaudit.metrics.pii.stage:Pii",
     stage_name="pii",
     link="dataaudit.metrics.pii.link:personal_data",
     config="pii",
+    shown="dataaudit.metrics.pii.facts:SHOWN",
+    looked_for=True,
 )

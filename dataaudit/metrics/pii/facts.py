@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from dataaudit import text as t
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.disclosure import FEW, ROUNDED, SHARED, Count, count_cell
-from dataaudit.metrics.judged import Estimate, Judge, estimate, interval, judge_of, not_judged, number, rests_on
+from dataaudit.metrics.judged import (
+    Estimate,
+    Judge,
+    estimate,
+    interval,
+    judge_of,
+    not_judged,
+    nothing_judged,
+    number,
+    rests_on,
+)
 from dataaudit.metrics.pii.cells import JUDGED, METRIC, TIERS, few_judged, pii_cells
+from dataaudit.metrics.shown import MANY, SHORT, Kind, Part, Shown, Standout, not_looked_at
 from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
-from dataaudit.render.line import Line, Name, rate, say, share
+from dataaudit.render.line import Line, Name, join, rate, say, share
 
 _TITLE = "Personal data"
-_BARS = 15
+_BARS, _KINDS = 15, 3
 _HOW = (
     "set `pii: {analyzer: presidio}` in the config, with `model` for names, places and organisations;"
     " `dataaudit doctor` says what that needs"
@@ -75,6 +86,7 @@ class Pii:
     """Whether small counts are not shown."""
 
 
+@once
 def personal_data(manifest: Manifest) -> Pii | None:
     """Return personal data in numbers that may be shown; None when it was not looked for."""
     cells = pii_cells(manifest)
@@ -250,3 +262,27 @@ def _most(found: Count) -> tuple[bool, int]:
 def _number(records: Mapping[str, Metric], stat: str) -> int:
     record = records.get(stat)
     return 0 if record is None else int(record.value or 0)
+
+
+def _standouts(manifest: Manifest) -> Iterator[Standout]:
+    found = personal_data(manifest)
+    if found is None:
+        return
+    total = found.total.found
+    if not total.suppressed and (total.share or 0.0) > MANY:
+        kinds = [one for one in found.entities if one.found.documents and not one.found.suppressed][:_KINDS]
+        named = join(", ", (say("{} {}", Name(one.entity, SHORT, ends=True), one.found.documents) for one in kinds))
+        listed = say(": {}", named) if kinds else ""
+        text = say("{} of documents hold personal data{}", share(total.share), listed)
+        yield Standout(kind=Kind.PERSONAL_DATA, part="pii", size=total.share or 0.0, text=text)
+    if found.truncated:
+        yield not_looked_at("pii", found.truncated)
+    if found.judge is not None:
+        yield from nothing_judged("pii", found.judge)
+
+
+SHOWN = Shown(
+    parts=(Part(name="pii", area="privacy", blocks=lambda manifest: [section(personal_data(manifest))]),),
+    standouts=_standouts,
+    facts={"personal_data": personal_data},
+)

@@ -30,7 +30,11 @@ FAMILY = Family(
             by_stage=False,
         ),
     ),
-    shard_statistics=(ShardStatistic(metric=METRIC, stat="rate", column="filter_reject_rate"),),
+    shard_statistics=(
+        ShardStatistic(metric=METRIC, stat="rate", column="filter_reject_rate", head="would reject", spare=True),
+    ),
     stage="dataaudit.metrics.quality.stage:Filters",
     stage_name="filters",
+    shown="dataaudit.metrics.quality.facts:SHOWN",
+    looked_for=True,
 )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dataaudit.manifest.load import Manifest
+import numpy as np
+import pyarrow.compute as pc
+
+from dataaudit.manifest.load import Manifest, once
+from dataaudit.metrics.shown import SHORT, Part, ShardValues, Shown, floats
 from dataaudit.render.blocks import Bar, Block, Figure, Row, Section, Table, bars, names, numbers, rows_of
 from dataaudit.render.line import Name, join, say, share
 
 _BARS, _SAID = 15, 5
+_LEAST_SD = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +27,7 @@ class Rule:
     """By split; the whole dataset under ''."""
 
 
+@once
 def rules(manifest: Manifest) -> list[Rule]:
     """Return every quality rule with its rate by split, in the order of their names, any rule first."""
     rates: dict[str, dict[str, float | None]] = {}
@@ -31,7 +37,7 @@ def rules(manifest: Manifest) -> list[Rule]:
     return [Rule(rule=name, rates=found) for name, found in sorted(rates.items())]
 
 
-def section(manifest: Manifest) -> Section:
+def _section(manifest: Manifest) -> Section:
     """Return the share of documents that each rule would reject."""
     found, title = rules(manifest), "Quality rules"
     if not found:
@@ -103,3 +109,28 @@ def _upstream(manifest: Manifest) -> list[Block]:
             noun="filter",
         )
     ]
+
+
+def _shard_values(manifest: Manifest) -> Iterator[ShardValues]:
+    """Yield for each set of rules the share of documents that it rejects."""
+    table = manifest.table("shards", ["documents", "filters"])
+    documents = floats(table["documents"])
+    filters = table["filters"].combine_chunks()
+    parents = pc.list_parent_indices(filters).to_numpy(zero_copy_only=False)
+    items = pc.list_flatten(filters)
+    named = pc.struct_field(items, "rule").dictionary_encode()
+    rejected = floats(pc.struct_field(items, "documents"))
+    codes = named.indices.to_numpy(zero_copy_only=False)
+    for name, code in sorted((name, code) for code, name in enumerate(named.dictionary.to_pylist()) if "." not in name):
+        own = (codes == code) & (documents[parents] > 0)
+        values = np.full(table.num_rows, np.nan)
+        values[parents[own]] = rejected[own] / documents[parents[own]]
+        text = say("{} rejects", Name(name, SHORT, ends=True))
+        yield ShardValues(column=name, text=text, values=values, least_sd=_LEAST_SD)
+
+
+SHOWN = Shown(
+    parts=(Part(name="quality", area="quality", blocks=lambda manifest: [_section(manifest)]),),
+    shard_values=_shard_values,
+    facts={"rules": rules},
+)

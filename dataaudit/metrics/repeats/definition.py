@@ -31,7 +31,14 @@ FAMILY = Family(
     ),
     shard_statistics=(
         ShardStatistic(
-            metric=METRIC, stat="token_share", column="repeat_token_share", of="tokens", population="training"
+            metric=METRIC,
+            stat="token_share",
+            column="repeat_token_share",
+            of="tokens",
+            population="training",
+            head="repeated spans",
+            spare=True,
+            compared=True,
         ),
     ),
     stage="dataaudit.metrics.repeats.stage:Repeats",
@@ -39,4 +46,6 @@ FAMILY = Family(
     link="dataaudit.metrics.repeats.link:repeated_spans",
     holds_partials=True,
     harmless=frozenset({"index", "max_memory_bytes"}),
+    shown="dataaudit.metrics.repeats.facts:SHOWN",
+    looked_for=True,
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.overlap.places import ShardNames
+from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
 from dataaudit.render.blocks import Block, Prose, Row, Section, Table, names, numbers
 from dataaudit.render.line import Name, say, share
 
@@ -56,15 +59,15 @@ class Repeats:
     top: tuple[Hotspot, ...]
 
 
-def repeats(manifest: Manifest, limit: int) -> Repeats | None:
-    """Return the repeated spans, the first ``limit`` of them by name; None when they were not looked for."""
+def repeats(manifest: Manifest, limit: int | None = None) -> Repeats | None:
+    """Return the repeated spans, the first ``limit`` of them, or all, by name; None when they were not looked for."""
     whole = Scope()
     found = {record.stat: record for record in manifest.metrics(METRIC) if record.scope == whole}
     if not found:
         return None
     values = {stat: int(record.value or 0) for stat, record in found.items()}
     of = found["documents"].n
-    names = [f"{row['split']}/{row['uri']}" for row in manifest.table("shards", ["split", "uri"]).to_pylist()]
+    names = ShardNames(manifest)
     top = manifest.table("hotspots").slice(0, limit).to_pylist()
     return Repeats(
         hotspots=values["hotspots"],
@@ -78,7 +81,7 @@ def repeats(manifest: Manifest, limit: int) -> Repeats | None:
             Hotspot(
                 **{name: row[name] for name in ("hotspot", "words", "documents", "occurrences", "tokens", "variants")},
                 share=row["documents"] / of if of else None,
-                shard=names[row["shards"][0]["shard"]],
+                shard=names.of(row["shards"][0]["shard"]),
                 source=row["sources"][0]["source"],
                 sources=len(row["sources"]),
             )
@@ -130,3 +133,30 @@ def _spans(found: Repeats) -> Table:
         folded=len(found.top) > _OPEN,
         empty="No span is that widely held.",
     )
+
+
+def _standouts(manifest: Manifest) -> Iterator[Standout]:
+    found = repeats(manifest, 1)
+    if found is None:
+        return
+    first = next(iter(found.top), None)
+    if first is not None and ((first.share or 0.0) > MANY or (found.token_share or 0.0) > MANY):
+        number = f"{t.plural(found.hotspots, 'repeated span')}, one in {t.plural(first.documents, 'document')}"
+        yield Standout(
+            kind=Kind.REPEATS,
+            part="repeats",
+            size=first.documents,
+            text=say("{} ({})", number, share(first.share)),
+            place=first.source,
+            link=", mostly of",
+        )
+    if found.below_floor:
+        text = f"{t.plural(found.below_floor, 'repeated window')} of 50 words left out: too many for the memory allowed"
+        yield Standout(kind=Kind.NOT_LOOKED_AT, part="repeats", size=found.below_floor, text=text)
+
+
+SHOWN = Shown(
+    parts=(Part(name="repeats", area="duplicates", blocks=lambda manifest: [section(repeats(manifest, LISTED))]),),
+    standouts=_standouts,
+    long_facts={"repeats": repeats},
+)

@@ -22,10 +22,12 @@ FAMILY = Family(
         ),
     ),
     shard_statistics=(
-        ShardStatistic(metric=METRIC, stat="hits", column="secret_hits"),
+        ShardStatistic(metric=METRIC, stat="hits", column="secret_hits", head="secrets", shown_as="count"),
         ShardStatistic(metric=METRIC, stat="validated_hits", column="secrets_validated"),
     ),
     stage="dataaudit.metrics.secrets.stage:Secrets",
     stage_name="secrets",
     link="dataaudit.link.findings:secret_findings",
+    shown="dataaudit.metrics.secrets.facts:SHOWN",
+    looked_for=True,
 )

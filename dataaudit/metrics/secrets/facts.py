@@ -5,12 +5,24 @@ Small counts are shown: a key is no person, and one that leaked has to be revoke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dataaudit import text as t
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.shown import (
+    Kind,
+    Oddity,
+    OddShard,
+    Part,
+    Shown,
+    Standout,
+    Where,
+    above,
+    first_of,
+    not_looked_at,
+)
 from dataaudit.render.blocks import Block, Prose, Row, Section, Table, Tone, bad, names, numbers, rows_of
 from dataaudit.render.line import Line, Name, join, say
 
@@ -75,6 +87,7 @@ class Secrets:
     """Documents with more candidates than are looked at."""
 
 
+@once
 def secrets(manifest: Manifest) -> Secrets | None:
     """Return the secrets; None when they were not looked for."""
     records: dict[Scope, dict[str, Metric]] = {}
@@ -213,3 +226,37 @@ def _number(records: Mapping[str, Metric], stat: str) -> int:
 
 def _only(scope: Scope, name: str) -> bool:
     return list(scope.as_dict()) == [name]
+
+
+def _standouts(manifest: Manifest) -> Iterator[Standout]:
+    found = secrets(manifest)
+    if found is None:
+        return
+    total, hits = found.total, _hits(found.total)
+    where = Where(link=first_of(found.shards, "most"))
+    if found.places:
+        where |= {"place": _place(found.places[0]), "shard": found.places[0].shard}
+    if total.validated:
+        documents = t.plural(total.validated_documents, "document")
+        text = f"{t.plural(total.validated, 'secret')} confirmed, in {documents}"
+        yield Standout(kind=Kind.SECRETS, part="secrets", size=total.validated, text=text, **where)
+    elif hits:
+        text = f"{t.plural(hits, 'possible secret')} in {t.plural(total.documents, 'document')}, none confirmed"
+        yield Standout(kind=Kind.UNCONFIRMED, part="secrets", size=hits, text=text, **where)
+    if found.truncated:
+        yield not_looked_at("secrets", found.truncated)
+
+
+def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
+    name = "secrets_validated"
+    for shard, number in above(manifest.table("shards", [name])[name], 0):
+        text = f"{t.plural(int(number), 'secret')} confirmed by structure"
+        yield OddShard(shard=shard, kind=Oddity.SECRET, size=number, text=text)
+
+
+SHOWN = Shown(
+    parts=(Part(name="secrets", area="secrets", blocks=lambda manifest: [section(secrets(manifest))]),),
+    standouts=_standouts,
+    odd_shards=_odd_shards,
+    facts={"secrets": secrets},
+)

@@ -48,10 +48,21 @@ FAMILY = Family(
         ),
     ),
     shard_statistics=(
-        ShardStatistic(metric=METRIC, stat="screen", column="toxicity_screen", of="toxicity_screened", estimated=True),
+        ShardStatistic(
+            metric=METRIC,
+            stat="screen",
+            column="toxicity_screen",
+            of="toxicity_screened",
+            estimated=True,
+            head="toxic, screen",
+            spare=True,
+            compared=True,
+        ),
     ),
     stage="dataaudit.metrics.toxicity.stage:Toxicity",
     stage_name="toxicity",
     link="dataaudit.metrics.toxicity.link:toxic_documents",
     config="toxicity",
+    shown="dataaudit.metrics.toxicity.facts:SHOWN",
+    looked_for=True,
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dataaudit import text as t
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.judged import (
     Estimate,
@@ -17,9 +17,11 @@ from dataaudit.metrics.judged import (
     interval,
     judge_of,
     not_judged,
+    nothing_judged,
     number,
     rests_on,
 )
+from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
 from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
 from dataaudit.render.line import Name, join, say, share
 
@@ -80,6 +82,7 @@ class Toxic:
     judge: Judge
 
 
+@once
 def toxic(manifest: Manifest) -> Toxic | None:
     """Return the toxicity of a manifest; None when it was not looked for."""
     records: dict[Scope, dict[str, Metric]] = {}
@@ -205,3 +208,39 @@ def _sorted(found: Sequence[ToxicScope]) -> tuple[ToxicScope, ...]:
 
 def _only(scope: Scope, name: str) -> bool:
     return list(scope.as_dict()) == [name]
+
+
+def _standouts(manifest: Manifest) -> Iterator[Standout]:
+    found = toxic(manifest)
+    if found is None:
+        return
+    judged = not found.judge.reason
+    scopes = [one for one in (*found.sources, found.total) if _least(one, judged=judged) > MANY]
+    if scopes:
+        most = max(scopes, key=lambda one: (_least(one, judged=judged), one.documents))
+        rate, reads = _chosen(most, judged=judged), found.judge.reads if judged else most.screened
+        bounds = "" if rate is None or rate.low is None else say(" ({})", interval(rate))
+        who = "judged" if judged else "screened"
+        yield Standout(
+            kind=Kind.TOXICITY,
+            part="toxicity",
+            size=_least(most, judged=judged),
+            place=most.name,
+            text=say("{} toxic{}, of {} {}", number(rate), bounds, share(reads), who),
+        )
+    yield from nothing_judged("toxicity", found.judge)
+
+
+def _least(one: ToxicScope, *, judged: bool) -> float:
+    """Return the lower bound of a rate; the rate itself without one."""
+    rate = _chosen(one, judged=judged)
+    if rate is None or rate.value is None:
+        return 0.0
+    return rate.value if rate.low is None else rate.low
+
+
+SHOWN = Shown(
+    parts=(Part(name="toxicity", area="toxicity", blocks=lambda manifest: [section(toxic(manifest))]),),
+    standouts=_standouts,
+    facts={"toxicity": toxic},
+)

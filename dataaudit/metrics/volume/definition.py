@@ -50,12 +50,13 @@ FAMILY = Family(
         ),
     ),
     shard_statistics=(
-        ShardStatistic(metric="documents", stat="count", column="documents"),
+        ShardStatistic(metric="documents", stat="count", column="documents", head="documents", shown_as="count"),
         ShardStatistic(metric="bytes", stat="count", column="bytes"),
-        ShardStatistic(metric="tokens", stat="count", column="tokens"),
+        ShardStatistic(metric="tokens", stat="count", column="tokens", head="tokens", shown_as="count"),
     ),
     stage="dataaudit.metrics.volume.stage:Volume",
     stage_name="volume",
     holds_partials=True,
     tables={"sources": "volume"},
+    shown="dataaudit.metrics.volume.facts:SHOWN",
 )

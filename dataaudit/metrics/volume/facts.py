@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from dataaudit import text as t
 from dataaudit.manifest.core import Coverage, LedgerRecord
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.meanings import encoder_text
+from dataaudit.metrics.shown import Kind, Part, Shown, Standout
 from dataaudit.render.blocks import (
     MOST_ROWS,
     Bar,
@@ -78,14 +79,14 @@ class Share:
     declared: float | None
 
 
-def off_by(one: Share) -> float:
+def _off_by(one: Share) -> float:
     """Return how far a share is above the declared one; 0 where there is none."""
     return 0.0 if one.share is None or one.declared is None else one.share - one.declared
 
 
-def is_off(one: Share) -> bool:
+def _is_off(one: Share) -> bool:
     """Return whether a share is so far from the declared one that it is pointed out."""
-    return abs(off_by(one)) > OFF_SHARE
+    return abs(_off_by(one)) > OFF_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +124,7 @@ class Overview:
     partial: tuple[LostShard, ...] = field(default=())
 
 
+@once
 def overview(manifest: Manifest) -> Overview:
     """Return the facts of a manifest."""
     core, lost = manifest.core, lost_shards(manifest)
@@ -188,6 +190,7 @@ def ledger_facts(ledger: LedgerRecord) -> dict[str, Any]:
     }
 
 
+@once
 def lost_shards(manifest: Manifest) -> list[LostShard]:
     """Return every shard that was not read, or not as a whole, in the manifest's order."""
     columns = ["shard", "split", "uri", "status", "size"]
@@ -206,7 +209,7 @@ def lost_shards(manifest: Manifest) -> list[LostShard]:
     return [LostShard(**row, reasons=reasons.get(row["shard"], {}), place=places.get(row["shard"], "")) for row in rows]
 
 
-def source_volumes(manifest: Manifest, split: str, limit: int) -> tuple[list[Volume], int]:
+def source_volumes(manifest: Manifest, split: str, limit: int | None = None) -> tuple[list[Volume], int]:
     """Return the largest sources of a split by tokens, and how many there are."""
     table = manifest.table("sources")
     rows = table.filter(pc.equal(table["split"], split)).to_pylist()
@@ -302,7 +305,7 @@ def mixture(view: Overview) -> Section:
     shares = view.sources
     kind = "training" if any(not split.held_out for split in view.splits) else "held-out"
     declared = any(one.declared is not None for one in shares)
-    off = sorted((one for one in shares if is_off(one)), key=lambda one: -abs(off_by(one)))
+    off = sorted((one for one in shares if _is_off(one)), key=lambda one: -abs(_off_by(one)))
     points = f"{OFF_SHARE * 100:.0f} percentage points"
     lead: Line = f"{t.plural(len(shares), 'source')} of {kind} tokens."
     if off:
@@ -327,7 +330,7 @@ def _sources(shares: Sequence[Share], kind: str, *, declared: bool) -> Figure:
         if not declared:
             return cells
         known = one.share is not None and one.declared is not None
-        off = toned(Number(off_by(one) if known else None, signed=True), when=is_off(one))
+        off = toned(Number(_off_by(one) if known else None, signed=True), when=_is_off(one))
         return *cells, share(one.declared), off
 
     def shown(one: Share) -> Line:
@@ -347,7 +350,7 @@ def _sources(shares: Sequence[Share], kind: str, *, declared: bool) -> Figure:
     chart = bars(
         f"share of {kind} tokens",
         (
-            Bar(Name(one.source), one.share or 0.0, shown(one), mark=one.declared, loud=is_off(one))
+            Bar(Name(one.source), one.share or 0.0, shown(one), mark=one.declared, loud=_is_off(one))
             for one in shares[:_BARS]
         ),
         percent=True,
@@ -356,7 +359,7 @@ def _sources(shares: Sequence[Share], kind: str, *, declared: bool) -> Figure:
     return Figure(id="chart-mixture", title=title, chart=chart, table=table, note=note)
 
 
-def sources_of(manifest: Manifest, split: Volume) -> Table:
+def _sources_of(manifest: Manifest, split: Volume) -> Table:
     """Return the sources of one split with the metrics that are kept for each."""
     volumes, number = source_volumes(manifest, split.name, MOST_ROWS)
 
@@ -416,3 +419,52 @@ def _shares(manifest: Manifest) -> tuple[Share, ...]:
         )
         for source in ranked
     )
+
+
+def _standouts(manifest: Manifest) -> Iterator[Standout]:
+    view = overview(manifest)
+    off = sorted((one for one in view.sources if _is_off(one)), key=lambda one: (-abs(_off_by(one)), one.source))
+    if off:
+        number = f"{t.count(len(off))} of {t.plural(len(view.sources), 'source')} off the declared share"
+        yield Standout(
+            kind=Kind.MIXTURE,
+            part="mixture",
+            size=abs(_off_by(off[0])),
+            place=off[0].source,
+            link=" for",
+            text=say("{}: {}", number, Number(_off_by(off[0]), signed=True)),
+        )
+    if (reason := view.tokenizer["encoder_reason"]) != "ok":
+        text = f"Tokens were counted by {encoder_text(reason)}"
+        yield Standout(kind=Kind.ENCODER, part="splits", area="tokens", size=1, text=text)
+
+
+def _sources_by_split(manifest: Manifest) -> dict[str, list[dict[str, Any]]]:
+    """Return all sources of each split as plain values."""
+    left_out = ("held_out", "shards", "exact_dup_rate_within_split")
+    rows = {split.name: source_volumes(manifest, split.name)[0] for split in overview(manifest).splits}
+    return {
+        split: [{name: value for name, value in asdict(one).items() if name not in left_out} for one in found]
+        for split, found in rows.items()
+    }
+
+
+def _declared(manifest: Manifest) -> list[Section]:
+    view = overview(manifest)
+    return [mixture(view)] if any(one.declared is not None for one in view.sources) else []
+
+
+SHOWN = Shown(
+    parts=(
+        Part(name="splits", blocks=lambda manifest: [splits_table(overview(manifest))]),
+        Part(name="mixture", blocks=_declared),
+        Part(area="mixture", blocks=lambda manifest: [mixture(overview(manifest)), splits_table(overview(manifest))]),
+        Part(
+            name="sources",
+            blocks=lambda manifest: [_sources_of(manifest, split) for split in overview(manifest).splits],
+        ),
+        Part(area="tokens", blocks=lambda manifest: [identity(overview(manifest), here=False)]),
+    ),
+    standouts=_standouts,
+    long_facts={"sources_by_split": _sources_by_split},
+)

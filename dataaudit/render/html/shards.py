@@ -16,8 +16,6 @@ from dataaudit.render.line import per_million, percent
 BUDGET = 4_200_000
 """Characters that the compressed table may take; beyond it, columns and then rows are left out."""
 _LEVEL = 6
-_LEAST = ("toxicity_screen", "seq_len_p50", "repeat_token_share", "filter_reject_rate", "size", "near_dup_rate")
-"""What is left out first, when the table would be too large."""
 ROWS = 50
 
 
@@ -77,11 +75,11 @@ def packed_shards(
     """
     value, left_out = dict(whole), []
     parts = _parts(value)
-    for key in _LEAST:
-        if _size(parts) > budget and key in parts:
-            left_out += [column["head"] for column in value["columns"] if column["key"] == key]
-            value["columns"] = [column for column in value["columns"] if column["key"] != key]
-            del parts[key]
+    for spare in [column for column in value["columns"] if column["spare"]]:
+        if _size(parts) > budget:
+            left_out.append(spare["head"])
+            value["columns"] = [column for column in value["columns"] if column is not spare]
+            del parts[spare["key"]]
     while _size(parts) > budget and value["number"] > 1:
         value = _kept(value, max(1, int(value["number"] * budget / _size(parts) * 0.95)))
         parts = _parts(value)

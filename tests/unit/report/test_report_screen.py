@@ -24,12 +24,13 @@ from dataaudit.errors import ConfigError
 from dataaudit.manifest.core import StageRecord
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
-from dataaudit.metrics.volume.facts import overview
+from dataaudit.metrics.registry import FAMILIES
+from dataaudit.metrics.shown import Kind, Standout
 from dataaudit.render.cells import cells, shortened
 from dataaudit.report import screen as screens
 from dataaudit.report.sections import SECTIONS
 from dataaudit.report.show import show_manifest
-from dataaudit.report.standouts import Kind, Standout, standouts
+from dataaudit.report.standouts import by_turns, standouts
 from dataaudit.report.summary import build_summary
 
 DEMO = Path(__file__).parents[3] / "manifests/demo"
@@ -178,7 +179,7 @@ def test_the_demos_planted_faults_are_on_it_or_counted(monkeypatch, columns):
 def test_every_kind_is_found_in_its_order_and_none_hides_the_others(wrong):
     """Every kind has its turn, a second thing of it if it is grave, before others; what is left out is counted."""
     manifest = load_manifest(wrong)
-    found = standouts(manifest, overview(manifest))
+    found = standouts(manifest)
     kinds = [one.kind for one in found]
     assert set(Kind) - set(kinds) == {Kind.NOTHING_READ, Kind.UNCONFIRMED}
     assert kinds == sorted(kinds)
@@ -186,7 +187,7 @@ def test_every_kind_is_found_in_its_order_and_none_hides_the_others(wrong):
         assert before.kind < after.kind or before.size >= after.size
     lines = shown(wrong)
     listed = [line.split()[0] for line in lines if line.startswith("  ") and line.split()[0] in SECTIONS]
-    firsts = screens.by_turns(found)[: len(set(kinds)) + 2]
+    firsts = by_turns(found)[: len(set(kinds)) + 2]
     assert {found[index].kind for index in firsts} == set(kinds)
     (left,) = (line for line in lines if line.startswith("  and "))
     assert re.match(rf"  and {len(found) - len(listed)} more: leaks 34\d, coverage 1\d, ", left)
@@ -210,9 +211,11 @@ def test_nothing_is_said_to_stand_out_only_of_what_was_looked_for(tmp_path, monk
     assert "Nothing stands out of what was looked for." in text
     assert "near_dup, overlap" in text
     manifest = load_manifest(tmp_path / "m")
-    stages = tuple(StageRecord(name=name, version="1", parameters={}) for name in screens._STAGES)
+    stages = tuple(
+        StageRecord(name=name, version="1", parameters={}) for name in (one.stage_name for one in FAMILIES) if name
+    )
     full = replace(manifest, core=manifest.core.model_copy(update={"stages": stages}))
-    whole = screens.screen(full, overview(full), 100)
+    whole = screens.screen(full, 100)
     assert "Nothing stands out.\n" in whole
     assert "Not looked for" not in whole
 
@@ -313,11 +316,11 @@ def test_a_wrong_section_names_the_nearest():
 
 def test_the_report_lists_the_same_things_in_the_same_order():
     """The first screen of the page and that of the terminal speak of the same areas, gravest first."""
-    from dataaudit.report.page import _AREAS, page_of
+    from dataaudit.report.page import page_of
 
     manifest = load_manifest(DEMO)
-    found = standouts(manifest, overview(manifest))
-    areas = ["duplicates" if one.kind == Kind.EXACT_DUPLICATES else _AREAS[one.part] for one in found]
+    found = standouts(manifest)
+    areas = [one.area for one in found]
     page = page_of(manifest)
     assert list(dict.fromkeys(one.section for one in page.findings)) == list(dict.fromkeys(areas))
     assert {one.section for one in page.findings if one.tone == "bad"} == {

@@ -12,7 +12,7 @@ from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.metrics.contamination.facts import SetLeak, set_leaks
 from dataaudit.metrics.contamination.facts import section as set_section
 from dataaudit.metrics.overlap.facts import HeldOutLeak, held_out_leaks, section
-from dataaudit.report.facts import found_facts
+from dataaudit.report.sections import facts_of
 
 
 def share(metric, stat, part, whole, **scope):
@@ -102,7 +102,7 @@ def test_rows_are_those_of_all_training_data(tmp_path):
     assert "val 8 0.3750" in splits
     assert "val, from a sample, 95 % intervals: spans 0.1000 to 0.5000" in splits
     assert "quiz 9 question 6" in sets
-    assert {"held_out_leaks", "set_leaks"} <= set(found_facts(manifest))
+    assert {"held_out_leaks", "set_leaks"} <= set(facts_of(manifest))
 
 
 def test_without_anything_protected_nothing_is_said(tmp_path):

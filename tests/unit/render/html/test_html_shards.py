@@ -22,7 +22,7 @@ def unpacked(text):
 
 def odd(number, tone="bad"):
     """Return a shard that stands out."""
-    return Odd(shard=number, name="n", tone=tone, reasons=("why",), rank=(0.0, number))
+    return Odd(shard=number, name="n", tone=tone, reasons=("why",))
 
 
 @pytest.fixture
