@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit import text as t
-from dataaudit.corpus.storage.address import Access, RemotePath, parse_address, scheme_of
+from dataaudit.corpus.storage.address import RemotePath, scheme_of
+from dataaudit.corpus.storage.files import file_of
 from dataaudit.corpus.storage.remote import stat_remote
 from dataaudit.engine.progress import Progress
 from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
 from dataaudit.extras import require
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.trust import CODES, SignedVerdict, Trust, check_trust
-from dataaudit.manifest.uri import STREAMED, relative_path
+from dataaudit.manifest.uri import STREAMED
 from dataaudit.manifest.verify import Problem, verify
 from dataaudit.render.terminal import facts, page, prose, section, terminal_width
 
@@ -169,16 +170,6 @@ def _size_of(path: str) -> int | None:
         return stat_remote(path).size
     found = os.stat(path)
     return found.st_size if stat.S_ISREG(found.st_mode) else None
-
-
-def file_of(root: str, uri: str) -> str | None:
-    """Return the file of a URI; None when it is not below the root, which no build writes."""
-    relative = relative_path(uri)
-    if relative is None:
-        return None
-    if scheme_of(root):
-        return parse_address(root, "--root").below(relative).remote_path(Access())
-    return os.path.join(root, relative)
 
 
 def _json(verdict: _Verdict, code: ExitCode) -> str:

@@ -21,6 +21,7 @@ from dataaudit.config import SourceRule
 from dataaudit.corpus.fields import field_rule
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import END, Part, ReadRequest
+from dataaudit.corpus.storage.files import file_of
 from dataaudit.engine.alone import end_child, run_alone
 from dataaudit.engine.job import STATE_FOLDER
 from dataaudit.engine.progress import Progress
@@ -32,7 +33,6 @@ from dataaudit.metrics.pii.link import JUDGE
 from dataaudit.samples.folder import Sample, check_folder, write_samples
 from dataaudit.samples.masking import SampleUnit, Span, Wanted, sample_shard
 from dataaudit.text import plural
-from dataaudit.verify import file_of
 
 JUDGED = "judged"
 """Tier of what a judge said."""

@@ -17,9 +17,10 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 import pyarrow as pa
 
-from dataaudit.corpus.storage.address import RemotePath, RemoteStat
+from dataaudit.corpus.storage.address import Access, RemotePath, RemoteStat, parse_address, scheme_of
 from dataaudit.corpus.storage.hub import RowsPath, stat_rows
 from dataaudit.corpus.storage.remote import open_object, run, stat_remote, submit
+from dataaudit.manifest.uri import relative_path
 
 _REMOTE_BUFFER_BYTES = 4 << 20
 
@@ -39,6 +40,24 @@ class FileStat:
     device: int
     validator: str = LOCAL
     """Of a remote file: what changes when its bytes do; empty when its store gives nothing of the kind."""
+
+
+def file_of(root: str, uri: str) -> str | None:
+    """Return the file of a shard; None when its URI is not below the root, which no build writes.
+
+    Args:
+        root: Folder or address that the URI is relative to.
+        uri: As in the manifest.
+
+    Raises:
+        ConfigError: The root is an address that cannot be read.
+    """
+    relative = relative_path(uri)
+    if relative is None:
+        return None
+    if scheme_of(root):
+        return parse_address(root, "root").below(relative).remote_path(Access())
+    return os.path.join(root, relative)
 
 
 def stat_file(path: str) -> FileStat:
