@@ -11,6 +11,7 @@
     |   +-- ManifestMismatch       contents and digests disagree                        (1)
     +-- QuarantineError            a quarantine list is absent, of a newer version or no such list
     |   +-- QuarantineDamaged      lines of it cannot be read, so what they hold is not known (3)
+    +-- CorpusRefused              a corpus may not be trained on, or not with this checkpoint   (1)
     +-- RunLogError                a run log is absent, damaged or of an unknown schema
     +-- ClusterError               the Dask cluster cannot do the work                   (3)
     +-- StoreError                 a remote store does not answer, so the shards are not known (3)
@@ -88,9 +89,15 @@ class QuarantineError(DataAuditError):
 
 
 class QuarantineDamaged(QuarantineError):
-    """Some lines of a quarantine list cannot be read: what they hold back is not known."""
+    """Lines of a quarantine list, or what was applied of it, cannot be read: what is held back is not known."""
 
     exit_code = ExitCode.NOT_EVALUATED
+
+
+class CorpusRefused(DataAuditError):
+    """A corpus may not be trained on: it did not pass, was changed, is too old, or its files are not those audited."""
+
+    exit_code = ExitCode.BUDGET_EXCEEDED
 
 
 class RunLogError(DataAuditError):

@@ -7,11 +7,13 @@ record. A source is a string; null or absent is the source :data:`NO_SOURCE`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dataaudit.config import SourceRule
 from dataaudit.corpus.loss import Reason, ShardUnreadable
+from dataaudit.errors import ConfigError
 
 NO_SOURCE = "(none)"
 _MISSING = object()
@@ -51,6 +53,32 @@ def field_rule(text: str, source: SourceRule, uri: str, *, max_record_bytes: int
         source_constant=constant,
         max_record_bytes=max_record_bytes,
         text_document=text_document,
+    )
+
+
+def recorded_rule(config: Mapping[str, Any], split: str, uri: str, format_: str) -> FieldRule:
+    """Return the rule that a build read a shard by, from the configuration that its manifest records.
+
+    Args:
+        config: ``core.config`` of the manifest.
+        split: Of the shard.
+        uri: Of the shard.
+        format_: Of the shard: how its records are stored.
+
+    Raises:
+        ConfigError: The configuration says nothing of the split's columns.
+        ShardUnreadable: The URI does not match the pattern that should give the source.
+    """
+    try:
+        columns, reader = config["splits"][split], config["reader"]
+        text, source = columns["text"], SourceRule(**columns["source"])
+        most, text_document = reader["max_line_bytes"], reader["text_document"]
+    except (LookupError, TypeError, ValueError):
+        raise ConfigError(
+            f"the manifest's config does not say which columns of split {split} were read", "Build it again."
+        ) from None
+    return field_rule(
+        text, source, uri, max_record_bytes=most, text_document=text_document if format_ == "text" else ""
     )
 
 

@@ -19,7 +19,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -33,6 +33,7 @@ from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.replace import alone_in, new_sibling, recover, take_place
 from dataaudit.manifest.uri import STREAMED, relative_path
+from dataaudit.quarantine.applied import DOCUMENTS, EXCLUDED, FORM, RECORD
 from dataaudit.quarantine.entry import Contents, no_collection
 from dataaudit.quarantine.list import Quarantine, Standing, fold, in_force, read, today
 from dataaudit.quarantine.selection import DETECTORS, ORIGINS, TIERS, Choice, Drops, Selection, Shard, drop_list, select
@@ -161,7 +162,6 @@ def is_local(root: str) -> bool:
     return "://" not in root and not root.startswith(STREAMED)
 
 
-EXCLUDED = "excluded.jsonl"
 _NAMED = 5
 _LONGEST = 200
 """Characters of a split whose name becomes a file's."""
@@ -323,10 +323,6 @@ def _refuse(name: str, paths: Sequence[str], wrong: Callable[[str], bool]) -> No
         )
 
 
-RECORD: Final = "applied.json"
-"""What a folder of ours is known by."""
-_FORM: Final = {"name": "dataaudit-applied", "version": 1}
-_DOCUMENTS = "documents.parquet"
 _ROWS = "rows"
 
 
@@ -399,7 +395,7 @@ def apply(request: Request) -> Applied:
         keep_unread=True,
     )
     single = [entry for entry in quarantine.entries if entry.target is not None and entry.target.kind == "document"]
-    names = sorted([*files, RECORD, *([] if drops is None else [_DOCUMENTS]), *([_ROWS] if request.rows else [])])
+    names = sorted([*files, RECORD, *([] if drops is None else [DOCUMENTS]), *([_ROWS] if request.rows else [])])
     applied = Applied(
         manifest=manifest,
         quarantine=quarantine,
@@ -435,7 +431,7 @@ def _record(request: Request, applied: Applied) -> dict[str, Any]:
     """Return what ``applied.json`` holds: of what, and with which answers, the folder was made."""
     choice = request.documents
     return {
-        "schema": _FORM,
+        "schema": FORM,
         "manifest": applied.manifest.id,
         "quarantine": applied.quarantine.digest,
         "on": request.on.isoformat(),
@@ -472,7 +468,7 @@ def _check_target(target: Path) -> None:
         return
     try:
         record = orjson.loads((target / RECORD).read_bytes())
-        ours = set(record["files"]) if record["schema"] == _FORM else set()
+        ours = set(record["files"]) if record["schema"] == FORM else set()
     except (OSError, ValueError, LookupError, TypeError):
         ours = set()
     if not found <= ours:
@@ -493,8 +489,8 @@ def _place(target: Path, files: Files, documents: pa.Table | None, *, rows: bool
             for name, data in files.items():
                 write_synced(staging / name, data)
             if documents is not None:
-                pq.write_table(documents, staging / _DOCUMENTS, compression="zstd", store_schema=True)
-                with (staging / _DOCUMENTS).open("rb") as handle:
+                pq.write_table(documents, staging / DOCUMENTS, compression="zstd", store_schema=True)
+                with (staging / DOCUMENTS).open("rb") as handle:
                     sync_file(handle)
                 if rows:
                     _write_rows(staging / _ROWS, documents)

@@ -1,0 +1,449 @@
+"""``open_manifest``: the only way from a manifest to a training run, and what it refuses.
+
+What is refused is a :class:`dataaudit.errors.CorpusRefused` with the reason and the way out; the cases stand in
+docs/reference/training-open.md. A wrong call is a :class:`dataaudit.errors.ConfigError`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit import text as t
+from dataaudit.errors import ConfigError, CorpusRefused, ExitCode, ManifestError, QuarantineDamaged
+from dataaudit.gate.policy import Policy
+from dataaudit.gate.ready import policy_path
+from dataaudit.gate.run import judge, policy_of
+from dataaudit.gate.verdict import State, Verdict
+from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.replace import POINTER
+from dataaudit.manifest.verify import verify
+from dataaudit.quarantine.applied import AppliedFolder, read_applied
+from dataaudit.quarantine.list import Quarantine, in_force, load_quarantine, short_id, today
+from dataaudit.quarantine.selection import Choice, Selection, drop_list, select
+from dataaudit.training.corpus import Corpus
+from dataaudit.training.files import CHECKS, STREAMED, Check, Roots, check_files, locate
+from dataaudit.training.shardtable import (
+    COPIED,
+    COUNTS,
+    METRICS,
+    ROW_BITS,
+    About,
+    Passed,
+    cache_folder,
+    keys_of,
+    make_table,
+    share,
+    sources_of,
+)
+from dataaudit.yamlfile import nearest
+
+PathLike = str | os.PathLike[str]
+Require = Literal["signed", "passed", "verified"]
+REQUIRE: tuple[Require, ...] = get_args(Require)
+NOT_CHOSEN = "not chosen"
+_AHEAD = dt.timedelta(minutes=5)
+"""How far clocks may differ before a verdict is of the future."""
+_NAMED = 5
+_CHANGED = "Restore the folder or build again; `dataaudit verify` says more."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Demand:
+    """What has to be known of a manifest."""
+
+    require: Require
+    policy: Policy | None
+    policy_name: Path
+    """Its file, for messages."""
+    baseline: Manifest | None
+    signature: Path | None
+    public_key: Path | None
+    identity: str | None
+    issuer: str | None
+    max_age: dt.timedelta | None
+
+
+def open_manifest(
+    folder: PathLike,
+    *,
+    require: Require = "signed",
+    policy: PathLike | Mapping[str, Any] | Policy | None = None,
+    baseline: PathLike | None = None,
+    public_key: PathLike | None = None,
+    identity: str | None = None,
+    issuer: str | None = None,
+    signature: PathLike | None = None,
+    max_age: dt.timedelta | None = None,
+    quarantine: PathLike | None = None,
+    ignore_bad_lines: bool = False,
+    applied: PathLike | None = None,
+    root: Roots = None,
+    check: Check = "size",
+    splits: Iterable[str] | None = None,
+    cache: PathLike | None = None,
+) -> Corpus:
+    """Open a corpus for training, or refuse it.
+
+    Args:
+        folder: Of the manifest.
+        require: ``verified``: the manifest's id is its core's digest, and every table has the digest that the core
+            names. ``passed``: it also passes ``policy``, judged now; a ``gate.json`` is not believed. ``signed``: it is
+            verified, and somebody who is trusted has signed that exactly this ``manifest.json`` passed (needs
+            cryptography, or sigstore).
+        policy: File of a policy, the name of one that is ready, or what such a file says. Of ``signed``: the policy
+            that has to have been used; any when None.
+        baseline: Of ``passed``: folder of an older manifest that rules of change compare with.
+        public_key: Of ``signed``: whose signature it has to be; or
+        identity: who signs, as in sigstore's certificate, with
+        issuer: who vouches for that identity.
+        signature: The signed verdict; by default ``FOLDER.verdict.dsse.json`` beside the folder for a key, and
+            ``FOLDER.verdict.sigstore.json`` for an identity.
+        max_age: Longest time since the signed verdict, else since the end of the build.
+        quarantine: A quarantine list; what it holds back today is held, shards and single documents.
+        ignore_bad_lines: Go on although lines of the list cannot be read.
+        applied: A folder of ``quarantine apply --documents``: its documents are skipped, and the shards that it left
+            out are held. It has to be of this manifest and, when ``quarantine`` is given, of this list.
+        root: Folder or address that holds the shards now, of all splits or by split; as the manifest says when None.
+        check: ``size``, ``sample`` (at most 64 files of together 1 GB are hashed) or ``all`` (every file is hashed).
+            Rows of streamed datasets have no digests of files; ``Corpus.notes`` says so.
+        splits: Splits to train on; those that are not held out when None.
+        cache: Folder of the shared table; one in the user's cache folder when None.
+
+    Returns:
+        The corpus. Held shards keep their ordinals: quarantine never changes the order of the rest.
+
+    Raises:
+        CorpusRefused: It may not be trained on.
+        ConfigError: The arguments do not go together, or a file that they name cannot be read.
+        ManifestError: There is no manifest in the folder.
+        QuarantineError: There is no such list or folder, or it is of a newer version.
+        StoreError: The roots of trust of sigstore cannot be had.
+    """
+    rules, name = _policy(policy)
+    demand = _Demand(
+        require=_one_of("require", require, REQUIRE),
+        policy=rules,
+        policy_name=name,
+        baseline=None if baseline is None else load_manifest(Path(baseline)),
+        signature=_path(signature),
+        public_key=_path(public_key),
+        identity=identity,
+        issuer=issuer,
+        max_age=max_age,
+    )
+    _check_demand(demand)
+    _one_of("check", check, CHECKS)
+    where = Path(folder)
+    try:
+        manifest = load_manifest(where)
+        return _open(
+            manifest,
+            demand,
+            listed=None if quarantine is None else load_quarantine(Path(quarantine), ignore_bad_lines=ignore_bad_lines),
+            applied=None if applied is None else read_applied(Path(applied)),
+            root=root,
+            check=check,
+            splits=splits,
+            cache=_path(cache),
+        )
+    except (ManifestError, QuarantineDamaged) as error:
+        if isinstance(error, ManifestError) and not (where / POINTER).exists():
+            raise
+        raise CorpusRefused(error.message, error.hint) from None
+
+
+def _open(
+    manifest: Manifest,
+    demand: _Demand,
+    *,
+    listed: Quarantine | None,
+    applied: AppliedFolder | None,
+    root: Roots,
+    check: Check,
+    splits: Iterable[str] | None,
+    cache: Path | None,
+) -> Corpus:
+    _check_tables(manifest)
+    passed = _passed(manifest, demand)
+    _check_age(manifest, passed, demand.max_age)
+    if applied is not None:
+        _check_applied(manifest, listed, applied)
+    shards = manifest.table("shards", [*COPIED, *COUNTS, *METRICS, "sources"])
+    chosen = _splits(manifest, splits)
+    quarantine = listed or in_force((), digest="", on=today())
+    selection = select(manifest, quarantine)
+    held = _held(selection, applied, chosen)
+    if "" not in held:
+        raise CorpusRefused(
+            f"no shard is left of {', '.join(chosen)}: {_tally(held)}",
+            "Choose other splits, or lift entries of the list.",
+        )
+    paths = locate(manifest, shards, held, root)
+    notes = check_files(manifest, shards, paths, check)
+    about = About(
+        id=manifest.id,
+        dataset=manifest.core.dataset.label,
+        passed=passed,
+        digests={
+            "manifest": manifest.id,
+            "policy": "" if passed is None else passed.digest,
+            "quarantine": quarantine.digest,
+            "applied": "" if applied is None else applied.digest,
+            "tokenizer": f"sha256:{manifest.core.tokenizer.sha256}",
+            "config": digest_json(manifest.core.config),
+        },
+        splits=chosen,
+        sources=sources_of(shards),
+        config=manifest.core.config,
+    )
+    keys = _drops(manifest, selection, quarantine, applied)
+    place = cache_folder(cache)
+    return Corpus(
+        file=share(make_table(shards, paths=paths, held=held, about=about), "shards", place),
+        drops_file=share(pa.table({"key": keys}), "drops", place),
+        notes=(*notes, *_notes(shards, held, selection)),
+    )
+
+
+def _one_of(name: str, given: Any, known: tuple[Any, ...]) -> Any:
+    if given not in known:
+        raise ConfigError(f"{name}: no `{given}`{nearest(str(given), known)}", f"One of {', '.join(known)}.")
+    return given
+
+
+def _path(given: PathLike | None) -> Path | None:
+    return None if given is None else Path(given)
+
+
+def _policy(given: PathLike | Mapping[str, Any] | Policy | None) -> tuple[Policy | None, Path]:
+    """Return a policy, and its file for messages."""
+    if given is None or isinstance(given, Mapping | Policy):
+        return None if given is None else policy_of(given), Path("policy")
+    path = policy_path(Path(given))
+    return policy_of(path), path
+
+
+def _check_demand(demand: _Demand) -> None:
+    """Refuse arguments that say nothing, or not enough, about what is required.
+
+    Raises:
+        ConfigError: There are such.
+    """
+    of = {"public_key": demand.public_key, "identity": demand.identity, "issuer": demand.issuer}
+    if demand.require != "signed":
+        for name, value in {"signature": demand.signature, **of}.items():
+            if value is not None:
+                raise ConfigError(
+                    f"{name} is of signed verdicts, but require={demand.require!r} asks for none",
+                    "Add require='signed'.",
+                )
+    elif (demand.public_key is None) == (demand.identity is None) or (demand.identity is None) != (
+        demand.issuer is None
+    ):
+        raise ConfigError(
+            "require='signed' needs either public_key=FILE or identity=WHO with issuer=URL",
+            "A signature says nothing without knowing whose it has to be.",
+        )
+    if demand.require == "passed" and demand.policy is None:
+        raise ConfigError("require='passed' needs a policy", "Name its file, or a ready one: policy='release-gate'.")
+    if demand.require == "verified" and demand.policy is not None:
+        raise ConfigError("policy is given, but require='verified' judges nothing", "Add require='passed'.")
+    if demand.require != "passed" and demand.baseline is not None:
+        raise ConfigError(f"baseline is given, but require={demand.require!r} judges nothing", "Add require='passed'.")
+
+
+def _check_tables(manifest: Manifest) -> None:
+    problems = verify(manifest)
+    if problems:
+        more = f" (and {t.plural(len(problems) - 1, 'more problem')})" if len(problems) > 1 else ""
+        raise CorpusRefused(f"the manifest is not as it was published: {t.clean(problems[0].text)}{more}", _CHANGED)
+
+
+def _passed(manifest: Manifest, demand: _Demand) -> Passed | None:
+    """Return who says that the manifest passed; None when that was not asked."""
+    if demand.require == "verified":
+        return None
+    if demand.require == "signed":
+        return _signed(manifest, demand)
+    assert demand.policy is not None
+    verdict = judge(manifest, demand.policy, baseline=demand.baseline)
+    if not verdict.passed:
+        raise CorpusRefused(
+            f"the manifest does not pass the policy {t.clean(verdict.policy)}: {_why(verdict)}",
+            "`dataaudit gate DIR --policy FILE` says which shards; fix them and build again, or hold them back.",
+        )
+    return Passed(policy=verdict.policy, version=verdict.policy_version, digest=verdict.policy_digest, signer="", at="")
+
+
+def _why(verdict: Verdict) -> str:
+    """Return the rules that keep a verdict from passing, or what else does."""
+    if verdict.exit_code == ExitCode.NOTHING_EVALUATED:
+        return "nothing was evaluated"
+    told = []
+    for state, word in ((State.FAILED, "failed"), (State.NOT_EVALUATED, "not evaluated")):
+        names = [t.clean(one.rule.name) for one in verdict.rules if state in one.open_states]
+        if names:
+            more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            told.append(f"{word}: {', '.join(names[:_NAMED])}{more}")
+    return "; ".join(told) or "a waiver has expired"
+
+
+def _signed(manifest: Manifest, demand: _Demand) -> Passed:
+    try:
+        from dataaudit.manifest.trust import Trust, TrustedPolicy, check_trust
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"require='signed' checks a signature, which needs the module {error.name}", "pip install cryptography"
+        ) from None
+    kind = "sigstore" if demand.public_key is None else "dsse"
+    folder = Path(os.path.abspath(manifest.folder))
+    beside = folder.with_name(f"{folder.name}.verdict.{kind}.json")
+    signature = demand.signature or beside
+    if demand.signature is None and not beside.exists():
+        raise CorpusRefused(
+            f"no signed verdict at {beside}",
+            "`dataaudit export verdict DIR --policy FILE --out FILE --sign --key KEY` writes one; signature= names it.",
+        )
+    expected = None if demand.policy is None else TrustedPolicy(path=demand.policy_name, digest=demand.policy.digest)
+    trust = Trust(
+        signature=signature,
+        public_key=demand.public_key,
+        identity=demand.identity,
+        issuer=demand.issuer,
+        policy=expected,
+    )
+    verdict, problems = check_trust(manifest, trust)
+    said = verdict.summary
+    if problems or said is None:
+        raise CorpusRefused(
+            f"the signed verdict does not count: {t.clean(problems[0].text)}",
+            "Train on what was signed, or have this manifest judged and signed: docs/howto/exports.md.",
+        )
+    policy = said.facts.get("policy")
+    own = policy if isinstance(policy, dict) else {}
+    return Passed(
+        policy=str(own.get("name") or said.policy),
+        version=str(own.get("version") or ""),
+        digest=f"sha256:{said.policy_digest}" if said.policy_digest else "",
+        signer=verdict.signer,
+        at=said.time,
+    )
+
+
+def _check_age(manifest: Manifest, passed: Passed | None, max_age: dt.timedelta | None) -> None:
+    if max_age is None:
+        return
+    signed = passed is not None and bool(passed.signer)
+    what = "the signed verdict is" if signed else "the build ended"
+    said = passed.at if passed is not None and signed else manifest.run.finished
+    try:
+        time = dt.datetime.fromisoformat(said)
+    except ValueError:
+        raise CorpusRefused(
+            f"max_age is given, but when {what} cannot be read: {t.clean(said, 100) or 'no time'}", _CHANGED
+        ) from None
+    age = dt.datetime.now(dt.UTC) - (time if time.tzinfo else time.replace(tzinfo=dt.UTC))
+    of = f"{what} {'of ' if signed else ''}{time.isoformat()}"
+    if age < -_AHEAD:
+        raise CorpusRefused(f"{of}, which is later than this machine's clock", "Set the clock, or sign again.")
+    if age > max_age:
+        again = "Judge and sign it again." if signed else "Build it again."
+        raise CorpusRefused(f"{of}, longer ago than max_age ({max_age})", f"{again} Or allow more: max_age=.")
+
+
+def _check_applied(manifest: Manifest, listed: Quarantine | None, applied: AppliedFolder) -> None:
+    """Refuse what `quarantine apply` made of another manifest or list, and rows that there are not."""
+    again = "Write it again: `dataaudit quarantine apply FILE --manifest DIR --out FOLDER --documents`."
+    if applied.manifest != manifest.id:
+        raise CorpusRefused(
+            f"the applied list is of another manifest: {t.clean(applied.manifest, 80)}, this one is {manifest.id}",
+            again,
+        )
+    if listed is not None and applied.quarantine != listed.digest:
+        raise CorpusRefused(
+            f"the applied list is {t.clean(applied.quarantine, 80)}, the quarantine list is {listed.digest}",
+            again,
+        )
+    shards = manifest.table("shards", ["rows", "sha256"])
+    numbers, rows = (applied.documents[name].to_numpy().astype(np.int64) for name in ("shard", "row"))
+    there = (numbers >= 0) & (numbers < shards.num_rows) & (rows >= 0) & (rows < 1 << ROW_BITS)
+    if there.all():
+        there = rows < shards["rows"].to_numpy()[numbers]
+    digests = shards["sha256"].take(pa.array(np.where(there, numbers, 0))) if shards.num_rows else None
+    if not there.all() or (digests is not None and not digests.equals(applied.documents["sha256"])):
+        raise CorpusRefused("the applied list names documents that the manifest does not have", again)
+
+
+def _splits(manifest: Manifest, given: Iterable[str] | None) -> tuple[str, ...]:
+    known = {split.name: split.held_out for split in manifest.core.splits}
+    if given is None:
+        return tuple(sorted(name for name, held_out in known.items() if not held_out)) or tuple(sorted(known))
+    chosen = (given,) if isinstance(given, str) else tuple(given)
+    for split in chosen:
+        if split not in known:
+            raise ConfigError(f"splits: no split `{split}`{nearest(split, list(known))}", f"Known: {_listed(known)}.")
+    if not chosen:
+        raise ConfigError("splits: expected at least one", f"Known: {_listed(known)}.")
+    return tuple(sorted(set(chosen)))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _held(selection: Selection, applied: AppliedFolder | None, chosen: tuple[str, ...]) -> list[str]:
+    """Return for each shard why loaders do not get it; empty when they do.
+
+    What the applied folder left out stays held although an entry may have ended since: its documents are in no drop
+    list.
+    """
+    left_out = {} if applied is None else {(split, uri): why for split, uri, why in applied.excluded}
+    held = []
+    for shard in selection.shards:
+        split = shard.row["split"]
+        outside = "" if split in chosen else NOT_CHOSEN
+        held.append(shard.why or left_out.get((split, shard.row["uri"]), "") or outside)
+    return held
+
+
+def _tally(held: list[str]) -> str:
+    return ", ".join(f"{held.count(why):,} {why}" for why in sorted(set(held))) or "it has none"
+
+
+def _drops(
+    manifest: Manifest, selection: Selection, quarantine: Quarantine, applied: AppliedFolder | None
+) -> np.ndarray:
+    """Return the keys of the documents to skip: those of the applied folder, and those that the list names.
+
+    Returns:
+        int64[documents], sorted.
+    """
+    named = drop_list(manifest, selection, quarantine, Choice(origins=())).table
+    keys: np.ndarray = keys_of(named) if applied is None else np.union1d(keys_of(named), keys_of(applied.documents))
+    return keys
+
+
+def _notes(shards: pa.Table, held: list[str], selection: Selection) -> list[str]:
+    """Return what nobody should overlook."""
+    formats = shards["format"].to_pylist()
+    streamed = sum(kind == STREAMED and not why for kind, why in zip(formats, held, strict=True))
+    found = (
+        [f"{t.plural(streamed, 'shard')} of streamed datasets: no digest of a file to hold them to"] if streamed else []
+    )
+    for one in selection.stale[:_NAMED]:
+        name = t.clean(selection.shards[one.shard].name, 200)
+        found.append(
+            f"{name} is listed under another digest ({short_id(one.entry)}): it has changed since, and is not held"
+        )
+    if len(selection.stale) > _NAMED:
+        found.append(f"and {len(selection.stale) - _NAMED:,} more are listed under another digest")
+    return found

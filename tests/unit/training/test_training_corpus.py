@@ -1,0 +1,273 @@
+"""What a corpus says once it is open: the shared table, twins, documents to skip, rules of columns, resuming."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from training_world import PASSING, World, lines, row_of
+
+from dataaudit.corpus.loss import LossLog
+from dataaudit.corpus.readers import END, Part, PartStats, ReadRequest, read_part
+from dataaudit.errors import ConfigError, CorpusRefused
+from dataaudit.training.shardtable import METRICS, ROW_BITS, SCHEMA, keys_of, rows_of, share
+
+ROOT = Path(__file__).parents[3]
+ALLOWED = ("numpy", "pyarrow", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection")
+ALLOWED += ("yaml", "_yaml", "orjson", "rfc8785", "dataaudit")
+ALONE = f"""
+import sys
+
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in {ALLOWED!r} and not top.startswith("_"):
+            raise ModuleNotFoundError(f"no module {{name}}", name=name)
+
+hidden = [one for one in sys.modules if one.partition(".")[0] in ("click", "cryptography", "rich", "numba", "torch")]
+assert not hidden, hidden
+sys.meta_path.insert(0, Hide())
+import dataaudit.training
+from dataaudit.training.opening import open_manifest
+
+folder, policy, key, cache = sys.argv[1:]
+corpus = open_manifest(folder, require="verified", cache=cache)
+print(corpus, open_manifest(folder, require="passed", policy=policy, cache=cache).verdict.policy, corpus.fields(0).text)
+for how in ({{"require": "passed", "policy": "release-gate"}}, {{"require": "signed", "public_key": key}}):
+    try:
+        open_manifest(folder, cache=cache, **how)
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+MAPPED = """
+import sys, pickle, pyarrow as pa
+before = pa.total_allocated_bytes()
+corpus = pickle.loads(bytes.fromhex(sys.argv[1]))
+copied = pa.total_allocated_bytes() - before
+print(copied, corpus.table.num_rows, corpus.dropped(0).tolist(), corpus.drops.flags.owndata)
+"""
+
+
+def test_the_table_has_a_row_a_shard_by_its_ordinal(tmp_path):
+    """And the numbers that attribution shows, as the manifest has them."""
+    corpus = World(tmp_path).open()
+    assert corpus.table.schema.equals(SCHEMA)
+    assert corpus.table["shard"].to_pylist() == [0, 1, 2, 3, 4]
+    assert corpus.table["uri"].to_pylist() == ["a.jsonl", "b.jsonl", "b.jsonl#copy=2", "c.jsonl", "v.jsonl"]
+    assert corpus.table["tokens"].to_pylist() == [100] * 5
+    assert corpus.table["bytes_per_token"].to_pylist() == [4.0] * 5
+    assert set(METRICS) < set(corpus.table.column_names)
+    assert (corpus.dataset, corpus.sources) == ("made@1.0.0", ("code", "v", "web"))
+    assert repr(corpus) == f"<Corpus made@1.0.0: 4 of 5 shards; {corpus.id}>"
+
+
+def test_twins_are_named_by_the_lowest_ordinal_of_equal_bytes(tmp_path):
+    """What was not read has no digest, and so no twin."""
+    unread = [row_of(f"y{n}.jsonl", b"", status="skipped", reason="x", sha256="", rows_digest=None) for n in range(2)]
+    corpus = World(tmp_path, *unread, row_of("z.jsonl", lines("a"))).open(
+        quarantine=None, check="size", root=_copy(tmp_path)
+    )
+    assert corpus.table["twin_of"].to_pylist() == [0, 1, 1, 3, 4, 5, 0, 7]
+
+
+def _copy(folder):
+    (folder / "data/z.jsonl").write_bytes(lines("a"))
+    return folder / "data"
+
+
+def test_it_is_pickled_as_paths_and_a_worker_maps_the_same_memory(tmp_path):
+    """A few hundred bytes, and nothing of the tables is copied into the worker."""
+    world = World(tmp_path)
+    corpus = world.open(quarantine=world.hold("train/a.jsonl:3", "train/a.jsonl:7"))
+    data = pickle.dumps(corpus)
+    assert len(data) < 1500
+    said = subprocess.run([sys.executable, "-c", MAPPED, data.hex()], capture_output=True, text=True, check=True).stdout
+    assert said.split("\n")[0] == "0 5 [3, 7] False"
+    assert pickle.loads(data) == corpus
+
+
+def test_the_file_is_written_once_and_anew_when_it_was_damaged(tmp_path):
+    """Processes that open the same corpus share it; its name is the digest of its bytes."""
+    world = World(tmp_path)
+    corpus = world.open()
+    inode = corpus.file.stat().st_ino
+    assert world.open().file.stat().st_ino == inode
+    whole = corpus.file.read_bytes()
+    corpus.file.write_bytes(whole[:-100])
+    assert world.open().file.read_bytes() == whole
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    corpus.file.unlink()
+    with pytest.raises(ConfigError, match=r"cannot be read: .*\n  Open the manifest again"):
+        pickle.loads(pickle.dumps(corpus))
+
+
+def test_a_cache_folder_that_cannot_be_made_is_wrong_use(tmp_path, monkeypatch):
+    """Named or not."""
+    world = World(tmp_path)
+    with pytest.raises(ConfigError, match=r"the cache folder .* cannot be made: "):
+        world.open(cache=world.list / "cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    assert world.open(cache=None).file.parent == tmp_path / "home/dataaudit/corpora"
+    monkeypatch.setattr("dataaudit.training.shardtable.private_folder", lambda *_: None)
+    with pytest.raises(ConfigError, match="cache=FOLDER"):
+        world.open(cache=None)
+    with pytest.raises(ConfigError, match="cannot be written: "):
+        share(pa.table({"key": [1]}), "drops", world.list)
+
+
+def test_documents_that_the_list_names_are_skipped(tmp_path):
+    """Of both listings of a file: an entry goes by its digest."""
+    world = World(tmp_path)
+    corpus = world.open(quarantine=world.hold("train/b.jsonl:4", "train/c.jsonl:9"))
+    assert [corpus.dropped(shard).tolist() for shard in range(5)] == [[], [4], [4], [9], []]
+    assert corpus.drops.tolist() == [(1 << 40) + 4, (2 << 40) + 4, (3 << 40) + 9]
+    assert corpus.drops.dtype == np.int64
+    assert world.open().drops.tolist() == []
+
+
+def test_an_applied_list_skips_its_documents_and_holds_its_shards(tmp_path):
+    """With the list or without it."""
+    world = World(tmp_path)
+    world.hold("train/a.jsonl", "train/b.jsonl:4")
+    world.apply()
+    for how in ({}, {"quarantine": world.list}):
+        corpus = world.open(applied=world.applied, **how)
+        assert corpus.table["held"].to_pylist() == ["quarantined", "", "", "", "not chosen"]
+        assert corpus.dropped(1).tolist() == [4]
+        assert corpus.digests["applied"].startswith("sha256:")
+
+
+def test_what_an_applied_list_left_out_stays_held_when_an_entry_has_ended(tmp_path):
+    """Its documents are in no drop list."""
+    import datetime as dt
+
+    world = World(tmp_path)
+    world.hold("train/a.jsonl")
+    folder = world.apply(on=dt.date(2026, 11, 22))
+    (folder / "applied.json").write_text((folder / "applied.json").read_text())
+    world.list.write_bytes(b"")
+    assert world.open(applied=folder).table["held"].to_pylist()[0] == "quarantined"
+
+
+@pytest.mark.parametrize("name", ["applied.json", "excluded.jsonl", "documents.parquet"])
+@pytest.mark.parametrize("data", [None, b"", b"{}", b"[]\n", b"\xff"])
+def test_a_damaged_folder_of_an_applied_list_is_an_error(tmp_path, name, data):
+    """Never a list that holds nothing."""
+    from dataaudit.errors import DataAuditError
+
+    world = World(tmp_path)
+    world.hold("train/a.jsonl")
+    path = world.apply() / name
+    if data is None:
+        path.unlink()
+    else:
+        path.write_bytes(data)
+    if (name, data) == ("excluded.jsonl", b""):
+        assert world.open(applied=world.applied).digests["applied"]
+        return
+    with pytest.raises(DataAuditError) as caught:
+        world.open(applied=world.applied)
+    assert name in caught.value.message
+
+
+def test_the_rule_of_a_shard_gives_the_rows_and_sources_of_the_audit(tmp_path):
+    """A column, or a pattern in the URI; text by its dotted path."""
+    world = World(tmp_path)
+    corpus = world.open(splits=["train", "val"])
+    request = ReadRequest(
+        path=corpus.path(1),
+        format="jsonl",
+        compression="none",
+        part=Part(0, END),
+        fields=corpus.fields(1),
+        batch_bytes=64,
+    )
+    batches = list(read_part(request, LossLog(), PartStats()))
+    assert sum(len(batch.rows) for batch in batches) == 10
+    assert (corpus.fields(4).text, corpus.fields(4).source_constant) == ("text", "v")
+    assert (corpus.fields(0).text, corpus.fields(0).source_column) == ("body.text", "from")
+
+
+def test_a_manifest_without_columns_in_its_config_says_so(tmp_path):
+    """Only when a rule is asked for."""
+    from made_manifest import make
+
+    world = World(tmp_path)
+    world.manifest = tmp_path / "n"
+    make(world.manifest, world.rows, roots=world.data)
+    with pytest.raises(ConfigError, match="does not say which columns of split train were read"):
+        world.open().fields(0)
+
+
+def test_a_resumed_run_is_held_to_the_corpus_that_it_began_with(tmp_path):
+    """What differs is named; what is allowed by name may differ."""
+    world = World(tmp_path)
+    state = json.loads(json.dumps(world.open().state()))
+    world.open().compare(state)
+    other = world.open(quarantine=world.hold("train/c.jsonl"), splits=["train", "val"])
+    with pytest.raises(CorpusRefused) as caught:
+        other.compare(state)
+    assert str(caught.value).startswith("the checkpoint is of another corpus: quarantine was none, is sha256:")
+    assert "splits was train, is train,val" in str(caught.value)
+    assert "allow=('quarantine', 'splits')" in str(caught.value)
+    with pytest.raises(CorpusRefused, match=r"corpus: splits was train, is train,val\n"):
+        other.compare(state, allow=["quarantine"])
+    other.compare(state, allow=("quarantine", "splits"))
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest", "policy", "quarantine", "applied", "tokenizer", "config", "splits", "library"]
+)
+def test_every_part_of_the_state_is_compared(tmp_path, name):
+    """And allowed by its own name alone."""
+    corpus = World(tmp_path).open(require="passed", policy=PASSING)
+    state = corpus.state() | {name: "another"}
+    with pytest.raises(CorpusRefused, match=f": {name} was another, is "):
+        corpus.compare(state, allow=set(state) - {name})
+    corpus.compare(state, allow=name)
+
+
+def test_what_is_no_state_and_an_unknown_name_are_wrong_use(tmp_path):
+    """A checkpoint of something else is not taken for an equal one."""
+    corpus = World(tmp_path).open()
+    for state in ({}, {"manifest": corpus.id}, [], corpus.state() | {"more": ""}):
+        with pytest.raises(ConfigError, match="expected the state of a corpus"):
+            corpus.compare(state)
+    with pytest.raises(ConfigError, match="no `quarantin`"):
+        corpus.compare(corpus.state(), allow=["quarantin"])
+
+
+@given(st.sets(st.tuples(st.integers(0, 6), st.integers(0, 2**40 - 1) | st.integers(0, 5))))
+def test_rows_of_a_shard_are_found_among_the_keys(places):
+    """As looking at every place finds them."""
+    ordered = sorted(places)
+    shards, rows = [place[0] for place in ordered], [place[1] for place in ordered]
+    keys = keys_of(pa.table({"shard": pa.array(shards, pa.int32()), "row": pa.array(rows, pa.int64())}))
+    assert keys.tolist() == [shard * 2**ROW_BITS + row for shard, row in ordered]
+    for shard in range(8):
+        assert rows_of(keys, shard).tolist() == [row for one, row in ordered if one == shard]
+
+
+def test_opening_needs_few_libraries(tmp_path):
+    """Neither torch nor the command line nor anything that scans; a signature asks for cryptography by name."""
+    world = World(tmp_path)
+    world.sign()
+    (tmp_path / "policy.yaml").write_text(json.dumps(PASSING))
+    command = [sys.executable, "-c", ALONE, world.manifest, tmp_path / "policy.yaml", world.public, tmp_path / "cache"]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    opened, refused, *signed = done.stdout.splitlines()
+    assert opened == f"{world.open()} enough body.text"
+    assert refused.startswith("CorpusRefused the manifest does not pass the policy release-gate: ")
+    assert signed[-2:] == [
+        "ConfigError require='signed' checks a signature, which needs the module cryptography",
+        "  pip install cryptography",
+    ]

@@ -1,0 +1,474 @@
+"""What opens, and what is refused: every row of docs/reference/training-open.md is a test."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+from training_world import FAILING, KEY, OTHER, PASSING, World, row_of, rule
+
+from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError, ManifestError, QuarantineError
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs/reference/training-open.md"
+LIBRARY = re.compile(r"((?:table metrics of DIR cannot be read|documents to skip is not known|is not valid JSON): ).+")
+"""What stands before the words of another library, which a version of it may change."""
+DAY = dt.timedelta(days=1)
+NOT_EVALUATED = rule(1, metric="exact_dup_rate", stat="rate", unit="ratio", comparator="<=")
+
+
+def _passed(world, policy=FAILING):
+    return {"require": "passed", "policy": policy}
+
+
+def _signed(world, **more):
+    return {"require": "signed", "public_key": world.public} | more
+
+
+def _gate_json(world):
+    (world.manifest / "gate.json").write_text(json.dumps({"passed": True, "exit_code": 0}))
+    return _passed(world)
+
+
+def _table(world):
+    world.edit_table("shards", "tokens", 99)
+
+
+def _core(world):
+    world.edit_core()
+
+
+def _cut(world):
+    world.cut(world.manifest / "metrics.parquet")
+
+
+def _json(world):
+    (world.manifest / "manifest.json").write_text("{")
+
+
+def _empty(world):
+    (world.manifest / "manifest.json").unlink()
+
+
+def _old_build(world):
+    world.edit(finished="2020-01-01T00:00:00+00:00")
+    return {"max_age": DAY}
+
+
+def _no_time(world):
+    world.edit(finished="yesterday")
+    return {"max_age": DAY}
+
+
+def _old_verdict(world):
+    world.sign(time="2020-01-01T00:00:00+00:00")
+    return _signed(world, max_age=30 * DAY)
+
+
+def _early_verdict(world):
+    world.sign(time="2999-01-01T00:00:00+00:00")
+    return _signed(world, max_age=DAY)
+
+
+def _statement(world):
+    world.sign(sealed=False)
+    return _signed(world)
+
+
+def _other_key(world):
+    world.sign(OTHER)
+    return _signed(world)
+
+
+def _edited_verdict(world):
+    document = json.loads(world.sign(policy=FAILING).read_bytes())
+    document["payload"] = json.loads(world.sign().read_bytes())["payload"]
+    world.sign(policy=FAILING)
+    failed = json.loads(world.signature.read_bytes())
+    world.signature.write_text(json.dumps(failed | {"payload": document["payload"]}))
+    return _signed(world)
+
+
+def _failed_verdict(world):
+    world.sign(policy=FAILING)
+    return _signed(world)
+
+
+def _verdict_elsewhere(world):
+    with tempfile.TemporaryDirectory() as folder:
+        other = World(Path(folder), row_of("d.jsonl", b"{}\n"))
+        world.signature.write_bytes(other.sign().read_bytes())
+    return _signed(world)
+
+
+def _run_changed(world):
+    world.sign()
+    world.edit(hosts=["elsewhere"])
+    return _signed(world)
+
+
+def _other_policy(world):
+    world.sign()
+    return _signed(world, policy=FAILING)
+
+
+def _all_held(world):
+    return {"quarantine": world.hold("0", "1", "3")}
+
+
+def _bad_line(world):
+    world.hold("0")
+    world.list.write_bytes(world.list.read_bytes()[:-20])
+    return {"quarantine": world.list}
+
+
+def _applied_elsewhere(world):
+    with tempfile.TemporaryDirectory() as folder:
+        other = World(Path(folder), row_of("d.jsonl", b"{}\n"))
+        other.apply().rename(world.applied)
+    return {"applied": world.applied}
+
+
+def _applied_before(world):
+    world.apply()
+    return {"quarantine": world.hold("0"), "applied": world.applied}
+
+
+def _applied_without(world):
+    return {"applied": world.apply(documents=False)}
+
+
+def _applied_cut(world):
+    world.cut(world.apply() / "documents.parquet")
+    return {"applied": world.applied}
+
+
+def _applied_wrong(world):
+    import pyarrow.parquet as pq
+
+    world.hold("train/a.jsonl:3")
+    path = world.apply() / "documents.parquet"
+    table = pq.read_table(path)
+    rows = [row | {"row": 10} for row in table.to_pylist()]
+    pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
+    return {"applied": world.applied}
+
+
+def _gone(world):
+    (world.data / "a.jsonl").unlink()
+
+
+def _many_gone(world):
+    with tempfile.TemporaryDirectory() as folder:
+        more = [row_of(f"m{number}.jsonl", b"{}\n") for number in range(7)]
+        World(Path(folder), *more).manifest.replace(world.folder / "many")
+    world.manifest.rename(world.folder / "few")
+    (world.folder / "many").rename(world.manifest)
+    return {"root": world.data}
+
+
+def _longer(world):
+    with (world.data / "b.jsonl").open("ab") as file:
+        file.write(b"\n")
+
+
+def _other_bytes(world):
+    path = world.data / "b.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"b 3", b"B 3"))
+    return {"check": "sample"}
+
+
+def _loop(world):
+    _gone(world)
+    (world.data / "a.jsonl").symlink_to("a.jsonl")
+
+
+def _folder(world):
+    _gone(world)
+    (world.data / "a.jsonl").mkdir()
+
+
+def _no_root(world):
+    world.edit(roots={})
+
+
+def _moved(world):
+    world.data.rename(world.folder / "elsewhere")
+
+
+def _no_utf8(world):
+    name = os.fsencode(world.folder) + b"/\xff"
+    os.mkdir(name)
+    return {"root": os.fsdecode(name)}
+
+
+def _outside(world):
+    with tempfile.TemporaryDirectory() as folder:
+        World(Path(folder), row_of("../d.jsonl", b"{}\n")).manifest.replace(world.folder / "outside")
+    world.manifest.rename(world.folder / "inside")
+    (world.folder / "outside").rename(world.manifest)
+    return {"root": world.data}
+
+
+CASES = {
+    "it breaks a rule of the policy": (CorpusRefused, _passed),
+    "a `gate.json` in its folder says that it passed": (CorpusRefused, _gate_json),
+    "a required rule could not be evaluated": (CorpusRefused, lambda world: _passed(world, NOT_EVALUATED)),
+    "a number of a table was changed": (CorpusRefused, _table),
+    "a table is cut": (CorpusRefused, _cut),
+    "a number in `manifest.json` was changed": (CorpusRefused, _core),
+    "`manifest.json` is cut": (CorpusRefused, _json),
+    "the folder has no `manifest.json`": (ManifestError, _empty),
+    "the build is older than `max_age`": (CorpusRefused, _old_build),
+    "the end of the build is no time": (CorpusRefused, _no_time),
+    "the signed verdict is older than `max_age`": (CorpusRefused, _old_verdict),
+    "the signed verdict is of tomorrow": (CorpusRefused, _early_verdict),
+    "nobody signed": (CorpusRefused, _signed),
+    "the verdict is not signed": (CorpusRefused, _statement),
+    "another key signed": (CorpusRefused, _other_key),
+    "the verdict was edited": (CorpusRefused, _edited_verdict),
+    "the signed verdict is FAILED": (CorpusRefused, _failed_verdict),
+    "the signed verdict is of another manifest": (CorpusRefused, _verdict_elsewhere),
+    "`manifest.json` was changed beside its core after it was signed": (CorpusRefused, _run_changed),
+    "the signed verdict is by another policy": (CorpusRefused, _other_policy),
+    "every shard is held": (CorpusRefused, _all_held),
+    "a line of the list cannot be read": (CorpusRefused, _bad_line),
+    "there is no list": (QuarantineError, lambda world: {"quarantine": world.folder / "none.jsonl"}),
+    "the applied list is of another manifest": (CorpusRefused, _applied_elsewhere),
+    "the list was added to since it was applied": (CorpusRefused, _applied_before),
+    "the list was applied without `--documents`": (QuarantineError, _applied_without),
+    "the drop list is cut": (CorpusRefused, _applied_cut),
+    "the drop list names a row that its shard does not have": (CorpusRefused, _applied_wrong),
+    "a file is absent": (CorpusRefused, _gone),
+    "many files are absent": (CorpusRefused, _many_gone),
+    "a file is longer": (CorpusRefused, _longer),
+    "a file has other bytes of the same size": (CorpusRefused, _other_bytes),
+    "a file cannot be opened": (CorpusRefused, _loop),
+    "a folder lies in a file's place": (CorpusRefused, _folder),
+    "the manifest does not say where the files lie": (CorpusRefused, _no_root),
+    "the files lie elsewhere now": (CorpusRefused, _moved),
+    "a URI leads out of its root": (CorpusRefused, _outside),
+    "a path is not UTF-8": (CorpusRefused, _no_utf8),
+    "a split is not known": (ConfigError, lambda world: {"splits": ["trian"]}),
+    "whose signature it has to be is not said": (ConfigError, lambda world: {"require": "signed"}),
+    "by which policy is not said": (ConfigError, lambda world: {"require": "passed"}),
+    "a policy is given and not asked for": (ConfigError, lambda world: {"policy": PASSING}),
+}
+"""By what is wrong: the error, and what spoils a world and returns how it is opened."""
+
+
+def first_line(case, folder):
+    """Return the error of a case and the first line of what it says, without what differs between two runs."""
+    kind, spoil = CASES[case]
+    world = World(folder)
+    how = spoil(world)
+    with pytest.raises(DataAuditError) as caught:
+        world.open(**(how or {}))
+    assert type(caught.value) is kind, caught.value
+    assert caught.value.hint, "no way out is said"
+    line = str(caught.value).partition("\n")[0]
+    for name, path in (("DIR", world.manifest), ("ROOT", world.data), ("LIST", world.list), ("FOLDER", world.applied)):
+        line = line.replace(str(path), name)
+    line = LIBRARY.sub(r"\1...", line.replace(f"{world.folder}/", ""))
+    return kind.__name__, re.sub(r"\b[0-9a-f]{16}(?:[0-9a-f]{48})?\b", "...", line)
+
+
+def row(case, folder):
+    """Return the row of the page."""
+    kind, line = first_line(case, folder)
+    mark = "``" if "`" in line else "`"
+    return f"| {case} | `{kind}` | {mark}{line}{mark} |"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_may_not_be_trained_on_is_refused_with_the_words_of_the_page(case, tmp_path):
+    """The reason on the first line, the way out on the second."""
+    assert row(case, tmp_path) in PAGE.read_text().splitlines()
+
+
+def test_the_page_has_these_cases_and_no_others():
+    """One row each."""
+    rows = re.findall(r"^\| (.+?) \| `\w+` \| `.*` \|$", PAGE.read_text(), re.MULTILINE)
+    assert rows == list(CASES)
+
+
+def test_what_passed_opens_and_says_who_said_so(tmp_path):
+    """By a policy that is judged now, by a signature, or by its digests alone."""
+    world = World(tmp_path)
+    assert world.open().verdict is None
+    judged = world.open(require="passed", policy=PASSING).verdict
+    assert (judged.policy, judged.version, judged.signer, judged.at) == ("enough", "3", "", "")
+    world.sign()
+    signed = world.open(require="signed", public_key=world.public, policy=PASSING, max_age=100_000 * DAY).verdict
+    assert (signed.policy, signed.version, signed.digest) == ("enough", "3", judged.digest)
+    assert (signed.signer, signed.at) == (f"key {KEY.public.id}", "2026-11-21T12:00:00+00:00")
+    elsewhere = world.signature.rename(tmp_path / "signed.json")
+    assert world.open(require="signed", public_key=world.public, signature=elsewhere).verdict == signed
+
+
+def test_a_policy_is_a_file_a_ready_one_or_what_it_says(tmp_path):
+    """And a baseline is what rules of change compare with."""
+    world = World(tmp_path)
+    (tmp_path / "policy.yaml").write_text(json.dumps(PASSING))
+    assert world.open(require="passed", policy=tmp_path / "policy.yaml").verdict.policy == "enough"
+    with pytest.raises(CorpusRefused, match="does not pass the policy release-gate: "):
+        world.open(require="passed", policy="release-gate")
+    change = rule(0, change=0.1, comparator="<=")
+    del change["rules"][0]["budget"]
+    with pytest.raises(CorpusRefused, match="not evaluated: documents"):
+        world.open(require="passed", policy=change)
+    assert world.open(require="passed", policy=change, baseline=world.manifest).verdict.policy == "enough"
+
+
+@pytest.mark.parametrize("name", ["signature", "public_key", "identity", "issuer"])
+def test_what_a_signature_has_to_be_is_wrong_use_without_one(tmp_path, name):
+    """It would be taken for a check that was made."""
+    with pytest.raises(ConfigError, match=f"^{name} is of signed verdicts"):
+        World(tmp_path).open(**{name: "x"})
+
+
+def test_both_a_key_and_an_identity_or_half_of_one_are_wrong_use(tmp_path):
+    """Anybody can have an identity from some other issuer."""
+    world = World(tmp_path)
+    for how in ({"identity": "a"}, {"issuer": "b"}, {"identity": "a", "issuer": "b", "public_key": world.public}):
+        with pytest.raises(ConfigError, match="either public_key=FILE or identity=WHO with issuer=URL"):
+            world.open(require="signed", **how)
+    for how in ({"require": "believed"}, {"check": "none"}, {"baseline": world.manifest}, {"splits": []}):
+        with pytest.raises(ConfigError):
+            world.open(**how)
+    with pytest.raises(ConfigError, match=r"^root: no split `vall` \(did you mean `val`\?\)"):
+        world.open(root={"vall": world.data})
+
+
+def test_damaged_lines_are_passed_over_when_that_is_allowed(tmp_path):
+    """What the others hold is held."""
+    world = World(tmp_path)
+    world.hold("0", "1")
+    world.list.write_bytes(world.list.read_bytes()[:-20])
+    corpus = world.open(quarantine=world.list, ignore_bad_lines=True)
+    assert corpus.table["held"].to_pylist() == ["quarantined", "", "", "", "not chosen"]
+
+
+def test_held_out_splits_are_trained_on_when_they_are_named(tmp_path):
+    """Only files of chosen splits are needed."""
+    world = World(tmp_path)
+    assert world.open().splits == ("train",)
+    assert set(world.open(splits=["val", "train"]).table["held"].to_pylist()) == {""}
+    (world.data / "v.jsonl").unlink()
+    assert world.open().table["held"].to_pylist().count("") == 4
+    with pytest.raises(CorpusRefused, match=r"val/v\.jsonl \(absent\)"):
+        world.open(splits="val")
+
+
+def test_the_file_of_a_held_shard_may_be_absent(tmp_path):
+    """Held shards keep their ordinals, and copies are held together."""
+    world = World(tmp_path)
+    for name in ("b.jsonl", "v.jsonl"):
+        (world.data / name).unlink()
+    corpus = world.open(quarantine=world.hold("train/b.jsonl"), check="all")
+    assert corpus.table["held"].to_pylist() == ["", "quarantined", "quarantined", "", "not chosen"]
+    assert corpus.table["path"].to_pylist() == [str(world.data / "a.jsonl"), "", "", str(world.data / "c.jsonl"), ""]
+    assert corpus.quarantine_digest.startswith("sha256:")
+    with pytest.raises(CorpusRefused, match=r"^train/b\.jsonl has no file to open: quarantined$"):
+        corpus.path(1)
+
+
+def test_what_the_build_did_not_read_is_held(tmp_path):
+    """It was not audited."""
+    world = World(
+        tmp_path, row_of("z.jsonl", b"", status="quarantined", reason="io_error", sha256="", rows_digest=None)
+    )
+    assert world.open().table["held"].to_pylist() == ["", "", "", "", "unread", "not chosen"]
+
+
+def test_sizes_do_not_show_other_bytes_and_hashes_do(tmp_path):
+    """Which files were hashed is said."""
+    world = World(tmp_path)
+    assert world.open(check="all").notes == ("4 files, 1.7 kB: every byte hashed, as the manifest says",)
+    [said] = world.open(check="sample").notes
+    assert said.startswith("4 files: of the size that the manifest says; 4, 1.7 kB, hashed: train/a.jsonl, ")
+    _other_bytes(world)
+    assert world.open().notes == ("4 files: of the size that the manifest says; no byte was read",)
+    with pytest.raises(CorpusRefused, match=r"^2 of 4 files .*: train/b\.jsonl \(other bytes of the same size\), "):
+        world.open(check="all")
+
+
+def test_a_sample_is_bounded_and_the_same_each_time(tmp_path, monkeypatch):
+    """By files and by bytes, in the order of a hash."""
+    world = World(tmp_path)
+    monkeypatch.setattr("dataaudit.training.files.SAMPLE_FILES", 2)
+    first, again = world.open(check="sample").notes, world.open(check="sample").notes
+    assert first == again
+    assert "; 2, " in first[0]
+    monkeypatch.setattr("dataaudit.training.files.SAMPLE_BYTES", 10)
+    assert world.open(check="sample").notes[0].endswith("; 0, 0 B, hashed: none")
+
+
+def test_files_that_were_moved_are_found_below_another_root(tmp_path):
+    """Of all splits or of one; the recorded root holds for the others."""
+    world = World(tmp_path)
+    (world.folder / "new").mkdir()
+    (world.data / "v.jsonl").rename(world.folder / "new/v.jsonl")
+    corpus = world.open(splits=["train", "val"], root={"val": world.folder / "new"}, check="all")
+    assert corpus.path(4) == str(world.folder / "new/v.jsonl")
+    assert corpus.path(0) == str(world.data / "a.jsonl")
+
+
+def test_rows_of_a_streamed_dataset_have_no_files_and_it_is_said(tmp_path):
+    """No root is needed for them."""
+    world = World(tmp_path, row_of("hub/train", b"", split="hub", format="datasets"))
+    world.edit(roots={"train": str(world.data), "val": str(world.data), "hub": "datasets:org/name"})
+    corpus = world.open(splits=["hub", "train"], check="all")
+    assert corpus.notes[1:] == ("1 shard of streamed datasets: no digest of a file to hold them to",)
+    with pytest.raises(CorpusRefused, match="its rows are streamed"):
+        corpus.path(0)
+
+
+def test_a_shard_that_changed_since_it_was_listed_is_not_held_and_it_is_said(tmp_path):
+    """Its rows are others, so the entry says nothing of them."""
+    world = World(tmp_path)
+    held = world.hold("train/a.jsonl").rename(tmp_path / "older.jsonl")
+    path = tmp_path / "next"
+    path.mkdir()
+    later = World(path)
+    from made_manifest import make
+
+    rows = [row_of("a.jsonl", b"{}\n"), *later.rows[1:]]
+    (later.data / "a.jsonl").write_bytes(b"{}\n")
+    make(later.folder / "n", rows, roots=later.data)
+    later.manifest = later.folder / "n"
+    [_, note] = later.open(quarantine=held).notes
+    assert note.startswith("train/a.jsonl is listed under another digest (")
+
+
+def test_remote_files_are_addressed_and_asked_for(tmp_path, monkeypatch):
+    """By size and by digest; the path is one that the readers know as remote."""
+    from dataaudit.corpus.storage.address import RemotePath
+
+    world, asked = World(tmp_path), []
+
+    def open_binary(path, **_):
+        asked.append(path)
+        return (world.data / path.rpartition("/")[2]).open("rb")
+
+    class Stat:
+        def __init__(self, path):
+            self.size = (world.data / path.rpartition("/")[2]).stat().st_size
+
+    monkeypatch.setattr("dataaudit.training.files.open_binary", open_binary)
+    monkeypatch.setattr("dataaudit.training.files.stat_file", Stat)
+    corpus = world.open(root="s3://bucket/corpus", check="all")
+    assert corpus.table["path"].to_pylist()[0] == "s3://bucket/corpus/a.jsonl"
+    assert {type(path) for path in asked} == {RemotePath} == {type(corpus.path(0))}
+    assert sorted(asked) == [f"s3://bucket/corpus/{name}.jsonl" for name in "abc"]
+
+
+if __name__ == "__main__":  # the rows of the page
+    for one in CASES:
+        with tempfile.TemporaryDirectory() as made:
+            print(row(one, Path(made)))
