@@ -27,7 +27,8 @@ import pyarrow as pa
 
 from dataaudit.link.joins import LINK_FILES, JoinFunction
 from dataaudit.link.keyed import NUM_BYTES, write_keyed
-from dataaudit.link.places import key_array, places_of
+from dataaudit.link.places import key_array
+from dataaudit.manifest.places import places_of
 from dataaudit.metrics.near_dup.bands import PAIRS, PROBED, BandJoin
 from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS
 from dataaudit.metrics.near_dup.clusters import Corpus, cluster

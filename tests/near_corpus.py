@@ -17,7 +17,7 @@ from dataaudit.kernels.plain_words import text_shingles, words_of
 from dataaudit.kernels.words import split_words
 from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import NUM_BYTES, write_keyed
-from dataaudit.link.places import places_of, rows_of, shards_of
+from dataaudit.manifest.places import places_of, rows_of, shards_of
 from dataaudit.metrics.near_dup.bands import COUNTS, PAIRS, PROBED, BandJoin
 from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS, link_classes
 from dataaudit.metrics.near_dup.clusters import Corpus, NearClusters, cluster

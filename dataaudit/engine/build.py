@@ -26,6 +26,7 @@ from dataaudit.engine.job import (
     prepare_content,
     prepare_kernels,
     prepare_languages,
+    prepare_reference,
     prepare_tokenizer,
     state_folder,
     tell_discovery,
@@ -37,7 +38,6 @@ from dataaudit.engine.probing import probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.protected import Preparing, prepare_protected
 from dataaudit.engine.publishing import now, publish_build
-from dataaudit.engine.reference import load_reference
 from dataaudit.engine.runner import Runner, open_runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome, Probe
@@ -86,7 +86,7 @@ def build(
     tell_discovery(discovery, progress)
     state = state_folder(options)
     tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress)
-    parents, reference = load_reference(config.reference, base, stages, tokenizer, progress)
+    parents, reference = prepare_reference(config.reference, base, stages, tokenizer, progress)
     languages = prepare_languages(config, base, state, stages)
     content = prepare_content(config, base, stages, progress)
     prepare_kernels(progress)

@@ -25,10 +25,11 @@ from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ScanSettings
-from dataaudit.errors import ConfigError, ExitCode
+from dataaudit.errors import ConfigError, ExitCode, ManifestError
 from dataaudit.kernels.jit import are_compiled, compile_all
 from dataaudit.link.step import Protected
-from dataaudit.stages.base import Stage
+from dataaudit.manifest.load import load_manifest
+from dataaudit.stages.base import Comparing, Stage
 from dataaudit.stages.token_counts import Reference
 from dataaudit.text import plural
 
@@ -162,6 +163,33 @@ def prepare_tokenizer(spec: str | None, base: Path, state: Path, progress: Progr
     finally:
         patience.cancel()
     return tokenizer, risks
+
+
+def prepare_reference(
+    given: str | None, base: Path, stages: Sequence[Stage], tokenizer: TokenizerFile, progress: Progress
+) -> tuple[tuple[str, ...], Reference | None]:
+    """Load the reference manifest, if there is one, before anything is scanned, and check what is used of it.
+
+    Returns:
+        Ids of the manifests that this one is compared with, and what is compared.
+
+    Raises:
+        ManifestError: There is no manifest, it is damaged, or of an unknown schema.
+    """
+    if given is None:
+        return (), None
+    reference, problem = None, "nothing is compared, because the stage `histogram` is off"
+    try:
+        manifest = load_manifest(base / given)
+        for stage in stages:
+            if isinstance(stage, Comparing):
+                reference, problem = stage.read_reference(manifest, tokenizer)
+    except ManifestError as error:
+        hint = f"{error.hint}\n  It is the reference of this build, of its config or of the call (--reference)."
+        raise ManifestError(f"reference {given}: {error.message}", hint.strip()) from None
+    if problem:
+        progress.note(f"reference: {problem}", important=True)
+    return (manifest.id,), reference
 
 
 def prepare_languages(config: AuditConfig, base: Path, state: Path, stages: Sequence[Stage]) -> LanguageModels | None:

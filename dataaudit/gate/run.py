@@ -15,7 +15,7 @@ from dataaudit.gate.policy import Policy, check_values, load_policy
 from dataaudit.gate.scopes import check_policy
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.gate.verdict import Verdict
-from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.load import Manifest
 
 
 def read_policy(path: Path) -> Policy:
@@ -40,14 +40,6 @@ def policy_of(given: Path | Mapping[str, Any] | Policy) -> Policy:
     policy = given if isinstance(given, Policy) else check_values(dict(given), where="policy")
     check_policy(policy, "policy")
     return policy
-
-
-def judge_manifest(
-    folder: Path, policy: Policy, *, baseline: Path | None = None, fail_on: str = "fail", on: dt.date | None = None
-) -> Verdict:
-    """Judge the manifest of a folder: :func:`judge` of what is loaded from there."""
-    older = None if baseline is None else load_manifest(baseline)
-    return judge(load_manifest(folder), policy, baseline=older, fail_on=fail_on, on=on)
 
 
 def judge(

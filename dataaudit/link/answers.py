@@ -1,17 +1,44 @@
-"""What a judge said of the documents of its sample, each with the stratum that it was drawn from."""
+"""What asks a judge, and what it said of the documents of its sample, each with the stratum it was drawn from."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.link.judges import SEEN
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.link.judging import Verdicts
-from dataaudit.link.places import places_of
 from dataaudit.link.sampling import Question, Sampled
 from dataaudit.link.second_pass import SecondPassResult
 from dataaudit.manifest.metric import Metric, Scope, count
+from dataaudit.manifest.places import places_of
+
+SEEN = pa.schema([("row", pa.int64()), ("tokens", pa.int64()), ("whole", pa.bool_()), ("failure", pa.string())])
+"""A row a document: its tokens (of personal data, where hits are counted by them: of what the judge saw, by its
+bytes), whether the judge saw all of it, and why it has no verdict; empty when it has one."""
+SECONDS = 20.0
+"""Time for a document on the mean: of up to eight windows, for a large model on a busy core."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeTask:
+    """What tasks that ask judges share: they take long, see texts alone, and say which documents have a verdict."""
+
+    seconds: ClassVar[float] = SECONDS
+    needs: ClassVar[tuple[Annotation[Any], ...]] = ()
+    emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
+    tokenizer: str
+    """Digest of what decides the tokens of ``seen``."""
+
+
+def seen_table(batch: DocBatch, tokens: np.ndarray, whole: np.ndarray, failures: Sequence[str | None]) -> pa.Table:
+    """Return the table :data:`SEEN` of a batch."""
+    return pa.table([batch.rows, tokens, whole, [str(failure or "") for failure in failures]], schema=SEEN)
 
 
 class Answers:

@@ -1,26 +1,17 @@
-"""The family of pattern findings: gathered from all shards into the manifest's table."""
+"""Findings of patterns, gathered from all shards into the manifest's table."""
 
 from __future__ import annotations
-
-from collections.abc import Generator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.link.joins import Join, Joined
-from dataaudit.link.places import read_placed, rows_of, shards_of
-from dataaudit.link.second_pass import SecondPassRequest, SecondPassResult
-from dataaudit.link.step import LinkContext, LinkResult
+from dataaudit.link.places import read_placed
+from dataaudit.link.step import LinkContext
+from dataaudit.manifest.places import rows_of, shards_of
 from dataaudit.manifest.tables import TABLES
 from dataaudit.stages.findings import ANY, FINDING_ROWS, TABLE, TIERS
-
-
-def secret_findings(context: LinkContext) -> Generator[Sequence[SecondPassRequest], list[SecondPassResult], LinkResult]:
-    """Gather the findings; nothing has to be read again."""
-    table = findings_table(context)
-    yield from ()
-    return LinkResult(tables={"findings": table})
 
 
 def findings_table(context: LinkContext) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The place of a document in the manifest's order as one number, and keyed rows read with it."""
+"""Keyed rows of a partition, read with the places of their documents; and a partition in passes."""
 
 from __future__ import annotations
 
@@ -12,28 +12,11 @@ import pyarrow as pa
 
 from dataaudit.atomic import DamagedFileError
 from dataaudit.link.keyed import NUM_BYTES, key_matrix, read_keyed, stored_bytes
+from dataaudit.manifest.places import places_of
 
 Choose = Callable[[pa.Table], pa.Table]
 MOST_BYTES = 1 << 28
 """Stored rows that are joined at once: sorting them takes some six times as much."""
-ROW_BITS = 40
-"""A shard has fewer than 2^40 records (10^12), a corpus fewer than 2^23 shards: a place is below 2^63."""
-_ROW_MASK = (1 << ROW_BITS) - 1
-
-
-def places_of(shards: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return int64[n]: numbers that are ordered as documents are, by shard, then row."""
-    return np.asarray((shards.astype(np.int64) << ROW_BITS) | rows)
-
-
-def shards_of(places: np.ndarray) -> np.ndarray:
-    """Return int32[n] shards of places."""
-    return (places >> ROW_BITS).astype(np.int32)
-
-
-def rows_of(places: np.ndarray) -> np.ndarray:
-    """Return int64[n] rows of places."""
-    return places & _ROW_MASK
 
 
 @dataclass(frozen=True, slots=True)

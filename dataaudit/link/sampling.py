@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from dataaudit.kernels.allocation import Allocation, allocate
 from dataaudit.link.joins import Join, Joined
-from dataaudit.link.places import distinct, keys_of, read_placed, rows_of, shards_of, spread
+from dataaudit.link.places import distinct, keys_of, read_placed, spread
 from dataaudit.link.step import LinkContext, kept_sources
+from dataaudit.manifest.places import rows_of, shards_of
 from dataaudit.stages.strata import MEMBER_ROWS, MEMBERS, STRATA
 
 _LEAST_SHARE = 0.005

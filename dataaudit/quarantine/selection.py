@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.places import ROW_BITS, places_of, rows_of, shards_of
 from dataaudit.manifest.tables import COUNT, STRING, TableSpec
 from dataaudit.manifest.tables import field as column
 from dataaudit.quarantine.entry import Entry
@@ -196,7 +197,6 @@ Origin = Literal["clusters", "overlap", "findings"]
 ORIGINS: tuple[Origin, ...] = ("clusters", "overlap", "findings")
 TIERS = ("validated", "contextual", "pattern")
 DETECTORS = ("secrets", "pii")
-_ROW_BITS = 40
 _STAGES = {"clusters": ("exact_dup", "near_dup"), "overlap": ("overlap",), "findings": ("pii", "secrets")}
 
 DROPPED = TableSpec(
@@ -367,7 +367,7 @@ def _unlisted(work: _Work, manifest: Manifest, selection: Selection, listed: dic
     missing = []
     for name, what in words.items():
         counted = pc.fill_null(counts[name], 0).to_numpy()
-        here = np.bincount(listed[name] >> _ROW_BITS, minlength=len(selection.shards))
+        here = np.bincount(shards_of(listed[name]), minlength=len(selection.shards))
         short = np.where(work.excluded, 0, np.maximum(counted - here, 0))
         if short.any():
             missing.append(
@@ -435,10 +435,10 @@ def _table(work: _Work, selection: Selection) -> pa.Table:
     columns = np.nonzero(marks)[1]
     offsets = pa.array(np.r_[0, np.cumsum(marks.sum(axis=1))], pa.int32())
     reasons = pa.ListArray.from_arrays(offsets, pa.array(names, STRING).take(pa.array(columns)))
-    shards = keys >> _ROW_BITS
+    shards = shards_of(keys)
     filled = {
-        "shard": pa.array(shards, pa.int32()),
-        "row": pa.array(keys & ((1 << _ROW_BITS) - 1), COUNT),
+        "shard": pa.array(shards),
+        "row": pa.array(rows_of(keys), COUNT),
         "reasons": reasons,
     }
     for name in ("split", "uri", "sha256", "rows_digest"):
@@ -452,7 +452,6 @@ def _places(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 
 def _keys(shards: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return one number for each document, in the manifest's order."""
-    if len(rows) and int(rows.max()) >= 1 << _ROW_BITS:
-        raise ValueError(f"a shard with more than {1 << _ROW_BITS} rows")
-    keys: np.ndarray = (shards << _ROW_BITS) | rows
-    return keys
+    if len(rows) and int(rows.max()) >= 1 << ROW_BITS:
+        raise ValueError(f"a shard with more than {1 << ROW_BITS} rows")
+    return places_of(shards, rows)

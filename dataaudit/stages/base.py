@@ -21,6 +21,8 @@ from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 import pyarrow as pa
 
 from dataaudit.corpus.batch import Annotation, DocBatch
+from dataaudit.corpus.tokens import TokenizerFile
+from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.stages.partial import Partial, TableShape, empty, merge_all
 from dataaudit.stages.token_counts import Reference
@@ -103,6 +105,10 @@ class Stage(Protocol):
 @runtime_checkable
 class Comparing(Protocol):
     """A stage whose per-shard columns compare the shard with the reference; without one they are null."""
+
+    def read_reference(self, manifest: Manifest, tokenizer: TokenizerFile) -> tuple[Reference, str]:
+        """Return what is compared with, and what the user should be told where nothing can be."""
+        ...
 
     def compare_shard(self, partial: Partial, context: Context) -> dict[str, float | int | None]:
         """Return per-shard columns of the manifest; the context's scope is the shard's split."""

@@ -14,7 +14,7 @@ from hostile_manifest import DEMO, PAYLOADS, make_hostile
 from made_manifest import make, shard
 
 from dataaudit.gate.policy import parse_policy
-from dataaudit.gate.run import judge_manifest
+from dataaudit.gate.run import judge
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.render.html.document import render
@@ -66,7 +66,7 @@ def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     manifest = load_manifest(make_hostile(folder / "manifest"))
     make_hostile(folder / "plain", payloads=False)
-    verdict = judge_manifest(manifest.folder, parse_policy(POLICY, where="policy"), baseline=folder / "plain")
+    verdict = judge(manifest, parse_policy(POLICY, where="policy"), baseline=load_manifest(folder / "plain"))
     difference = difference_of(manifest, folder / "plain")
     path = folder / "report.html"
     path.write_text(render(page_of(manifest, verdict, difference)), encoding="utf-8")
@@ -307,7 +307,7 @@ def test_the_tables_of_rules_and_metrics_fit_without_a_scrollbar_of_their_own(tm
         where="policy",
     )
     manifest = load_manifest(tmp_path / "new")
-    verdict = judge_manifest(manifest.folder, policy, baseline=tmp_path / "old")
+    verdict = judge(manifest, policy, baseline=load_manifest(tmp_path / "old"))
     path = tmp_path / "report.html"
     page = page_of(manifest, verdict, difference_of(manifest, tmp_path / "old"))
     path.write_text(render(page), encoding="utf-8")

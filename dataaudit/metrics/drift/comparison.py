@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.corpus.tokens import TokenizerFile
 from dataaudit.kernels.divergence import (
     CONFIDENCE,
     NULL_FACTOR,
@@ -18,10 +19,21 @@ from dataaudit.kernels.divergence import (
     pool_counts,
     smoothed,
 )
+from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope, Status, rounded
+from dataaudit.manifest.tables import TABLES
 from dataaudit.stages.base import Context
 from dataaudit.stages.partial import OTHER, Partial
-from dataaudit.stages.token_counts import FOLDED, NO_REFERENCE, Counts, by_source, whole
+from dataaudit.stages.token_counts import (
+    FOLDED,
+    NO_HISTOGRAM,
+    NO_REFERENCE,
+    OTHER_TOKENIZER,
+    Counts,
+    Reference,
+    by_source,
+    whole,
+)
 
 METRIC = "token_kl_drift"
 STATS = ("kl", "js", "kl_bias", "kl_excess")
@@ -30,6 +42,36 @@ TOP_TOKENS = 20
 """Tokens that are listed for a scope."""
 TOP_SOURCES = 100
 """Sources of a split, the largest by tokens, whose tokens are listed."""
+
+
+def read_reference(manifest: Manifest, tokenizer: TokenizerFile) -> tuple[Reference, str]:
+    """Return the token counts of a reference manifest, and why they cannot be compared where they cannot.
+
+    Args:
+        manifest: The reference; its corpus is never needed.
+        tokenizer: Of this build.
+
+    Raises:
+        ManifestError: It is damaged.
+    """
+    told = manifest.core.tokenizer
+    if (told.sha256, told.format, told.vocab_size) != (tokenizer.sha256, tokenizer.format, tokenizer.vocab_size):
+        return Reference(TABLES["histogram"].schema.empty_table(), problem=OTHER_TOKENIZER), (
+            f"counted with another tokenizer ({told.name}, this build uses {tokenizer.name}), so its tokens cannot be"
+            f" compared: {METRIC} is not_applicable"
+        )
+    table = manifest.table("histogram")
+    if table.num_rows == 0:
+        return Reference(table, problem=NO_HISTOGRAM), (
+            f"it holds no token counts (its stage `histogram` was off): {METRIC} is not_applicable"
+        )
+    rows = manifest.table("sources", ["split", "source", "tokens"]).to_pylist()
+    sources = [(row["split"], row["source"]) for row in rows if row["tokens"]]
+    kept = set(table["source"].unique().to_pylist())
+    named = {source for _, source in sources}
+    limit = manifest.core.config.get("max_sources", len(named) + 1)
+    folded = bool(named - kept) or (OTHER in named and len(named) >= limit)
+    return Reference(table, sources=sources, folded=folded), ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,14 @@ import numpy as np
 
 from dataaudit.annotators.tokens import TOKENS, num_tokens
 from dataaudit.corpus.batch import Annotation, DocBatch
+from dataaudit.corpus.tokens import TokenizerFile
 from dataaudit.kernels.counting import count_ids
+from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
-from dataaudit.metrics.drift.comparison import comparison, drift_metrics, vocabulary
+from dataaudit.metrics.drift.comparison import comparison, drift_metrics, read_reference, vocabulary
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape
-from dataaudit.stages.token_counts import by_source, token_shape, token_table, whole
+from dataaudit.stages.token_counts import Reference, by_source, token_shape, token_table, whole
 
 _HALF_BYTE = 8
 """Byte of a document's digest whose lowest bit draws its half; the sample of the encoders uses the first eight."""
@@ -81,6 +83,10 @@ class Histogram(StageDefaults):
         """Nothing without a reference; see :meth:`compare_shard`."""
         del partial
         return {}
+
+    def read_reference(self, manifest: Manifest, tokenizer: TokenizerFile) -> tuple[Reference, str]:
+        """Return the token counts of a manifest, and why they cannot be compared where they cannot."""
+        return read_reference(manifest, tokenizer)
 
     def compare_shard(self, partial: Partial, context: Context) -> dict[str, float | int | None]:
         """Fill the drift of a shard against its split in the reference; null where there is none."""

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.plain_words import text_shingles, words_of
-from dataaudit.link.places import places_of, rows_of, shards_of, spread
+from dataaudit.link.places import spread
 from dataaudit.link.second_pass import Encode
+from dataaudit.manifest.places import places_of, rows_of, shards_of
 
 WANTED = pa.schema([("shard", pa.int32()), ("row", pa.int64())])
 CHECKS = pa.schema([("row", pa.int64()), ("digests", pa.large_list(pa.binary(16)))])

@@ -8,7 +8,8 @@ import pyarrow as pa
 from dataaudit.kernels.pairing import earlier_twins
 from dataaudit.link.joins import Joined
 from dataaudit.link.keyed import key_matrix
-from dataaudit.link.places import read_placed, rows_of, shards_of
+from dataaudit.link.places import read_placed
+from dataaudit.manifest.places import rows_of, shards_of
 from dataaudit.metrics.near_dup.rows import DOCUMENTS
 
 CLASS_MEMBERS = pa.schema([("first", pa.int64()), ("place", pa.int64()), ("source", pa.string())])

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.link.places import distinct, rows_of, shards_of
+from dataaudit.link.places import distinct
+from dataaudit.manifest.places import rows_of, shards_of
 
 NEAR_COUNTS = pa.schema(
     [

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.link.joins import ROWS_PER_PARTITION, Join, JoinedParts, JoinFunction, KeyedFile
-from dataaudit.link.places import places_of
 from dataaudit.link.second_pass import SecondPassRequest, SecondPassResult
 from dataaudit.link.step import LinkContext, LinkResult, LinkStep, kept_sources
 from dataaudit.manifest.metric import Metric
+from dataaudit.manifest.places import places_of
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.near_dup.bands import COUNTS, PAIRS, PROBED, BandJoin
 from dataaudit.metrics.near_dup.checks import CHECKS, NearChecks, count_right, sample_pairs

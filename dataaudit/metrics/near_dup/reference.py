@@ -12,11 +12,12 @@ from dataaudit.atomic import DamagedFileError
 from dataaudit.kernels.minhash import band_keys
 from dataaudit.link.joins import Join, JoinedParts, KeyedFile
 from dataaudit.link.keyed import NUM_BYTES, read_keyed, write_keyed
-from dataaudit.link.places import distinct, key_array, places_of
+from dataaudit.link.places import distinct, key_array
 from dataaudit.link.step import DamagedEntryError, LinkContext, Store
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.minhash import read_signatures, signature_settings
+from dataaudit.manifest.places import places_of
 from dataaudit.metrics.near_dup.bands import PAIRS
 from dataaudit.metrics.near_dup.pairs import CANDIDATES, PairJoin
 from dataaudit.metrics.near_dup.reference_join import EXACTLY, ReferenceJoin, equal_values

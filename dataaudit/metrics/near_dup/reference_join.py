@@ -14,7 +14,8 @@ import pyarrow as pa
 from dataaudit.kernels.intervals import clopper_pearson
 from dataaudit.kernels.pairing import form_probe_pairs
 from dataaudit.link.joins import Joined
-from dataaudit.link.places import key_array, named, read_placed, shards_of, spread
+from dataaudit.link.places import key_array, named, read_placed, spread
+from dataaudit.manifest.places import shards_of
 from dataaudit.metrics.near_dup.bands import PAIRS, BucketRows
 from dataaudit.metrics.near_dup.rows import BANDS
 

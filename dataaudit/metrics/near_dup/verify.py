@@ -16,8 +16,9 @@ from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.minhash import distinct_sets, intersections, shingle_hashes
 from dataaudit.link.joins import Joined
-from dataaudit.link.places import Pass, Placed, distinct, named, read_all, read_placed, rows_of, shards_of, spread
+from dataaudit.link.places import Pass, Placed, distinct, named, read_all, read_placed, spread
 from dataaudit.link.second_pass import Encode
+from dataaudit.manifest.places import rows_of, shards_of
 from dataaudit.metrics.near_dup.pairs import CANDIDATES, KEYED_CANDIDATES
 
 WANTED = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("partition", pa.int16())])

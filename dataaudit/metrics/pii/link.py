@@ -10,12 +10,12 @@ from dataaudit.detectors.findings import Tier
 from dataaudit.detectors.judges import Unavailable
 from dataaudit.link.answers import Answers, judged_findings
 from dataaudit.link.findings import findings_table
-from dataaudit.link.judges import MARKS, OPINIONS, PiiTask
 from dataaudit.link.judging import Rates, not_evaluated
 from dataaudit.link.sampling import Question, draw, wanted_rows
 from dataaudit.link.second_pass import SecondPassRequest
 from dataaudit.link.step import LinkContext, LinkResult, LinkStep
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.pii.second_pass import MARKS, OPINIONS, PiiTask
 from dataaudit.metrics.pii.stage import METRIC, NAME_CLASSES, Pii
 
 NO_ANALYZER = "no_analyzer"

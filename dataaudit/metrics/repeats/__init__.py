@@ -7,5 +7,6 @@
 5. :mod:`hosts`, :mod:`paths`, :mod:`matching`, :mod:`choice`, :mod:`find`: runs become hotspots.
 6. :mod:`covered`: what they cover is read once more, and its tokens are counted.
 
-A *window* is 50 consecutive words. A document is named by one number, :func:`listing.document_numbers`.
+A *window* is 50 consecutive words. A document is named by one number: the place
+(:func:`dataaudit.manifest.places.places_of`) of its file and row.
 """

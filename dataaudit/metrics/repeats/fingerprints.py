@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.link.joins import Joined
+from dataaudit.manifest.places import rows_of
 from dataaudit.metrics.repeats.by_file import FILE_KEY, file_keys, tables_by_file
 from dataaudit.metrics.repeats.hot import hot_rows
-from dataaudit.metrics.repeats.listing import by_place, file_numbers, listing_of, row_numbers
+from dataaudit.metrics.repeats.listing import by_place, file_numbers, listing_of
 
 FREQUENT_ROWS = pa.schema([("key", FILE_KEY), ("row", pa.int64()), ("position", pa.uint32()), ("windows", pa.uint8())])
 """Keyed rows of frequent fingerprints, by file, as in FINGERPRINT_ROWS."""
@@ -36,7 +37,7 @@ def link_fingerprints(files: pa.Table, start: int, stop: int, *, min_documents: 
         DamagedFileError: Files are absent or damaged; it names all of them.
     """
     rows = hot_rows(listing_of(files), start, stop, min_documents, "windows")
-    columns = (file_keys(file_numbers(rows.documents)), row_numbers(rows.documents), rows.positions, rows.others)
+    columns = (file_keys(file_numbers(rows.documents)), rows_of(rows.documents), rows.positions, rows.others)
     table = pa.table(dict(zip(FREQUENT_ROWS.names, columns, strict=True))).cast(FREQUENT_ROWS)
     return Joined(tables={"counts": pa.table({"rows": [table.num_rows]})}, keyed={"frequent": table})
 

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.link.keyed import key_matrix
-from dataaudit.metrics.repeats.listing import Listing, document_numbers, file_numbers
+from dataaudit.manifest.places import places_of
+from dataaudit.metrics.repeats.listing import Listing, file_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def hot_rows(listing: Listing, start: int, stop: int, min_documents: int, other:
         places = np.searchsorted(frequent, keys)
         found = np.flatnonzero(np.take(frequent, places, mode="clip") == keys) if len(frequent) else places[:0]
         columns = [table[name].to_numpy()[found].astype(np.int64) for name in table.column_names[1:]]
-        pieces.append((places[found], document_numbers(number, columns[0]), *columns[1:]))
+        pieces.append((places[found], places_of(number, columns[0]), *columns[1:]))
     names = 4 if other else 3
     places, documents, positions, *rest = (
         np.concatenate([np.zeros(0, np.int64), *(piece[index] for piece in pieces)]) for index in range(names)

@@ -24,11 +24,12 @@ from dataaudit.link.joins import Join, JoinedParts, JoinFunction, KeyedFile
 from dataaudit.link.second_pass import SecondPassRequest
 from dataaudit.link.step import LinkContext, LinkResult, LinkStep
 from dataaudit.manifest.metric import Scope, count
+from dataaudit.manifest.places import rows_of
 from dataaudit.metrics.repeats.covered import RepeatedSpans, spans_of
 from dataaudit.metrics.repeats.find import find_hotspots, first_windows
 from dataaudit.metrics.repeats.fingerprints import FREQUENT_ROWS, RANGES, link_fingerprints, link_ranges
 from dataaudit.metrics.repeats.index import FOLDER, INDEX_ROWS, link_index, write_index
-from dataaudit.metrics.repeats.listing import file_numbers, row_numbers
+from dataaudit.metrics.repeats.listing import file_numbers
 from dataaudit.metrics.repeats.matching import MEMBERS, REACH, add_reaches, link_members, link_reaches
 from dataaudit.metrics.repeats.paths import Round
 from dataaudit.metrics.repeats.runs import COVERAGE, HISTOGRAM, RUN_ROWS, RUNS, choose_floor, link_hosts, link_runs
@@ -107,7 +108,7 @@ def repeated_spans(context: LinkContext) -> LinkStep:
     if spans.num_rows == 0:
         return _nothing(stage, floor, folders, runs)
     document = spans["document"].to_numpy()
-    asked = homes.asked(file_numbers(document), row_numbers(document))
+    asked = homes.asked(file_numbers(document), rows_of(document))
     wanted = pa.table({**asked, **{name: spans[name] for name in ("hotspot", "start", "stop")}})
     (covered,) = yield [SecondPassRequest(task=RepeatedSpans(context.tokenizer()), wanted=wanted)]
     result = _nothing(stage, floor, folders, runs)

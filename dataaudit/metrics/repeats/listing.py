@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from dataaudit.atomic import DamagedFileError
 from dataaudit.link.keyed import read_keyed
+from dataaudit.manifest.places import ROW_BITS
 
-ROW_BITS = 40
-"""A document's number is the file's number above its row in this many bits."""
 MAX_FILES = 1 << (63 - ROW_BITS)
+"""A document's number is that of a place, with the number of its file for a shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +59,9 @@ def listing_of(files: pa.Table) -> Listing:
     )
 
 
-def document_numbers(file: int | np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """int64[n] one number for (file, row), ascending in the manifest's order of what is listed first."""
-    numbers: np.ndarray = np.left_shift(np.asarray(file, dtype=np.int64), ROW_BITS) | rows
-    return numbers
-
-
 def file_numbers(documents: np.ndarray) -> np.ndarray:
     """int64[n] file of each document."""
     return documents >> ROW_BITS
-
-
-def row_numbers(documents: np.ndarray) -> np.ndarray:
-    """int64[n] row of each document within its file."""
-    return documents & ((1 << ROW_BITS) - 1)
 
 
 def by_place(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from dataaudit.kernels.winnow import SPAN
 from dataaudit.link.joins import Joined
+from dataaudit.manifest.places import places_of, rows_of
 from dataaudit.metrics.repeats.by_file import FILE_KEY, file_keys, tables_by_file
-from dataaudit.metrics.repeats.listing import by_place, document_numbers, file_numbers, row_numbers
+from dataaudit.metrics.repeats.listing import by_place, file_numbers
 
 RUNS = pa.schema(
     [
@@ -55,7 +56,7 @@ def link_runs(files: pa.Table, start: int, stop: int) -> Joined:
     for number, table in tables_by_file(files, start, stop):
         runs = runs_of(number, table)
         document = runs["document"].to_numpy()
-        keyed = runs.set_column(0, "row", pa.array(row_numbers(document)))
+        keyed = runs.set_column(0, "row", pa.array(rows_of(document)))
         pieces.append(keyed.add_column(0, "key", file_keys(file_numbers(document))).cast(RUN_ROWS))
         hosts = hosted(runs)
         firsts = pa.array(np.where(is_first(hosts), hosts["windows"].to_numpy(), 0))
@@ -80,7 +81,7 @@ def runs_by_file(files: pa.Table, start: int, stop: int, floor: int) -> Iterator
         DamagedFileError: Files are absent or damaged; it names all of them.
     """
     for number, table in tables_by_file(files, start, stop):
-        document = pa.array(document_numbers(number, table["row"].to_numpy()))
+        document = pa.array(places_of(number, table["row"].to_numpy()))
         runs = table.drop_columns(["key"]).set_column(0, "document", document).cast(RUNS)
         kept = runs.filter(runs["documents"].to_numpy() >= floor)
         yield number, kept.sort_by([("document", "ascending"), ("start", "ascending")])
@@ -124,7 +125,7 @@ def runs_of(file: int, occurrences: pa.Table) -> pa.Table:
     )
     at = np.flatnonzero(begins)
     sizes = np.diff(np.append(at, len(row)))
-    kept = (document_numbers(file, row[at]), position[at], sizes, first_document[at], first_position[at])
+    kept = (places_of(file, row[at]), position[at], sizes, first_document[at], first_position[at])
     return pa.table(dict(zip(RUNS.names, (*kept, documents[at], times[at]), strict=True)), schema=RUNS)
 
 

@@ -14,9 +14,10 @@ from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.winnow import window_hashes
 from dataaudit.link.joins import Joined
 from dataaudit.link.second_pass import Encode
+from dataaudit.manifest.places import rows_of
 from dataaudit.metrics.repeats.by_file import FILE_KEY, file_keys
 from dataaudit.metrics.repeats.hot import hot_rows
-from dataaudit.metrics.repeats.listing import file_numbers, listing_of, row_numbers
+from dataaudit.metrics.repeats.listing import file_numbers, listing_of
 from dataaudit.metrics.repeats.stage import KEY_BYTES, hash_keys
 
 WINDOW_ROWS = pa.schema([("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("position", pa.uint32())])
@@ -79,7 +80,7 @@ def link_windows(files: pa.Table, start: int, stop: int, *, min_documents: int) 
     """
     rows = hot_rows(listing_of(files), start, stop, min_documents)
     sizes, first = np.diff(rows.bounds), rows.bounds[:-1]
-    columns = [file_keys(file_numbers(rows.documents)), row_numbers(rows.documents), rows.positions]
+    columns = [file_keys(file_numbers(rows.documents)), rows_of(rows.documents), rows.positions]
     per_key = (rows.documents[first], rows.positions[first], rows.held_by, rows.occurrences)
     columns += [np.repeat(values, sizes) for values in per_key]
     table = pa.table(dict(zip(OCCURRENCE_ROWS.names, columns, strict=True))).cast(OCCURRENCE_ROWS)

@@ -27,7 +27,7 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.secrets.stage:Secrets",
     stage_name="secrets",
-    link="dataaudit.link.findings:secret_findings",
+    link="dataaudit.metrics.secrets.link:secret_findings",
     shown="dataaudit.metrics.secrets.facts:SHOWN",
     looked_for=True,
 )

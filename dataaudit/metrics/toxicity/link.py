@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 
 from dataaudit.detectors.judges import Unavailable
 from dataaudit.link.answers import Answers, judged_findings
-from dataaudit.link.judges import SCORES, ToxicityTask
 from dataaudit.link.judging import Rates, Verdicts, not_evaluated
 from dataaudit.link.sampling import Question, draw, wanted_rows
 from dataaudit.link.second_pass import SecondPassRequest
 from dataaudit.link.step import LinkContext, LinkResult, LinkStep
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.toxicity.second_pass import SCORES, ToxicityTask
 from dataaudit.metrics.toxicity.stage import EDGES, METRIC, MILLION, UNSCREENED, Toxicity
 
 NO_JUDGE = "no_judge"

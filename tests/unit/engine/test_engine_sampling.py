@@ -11,8 +11,8 @@ from made_build import HereRunner, Notes, config, gathered, write_partials
 from dataaudit.engine import joins
 from dataaudit.engine.linking import LinkContext
 from dataaudit.engine.store import PartialStore
-from dataaudit.link.places import rows_of
 from dataaudit.link.sampling import Question, draw
+from dataaudit.manifest.places import rows_of
 from dataaudit.metrics.toxicity.stage import EDGES, Toxicity
 
 GUESSES = {level: (level + 1) / 20 for level in range(-1, len(EDGES) + 1)}

@@ -13,9 +13,10 @@ from dataaudit.errors import ExitCode, ManifestError, ManifestMismatch
 from dataaudit.gate.document import gate_json, read_verdict
 from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.policy import Policy
-from dataaudit.gate.run import judge_manifest
+from dataaudit.gate.run import judge
 from dataaudit.gate.verdict import State
 from dataaudit.gate.writers.blocks import terminal_text
+from dataaudit.manifest.load import load_manifest
 from dataaudit.schemas import SCHEMAS
 
 DAY = dt.date(2026, 11, 22)
@@ -81,9 +82,10 @@ def leaked(tmp_path):
     return tmp_path / "m"
 
 
-def judged(folder, *rules, **more):
+def judged(folder, *rules, baseline=None, **more):
     made = Policy.model_validate({"policy": "p", "rules": [one.model_dump() for one in rules]})
-    return judge_manifest(folder, made, on=DAY, **more)
+    older = None if baseline is None else load_manifest(baseline)
+    return judge(load_manifest(folder), made, baseline=older, on=DAY, **more)
 
 
 def evidence(folder, one):

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataaudit.link.answers import Answers
-from dataaudit.link.judges import OPINIONS, SEEN
-from dataaudit.link.places import places_of
+from dataaudit.link.answers import SEEN, Answers
 from dataaudit.link.second_pass import SecondPassPart, SecondPassResult
+from dataaudit.manifest.places import places_of
+from dataaudit.metrics.pii.second_pass import OPINIONS
 
 
 def part(shard, rows, *, failed=()):

@@ -12,8 +12,8 @@ import pytest
 
 from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import write_keyed
-from dataaudit.link.places import places_of
 from dataaudit.link.sampling import DRAWN, OTHER, Frame, SampleJoin, first_of_each, wanted_rows
+from dataaudit.manifest.places import places_of
 from dataaudit.stages.strata import MEMBER_ROWS
 
 SOURCES, LANGUAGES = ("books", "web"), ("en",)

@@ -9,7 +9,7 @@ import pytest
 from made_manifest import make, shard
 
 from dataaudit.gate.policy import parse_policy
-from dataaudit.gate.run import judge_manifest
+from dataaudit.gate.run import judge
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.shown import all_shown
@@ -101,7 +101,7 @@ def test_a_policy_puts_its_verdict_first():
         " scope: {per: set}, budget: 0.001}\n",
         where="policy",
     )
-    page = page_of(load_manifest(DEMO), judge_manifest(DEMO, policy))
+    page = page_of(load_manifest(DEMO), judge(load_manifest(DEMO), policy))
     assert page.sections[0].id == "verdict"
     assert page.tone == "bad"
     assert page.headline.startswith("Stopped")
@@ -128,7 +128,8 @@ def judged(tmp_path):
     make(tmp_path / "old", [shard("a")], metrics=[rate])
     make(tmp_path / "new", [shard("a")], metrics=[replace(rate, value=0.3)])
     policy = parse_policy(POLICY, where="policy")
-    return load_manifest(tmp_path / "new"), judge_manifest(tmp_path / "new", policy, baseline=tmp_path / "old")
+    new, old = load_manifest(tmp_path / "new"), load_manifest(tmp_path / "old")
+    return new, judge(new, policy, baseline=old)
 
 
 def test_owner_reason_and_runbook_stand_with_the_rules_that_fail(judged):
@@ -185,13 +186,13 @@ def test_an_area_is_red_only_where_one_of_its_rules_fails():
     """The demo leaks, holds secrets and lost a shard: with rules that hold, or none, that is amber."""
     policy = "policy: p\nrules:\n  - {name: %s, metric: %s, stat: %s, unit: %s, scope: {per: set}, budget: %s}\n"
     passing = policy % ("leak", "train_val_overlap", "span", "ratio", 1)
-    page = page_of(load_manifest(DEMO), judge_manifest(DEMO, parse_policy(passing, where="policy")))
+    page = page_of(load_manifest(DEMO), judge(load_manifest(DEMO), parse_policy(passing, where="policy")))
     tones = {one.id: one.tone for one in page.sections}
     assert {name for name, tone in tones.items() if tone == "bad"} <= {"verdict", "coverage"}
     assert (tones["leakage"], tones["secrets"]) == ("warn", "warn")
     assert {one.tone for one in page.others if one.section != "coverage"} == {"warn"}
     failing = policy % ("leak", "train_val_overlap", "span", "ratio", 0)
-    page = page_of(load_manifest(DEMO), judge_manifest(DEMO, parse_policy(failing, where="policy")))
+    page = page_of(load_manifest(DEMO), judge(load_manifest(DEMO), parse_policy(failing, where="policy")))
     tones = {one.id: one.tone for one in page.sections}
     assert (tones["leakage"], tones["secrets"]) == ("bad", "warn")
 

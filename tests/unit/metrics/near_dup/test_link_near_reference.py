@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.link.places import places_of
+from dataaudit.manifest.places import places_of
 from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS
 from dataaudit.metrics.near_dup.reference_join import EXACTLY, count_matches, decide, equal_values
 

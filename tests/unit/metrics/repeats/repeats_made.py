@@ -20,10 +20,11 @@ from dataaudit.kernels.winnow import SPAN
 from dataaudit.kernels.words import split_words
 from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import write_keyed
+from dataaudit.manifest.places import rows_of
 from dataaudit.metrics.repeats.covered import ANY, SPANS, RepeatedSpans, add_totals, spans_of
 from dataaudit.metrics.repeats.find import find_hotspots, first_windows
 from dataaudit.metrics.repeats.fingerprints import FREQUENT_ROWS, link_fingerprints, link_ranges
-from dataaudit.metrics.repeats.listing import file_numbers, listing_of, row_numbers
+from dataaudit.metrics.repeats.listing import file_numbers, listing_of
 from dataaudit.metrics.repeats.matching import add_reaches, link_members, link_reaches
 from dataaudit.metrics.repeats.runs import RUN_ROWS, choose_floor, link_hosts, link_runs, runs_by_file
 from dataaudit.metrics.repeats.search import SavedSearch, Search
@@ -138,7 +139,7 @@ def repeats_of(folder, parts, *, min_documents=3, max_memory_bytes=10**9, cuts=(
 
 
 def _place(document):
-    return int(file_numbers(document)), int(row_numbers(document)) // 2
+    return int(file_numbers(document)), int(rows_of(document)) // 2
 
 
 def _result(batches, inside, whole, runs, found, floor, times):
@@ -156,7 +157,7 @@ def _result(batches, inside, whole, runs, found, floor, times):
     document = spans["document"].to_numpy()
     for part, batch in enumerate(batches):
         own = spans.filter(file_numbers(document) == part)
-        rows = pa.array(row_numbers(own["document"].to_numpy()))
+        rows = pa.array(rows_of(own["document"].to_numpy()))
         wanted = own.set_column(0, "row", rows).sort_by([(name, "ascending") for name in SPANS.names])
         seen = RepeatedSpans("words").run(batch, wanted, encode)
         for row in seen["places"].to_pylist():

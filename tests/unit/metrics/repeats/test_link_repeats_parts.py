@@ -18,9 +18,10 @@ from dataaudit.atomic import DamagedFileError
 from dataaudit.errors import ManifestError
 from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import write_keyed
+from dataaudit.manifest.places import places_of, rows_of
 from dataaudit.metrics.repeats.fingerprints import FREQUENT_ROWS, link_fingerprints, link_ranges
 from dataaudit.metrics.repeats.index import FOLDER, INDEX_ROWS, RepeatIndex, link_index, write_index
-from dataaudit.metrics.repeats.listing import by_place, document_numbers, file_numbers, listing_of, row_numbers
+from dataaudit.metrics.repeats.listing import by_place, file_numbers, listing_of
 from dataaudit.metrics.repeats.matching import link_members, link_reaches
 from dataaudit.metrics.repeats.paths import PATHS, SEEDS, Round
 from dataaudit.metrics.repeats.runs import HISTOGRAM, RUN_ROWS, choose_floor, link_hosts, link_runs, merged
@@ -100,8 +101,8 @@ def test_files_are_numbered_by_where_they_are_listed_first():
 @given(file=st.integers(0, 2**23 - 1), row=st.integers(0, 2**40 - 1))
 def test_a_document_has_one_number(file, row):
     """Which is that of its file and row, in their order."""
-    number = document_numbers(file, np.array([row]))
-    assert (file_numbers(number).tolist(), row_numbers(number).tolist()) == ([file], [row])
+    number = places_of(file, np.array([row]))
+    assert (file_numbers(number).tolist(), rows_of(number).tolist()) == ([file], [row])
 
 
 @given(places=st.lists(st.tuples(st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**40 - 1]), st.integers(0, 2**32 - 1))))

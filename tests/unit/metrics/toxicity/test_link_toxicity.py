@@ -12,11 +12,12 @@ from made_build import config
 
 from dataaudit.detectors.toxicity.judge_model import JudgeModel
 from dataaudit.kernels.allocation import Allocation
-from dataaudit.link.judges import SCORES, SEEN
-from dataaudit.link.places import places_of
+from dataaudit.link.answers import SEEN
 from dataaudit.link.sampling import Frame, Sampled
 from dataaudit.link.second_pass import SecondPassPart, SecondPassResult
+from dataaudit.manifest.places import places_of
 from dataaudit.metrics.toxicity import link as toxicity
+from dataaudit.metrics.toxicity.second_pass import SCORES
 from dataaudit.metrics.toxicity.stage import Toxicity
 
 JUDGE = JudgeModel(

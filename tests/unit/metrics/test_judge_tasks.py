@@ -13,9 +13,10 @@ from dataaudit.detectors.findings import Tier
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.pii.analyzer_model import AnalyzerModel
 from dataaudit.detectors.toxicity.judge_model import JudgeModel
-from dataaudit.link import judges
-from dataaudit.link.judges import MOST_ASKED, OPINIONS, PiiTask, ToxicityTask
 from dataaudit.link.second_pass import identity_of
+from dataaudit.metrics.pii import second_pass as pii
+from dataaudit.metrics.pii.second_pass import MOST_ASKED, OPINIONS, PiiTask
+from dataaudit.metrics.toxicity.second_pass import ToxicityTask
 
 JUDGE = JudgeModel(
     name="local",
@@ -60,7 +61,7 @@ def test_a_document_full_of_candidates_is_asked_about_the_first_of_them(monkeypa
         starts=np.arange(len(documents)),
         ends=documents,
     )
-    monkeypatch.setattr(judges, "PatternScreen", lambda registry: SimpleNamespace(find=lambda *_: held))
+    monkeypatch.setattr(pii, "PatternScreen", lambda registry: SimpleNamespace(find=lambda *_: held))
     batch = SimpleNamespace(rows=np.arange(4), texts=None, byte_values=lambda: None, byte_offsets=lambda: None)
     analyzer = SimpleNamespace(confirm=lambda texts, own, *_: SimpleNamespace(peers=np.ones(len(own))))
     table = VISITS[1]._opinions(batch, analyzer)
@@ -89,7 +90,7 @@ def test_hits_are_counted_by_the_tokens_of_what_was_looked_at(monkeypatch):
         scores=none,
     )
     analyzer = SimpleNamespace(analyze=lambda texts: found)
-    monkeypatch.setattr(judges, "PiiAnalyzer", lambda model: analyzer)
+    monkeypatch.setattr(pii, "PiiAnalyzer", lambda model: analyzer)
     monkeypatch.setattr(PiiTask, "_opinions", lambda *_: OPINIONS.empty_table())
     batch = SimpleNamespace(texts=None, rows=np.arange(3), num_bytes=lambda: np.array([80, 1000, 0]))
     said = VISITS[1].run(batch, None, lambda texts: SimpleNamespace(offsets=np.array([0, 20, 220, 220])))
