@@ -28,6 +28,7 @@ STREAMED = "datasets"
 _NAMED = 5
 _NAME = 200
 _THREADS = 16
+_LOOKS = 64
 _BLOCK_BYTES = 1 << 20
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -39,11 +40,16 @@ Roots = Root | Mapping[str, Root] | None
 class _File:
     """A kept shard's file."""
 
-    name: str
-    """``split/uri``, for messages."""
     path: str
+    split: str
+    uri: str
     size: int
     sha256: str
+
+    @property
+    def name(self) -> str:
+        """``split/uri``, for messages."""
+        return _name(self.split, self.uri)
 
 
 def locate(manifest: Manifest, shards: pa.Table, held: Sequence[str], root: Roots) -> list[str]:
@@ -129,11 +135,7 @@ def check_files(manifest: Manifest, shards: pa.Table, paths: Sequence[str], chec
         CorpusRefused: A file is absent, cannot be read, or is not the one that was audited.
     """
     rows = shards.select(["split", "uri", "size", "sha256"]).to_pylist()
-    files = {
-        ordinal: _File(name=_name(row["split"], row["uri"]), path=path, size=row["size"], sha256=row["sha256"])
-        for ordinal, (row, path) in enumerate(zip(rows, paths, strict=True))
-        if path
-    }
+    files = {ordinal: _File(path=path, **rows[ordinal]) for ordinal, path in enumerate(paths) if path}
     wrong = _wrong(_sizes, files)
     _refuse(wrong, files)
     chosen = {} if check == "size" else files if check == "all" else _sample(manifest, files)
@@ -167,7 +169,7 @@ def _sample(manifest: Manifest, files: Mapping[int, _File]) -> dict[int, _File]:
 
 def _wrong(look: Callable[[_File], str], files: Mapping[int, _File]) -> list[str]:
     """Return ``name (what is wrong)`` of each file with something wrong."""
-    found = _threaded(look, files.values())
+    found = _threaded(look, list(files.values()), at_once=_LOOKS)
     return [f"{one.name} ({problem})" for one, problem in zip(files.values(), found, strict=True) if problem]
 
 
@@ -191,7 +193,7 @@ def _sizes(one: _File) -> str:
 def _hashed(paths: Iterable[str]) -> tuple[list[str], list[str | OSError]]:
     """Return paths, and of each the sha256 of its bytes or why it cannot be read; a file listed twice is read once."""
     unique = sorted(paths)
-    return unique, _threaded(_sha256, unique)
+    return unique, _threaded(_sha256, unique, at_once=1)
 
 
 def _sha256(path: str) -> str | OSError:
@@ -211,9 +213,11 @@ def _digest_problem(found: str | OSError, audited: str) -> str:
     return "" if found == audited else "other bytes of the same size"
 
 
-def _threaded(function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+def _threaded(function: Callable[[_T], _R], items: Sequence[_T], *, at_once: int) -> list[_R]:
+    """Return the results of a function, in the items' order; a thread takes so many items at once."""
+    parts = [items[start : start + at_once] for start in range(0, len(items), at_once)]
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(function, items))
+        return [one for found in pool.map(lambda part: list(map(function, part)), parts) for one in found]
 
 
 def _refuse(wrong: Sequence[str], files: Mapping[int, _File]) -> None:

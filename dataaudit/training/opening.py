@@ -205,11 +205,12 @@ def _open(
         sources=sources_of(shards),
         config=manifest.core.config,
     )
-    keys = _drops(manifest, selection, quarantine, applied)
+    documents = [drop_list(manifest, selection, listed, Choice(origins=())).table] if listed is not None else []
+    documents += [applied.documents] if applied is not None else []
     place = cache_folder(cache)
     return Corpus(
         file=share(make_table(shards, paths=paths, held=held, about=about), "shards", place),
-        drops_file=share(pa.table({"key": keys}), "drops", place),
+        drops_file=share(pa.table({"key": keys_of(documents)}), "drops", place),
         notes=(*notes, *_notes(shards, held, selection)),
     )
 
@@ -417,19 +418,6 @@ def _held(selection: Selection, applied: AppliedFolder | None, chosen: tuple[str
 
 def _tally(held: list[str]) -> str:
     return ", ".join(f"{held.count(why):,} {why}" for why in sorted(set(held))) or "it has none"
-
-
-def _drops(
-    manifest: Manifest, selection: Selection, quarantine: Quarantine, applied: AppliedFolder | None
-) -> np.ndarray:
-    """Return the keys of the documents to skip: those of the applied folder, and those that the list names.
-
-    Returns:
-        int64[documents], sorted.
-    """
-    named = drop_list(manifest, selection, quarantine, Choice(origins=())).table
-    keys: np.ndarray = keys_of(named) if applied is None else np.union1d(keys_of(named), keys_of(applied.documents))
-    return keys
 
 
 def _notes(shards: pa.Table, held: list[str], selection: Selection) -> list[str]:

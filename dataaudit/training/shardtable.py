@@ -159,18 +159,20 @@ def sources_of(shards: pa.Table) -> tuple[str, ...]:
     return tuple(sorted(pc.unique(found).to_pylist()))
 
 
-def keys_of(documents: pa.Table) -> np.ndarray:
-    """Return the keys of documents.
+def keys_of(lists: Sequence[pa.Table]) -> np.ndarray:
+    """Return the keys of the documents that any of some lists names.
 
     Args:
-        documents: Columns ``shard`` and ``row``.
+        lists: Columns ``shard`` and ``row`` of each.
 
     Returns:
-        int64[documents]
+        int64[documents], sorted.
     """
-    shards, rows = (documents[name].to_numpy().astype(np.int64) for name in ("shard", "row"))
-    keys: np.ndarray = (shards << ROW_BITS) | rows
-    return keys
+    found = [np.zeros(0, dtype=np.int64)]
+    for one in lists:
+        shards, rows = (one[name].to_numpy().astype(np.int64) for name in ("shard", "row"))
+        found.append((shards << ROW_BITS) | rows)
+    return np.unique(np.concatenate(found))
 
 
 def rows_of(keys: np.ndarray, shard: int) -> np.ndarray:
