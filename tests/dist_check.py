@@ -2,7 +2,8 @@
 
 The wheel is built from the sdist. In an environment of each Python that is found (``--python`` names others), the base
 reads ``manifests/demo`` by every command that needs no extra, and says what line to type for one that does; in the
-first of them the extras `build` and `report` then scan a tiny corpus and draw it. Needs a package index.
+first of them the extras `build` and `report` then scan a tiny corpus and draw it. What a training loop opens a manifest
+with works beside six packages. Needs a package index.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ READS = (
     (0, ["doctor"]),
 )
 """Exit codes and commands of the base; the gate finds shards that were not read."""
+TRAINS = ("numpy", "orjson", "pyarrow", "pydantic", "pyyaml", "rfc8785")
+"""What a training run needs beside torch; the wheel is installed without anything else."""
+OPENS = "from dataaudit.training.opening import open_manifest as o; o({!r}, require='passed', policy='release-gate')"
 REFUSED = {
     "build": ["build", "data", "--manifest", "m"],
     "ci": ["gate", DEMO, "--policy", POLICY, "--junit", "gate.xml"],
@@ -111,6 +115,15 @@ def found_pythons():
     return found
 
 
+def train(python, wheel, scratch):
+    """Open the demo's manifest with few packages: it does not pass the policy that the wheel carries."""
+    programs = environment(python, scratch / "train", *TRAINS)
+    call([programs / "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps", wheel])
+    said = call([programs / "python", "-c", OPENS.format(DEMO)], 1, cwd=scratch)
+    assert "CorpusRefused: the manifest does not pass the policy release-gate: " in said, said
+    print(f"  training: opens a manifest with {', '.join(TRAINS)} alone")
+
+
 def use(python, wheel, scratch, *, scan):
     """Install the wheel and use it in a folder of its own."""
     folder = scratch / "used"
@@ -122,6 +135,7 @@ def use(python, wheel, scratch, *, scan):
         said = call([programs / "dataaudit", *command], 2, cwd=folder)
         assert said.strip().endswith(f"pip install 'dataaudit[{extra}]'"), said
     print(f"  base: {len(READS)} commands work, {len(REFUSED)} name their extra")
+    train(python, wheel, scratch)
     if not scan:
         return
     call([programs / "pip", "--quiet", "--disable-pip-version-check", "install", f"{wheel}[build,report]"])

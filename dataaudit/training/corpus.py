@@ -16,7 +16,7 @@ from dataaudit import __version__
 from dataaudit.corpus.fields import FieldRule, recorded_rule
 from dataaudit.corpus.storage.address import Access, parse_address, scheme_of
 from dataaudit.errors import ConfigError, CorpusRefused
-from dataaudit.training.shardtable import About, Passed, about_of, open_shared, rows_of
+from dataaudit.training.shardtable import About, Passed, about_of, open_shared, rows_in
 from dataaudit.yamlfile import nearest
 
 _SHOWN = 26
@@ -55,7 +55,7 @@ class Corpus:
         """
         table, drops = open_shared(self.file), open_shared(self.drops_file)
         object.__setattr__(self, "table", table)
-        object.__setattr__(self, "drops", drops["key"].chunk(0).to_numpy())
+        object.__setattr__(self, "drops", drops["place"].chunk(0).to_numpy())
         object.__setattr__(self, "_about", about_of(table))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ class Corpus:
 
     def dropped(self, shard: int) -> np.ndarray:
         """Return the rows of a shard to skip: int64, sorted."""
-        return rows_of(self.drops, shard)
+        return rows_in(self.drops, shard)
 
     def fields(self, shard: int) -> FieldRule:
         """Return the rule of text and source that the audit read a shard by.

@@ -24,6 +24,7 @@ from dataaudit.gate.run import judge, policy_of
 from dataaudit.gate.verdict import State, Verdict
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.places import ROW_BITS
 from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.verify import verify
 from dataaudit.quarantine.applied import AppliedFolder, read_applied
@@ -35,11 +36,10 @@ from dataaudit.training.shardtable import (
     COPIED,
     COUNTS,
     METRICS,
-    ROW_BITS,
     About,
     Passed,
     cache_folder,
-    keys_of,
+    listed_places,
     make_table,
     share,
     sources_of,
@@ -210,7 +210,7 @@ def _open(
     place = cache_folder(cache)
     return Corpus(
         file=share(make_table(shards, paths=paths, held=held, about=about), "shards", place),
-        drops_file=share(pa.table({"key": keys_of(documents)}), "drops", place),
+        drops_file=share(pa.table({"place": listed_places(documents)}), "drops", place),
         notes=(*notes, *_notes(shards, held, selection)),
     )
 

@@ -2,7 +2,7 @@
 
 A row is a shard, and its number the shard's ordinal in the manifest. What else a training run asks of the manifest
 stands as JSON in the schema's metadata, so that a copy of the file says of which corpus it is. The documents to skip
-lie in a second file: one sorted number a document, ``shard << 40 | row``.
+lie in a second file, one sorted number a document: :func:`dataaudit.manifest.places.places_of`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ import pyarrow.compute as pc
 from dataaudit.atomic import write_whole
 from dataaudit.errors import ConfigError
 from dataaudit.kept import private_folder, user_places
+from dataaudit.manifest.places import places_of, rows_of
 from dataaudit.manifest.tables import COUNT, RATIO, STRING
 from dataaudit.manifest.tables import field as column
 
-ROW_BITS: Final = 40
-"""Bits of a document's key that hold its row."""
-_ROW_MASK: Final = (1 << ROW_BITS) - 1
 FORM: Final = {"name": "dataaudit-corpus", "version": 1}
 _ABOUT = b"dataaudit"
 COPIED = ("shard", "split", "uri", "format", "compression", "size", "sha256", "rows_digest", "status")
@@ -159,8 +157,8 @@ def sources_of(shards: pa.Table) -> tuple[str, ...]:
     return tuple(sorted(pc.unique(found).to_pylist()))
 
 
-def keys_of(lists: Sequence[pa.Table]) -> np.ndarray:
-    """Return the keys of the documents that any of some lists names.
+def listed_places(lists: Sequence[pa.Table]) -> np.ndarray:
+    """Return the places of the documents that any of some lists names.
 
     Args:
         lists: Columns ``shard`` and ``row`` of each.
@@ -168,26 +166,22 @@ def keys_of(lists: Sequence[pa.Table]) -> np.ndarray:
     Returns:
         int64[documents], sorted.
     """
-    found = [np.zeros(0, dtype=np.int64)]
-    for one in lists:
-        shards, rows = (one[name].to_numpy().astype(np.int64) for name in ("shard", "row"))
-        found.append((shards << ROW_BITS) | rows)
-    return np.unique(np.concatenate(found))
+    found = [places_of(one["shard"].to_numpy(), one["row"].to_numpy()) for one in lists]
+    return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
 
 
-def rows_of(keys: np.ndarray, shard: int) -> np.ndarray:
+def rows_in(places: np.ndarray, shard: int) -> np.ndarray:
     """Return the rows of one shard.
 
     Args:
-        keys: int64[documents], sorted.
+        places: int64[documents], sorted.
         shard: Its ordinal.
 
     Returns:
         int64[rows], sorted.
     """
-    low, high = np.searchsorted(keys, np.array([shard, shard + 1], dtype=np.int64) << ROW_BITS)
-    rows: np.ndarray = keys[low:high] & _ROW_MASK
-    return rows
+    low, high = np.searchsorted(places, places_of(np.array([shard, shard + 1]), np.zeros(2, dtype=np.int64)))
+    return rows_of(places[low:high])
 
 
 def cache_folder(given: Path | None) -> Path:

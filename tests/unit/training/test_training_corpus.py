@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from training_world import PASSING, World, lines, row_of
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import END, Part, PartStats, ReadRequest, read_part
 from dataaudit.errors import ConfigError, CorpusRefused
-from dataaudit.training.shardtable import METRICS, ROW_BITS, SCHEMA, keys_of, rows_of, share
+from dataaudit.training.shardtable import METRICS, SCHEMA, listed_places, rows_in, share
 
 ROOT = Path(__file__).parents[3]
 ALLOWED = ("numpy", "pyarrow", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection")
@@ -109,6 +110,16 @@ def test_the_file_is_written_once_and_anew_when_it_was_damaged(tmp_path):
         pickle.loads(pickle.dumps(corpus))
 
 
+def test_many_may_open_it_at_once(tmp_path):
+    """Each file appears whole, and once."""
+    world = World(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        opened = list(pool.map(lambda _: world.open(), range(16)))
+    assert len(set(opened)) == 1
+    assert {path.suffix for path in (tmp_path / "cache").iterdir()} == {".arrow"}
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
 def test_a_cache_folder_that_cannot_be_made_is_wrong_use(tmp_path, monkeypatch):
     """Named or not."""
     world = World(tmp_path)
@@ -120,7 +131,7 @@ def test_a_cache_folder_that_cannot_be_made_is_wrong_use(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="cache=FOLDER"):
         world.open(cache=None)
     with pytest.raises(ConfigError, match="cannot be written: "):
-        share(pa.table({"key": [1]}), "drops", world.list)
+        share(pa.table({"place": [1]}), "drops", world.list)
 
 
 def test_documents_that_the_list_names_are_skipped(tmp_path):
@@ -246,16 +257,16 @@ def test_what_is_no_state_and_an_unknown_name_are_wrong_use(tmp_path):
 
 
 @given(st.sets(st.tuples(st.integers(0, 6), st.integers(0, 2**40 - 1) | st.integers(0, 5))))
-def test_rows_of_a_shard_are_found_among_the_keys(places):
+def test_rows_of_a_shard_are_found_among_the_places(places):
     """As looking at every place finds them."""
     ordered = sorted(places)
     shards, rows = [place[0] for place in ordered], [place[1] for place in ordered]
     half = len(ordered) // 2
     table = pa.table({"shard": pa.array(shards, pa.int32()), "row": pa.array(rows, pa.int64())})
-    keys = keys_of([table.slice(half), table.slice(0, half), table.slice(0, 1)])
-    assert keys.tolist() == [shard * 2**ROW_BITS + row for shard, row in ordered]
+    listed = listed_places([table.slice(half), table.slice(0, half), table.slice(0, 1)])
+    assert listed.tolist() == [shard * 2**40 + row for shard, row in ordered]
     for shard in range(8):
-        assert rows_of(keys, shard).tolist() == [row for one, row in ordered if one == shard]
+        assert rows_in(listed, shard).tolist() == [row for one, row in ordered if one == shard]
 
 
 def test_opening_needs_few_libraries(tmp_path):

@@ -446,6 +446,15 @@ def test_a_shard_that_changed_since_it_was_listed_is_not_held_and_it_is_said(tmp
     assert note.startswith("train/a.jsonl is listed under another digest (")
 
 
+def test_names_from_the_data_are_harmless_in_messages(tmp_path):
+    """What could steer a terminal is shown as an escape."""
+    world = World(tmp_path, row_of("\x1b[31mz\u202e.jsonl", b"{}\n"))
+    with pytest.raises(CorpusRefused) as caught:
+        world.open()
+    assert caught.value.message.isprintable()
+    assert "train/\\x1b[31mz\\u202e.jsonl (absent)" in caught.value.message
+
+
 def test_remote_files_are_addressed_and_asked_for(tmp_path, monkeypatch):
     """By size and by digest; the path is one that the readers know as remote."""
     from dataaudit.corpus.storage.address import RemotePath
