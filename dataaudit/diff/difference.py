@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dataaudit.manifest.metric import Method, Scope, Status
+from dataaudit.render.result import Result
 
 
 class Bump(StrEnum):
@@ -266,9 +267,12 @@ class Side:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Difference(Result):
     """What changed from an older manifest to a newer one."""
+
+    line_by = "dataaudit.diff.words:line"
+    blocks_by = "dataaudit.diff.blocks:difference_blocks"
 
     old: Side
     new: Side
@@ -297,17 +301,3 @@ class Difference:
     """Sorted by area and name."""
     parents: Mapping[str, tuple[str, ...]]
     """Ids of the parents of ``old`` and ``new``."""
-
-    def __repr__(self) -> str:
-        """Return what it comes to, on one line."""
-        from dataaudit.diff import words
-        from dataaudit.render.line import spell
-
-        return f"<Difference {spell(words.sides(self))}: {spell(words.verdict(self))}>"
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
-        from dataaudit.diff.blocks import difference_blocks
-        from dataaudit.render.html.notebook import to_html
-
-        return to_html(difference_blocks(self))

@@ -15,7 +15,7 @@ from dataaudit.diff.difference import (
     ShardChange,
     ShardChangeKind,
 )
-from dataaudit.render.line import Line, Name, join, say
+from dataaudit.render.line import Line, Name, join, say, spell
 
 LISTED = 10
 """Rows of a section that are listed unless all are asked for."""
@@ -190,3 +190,8 @@ def noise_notes(changes: Sequence[MetricChange]) -> list[Line]:
     if any(judged(change) == EXACT for change in changes):
         notes.append("no mark: counted, so the corpora differ; chance is not asked")
     return notes
+
+
+def line(difference: Difference) -> str:
+    """Return what a difference comes to, on one line."""
+    return f"{spell(sides(difference))}: {spell(verdict(difference))}"

@@ -6,15 +6,18 @@ work done) the same input gives the same manifest id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
 from dataaudit.annotators.matches import MATCHES
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import Discovery, discover
 from dataaudit.corpus.storage.address import Access
+from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.digesting import rows_digests
 from dataaudit.engine.gather import GatheredShard, fold_sources, gather_partials, gather_readings
 from dataaudit.engine.index import StatIndex
@@ -38,7 +41,7 @@ from dataaudit.engine.probing import probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.protected import Preparing, prepare_protected
 from dataaudit.engine.publishing import now, publish_build
-from dataaudit.engine.runner import Runner, open_runner
+from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome, Probe
 from dataaudit.engine.work import scan_part
@@ -46,7 +49,6 @@ from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.extras import require
 from dataaudit.link.step import DamagedEntryError, kept_sources
 from dataaudit.manifest.publish import check_target
-from dataaudit.metrics.family import resolve
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import make_stages
 from dataaudit.stages.base import Limited
@@ -170,6 +172,33 @@ def _scan_and_link(job: Job, probes: dict[str, Probe], failures: dict[str, tuple
     raise ClusterError("stored partials keep being damaged", f"Check the disk of {job.store.root}.")
 
 
+@contextmanager
+def open_runner(choice: ClusterChoice, state: Path, *, unit_seconds: float, notes: list[str]) -> Iterator[Runner]:
+    """Start what the user asked for, and stop on leaving what was started.
+
+    Args:
+        choice: Workers, none, or a scheduler.
+        state: The state folder, which every worker has to see.
+        unit_seconds: Time that one unit may take before it counts as stuck.
+        notes: Lines for the run of the manifest; more are added.
+
+    Raises:
+        ClusterError: No workers can be had.
+        ConfigError: A limit of memory that is none.
+    """
+    if choice.in_process:
+        from dataaudit.engine.process_runner import open_process
+
+        with open_process(choice, state, unit_seconds=unit_seconds, notes=notes) as here:
+            yield here
+        return
+    from dataaudit.engine.cluster import open_cluster
+    from dataaudit.engine.dask_runner import DaskRunner
+
+    with open_cluster(choice, state) as cluster:
+        yield DaskRunner(cluster=cluster, unit_seconds=unit_seconds, notes=notes)
+
+
 def _probe(
     config: AuditConfig,
     options: BuildOptions,
@@ -229,7 +258,7 @@ def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str
 
 
 def _link(job: Job, shards: list[GatheredShard], *, fresh: bool) -> Gathered:
-    links = {name: resolve(family.link) for name, family in by_stage().items() if family.link}
+    links = {name: resolve_name(family.link) for name, family in by_stage().items() if family.link}
     stages = [stage for stage in job.stages if stage.name in links]
     linkings = {stage.name: LinkContext(job=job, stage=stage, shards=shards, fresh=fresh) for stage in stages}
     found = run_link_steps({name: links[name](context) for name, context in linkings.items()}, linkings)

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
+from pkgutil import resolve_name
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,7 +43,6 @@ from dataaudit.manifest.core import (
 )
 from dataaudit.manifest.load import metrics_table
 from dataaudit.manifest.publish import POINTER, prepare_tables, publish, table_records
-from dataaudit.metrics.family import resolve
 from dataaudit.metrics.registry import by_stage
 from dataaudit.stages.base import parameters
 from dataaudit.stages.partial import Partial
@@ -172,7 +172,9 @@ def _finished(job: Job, merged: Mapping[str, Mapping[str, Partial]], setting: Se
     families, found = by_stage(), dict[str, pa.Table]()
     for stage in job.stages:
         if path := families[stage.name].finish:
-            found |= resolve(path)(stage, merged, partial(setting.context, stage), job.tokenizer, job.progress.note)
+            found |= resolve_name(path)(
+                stage, merged, partial(setting.context, stage), job.tokenizer, job.progress.note
+            )
     return found
 
 

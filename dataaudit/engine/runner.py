@@ -6,12 +6,9 @@ process, and one that has harmed its process before does so the next time. No nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.units import Outcome, SecondPassUnit
 
 _MIN_BYTES_PER_SECOND = 500_000
@@ -77,30 +74,3 @@ def unit_limit(unit: Sized, unit_seconds: float) -> float:
     """Return the seconds that a unit may take."""
     more = unit.seconds if isinstance(unit, SecondPassUnit) else 0.0
     return unit_seconds + unit.size / _MIN_BYTES_PER_SECOND + more
-
-
-@contextmanager
-def open_runner(choice: ClusterChoice, state: Path, *, unit_seconds: float, notes: list[str]) -> Iterator[Runner]:
-    """Start what the user asked for, and stop on leaving what was started.
-
-    Args:
-        choice: Workers, none, or a scheduler.
-        state: The state folder, which every worker has to see.
-        unit_seconds: Time that one unit may take before it counts as stuck.
-        notes: Lines for the run of the manifest; more are added.
-
-    Raises:
-        ClusterError: No workers can be had.
-        ConfigError: A limit of memory that is none.
-    """
-    if choice.in_process:
-        from dataaudit.engine.process_runner import open_process
-
-        with open_process(choice, state, unit_seconds=unit_seconds, notes=notes) as here:
-            yield here
-        return
-    from dataaudit.engine.cluster import open_cluster
-    from dataaudit.engine.dask_runner import DaskRunner
-
-    with open_cluster(choice, state) as cluster:
-        yield DaskRunner(cluster=cluster, unit_seconds=unit_seconds, notes=notes)

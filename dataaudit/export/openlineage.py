@@ -19,8 +19,8 @@ from dataaudit.errors import ConfigError
 from dataaudit.export.output import utc, write_file
 from dataaudit.extras import require
 from dataaudit.gate.document import read_verdict
+from dataaudit.gate.numbers import numbers, with_unit
 from dataaudit.gate.verdict import Case, RuleResult, State, Verdict
-from dataaudit.gate.writers.numbers import numbers, with_unit
 from dataaudit.manifest.core import PROGRAM, manifest_uri
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Scope

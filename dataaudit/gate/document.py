@@ -14,8 +14,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dataaudit.errors import ManifestError
+from dataaudit.gate.numbers import discreet
 from dataaudit.gate.verdict import RuleResult, Verdict
-from dataaudit.gate.writers.numbers import discreet
 
 SCHEMA_NAME: Final = "dataaudit-gate"
 SCHEMA_VERSION: Final = 1

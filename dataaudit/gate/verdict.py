@@ -12,6 +12,7 @@ from dataaudit.errors import ExitCode
 from dataaudit.gate.coverage import is_added
 from dataaudit.gate.policy import Rule, Waiver
 from dataaudit.manifest.metric import Scope
+from dataaudit.render.result import Result
 
 
 class State(StrEnum):
@@ -132,9 +133,12 @@ class Subject:
     shards: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Verdict(Result):
     """What a policy says of a manifest."""
+
+    line_by = "dataaudit.gate.writers.words:line"
+    blocks_by = "dataaudit.gate.writers.blocks:verdict_blocks"
 
     policy: str
     policy_version: str
@@ -148,20 +152,6 @@ class Verdict:
     rules: tuple[RuleResult, ...]
     """In the policy's order; a rule that the gate adds itself stands last."""
     waivers: tuple[WaiverResult, ...]
-
-    def __repr__(self) -> str:
-        """Return what it comes to, on one line."""
-        from dataaudit.gate.writers.words import headline, name, tally
-
-        subject = f"{name(self.subject.name, 80)} {name(self.subject.version, 40)}"
-        return f"<Verdict {headline(self)}: {subject} by {name(self.policy)}, {tally(self)}>"
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows."""
-        from dataaudit.gate.writers.blocks import verdict_blocks
-        from dataaudit.render.html.notebook import to_html
-
-        return to_html(verdict_blocks(self))
 
     @property
     def codes(self) -> tuple[ExitCode, ...]:

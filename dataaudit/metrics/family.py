@@ -1,12 +1,11 @@
 """What a family of metrics says of itself: all that those who read manifests need to know of it.
 
 A family is a folder of this package. Its ``definition.py`` is read by gate, diff and reports, so it imports neither
-what scans nor what needs an extra; stage and link step are named by path (:func:`resolve`).
+what scans nor what needs an extra; stage and link step are named by path (:func:`pkgutil.resolve_name`).
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -233,9 +232,3 @@ class Family:
     """Parameters of the stage that change no number, or only how much of it is kept or how it is estimated."""
     config: str = ""
     """Part of the config that decides what its metrics mean."""
-
-
-def resolve(path: str) -> Any:
-    """Return what a path such as ``package.module:name`` names."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
+from pkgutil import resolve_name
 from typing import Any, TypedDict
 
 import numpy as np
@@ -17,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
-from dataaudit.metrics.family import resolve
 from dataaudit.metrics.registry import FAMILIES
 from dataaudit.render.blocks import Block, Section, Tone
 from dataaudit.render.line import Line, Name, say
@@ -190,7 +190,7 @@ class Shown:
 @cache
 def all_shown() -> tuple[Shown, ...]:
     """Return what each family says of a manifest, in their order."""
-    return tuple(resolve(family.shown) for family in FAMILIES if family.shown)
+    return tuple(resolve_name(family.shown) for family in FAMILIES if family.shown)
 
 
 def above(column: pa.ChunkedArray, bound: float) -> list[tuple[int, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pkgutil import resolve_name
 from typing import Any
 
 import orjson
@@ -10,11 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from dataaudit.config import nearest
 from dataaudit.errors import ConfigError
-from dataaudit.metrics.family import resolve
 from dataaudit.metrics.registry import FAMILIES
 from dataaudit.stages.base import Stage
 
-STAGES: tuple[type[Any], ...] = tuple(resolve(family.stage) for family in FAMILIES if family.stage)
+STAGES: tuple[type[Any], ...] = tuple(resolve_name(family.stage) for family in FAMILIES if family.stage)
 """Every stage, in the order in which they run and report."""
 REQUIRED = ("volume",)
 """Stages that cannot be switched off: the manifest's own columns rest on them."""

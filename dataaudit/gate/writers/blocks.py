@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dataaudit.errors import ExitCode
+from dataaudit.gate.numbers import numbers, with_unit
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import ORDER, RuleResult, State, Verdict
 from dataaudit.gate.writers import words
 from dataaudit.gate.writers.effects import WORST_FIRST, Effect, effect_of
-from dataaudit.gate.writers.numbers import numbers, with_unit
 from dataaudit.gate.writers.pick import Shown, pick, problems
 from dataaudit.metrics.registry import METRICS
 from dataaudit.render.blocks import (

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from dataaudit.gate.numbers import numbers
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, RuleResult, Subject, Verdict, WaiverState
 from dataaudit.gate.writers import words as w
 from dataaudit.gate.writers.effects import Effect, effect_of
-from dataaudit.gate.writers.numbers import numbers
 from dataaudit.gate.writers.pick import Picked, Shown, pick
 from dataaudit.render.blocks import web_address
 from dataaudit.render.markdown import cells, code, heads

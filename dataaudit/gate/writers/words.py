@@ -6,11 +6,11 @@ from collections import Counter
 from functools import lru_cache
 
 from dataaudit.errors import ExitCode
+from dataaudit.gate.numbers import evidence_count, numbers, with_unit
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.reasons import reason_text
 from dataaudit.gate.verdict import Case, RuleResult, Verdict, WaiverResult
 from dataaudit.gate.writers.effects import WORDS, Effect, effect_of, expired
-from dataaudit.gate.writers.numbers import evidence_count, numbers, with_unit
 from dataaudit.text import clean, plural
 
 NAME_LIMIT = 200
@@ -186,3 +186,9 @@ def why(result: RuleResult) -> str:
         return "it waits for a baseline"
     reasons = dict.fromkeys(name(reason_text(case.reason), 100) for case in result.cases if case.reason)
     return ", ".join(list(reasons)[:3]) or "nothing to judge"
+
+
+def line(verdict: Verdict) -> str:
+    """Return what a verdict comes to, on one line."""
+    subject = f"{name(verdict.subject.name, 80)} {name(verdict.subject.version, 40)}"
+    return f"{headline(verdict)}: {subject} by {name(verdict.policy)}, {tally(verdict)}"

@@ -63,7 +63,7 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.overlap.stage:Overlap",
     stage_name="overlap",
-    link="dataaudit.metrics.overlap.link:leaks",
+    link="dataaudit.metrics.protected:leaks",
     holds_partials=True,
     harmless=frozenset({"max_rows", "max_grams"}),
     shown="dataaudit.metrics.overlap.facts:SHOWN",

@@ -18,9 +18,9 @@ import pytest
 from dataaudit.corpus.loss import Reason
 from dataaudit.detectors.judges import quiet
 from dataaudit.engine import process_runner as module
+from dataaudit.engine.build import open_runner
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.process_runner import open_process
-from dataaudit.engine.runner import open_runner
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError, ConfigError
 

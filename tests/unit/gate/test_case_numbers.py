@@ -7,9 +7,9 @@ import math
 import pytest
 from made_verdict import case, mixed, rule
 
+from dataaudit.gate.numbers import FEW_DOCUMENTS, discreet, evidence_count, number, numbers, with_unit
 from dataaudit.gate.verdict import Evidence, State
 from dataaudit.gate.writers import words
-from dataaudit.gate.writers.numbers import FEW_DOCUMENTS, discreet, evidence_count, number, numbers, with_unit
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.disclosure import FEW
 

@@ -1,4 +1,4 @@
-"""The family of leaks: what was seen of held-out documents and evaluation items, joined over all shards."""
+"""The link step of overlap and contamination: what was seen of held-out documents and evaluation items, joined."""
 
 from __future__ import annotations
 
