@@ -72,8 +72,8 @@ def recorded_rule(config: Mapping[str, Any], split: str, uri: str, format_: str)
     try:
         columns, reader = config["splits"][split], config["reader"]
         text, source = columns["text"], SourceRule(**columns["source"])
-        most, text_document = reader["max_line_bytes"], reader["text_document"]
-    except (LookupError, TypeError, ValueError):
+        most, text_document = reader["max_line_bytes"], reader.get("text_document", "file")
+    except (LookupError, TypeError, ValueError, AttributeError):
         raise ConfigError(
             f"the manifest's config does not say which columns of split {split} were read", "Build it again."
         ) from None

@@ -34,6 +34,8 @@ class AppliedFolder:
     """``sha256:`` and the sha256 over the files that were read."""
     excluded: tuple[tuple[str, str, str], ...]
     """Split, URI and why (quarantined, changed, unread) of each shard that is left out."""
+    lacks: tuple[str, ...]
+    """What the drop list is known to lack, in words."""
     documents: pa.Table
     """Documents to skip: the columns shard, sha256 and row of :data:`dataaudit.quarantine.selection.DROPPED`."""
 
@@ -54,13 +56,14 @@ def read_applied(folder: Path) -> AppliedFolder:
     state = hashlib.sha256(data)
     try:
         record = orjson.loads(data)
-        schema, with_documents = record["schema"], record["documents"] is not None
+        schema, choice = record["schema"], record["documents"]
         manifest, quarantine = str(record["manifest"]), str(record["quarantine"])
+        lacks = () if choice is None else tuple(map(str, choice["incomplete"]))
     except (ValueError, LookupError, TypeError):
         raise _damaged(folder, RECORD, "it is not what `quarantine apply` writes") from None
     if schema != FORM:
         raise QuarantineError(f"{folder / RECORD}: expected {FORM}, found {str(schema)[:100]}", _AGAIN)
-    if not with_documents:
+    if choice is None:
         raise QuarantineError(f"{folder} holds no drop list: it was written without --documents", _AGAIN)
     lines, table = _read(folder, EXCLUDED, state), _read(folder, DOCUMENTS, state)
     return AppliedFolder(
@@ -68,6 +71,7 @@ def read_applied(folder: Path) -> AppliedFolder:
         quarantine=quarantine,
         digest=f"sha256:{state.hexdigest()}",
         excluded=_excluded(folder, lines),
+        lacks=lacks,
         documents=_documents(folder, table),
     )
 

@@ -19,6 +19,7 @@ from dataaudit.errors import ConfigError, CorpusRefused
 from dataaudit.training.shardtable import About, Passed, about_of, open_shared, rows_in
 from dataaudit.yamlfile import nearest
 
+_DECIDE_HELD = frozenset({"manifest", "quarantine", "applied", "splits"})
 _SHOWN = 26
 """Characters of a digest, or of a version, in a message."""
 
@@ -98,7 +99,11 @@ class Corpus:
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """By name: manifest, policy, quarantine, applied, tokenizer, config; empty where there is no such thing."""
+        """By name: manifest, policy, quarantine, applied, tokenizer, config, held; empty where there is no such thing.
+
+        ``held`` is the digest of what is left out, shards and documents: that of the same list changes on the day when
+        an entry of it ends.
+        """
         return MappingProxyType(dict(self._about.digests))
 
     def path(self, shard: int) -> str:
@@ -139,7 +144,8 @@ class Corpus:
         Args:
             state: Of :meth:`state`.
             allow: Names of what may differ: ``manifest``, ``policy``, ``quarantine``, ``applied``, ``tokenizer``,
-                ``config``, ``splits``, ``library``.
+                ``config``, ``held``, ``splits``, ``library``. What is left out may differ when something else that
+                decides it may.
 
         Raises:
             CorpusRefused: Something else differs; all of it is named.
@@ -153,6 +159,8 @@ class Corpus:
         if not isinstance(state, Mapping) or own.keys() != state.keys():
             raise ConfigError(f"expected the state of a corpus, with {', '.join(own)}; found something else")
         differ = [name for name in own if state[name] != own[name]]
+        if _DECIDE_HELD.intersection(differ) and "held" in differ:
+            differ.remove("held")
         if others := [name for name in differ if name not in allowed]:
             said = "; ".join(f"{name} was {_shown(state[name])}, is {_shown(own[name])}" for name in others)
             raise CorpusRefused(

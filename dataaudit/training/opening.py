@@ -7,6 +7,7 @@ docs/reference/training-open.md. A wrong call is a :class:`dataaudit.errors.Conf
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ def open_manifest(
         root: Folder or address that holds the shards now, of all splits or by split; as the manifest says when None.
         check: ``size``, ``sample`` (at most 64 files of together 1 GB are hashed) or ``all`` (every file is hashed).
             Rows of streamed datasets have no digests of files; ``Corpus.notes`` says so.
-        splits: Splits to train on; those that are not held out when None.
+        splits: Splits to train on; those that are not held out when None (all, when all are held out).
         cache: Folder of the shared table; one in the user's cache folder when None.
 
     Returns:
@@ -189,6 +190,11 @@ def _open(
         )
     paths = locate(manifest, shards, held, root)
     notes = check_files(manifest, shards, paths, check)
+    if applied is not None:
+        notes += [f"the drop list lacks {t.clean(what)}" for what in applied.lacks]
+    documents = [drop_list(manifest, selection, listed, Choice(origins=())).table] if listed is not None else []
+    documents += [applied.documents] if applied is not None else []
+    places = listed_places(documents)
     about = About(
         id=manifest.id,
         dataset=manifest.core.dataset.label,
@@ -200,17 +206,16 @@ def _open(
             "applied": "" if applied is None else applied.digest,
             "tokenizer": f"sha256:{manifest.core.tokenizer.sha256}",
             "config": digest_json(manifest.core.config),
+            "held": _held_digest(held, places),
         },
         splits=chosen,
         sources=sources_of(shards),
         config=manifest.core.config,
     )
-    documents = [drop_list(manifest, selection, listed, Choice(origins=())).table] if listed is not None else []
-    documents += [applied.documents] if applied is not None else []
     place = cache_folder(cache)
     return Corpus(
         file=share(make_table(shards, paths=paths, held=held, about=about), "shards", place),
-        drops_file=share(pa.table({"place": listed_places(documents)}), "drops", place),
+        drops_file=share(pa.table({"place": places}), "drops", place),
         notes=(*notes, *_notes(shards, held, selection)),
     )
 
@@ -254,6 +259,8 @@ def _check_demand(demand: _Demand) -> None:
             "require='signed' needs either public_key=FILE or identity=WHO with issuer=URL",
             "A signature says nothing without knowing whose it has to be.",
         )
+    if demand.max_age is not None and not isinstance(demand.max_age, dt.timedelta):
+        raise ConfigError(f"max_age: expected a timedelta, found {demand.max_age!r}", "datetime.timedelta(days=30)")
     if demand.require == "passed" and demand.policy is None:
         raise ConfigError("require='passed' needs a policy", "Name its file, or a ready one: policy='release-gate'.")
     if demand.require == "verified" and demand.policy is not None:
@@ -414,6 +421,11 @@ def _held(selection: Selection, applied: AppliedFolder | None, chosen: tuple[str
         outside = "" if split in chosen else NOT_CHOSEN
         held.append(shard.why or left_out.get((split, shard.row["uri"]), "") or outside)
     return held
+
+
+def _held_digest(held: list[str], places: np.ndarray) -> str:
+    """Return the digest of what is left out: the same list says less once an entry has ended."""
+    return f"sha256:{hashlib.sha256(chr(10).join(held).encode() + places.tobytes()).hexdigest()}"
 
 
 def _tally(held: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import pickle
 import subprocess
@@ -14,11 +15,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_manifest import make
 from training_world import PASSING, World, lines, row_of
 
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import END, Part, PartStats, ReadRequest, read_part
-from dataaudit.errors import ConfigError, CorpusRefused
+from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError
 from dataaudit.training.shardtable import METRICS, SCHEMA, listed_places, rows_in, share
 
 ROOT = Path(__file__).parents[3]
@@ -156,14 +158,21 @@ def test_an_applied_list_skips_its_documents_and_holds_its_shards(tmp_path):
         assert corpus.digests["applied"].startswith("sha256:")
 
 
+def test_what_a_drop_list_is_known_to_lack_is_said(tmp_path):
+    """As `quarantine apply` said when it was written."""
+    world = World(tmp_path)
+    path = world.apply() / "applied.json"
+    record = json.loads(path.read_bytes())
+    record["documents"]["incomplete"] = ["3 documents"]
+    path.write_text(json.dumps(record))
+    assert world.open(applied=world.applied).notes[1:] == ("the drop list lacks 3 documents",)
+
+
 def test_what_an_applied_list_left_out_stays_held_when_an_entry_has_ended(tmp_path):
     """Its documents are in no drop list."""
-    import datetime as dt
-
     world = World(tmp_path)
     world.hold("train/a.jsonl")
     folder = world.apply(on=dt.date(2026, 11, 22))
-    (folder / "applied.json").write_text((folder / "applied.json").read_text())
     world.list.write_bytes(b"")
     assert world.open(applied=folder).table["held"].to_pylist()[0] == "quarantined"
 
@@ -172,8 +181,6 @@ def test_what_an_applied_list_left_out_stays_held_when_an_entry_has_ended(tmp_pa
 @pytest.mark.parametrize("data", [None, b"", b"{}", b"[]\n", b"\xff"])
 def test_a_damaged_folder_of_an_applied_list_is_an_error(tmp_path, name, data):
     """Never a list that holds nothing."""
-    from dataaudit.errors import DataAuditError
-
     world = World(tmp_path)
     world.hold("train/a.jsonl")
     path = world.apply() / name
@@ -209,8 +216,6 @@ def test_the_rule_of_a_shard_gives_the_rows_and_sources_of_the_audit(tmp_path):
 
 def test_a_manifest_without_columns_in_its_config_says_so(tmp_path):
     """Only when a rule is asked for."""
-    from made_manifest import make
-
     world = World(tmp_path)
     world.manifest = tmp_path / "n"
     make(world.manifest, world.rows, roots=world.data)
@@ -235,7 +240,7 @@ def test_a_resumed_run_is_held_to_the_corpus_that_it_began_with(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["manifest", "policy", "quarantine", "applied", "tokenizer", "config", "splits", "library"]
+    "name", ["manifest", "policy", "quarantine", "applied", "tokenizer", "config", "held", "splits", "library"]
 )
 def test_every_part_of_the_state_is_compared(tmp_path, name):
     """And allowed by its own name alone."""
@@ -244,6 +249,21 @@ def test_every_part_of_the_state_is_compared(tmp_path, name):
     with pytest.raises(CorpusRefused, match=f": {name} was another, is "):
         corpus.compare(state, allow=set(state) - {name})
     corpus.compare(state, allow=name)
+
+
+def test_a_list_that_says_less_since_an_entry_ended_is_noticed(tmp_path, monkeypatch):
+    """Its digest is the same; what it leaves out is not."""
+    world = World(tmp_path)
+    world.hold("train/a.jsonl", until=dt.date(2026, 11, 21))
+    days = iter([dt.date(2026, 11, 21), dt.date(2026, 11, 22)])
+    monkeypatch.setattr("dataaudit.quarantine.list.today", lambda: next(days))
+    before, after = (world.open(quarantine=world.list) for _ in range(2))
+    assert before.quarantine_digest == after.quarantine_digest
+    with pytest.raises(
+        CorpusRefused, match=r"^the checkpoint is of another corpus: held was sha256:\S+, is sha256:\S+\n"
+    ):
+        after.compare(before.state())
+    after.compare(before.state(), allow="held")
 
 
 def test_what_is_no_state_and_an_unknown_name_are_wrong_use(tmp_path):

@@ -9,9 +9,13 @@ import re
 import tempfile
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from levels import thinned
+from made_manifest import make
 from training_world import FAILING, KEY, OTHER, PASSING, World, row_of, rule
 
+from dataaudit.corpus.storage.address import RemotePath
 from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError, ManifestError, QuarantineError
 
 ROOT = Path(__file__).parents[3]
@@ -149,8 +153,6 @@ def _applied_cut(world):
 
 
 def _applied_wrong(world):
-    import pyarrow.parquet as pq
-
     world.hold("train/a.jsonl:3")
     path = world.apply() / "documents.parquet"
     table = pq.read_table(path)
@@ -345,6 +347,30 @@ def test_both_a_key_and_an_identity_or_half_of_one_are_wrong_use(tmp_path):
         world.open(root={"vall": world.data})
 
 
+def test_an_identity_has_a_default_file_of_its_own(tmp_path):
+    """And an age is a timedelta."""
+    world = World(tmp_path)
+    world.sign()
+    with pytest.raises(CorpusRefused, match=r"^no signed verdict at .*/m\.verdict\.sigstore\.json\n"):
+        world.open(require="signed", identity="a@example.org", issuer="https://example.org")
+    with pytest.raises(ConfigError, match="max_age: expected a timedelta, found 30"):
+        world.open(max_age=30)
+
+
+def test_no_byte_of_what_was_signed_can_change(tmp_path):
+    """Neither of `manifest.json` nor of the signed verdict."""
+    world = World(tmp_path)
+    world.sign()
+    for path in (world.signature, world.manifest / "manifest.json"):
+        whole = path.read_bytes()
+        for place in range(0, len(whole), len(whole) // thinned(100, 12)):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            with pytest.raises(CorpusRefused):
+                world.open(**_signed(world))
+        path.write_bytes(whole)
+    assert world.open(**_signed(world)).verdict.policy == "enough"
+
+
 def test_damaged_lines_are_passed_over_when_that_is_allowed(tmp_path):
     """What the others hold is held."""
     world = World(tmp_path)
@@ -436,8 +462,6 @@ def test_a_shard_that_changed_since_it_was_listed_is_not_held_and_it_is_said(tmp
     path = tmp_path / "next"
     path.mkdir()
     later = World(path)
-    from made_manifest import make
-
     rows = [row_of("a.jsonl", b"{}\n"), *later.rows[1:]]
     (later.data / "a.jsonl").write_bytes(b"{}\n")
     make(later.folder / "n", rows, roots=later.data)
@@ -457,8 +481,6 @@ def test_names_from_the_data_are_harmless_in_messages(tmp_path):
 
 def test_remote_files_are_addressed_and_asked_for(tmp_path, monkeypatch):
     """By size and by digest; the path is one that the readers know as remote."""
-    from dataaudit.corpus.storage.address import RemotePath
-
     world, asked = World(tmp_path), []
 
     def open_binary(path, **_):

@@ -89,10 +89,10 @@ class World:
         """Open it, by default without a signature."""
         return open_manifest(self.manifest, **{"require": "verified", "cache": self.folder / "cache"} | how)
 
-    def hold(self, *names):
+    def hold(self, *names, **more):
         """Put shards or documents on the list; return it."""
         requests, _ = add_requests(names, load_manifest(self.manifest), reason="manual", metric=None, run=None)
-        add(self.list, requests, AUTHOR)
+        add(self.list, requests, AUTHOR, **more)
         return self.list
 
     def apply(self, **more):
