@@ -63,7 +63,7 @@ EXTRAS: Mapping[str, Extra] = {
     "pii": Extra(
         purpose="the judge of personal data", modules=("presidio_analyzer", "spacy", "tldextract"), needs=("build",)
     ),
-    "train": Extra(purpose="hooks for a training loop; nothing in this version uses it yet", modules=("torch",)),
+    "train": Extra(purpose="tensors of a training loop; attribute --picture", modules=("matplotlib", "torch")),
 }
 """Every extra that a command or option can ask for; ``all`` only joins those without torch."""
 

@@ -10,12 +10,16 @@ import tomllib
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from pathlib import Path
 
+import numpy as np
 import pytest
 from base_only import plain
 from packaging.requirements import Requirement
 
 from dataaudit.errors import ConfigError, MissingExtra
 from dataaudit.extras import EXTRAS, absent, install_line, require
+from dataaudit.manifest.load import load_manifest
+from dataaudit.runlog.format import RunFile
+from dataaudit.runlog.writer import RankWriter, create_run
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -69,6 +73,8 @@ READS = [
     ["quarantine", "apply", "../list.jsonl", "--manifest", DEMO, "--out", "applied", "--documents"],
     ["schema"],
     ["schema", "--out", "schemas"],
+    ["attribute", "../runlog", "--manifest", DEMO],
+    ["attribute", "../runlog", "--manifest", DEMO, "--json"],
     ["export", "card", DEMO],
     ["export", "croissant", DEMO, "--out", "croissant.json", *GIVEN],
     ["../notebook.py"],
@@ -85,6 +91,7 @@ REFUSED = {
     ("gate", DEMO, "--policy", POLICY, "--junit", "gate.xml"): "ci",
     ("gate", DEMO, "--policy", POLICY, "--sarif", "gate.sarif"): "ci",
     ("report", DEMO, "--out", "report.html"): "report",
+    ("attribute", "../runlog", "--manifest", DEMO, "--picture", "spike.png"): "train",
     ("export", "lsh", DEMO, "--out", "lsh"): "export",
     ("export", "openlineage", DEMO, "--out", "events"): "export",
     ("export", "verdict", DEMO, "--policy", POLICY, "--out", "v"): "export",
@@ -164,12 +171,28 @@ def signed(tmp_path_factory):
     return folder
 
 
+def write_log(folder):
+    """Write the log of a run on the demo's manifest: sixty steps, the last one not finite."""
+    demo = load_manifest(Path(DEMO))
+    shards = demo.table("shards", ["shard", "sha256"])
+    told = {"manifest": demo.id, "dataset": "demo", "started": "2026-11-22T00:00:00Z", "program": "0"}
+    create_run(folder, RunFile(**told, sources=("web",), block_rows=4, stretches=1, ranks=1), shards)
+    log = RankWriter(folder, 0, 1, 4)
+    for step in range(1, 61):
+        loss = np.array([np.nan if step == 60 else 3.0])
+        row = {"time": 0.0, "micro_batches": 1, "targets": 8, "scored": 8, "loss_sum": 8 * loss[0], "merged": 0}
+        columns = {name: np.array([value]) for name, value in row.items()}
+        log.add_step(step, {"step": np.array([step]), **columns, "user_loss": np.ma.masked_array(loss, mask=[False])})
+    log.close()
+
+
 def test_the_base_installation_reads_manifests_as_a_full_one_does(signed):
     """The same output and exit code, and no word of an extra."""
     adding = ["quarantine", "add", "../list.jsonl", "1", "--manifest", DEMO, "--who", "tester", "--reason", "other"]
     (added,) = run(signed / "adding", [[*adding, "--note", "why"]])
     assert added["code"] == 0, added["err"]
     (signed / "notebook.py").write_text(NOTEBOOK)
+    write_log(signed / "runlog")
     base, full = run(signed / "base", READS), run(signed / "full", READS, None)
     for command, one, other in zip(READS, base, full, strict=True):
         assert one == other, command

@@ -1,0 +1,286 @@
+"""What people read of an attribution: the answer, the curve, what was divided, and what it does not say."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from dataaudit.render.blocks import (
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Point,
+    Points,
+    Prose,
+    Row,
+    Section,
+    Table,
+    names,
+    numbers,
+    toned,
+)
+from dataaudit.render.line import Line, Name, decimal, say, share
+from dataaudit.render.plot import plot_lines
+from dataaudit.render.terminal import page, parts_of, section, terminal_width
+from dataaudit.report.outliers import LIMIT_SD
+from dataaudit.text import plural
+from dataaudit.training.attribution import Data
+from dataaudit.training.findings import Attribution, Document, Episode, Found, ShardMetric, Share, Span
+
+EPISODES = 5
+"""Episodes that are shown; JSON has all."""
+_ROWS = 8
+_OPENED = 3
+"""Documents whose command is spelled out."""
+_REST = "; attribution.json lists the first 20"
+_LIMITS = (
+    "This is accounting: it says in which documents the excess sat, not that they caused it. In PaLM's runs (Chowdhery"
+    " et al. 2022, section 5.1) the same batches made no spike from another checkpoint. Before documents are held back,"
+    " train on them again from an earlier checkpoint, and without them."
+)
+_REASONS = {
+    "state": "the model's state",
+    "one_block_fills_the_step": "one block fills the step",
+    "new_source": "a new source",
+    "rank_missing": "a rank is missing",
+    "no_stretch_losses": "no losses of stretches",
+    "merged_stretches": "merged stretches",
+    "mixture": "the mixture of the steps",
+    "spread": "spread over many",
+}
+
+
+def render_text(found: Attribution, data: Data, *, width: int | None = None) -> str:
+    """Return what the terminal shows.
+
+    Args:
+        found: What was found.
+        data: The run log and its manifest.
+        width: Columns to write for; those of the terminal when None.
+    """
+    columns = width or terminal_width()
+    shown = _shown(found)
+    parts = [section("", _chart(found, data, columns))]
+    for place, one in enumerate(shown):
+        for block in _blocks(one, data, title=place > 0):
+            parts += parts_of(block, columns, _ROWS, _REST)
+    parts += [lines for block in _rest(found, shown) for lines in parts_of(block, columns, _ROWS, _REST)]
+    return page(headline(found), *parts)
+
+
+def headline(found: Attribution) -> Line:
+    """Return the answer in a line."""
+    shown = _shown(found)
+    if shown:
+        return _answer(shown[0])
+    steps = f"{plural(found.steps, 'step')}"
+    if found.exit_code:
+        window = found.detector.window
+        return f"No data: {steps} in the log, and a line takes {window} before the first one that is judged."
+    if found.asked_step is not None:
+        return f"Nothing to explain: step {found.asked_step:,} is in no episode of losses above the band."
+    return f"Nothing to explain: {steps}, none with a loss above its band."
+
+
+def _shown(found: Attribution) -> tuple[Episode, ...]:
+    """Return the episodes that are shown, those with an answer first."""
+    return tuple(sorted(found.episodes, key=lambda one: one.outcome != "found")[:EPISODES])
+
+
+def _answer(one: Episode) -> Line:
+    steps = _steps(one)
+    if one.kind == "not_finite":
+        begin: Line = f"{steps}: the loss is not finite."
+    else:
+        begin = f"{steps}: loss {_nats(one.loss)}, expected {_nats(one.expected)} ± {_nats(one.band)}."
+    if one.found is None:
+        return say("{} Cannot tell what held the excess: {}.", begin, _REASONS[one.reason])
+    held = one.found
+    if held.share is None:
+        return say("{} {} held every stretch without a finite loss.", begin, _unit(held))
+    return say("{} {} held {} of the excess.", begin, _unit(held), _percent(held))
+
+
+def _steps(one: Episode | Span) -> str:
+    if one.first_step == one.last_step:
+        return f"Step {one.first_step:,}"
+    return f"Steps {one.first_step:,} to {one.last_step:,}"
+
+
+def _unit(one: Share) -> Line:
+    name = Name(one.name, ends=True)
+    return name if one.first_row is None else say("Rows {} to {} of {}", one.first_row, one.last_row, name)
+
+
+def _percent(one: Found) -> str:
+    if one.share is None:
+        return "-"
+    held, *bounds = (f"{min(1.0, value) * 100:.0f}" for value in (one.share, *(one.interval or ())))
+    return f"{held} %{' (' + ' to '.join(bounds) + ')' if bounds else ''}"
+
+
+def _nats(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f}" if abs(value) >= 0.095 else f"{value:.2g}"
+
+
+def _chart(found: Attribution, data: Data, width: int) -> list[str]:
+    curve = data.curve
+    if not len(curve.step):
+        return []
+    loud = np.zeros(len(curve.step), dtype=bool)
+    for one in found.episodes:
+        loud |= (curve.step >= one.first_step) & (curve.step <= one.last_step)
+    lines = plot_lines(curve.step.tolist(), curve.value.tolist(), loud.tolist(), width - 2)
+    marked = ", # in an episode" if found.episodes else ""
+    return [f"Loss by step, nats/token{marked}", *(f"  {line}" for line in lines)] if lines else []
+
+
+def _blocks(one: Episode, data: Data, *, title: bool) -> Iterable[Block]:
+    if title:
+        yield Prose(text=_answer(one))
+    if one.detail:
+        yield Prose(text=say("{}: {}.", one.reason, one.detail))
+    yield Facts(title="The episode", pairs=tuple(_facts(one)))
+    yield _shares("By shard", one.shards, one, "shard")
+    if one.found is None or one.found.kind == "block":
+        yield _shares("By block", one.blocks, one, "block")
+    if len(one.sources) > 1:
+        yield _shares("By source", one.sources, one, "source")
+    yield _documents(one)
+    commands = [_command(data.manifest.folder, document) for document in one.documents[:_OPENED]]
+    yield Points(title="Open them", items=tuple(Point(text=command) for command in commands))
+    yield _metrics(one)
+
+
+def _facts(one: Episode) -> Iterable[tuple[Line, Line]]:
+    yield "flagged", f"{plural(one.flagged, 'step')}, {one.accounted:,} of them divided"
+    if one.excess is None or one.above_line is None or one.common is None:
+        return
+    yield "above the line", f"{_nats(one.above_line)} nats/token"
+    yield (
+        "excess",
+        f"{_nats(one.excess)}, after sources, lengths and positions; {plural(one.healthy_steps, 'healthy step')}",
+    )
+    share_of = f" ({one.common / one.excess:.0%})" if one.excess > 0 else ""
+    yield "common to all blocks", f"{_nats(one.common)}{share_of}"
+    held = one.found
+    if held is None:
+        return
+    inside = "inside" if abs(held.rest or 0) <= (held.rest_band or 0) else "outside of"
+    yield "without it", f"{_nats(held.rest)}, {inside} the band of ± {_nats(held.rest_band)}"
+    if held.rarity is not None:
+        like = held.rarity
+        units = f"{like.among:,} {held.kind}s of earlier steps with {like.least_weight:.1%} or more of their step"
+        yield "as high before", f"{like.as_high:,} of {units}"
+
+
+def _shares(title: str, rows: tuple[Share, ...], one: Episode, noun: str) -> Table:
+    held = one.found
+
+    def row(given: Share) -> Row:
+        chosen = held is not None and (given.shard, given.first_row) == (held.shard, held.first_row)
+        chosen = chosen and noun != "source"
+        name: Line = Name(given.name, ends=True) if given.name else ("merged" if noun != "source" else "another")
+        place: Row = (
+            (given.shard if given.shard is not None and given.shard >= 0 else None,) if noun != "source" else ()
+        )
+        block: Row = (_rows(given),) if noun == "block" else ()
+        return (
+            *place,
+            Cell(text=name),
+            *block,
+            given.steps,
+            given.targets,
+            *_losses(given),
+            toned(share(given.share), when=chosen),
+        )
+
+    place = (*(numbers("shard") if noun != "source" else ()), *names(noun if noun == "source" else "split/uri"))
+    block = (Column("rows", "word"),) if noun == "block" else ()
+    return Table(
+        title=title,
+        columns=(*place, *block, *numbers("steps", "targets", "loss", "expected", "share of excess")),
+        rows=tuple(map(row, rows)),
+        number=max(len(rows), one.num_shards if noun == "shard" else one.num_blocks if noun == "block" else 0),
+        noun=noun,
+    )
+
+
+def _rows(one: Share) -> str:
+    return "" if one.first_row is None else f"{one.first_row:,} to {one.last_row:,}"
+
+
+def _losses(one: Share) -> Row:
+    return decimal(_rounded(one.loss)), decimal(_rounded(one.expected))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _documents(one: Episode) -> Table:
+    def row(given: Document) -> Row:
+        first = given.places[0]
+        tokens = f"tokens {first.start:,} to {first.start + first.targets - 1:,}"
+        where = f"step {first.step:,}, rank {first.rank}, row {first.batch_row}, {tokens}"
+        return (
+            f"{given.shard}:{given.first_row}",
+            given.steps,
+            given.targets,
+            *_losses(given),
+            share(given.share),
+            where,
+        )
+
+    return Table(
+        title="Documents, the largest parts first",
+        columns=(
+            *(Column("SHARD:ROW", "word"),),
+            *numbers("steps", "targets", "loss", "expected", "share of excess"),
+            Column("first in", "text"),
+        ),
+        rows=tuple(map(row, one.documents)),
+        number=one.num_documents,
+        noun="document",
+    )
+
+
+def _command(folder: Path, one: Document) -> Line:
+    return say("dataaudit inspect {} {}", Name(shlex.quote(str(folder)), 1_000), f"{one.shard}:{one.first_row}")
+
+
+def _metrics(one: Episode) -> Table:
+    def row(given: ShardMetric) -> Row:
+        away = "-" if given.deviations is None else f"{given.deviations:+,.1f}"
+        loud = given.deviations is not None and abs(given.deviations) > LIMIT_SD
+        return given.metric, decimal(_rounded(given.value)), decimal(_rounded(given.median)), toned(away, when=loud)
+
+    return Table(
+        title="What the manifest says of that shard",
+        columns=(*names("metric"), *numbers("shard", "median of its split", "robust sd away")),
+        rows=tuple(map(row, one.metrics)),
+        noun="metric",
+        whole=True,
+    )
+
+
+def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Section]:
+    left = len(found.episodes) - len(shown)
+    said = []
+    if left:
+        said.append(f"{plural(left, 'more episode')}: attribution.json has all.")
+    for spans, what in ((found.dips, "below the band"), (found.gradients, "with the gradient's norm above its band")):
+        if spans:
+            first = ", ".join(_steps(one).lower() for one in spans[:_OPENED])
+            more = f" and {len(spans) - _OPENED:,} more" if len(spans) > _OPENED else ""
+            said.append(f"Also {what}: {first}{more}.")
+    if found.torn_bytes:
+        said.append(f"{plural(found.torn_bytes, 'byte')} of the log were cut off by a kill, and are not counted.")
+    for text in said:
+        yield Prose(text=text)
+    if any(one.outcome == "found" for one in found.episodes):
+        yield Section(id="limits", title="What this does not say", lead=_LIMITS)

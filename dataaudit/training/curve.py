@@ -1,0 +1,157 @@
+"""The loss of a run by step, as its log has it, and the episodes in which it leaves its band."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.training.accounting import Floats, Ints, Mask
+from dataaudit.training.spikes import SpikeDetector, Verdict
+
+GAP = 10
+"""Steps that may lie between two flagged steps of one episode."""
+GRADIENT = "grad_global_norm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """What the log says of every step, ascending; a step without any loss is not in it."""
+
+    step: Ints
+    value: Floats
+    """Sum of targets * loss / sum of targets, over ranks and batches; where no loss is known, the loop's own."""
+    targets: Ints
+    ranks: Ints
+    """Ranks that wrote the step."""
+
+
+def curve_of(steps: pa.Table) -> Curve:
+    """Return the curve of a log's table of steps.
+
+    Where some steps are scored and others have only the loop's own loss, that is shifted by the median of what it
+    differs by where both are known: it may hold more than the mean over targets.
+    """
+    names = ("step", "targets", "scored", "loss_sum")
+    columns = {name: steps[name].to_numpy() for name in names}
+    step, inverse = np.unique(columns["step"], return_inverse=True)
+    targets, scored, total = (
+        np.bincount(inverse, columns[name], minlength=len(step)) for name in ("targets", "scored", "loss_sum")
+    )
+    own = pc.cast(steps["user_loss"], pa.float64()).to_numpy()
+    said = pc.is_valid(steps["user_loss"]).to_numpy()
+    weights = np.where(said, np.maximum(columns["targets"], 1), 0)
+    divisor = np.bincount(inverse, weights, minlength=len(step))
+    user = np.bincount(inverse, np.where(said, own, 0.0) * weights, minlength=len(step))
+    user = np.divide(user, divisor, out=np.full(len(step), np.nan), where=divisor > 0)
+    known = scored > 0
+    value = np.divide(total, scored, out=np.full(len(step), np.nan), where=known)
+    both = known & np.isfinite(user) & np.isfinite(value)
+    shift = float(np.median(user[both] - value[both])) if both.any() else 0.0
+    value = np.where(known, value, user - shift)
+    kept = known | (divisor > 0)
+    return Curve(
+        step=step[kept].astype(np.int64),
+        value=value[kept],
+        targets=targets[kept].astype(np.int64),
+        ranks=np.bincount(inverse, minlength=len(step))[kept],
+    )
+
+
+def gradients_of(values: pa.Table) -> tuple[Ints, Floats]:
+    """Return steps and the gradient's norm, the largest of all ranks, of a log's table of values."""
+    whole = pc.and_(pc.equal(values["metric"], GRADIENT), pc.equal(values["layer"], -1))
+    held = values.filter(whole)
+    step, inverse = np.unique(held["step"].to_numpy(), return_inverse=True)
+    norm = np.full(len(step), -np.inf)
+    np.maximum.at(norm, inverse, held["value"].to_numpy())
+    return step.astype(np.int64), norm
+
+
+@dataclass(frozen=True, slots=True)
+class Flagged:
+    """Flagged steps that follow each other, as places in the curve."""
+
+    places: Ints
+    """Of flagged steps, ascending."""
+    kind: str
+
+    @property
+    def first(self) -> int:
+        """Place of the first one."""
+        return int(self.places[0])
+
+    @property
+    def last(self) -> int:
+        """Place of the last one."""
+        return int(self.places[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A curve with what the detector says of it."""
+
+    step: Ints
+    level: Floats
+    """The line at every step; NaN where there is none."""
+    limit: Floats
+    """The band's half width."""
+    sigma: Floats
+    """Robust standard deviation of the window."""
+    judged: Mask
+    """Steps that were held against a line, or are not finite."""
+    spikes: tuple[Flagged, ...]
+    dips: tuple[Flagged, ...]
+
+    def healthy(self) -> Mask:
+        """Return which steps have a line and are in no episode."""
+        out: Mask = np.isfinite(self.level)
+        for one in (*self.spikes, *self.dips):
+            out[one.first : one.last + 1] = False
+        return out
+
+
+def judge(step: Ints, value: Floats, *, log: bool = False) -> Judged:
+    """Run the detector over a curve and join flagged steps to episodes.
+
+    The first steps, for which it is quiet, get the line that is fitted to them.
+    """
+    detector = SpikeDetector(log=log)
+    verdicts = [detector.see(one, held) for one, held in zip(step.tolist(), value.tolist(), strict=True)]
+    level = np.array([one.expected for one in verdicts], dtype=np.float64)
+    limit = np.array([one.limit for one in verdicts], dtype=np.float64)
+    begun = next((place for place, one in enumerate(verdicts) if np.isfinite(one.expected)), len(verdicts))
+    if begun < len(verdicts):
+        level[:begun] = [verdicts[begun].line_at(one) for one in step[:begun].tolist()]
+        limit[:begun] = limit[begun]
+    above = [one.flagged and not _below(one) for one in verdicts]
+    return Judged(
+        step=step,
+        level=level,
+        limit=limit,
+        sigma=limit / detector.k,
+        judged=np.array([one.kind != "quiet" for one in verdicts], dtype=bool),
+        spikes=_joined(step, verdicts, np.array(above, dtype=bool)),
+        dips=_joined(step, verdicts, np.array([_below(one) for one in verdicts], dtype=bool)),
+    )
+
+
+def _below(one: Verdict) -> bool:
+    return one.kind == "loss_dip" or (one.kind == "level_shift" and one.distance < 0)
+
+
+def _joined(step: Ints, verdicts: list[Verdict], chosen: Mask) -> tuple[Flagged, ...]:
+    """Return chosen steps in episodes: what is at most GAP steps apart; a new level ends one, as it begins anew."""
+    places = np.flatnonzero(chosen)
+    if not len(places):
+        return ()
+    ends = np.array([verdicts[place].kind == "level_shift" for place in places.tolist()])
+    cut = (np.diff(step[places]) > GAP + 1) | ends[:-1]
+    return tuple(Flagged(one, _kind(one, verdicts)) for one in np.split(places, np.flatnonzero(cut) + 1))
+
+
+def _kind(places: Ints, verdicts: list[Verdict]) -> str:
+    kinds = {verdicts[place].kind for place in places.tolist()}
+    return next((kind for kind in ("not_finite", "level_shift") if kind in kinds), "loss_spike")

@@ -1,0 +1,219 @@
+"""Whether a block or a shard held an episode's excess, and why not where that cannot be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataaudit.text import plural
+from dataaudit.training.accounting import Account, Floats, Ints, Mask, Part, Stretches, block_of, shard_of, step_weights
+from dataaudit.training.findings import Reason
+
+HALF = 0.5
+"""Least share of the excess that what is found has to hold, and that a reason not to tell has to."""
+FILLS = 0.9
+"""Share of a step's targets from which a unit is the whole step: too little is left to compare it with."""
+LEAST_PAST = 30
+"""Healthy stretches of a source below which nobody knows what its loss usually is."""
+_TRIED = 20
+"""Units with the largest parts that are looked at."""
+_TOGETHER = 5
+"""Shards that may hold an excess together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A block, or all blocks of a shard, in the stretches of an episode."""
+
+    number: int
+    """As :meth:`dataaudit.training.accounting.Stretches.units` has it."""
+    rows: int
+    """Rows of a block; 0 for a shard."""
+
+    @property
+    def shard(self) -> int:
+        """Ordinal of the shard; -1 for merged stretches."""
+        return shard_of(self.number) if self.rows else self.number
+
+    def of(self, stretches: Stretches) -> Mask:
+        """Return which stretches belong to it."""
+        chosen: Mask = stretches.units(self.rows) == self.number
+        return chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What was found, or why it cannot be told."""
+
+    unit: Unit | None = None
+    part: Part | None = None
+    """What the unit adds; None where losses are not finite."""
+    reason: Reason = ""
+    detail: str = ""
+    """The reason in a sentence."""
+    together: tuple[int, ...] = ()
+    """Shards without all of which the episode lies inside the band."""
+
+
+def decide(account: Account, above_line: float, *, usual: bool) -> Decision:
+    """Say which unit held the excess.
+
+    It is the smallest one (a block, else the blocks of a shard together) without which the episode lies inside the
+    band, and which holds at least half of the excess. A unit that is all there is of the steps that it is in is none.
+
+    Args:
+        account: The episode.
+        above_line: Its loss above the line, before the offsets of sources, lengths and positions.
+        usual: Whether its shards were in most healthy steps, too.
+    """
+    excess = account.excess
+    if excess <= 0 or excess < HALF * above_line:
+        return Decision(
+            reason="mixture",
+            detail="sources, lengths and positions of the documents of these steps explain more than half of it",
+        )
+    new = account.expectation.past_of(account.stretches) < LEAST_PAST
+    if new.any() and account.part(new).held >= HALF * excess:
+        return Decision(
+            reason="new_source",
+            detail="at least half of it lies in a source that the steps before have hardly seen: what its loss usually"
+            " is, nobody knows",
+        )
+    for rows in (account.block_rows, 0):
+        found = _largest(account, rows)
+        if found is not None and found.unit is not None:
+            return found if found.unit.shard >= 0 else _MERGED
+    return _why_not(account, usual=usual)
+
+
+_MERGED = Decision(
+    reason="merged_stretches",
+    detail="it lies in stretches that did not fit into the batch's tags, so their documents are not known",
+)
+
+
+def _largest(account: Account, rows: int) -> Decision | None:
+    """Return the unit with the largest part that meets what is asked of it."""
+    units = account.stretches.units(rows)
+    numbers, inverse = np.unique(units, return_inverse=True)
+    held = np.bincount(inverse, account.parts(account.common()))
+    sums = np.bincount(inverse, account.weights * account.residuals)
+    best: Decision | None = None
+    for place in np.argsort(-np.maximum(held, sums), kind="stable")[:_TRIED].tolist():
+        unit = Unit(number=int(numbers[place]), rows=rows)
+        mask = inverse == place
+        if _fills(account, mask):
+            continue
+        part = account.part(mask)
+        better = best is None or best.part is None or part.held > best.part.held
+        if part.inside and part.held >= HALF * account.excess and better:
+            best = Decision(unit=unit, part=part)
+    return best
+
+
+def _fills(account: Account, mask: Mask) -> bool:
+    """Return whether some stretches are the whole of most steps that they are in, by their weight."""
+    _, step = np.unique(account.stretches.step, return_inverse=True)
+    share = np.bincount(step, np.where(mask, step_weights(account.stretches), 0.0))
+    weight = np.bincount(step, np.where(mask, account.weights, 0.0))
+    return float(weight[share >= FILLS].sum()) > HALF * float(weight.sum())
+
+
+def _filled(account: Account, rows: int) -> bool:
+    """Return whether most steps, by weight, are filled by one unit each."""
+    _, step = np.unique(account.stretches.step, return_inverse=True)
+    _, unit = np.unique(account.stretches.units(rows), return_inverse=True)
+    many = int(unit.max()) + 1
+    pairs, inverse = np.unique(step * many + unit, return_inverse=True)
+    share = np.bincount(inverse, step_weights(account.stretches))
+    full = np.unique(pairs[share >= FILLS] // many)
+    return float(account.weights[np.isin(step, full)].sum()) > HALF
+
+
+def _why_not(account: Account, *, usual: bool) -> Decision:
+    """Return why no unit holds enough."""
+    alone = "is so much of these steps' tokens that little is left to compare it with: documents and the model's state"
+    if _filled(account, account.block_rows):
+        return Decision(reason="one_block_fills_the_step", detail=f"a single block {alone} cannot be told apart")
+    together = _together(account)
+    detail = "no block and no shard holds half of it and leaves the steps inside the band"
+    if together:
+        detail += f"; {plural(len(together), 'shard')} together do"
+        return Decision(reason="spread", detail=detail, together=together)
+    if account.common() >= HALF * account.excess:
+        if not usual and _filled(account, 0):
+            return Decision(reason="one_block_fills_the_step", detail=f"a single shard {alone} cannot be told apart")
+        return Decision(
+            reason="state",
+            detail="all blocks are up together: at least half of it is common to them, which points at the model's"
+            " state (learning rate, optimizer, numerics) rather than at documents",
+        )
+    return Decision(reason="spread", detail=detail)
+
+
+def _together(account: Account) -> tuple[int, ...]:
+    """Return the fewest shards, those with the largest parts first, without which the episode lies inside the band."""
+    shards, inverse = np.unique(account.stretches.shard, return_inverse=True)
+    order = np.argsort(-np.bincount(inverse, account.parts(account.common())), kind="stable")
+    order = order[shards[order] >= 0][:_TOGETHER]
+    for number in range(2, len(order) + 1):
+        part = account.part(np.isin(inverse, order[:number]))
+        if part.inside and part.held >= HALF * account.excess:
+            return tuple(shards[order[:number]].tolist())
+    return ()
+
+
+def decide_not_finite(stretches: Stretches, block_rows: int) -> Decision:
+    """Say which unit held the losses that are no numbers.
+
+    Args:
+        stretches: Of the first step that is not finite, some of them without a finite loss.
+        block_rows: Rows of a block.
+    """
+    broken = ~np.isfinite(stretches.loss)
+    if broken.all():
+        one = len(np.unique(stretches.units(block_rows))) == 1
+        reason: Reason = "one_block_fills_the_step" if one else "state"
+        return Decision(reason=reason, detail="in the first such step no stretch at all has a finite loss")
+    if (stretches.shard[broken] < 0).all():
+        return _MERGED
+    for rows in (block_rows, 0):
+        units = np.unique(stretches.units(rows)[broken])
+        if len(units) == 1:
+            return Decision(unit=Unit(number=int(units[0]), rows=rows))
+    shards = tuple(np.unique(stretches.shard[broken & (stretches.shard >= 0)]).tolist())
+    detail = f"in the first such step, stretches of {plural(len(shards), 'shard')} have no finite loss"
+    return Decision(reason="spread", detail=detail, together=shards[:_TOGETHER])
+
+
+def healthy_like(weights: Floats, means: Floats, weight: float, mean: float, least: int) -> tuple[int, int, float]:
+    """Return how many healthy units have a mean residual as high, among how many, of which least weight.
+
+    Args:
+        weights: float64[n] share of its step's targets of each healthy unit, n > 0.
+        means: float64[n] mean residual, nats/token.
+        weight: Least weight that is asked for.
+        mean: Mean residual that they are compared with.
+        least: Units that there have to be: with fewer, lighter ones are looked at, too, whose means vary more.
+    """
+    heaviest = np.sort(weights)[::-1][:least]
+    bound = min(weight, float(heaviest[-1]))
+    among = weights >= bound
+    return int((means[among] >= mean).sum()), int(among.sum()), bound
+
+
+def unit_rows(unit: Unit) -> tuple[int | None, int | None]:
+    """Return the first and last row of a block; nothing of a shard."""
+    if not unit.rows or unit.shard < 0:
+        return None, None
+    first = block_of(unit.number) * unit.rows
+    return first, first + unit.rows - 1
+
+
+def sorted_parts(numbers: Ints, parts: Floats) -> list[int]:
+    """Return the distinct numbers, that with the largest sum of parts first."""
+    found, inverse = np.unique(numbers, return_inverse=True)
+    order = np.argsort(-np.bincount(inverse, parts), kind="stable")
+    held: list[int] = found[order].tolist()
+    return held

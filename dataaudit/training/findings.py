@@ -1,0 +1,189 @@
+"""``attribution.json``: what was found in a run log, as JSON with a schema of its own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from dataaudit.errors import ExitCode
+
+SCHEMA_NAME: Final = "dataaudit-attribution"
+SCHEMA_VERSION: Final = 1
+
+Reason = Literal[
+    "",
+    "state",
+    "one_block_fills_the_step",
+    "new_source",
+    "rank_missing",
+    "no_stretch_losses",
+    "merged_stretches",
+    "mixture",
+    "spread",
+]
+"""Why it cannot be told which block or shard it was."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class SchemaId(_Model):
+    """Name and version of the form."""
+
+    name: Literal["dataaudit-attribution"] = SCHEMA_NAME
+    version: Literal[1] = SCHEMA_VERSION
+
+
+class Detector(_Model):
+    """What a spike is."""
+
+    window: int = Field(description="Healthy values that the line is fitted to.")
+    k: float = Field(description="Robust standard deviations up to which a value is inside the band.")
+    level_after: int = Field(description="Flags one after the other that are a new level.")
+    floor: float = Field(description="Least median distance from the line, as a share of the level.")
+    gap: int = Field(description="Steps that may lie between flagged steps of one episode.")
+
+
+class Span(_Model):
+    """Steps that were flagged, and not divided among documents."""
+
+    first_step: int
+    last_step: int
+    flagged: int = Field(description="Steps of these that were flagged.")
+
+
+class Share(_Model):
+    """What a shard, a block, a source or a document adds to an episode."""
+
+    name: str = Field(description="`split/uri` of a shard, or name of a source; empty for merged stretches.")
+    shard: int | None = Field(default=None, description="Ordinal in the manifest; null for a source; -1: merged.")
+    first_row: int | None = Field(default=None, description="First row of a block, or the row of a document.")
+    last_row: int | None = Field(default=None, description="Last row of a block.")
+    twins: tuple[int, ...] = Field(default=(), description="Shards with equal bytes, which count as this one.")
+    steps: int = Field(description="Steps of the episode that it is in.")
+    targets: int = Field(description="Its scored target tokens.")
+    weight: float = Field(description="Their share of the episode's.")
+    loss: float | None = Field(description="Its mean loss, nats/token; null: not finite.")
+    expected: float | None = Field(description="Mean loss that the healthy past predicts of it, nats/token.")
+    part: float | None = Field(
+        description="What it adds to the excess beyond what is common, nats/token of the episode."
+    )
+    share: float | None = Field(description="The same as a share of the excess.")
+
+
+class Place(_Model):
+    """Where a document was in a batch."""
+
+    step: int
+    rank: int
+    micro_batch: int
+    batch_row: int
+    start: int = Field(description="Place of its first label in the row.")
+    targets: int
+    offset: int = Field(description="Token of the document that this label is.")
+
+
+class Document(Share):
+    """A document of the episode."""
+
+    places: tuple[Place, ...] = Field(description="The first ones.")
+
+
+class Rarity(_Model):
+    """How often healthy steps had as much."""
+
+    as_high: int = Field(description="Units with a mean residual as high.")
+    among: int = Field(description="Units of earlier healthy steps that were looked at.")
+    least_weight: float = Field(description="Least share of a step's targets that these have.")
+
+
+class Found(Share):
+    """The block or shard that held the excess."""
+
+    kind: Literal["block", "shard"]
+    interval: tuple[float, float] | None = Field(description="95 % interval of the share; null: it has no bounds.")
+    rest: float | None = Field(description="Excess of the episode without it, nats/token.")
+    rest_band: float | None = Field(description="Up to which that is inside the band.")
+    rarity: Rarity | None
+
+
+class ShardMetric(_Model):
+    """A metric of the shard in the manifest, beside those of all shards of its split."""
+
+    metric: str
+    value: float
+    median: float
+    deviations: float | None = Field(description="Distance from the median in robust standard deviations.")
+
+
+class Episode(_Model):
+    """Flagged steps that follow each other."""
+
+    kind: Literal["loss_spike", "level_shift", "not_finite"]
+    first_step: int
+    last_step: int
+    flagged: int = Field(description="Steps of these that were flagged.")
+    accounted: int = Field(description="Of these, steps whose stretches could be divided.")
+    loss: float | None = Field(description="Mean over flagged steps, nats/token; null: not finite.")
+    expected: float | None = Field(description="The line at these steps, nats/token; null: too few steps before it.")
+    band: float | None = Field(description="Distance from it up to which a step is inside the band.")
+    outcome: Literal["found", "cannot_tell"]
+    reason: Reason
+    detail: str = Field(description="The reason in a sentence, without names from the data.")
+    found: Found | None = Field(description="What held the excess; where it cannot be told, null.")
+    excess: float | None = Field(default=None, description="Sum of w * r over the accounted steps, nats/token.")
+    above_line: float | None = Field(default=None, description="Their loss above the line, before offsets.")
+    common: float | None = Field(default=None, description="Part that all blocks have in common, nats/token.")
+    healthy_steps: int = Field(default=0, description="Steps that the expectation was fitted on.")
+    num_shards: int = Field(default=0, description="Shards that the episode read.")
+    num_blocks: int = 0
+    num_documents: int = Field(default=0, description="Documents of what was found; where it cannot be told, of all.")
+    shards: tuple[Share, ...] = Field(default=(), description="The 20 with the largest parts.")
+    blocks: tuple[Share, ...] = Field(default=(), description="The 20 with the largest parts.")
+    sources: tuple[Share, ...] = Field(default=(), description="The 20 with the largest parts.")
+    documents: tuple[Document, ...] = Field(default=(), description="The 20 with the largest parts.")
+    together: tuple[int, ...] = Field(
+        default=(), description="Shards without all of which the episode lies inside the band."
+    )
+    metrics: tuple[ShardMetric, ...] = Field(default=(), description="Of the shard that was found.")
+
+
+class Attribution(_Model):
+    """The whole of ``attribution.json``."""
+
+    schema_: SchemaId = Field(default_factory=SchemaId, alias="schema")
+    manifest: str = Field(description="Id of the manifest.")
+    dataset: str = Field(description="Name and version of the dataset.")
+    exit_code: int = Field(description="0 nothing to explain, 1 found, 3 cannot tell, 4 no data.")
+    asked_step: int | None = Field(description="The step that was asked about; null: the whole run.")
+    steps: int = Field(description="Steps in the log.")
+    first_step: int | None
+    last_step: int | None
+    judged: int = Field(description="Steps that were held against a line.")
+    torn_bytes: int = Field(description="Stored bytes of the log that a kill left incomplete.")
+    detector: Detector
+    episodes: tuple[Episode, ...]
+    dips: tuple[Span, ...] = Field(description="Steps below the band.")
+    gradients: tuple[Span, ...] = Field(description="Steps where the gradient's norm was above its band.")
+
+
+def exit_code_of(episodes: tuple[Episode, ...], *, judged: bool) -> int:
+    """Return the exit code: 1 when any episode was found, 3 when none could be told, 4 when no step was judged."""
+    if any(one.outcome == "found" for one in episodes):
+        return int(ExitCode.BUDGET_EXCEEDED)
+    if episodes:
+        return int(ExitCode.NOT_EVALUATED)
+    return int(ExitCode.PASS if judged else ExitCode.NOTHING_EVALUATED)
+
+
+def number(value: float) -> float | None:
+    """Return a number with twelve digits after the point, None for what is not finite: JSON has no NaN."""
+    return round(float(value), 12) if math.isfinite(value) else None
+
+
+def attribution_schema() -> dict[str, Any]:
+    """Return the JSON Schema of ``attribution.json``."""
+    return Attribution.model_json_schema(by_alias=True, mode="serialization")

@@ -1,0 +1,87 @@
+"""``dataaudit attribute --picture``: the loss over steps with its band, and the episodes with what held them."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from dataaudit.atomic import replacing
+from dataaudit.errors import ConfigError
+from dataaudit.extras import require
+from dataaudit.text import clean
+from dataaudit.training.attribution import Data
+from dataaudit.training.findings import Attribution, Episode
+
+_NAME = 60
+_NAMED = 6
+"""Episodes that are named; all are shaded."""
+
+
+def check_picture(path: Path) -> None:
+    """Look at the option before any work is done.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+        ConfigError: The file cannot be written.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        require("attribute --picture", "train")
+    if path.suffix.lower() != ".png":
+        raise ConfigError(f"--picture: expected a name that ends in .png, found {path.name}")
+    if not path.parent.is_dir():
+        raise ConfigError(
+            f"--picture: the folder {path.parent} does not exist", f"Make it first: mkdir -p {path.parent}"
+        )
+
+
+def write_picture(path: Path, found: Attribution, data: Data) -> None:
+    """Draw the picture and write it whole or not at all.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    curve, judged = data.curve, data.judged
+    figure = Figure(figsize=(10, 4.5), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(curve.step, curve.value, color="#1f4e79", linewidth=0.9, label="loss")
+    low, high = judged.level - judged.limit, judged.level + judged.limit
+    axes.fill_between(curve.step, low, high, color="#1f4e79", alpha=0.15, linewidth=0, label="band")
+    for place, one in enumerate(found.episodes):
+        axes.axvspan(one.first_step - 0.5, one.last_step + 0.5, color="#c0392b", alpha=0.2, linewidth=0)
+        if place < _NAMED:
+            held = np.isfinite(curve.value) & (curve.step >= one.first_step) & (curve.step <= one.last_step)
+            top = float(curve.value[held].max()) if held.any() else float(np.nanmean(judged.level))
+            axes.annotate(
+                _label(one),
+                (one.first_step, top),
+                xytext=(0, 6 + 14 * (place % 2)),
+                textcoords="offset points",
+                fontsize=8,
+                color="#7b241c",
+                ha="right" if one.first_step > (curve.step[0] + curve.step[-1]) / 2 else "left",
+                parse_math=False,
+            )
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss, nats/token")
+    axes.margins(x=0.01, y=0.15)
+    axes.legend(loc="upper right", frameon=False, fontsize=8)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    FigureCanvasAgg(figure)
+    try:
+        with replacing(path) as file:
+            figure.savefig(file, format="png")
+    except OSError as error:
+        raise ConfigError(f"the file {path} cannot be written: {error.strerror or error}") from None
+
+
+def _label(one: Episode) -> str:
+    if one.found is None:
+        return f"cannot tell: {one.reason}"
+    name = clean(one.found.name, _NAME)
+    return name if one.found.share is None else f"{name}: {min(1.0, one.found.share):.0%} of the excess"

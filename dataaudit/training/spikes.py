@@ -1,0 +1,168 @@
+"""Spikes of a curve, one value at a time: a robust line through the newest healthy values, and a band around it.
+
+The line is that of Theil and Sen: the median of the slopes of all pairs among the last ``window`` values that were not
+flagged, and the median of what they leave. A value is flagged when it lies further from the line than ``k`` robust
+standard deviations, 1.4826 times the median absolute distance of these values from it. That distance has a floor: a
+curve without noise is no reason to flag its last digit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+WINDOW = 50
+"""Values that a line is fitted to; until there are as many, nothing is flagged."""
+K = 8.0
+"""Robust standard deviations; docs/reference/attribution.md has how often it flags curves without a spike."""
+LEVEL_AFTER = 50
+"""Flags in one direction, one after the other, that are a new level: as many as a window has, so that the line through
+the new level begins with these very values, and nothing passes unseen in between."""
+FLOOR = 1e-3
+"""Least median distance from the line: a share of the curve's level; of logarithms, that distance itself."""
+_SIGMA = 1.4826
+"""Standard deviation / median absolute deviation of a normal distribution."""
+
+Kind = Literal["", "quiet", "loss_spike", "loss_dip", "level_shift", "not_finite"]
+"""Nothing; too few values; above the band; below it; flagged for so long that it is the level now; NaN or infinite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a detector says of a step; of a detector of logarithms, all numbers but ``value`` are logarithms."""
+
+    step: int
+    value: float
+    kind: Kind
+    expected: float = math.nan
+    """The line at this step; NaN while it is quiet."""
+    slope: float = math.nan
+    """Of the line, a step."""
+    limit: float = math.nan
+    """Distance from the line up to which a value is inside the band."""
+    distance: float = math.nan
+    """Of the value from the line."""
+
+    @property
+    def flagged(self) -> bool:
+        """Whether it is out of the band, or no number."""
+        return self.kind not in {"", "quiet"}
+
+    def line_at(self, step: int) -> float:
+        """Return the line at another step."""
+        return self.expected + self.slope * (step - self.step)
+
+
+class SpikeDetector:
+    """Says of each value of a curve whether it is a spike; ``state`` goes into a checkpoint.
+
+    Args:
+        window: Values that a line is fitted to.
+        k: Robust standard deviations that the band is wide, on either side.
+        level_after: Flags one after the other that are a new level.
+        log: Whether the curve is looked at in logarithms, as that of a gradient's norm.
+    """
+
+    def __init__(
+        self, *, window: int = WINDOW, k: float = K, level_after: int = LEVEL_AFTER, log: bool = False
+    ) -> None:
+        assert window >= 3
+        assert k > 0
+        assert level_after >= 1
+        self.window, self.k, self.level_after, self.log = window, k, level_after, log
+        self._healthy: deque[tuple[int, float]] = deque(maxlen=window)
+        self._out: list[tuple[int, float]] = []
+        self._above = False
+        self._earlier, self._later = np.triu_indices(window, 1)
+
+    def see(self, step: int, value: float) -> Verdict:
+        """Take the value of a step and say what it is.
+
+        A step that was seen before takes the place of itself and of all later ones, which are forgotten: the run went
+        back. Until the window is full again it is quiet, so a run that is resumed hands over the checkpoint's state.
+
+        Args:
+            step: From 1, ascending.
+            value: Loss, or whatever is watched.
+        """
+        self._go_back(step)
+        seen = math.log(value) if self.log and 0 < value < math.inf else value
+        if not math.isfinite(seen) or (self.log and value <= 0):
+            return Verdict(step=step, value=value, kind="not_finite", **self._line(step))
+        if len(self._healthy) < self.window:
+            self._healthy.append((step, seen))
+            return Verdict(step=step, value=value, kind="quiet")
+        line = self._line(step)
+        distance = seen - line["expected"]
+        if abs(distance) <= line["limit"]:
+            self._healthy.append((step, seen))
+            self._out.clear()
+            return Verdict(step=step, value=value, kind="", distance=distance, **line)
+        kind = self._flag(step, seen, above=distance > 0)
+        return Verdict(step=step, value=value, kind=kind, distance=distance, **line)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it knows, in plain types."""
+        return {
+            "window": self.window,
+            "k": self.k,
+            "level_after": self.level_after,
+            "log": self.log,
+            "healthy": [list(one) for one in self._healthy],
+            "out": [list(one) for one in self._out],
+            "above": self._above,
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> SpikeDetector:
+        """Return the detector that a state was taken of."""
+        made = cls(**{name: state[name] for name in ("window", "k", "level_after", "log")})
+        made._healthy.extend((int(step), float(value)) for step, value in state["healthy"])
+        made._out = [(int(step), float(value)) for step, value in state["out"]]
+        made._above = bool(state["above"])
+        return made
+
+    def _go_back(self, step: int) -> None:
+        for held in (self._healthy, self._out):
+            while held and held[-1][0] >= step:
+                held.pop()
+
+    def _flag(self, step: int, seen: float, *, above: bool) -> Kind:
+        if above != self._above:
+            self._out.clear()
+        self._above = above
+        self._out.append((step, seen))
+        if len(self._out) < self.level_after:
+            return "loss_spike" if above else "loss_dip"
+        self._healthy.clear()
+        self._healthy.extend(self._out)
+        self._out.clear()
+        return "level_shift"
+
+    def _line(self, step: int) -> dict[str, float]:
+        """Return the line at a step and the width of the band; nothing while it is quiet."""
+        if len(self._healthy) < self.window:
+            return {}
+        points = np.array(self._healthy)
+        steps, values = points[:, 0] - step, points[:, 1]
+        runs = steps[self._later] - steps[self._earlier]
+        slope = _median((values[self._later] - values[self._earlier]) / runs)
+        rest = values - slope * steps
+        expected = _median(rest)
+        spread = _median(np.abs(rest - expected))
+        floor = FLOOR if self.log else FLOOR * abs(expected)
+        return {"expected": expected, "slope": slope, "limit": self.k * _SIGMA * max(spread, floor)}
+
+
+def _median(values: np.ndarray) -> float:
+    """Return the median; np.median takes twice as long for as few."""
+    half = len(values) // 2
+    if len(values) % 2:
+        return float(np.partition(values, half)[half])
+    middle = np.partition(values, (half - 1, half))
+    return float(middle[half - 1] + middle[half]) / 2

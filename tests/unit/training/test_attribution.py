@@ -1,0 +1,435 @@
+"""`dataaudit attribute`: what is planted is named, what cannot be told is said by name, and every exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from made_run import (
+    BLOCK_ROWS,
+    Made,
+    bad_block,
+    bad_rows,
+    make_shards,
+    worse_state,
+    write_run,
+)
+
+from dataaudit import cli
+from dataaudit.training.attribution import attribute, load_data
+from dataaudit.training.findings import Attribution
+
+SPIKE = range(150, 162)
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    """A manifest of twelve shards; part-005 has odd metrics, part-002 the same bytes as part-009."""
+    folder = tmp_path_factory.mktemp("made") / "manifest"
+    make_shards(folder, twins=(2, 9), bytes_per_token={5: 1.3})
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path, manifest):
+    """Return a function that writes a run with something planted and returns what is found."""
+
+    def write(made, *plants, **more):
+        def plant(batch):
+            for one in plants:
+                one(batch)
+
+        write_run(tmp_path / "run", manifest, made, plant, **more)
+        return attribute(load_data(tmp_path / "run", manifest))
+
+    return write
+
+
+def only(found: Attribution):
+    """Return the one episode."""
+    assert len(found.episodes) == 1
+    return found.episodes[0]
+
+
+class TestFound:
+    def test_the_shard_of_bad_rows(self, run):
+        found = run(Made(), bad_rows(SPIKE))
+        one = only(found)
+        assert (one.first_step, one.last_step, one.flagged, one.accounted) == (150, 161, 12, 12)
+        assert found.exit_code == 1
+        assert (one.found.name, one.found.shard, one.found.kind) == ("train/part-005.jsonl", 5, "shard")
+        low, high = one.found.interval
+        assert 0.85 < low < one.found.share < high < 1.2
+        assert one.found.rarity.as_high == 0
+        assert one.metrics[0].metric == "bytes_per_token"
+        assert one.metrics[0].deviations < -6
+        assert {document.shard for document in one.documents} == {5}
+
+    def test_a_block_when_that_is_enough(self, run):
+        one = only(run(Made(), bad_block(SPIKE)))
+        assert (one.found.kind, one.found.shard) == ("block", 5)
+        assert (one.found.first_row, one.found.last_row) == (7 * BLOCK_ROWS, 8 * BLOCK_ROWS - 1)
+
+    def test_a_single_step(self, run):
+        one = only(run(Made(), bad_rows(range(150, 151), rows=4)))
+        assert (one.first_step, one.last_step, one.found.shard) == (150, 150, 5)
+
+    def test_shards_with_equal_bytes_are_one(self, run):
+        def both(batch):
+            if batch.step in SPIKE:
+                batch["shard"][batch["batch_row"] == 0] = 2
+                batch["shard"][batch["batch_row"] == 1] = 9
+                batch["loss"][batch["batch_row"] < 2] += 4.0
+
+        one = only(run(Made(), both))
+        assert (one.found.shard, one.found.name, one.found.twins) == (2, "train/part-002.jsonl", (9,))
+        assert one.found.share > 0.9
+
+    def test_two_ranks_one_of_which_reads_it(self, run):
+        def one_rank(batch):
+            if batch.rank == 1:
+                bad_rows(SPIKE, rows=6)(batch)
+
+        one = only(run(Made(ranks=2), one_rank))
+        assert one.found.shard == 5
+        assert {place.rank for document in one.documents for place in document.places} <= {0, 1}
+        assert one.documents[0].places[0].rank == 1
+
+    def test_the_state_that_follows_does_not_hide_it(self, run):
+        """The bad rows make all else a little worse, as bad updates do."""
+        one = only(run(Made(), bad_rows(SPIKE), worse_state(range(151, 165), above=0.3)))
+        assert one.found.shard == 5
+        assert 0.1 < one.common < 0.5
+        assert one.found.share < 0.95
+
+    def test_more_than_half_of_the_tokens(self, run):
+        """Its own blocks are left out of the common part, or they would be the state."""
+        one = only(run(Made(), bad_rows(SPIKE, rows=5)))
+        assert one.found.shard == 5
+        assert one.found.weight > 0.55
+
+    def test_of_several_episodes_each_its_own(self, run):
+        found = run(Made(steps=260), bad_rows(range(120, 130)), bad_rows(range(200, 210), shard=8))
+        assert [one.found.shard for one in found.episodes] == [5, 8]
+
+    def test_a_step_without_a_finite_loss(self, run):
+        def broken(batch):
+            if batch.step == 20:
+                batch["shard"][4] = 7
+                batch["row"][4] = 33
+                batch["loss"][4] = np.nan
+
+        found = run(Made(), broken)
+        one = only(found)
+        assert (one.kind, one.first_step, one.found.shard, one.found.first_row) == ("not_finite", 20, 7, 32)
+        assert one.found.share is None
+        assert [(one.shard, one.first_row) for one in one.documents] == [(7, 33)]
+        assert found.exit_code == 1
+
+    def test_a_resumed_run_is_read_once(self, tmp_path, manifest):
+        """The first attempt had the spike, too; the second one did its steps again with another shard."""
+        write_run(tmp_path / "run", manifest, Made(steps=170), bad_rows(SPIKE))
+        write_run(tmp_path / "run", manifest, Made(steps=190), bad_rows(SPIKE, shard=8), first=141, create=False)
+        one = only(attribute(load_data(tmp_path / "run", manifest)))
+        assert (one.found.shard, one.flagged) == (8, 12)
+
+
+class TestCannotTell:
+    def reason(self, found, named):
+        one = only(found)
+        assert (one.outcome, one.reason, one.found) == ("cannot_tell", named, None)
+        assert found.exit_code == 3
+        assert one.detail
+        return one
+
+    def test_state(self, run):
+        one = self.reason(run(Made(), worse_state(SPIKE)), "state")
+        assert one.common / one.excess == pytest.approx(1, abs=0.15)
+
+    def test_one_block_fills_the_step(self, run):
+        def one_document(batch):
+            if batch.step == 150:
+                batch["shard"][:] = 4
+                batch["row"][:] = 3
+                batch["loss"][:] += 3.0
+
+        self.reason(run(Made(), one_document), "one_block_fills_the_step")
+
+    def test_batches_of_one_document(self, run):
+        made = Made(batch_rows=1, places=1, noise=0.05)
+        self.reason(run(made, bad_rows(range(150, 152), above=6.0)), "one_block_fills_the_step")
+
+    def test_one_new_shard_fills_the_steps(self, run):
+        """Blocks of one shard alone, which no earlier step had: there is nothing to compare with."""
+
+        def in_order(batch):
+            batch["shard"][:] = batch.step // 50
+            worse_state(SPIKE, above=2.0)(batch)
+
+        one = self.reason(run(Made(), in_order), "one_block_fills_the_step")
+        assert "a single shard" in one.detail
+
+    def test_a_state_in_a_corpus_of_one_shard(self, run):
+        def alone(batch):
+            batch["shard"][:] = 3
+            worse_state(SPIKE)(batch)
+
+        self.reason(run(Made(), alone), "state")
+
+    def test_new_source(self, run):
+        def unknown(batch):
+            if batch.step in SPIKE:
+                own = batch["batch_row"] < 3
+                batch["source"][own], batch["shard"][own] = -1, 5
+                batch["loss"][own] += 3.0
+
+        one = self.reason(run(Made(), unknown), "new_source")
+        assert one.sources[0].name == ""
+
+    def test_rank_missing(self, run):
+        found = run(Made(ranks=2), bad_rows(SPIKE), lacking=lambda step, rank: rank == 1 and step >= 145)
+        self.reason(found, "rank_missing")
+
+    def test_a_rank_that_never_wrote(self, run):
+        self.reason(run(Made(ranks=2), bad_rows(SPIKE), lacking=lambda step, rank: rank == 1), "rank_missing")
+
+    def test_a_few_steps_without_a_rank_are_left_out(self, run):
+        found = run(Made(ranks=2), bad_rows(SPIKE), lacking=lambda step, rank: rank == 1 and step in {152, 155})
+        one = only(found)
+        assert (one.found.shard, one.flagged, one.accounted) == (5, 12, 10)
+
+    def test_no_stretch_losses(self, run):
+        self.reason(run(Made(scored=lambda step: False), bad_rows(SPIKE)), "no_stretch_losses")
+
+    def test_no_stretch_losses_of_healthy_steps(self, run):
+        self.reason(run(Made(scored=lambda step: step in SPIKE), bad_rows(SPIKE)), "no_stretch_losses")
+
+    def test_losses_at_a_cadence_are_enough(self, run):
+        """Every fourth step is scored; the loop's own loss holds a term more, which is no spike."""
+        made = Made(scored=lambda step: step % 4 == 0, user=lambda step, loss: loss + 0.7)
+        one = only(run(made, bad_rows(SPIKE)))
+        assert (one.found.shard, one.flagged, one.accounted) == (5, 12, 3)
+
+    def test_merged_stretches(self, run):
+        def merged(batch):
+            if batch.step in SPIKE:
+                own = batch["batch_row"] < 3
+                batch["shard"][own] = batch["row"][own] = -1
+                batch["loss"][own] += 3.0
+
+        self.reason(run(Made(), merged), "merged_stretches")
+
+    def test_spread_over_two_shards(self, run):
+        def two(batch):
+            bad_rows(SPIKE, rows=4)(batch)
+            if batch.step in SPIKE:
+                batch["shard"][batch["batch_row"] < 2] = 8
+
+        one = self.reason(run(Made(), two), "spread")
+        assert set(one.together) == {5, 8}
+        assert "2 shards together do" in one.detail
+
+    def test_mixture(self, run):
+        """Sources that are harder by nature come together: no document is worse than usual."""
+
+        def usual(batch):
+            hard = batch["source"] == 1
+            batch["loss"][hard] += 2.0
+            if batch.step in SPIKE:
+                batch["loss"][~hard] += 2.6
+                batch["source"][:] = 1
+
+        made = Made(batch_rows=32, noise=0.1)
+        self.reason(run(made, usual), "mixture")
+
+    def test_all_losses_are_broken(self, run):
+        def broken(batch):
+            if batch.step == 90:
+                batch["loss"][:] = np.nan
+
+        self.reason(run(Made(), broken), "state")
+
+    def test_losses_of_two_shards_are_broken(self, run):
+        def broken(batch):
+            if batch.step == 90:
+                batch["shard"][:2] = 3, 4
+                batch["loss"][:2] = np.inf
+
+        one = self.reason(run(Made(), broken), "spread")
+        assert one.together == (3, 4)
+
+    def test_an_episode_before_any_line(self, run):
+        """Only what is no number is flagged in the first steps; there is no expectation to divide by."""
+        found = run(Made(steps=30), bad_rows(range(10, 20)))
+        assert (found.episodes, found.judged, found.exit_code) == ((), 0, 4)
+
+    def test_thinned_stretches(self, run):
+        """Sums alone are left of the spike: its steps were not flagged as the run went on."""
+        made = Made(steps=700)
+        found = run(made, bad_rows(range(150, 154)), kept_steps=120, part_steps=100)
+        self.reason(found, "no_stretch_losses")
+
+    def test_what_survived_thinning_is_enough(self, run):
+        made = Made(steps=700)
+        found = run(made, bad_rows(SPIKE), kept_steps=120, part_steps=100)
+        one = only(found)
+        assert (one.found.shard, one.flagged, one.accounted) == (5, 12, 1)
+
+
+class TestSilent:
+    @pytest.mark.parametrize("seed", range(5))
+    def test_a_clean_run(self, run, seed):
+        found = run(Made(steps=400, seed=seed))
+        assert (found.episodes, found.dips, found.gradients, found.exit_code) == ((), (), (), 0)
+
+    def test_a_dip_is_listed_and_not_explained(self, run):
+        found = run(Made(), worse_state(SPIKE, above=-1.5))
+        assert (found.episodes, found.exit_code) == ((), 0)
+        assert [(one.first_step, one.last_step) for one in found.dips] == [(150, 161)]
+
+    def test_a_gradient_without_a_loss_is_listed(self, run):
+        found = run(Made(), norms=lambda step: 40.0 if step == 120 else 1.0 + 0.1 * (step % 7))
+        assert (found.episodes, found.exit_code) == ((), 0)
+        assert [(one.first_step, one.flagged) for one in found.gradients] == [(120, 1)]
+
+
+def command(*arguments):
+    """Run the command in this process."""
+    return CliRunner().invoke(cli.main, ["attribute", *map(str, arguments)], env={"COLUMNS": "120"})
+
+
+class TestCommand:
+    def test_nothing_to_explain(self, tmp_path, manifest):
+        write_run(tmp_path / "run", manifest, Made(steps=120))
+        done = command(tmp_path / "run", "--manifest", manifest)
+        assert done.exit_code == 0
+        assert done.stdout.startswith("Nothing to explain: 120 steps, none with a loss above its band.\n")
+        assert json.loads((tmp_path / "run/attribution.json").read_bytes())["episodes"] == []
+
+    def test_found(self, tmp_path, manifest):
+        write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE))
+        done = command(tmp_path / "run", "--manifest", manifest)
+        assert done.exit_code == 1
+        first = done.stdout.splitlines()[0]
+        assert first.startswith("Steps 150 to 161: loss ")
+        assert "train/part-005.jsonl held " in first
+        assert f"dataaudit inspect {manifest} 5:" in done.stdout
+        assert "bytes_per_token" in done.stdout
+        assert "What this does not say" in done.stdout
+
+    def test_json_is_what_is_written(self, tmp_path, manifest):
+        write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE))
+        done = command(tmp_path / "run", "--manifest", manifest, "--json")
+        assert done.exit_code == 1
+        printed = json.loads(done.stdout)
+        assert printed == json.loads((tmp_path / "run/attribution.json").read_bytes())
+        assert Attribution.model_validate(printed).episodes[0].found.shard == 5
+        again = command(tmp_path / "run", "--manifest", manifest, "--json")
+        assert again.stdout == done.stdout
+
+    def test_cannot_tell(self, tmp_path, manifest):
+        write_run(tmp_path / "run", manifest, Made(), worse_state(SPIKE))
+        done = command(tmp_path / "run", "--manifest", manifest)
+        assert done.exit_code == 3
+        assert "Cannot tell what held the excess: the model's state." in done.stdout.splitlines()[0]
+
+    def test_found_beside_what_cannot_be_told(self, tmp_path, manifest):
+        def both(batch):
+            worse_state(range(100, 105))(batch)
+            bad_rows(SPIKE)(batch)
+
+        write_run(tmp_path / "run", manifest, Made(), both)
+        done = command(tmp_path / "run", "--manifest", manifest)
+        assert done.exit_code == 1
+        assert done.stdout.startswith("Steps 150 to 161")
+        assert "Steps 100 to 104" in done.stdout
+
+    @pytest.mark.parametrize("steps", [0, 12])
+    def test_no_data(self, tmp_path, manifest, steps):
+        write_run(tmp_path / "run", manifest, Made(steps=steps))
+        done = command(tmp_path / "run", "--manifest", manifest)
+        assert done.exit_code == 4
+        assert done.stdout.startswith(f"No data: {steps} steps")
+
+    def test_another_manifest(self, tmp_path, manifest):
+        write_run(tmp_path / "run", manifest, Made(steps=3))
+        other = make_shards(tmp_path / "other", 3)
+        done = command(tmp_path / "run", "--manifest", tmp_path / "other")
+        assert done.exit_code == 2
+        assert other in done.stderr
+        assert json.loads((manifest / "manifest.json").read_bytes())["id"] in done.stderr
+
+    def test_no_log(self, tmp_path, manifest):
+        done = command(tmp_path, "--manifest", manifest)
+        assert done.exit_code == 2
+        assert "no run log at" in done.stderr
+
+    def test_shards_of_the_log_that_are_not_the_manifests(self, tmp_path, manifest):
+        write_run(tmp_path / "run", manifest, Made(steps=3))
+        path = tmp_path / "run/shards.arrow"
+        with pa.ipc.open_file(pa.memory_map(str(path))) as stream:
+            table = stream.read_all()
+        swapped = table.set_column(3, "sha256", table["sha256"].take(list(range(11, -1, -1))))
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, swapped.schema) as stream:
+            stream.write_table(swapped)
+        done = command(tmp_path / "run", "--manifest", manifest)
+        assert done.exit_code == 1
+        assert "is not that of" in done.stderr
+
+    def test_stretches_of_shards_that_are_not_there(self, tmp_path, manifest):
+        def beyond(batch):
+            bad_rows(SPIKE, shard=99)(batch)
+
+        write_run(tmp_path / "run", manifest, Made(), beyond)
+        done = command(tmp_path / "run", "--manifest", manifest)
+        assert done.exit_code == 2
+        assert "to 99, the manifest has 12 shards" in done.stderr
+
+    def test_one_step(self, tmp_path, manifest):
+        def two(batch):
+            bad_rows(range(100, 105), shard=8)(batch)
+            bad_rows(SPIKE)(batch)
+
+        write_run(tmp_path / "run", manifest, Made(), two)
+        done = command(tmp_path / "run", "--manifest", manifest, "--step", "155", "--json")
+        assert [one["found"]["shard"] for one in json.loads(done.stdout)["episodes"]] == [5]
+        done = command(tmp_path / "run", "--manifest", manifest, "--step", "80")
+        assert done.exit_code == 0
+        assert done.stdout.startswith("Nothing to explain: step 80 is in no episode")
+        done = command(tmp_path / "run", "--manifest", manifest, "--step", "900")
+        assert done.exit_code == 2
+        assert "no step 900" in done.stderr
+        assert "1 to 200" in done.stderr
+
+    def test_a_log_that_cannot_be_written_is_said(self, tmp_path, manifest):
+        write_run(tmp_path / "run", manifest, Made(steps=60))
+        (tmp_path / "run/attribution.json").mkdir()
+        done = command(tmp_path / "run", "--manifest", manifest)
+        assert done.exit_code == 0
+        assert "attribution.json cannot be written" in done.stderr
+
+    def test_a_picture(self, tmp_path, manifest):
+        write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE))
+        done = command(tmp_path / "run", "--manifest", manifest, "--picture", tmp_path / "spike.png")
+        assert done.exit_code == 1
+        assert (tmp_path / "spike.png").read_bytes().startswith(b"\x89PNG")
+        for name, message in (("spike.txt", "ends in .png"), ("no/spike.png", "does not exist")):
+            done = command(tmp_path / "run", "--manifest", manifest, "--picture", tmp_path / name)
+            assert done.exit_code == 2
+            assert message in done.stderr
+
+
+def test_hostile_names_are_harmless(tmp_path):
+    manifest = tmp_path / "manifest"
+    make_shards(manifest, uri={5: "\x1b[31m::error::x\u202egnp\n" + "y" * 3000})
+    write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE))
+    done = command(Path(tmp_path / "run"), "--manifest", manifest, "--picture", tmp_path / "spike.png")
+    assert done.exit_code == 1
+    assert "\x1b" not in done.stdout
+    assert "\u202e" not in done.stdout
+    assert not any(line.lstrip().startswith("::") for line in done.stdout.splitlines())
+    assert max(map(len, done.stdout.splitlines())) < 400
