@@ -287,7 +287,7 @@ def _passed(manifest: Manifest, demand: _Demand) -> Passed | None:
     if not verdict.passed:
         raise CorpusRefused(
             f"the manifest does not pass the policy {t.clean(verdict.policy)}: {_why(verdict)}",
-            "`dataaudit gate DIR --policy FILE` says which shards; fix them and build again, or hold them back.",
+            "`dataaudit gate DIR --policy FILE` says which shards; mend them and build again, or waive a known case.",
         )
     return Passed(policy=verdict.policy, version=verdict.policy_version, digest=verdict.policy_digest, signer="", at="")
 

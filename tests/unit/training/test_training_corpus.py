@@ -177,6 +177,15 @@ def test_what_an_applied_list_left_out_stays_held_when_an_entry_has_ended(tmp_pa
     assert world.open(applied=folder).table["held"].to_pylist()[0] == "quarantined"
 
 
+@pytest.mark.parametrize("wrong", [{"row": -1}, {"row": 1 << 41}, {"shard": -1}, {"shard": 9}, {"sha256": "ab" * 32}])
+def test_a_drop_list_of_other_documents_is_refused(tmp_path, wrong):
+    """Of a shard, a row or bytes that the manifest does not have."""
+    world = World(tmp_path)
+    world.edit_drops(**wrong)
+    with pytest.raises(CorpusRefused, match="names documents that the manifest does not have"):
+        world.open(applied=world.applied)
+
+
 @pytest.mark.parametrize("name", ["applied.json", "excluded.jsonl", "documents.parquet"])
 @pytest.mark.parametrize("data", [None, b"", b"{}", b"[]\n", b"\xff"])
 def test_a_damaged_folder_of_an_applied_list_is_an_error(tmp_path, name, data):

@@ -9,11 +9,10 @@ import re
 import tempfile
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from levels import thinned
 from made_manifest import make
-from training_world import FAILING, KEY, OTHER, PASSING, World, row_of, rule
+from training_world import FAILING, KEY, OTHER, PASSING, ROWS, World, row_of, rule
 
 from dataaudit.corpus.storage.address import RemotePath
 from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError, ManifestError, QuarantineError
@@ -153,11 +152,7 @@ def _applied_cut(world):
 
 
 def _applied_wrong(world):
-    world.hold("train/a.jsonl:3")
-    path = world.apply() / "documents.parquet"
-    table = pq.read_table(path)
-    rows = [row | {"row": 10} for row in table.to_pylist()]
-    pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
+    world.edit_drops(row=ROWS)
     return {"applied": world.applied}
 
 
@@ -433,6 +428,14 @@ def test_a_sample_is_bounded_and_the_same_each_time(tmp_path, monkeypatch):
     assert "; 2, " in first[0]
     monkeypatch.setattr("dataaudit.training.files.SAMPLE_BYTES", 10)
     assert world.open(check="sample").notes[0].endswith("; 0, 0 B, hashed: none")
+
+
+def test_a_file_that_may_not_be_read_is_known_before_it_is_opened(tmp_path, monkeypatch):
+    """By its mode: nothing is read of it when sizes are asked for alone."""
+    world = World(tmp_path)
+    monkeypatch.setattr("os.access", lambda path, mode: not path.endswith("c.jsonl"))
+    with pytest.raises(CorpusRefused, match=r"train/c\.jsonl \(it may not be read\)"):
+        world.open()
 
 
 def test_files_that_were_moved_are_found_below_another_root(tmp_path):

@@ -122,6 +122,14 @@ class World:
         path = self.manifest / "manifest.json"
         path.write_text(path.read_text().replace('"vocab_size": 1000', '"vocab_size": 999'))
 
+    def edit_drops(self, **columns):
+        """Apply a list that names one document, and change what the drop list says of it."""
+        self.hold("train/a.jsonl:3")
+        path = self.apply() / "documents.parquet"
+        table = pq.read_table(path)
+        rows = [row | columns for row in table.to_pylist()]
+        pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
+
     def edit_table(self, name, column, value):
         """Give every row of a column another value."""
         path = self.manifest / f"{name}.parquet"
