@@ -30,7 +30,7 @@ test: $(VENV)/.dev
 
 # What CI runs beside `make test`: the judges' tests, privacy, faults of stores, the site.
 test-ci: $(VENV)/.judges
-	DATAAUDIT_TEST_LEVEL=ci $(PYTEST) -m '(ci or judges) and not cluster'
+	DATAAUDIT_TEST_LEVEL=ci $(PYTEST) -m '(ci or judges or torch) and not cluster'
 
 # Some of the kills, isolation, schedulers: one process, for they need the machine to themselves.
 test-kills: $(VENV)/.dev

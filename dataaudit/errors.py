@@ -13,6 +13,7 @@
     |   +-- QuarantineDamaged      lines of it cannot be read, so what they hold is not known (3)
     +-- CorpusRefused              a corpus may not be trained on, or not with this checkpoint   (1)
     +-- RunLogError                a run log is absent, damaged or of an unknown schema
+    +-- TagsError                  a batch has no tags, or tags that do not fit it
     +-- ClusterError               the Dask cluster cannot do the work                   (3)
     +-- StoreError                 a remote store does not answer, so the shards are not known (3)
     +-- NothingEvaluated           no document was read; an older manifest was kept      (4)
@@ -102,6 +103,10 @@ class CorpusRefused(DataAuditError):
 
 class RunLogError(DataAuditError):
     """A run log is absent, damaged or written by an unknown schema version."""
+
+
+class TagsError(DataAuditError):
+    """A batch has no tags, or tags that do not fit it: nothing could be attributed."""
 
 
 class ClusterError(DataAuditError):

@@ -17,7 +17,7 @@ settings.load_profile("tests")
 
 def pytest_collection_modifyitems(config, items):
     """Leave out what belongs to a higher level."""
-    higher = {"test": {"ci", "judges", "all"}, "ci": {"all"}, "all": set()}[LEVEL]
+    higher = {"test": {"ci", "judges", "torch", "all"}, "ci": {"all"}, "all": set()}[LEVEL]
     kept = [item for item in items if not any(item.get_closest_marker(mark) for mark in higher)]
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])

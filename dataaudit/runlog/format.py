@@ -139,7 +139,6 @@ class RunFile(_Model):
     digests: dict[str, str] = Field(default_factory=dict, description="Of what decides the run, by name.")
     sources: tuple[str, ...] = Field(description="Names of sources; the tables say their places.")
     block_rows: Annotated[int, Field(gt=0, le=1 << 30)] = Field(description="Rows of a block, a power of two.")
-    stretches: Annotated[int, Field(gt=0)] = Field(description="Places for stretches in a row of a batch.")
     ranks: Annotated[int, Field(gt=0)] = Field(description="Processes that write a log each.")
     started: str = Field(description="UTC, ISO 8601.")
     program: str = Field(description="Version of dataaudit that wrote it.")

@@ -23,7 +23,6 @@ RUN = RunFile(
     dataset="corpus@1",
     sources=("web", "code"),
     block_rows=4,
-    stretches=3,
     ranks=1,
     started="2026-11-22T00:00:00Z",
     program="0",

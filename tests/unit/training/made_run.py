@@ -126,7 +126,6 @@ def write_run(
             dataset="made@1",
             sources=SOURCES,
             block_rows=BLOCK_ROWS,
-            stretches=made.places,
             ranks=made.ranks,
             started="2026-11-22T00:00:00Z",
             program="0",

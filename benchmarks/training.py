@@ -1,0 +1,106 @@
+"""What tags, the run log and losses of stretches add to a step of about 50 ms on a CPU, paired in one run.
+
+    python benchmarks/training.py MANIFEST [--rounds 20] [--steps 16]
+
+MANIFEST is that of `make demo-train`; its model takes steps of 8 rows of 256 tokens. Blocks of steps alternate between
+three loops: rows whose tags are not made and no monitor; tags and the log; these and the losses of stretches from the
+loop's own per-token losses. All compute the same losses. CPU seconds are those of all threads, the log's with them. The
+median of the ratios of neighbouring blocks carries the machine's noise, so the added calls are timed by themselves too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
+from demo_train import CONTEXT, ROWS, Model
+
+from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
+
+
+class Untagged(PackedDocuments):
+    """The same rows, whose tags are not made."""
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        """Return a row."""
+        tokens = self.window(index * self.context, (index + 1) * self.context + 1).astype("int64")
+        return {"input_ids": tokens[:-1], "labels": tokens[1:]}
+
+
+def main() -> None:
+    """Time the loops and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("manifest", type=Path)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=16)
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    corpus = open_manifest(arguments.manifest, require="verified")
+    documents = Documents(corpus, "train", byte_encoder(end=0))
+    rows = {kind: PackedDocuments(documents, CONTEXT, epochs=4) for kind in ("log", "losses")}
+    rows["bare"] = Untagged(documents, CONTEXT, epochs=4)
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    spent = {"batch": 0.0, "step": 0.0}
+
+    def run(kind: str, first: int, monitor: TrainingMonitor) -> None:
+        for step in range(first, first + arguments.steps):
+            batch = torch.utils.data.default_collate([rows[kind][step * ROWS + row] for row in range(ROWS)])
+            logits = model(batch["input_ids"])
+            losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
+            optimizer.zero_grad()
+            losses.mean().backward()
+            optimizer.step()
+            if kind != "bare":
+                began = time.thread_time()
+                monitor.batch(batch["tags"], losses=losses.view(ROWS, CONTEXT) if kind == "losses" else None)
+                between = time.thread_time()
+                monitor.step(losses.mean())
+                if kind == "log":
+                    spent["batch"] += between - began
+                    spent["step"] += time.thread_time() - between
+
+    with tempfile.TemporaryDirectory() as folder, TrainingMonitor(Path(folder) / "run", corpus) as monitor:
+        for kind in ("bare", "log", "losses"):
+            run(kind, 0, monitor)
+        spent.update(batch=0.0, step=0.0)
+        found = {kind: [] for kind in rows}
+        for number in range(arguments.rounds):
+            kinds = ["bare", "log", "losses"]
+            for kind in kinds[number % 3 :] + kinds[: number % 3]:
+                began, wall = time.process_time(), time.perf_counter()
+                run(kind, (number + 1) * arguments.steps, monitor)
+                found[kind].append((time.process_time() - began, time.perf_counter() - wall))
+    steps = arguments.rounds * arguments.steps
+    bare = statistics.median(wall for _, wall in found["bare"]) / arguments.steps * 1e3
+    print(f"a bare step: {bare:.1f} ms (median of {arguments.rounds} blocks of {arguments.steps})")
+    for kind in ("log", "losses"):
+        cpu, wall = (
+            statistics.median(one[place] / other[place] for one, other in zip(found[kind], found["bare"], strict=True))
+            for place in (0, 1)
+        )
+        print(f"{kind}: CPU x {cpu:.4f}, wall x {wall:.4f}")
+    tags = tag_seconds(rows["log"])
+    calls = {name: seconds / steps * 1e3 for name, seconds in spent.items()}
+    print(f"tags of {ROWS} rows {tags:.3f} ms, batch() {calls['batch']:.3f} ms, step() {calls['step']:.3f} ms a step")
+
+
+def tag_seconds(rows: PackedDocuments) -> float:
+    """Return milliseconds that the tags of a batch take."""
+    began = time.thread_time()
+    for index in range(2_000):
+        rows.tags(index * CONTEXT + 1, (index + 1) * CONTEXT + 1)
+    return (time.thread_time() - began) / 2_000 * ROWS * 1e3
+
+
+if __name__ == "__main__":
+    main()

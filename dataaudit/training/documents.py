@@ -1,0 +1,306 @@
+"""The documents of a split as tokens, by index: encoded once, kept as one Arrow file for each shard, memory-mapped.
+
+Every format looks the same afterwards, rows are numbered by the reader of the audit, lengths are known before the first
+step, and the workers of a loader share the pages. A file's name is the digest of what decides it: the shard's bytes,
+where text and source are, the encoder.
+
+An index counts the documents that the audit counted, shard by shard in the manifest's order. Bad records were never
+documents. Documents that are held back keep their place; whoever orders documents replaces them by others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.atomic import replacing
+from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.loss import LossLog, ShardUnreadable
+from dataaudit.corpus.readers import READER_VERSION, PartStats, ReadRequest, plan_parts, read_part
+from dataaudit.errors import ConfigError, ManifestMismatch
+from dataaudit.manifest.canonical import digest_json
+from dataaudit.training.corpus import Corpus
+
+_BATCH_BYTES = 16 << 20
+_PART_BYTES = 1 << 40
+_FORMAT = "1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoder:
+    """From text to tokens, with a name that stands for all that decides them."""
+
+    encode: Callable[[str], Sequence[int] | np.ndarray]
+    """Tokens of a text, without special ones: integers from 0, less than ``vocab``."""
+    name: str
+    """Names the encoder and its files' contents, for example a tokenizer's name and the sha256 of its file."""
+    vocab: int
+    """Number of tokens that there are."""
+    end: int | None = None
+    """Token that is put after each document; none by default."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type that holds its tokens: uint16 or uint32."""
+        return np.dtype(np.uint16 if self.vocab <= 1 << 16 else np.uint32)
+
+
+def byte_encoder(end: int | None = None) -> Encoder:
+    """Return the encoder whose tokens are the bytes of UTF-8.
+
+    Args:
+        end: Token after each document, 0 to 256.
+    """
+    return Encoder(encode=_bytes, name="utf-8 bytes", vocab=256 if end is None else max(256, end + 1), end=end)
+
+
+def _bytes(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    """A shard's documents, memory-mapped."""
+
+    rows: np.ndarray
+    """int64[n]"""
+    sources: np.ndarray
+    """int32[n] place in the corpus's sources."""
+    offsets: np.ndarray
+    """int64[n + 1]"""
+    values: np.ndarray
+    """[offsets[n]] tokens."""
+
+
+class Documents:
+    """Documents of some splits, as tokens.
+
+    Args:
+        corpus: What was opened.
+        splits: Names of splits.
+        encoder: From text to tokens.
+        cache: Folder for the encoded shards; the corpus's own by default.
+
+    Raises:
+        ConfigError: There is no such split, or the encoder gives what is no token.
+        ManifestMismatch: A shard does not hold the documents that were audited.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        splits: str | Sequence[str],
+        encoder: Encoder,
+        *,
+        cache: str | os.PathLike[str] | None = None,
+    ) -> None:
+        names = (splits,) if isinstance(splits, str) else tuple(splits)
+        table = corpus.table
+        known = table["split"].to_pylist()
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"no split `{name}` was opened; there are {', '.join(sorted(set(known)))}")
+        self.corpus = corpus
+        self.encoder = encoder
+        self.cache = Path(cache) if cache is not None else corpus.file.parent / "tokens"
+        self.shards = np.array([index for index, split in enumerate(known) if split in names], dtype=np.int64)
+        """int64[shards] ordinals of the shards of these splits, ascending."""
+        counts = table["documents"].to_numpy()[self.shards]
+        self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        """int64[shards + 1] index of the first document of each."""
+        self._held = np.array([bool(held) for held in table["held"].to_pylist()], dtype=bool)[self.shards]
+        self._paths = [
+            self._prepare(int(one)) if not held else None for one, held in zip(self.shards, self._held, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle no maps: a worker opens its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_maps"}
+
+    @cached_property
+    def _maps(self) -> dict[int, _Shard]:
+        return {}
+
+    @cached_property
+    def held(self) -> np.ndarray:
+        """bool[n] documents that are held back: of held shards, or on the drop list."""
+        held = np.zeros(len(self), dtype=bool)
+        for place, shard in enumerate(self.shards):
+            start, stop = self.starts[place], self.starts[place + 1]
+            if self._held[place]:
+                held[start:stop] = True
+            else:
+                held[start:stop] = np.isin(self._map(place).rows, self.corpus.dropped(int(shard)))
+        return held
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """int64[n] tokens of each document, the end token with them; 0 for those of held shards."""
+        lengths = np.zeros(len(self), dtype=np.int64)
+        for place in range(len(self.shards)):
+            if not self._held[place]:
+                sizes = np.diff(self._map(place).offsets) + (self.encoder.end is not None)
+                lengths[self.starts[place] : self.starts[place + 1]] = sizes
+        return lengths
+
+    def tokens(self, index: int) -> np.ndarray:
+        """Return the tokens of a document, with the end token: [lengths[index]] of the encoder's dtype.
+
+        Raises:
+            LookupError: Its shard is held back.
+        """
+        place = int(np.searchsorted(self.starts, index, "right")) - 1
+        shard = self._map(place)
+        inside = index - int(self.starts[place])
+        found = shard.values[shard.offsets[inside] : shard.offsets[inside + 1]]
+        return found if self.encoder.end is None else np.append(found, found.dtype.type(self.encoder.end))
+
+    def places(self, indices: np.ndarray) -> np.ndarray:
+        """Return shard, row and source of documents.
+
+        Args:
+            indices: int64[n] of documents whose shards are not held back.
+
+        Returns:
+            int64[n, 3]
+        """
+        found = np.empty((len(indices), 3), dtype=np.int64)
+        of = np.searchsorted(self.starts, indices, "right") - 1
+        for at, (place, index) in enumerate(zip(of.tolist(), np.asarray(indices).tolist(), strict=True)):
+            shard, inside = self._map(place), index - int(self.starts[place])
+            found[at] = self.shards[place], shard.rows[inside], shard.sources[inside]
+        return found
+
+    def _map(self, place: int) -> _Shard:
+        """Open the encoded documents of a shard."""
+        held = self._maps.get(place)
+        if held is None:
+            path = self._paths[place]
+            if path is None:
+                raise LookupError(f"shard {int(self.shards[place])} is held back")
+            batch = pa.ipc.open_file(pa.memory_map(os.fspath(path))).get_batch(0)
+            names = batch["source"].dictionary.to_pylist()
+            codes = {name: code for code, name in enumerate(self.corpus.sources)}
+            to_code = np.array([codes.get(name, -1) for name in names], dtype=np.int32)
+            tokens = batch["tokens"]
+            held = _Shard(
+                rows=batch["row"].to_numpy(),
+                sources=to_code[batch["source"].indices.to_numpy()],
+                offsets=tokens.offsets.to_numpy(),
+                values=tokens.values.to_numpy(),
+            )
+            self._maps[place] = held
+        return held
+
+    def _prepare(self, ordinal: int) -> Path:
+        """Return the file with a shard's encoded documents; encode them where that was not done yet."""
+        row = self.corpus.table.slice(ordinal, 1).to_pylist()[0]
+        fields = self.corpus.fields(ordinal)
+        decides = {
+            "format": [_FORMAT, READER_VERSION],
+            "bytes": row["sha256"] or row["rows_digest"],
+            "fields": asdict(fields),
+            "encoder": [self.encoder.name, self.encoder.vocab],
+        }
+        path = self.cache / f"{digest_json(decides).removeprefix('sha256:')}.arrow"
+        if not path.exists():
+            batch = self._encoded(row, fields)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file, pa.ipc.new_file(file, batch.schema) as stream:
+                stream.write_batch(batch)
+        with pa.memory_map(os.fspath(path)) as file, pa.ipc.open_file(file) as stream:
+            found = stream.get_batch(0).num_rows
+        if found != row["documents"]:
+            raise ManifestMismatch(
+                f"{row['split']}/{row['uri']}: {found:,} documents are read, {row['documents']:,} were audited",
+                "The file is not the one that was audited: build again, or restore it.",
+            )
+        return path
+
+    def _encoded(self, row: dict[str, Any], fields: FieldRule) -> pa.RecordBatch:
+        rows: list[np.ndarray] = []
+        sources: list[pa.DictionaryArray] = []
+        lengths: list[int] = []
+        pieces: list[np.ndarray] = []
+        for numbers, names, texts in read_texts(row, self.corpus.path(row["shard"]), fields):
+            rows.append(numbers)
+            sources.append(names)
+            for text in texts:
+                piece = np.asarray(self.encoder.encode(text))
+                pieces.append(self._checked(piece))
+                lengths.append(len(piece))
+        values = np.concatenate(pieces) if pieces else np.zeros(0, self.encoder.dtype)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        kind = pa.from_numpy_dtype(self.encoder.dtype)
+        flat = pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+        ends = pa.Array.from_buffers(pa.int64(), len(offsets), [None, pa.py_buffer(offsets)])
+        number = np.concatenate([np.zeros(0, np.int64), *rows]).astype(np.int64)
+        named = pa.chunked_array([one.cast(pa.string()) for one in sources], pa.string()).combine_chunks()
+        return pa.record_batch(
+            {
+                "row": pa.Array.from_buffers(pa.int64(), len(number), [None, pa.py_buffer(number)]),
+                "source": named.dictionary_encode(),
+                "tokens": pa.LargeListArray.from_arrays(ends, flat),
+            }
+        )
+
+    def _checked(self, piece: np.ndarray) -> np.ndarray:
+        if piece.ndim != 1 or (
+            len(piece) and (piece.dtype.kind not in "ui" or piece.min() < 0 or piece.max() >= self.encoder.vocab)
+        ):
+            raise ConfigError(
+                f"the encoder `{self.encoder.name}` gave what are no tokens: expected integers from 0 to"
+                f" {self.encoder.vocab - 1}, one after another"
+            )
+        return piece.astype(self.encoder.dtype)
+
+
+def read_texts(
+    row: dict[str, Any], path: str, fields: FieldRule
+) -> Iterator[tuple[np.ndarray, pa.DictionaryArray, list[str]]]:
+    """Read the documents of a shard as the audit did.
+
+    Args:
+        row: Of the table of shards.
+        path: What opens the shard.
+        fields: Where text and source are.
+
+    Yields:
+        int64[n] record of the shard of each document, bad records counted; [n] its source; its text.
+
+    Raises:
+        ManifestMismatch: The file can no longer be read at all.
+    """
+    base = 0
+    try:
+        for part in plan_parts(path, row["format"], row["compression"], row["size"], _PART_BYTES, fields.text_document):
+            stats = PartStats()
+            request = ReadRequest(
+                path=path,
+                format=row["format"],
+                compression=row["compression"],
+                part=part,
+                fields=fields,
+                batch_bytes=_BATCH_BYTES,
+            )
+            for batch in read_part(request, LossLog(), stats):
+                yield batch.rows + base, batch.sources(), batch.texts.to_pylist()
+            base += stats.records
+    except ShardUnreadable as error:
+        if row["status"] != "partial":
+            name = f"{row['split']}/{row['uri']}"
+            raise ManifestMismatch(
+                f"{name}: {error}; it was read when it was audited", "Restore the file, or build again."
+            ) from None
+    except OSError as error:
+        raise ConfigError(f"{row['split']}/{row['uri']} cannot be read: {error.strerror or error}") from None

@@ -1,0 +1,269 @@
+"""The thread that turns what a loop hands over into rows of the run log, and looks at the loss as it passes.
+
+The loop puts a step into a queue and goes on. When the queue is full, because a disk does not answer, the step is lost
+and counted: the loop never waits for the log, except where a checkpoint asks that all of it be written.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataaudit.runlog.format import MERGED, UNUSED
+from dataaudit.runlog.writer import Columns, RankWriter, event
+from dataaudit.training.spikes import SpikeDetector
+from dataaudit.training.stretch_losses import Pending
+from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS
+
+BATCH_STEPS = 256
+"""Steps that are written at once,"""
+BATCH_SECONDS = 10.0
+"""unless they take longer than this."""
+_WAITING_ITEMS = 4_096
+_KEPT_FLAGS = 64
+
+
+@dataclass(slots=True)
+class MicroBatch:
+    """Tags of a batch, and the sums of its stretches' losses."""
+
+    tags: np.ndarray | Pending
+    """int64[B, K, 7]"""
+    sums: np.ndarray | Pending | None
+    """float64[B, K]; None where it was not scored."""
+
+
+@dataclass(slots=True)
+class Step:
+    """What a loop hands over at the end of a step."""
+
+    number: int
+    time: float
+    batches: list[MicroBatch]
+    loss: float | Pending | None
+    """The loop's own."""
+    values: Mapping[str, float | Pending]
+    """Further numbers by metric."""
+
+
+@dataclass(slots=True)
+class Scores:
+    """Losses of an earlier step's batches, scored afterwards."""
+
+    number: int
+    sums: list[Pending]
+    updates: int
+    """Updates of the weights since."""
+
+
+class LogThread:
+    """Writes a rank's log in a thread of its own.
+
+    Args:
+        writer: Of the rank.
+        detector: Looks at every step's loss.
+        hold_steps: Newest steps that are not written yet, because they may still be scored.
+    """
+
+    def __init__(self, writer: RankWriter, detector: SpikeDetector, *, hold_steps: int = 0) -> None:
+        self.targets = self.merged = 0
+        """Targets so far, and those of stretches that did not fit into the tags."""
+        self.flagged: deque[int] = deque(maxlen=_KEPT_FLAGS)
+        """Steps whose loss was flagged, newest last."""
+        self.detector = detector
+        self._writer, self._hold_steps = writer, hold_steps
+        self._held: deque[Step] = deque()
+        self._queue: queue.Queue[Step | Scores | Columns | threading.Event | None] = queue.Queue(_WAITING_ITEMS)
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._run, name="dataaudit-runlog", daemon=True)
+        self._thread.start()
+
+    @property
+    def lost_steps(self) -> int:
+        """Steps that the log lacks: their rows could not be written, or came too fast."""
+        return self._writer.lost.steps + self._dropped
+
+    def put(self, item: Step | Scores | Columns) -> None:
+        """Hand over a step, later losses of one, or the row of an event."""
+        try:
+            if self._thread.is_alive():
+                self._queue.put_nowait(item)
+                return
+        except queue.Full:
+            pass
+        self._dropped += isinstance(item, Step)
+
+    def sync(self) -> None:
+        """Wait until all that was handed over is written, or counted as lost."""
+        done = threading.Event()
+        if self._thread.is_alive():
+            self._queue.put(done)
+            while not done.wait(0.1) and self._thread.is_alive():
+                pass
+
+    def close(self) -> None:
+        """Write everything and end the thread."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # noqa: BLE001
+            logging.getLogger("dataaudit").warning("the run log has ended: %r; training goes on without it", error)
+        finally:
+            self._writer.close()
+
+    def _serve(self) -> None:
+        deadline = time.monotonic() + BATCH_SECONDS
+        while True:
+            try:
+                item = self._queue.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                self._writer.flush()
+                deadline = time.monotonic() + BATCH_SECONDS
+                continue
+            match item:
+                case Step():
+                    self._held.append(item)
+                    self._look_at(item)
+                    self._write_held(self._hold_steps)
+                case Scores():
+                    self._score(item)
+                case threading.Event() | None:
+                    self._write_held(0)
+                    self._writer.flush()
+                    if item is None:
+                        return
+                    item.set()
+                case _:
+                    self._writer.add("events", item)
+            if self._writer.waiting_steps >= BATCH_STEPS:
+                self._writer.flush()
+                deadline = time.monotonic() + BATCH_SECONDS
+
+    def _look_at(self, step: Step) -> None:
+        """Hold a step's loss against the steps before it."""
+        for batch in step.batches:
+            batch.tags = array_of(batch.tags)
+            batch.sums = None if batch.sums is None else array_of(batch.sums)
+            used = batch.tags[..., SHARD] != UNUSED
+            self.targets += int(batch.tags[..., TARGETS][used].sum())
+            self.merged += int(batch.tags[..., TARGETS][batch.tags[..., SHARD] == MERGED].sum())
+        step.loss = None if step.loss is None else float(array_of(step.loss))
+        scored, loss_sum = _scored(step)
+        value = loss_sum / scored if scored else step.loss
+        if value is None:
+            return
+        seen = self.detector.see(step.number, value)
+        if seen.flagged:
+            self.flagged.append(step.number)
+            self._writer.flagged.add(step.number)
+            self._writer.add("events", event(step.number, "flagged", {"kind": seen.kind}))
+
+    def _score(self, scores: Scores) -> None:
+        for step in self._held:
+            if step.number == scores.number:
+                for batch, sums in zip(step.batches, scores.sums, strict=True):
+                    batch.sums = array_of(sums)
+                detail = {"step": scores.number, "updates": scores.updates}
+                self._writer.add("events", event(scores.number, "scored", detail))
+
+    def _write_held(self, keep: int) -> None:
+        while len(self._held) > keep:
+            step = self._held.popleft()
+            for index, batch in enumerate(step.batches):
+                self._writer.add("stretches", stretch_columns(step.number, index, batch))
+            if step.values:
+                self._writer.add("values", _value_columns(step))
+            self._writer.add_step(step.number, _step_columns(step))
+
+
+def array_of(value: np.ndarray | float | Pending) -> np.ndarray:
+    """Return an array that is here."""
+    return value.numpy() if isinstance(value, Pending) else np.asarray(value)
+
+
+def stretch_columns(step: int, index: int, batch: MicroBatch) -> Columns:
+    """Return the rows of a batch in the table of stretches.
+
+    Args:
+        step: Of the batch.
+        index: Of the batch within the step.
+        batch: Its tags and sums.
+    """
+    tags = array_of(batch.tags)
+    used = tags[..., SHARD] != UNUSED
+    rows = np.nonzero(used)[0]
+    found = tags[used]
+    targets = found[:, TARGETS]
+    if batch.sums is None:
+        loss = np.ma.masked_array(np.zeros(len(found), np.float32), mask=True)
+    else:
+        mean = array_of(batch.sums)[used] / np.maximum(targets, 1)
+        loss = np.ma.masked_array(mean.astype(np.float32), mask=targets == 0)
+    return {
+        "step": np.full(len(found), step),
+        "micro_batch": np.full(len(found), index),
+        "batch_row": rows,
+        "start": found[:, START],
+        "shard": found[:, SHARD],
+        "row": found[:, ROW],
+        "offset": found[:, OFFSET],
+        "source": found[:, SOURCE],
+        "epoch": found[:, EPOCH],
+        "targets": targets,
+        "loss": loss,
+    }
+
+
+def _scored(step: Step) -> tuple[int, float]:
+    """Return how many targets of a step have a loss, and its sum."""
+    scored, total = 0, 0.0
+    for batch in step.batches:
+        if batch.sums is not None:
+            tags = array_of(batch.tags)
+            used = tags[..., SHARD] != UNUSED
+            scored += int(tags[..., TARGETS][used].sum())
+            total += float(array_of(batch.sums)[used].sum())
+    return scored, total
+
+
+def _step_columns(step: Step) -> Columns:
+    targets = merged = 0
+    for batch in step.batches:
+        tags = array_of(batch.tags)
+        shards = tags[..., SHARD]
+        targets += int(tags[..., TARGETS][shards != UNUSED].sum())
+        merged += int(tags[..., TARGETS][shards == MERGED].sum())
+    scored, loss_sum = _scored(step)
+    return {
+        "step": np.array([step.number]),
+        "time": np.array([step.time]),
+        "micro_batches": np.array([len(step.batches)]),
+        "targets": np.array([targets]),
+        "scored": np.array([scored]),
+        "loss_sum": np.array([loss_sum]),
+        "user_loss": np.ma.masked_array([0.0 if step.loss is None else step.loss], mask=[step.loss is None]),
+        "merged": np.array([merged]),
+    }
+
+
+def _value_columns(step: Step) -> Columns:
+    names = list(step.values)
+    return {
+        "step": np.full(len(names), step.number),
+        "metric": names,
+        "layer": np.full(len(names), -1),
+        "head": np.full(len(names), -1),
+        "stat": ["value"] * len(names),
+        "value": np.array([float(array_of(value)) for value in step.values.values()]),
+    }

@@ -1,0 +1,168 @@
+"""The loss of every stretch of a batch: from the loop's own per-token losses, from logits, or from hidden states.
+
+All is computed on detached tensors without gradients, draws no random number, and waits for nothing: what a GPU
+computes is copied to the host behind the loop's back. Sums run over the places of a row in one order, so the same
+losses give the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dataaudit.errors import TagsError
+from dataaudit.runlog.format import UNUSED
+from dataaudit.training.tags import SHARD, START
+
+if TYPE_CHECKING:
+    import torch
+
+IGNORED = -100
+"""Label of a token that is no target."""
+_CHUNK_ELEMENTS = 1 << 22
+_CHUNK_LOGITS = 1 << 24
+
+
+class Pending:
+    """An array that may still be on its way from a device.
+
+    Args:
+        tensor: Of torch, on any device; a copy is made, so its owner may go on with it.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._event = None
+        if tensor.device.type == "cpu":
+            self._host = tensor.detach().clone()
+        else:
+            import torch
+
+            self._host = tensor.detach().to("cpu", non_blocking=True)
+            self._event = torch.Event(device=tensor.device)
+            self._event.record()
+
+    def numpy(self) -> np.ndarray:
+        """Return the array; wait until it is here."""
+        if self._event is not None:
+            self._event.synchronize()
+        found: np.ndarray = self._host.numpy()
+        return found
+
+
+def stretch_loss_sums(losses: Any, tags: Any, labels: Any | None, *, inner: bool) -> Any:
+    """Add up the losses of each stretch.
+
+    Args:
+        losses: [B, T] loss of each label; where the model shifts the labels itself, [B, T - 1] of all but the first.
+        tags: int64[B, K, 7]
+        labels: [B, T] of which :data:`IGNORED` ones do not count; None: all count.
+        inner: Whether the model shifts the labels itself.
+
+    Returns:
+        float64[B, K] on the device of the losses; 0 for places that are not used.
+
+    Raises:
+        TagsError: The shapes do not belong together.
+    """
+    import torch
+
+    with torch.no_grad():
+        losses = losses.detach()
+        rows, columns = losses.shape
+        length = columns + 1 if inner and (labels is None or labels.shape[1] != columns) else columns
+        first = length - columns
+        _check_shapes(tags, labels, rows, length)
+        if labels is not None:
+            losses = losses.masked_fill(labels[:, first:] == IGNORED, 0)
+        tags = tags.to(losses.device, non_blocking=True)
+        starts = torch.where(tags[..., SHARD] == UNUSED, length, tags[..., START])
+        stops = torch.cat([starts[:, 1:], torch.full_like(starts[:, :1], length)], dim=1)
+        place = torch.arange(first, length, device=losses.device)
+        step = max(1, _CHUNK_ELEMENTS // max(1, starts.shape[1] * columns))
+        sums = []
+        for row in range(0, rows, step):
+            within = (place >= starts[row : row + step, :, None]) & (place < stops[row : row + step, :, None])
+            part = losses[row : row + step, None, :].to(torch.float64)
+            sums.append(torch.where(within, part, 0.0).sum(-1))
+        return torch.cat(sums)
+
+
+def token_losses(logits: Any, labels: Any, *, inner: bool) -> Any:
+    """Return the loss of each label from logits, in float32, a few rows at a time.
+
+    Args:
+        logits: [B, T, V]
+        labels: int64[B, T]
+        inner: Whether logits at a place predict the label of the next one.
+
+    Returns:
+        float32[B, T], or [B, T - 1] where the model shifts the labels itself.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    with torch.no_grad():
+        logits = logits.detach()
+        if inner:
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        step = max(1, _CHUNK_LOGITS // max(1, logits.shape[1] * logits.shape[2]))
+        found = []
+        for row in range(0, len(logits), step):
+            part = logits[row : row + step].transpose(1, 2).float()
+            found.append(cross_entropy(part, labels[row : row + step], reduction="none", ignore_index=IGNORED))
+        return torch.cat(found)
+
+
+def hidden_losses(hidden: Any, head: Any, labels: Any, *, inner: bool) -> Any:
+    """Return the loss of each label from the last hidden states, in a pass of its own through the head.
+
+    Args:
+        hidden: [B, T, d] what goes into the head.
+        head: The module, or its weight [V, d].
+        labels: int64[B, T]
+        inner: As of :func:`token_losses`.
+
+    Returns:
+        As of :func:`token_losses`.
+    """
+    import torch
+
+    with torch.no_grad():
+        hidden = hidden.detach()
+        vocab = head.weight.shape[0] if isinstance(head, torch.nn.Module) else head.shape[0]
+        step = max(1, _CHUNK_LOGITS // max(1, hidden.shape[1] * vocab))
+        found = []
+        for row in range(0, len(hidden), step):
+            part = hidden[row : row + step]
+            logits = head(part) if isinstance(head, torch.nn.Module) else part @ head.detach().T
+            found.append(token_losses(logits, labels[row : row + step], inner=inner))
+        return torch.cat(found)
+
+
+def check_targets(labels: np.ndarray, targets: np.ndarray, *, inner: bool) -> None:
+    """Hold the targets that tags promise against the labels, row by row.
+
+    Args:
+        labels: [B, T]
+        targets: int64[B] targets of each row, by the tags.
+        inner: Whether the first label of a row is none.
+
+    Raises:
+        TagsError: They differ: tags and labels are not of the same rows, or not shifted alike.
+    """
+    counted = (labels[:, 1 if inner else 0 :] != IGNORED).sum(axis=1)
+    wrong = np.flatnonzero(counted != targets)
+    if len(wrong):
+        row = int(wrong[0])
+        raise TagsError(
+            f"row {row} of the batch has {int(counted[row]):,} targets, its tags say {int(targets[row]):,}",
+            "Tags must travel with their rows, and `shift` say who shifts the labels: the loader (outer) or the model.",
+        )
+
+
+def _check_shapes(tags: Any, labels: Any | None, rows: int, length: int) -> None:
+    found = tuple(tags.shape)
+    if len(found) != 3 or found[0] != rows or (labels is not None and tuple(labels.shape) != (rows, length)):
+        shown = "" if labels is None else f", labels {tuple(labels.shape)}"
+        raise TagsError(f"losses of {rows} rows of {length} labels, tags {found}{shown}: they do not belong together")

@@ -1,0 +1,74 @@
+"""Tags: which documents the labels of a batch are from, as integers beside ``input_ids``.
+
+A *stretch* is the part of one document in one row of a batch. A batch of B rows has tags of int64 ``[B, K, 7]``: K
+places for stretches in a row, and of each the seven numbers named here. Starts are places of *labels*, so that a target
+belongs to the document of its label: of the first label of a document the tokens before it are another document's.
+
+Places that are not used have :data:`UNUSED` in place of a shard. The stretches of a row that do not fit are merged into
+the last place, whose shard is :data:`MERGED`; how many targets that hides is counted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dataaudit.runlog.format import MERGED, UNUSED
+
+SHARD, ROW, SOURCE, EPOCH, START, OFFSET, TARGETS = range(7)
+"""Columns: ordinal of the shard, record of it, place of its source, pass over the data, first label in the row, which
+token of the document this label is, and how many of the labels are targets."""
+WIDTH = 7
+STRETCHES = 16
+"""Places of a row, unless another number is asked for."""
+
+__all__ = ["MERGED", "STRETCHES", "UNUSED", "WIDTH", "empty_tags", "window_tags"]
+
+
+def empty_tags(rows: int, stretches: int = STRETCHES) -> np.ndarray:
+    """Return tags that name nothing: int64[rows, stretches, 7]."""
+    tags = np.zeros((rows, stretches, WIDTH), dtype=np.int64)
+    tags[..., SHARD] = UNUSED
+    return tags
+
+
+def window_tags(
+    begins: np.ndarray,
+    ends: np.ndarray,
+    places: np.ndarray,
+    start: int,
+    stop: int,
+    *,
+    stretches: int = STRETCHES,
+    first_target: int | None = None,
+) -> np.ndarray:
+    """Return the tags of one row: of labels that are a window of a stream of documents.
+
+    Args:
+        begins: int64[n] place in the stream of the first token of each document that the window meets.
+        ends: int64[n] the place after its last.
+        places: int64[n, 4] its shard, row, source and epoch.
+        start: Place in the stream of the row's first label.
+        stop: The place after its last.
+        stretches: K.
+        first_target: Place of the first label that is a target; labels before it are none. The first label, by default.
+
+    Returns:
+        int64[stretches, 7]
+    """
+    tags: np.ndarray = empty_tags(1, stretches)[0]
+    found = np.empty((len(begins), WIDTH), dtype=np.int64)
+    first = np.maximum(begins, start)
+    last = np.minimum(ends, stop)
+    found[:, :START] = places
+    found[:, START] = first - start
+    found[:, OFFSET] = first - begins
+    found[:, TARGETS] = last - (first if first_target is None else np.maximum(first, first_target))
+    np.maximum(found[:, TARGETS], 0, out=found[:, TARGETS])
+    found = found[last > first]
+    if len(found) <= stretches:
+        tags[: len(found)] = found
+        return tags
+    tags[:] = found[:stretches]
+    rest = found[stretches - 1 :]
+    tags[-1] = (MERGED, -1, -1, rest[0, EPOCH], rest[0, START], 0, rest[:, TARGETS].sum())
+    return tags

@@ -1,0 +1,253 @@
+"""Flat files of tokens (``.bin``, as nanoGPT reads them) with a map of which document each token is from.
+
+``write_tokens`` writes ``FILE``: tokens of the documents one after another, little-endian uint16 or uint32; and
+``FILE.map.parquet``: a row a document, with the range of tokens and shard, row and source. The map's metadata says what
+manifest it is of, so that a file and a manifest that do not belong together are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dataaudit.atomic import replacing
+from dataaudit.errors import ConfigError, ManifestMismatch
+from dataaudit.runlog.parts import numbers
+from dataaudit.training.corpus import Corpus
+from dataaudit.training.documents import Documents
+from dataaudit.training.packing import Shift
+from dataaudit.training.tags import STRETCHES, empty_tags, window_tags
+
+MAP_SUFFIX = ".map.parquet"
+_SCHEMA = pa.schema(
+    [
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("stop", pa.int64(), nullable=False),
+        pa.field("shard", pa.int32(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("source", pa.int32(), nullable=False),
+    ]
+)
+_WAITING_DOCUMENTS = 1_024
+
+
+def write_tokens(documents: Documents, path: str | os.PathLike[str]) -> Path:
+    """Write the documents that are not held back, in the manifest's order, and their map.
+
+    Args:
+        documents: What is written, with the end token of its encoder after each.
+        path: The file; its map lies beside it. Both appear whole, the map last.
+
+    Returns:
+        The file.
+
+    Raises:
+        ConfigError: Nothing is left to write, or it cannot be written.
+    """
+    target = Path(path)
+    kept = np.flatnonzero(~documents.held)
+    if not len(kept):
+        raise ConfigError("every document is held back: there is nothing to write")
+    stops = np.cumsum(documents.lengths[kept])
+    places = documents.places(kept)
+    columns = {"start": stops - documents.lengths[kept], "stop": stops}
+    columns |= {"shard": places[:, 0], "row": places[:, 1], "source": places[:, 2]}
+    said = {
+        "manifest": documents.corpus.id,
+        "encoder": documents.encoder.name,
+        "dtype": documents.encoder.dtype.name,
+        "tokens": str(int(stops[-1])),
+    }
+    table = pa.table([numbers(columns[one.name], one) for one in _SCHEMA], schema=_SCHEMA.with_metadata(said))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        map_path(target).unlink(missing_ok=True)
+        with replacing(target) as file:
+            waiting: list[np.ndarray] = []
+            for index in kept.tolist():
+                waiting.append(documents.tokens(index))
+                if len(waiting) >= _WAITING_DOCUMENTS:
+                    file.write(_stored(waiting))
+                    waiting = []
+            file.write(_stored(waiting))
+        with replacing(map_path(target)) as file:
+            pq.write_table(table, file, compression="zstd")
+    except OSError as error:
+        raise ConfigError(f"{target} cannot be written: {error.strerror or error}") from None
+    return target
+
+
+def map_path(path: Path) -> Path:
+    """Return where the map of a file lies."""
+    return path.with_name(path.name + MAP_SUFFIX)
+
+
+class TokenFile:
+    """A map-style dataset of the rows of a flat file: ``input_ids``, ``labels`` and ``tags`` as NumPy arrays.
+
+    A row in which a document is held back by now is replaced in place by another row without one.
+
+    Args:
+        path: The file, with its map beside it.
+        corpus: What was opened; the file must be of its manifest.
+        context: Labels of a row.
+        seed: Decides the order.
+        epochs: Passes over the rows.
+        shuffled: Whether rows stand in random order.
+        shift: As of :class:`dataaudit.training.packing.PackedDocuments`.
+        stretches: Places for tags in a row.
+
+    Raises:
+        ConfigError: The file or its map is absent or damaged, or too short for a row.
+        ManifestMismatch: It is of another manifest.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        corpus: Corpus,
+        context: int,
+        *,
+        seed: int = 0,
+        epochs: int = 1,
+        shuffled: bool = True,
+        shift: Shift = "outer",
+        stretches: int = STRETCHES,
+    ) -> None:
+        self.path, self.context, self.shift, self.stretches = Path(path), context, shift, stretches
+        table, said = _read_map(self.path)
+        if said["manifest"] != corpus.id:
+            raise ManifestMismatch(
+                f"{self.path} holds tokens of the manifest {said['manifest']}, opened is {corpus.id}",
+                "Write it anew with `write_tokens`, or open its manifest.",
+            )
+        self._dtype = np.dtype(said["dtype"])
+        self._total = int(said["tokens"])
+        size = self._total * self._dtype.itemsize
+        found = self.path.stat().st_size
+        if found != size:
+            raise ConfigError(f"{self.path} has {found:,} bytes, its map says {size:,}", "Write it anew.")
+        self._begins, self._ends = table["start"].to_numpy(), table["stop"].to_numpy()
+        self._places = np.stack(
+            [table[name].to_numpy().astype(np.int64) for name in ("shard", "row", "source")], axis=1
+        )
+        rows = (self._total - (shift == "outer")) // context
+        if rows < 1:
+            raise ConfigError(f"{self.path} holds {self._total:,} tokens, a row takes {context + (shift == 'outer'):,}")
+        self.order = self._ordered(rows, corpus, seed, epochs, shuffled=shuffled)
+        """int64[rows · epochs] number of the row of the file at each place."""
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle no map: a worker opens its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_tokens"}
+
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
+        """Return a row, as :class:`dataaudit.training.packing.PackedDocuments` does."""
+        if not 0 <= index < len(self.order):
+            raise IndexError(index)
+        start = int(self.order[index]) * self.context
+        outer = self.shift == "outer"
+        tokens = self.window(start, start + self.context + outer).astype(np.int64)
+        tags = self._tags(start + outer, index // self._rows, first_target=None if outer else start + 1)
+        return {"input_ids": tokens[: self.context], "labels": tokens[int(outer) :], "tags": tags}
+
+    def window(self, start: int, stop: int) -> np.ndarray:
+        """Return tokens of the file: [stop - start] of its dtype."""
+        if not hasattr(self, "_tokens"):
+            self._tokens = np.memmap(self.path, dtype=self._dtype.newbyteorder("<"), mode="r")
+        found: np.ndarray = self._tokens[start:stop]
+        return found
+
+    def tags(self, starts: np.ndarray) -> np.ndarray:
+        """Return the tags of rows that begin anywhere, for loops that draw offsets at random, as nanoGPT's does.
+
+        Args:
+            starts: int64[B] token of the file that is the first *input* of each row.
+
+        Returns:
+            int64[B, stretches, 7]
+
+        Raises:
+            ConfigError: A row does not lie within the file.
+        """
+        outer = self.shift == "outer"
+        found = empty_tags(len(starts), self.stretches)
+        for at, start in enumerate(np.asarray(starts).tolist()):
+            if not 0 <= start <= self._total - self.context - outer:
+                raise ConfigError(f"a row from token {start:,} on leaves the file, which holds {self._total:,}")
+            found[at] = self._tags(start + outer, 0, first_target=None if outer else start + 1)
+        return found
+
+    def _tags(self, start: int, epoch: int, first_target: int | None) -> np.ndarray:
+        stop = start + self.context
+        first, last = np.searchsorted(self._ends, [start, stop - 1], "right")
+        met = slice(int(first), int(last) + 1)
+        places = np.empty((met.stop - met.start, 4), dtype=np.int64)
+        places[:, :3], places[:, 3] = self._places[met], epoch
+        return window_tags(
+            self._begins[met],
+            self._ends[met],
+            places,
+            start,
+            stop,
+            stretches=self.stretches,
+            first_target=first_target,
+        )
+
+    def _ordered(self, rows: int, corpus: Corpus, seed: int, epochs: int, *, shuffled: bool) -> np.ndarray:
+        held = self._held_documents(corpus)
+        borders = np.arange(rows) * self.context
+        stops = borders + self.context + (self.shift == "outer") - 1
+        counts = np.concatenate([[0], np.cumsum(held)])
+        first, last = np.searchsorted(self._ends, borders, "right"), np.searchsorted(self._ends, stops, "right")
+        last = np.minimum(last, len(held) - 1)
+        bad = counts[last + 1] > counts[first]
+        kept = np.flatnonzero(~bad)
+        if not len(kept):
+            raise ConfigError(
+                "every row holds a document that is held back", "Write the file anew: it then leaves them out."
+            )
+        orders = []
+        for epoch in range(epochs):
+            random = np.random.Generator(np.random.PCG64([seed, epoch]))
+            order = random.permutation(rows) if shuffled else np.arange(rows)
+            draw = np.random.Generator(np.random.PCG64([seed, epoch, 1])).random(rows)
+            orders.append(np.where(bad[order], kept[(draw * len(kept)).astype(np.int64)], order))
+        return np.concatenate(orders).astype(np.int64)
+
+    def _held_documents(self, corpus: Corpus) -> np.ndarray:
+        """bool[documents of the file] that are held back now."""
+        shards, rows = self._places[:, 0], self._places[:, 1]
+        whole = np.array([bool(one) for one in corpus.table["held"].to_pylist()], dtype=bool)
+        held: np.ndarray = whole[shards].copy()
+        for shard in np.unique(shards[~held]).tolist():
+            mine = shards == shard
+            held[mine] = np.isin(rows[mine], corpus.dropped(shard))
+        return held
+
+
+def _stored(pieces: list[np.ndarray]) -> bytes:
+    return b"".join(np.ascontiguousarray(one, dtype=one.dtype.newbyteorder("<")).tobytes() for one in pieces)
+
+
+def _read_map(path: Path) -> tuple[pa.Table, dict[str, str]]:
+    where = map_path(path)
+    try:
+        table = pq.read_table(where)
+        said = {name.decode(): value.decode() for name, value in (table.schema.metadata or {}).items()}
+        missing = {"manifest", "dtype", "tokens"} - set(said)
+        if missing or not table.schema.remove_metadata().equals(_SCHEMA):
+            raise ConfigError(f"{where} is no map of a token file", "`write_tokens` writes one.")
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"{where} cannot be read: {reason}", "`write_tokens` writes it beside the file.") from None
+    return table, said

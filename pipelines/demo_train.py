@@ -1,0 +1,212 @@
+"""The training demo: a corpus with one bad shard, a small GPT that is trained on it, and a run log of it.
+
+    python pipelines/demo_train.py corpus --out demo-train
+    python pipelines/demo_train.py train --manifest demo-train/manifest --run demo-train/run
+
+The corpus is text of Python's own library: functions and docstrings. One shard holds compressed bytes decoded as text,
+as a crawler leaves them that took an archive for a page. Shards are read three at a time, so the bad one is a third of
+some twenty batches. (If all documents were shuffled, it would be 1 % of every batch, and no spike would show.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import signal
+import sysconfig
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
+
+SHARDS = {"code": 54, "docs": 34}
+SHARD_BYTES = 15_000
+DOCUMENT_BYTES = (300, 1_500)
+BAD = ("code", 47)
+CONTEXT, ROWS, STEPS = 256, 8, 600
+OPEN_SHARDS = 3
+WIDTH, LAYERS, HEADS = 128, 2, 4
+LEARNING_RATE, WARM_UP_STEPS = 3e-3, 40
+CHECKPOINT_STEPS = 100
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    corpus = commands.add_parser("corpus", help="write the corpus")
+    corpus.add_argument("--out", type=Path, required=True)
+    run = commands.add_parser("train", help="train on it")
+    run.add_argument("--manifest", type=Path, required=True)
+    run.add_argument("--run", type=Path, required=True, help="folder of the run log")
+    run.add_argument("--policy", default="release-gate")
+    run.add_argument("--quarantine", type=Path)
+    run.add_argument("--seed", type=int, default=0)
+    run.add_argument("--steps", type=int, default=STEPS)
+    run.add_argument("--kill-at", type=int, help="end the process with SIGKILL after this step")
+    arguments = parser.parse_args()
+    if arguments.command == "corpus":
+        write_corpus(arguments.out)
+    else:
+        train(arguments)
+
+
+def write_corpus(out: Path) -> None:
+    """Write the shards; the same for the same Python."""
+    found = {"code": functions(), "docs": docstrings()}
+    seen: set[str] = set()
+    for source, texts in found.items():
+        for number in range(SHARDS[source]):
+            split = "val" if number == SHARDS[source] - 1 else "train"
+            path = out / "data" / split / source / f"part-{number:03d}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            documents, size = [], 0
+            while size < SHARD_BYTES:
+                text = next(texts)
+                start = text[:100]
+                if start in seen:
+                    continue
+                seen.add(start)
+                if (source, number) == BAD:
+                    text = zlib.compress(text.encode() * 3)[: len(text) // 2].decode("latin-1")
+                documents.append(text)
+                size += len(text.encode())
+            path.write_text("".join(json.dumps({"text": one}) + "\n" for one in documents))
+    print(f"{sum(SHARDS.values())} shards in {out}/data; the bad one is {BAD[0]}/part-{BAD[1]:03d}.jsonl")
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    """Yield the modules of Python's library, in an order that depends on their names alone."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    paths = sorted(
+        path for path in folder.rglob("*.py") if "site-packages" not in path.parts and "test" not in str(path)
+    )
+    random.Random(0).shuffle(paths)
+    for path in paths:
+        try:
+            text = path.read_text(encoding="utf-8")
+            yield text, ast.parse(text)
+        except (SyntaxError, ValueError, OSError):
+            continue
+
+
+def functions() -> Iterator[str]:
+    """Yield the sources of functions of a fitting length."""
+    for text, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is None:
+                yield from fitting(ast.get_source_segment(text, node) or "")
+
+
+def docstrings() -> Iterator[str]:
+    """Yield docstrings of a fitting length."""
+    for _, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                yield from fitting(ast.get_docstring(node) or "")
+
+
+def fitting(text: str) -> Iterator[str]:
+    """Yield a text unless it is too short; the beginning of one that is too long."""
+    least, most = DOCUMENT_BYTES
+    if len(text) >= least:
+        yield text[:most]
+
+
+class Block(nn.Module):
+    """One layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend, then transform."""
+        rows, length, _ = x.shape
+        heads = self.qkv(self.norm1(x)).view(rows, length, 3, HEADS, WIDTH // HEADS)
+        query, key, value = heads.permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(rows, length, WIDTH))
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+
+class Model(nn.Module):
+    """A GPT over bytes, of about half a million parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(256, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256, bias=False)
+        for weight in self.parameters():
+            if weight.dim() > 1:
+                nn.init.normal_(weight, std=0.02)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        logits: torch.Tensor = self.head(self.norm(x))
+        return logits
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Train, from the newest checkpoint where there is one."""
+    torch.manual_seed(arguments.seed)
+    corpus = open_manifest(
+        arguments.manifest, require="passed", policy=arguments.policy, quarantine=arguments.quarantine
+    )
+    documents = Documents(corpus, "train", byte_encoder(end=0))
+    rows = PackedDocuments(
+        documents, CONTEXT, seed=arguments.seed, epochs=2, order="interleaved", open_shards=OPEN_SHARDS
+    )
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1)
+    checkpoint = arguments.run.with_name(arguments.run.name + ".checkpoint.pt")
+    saved: dict[str, Any] = {"step": 0, "monitor": None}
+    if checkpoint.exists():
+        saved = torch.load(checkpoint)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        torch.set_rng_state(saved["random"])
+    indices = range(ROWS * saved["step"], ROWS * arguments.steps)
+    loader = torch.utils.data.DataLoader(torch.utils.data.Subset(rows, indices), ROWS, num_workers=2)
+    began = time.monotonic()
+    with TrainingMonitor(arguments.run, corpus, state=saved["monitor"], resume=arguments.run.exists()) as monitor:
+        for batch in loader:
+            logits = model(batch["input_ids"])
+            losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
+            monitor.batch(batch["tags"], losses=losses.view(ROWS, CONTEXT))
+            loss = losses.mean()
+            for group in optimizer.param_groups:
+                group["lr"] = LEARNING_RATE * min(1.0, (monitor.steps + 1) / WARM_UP_STEPS)
+            optimizer.zero_grad()
+            loss.backward()
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            monitor.step(loss, grad_global_norm=norm)
+            if monitor.steps % CHECKPOINT_STEPS == 0:
+                print(f"step {monitor.steps}: loss {loss.item():.3f}, {time.monotonic() - began:.0f} s", flush=True)
+                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": monitor.steps}
+                state |= {"random": torch.get_rng_state(), "monitor": monitor.state_dict()}
+                torch.save(state, checkpoint.with_suffix(".new"))
+                checkpoint.with_suffix(".new").replace(checkpoint)
+            if monitor.steps == arguments.kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,434 @@
+"""The monitor in a loop of torch: it changes nothing, waits for nothing, and its log is what happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_corpus import MadeCorpus
+
+from dataaudit.errors import ConfigError, CorpusRefused, TagsError
+from dataaudit.runlog.format import MERGED, UNUSED
+from dataaudit.runlog.reader import load_run
+from dataaudit.training.documents import Documents, byte_encoder
+from dataaudit.training.monitor import TrainingMonitor
+from dataaudit.training.packing import PackedDocuments
+from dataaudit.training.spikes import SpikeDetector
+from dataaudit.training.tags import OFFSET, ROW, SHARD, START, TARGETS, empty_tags
+
+torch = pytest.importorskip("torch", reason="the monitor's tensors are torch's")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+pytestmark = pytest.mark.torch
+ROWS, CONTEXT, STEPS = 4, 64, 12
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return MadeCorpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def corpus(made):
+    return made.open()
+
+
+@pytest.fixture(scope="module")
+def rows(corpus):
+    return PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT, epochs=2)
+
+
+class Model(nn.Module):
+    """Embedding, dropout, a normalisation with buffers, a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.drop = nn.Embedding(256, 16), nn.Dropout(0.2)
+        self.norm, self.head = nn.BatchNorm1d(16), nn.Linear(16, 256)
+
+    def hidden(self, tokens):
+        found = self.drop(self.tokens(tokens))
+        return self.norm(found.transpose(1, 2)).transpose(1, 2)
+
+    def forward(self, tokens):
+        return self.head(self.hidden(tokens))
+
+
+def batches(rows, first=0, workers=0):
+    """Yield batches of a loader, the same for any number of workers."""
+    subset = torch.utils.data.Subset(rows, range(first * ROWS, len(rows)))
+    yield from torch.utils.data.DataLoader(subset, ROWS, num_workers=workers, drop_last=True)
+
+
+def run(rows, monitor=None, how="losses", steps=STEPS, optimizer=torch.optim.AdamW, feed=None):
+    """Train; return losses, gradients and random states, as bytes."""
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    model, seen = Model(), []
+    update = optimizer(model.parameters(), lr=1e-3)
+    feed = feed or batches(rows)
+    for _ in range(steps):
+        update.zero_grad()
+        batch = next(feed)
+        hidden = model.hidden(batch["input_ids"])
+        logits = model.head(hidden)
+        labels = batch["labels"]
+        losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
+        if monitor is not None:
+            given = {
+                "losses": {"losses": losses},
+                "labelled": {"losses": losses, "labels": labels},
+                "logits": {"logits": logits, "labels": labels},
+                "hidden": {"hidden": hidden, "head": model.head, "labels": labels},
+                "weight": {"hidden": hidden, "head": model.head.weight, "labels": labels},
+                "none": {},
+            }[how]
+            monitor.batch(batch["tags"], keep=batch, **given)
+        losses.mean().backward()
+        update.step()
+        if monitor is not None:
+            monitor.step(losses.mean(), learning_rate=1e-3)
+        seen.append(losses.detach().numpy().tobytes())
+    state = [parameter.grad.numpy().tobytes() for parameter in model.parameters()]
+    state += [buffer.numpy().tobytes() for buffer in model.buffers()]
+    return seen, state, torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state())  # noqa: NPY002
+
+
+@pytest.mark.parametrize("how", ["losses", "labelled", "logits", "hidden", "none"])
+def test_monitoring_changes_no_bit(rows, corpus, tmp_path, how):
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        assert run(rows, monitor, how) == run(rows)
+
+
+def test_scoring_again_changes_no_bit(rows, corpus, tmp_path, monkeypatch):
+    class Flags:
+        def see(self, step, value):
+            return SpikeDetector().see(step, float("nan") if step in (5, 9) else value)
+
+        def state(self):
+            return {}
+
+    monkeypatch.setattr("dataaudit.training.monitor.SpikeDetector", Flags)
+    torch.manual_seed(1)
+    scored, other = [], Model()
+
+    def score(batch):
+        scored.append(torch.rand(3))
+        np.random.random()  # noqa: NPY002
+        logits = other(batch["input_ids"])
+        other.norm.running_mean.add_(1)
+        losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
+        return losses.view(ROWS, CONTEXT)
+
+    before = other.norm.running_mean.clone()
+    torch.manual_seed(0)
+    with TrainingMonitor(tmp_path / "run", corpus, score=score, model=other) as monitor:
+        found = run(rows, _Patient(monitor), "none")
+    assert found == run(rows)
+    assert len(scored) == 2
+    assert torch.equal(other.norm.running_mean, before)
+    assert other.training
+    log = load_run(tmp_path / "run")
+    steps = log.table("stretches").filter(log.table("stretches")["loss"].is_valid())["step"].unique().to_pylist()
+    assert steps == [5, 9]
+    said = [json.loads(row["detail"]) for row in log.table("events").to_pylist() if row["kind"] == "scored"]
+    assert [one["step"] for one in said] == [5, 9]
+    assert all(0 <= one["updates"] <= 3 for one in said)
+
+
+class _Patient:
+    """A monitor whose steps wait until the log's thread has seen them."""
+
+    def __init__(self, monitor):
+        self._monitor = monitor
+
+    def batch(self, *given, **named):
+        self._monitor.batch(*given, **named)
+
+    def step(self, *given, **named):
+        self._monitor.step(*given, **named)
+        time.sleep(0.02)
+
+
+class NoWaiting(TorchDispatchMode):
+    """Refuses whatever brings a number from a device to the host."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert "_local_scalar_dense" not in str(func), f"{func} waits for the device"
+        assert "nonzero" not in str(func), f"{func} waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("how", ["losses", "labelled", "logits", "hidden", "weight", "none"])
+def test_no_operator_of_a_step_waits_for_the_device(rows, corpus, tmp_path, how):
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        run(rows, monitor, how, steps=1)  # the first step's tags are held against the corpus
+        feed = iter(list(batches(rows))[:18])
+        with NoWaiting():  # neither a loader nor AdamW in it: torch's own wait
+            run(rows, monitor, how, steps=18, optimizer=torch.optim.SGD, feed=feed)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_log_holds_the_losses_of_its_stretches(made, corpus, tmp_path, inner, workers):
+    documents = Documents(corpus, "train", byte_encoder(end=0))
+    rows = PackedDocuments(documents, CONTEXT, stretches=1, shift="inner" if inner else "outer")
+    random, expected, total = np.random.default_rng(0), [], 0.0
+    with TrainingMonitor(tmp_path / "run", corpus, shift="inner" if inner else "outer") as monitor:
+        feed = batches(rows, workers=workers)
+        for step in range(1, 4):
+            for micro in range(2):
+                batch = next(feed)
+                losses = random.gamma(9, 0.3, (ROWS, CONTEXT - inner)).astype(np.float32)
+                monitor.batch(batch["tags"], losses=torch.from_numpy(losses), labels=batch["labels"])
+                for row, tags in enumerate(batch["tags"].numpy()):
+                    used = tags[tags[:, SHARD] != UNUSED]
+                    for tag, stop in zip(used, [*used[1:, START], CONTEXT], strict=True):
+                        own = losses[row, max(0, tag[START] - inner) : stop - inner].astype(float)
+                        assert len(own) == tag[TARGETS]
+                        named = tuple(int(tag[place]) for place in (START, SHARD, ROW, OFFSET, TARGETS))
+                        expected.append((step, micro, row, *named, own.mean() if len(own) else None))
+                        total += own.sum()
+            monitor.step(torch.tensor(float(step)), grad_global_norm=torch.tensor(2.0), learning_rate=0.5)
+    log = load_run(tmp_path / "run")
+    found = log.table("stretches").drop(["rank"]).to_pylist()
+    names = ("step", "micro_batch", "batch_row", "start", "shard", "row", "offset", "targets")
+    assert [tuple(row[name] for name in names) for row in found] == [one[:-1] for one in expected]
+    for row, one in zip(found, expected, strict=True):
+        assert row["loss"] == (None if one[-1] is None else pytest.approx(one[-1], rel=1e-6))
+    steps = log.table("steps").to_pylist()
+    assert sum(row["loss_sum"] for row in steps) == pytest.approx(total, rel=1e-9)
+    assert [row["scored"] for row in steps] == [row["targets"] for row in steps] == [2 * ROWS * (CONTEXT - inner)] * 3
+    assert sum(row["merged"] for row in steps) == sum(one[7] for one in expected if one[4] == MERGED) > 0
+    assert [row["user_loss"] for row in steps] == [1.0, 2.0, 3.0]
+    values = log.table("values").to_pylist()
+    named = [(row["step"], row["metric"], row["value"]) for row in values[:2]]
+    assert named == [(1, "grad_global_norm", 2.0), (1, "learning_rate", 0.5)]
+
+
+def test_losses_from_logits_and_from_hidden_states_are_the_loops_own(rows, corpus, tmp_path):
+    found = {}
+    for how in ("losses", "logits", "hidden", "weight"):
+        with TrainingMonitor(tmp_path / how, corpus) as monitor:
+            run(rows, monitor, how, steps=16)
+        table = load_run(tmp_path / how).table("stretches")
+        found[how] = table.filter(np.asarray(table["step"]) == 16)["loss"].to_numpy(zero_copy_only=False)
+        if how in {"hidden", "weight"}:
+            assert table["loss"].null_count == sum(step != 16 for step in table["step"].to_pylist())
+    assert found["logits"] == pytest.approx(found["losses"], rel=1e-6)
+    assert found["hidden"] == pytest.approx(found["losses"], rel=1e-6)
+    assert np.isfinite(found["weight"]).all()
+
+
+def test_masked_labels_are_no_targets(corpus, tmp_path):
+    tags = empty_tags(1, 4)
+    tags[0, 0] = (0, 1, 0, 0, 0, 0, 5)
+    tags[0, 1] = (1, 2, 0, 0, 8, 3, 8)
+    labels = torch.arange(16)[None].clone()
+    labels[0, 5:8] = -100
+    losses = torch.arange(16, dtype=torch.float32)[None]
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        monitor.batch(torch.from_numpy(tags), losses=losses, labels=labels)
+        monitor.step()
+    found = load_run(tmp_path / "run").table("stretches").to_pylist()
+    assert [row["loss"] for row in found] == [2.0, 11.5]
+
+
+def test_nan_stays_in_its_stretch(corpus, tmp_path):
+    tags = empty_tags(1, 4)
+    tags[0, 0] = (0, 1, 0, 0, 0, 0, 8)
+    tags[0, 1] = (1, 2, 0, 0, 8, 3, 8)
+    losses = torch.ones(1, 16)
+    losses[0, 9] = float("nan")
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        monitor.batch(tags, losses=losses)
+        monitor.step(float("nan"))
+    log = load_run(tmp_path / "run")
+    found = log.table("stretches")["loss"].to_pylist()
+    assert found[0] == 1.0
+    assert np.isnan(found[1])
+    flags = [row["detail"] for row in log.table("events").to_pylist() if row["kind"] == "flagged"]
+    assert flags == ['{"kind":"not_finite"}']
+
+
+def no_tags(batch):
+    return None
+
+
+def floats(batch):
+    return batch["tags"].double()
+
+
+def flat(batch):
+    return batch["tags"].flatten(1)
+
+
+def other_shards(batch):
+    tags = batch["tags"].clone()
+    tags[0, 0, SHARD] = 99
+    return tags
+
+
+def nothing(batch):
+    return torch.from_numpy(empty_tags(ROWS))
+
+
+def other_rows(batch):
+    tags = batch["tags"].clone()
+    tags[1, 0, TARGETS] += 1
+    return tags
+
+
+def fewer(batch):
+    return batch["tags"][:2]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (no_tags, "the batch has no tags"),
+        (floats, "expected int64, found float64"),
+        (flat, r"expected int64\[B, K, 7\], found"),
+        (other_shards, "tags name shard 99, the manifest has 7"),
+        (nothing, "name no document"),
+        (other_rows, "row 1 of the batch has 64 targets, its tags say 65"),
+        (fewer, "they do not belong together"),
+    ],
+)
+def test_tags_that_do_not_fit_stop_the_run_at_its_first_step(rows, corpus, tmp_path, spoil, message):
+    batch = next(batches(rows))
+    given = {"losses": torch.zeros(ROWS, CONTEXT), "labels": None if spoil is fewer else batch["labels"]}
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor, pytest.raises(TagsError, match=message):
+        monitor.batch(spoil(batch), **given)
+
+
+def test_a_first_step_without_a_batch_stops_the_run(corpus, tmp_path):
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor, pytest.raises(TagsError, match="without a batch"):
+        monitor.step(1.0)
+
+
+def test_too_few_places_for_stretches_stop_the_run(corpus, tmp_path):
+    rows = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), 2_048, stretches=2)
+
+    def train(monitor):
+        for batch in batches(rows):
+            monitor.batch(batch["tags"])
+            monitor.step(1.0)
+            monitor.state_dict()
+
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        with pytest.raises(TagsError, match=r"\d\d\.\d% of the targets lie"):
+            train(monitor)
+        assert monitor.steps * ROWS * 2_048 > 50_000
+
+
+def test_a_run_goes_on_from_its_checkpoint(rows, corpus, tmp_path):
+    with TrainingMonitor(tmp_path / "run", corpus, digests={"code": "sha256:1"}) as monitor:
+        run(rows, monitor, steps=7)
+        state = monitor.state_dict()
+        run(rows, monitor, steps=3)
+    with pytest.raises(ConfigError, match="holds a run log already"):
+        TrainingMonitor(tmp_path / "run", corpus)
+    with pytest.raises(ConfigError, match="other digests"):
+        TrainingMonitor(tmp_path / "run", corpus, state=state, digests={"code": "sha256:2"})
+    with pytest.raises(CorpusRefused, match="quarantine"):
+        TrainingMonitor(tmp_path / "run", corpus, state={**state, "corpus": {**state["corpus"], "quarantine": "x"}})
+    state = json.loads(json.dumps(state))
+    allowed = {"digests": {"code": "sha256:2"}, "allow": ("code", "library")}
+    with TrainingMonitor(tmp_path / "run", corpus, state=state, **allowed) as monitor:
+        assert monitor.steps == 7
+        run(rows, monitor, steps=2)
+    log = load_run(tmp_path / "run")
+    assert log.table("steps")["step"].to_pylist() == list(range(1, 10))
+    assert set(log.table("stretches")["step"].to_pylist()) == set(range(1, 10))
+    assert [row["kind"] for row in log.table("events").to_pylist()][:3] == ["started", "resumed", "closed"]
+
+
+def test_a_killed_run_leaves_whole_steps(made, tmp_path):
+    code = f"""
+import os, signal, sys, time
+sys.path[:0] = {sys.path!r}
+import torch
+from made_corpus import MadeCorpus
+from dataaudit.training import *
+from dataaudit.training import logthread
+logthread.BATCH_STEPS = 5
+corpus = open_manifest({str(made.folder / "m")!r}, require="verified", cache={str(tmp_path / "cache")!r})
+rows = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), {CONTEXT})
+monitor = TrainingMonitor({str(tmp_path / "run")!r}, corpus)
+for step in range(1000):
+    batch = torch.utils.data.default_collate([rows[step * 2], rows[step * 2 + 1]])
+    monitor.batch(batch["tags"], losses=torch.full((2, {CONTEXT}), float(step)))
+    monitor.step(step)
+    if step == 123:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    log = load_run(tmp_path / "run")
+    steps = log.table("steps")["step"].to_pylist()
+    assert steps == list(range(1, len(steps) + 1))
+    assert 110 <= len(steps) <= 124
+    assert set(steps) <= set(log.table("stretches")["step"].to_pylist())
+
+
+def test_a_full_disk_does_not_stop_the_run(rows, corpus, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("dataaudit.training.logthread.BATCH_STEPS", 2)
+    monitor = TrainingMonitor(tmp_path / "run", corpus)
+    run(rows, monitor, steps=4)
+    monitor.state_dict()
+    write, parts = os.write, str(tmp_path / "run" / "ranks")
+
+    def full(descriptor, data):
+        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(parts):
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dataaudit.runlog.parts.os.write", full)
+        run(rows, monitor, steps=5)
+        monitor.state_dict()
+    run(rows, monitor, steps=3)
+    assert monitor.lost_steps == 5
+    monitor.close()
+    assert any("No space left on device; training goes on" in one.message for one in caplog.records)
+    log = load_run(tmp_path / "run")
+    assert log.table("steps")["step"].to_pylist() == [1, 2, 3, 4, 10, 11, 12]
+    lost = [json.loads(row["detail"]) for row in log.table("events").to_pylist() if row["kind"] == "lost"]
+    assert [one["steps"] for one in lost] == [5]
+
+
+def test_a_folder_that_cannot_be_written_is_said(corpus, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be written"):
+        TrainingMonitor(tmp_path / "file", corpus)
+    with pytest.raises(ConfigError, match="a power of two, found 48"):
+        TrainingMonitor(tmp_path / "run", corpus, block_rows=48)
+
+
+def test_a_log_of_another_manifest_is_not_gone_on_with(corpus, tmp_path):
+    TrainingMonitor(tmp_path / "run", corpus).close()
+    path = Path(tmp_path / "run" / "run.json")
+    path.write_text(path.read_text().replace(corpus.id, "sha256:" + "0" * 64))
+    with pytest.raises(ConfigError, match="is the log of a run on sha256:0"):
+        TrainingMonitor(tmp_path / "run", corpus, resume=True)
+
+
+def test_ranks_write_beside_each_other(rows, corpus, tmp_path):
+    for rank in (0, 1):
+        with TrainingMonitor(tmp_path / "run", corpus, rank=rank, ranks=2) as monitor:
+            run(rows, monitor, steps=2)
+    log = load_run(tmp_path / "run")
+    assert log.ranks == [0, 1]
+    assert log.run.ranks == 2
+    assert log.table("steps")["rank"].to_pylist() == [0, 0, 1, 1]
