@@ -44,7 +44,7 @@ READS = (
 """Exit codes and commands of the base; the gate finds shards that were not read."""
 TRAINS = ("numpy", "orjson", "pyarrow", "pydantic", "pyyaml", "rfc8785")
 """What a training run needs beside torch; the wheel is installed without anything else."""
-OPENS = "from dataaudit.training.opening import open_manifest as o; o({!r}, require='passed', policy='release-gate')"
+OPENS = "from dataaudit.training import open_manifest as o; o({!r}, require='passed', policy='release-gate')"
 REFUSED = {
     "build": ["build", "data", "--manifest", "m"],
     "ci": ["gate", DEMO, "--policy", POLICY, "--junit", "gate.xml"],

@@ -38,8 +38,7 @@ class Hide:
 hidden = [one for one in sys.modules if one.partition(".")[0] in ("click", "cryptography", "rich", "numba", "torch")]
 assert not hidden, hidden
 sys.meta_path.insert(0, Hide())
-import dataaudit.training
-from dataaudit.training.opening import open_manifest
+from dataaudit.training import open_manifest
 
 folder, policy, key, cache = sys.argv[1:]
 corpus = open_manifest(folder, require="verified", cache=cache)
