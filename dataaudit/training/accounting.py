@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dataaudit.training.spikes import WINDOW, pairs_of, robust_line
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -30,6 +32,8 @@ SHRINK = 20.0
 _SWEEPS = 10
 """Times that the offsets are fitted in turn."""
 _BINS = 64
+_LEAST_STEPS = 20
+"""Healthy steps below which the detector's line is taken as it is."""
 Z95 = 1.959963984540054
 
 
@@ -209,6 +213,33 @@ def fit(healthy: Stretches, level: Floats, sources: int, block_rows: int) -> Exp
         step_variance=variance,
         blocks=blocks,
     )
+
+
+def trend(healthy: Stretches, level: Floats, found: Expectation, at: Ints) -> tuple[Floats, float] | None:
+    """Return the line through the newest healthy steps' losses less their offsets, at later steps.
+
+    What sources, lengths and positions explain is no noise of this line, so it is nearer than the detector's.
+
+    Args:
+        healthy: Stretches of healthy steps.
+        level: float64[n] the detector's line at the step of each.
+        found: The offsets.
+        at: Steps of the episode, int64[m].
+
+    Returns:
+        float64[m] and the variance of the line at the middle of these steps; None when there are too few steps.
+    """
+    steps, inverse = np.unique(healthy.step, return_inverse=True)
+    if len(steps) < _LEAST_STEPS:
+        return None
+    levels = np.zeros(len(steps))
+    levels[inverse] = level
+    levels += _added(inverse, step_weights(healthy) * (healthy.loss - found.of(healthy, level)), len(steps))
+    past, values = (steps[-WINDOW:] - at[0]).astype(np.float64), levels[-WINDOW:]
+    slope, middle, _ = robust_line(past, values, pairs_of(len(past)))
+    noise = float(((values - middle - slope * past) ** 2).sum()) / (len(past) - 2)
+    ahead = float(at.mean() - at[0] - past.mean()) ** 2 / float(((past - past.mean()) ** 2).sum())
+    return middle + slope * (at - at[0]), noise * (math.pi / 2 / len(past) + ahead)
 
 
 def healthy_units(healthy: Stretches, residuals: Floats, block_rows: int) -> HealthyBlocks:

@@ -20,7 +20,17 @@ from dataaudit.report.outliers import robust
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.text import plural
-from dataaudit.training.accounting import Account, Floats, Ints, Mask, Stretches, fit, healthy_units, step_weights
+from dataaudit.training.accounting import (
+    Account,
+    Floats,
+    Ints,
+    Mask,
+    Stretches,
+    fit,
+    healthy_units,
+    step_weights,
+    trend,
+)
 from dataaudit.training.curve import GAP, Curve, Flagged, Judged, curve_of, gradients_of, judge
 from dataaudit.training.deciding import (
     Decision,
@@ -54,6 +64,8 @@ LEAST_UNITS = 100
 LISTED = 20
 """Documents, blocks and shards that are listed of an episode."""
 _PLACES = 3
+_LINE = 6 / WINDOW
+"""Variance of the detector's line a few steps ahead, in variances of a step: (pi / 2 + 12 * 0.6^2) / 50."""
 _METRICS = (
     "bytes_per_token",
     "seq_len_p50",
@@ -303,23 +315,24 @@ class _Division:
     def __init__(self, data: Data, stretches: Stretches, healthy: Stretches) -> None:
         self.data, self.stretches, self.healthy = data, stretches, healthy
         self.block_rows = data.log.run.block_rows
-        level, places = self._level(healthy)
-        expectation = fit(healthy, level, len(data.log.run.sources), self.block_rows)
-        self.healthy_rest = healthy.loss - expectation.of(healthy, level)
+        healthy_level, _ = self._level(healthy)
+        expectation = fit(healthy, healthy_level, len(data.log.run.sources), self.block_rows)
+        self.healthy_rest = healthy.loss - expectation.of(healthy, healthy_level)
         level, places = self._level(stretches)
         weights = stretches.targets / stretches.targets.sum()
+        limit = float(np.dot(weights, data.judged.limit[places]))
         self.above_line = float(np.dot(weights, stretches.loss - level))
-        sigma = float(np.dot(weights, data.judged.sigma[places]))
-        ahead = float(np.dot(weights, stretches.step - int(stretches.step[0]))) + 1
-        spread = math.pi / 2 + 12 * (0.5 + ahead / WINDOW) ** 2
+        newest = healthy.step > data.judged.last_shift(int(stretches.step[0]))
+        own = trend(healthy.take(newest), healthy_level[newest], expectation, stretches.step)
+        line, variance = own or (level, (limit / K) ** 2 * _LINE)
         self.account = Account(
             stretches=stretches,
             weights=weights,
-            residuals=stretches.loss - expectation.of(stretches, level),
+            residuals=stretches.loss - expectation.of(stretches, line),
             expectation=expectation,
             block_rows=self.block_rows,
-            band=float(np.dot(weights, data.judged.limit[places])),
-            line_variance=sigma**2 * spread / WINDOW,
+            band=limit,
+            line_variance=variance,
         )
 
     def _level(self, stretches: Stretches) -> tuple[Floats, Ints]:

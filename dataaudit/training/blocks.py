@@ -23,7 +23,7 @@ from dataaudit.render.blocks import (
     numbers,
     toned,
 )
-from dataaudit.render.line import Line, Name, decimal, say, share
+from dataaudit.render.line import Line, Name, decimal, join, say, share
 from dataaudit.render.plot import plot_lines
 from dataaudit.render.terminal import page, parts_of, section, terminal_width
 from dataaudit.report.outliers import LIMIT_SD
@@ -52,6 +52,10 @@ _REASONS = {
     "mixture": "the mixture of the steps",
     "spread": "spread over many",
 }
+
+
+_WHOLE = frozenset({"state", "mixture"})
+"""Reasons that point at no document: none is listed."""
 
 
 def render_text(found: Attribution, data: Data, *, width: int | None = None) -> str:
@@ -144,12 +148,17 @@ def _blocks(one: Episode, data: Data, *, title: bool) -> Iterable[Block]:
         yield Prose(text=_answer(one))
     if one.detail:
         yield Prose(text=say("{}: {}.", one.reason, one.detail))
+    if one.together:
+        together = join(", ", (Name(data.names[shard], ends=True) for shard in one.together))
+        yield Prose(text=say("Together: {}.", together))
     yield Facts(title="The episode", pairs=tuple(_facts(one)))
     yield _shares("By shard", one.shards, one, "shard")
-    if one.found is None or one.found.kind == "block":
+    if one.reason not in _WHOLE and (one.found is None or one.found.kind == "block"):
         yield _shares("By block", one.blocks, one, "block")
     if len(one.sources) > 1:
         yield _shares("By source", one.sources, one, "source")
+    if one.reason in _WHOLE:
+        return
     yield _documents(one)
     commands = [_command(data.manifest.folder, document) for document in one.documents[:_OPENED]]
     yield Points(title="Open them", items=tuple(Point(text=command) for command in commands))

@@ -98,12 +98,15 @@ class Judged:
     """The line at every step; NaN where there is none."""
     limit: Floats
     """The band's half width."""
-    sigma: Floats
-    """Robust standard deviation of the window."""
     judged: Mask
     """Steps that were held against a line, or are not finite."""
     spikes: tuple[Flagged, ...]
     dips: tuple[Flagged, ...]
+
+    def last_shift(self, step: int) -> int:
+        """Return the last step of the newest change of level before a step; 0 when there is none."""
+        ends = [int(self.step[one.last]) for one in (*self.spikes, *self.dips) if one.kind == "level_shift"]
+        return max((end for end in ends if end < step), default=0)
 
     def healthy(self) -> Mask:
         """Return which steps have a line and are in no episode."""
@@ -131,7 +134,6 @@ def judge(step: Ints, value: Floats, *, log: bool = False) -> Judged:
         step=step,
         level=level,
         limit=limit,
-        sigma=limit / detector.k,
         judged=np.array([one.kind != "quiet" for one in verdicts], dtype=bool),
         spikes=_joined(step, verdicts, np.array(above, dtype=bool)),
         dips=_joined(step, verdicts, np.array([_below(one) for one in verdicts], dtype=bool)),

@@ -48,7 +48,7 @@ class Decision:
 
     unit: Unit | None = None
     part: Part | None = None
-    """What the unit adds; None where losses are not finite."""
+    """What the unit adds, or the shards together; None where losses are not finite."""
     reason: Reason = ""
     detail: str = ""
     """The reason in a sentence."""
@@ -136,11 +136,11 @@ def _why_not(account: Account, *, usual: bool) -> Decision:
     alone = "is so much of these steps' tokens that little is left to compare it with: documents and the model's state"
     if _filled(account, account.block_rows):
         return Decision(reason="one_block_fills_the_step", detail=f"a single block {alone} cannot be told apart")
-    together = _together(account)
+    together, part = _together(account)
     detail = "no block and no shard holds half of it and leaves the steps inside the band"
     if together:
         detail += f"; {plural(len(together), 'shard')} together do"
-        return Decision(reason="spread", detail=detail, together=together)
+        return Decision(reason="spread", detail=detail, together=together, part=part)
     if account.common() >= HALF * account.excess:
         if not usual and _filled(account, 0):
             return Decision(reason="one_block_fills_the_step", detail=f"a single shard {alone} cannot be told apart")
@@ -152,16 +152,16 @@ def _why_not(account: Account, *, usual: bool) -> Decision:
     return Decision(reason="spread", detail=detail)
 
 
-def _together(account: Account) -> tuple[int, ...]:
-    """Return the fewest shards, those with the largest parts first, without which the episode lies inside the band."""
+def _together(account: Account) -> tuple[tuple[int, ...], Part | None]:
+    """Return the fewest shards without which the episode lies inside the band, and what they add; else nothing."""
     shards, inverse = np.unique(account.stretches.shard, return_inverse=True)
     order = np.argsort(-np.bincount(inverse, account.parts(account.common())), kind="stable")
     order = order[shards[order] >= 0][:_TOGETHER]
     for number in range(2, len(order) + 1):
         part = account.part(np.isin(inverse, order[:number]))
         if part.inside and part.held >= HALF * account.excess:
-            return tuple(shards[order[:number]].tolist())
-    return ()
+            return tuple(shards[order[:number]].tolist()), part
+    return (), None
 
 
 def decide_not_finite(stretches: Stretches, block_rows: int) -> Decision:

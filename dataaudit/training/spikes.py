@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 WINDOW = 50
 """Values that a line is fitted to; until there are as many, nothing is flagged."""
@@ -78,7 +79,7 @@ class SpikeDetector:
         self._healthy: deque[tuple[int, float]] = deque(maxlen=window)
         self._out: list[tuple[int, float]] = []
         self._above = False
-        self._earlier, self._later = np.triu_indices(window, 1)
+        self._pairs = pairs_of(window)
 
     def see(self, step: int, value: float) -> Verdict:
         """Take the value of a step and say what it is.
@@ -149,14 +150,33 @@ class SpikeDetector:
         if len(self._healthy) < self.window:
             return {}
         points = np.array(self._healthy)
-        steps, values = points[:, 0] - step, points[:, 1]
-        runs = steps[self._later] - steps[self._earlier]
-        slope = _median((values[self._later] - values[self._earlier]) / runs)
-        rest = values - slope * steps
-        expected = _median(rest)
-        spread = _median(np.abs(rest - expected))
+        slope, expected, spread = robust_line(points[:, 0] - step, points[:, 1], self._pairs)
         floor = FLOOR if self.log else FLOOR * abs(expected)
         return {"expected": expected, "slope": slope, "limit": self.k * _SIGMA * max(spread, floor)}
+
+
+Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+def pairs_of(number: int) -> Pairs:
+    """Return the earlier and the later one of all pairs of some values."""
+    earlier, later = np.triu_indices(number, 1)
+    return earlier, later
+
+
+def robust_line(steps: npt.NDArray[Any], values: npt.NDArray[Any], pairs: Pairs) -> tuple[float, float, float]:
+    """Return slope and value at 0 of the line of Theil and Sen, and the median distance from it.
+
+    Args:
+        steps: float64[n], distinct.
+        values: float64[n]
+        pairs: All pairs of n.
+    """
+    earlier, later = pairs
+    slope = _median((values[later] - values[earlier]) / (steps[later] - steps[earlier]))
+    rest = values - slope * steps
+    middle = _median(rest)
+    return slope, middle, _median(np.abs(rest - middle))
 
 
 def _median(values: np.ndarray) -> float:

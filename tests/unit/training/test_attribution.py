@@ -130,6 +130,20 @@ class TestFound:
         assert [(one.shard, one.first_row) for one in one.documents] == [(7, 33)]
         assert found.exit_code == 1
 
+    @pytest.mark.parametrize("start", [182, 205])
+    def test_soon_after_a_change_of_level(self, run, start):
+        """The loss stays 1.5 lower from step 130 on, as after a change of the learning rate."""
+        found = run(Made(steps=240), worse_state(range(130, 300), above=-1.5), bad_rows(range(start, start + 10)))
+        one = only(found)
+        assert (one.first_step, one.found.shard) == (start, 5)
+        assert one.found.share == pytest.approx(1, abs=0.1)
+        assert one.common == pytest.approx(0, abs=0.2)
+
+    def test_a_spike_that_stays_is_a_level(self, run):
+        found = run(Made(steps=260), bad_rows(range(120, 300), above=5.0))
+        one = only(found)
+        assert (one.kind, one.first_step, one.last_step, one.found.shard) == ("level_shift", 120, 169, 5)
+
     def test_a_resumed_run_is_read_once(self, tmp_path, manifest):
         """The first attempt had the spike, too; the second one did its steps again with another shard."""
         write_run(tmp_path / "run", manifest, Made(steps=170), bad_rows(SPIKE))
