@@ -9,7 +9,7 @@ from typing import Literal
 
 import click
 
-from dataaudit.cli.shell import FOLDER, POLICY, block, note, print_text
+from dataaudit.cli.shell import FOLDER, POLICY, block, note, print_text, without_pandas
 
 
 @click.command(
@@ -63,6 +63,7 @@ from dataaudit.cli.shell import FOLDER, POLICY, block, note, print_text
     "--quarantine", type=FOLDER, metavar="FILE", help="List to which shards that fail rules about shards are proposed."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print gate.json instead of tables.")
+@without_pandas
 def gate(
     folder: Path,
     policy: Path,
@@ -135,6 +136,7 @@ def gate(
 )
 @click.option("--all", "everything", is_flag=True, help="List every row, not the first of each section; JSON has all.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@without_pandas
 def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) -> None:
     """Say what changed from manifest OLD to manifest NEW, and which version bump that means.
 
@@ -169,6 +171,7 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
 )
 @click.option("--quarantine", type=FOLDER, metavar="FILE", help="Quarantine list whose shards are marked.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@without_pandas
 def report(
     folder: Path,
     out: Path,

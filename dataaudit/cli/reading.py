@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataaudit.cli.shell import FOLDER, POLICY, SAMPLES, SAMPLES_DIR, block, chosen_samples, print_text
+from dataaudit.cli.shell import FOLDER, POLICY, SAMPLES, SAMPLES_DIR, block, chosen_samples, print_text, without_pandas
 from dataaudit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--section", metavar="NAME", help="One part of them.")
 @click.option("--metric", metavar="NAME", help="Every record of one metric.")
 @click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
+@without_pandas
 def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, as_json: bool) -> None:
     """Print one screen: what a manifest is, and what stands out of it, worst first.
 

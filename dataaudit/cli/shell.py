@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec
 
 import click
 
@@ -16,6 +18,7 @@ from dataaudit.gate.ready import policy_path
 from dataaudit.text import clean_message
 
 _DEBUG = "DATAAUDIT_DEBUG"
+_Args = ParamSpec("_Args")
 FOLDER = click.Path(path_type=Path)
 
 
@@ -66,6 +69,20 @@ class Group(click.Group):
         except BrokenPipeError:
             _drop_stdout()
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+
+
+def without_pandas(command: Callable[_Args, None]) -> Callable[_Args, None]:
+    """Have a command that reads manifests alone do without pandas, which pyarrow imports where it is installed."""
+
+    @functools.wraps(command)
+    def run(*args: _Args.args, **kwargs: _Args.kwargs) -> None:
+        if click.get_current_context().obj:
+            from dataaudit.engine.lean import leave_pandas_out
+
+            leave_pandas_out()
+        command(*args, **kwargs)
+
+    return run
 
 
 def print_text(text: str) -> None:

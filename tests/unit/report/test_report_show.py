@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +18,7 @@ from dataaudit.report.outliers import robust
 from dataaudit.report.show import show_manifest
 from dataaudit.report.summary import build_summary
 
+DEMO = Path(__file__).parents[3] / "manifests/demo"
 HOSTILE = "::error::\x1b[31m\u202eweb\n"
 
 
@@ -224,3 +228,12 @@ def test_the_heading_of_sources_says_of_which_tokens_they_are_shares(tmp_path, s
     """Without a training split the shares are those of held-out data."""
     make(tmp_path / "m", [shard("a.jsonl", split=split)], mixture={"web": 1.0})
     assert f"Sources, by share of {kind} tokens" in show_manifest(tmp_path / "m", whole=True, as_json=False)
+
+
+def test_a_command_that_reads_manifests_imports_no_pandas():
+    """Where pandas is installed pyarrow would import it for a quarter of a second; in the caller's process it may."""
+    program = "import sys; from dataaudit import cli\ntry: cli.main()\nfinally: print('pandas' in sys.modules)"
+    for command in (["show"], ["diff", str(DEMO)]):
+        call = [sys.executable, "-c", program, *command, str(DEMO)]
+        done = subprocess.run(call, capture_output=True, text=True, check=False)
+        assert done.stdout.endswith("False\n"), done.stderr
