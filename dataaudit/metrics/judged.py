@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dataaudit import text as t
@@ -10,6 +10,8 @@ from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.meanings import absence_text
+from dataaudit.metrics.records import Records
+from dataaudit.metrics.records import number as count_of
 from dataaudit.metrics.shown import Kind, Standout
 from dataaudit.render.blocks import Prose
 from dataaudit.render.line import Interval, Line, Name, Number, Unit, join, say, share
@@ -66,7 +68,7 @@ def estimate(record: Metric | None, *, hidden: bool = False) -> Estimate | None:
     return Estimate(value=record.value, low=record.low, high=record.high, documents=record.n, reason=record.reason)
 
 
-def judge_of(manifest: Manifest, prefix: str, whole: Mapping[str, Metric], main: str) -> Judge:
+def judge_of(manifest: Manifest, prefix: str, whole: Records, main: str) -> Judge:
     """Return the judge of a metric.
 
     Args:
@@ -83,8 +85,8 @@ def judge_of(manifest: Manifest, prefix: str, whole: Mapping[str, Metric], main:
         languages=() if found is None else found.languages,
         judged=0 if record is None else record.n,
         reads=None if reads is None else reads.value,
-        failed=_number(whole, "judge_failed"),
-        partly=_number(whole, "judge_partly"),
+        failed=count_of(whole, "judge_failed"),
+        partly=count_of(whole, "judge_partly"),
         reason=reason,
         meaning=absence_text(reason) if reason else "",
     )
@@ -140,8 +142,3 @@ def estimated(one: Estimate | None) -> Line:
 
 def _named(found: DetectorRecord) -> str:
     return f"{found.name} ({found.version})" if found.version else found.name
-
-
-def _number(whole: Mapping[str, Metric], stat: str) -> int:
-    record = whole.get(stat)
-    return 0 if record is None else int(record.value or 0)

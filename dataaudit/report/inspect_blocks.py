@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.metrics.disclosure import BELOW, ROUNDED, SHARED, WITHHELD
-from dataaudit.metrics.pii.cells import TIERS
+from dataaudit.metrics.findings import TIERS
 from dataaudit.render.blocks import Block, Column, Facts, Prose, Row, Table, names, numbers, words
 from dataaudit.render.line import Line, Name, decimal, join, nats, per_million, say, share
 from dataaudit.render.terminal import render

@@ -9,6 +9,7 @@ from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.exact_dup.facts import repeated_share
+from dataaudit.metrics.records import Records, by_scope, only
 from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
 from dataaudit.render.blocks import (
     Bar,
@@ -119,23 +120,21 @@ def near_duplicates(manifest: Manifest) -> Near | None:
     records = manifest.metrics(RATE)
     if not records:
         return None
-    whole = {record.stat: record for record in records if record.scope == Scope()}
+    scopes = by_scope(manifest, RATE)
+    whole = scopes.get(Scope(), {})
     by_rule = [record for record in records if record.scope.rule is not None]
-    sources = [record.scope.source for record in records if record.stat == "rate" and _only(record, "source")]
-    by_scope: dict[Scope, dict[str, Metric]] = {}
-    for record in records:
-        by_scope.setdefault(record.scope, {})[record.stat] = record
+    sources = [record.scope.source for record in records if record.stat == "rate" and only(record.scope, "source")]
     components = {record.scope: record for record in manifest.metrics(COMPONENTS, "rate")}
-    found = [_scope(by_scope, components, Scope(source=name)) for name in sources]
+    found = [_scope(scopes, components, Scope(source=name)) for name in sources]
     splits = [Scope(split=split.name) for split in manifest.core.splits]
     leaks = {
         str(record.scope.set): record.value
         for record in manifest.metrics(OVERLAP, "near_dup")
-        if record.value and _only(record, "set")
+        if record.value and only(record.scope, "set")
     }
     rows = manifest.table("near_sources").to_pylist()
     return Near(
-        scopes=tuple(_scope(by_scope, components, scope) for scope in (*splits, Scope())),
+        scopes=tuple(_scope(scopes, components, scope) for scope in (*splits, Scope())),
         sources=tuple(sorted((one for one in found if one.documents), key=lambda one: (-one.documents, one.name))),
         losing=tuple(one for one in found if one.rate is not None and one.rate > MUCH),
         leaking=dict(sorted(leaks.items())),
@@ -158,18 +157,12 @@ def near_duplicates(manifest: Manifest) -> Near | None:
     )
 
 
-def _only(record: Metric, name: str) -> bool:
-    return list(record.scope.as_dict()) == [name]
-
-
 def _first_size(record: Metric) -> int:
     digits = str(record.scope.rule).removeprefix("documents=").partition("-")[0]
     return int(digits) if digits.isdecimal() else 0
 
 
-def _scope(
-    records: Mapping[Scope, Mapping[str, Metric]], components: Mapping[Scope, Metric], scope: Scope
-) -> NearScope:
+def _scope(records: Mapping[Scope, Records], components: Mapping[Scope, Metric], scope: Scope) -> NearScope:
     own = records.get(scope, {})
     documents = own.get("documents")
     return NearScope(

@@ -14,9 +14,10 @@ from typing import TypeVar
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.disclosure import FEW, Count, Hidden, about, hide, suppressed, two_digits
+from dataaudit.metrics.findings import TIERS
+from dataaudit.metrics.records import Records, by_scope
 
 METRIC = "pii_hit_rate"
-TIERS = ("validated", "contextual", "pattern")
 JUDGED = ("analyzer_documents", "analyzer_hits", "confirmed")
 """Stats of the sample that presidio saw."""
 _Key = TypeVar("_Key")
@@ -48,9 +49,7 @@ class PiiCells:
 @once
 def pii_cells(manifest: Manifest) -> PiiCells | None:
     """Return the counts; None when personal data was not looked for."""
-    records: dict[Scope, dict[str, Metric]] = {}
-    for record in manifest.metrics(METRIC):
-        records.setdefault(record.scope, {})[record.stat] = record
+    records = by_scope(manifest, METRIC)
     whole = records.get(Scope(), {})
     if "hits" not in whole:
         return None
@@ -126,7 +125,7 @@ def shard_total(cells: PiiCells, shard: int, documents: int, tokens: int) -> Cou
     return _rounded(cells.shards.get(shard, {}).get(("", ""), _NONE), documents, tokens)
 
 
-def _cell(records: Mapping[str, Metric], prefix: str = "") -> _Cell:
+def _cell(records: Records, prefix: str = "") -> _Cell:
     """Return documents and hits from the records of one scope."""
     hits, documents = records.get(f"{prefix}hits"), records.get(f"{prefix}documents")
     if hits is None or documents is None:
@@ -134,7 +133,7 @@ def _cell(records: Mapping[str, Metric], prefix: str = "") -> _Cell:
     return round((documents.value or 0) * documents.denominator), hits.n
 
 
-def _count(cell: _Cell, records: Mapping[str, Metric]) -> Count:
+def _count(cell: _Cell, records: Records) -> Count:
     """Return a count that is shown; the records say how many documents and tokens there are."""
     documents, tokens = _sizes(records)
     return Count(
@@ -145,7 +144,7 @@ def _count(cell: _Cell, records: Mapping[str, Metric]) -> Count:
     )
 
 
-def _sizes(records: Mapping[str, Metric]) -> tuple[int, int]:
+def _sizes(records: Records) -> tuple[int, int]:
     """Return how many documents and tokens a scope has."""
     return records["documents"].denominator, records["hits"].denominator
 
@@ -162,7 +161,7 @@ def _rounded(cell: _Cell, documents: int, tokens: int) -> Count:
     )
 
 
-def _counts(cells: Mapping[_Key, _Cell], hidden: Hidden, whole: Mapping[str, Metric]) -> dict[_Key, Count]:
+def _counts(cells: Mapping[_Key, _Cell], hidden: Hidden, whole: Records) -> dict[_Key, Count]:
     return {
         key: suppressed(below=hidden.below) if index in hidden.cells else _count(cell, whole)
         for index, (key, cell) in enumerate(cells.items())

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, once
-from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.disclosure import FEW, ROUNDED, SHARED, Count, count_cell
+from dataaudit.metrics.findings import TIERS
 from dataaudit.metrics.judged import (
     Estimate,
     Judge,
@@ -20,7 +21,9 @@ from dataaudit.metrics.judged import (
     number,
     rests_on,
 )
-from dataaudit.metrics.pii.cells import JUDGED, METRIC, TIERS, few_judged, pii_cells
+from dataaudit.metrics.pii.cells import JUDGED, METRIC, few_judged, pii_cells
+from dataaudit.metrics.records import Records, by_scope
+from dataaudit.metrics.records import number as count_of
 from dataaudit.metrics.shown import MANY, SHORT, Kind, Part, Shown, Standout, not_looked_at
 from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
 from dataaudit.render.line import Line, Name, join, rate, say, share
@@ -92,16 +95,14 @@ def personal_data(manifest: Manifest) -> Pii | None:
     cells = pii_cells(manifest)
     if cells is None:
         return None
-    wide: dict[str, dict[str, Metric]] = {}
-    for record in manifest.metrics(METRIC):
-        if record.scope == Scope(entity=record.scope.entity):
-            wide.setdefault(record.scope.entity or "", {})[record.stat] = record
+    records = by_scope(manifest, METRIC)
+    wide = {scope.entity or "": held for scope, held in records.items() if scope == Scope(entity=scope.entity)}
     entities = [
         PiiEntity(
             entity=name,
             found=count,
             tiers={tier: cells.tiers[name, tier] for tier in TIERS},
-            reserved=_number(wide[name], "reserved"),
+            reserved=count_of(wide[name], "reserved"),
         )
         for name, count in cells.entities.items()
     ]
@@ -111,10 +112,10 @@ def personal_data(manifest: Manifest) -> Pii | None:
     hidden = few_judged(manifest) | {name for name, count in cells.entities.items() if count.suppressed}
     counts = [*cells.entities.values(), *cells.tiers.values(), *cells.sources.values()]
     return Pii(
-        total=PiiEntity(entity="", found=cells.total, tiers=cells.total_by_tier, reserved=_number(whole, "reserved")),
+        total=PiiEntity(entity="", found=cells.total, tiers=cells.total_by_tier, reserved=count_of(whole, "reserved")),
         entities=tuple(sorted(entities, key=lambda one: (*_most(one.found), one.entity))),
         sources=tuple(sorted(sources, key=lambda one: (*_most(one.found), one.source))),
-        truncated=_number(whole, "truncated"),
+        truncated=count_of(whole, "truncated"),
         judge=judge_of(manifest, "presidio", whole, "analyzer_documents") if asked else None,
         sample=_sample(wide, hidden),
         suppressed=any(count.suppressed for count in counts),
@@ -240,7 +241,7 @@ def _judged(found: Pii, judge: Judge) -> list[Block]:
     return [table, Prose(text=rests_on(judge), tone="quiet")]
 
 
-def _sample(wide: Mapping[str, Mapping[str, Metric]], hidden: Collection[str]) -> tuple[PiiSample, ...]:
+def _sample(wide: Mapping[str, Records], hidden: Collection[str]) -> tuple[PiiSample, ...]:
     found = [
         PiiSample(
             entity=name,
@@ -257,11 +258,6 @@ def _sample(wide: Mapping[str, Mapping[str, Metric]], hidden: Collection[str]) -
 
 def _most(found: Count) -> tuple[bool, int]:
     return found.suppressed, -(found.documents or 0)
-
-
-def _number(records: Mapping[str, Metric], stat: str) -> int:
-    record = records.get(stat)
-    return 0 if record is None else int(record.value or 0)
 
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:

@@ -61,8 +61,7 @@ class Repeats:
 
 def repeats(manifest: Manifest, limit: int | None = None) -> Repeats | None:
     """Return the repeated spans, the first ``limit`` of them, or all, by name; None when they were not looked for."""
-    whole = Scope()
-    found = {record.stat: record for record in manifest.metrics(METRIC) if record.scope == whole}
+    found = {record.stat: record for record in manifest.metrics(METRIC, None, Scope())}
     if not found:
         return None
     values = {stat: int(record.value or 0) for stat, record in found.items()}

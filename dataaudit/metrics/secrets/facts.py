@@ -5,12 +5,14 @@ Small counts are shown: a key is no person, and one that leaked has to be revoke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, once
-from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.findings import TIERS
+from dataaudit.metrics.records import Records, by_scope, number, only
 from dataaudit.metrics.shown import (
     Kind,
     Oddity,
@@ -27,7 +29,6 @@ from dataaudit.render.blocks import Block, Prose, Row, Section, Table, Tone, bad
 from dataaudit.render.line import Line, Name, join, say
 
 METRIC = "secret_hit_rate"
-TIERS = ("validated", "contextual", "pattern")
 _NAMED = 3
 _PLACES = 5
 
@@ -90,22 +91,20 @@ class Secrets:
 @once
 def secrets(manifest: Manifest) -> Secrets | None:
     """Return the secrets; None when they were not looked for."""
-    records: dict[Scope, dict[str, Metric]] = {}
-    for record in manifest.metrics(METRIC):
-        records.setdefault(record.scope, {})[record.stat] = record
+    records = by_scope(manifest, METRIC)
     whole = records.get(Scope())
     if whole is None:
         return None
-    entities = [_secret(scope.entity or "", held) for scope, held in records.items() if _only(scope, "entity")]
+    entities = [_secret(scope.entity or "", held) for scope, held in records.items() if only(scope, "entity")]
     sources = [
         SecretSource(
             source=scope.source,
-            validated=_number(held, "validated_hits"),
-            hits=_number(held, "hits"),
-            documents=_number(held, "documents"),
+            validated=number(held, "validated_hits"),
+            hits=number(held, "hits"),
+            documents=number(held, "documents"),
         )
         for scope, held in records.items()
-        if _only(scope, "source") and scope.source and _number(held, "hits")
+        if only(scope, "source") and scope.source and number(held, "hits")
     ]
     names = ["shard", "split", "uri", "secrets_validated", "secret_hits"]
     places = [
@@ -126,7 +125,7 @@ def secrets(manifest: Manifest) -> Secrets | None:
         sources=tuple(sorted(sources, key=lambda one: (-one.validated, -one.hits, one.source))),
         places=tuple(places[:_PLACES]),
         shards=len(places),
-        truncated=_number(whole, "truncated"),
+        truncated=number(whole, "truncated"),
     )
 
 
@@ -205,27 +204,18 @@ def _place(one: SecretPlace) -> str:
     return f"{one.split}/{one.uri}"
 
 
-def _secret(name: str, records: Mapping[str, Metric]) -> Secret:
+def _secret(name: str, records: Records) -> Secret:
     return Secret(
         entity=name,
-        **{tier: _number(records, f"{tier}_hits") for tier in TIERS},
-        documents=_number(records, "documents"),
-        validated_documents=_number(records, "validated_documents"),
-        reserved=_number(records, "reserved"),
+        **{tier: number(records, f"{tier}_hits") for tier in TIERS},
+        documents=number(records, "documents"),
+        validated_documents=number(records, "validated_documents"),
+        reserved=number(records, "reserved"),
     )
 
 
 def _hits(one: Secret) -> int:
     return one.validated + one.contextual + one.pattern
-
-
-def _number(records: Mapping[str, Metric], stat: str) -> int:
-    record = records.get(stat)
-    return 0 if record is None else int(record.value or 0)
-
-
-def _only(scope: Scope, name: str) -> bool:
-    return list(scope.as_dict()) == [name]
 
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:
@@ -249,9 +239,9 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
 
 def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
     name = "secrets_validated"
-    for shard, number in above(manifest.table("shards", [name])[name], 0):
-        text = f"{t.plural(int(number), 'secret')} confirmed by structure"
-        yield OddShard(shard=shard, kind=Oddity.SECRET, size=number, text=text)
+    for shard, found in above(manifest.table("shards", [name])[name], 0):
+        text = f"{t.plural(int(found), 'secret')} confirmed by structure"
+        yield OddShard(shard=shard, kind=Oddity.SECRET, size=found, text=text)
 
 
 SHOWN = Shown(

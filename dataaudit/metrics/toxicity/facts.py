@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, once
-from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.judged import (
     Estimate,
     Judge,
@@ -21,6 +21,7 @@ from dataaudit.metrics.judged import (
     number,
     rests_on,
 )
+from dataaudit.metrics.records import Records, by_scope, only
 from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
 from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
 from dataaudit.render.line import Name, join, say, share
@@ -85,19 +86,17 @@ class Toxic:
 @once
 def toxic(manifest: Manifest) -> Toxic | None:
     """Return the toxicity of a manifest; None when it was not looked for."""
-    records: dict[Scope, dict[str, Metric]] = {}
-    for record in manifest.metrics(METRIC):
-        records.setdefault(record.scope, {})[record.stat] = record
+    records = by_scope(manifest, METRIC)
     whole = records.get(Scope())
     if whole is None or "screened_share" not in whole:
         return None
-    sources = [_scope(scope.source, held) for scope, held in records.items() if _only(scope, "source")]
-    languages = [_scope(scope.language, held) for scope, held in records.items() if _only(scope, "language")]
+    sources = [_scope(scope.source, held) for scope, held in records.items() if only(scope, "source")]
+    languages = [_scope(scope.language, held) for scope, held in records.items() if only(scope, "language")]
     return Toxic(
         total=_scope("", whole),
         sources=_sorted(sources),
         languages=_sorted(languages),
-        classes=_rates((scope.entity, held.get("rate")) for scope, held in records.items() if _only(scope, "entity")),
+        classes=_rates((scope.entity, held.get("rate")) for scope, held in records.items() if only(scope, "entity")),
         at=tuple(
             ToxicClass(name=stat.removeprefix(_AT), rate=found)
             for stat, record in sorted(whole.items())
@@ -184,7 +183,7 @@ def _judged(found: Toxic) -> list[Block]:
     return [*blocks, Prose(text=rests_on(found.judge), tone="quiet")]
 
 
-def _scope(name: str | None, records: Mapping[str, Metric]) -> ToxicScope:
+def _scope(name: str | None, records: Records) -> ToxicScope:
     screened, positive, rate = (records.get(stat) for stat in ("screened_share", "screen_positive", "rate"))
     documents = screened.denominator if screened else rate.denominator if rate else 0
     return ToxicScope(
@@ -204,10 +203,6 @@ def _rates(pairs: Any) -> tuple[ToxicClass, ...]:
 
 def _sorted(found: Sequence[ToxicScope]) -> tuple[ToxicScope, ...]:
     return tuple(sorted(found, key=lambda one: (-one.documents, one.name)))
-
-
-def _only(scope: Scope, name: str) -> bool:
-    return list(scope.as_dict()) == [name]
 
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:
