@@ -6,11 +6,11 @@ two characters that could end the span or the cell of a table are shown as escap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from dataaudit.render.blocks import Block, Cell, Facts, Figure, Points, Prose, Table, first, left_out
 from dataaudit.render.line import Line, Style, ratio, spell
-from dataaudit.text import clean
+from dataaudit.text import clean, plural
 
 NAME_LIMIT = 80
 """Characters of a name that are shown, unless the caller says otherwise."""
@@ -47,12 +47,10 @@ def cell(one: Line | Cell) -> str:
     """Return a cell of a table."""
     if not isinstance(one, Cell):
         return markdown(one)
-    return f"{markdown(one.text)} ({markdown(one.detail)})" if one.detail else markdown(one.text)
-
-
-def heads(titles: Sequence[str]) -> tuple[str, str]:
-    """Return the heading of a table whose columns all stand left, and its rule."""
-    return cells(titles), cells(["---"] * len(titles))
+    text = f"[{markdown(one.text)}](<{one.link}>)" if one.link else markdown(one.text)
+    text = f"**{text}**" if one.tone == "bad" and isinstance(one.text, str) else text
+    more = [f" {markdown(one.aside)}" if one.aside else "", f" ({markdown(one.detail)})" if one.detail else ""]
+    return text + "".join(more)
 
 
 def table(shown: Table, most: int | None = None, rest: str = "") -> list[str]:
@@ -67,8 +65,7 @@ def table(shown: Table, most: int | None = None, rest: str = "") -> list[str]:
     body = (*rows, *shown.foot)
     if not body:
         return []
-    rule = ["---:" if column.kind == "number" else "---" for column in shown.columns]
-    lines = [cells([column.head for column in shown.columns]), cells(rule), *map(cells, body)]
+    lines = [*_heads(shown), *map(cells, body)]
     more = left_out(shown, len(rows), rest)
     lines += ["", more] if more else []
     return [*lines, "", markdown(shown.note)] if shown.note else lines
@@ -99,5 +96,70 @@ def _lines(block: Block, most: int | None, rest: str) -> list[str]:
         case Points(items=items):
             return [f"- {markdown(one.text)}" for one in items]
         case Facts(pairs=pairs):
-            return [f"- {markdown(name)}: {cell(value)}" for name, value in pairs]
+            return list(map(_fact, pairs))
     return []
+
+
+def _heads(shown: Table) -> tuple[str, str]:
+    """Return the heading of a table and its rule."""
+    rule = ["---:" if column.kind == "number" else "---" for column in shown.columns]
+    return cells([column.head for column in shown.columns]), cells(rule)
+
+
+def _fact(pair: tuple[Line, Line | Cell]) -> str:
+    """Return a fact; one without a name belongs to that before it."""
+    return f"- {markdown(pair[0])}: {cell(pair[1])}" if pair[0] else f"  - {cell(pair[1])}"
+
+
+Measure = Callable[[str], int]
+
+
+def num_bytes(text: str) -> int:
+    """Return the length in UTF-8, as the summary of a step counts."""
+    return len(text.encode("utf-8", "backslashreplace"))
+
+
+def num_characters(text: str) -> int:
+    """Return the length in UTF-16 units, the larger of the ways to count characters."""
+    return len(text) + sum(character > "\uffff" for character in text)
+
+
+def fitted(blocks: Iterable[Table | Facts], room: int, measure: Measure, rest: str) -> str:
+    """Return tables and facts under their titles, whole rows only: an earlier block takes what it needs first.
+
+    Args:
+        blocks: What is shown; a folded table is closed at first.
+        room: Size of the whole at most.
+        measure: What counts it.
+        rest: Where the rows are that are left out.
+    """
+    parts: list[str] = []
+    for block in blocks:
+        parts.append(_fitted(block, room, measure, rest))
+        room -= measure(parts[-1])
+    return "".join(parts)
+
+
+def _fitted(block: Table | Facts, room: int, measure: Measure, rest: str) -> str:
+    title = markdown(block.title)
+    before, after, noun = [f"### {title}", ""], [""], "line"
+    if isinstance(block, Table):
+        if block.folded:
+            before, after = [f"<details><summary>{title}</summary>", ""], ["", "</details>", ""]
+        before, rows, noun = [*before, *_heads(block)], map(cells, block.rows), block.noun
+        total = len(block.rows) if block.number is None else block.number
+    else:
+        rows, total = map(_fact, block.pairs), len(block.pairs)
+
+    def left(number: int) -> list[str]:
+        return ["", f"{plural(number, f'more {noun}')} not shown here; {rest}"] if number else []
+
+    free = room - measure("".join(f"{line}\n" for line in (*before, *after, *left(total))))
+    chosen: list[str] = []
+    for row in rows:
+        free -= measure(row) + 1
+        if free < 0:
+            break
+        chosen.append(row)
+    lines = (*before, *chosen, *left(total - len(chosen)), *after)
+    return "".join(f"{line}\n" for line in lines) if chosen else ""

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from dataaudit.errors import ExitCode
 from dataaudit.gate.numbers import numbers, with_unit
 from dataaudit.gate.policy import Rule
-from dataaudit.gate.verdict import ORDER, RuleResult, State, Verdict
+from dataaudit.gate.verdict import ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 from dataaudit.gate.writers import words
 from dataaudit.gate.writers.effects import WORST_FIRST, Effect, effect_of
 from dataaudit.gate.writers.pick import Shown, pick, problems
 from dataaudit.metrics.registry import METRICS
 from dataaudit.render.blocks import (
-    MOST_ROWS,
-    Block,
     Cell,
     Facts,
     Point,
-    Points,
     Prose,
     Row,
     Section,
     Table,
     Tone,
-    first,
     names,
+    rows_of,
     texts,
     toned,
     web_address,
@@ -37,7 +35,13 @@ from dataaudit.render.terminal import render
 from dataaudit.text import plural
 
 MOST_CASES = 30
-_OF_A_RULE = 5
+OF_A_RULE = 5
+_WORD = r"(?:[A-Za-z]+(?:[-/][a-z]+)*|-?[0-9][0-9,]*(?:\.[0-9]+)?)"
+_PLAIN = re.compile(rf"(?:{_WORD}(?:[,;:)]{{0,2}} \(?{_WORD}|'[a-z]+)*(?: %)?\)?\.?)?")
+_HEXADECIMAL = re.compile(r"\b[0-9a-fA-F]{7,}\b")
+"""What a platform may take for a commit."""
+_WAIVERS = {WaiverState.EXPIRED: 0, WaiverState.UNUSED: 1, WaiverState.USED: 2}
+_NAME, _TEXT = 120, 300
 _ANY = 10_000
 """Characters of a text that is short already."""
 _TONES: dict[State, Tone] = {
@@ -71,10 +75,10 @@ def terminal_text(verdict: Verdict, width: int | None = None) -> str:
 def verdict_blocks(verdict: Verdict) -> Section:
     """Return the verdict as it stands alone: in a terminal, or in a notebook."""
     subject = verdict.subject
-    policy = Name(words.name(verdict.policy), _ANY)
+    policy = _name(verdict.policy)
     name = say("{}: {} {} by {}", words.headline(verdict), Name(subject.name, 80), Name(subject.version, 40), policy)
     tone: Tone = "bad" if not verdict.passed else "warn" if verdict.count(State.WARNED) else "good"
-    blocks = (*_rules(verdict), _judged(verdict))
+    blocks = (*rule_blocks(verdict), _judged(verdict))
     return Section(id="verdict", title=name, lead=words.advice(verdict), tone=tone, blocks=blocks)
 
 
@@ -106,7 +110,7 @@ def verdict_section(verdict: Verdict) -> tuple[Section, list[Point]]:
     lead: Line = f"{plural(len(verdict.rules), 'rule')}: {', '.join(counts)}."
     if verdict.waiting:
         lead = say("{} Waiting for a baseline: {}.", lead, join(", ", (Name(one, 60) for one in verdict.waiting)))
-    blocks = (*_rules(verdict), _judged(verdict))
+    blocks = (*rule_blocks(verdict), _judged(verdict))
     section = Section(id="verdict", title="Rules", lead=lead, tone=verdict_title(verdict)[1], blocks=blocks)
     return section, [_point(one) for state in _VERBS for one in verdict.rules if one.state == state]
 
@@ -126,7 +130,7 @@ def _judged(verdict: Verdict) -> Facts:
     )
     codes = [code for code in verdict.codes if code != verdict.exit_code]
     also = f" (also {', '.join(str(int(code)) for code in codes)})" if codes else ""
-    policy = (Name(words.name(verdict.policy), _ANY), Name(verdict.policy_version, 40), verdict.policy_digest)
+    policy = (_name(verdict.policy), Name(verdict.policy_version, 40), verdict.policy_digest)
     return Facts(
         pairs=(
             ("manifest", verdict.subject.id),
@@ -138,11 +142,17 @@ def _judged(verdict: Verdict) -> Facts:
     )
 
 
-def _rules(verdict: Verdict) -> list[Block]:
-    """Return what does not hold, where to look, waivers, and the other rules."""
-    picked = pick(verdict, MOST_CASES, first=_OF_A_RULE, most=_OF_A_RULE)
+def rule_blocks(verdict: Verdict, rows: int = MOST_CASES, of_a_rule: int = OF_A_RULE) -> list[Table | Facts]:
+    """Return what does not hold, where to look, waivers, and the other rules.
+
+    Args:
+        verdict: The verdict.
+        rows: Cases that are listed.
+        of_a_rule: Cases of one rule that are.
+    """
+    picked = pick(verdict, rows, first=of_a_rule, most=of_a_rule)
     heads = (*word_columns("state"), *names("rule", "where"), *texts("value"), *names("limit"))
-    blocks: list[Block] = [
+    blocks: list[Table | Facts] = [
         Table(
             title="What does not hold",
             columns=heads,
@@ -152,11 +162,10 @@ def _rules(verdict: Verdict) -> list[Block]:
             rest="in gate.json (--out)",
         )
     ]
-    if look := tuple(_look(verdict)):
+    if look := tuple(_look(verdict, of_a_rule)):
         blocks.append(Facts(title="Where to look", pairs=look))
     if verdict.waivers:
-        waivers = tuple(Point(text=Name(words.waiver_words(one), _ANY)) for one in first(verdict.waivers, MOST_ROWS))
-        blocks.append(Points(title="Waivers", items=waivers))
+        blocks.append(_waivers(verdict, rows))
     rest = [result for result in verdict.rules if not problems(verdict, result)]
     columns = (*word_columns("state"), *names("rule"), *texts("cases and numbers"))
     blocks.append(
@@ -172,24 +181,24 @@ def _case(shown: Shown) -> Row:
     metric = Name(words.metric_words(rule, case), _ANY)
     return (
         Cell(text=str(shown.effect).lower(), tone=tone),
-        Cell(text=Name(words.name(rule.name), _ANY), href=_area(rule), aside=metric),
-        Cell(text=_where(shown), aside=case.fingerprint if case is not None else ""),
-        words.value_words(rule, case),
-        Cell(text=words.limit_words(rule), detail=_beside(shown)),
+        Cell(text=_name(rule.name), href=_area(rule), aside=metric),
+        Cell(text=_where(shown), aside=Name(case.fingerprint) if case is not None and case.fingerprint else ""),
+        _told(words.value_words(rule, case)),
+        Cell(text=_told(words.limit_words(rule)), detail=_told(_beside(shown.result, case))),
     )
 
 
 def _where(shown: Shown) -> Line:
     """Return the place; of a rule about several statistics also which one."""
-    place = Name(words.place(shown.case), _ANY)
+    place = _place(shown.case)
     if shown.case is None or shown.case.stat == shown.result.rule.stat:
         return place
-    return say("{}, {}", Name(words.name(shown.case.stat), _ANY), place)
+    return say("{}, {}", _name(shown.case.stat), place)
 
 
-def _beside(shown: Shown) -> str:
+def _beside(result: RuleResult, case: Case | None) -> str:
     """Return the number that was judged and what it was compared with, where these are not the value."""
-    rule, case = shown.result.rule, shown.case
+    rule = result.rule
     found = numbers(rule, case)
     baseline = ""
     if found.baseline and case is not None:
@@ -197,10 +206,40 @@ def _beside(shown: Shown) -> str:
     return ", ".join(part for part in (words.judged_words(rule, case), baseline) if part)
 
 
-def _look(verdict: Verdict) -> Iterator[tuple[Line, Line | Cell]]:
+def _waivers(verdict: Verdict, most: int) -> Table:
+    """Return the waivers, expired ones first, with the cases that they cover."""
+    covered = {
+        case.fingerprint: words.message(result.rule, case)
+        for result in verdict.rules
+        if result.waived
+        for case in result.cases
+        if case.waived
+    }
+
+    def row(one: WaiverResult) -> Row:
+        waiver, late = one.waiver, one.state == WaiverState.EXPIRED
+        told = (_written(waiver.owner, 200), _written(waiver.reason), Name(waiver.expires.isoformat()))
+        name, covers = _name(waiver.rule), _told(covered.get(waiver.fingerprint, ""))
+        return toned(str(one.state), "bad", when=late), name, Name(waiver.fingerprint), *told, covers
+
+    return Table(
+        title="Waivers",
+        columns=(
+            *word_columns("state"),
+            *names("rule", "fingerprint", "owner"),
+            *texts("reason"),
+            *names("last day"),
+            *texts("covers"),
+        ),
+        **rows_of(sorted(verdict.waivers, key=lambda one: _WAIVERS[one.state]), row, most),
+        noun="waiver",
+    )
+
+
+def _look(verdict: Verdict, of_a_rule: int) -> Iterator[tuple[Line, Line | Cell]]:
     """Yield the shards to look at, for each case that is listed, and what to do about it once for each rule."""
     for result in sorted(verdict.rules, key=lambda one: WORST_FIRST[effect_of(verdict, one)]):
-        rule, listed = result.rule, problems(verdict, result)[:_OF_A_RULE]
+        rule, listed = result.rule, problems(verdict, result)[:of_a_rule]
         told: list[Line | Cell] = [line for shown in listed if (line := _evidence(shown, named=len(listed) > 1))]
         if listed and rule.runbook is not None:
             told.append(_runbook(rule))
@@ -209,56 +248,60 @@ def _look(verdict: Verdict) -> Iterator[tuple[Line, Line | Cell]]:
         if listed and rule.reason is not None:
             told.append(say("why: {}", _written(rule.reason)))
         for number, one in enumerate(told):
-            yield "" if number else Name(words.name(rule.name), _ANY), one
+            yield "" if number else _name(rule.name), one
 
 
 def _evidence(shown: Shown, *, named: bool) -> Line:
     """Return shards and fingerprint of a case, with its place where a rule lists several."""
     told: list[Line] = [
-        say("{} ({})", Name(uri, _ANY), count) for uri, count in words.evidence(shown.result.rule, shown.case)
+        say("{} ({})", _name(uri), _told(count)) for uri, count in words.evidence(shown.result.rule, shown.case)
     ]
     if shown.case is not None and shown.case.fingerprint:
-        told.append(f"fingerprint {shown.case.fingerprint}")
+        told.append(say("fingerprint {}", Name(shown.case.fingerprint)))
     if not told:
         return ""
     line = join("; ", told)
-    return say("{}: {}", Name(words.place(shown.case), _ANY), line) if named else line
+    return say("{}: {}", _place(shown.case), line) if named else line
 
 
 def _other(verdict: Verdict, result: RuleResult) -> Row:
     effect = effect_of(verdict, result)
     metric = Name(words.metric_words(result.rule, None), _ANY)
-    rule = Cell(text=Name(words.name(result.rule.name), _ANY), aside=metric)
+    rule = Cell(text=_name(result.rule.name), aside=metric)
     return toned(str(effect).lower(), _EFFECTS.get(effect, "quiet")), rule, _holds(result)
 
 
 def _holds(result: RuleResult) -> Line:
     if result.state != State.PASSED:
-        return words.why(result)
-    nearest = result.cases[0] if result.cases else None
-    judged = words.judged_words(result.rule, nearest)
-    told = f"{words.value_words(result.rule, nearest)}, limit {words.limit_words(result.rule)}"
-    told += f" ({judged})" if judged else ""
+        return _told(words.why(result))
+    nearest = next((one for one in result.cases if not one.waived), None)
+    beside: Line = ""
+    if nearest is not None and (judged := _beside(result, nearest)):
+        beside = say(" ({})", _told(judged))
+    told = say(
+        "{}, limit {}{}", *map(_told, (words.value_words(result.rule, nearest), words.limit_words(result.rule))), beside
+    )
+    if result.waived:
+        told = say("{}; {} waived", told, plural(result.waived, "case"))
     number = result.counts.get(State.PASSED, 0)
     if number < 2:
         return told
-    return say("{}, nearest {}: {}", plural(number, "case"), Name(words.place(nearest), _ANY), told)
+    return say("{}, nearest {}: {}", plural(number, "case"), _place(nearest), told)
 
 
 def _point(result: RuleResult) -> Point:
     """Return a rule that does not hold, with the place where it holds least."""
     rule = result.rule
-    text: Line = Name(words.name(rule.metric, 60), _ANY)
+    text: Line = _name(rule.metric, 60)
     if result.cases:
         case, others = result.cases[0], result.counts.get(result.state, 0) - 1
-        shown = Shown(result=result, case=case, effect=Effect.STOPS)
-        of = say(" of {}", Name(words.place(case), _ANY)) if words.places(case) else ""
-        found, beside = words.value_words(rule, case), _beside(shown)
+        of = say(" of {}", _place(case)) if words.places(case) else ""
+        found, beside = words.value_words(rule, case), _beside(result, case)
         value = f"has {found}" if found.startswith("no number") else f"is {found}, and cannot be judged"
         if case.judged is not None:
             value = f"is {found}{f', {beside}' if beside else ''}, limit {words.limit_words(rule)}"
-        text = say("{} {}{} {}.", text, Name(words.name(case.stat, 40), _ANY), of, value)
-        evidence = [say("{}: {}", Name(uri, 80), count) for uri, count in words.evidence(rule, case)]
+        text = say("{} {}{} {}.", text, _name(case.stat, 40), of, value)
+        evidence = [say("{}: {}", _name(uri), count) for uri, count in words.evidence(rule, case)]
         if evidence:
             rest = f"; and {plural(len(case.evidence) - 1, 'more shard')}" if len(case.evidence) > 1 else ""
             text = say("{} {}{}.", text, evidence[0], rest)
@@ -266,7 +309,7 @@ def _point(result: RuleResult) -> Point:
             text = say("{} And {}.", text, plural(others, "further place"))
     return Point(
         tone=_TONES[result.state],
-        head=say("{} {}", Name(words.name(rule.name, 60), _ANY), _VERBS[result.state]),
+        head=say("{} {}", _name(rule.name, 60), _VERBS[result.state]),
         text=text,
         section=_area(rule) or "verdict",
         owner="" if rule.owner is None else _written(rule.owner, 100),
@@ -275,7 +318,22 @@ def _point(result: RuleResult) -> Point:
     )
 
 
-def _written(text: str, limit: int = words.TEXT_LIMIT) -> Name:
+def _name(text: str, limit: int = _NAME) -> Name:
+    return Name(words.name(text, limit), _ANY)
+
+
+def _told(text: str) -> Line:
+    """Return words of ours that may hold a unit or a code of the data: as a name, but where all of them are plain."""
+    return text if _PLAIN.fullmatch(text) and not _HEXADECIMAL.search(text) else Name(text, _ANY)
+
+
+def _place(case: Case | None) -> Line:
+    """Return ``set val, source web``, or ``whole dataset``."""
+    pairs = [say("{} {}", field, _name(name)) for field, name in words.places(case)]
+    return join(", ", pairs) if pairs else "whole dataset"
+
+
+def _written(text: str, limit: int = _TEXT) -> Name:
     """Return what the policy's author wrote, on one line."""
     return Name(words.prose(text, limit), _ANY)
 

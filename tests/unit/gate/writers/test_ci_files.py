@@ -190,7 +190,7 @@ def test_the_action_judges_a_real_manifest(stubs, tmp_path):
     assert json.loads(Path(found["gate-json"]).read_text())["exit_code"] == 1
     assert JUnitXml.fromfile(found["junit"]).failures == 1
     assert len(json.loads(Path(found["sarif"]).read_text())["runs"][0]["results"]) == 1
-    assert "| `large-enough` `documents.count` | **FAIL** |" in Path(found["markdown"]).read_text()
+    assert "| **fail** | `large-enough` `documents.count` |" in Path(found["markdown"]).read_text()
     assert Path(stubs["GITHUB_STEP_SUMMARY"]).read_text().startswith("<!-- dataaudit-gate")
 
 
