@@ -14,13 +14,13 @@ import yaml
 
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
-from dataaudit.export import sentences
 from dataaudit.export.output import utc, write_file
+from dataaudit.export.sentences import filters, sentences
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.metrics.language.facts import languages
 from dataaudit.metrics.language.facts import section as language_section
 from dataaudit.metrics.volume.facts import Overview, mixture, overview, splits_table
-from dataaudit.render.markdown import code, lines_of, table
+from dataaudit.render.markdown import code, lines_of, markdown, table
 from dataaudit.yamlfile import NAME_PATTERN, read_named
 
 BEGIN = "<!-- dataaudit:begin -->"
@@ -125,15 +125,15 @@ def section(manifest: Manifest, view: Overview) -> str:
         table(splits_table(view), _ROWS),
         *_titled("### Sources", lines_of(mixture(view).blocks, _ROWS)),
         *_titled("### Languages", _languages(manifest)),
-        *_titled("### Duplicates", _bullets(sentences.duplicates(manifest, view))),
-        *_titled("### Leakage into training", _bullets(sentences.leakage(manifest, code))),
-        *_titled("### Toxicity", _bullets(sentences.toxicity(manifest, code))),
+        *_titled("### Duplicates", _said(manifest, "duplicates")),
+        *_titled("### Leakage into training", _said(manifest, "leakage")),
+        *_titled("### Toxicity", _said(manifest, "toxicity")),
         ["### Personal data and secrets"],
-        _bullets([*sentences.personal(manifest, code), *sentences.keys(manifest)]),
+        _said(manifest, "privacy", "secrets"),
         ["### Filters before the audit"],
-        _bullets(sentences.filters(manifest, code)),
+        [f"- {one}" for one in filters(manifest, markdown)],
         ["### Coverage"],
-        _bullets(sentences.coverage(view)),
+        _said(manifest, "coverage"),
         [END],
     ]
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
@@ -153,8 +153,8 @@ def _languages(manifest: Manifest) -> list[str]:
     return [] if found is None or not found.parts else lines_of(language_section(found).blocks, _ROWS)
 
 
-def _bullets(said: list[str]) -> list[str]:
-    return [f"- {one}" for one in said]
+def _said(manifest: Manifest, *areas: str) -> list[str]:
+    return [f"- {one}" for one in sentences(manifest, *areas, write=markdown)]
 
 
 def _titled(title: str, lines: list[str]) -> list[list[str]]:

@@ -5,7 +5,7 @@ Who reads manifests goes through the families and asks each for its :class:`Show
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
@@ -20,12 +20,14 @@ import pyarrow.compute as pc
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.registry import FAMILIES
 from dataaudit.render.blocks import Block, Section, Tone
-from dataaudit.render.line import Line, Name, say
+from dataaudit.render.line import Line, Name, join, say, share
 from dataaudit.text import plural
 
 Floats = npt.NDArray[np.float64]
 MANY = 0.01
 """Share of documents from which duplicates, a repeated span, toxic text and personal data stand out."""
+LONG, NAMED = 80, 10
+"""Characters of a name in a sentence that is published, and sources, languages or entities that are named there."""
 SHORT = 24
 """Characters of a name in a line that says what stands out."""
 _LEAST_NAME = 12
@@ -181,10 +183,20 @@ class Shown:
     long_facts: Mapping[str, Callable[[Manifest], Any]] = field(default_factory=dict)
     """The same of `show --json` alone."""
 
+    sentences: Callable[[Manifest], Iterable[Line]] | None = None
+    """What may be published of it, in a card or a catalogue: whole sentences."""
+
     @property
     def area(self) -> str:
         """Return the section of the report that says most."""
         return next((one.area for one in self.parts if one.area), "")
+
+
+def listed_shares(shares: Sequence[tuple[Name, float | None]], noun: str) -> Line:
+    """Return names with their shares, and how many further ones there are."""
+    rest = len(shares) - NAMED
+    more = f", {plural(rest, noun)}" if rest > 0 else ""
+    return say("{}{}", join(", ", (say("{} {}", name, share(value)) for name, value in shares[:NAMED])), more)
 
 
 @cache

@@ -34,7 +34,7 @@ class Cell:
     detail: Line = ""
     """What belongs to it: a second line in small print, or in parentheses."""
     aside: Line = ""
-    """A further line in small print, which only a page has."""
+    """A further line in small print, which a terminal has not."""
 
 
 Row = tuple[Line | Cell, ...]

@@ -38,18 +38,21 @@ def markdown(line: Line) -> str:
     return spell(line, _MARKDOWN)
 
 
-def cells(values: Iterable[Line | Cell]) -> str:
-    """Return a line of a table."""
-    return f"| {' | '.join(map(cell, values))} |"
+def cells(values: Iterable[Line | Cell], *, asides: bool = False) -> str:
+    """Return a line of a table; ``asides`` says whether what cells say in small print is in it."""
+    return f"| {' | '.join(cell(one, asides=asides) for one in values)} |"
 
 
-def cell(one: Line | Cell) -> str:
+def cell(one: Line | Cell, *, asides: bool = False) -> str:
     """Return a cell of a table."""
     if not isinstance(one, Cell):
         return markdown(one)
     text = f"[{markdown(one.text)}](<{one.link}>)" if one.link else markdown(one.text)
     text = f"**{text}**" if one.tone == "bad" and isinstance(one.text, str) else text
-    more = [f" {markdown(one.aside)}" if one.aside else "", f" ({markdown(one.detail)})" if one.detail else ""]
+    more = [
+        f" {markdown(one.aside)}" if asides and one.aside else "",
+        f" ({markdown(one.detail)})" if one.detail else "",
+    ]
     return text + "".join(more)
 
 
@@ -146,7 +149,7 @@ def _fitted(block: Table | Facts, room: int, measure: Measure, rest: str) -> str
     if isinstance(block, Table):
         if block.folded:
             before, after = [f"<details><summary>{title}</summary>", ""], ["", "</details>", ""]
-        before, rows, noun = [*before, *_heads(block)], map(cells, block.rows), block.noun
+        before, rows, noun = [*before, *_heads(block)], (cells(row, asides=True) for row in block.rows), block.noun
         total = len(block.rows) if block.number is None else block.number
     else:
         rows, total = map(_fact, block.pairs), len(block.pairs)

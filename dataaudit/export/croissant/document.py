@@ -15,15 +15,14 @@ from typing import Any
 
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
-from dataaudit.export import sentences
 from dataaudit.export.croissant.about import About, Agent, Rai, about_of
 from dataaudit.export.croissant.context import CONTEXT, CROISSANT, RAI
 from dataaudit.export.croissant.files import distribution, groups, record_sets
 from dataaudit.export.output import write_file
+from dataaudit.export.sentences import filters, sentences
 from dataaudit.manifest.core import manifest_uri
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.metrics.language.facts import languages
-from dataaudit.metrics.volume.facts import Overview, overview
 
 _SEMVER = re.compile(r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$")
 _LEAST_SHARE = 0.001
@@ -88,7 +87,7 @@ def croissant(manifest: Manifest, about: About) -> dict[str, Any]:
     Raises:
         ConfigError: The dataset's version is no semantic version, or a file of the manifest has gone.
     """
-    core, view = manifest.core, overview(manifest)
+    core = manifest.core
     if not _SEMVER.match(core.dataset.version):
         raise ConfigError(
             f"the dataset's version is {core.dataset.version!r}, but Croissant counts versions as MAJOR.MINOR.PATCH",
@@ -112,7 +111,7 @@ def croissant(manifest: Manifest, about: About) -> dict[str, Any]:
         "sameAs": list(about.same_as),
         "citeAs": about.cite_as,
         "identifier": manifest_uri(manifest.id),
-        **_responsible(manifest, view, about.rai),
+        **_responsible(manifest, about.rai),
         **_provenance(manifest, about),
         "distribution": _with_provenance(distribution(manifest, found, about), manifest),
         "recordSet": record_sets(manifest, found),
@@ -136,21 +135,16 @@ def _languages(manifest: Manifest) -> list[str]:
     return [part.language for part in parts if part.language != "und" and (part.share or 0) >= _LEAST_SHARE]
 
 
-def _responsible(manifest: Manifest, view: Overview, said: Rai) -> dict[str, Any]:
+def _responsible(manifest: Manifest, said: Rai) -> dict[str, Any]:
     """Return the fields of responsible AI: what people say, then what the manifest knows."""
     tools = [
         f"{t.clean(one.name)} {t.clean(one.version)}, sha256 {t.clean(one.sha256)}" for one in manifest.core.detectors
     ]
     known: dict[str, list[str]] = {
-        "dataLimitations": [
-            *sentences.coverage(view),
-            *sentences.duplicates(manifest, view),
-            *sentences.leakage(manifest),
-            *sentences.toxicity(manifest),
-        ],
-        "dataBiases": [*sentences.mixture(view), *sentences.tongues(manifest)],
-        "personalSensitiveInformation": [*sentences.personal(manifest), *sentences.keys(manifest)],
-        "dataManipulationProtocol": sentences.filters(manifest),
+        "dataLimitations": sentences(manifest, "coverage", "duplicates", "leakage", "toxicity"),
+        "dataBiases": sentences(manifest, "mixture", "languages"),
+        "personalSensitiveInformation": sentences(manifest, "privacy", "secrets"),
+        "dataManipulationProtocol": filters(manifest),
         "machineAnnotationTools": tools,
     }
     made: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.overlap.places import leak_places, places_table, standout
 from dataaudit.metrics.overlap.records import by_scope, number_of, value_of, why_absent
-from dataaudit.metrics.shown import SHORT, Kind, Part, Shown, Standout
+from dataaudit.metrics.shown import LONG, SHORT, Kind, Part, Shown, Standout
 from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bad, bars, names, numbers, words
 from dataaudit.render.line import Line, Name, say, share
 from dataaudit.text import plural
@@ -162,6 +162,20 @@ def _blocks(manifest: Manifest) -> list[Section | Block]:
     return [section(set_leaks(manifest)), *([places_table(places)] if places else [])]
 
 
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    for one in set_leaks(manifest):
+        which = say("the evaluation set {} ({})", Name(one.set, LONG), one.part)
+        if one.verbatim is None:
+            yield say("Items of {} were not evaluated: {}.", which, Name(one.why, LONG))
+            continue
+        also = "" if one.similar is None else say(", {} with small changes", share(one.similar))
+        text = "{} of {} of {} are in training data word for word{}."
+        yield say(text, share(one.verbatim), plural(one.findable, "item"), which, also)
+
+
 SHOWN = Shown(
-    parts=(Part(name="leaks", area="leakage", blocks=_blocks),), standouts=_standouts, facts={"set_leaks": set_leaks}
+    sentences=_sentences,
+    parts=(Part(name="leaks", area="leakage", blocks=_blocks),),
+    standouts=_standouts,
+    facts={"set_leaks": set_leaks},
 )

@@ -141,7 +141,21 @@ def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
         yield OddShard(shard=lost.shard, kind=kind, size=lost.size, text=text)
 
 
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    view = overview(manifest)
+    shards, stored, documents = (view.ledger[name] for name in ("shards", "stored_bytes", "documents"))
+    read = f"{t.count(shards['read'])} of {t.plural(shards['planned'], 'shard')}"
+    yield f"The audit read {read}, {t.count(stored['read'])} of {t.plural(stored['planned'], 'stored byte')}."
+    if view.unread:
+        why = "; ".join(map(reason_text, sorted({reason for shard in view.unread for reason in shard.reasons})))
+        verb = "is" if len(view.unread) == 1 else "are"
+        yield f"{t.plural(len(view.unread), 'shard')} could not be read and {verb} in no number: {why}."
+    if documents["bad"]:
+        yield f"{t.plural(documents['bad'], 'record')} of shards that were read could not be used."
+
+
 SHOWN = Shown(
+    sentences=_sentences,
     parts=(Part(name="coverage", area="coverage", blocks=lambda manifest: [_section(overview(manifest))]),),
     standouts=_standouts,
     odd_shards=_odd_shards,

@@ -12,7 +12,7 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.shown import MANY, Kind, Oddity, OddShard, Part, Shown, Standout, above
 from dataaudit.render.blocks import Table, names, numbers
-from dataaudit.render.line import Name, say, share
+from dataaudit.render.line import Line, Name, say, share
 from dataaudit.text import plural
 
 METRIC = "exact_dup_rate"
@@ -49,17 +49,16 @@ def most_duplicated(manifest: Manifest) -> list[Duplicated]:
 
 def _table(manifest: Manifest) -> list[Table]:
     """Return the shards with the highest rate."""
-    return [
-        Table(
-            title="Shards with the highest exact-duplicate rate",
-            columns=(*numbers("shard"), *names("split/uri"), *numbers("documents", "dups overall")),
-            rows=tuple(
-                (one.shard, Name(f"{one.split}/{one.uri}"), one.documents, share(one.exact_dup_rate))
-                for one in most_duplicated(manifest)
-            ),
-            noun="shard",
-        )
-    ]
+    found = most_duplicated(manifest)
+    table = Table(
+        title="Shards with the highest exact-duplicate rate",
+        columns=(*numbers("shard"), *names("split/uri"), *numbers("documents", "dups overall")),
+        rows=tuple(
+            (one.shard, Name(f"{one.split}/{one.uri}"), one.documents, share(one.exact_dup_rate)) for one in found
+        ),
+        noun="shard",
+    )
+    return [table] if found else []
 
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:
@@ -68,7 +67,6 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         yield Standout(
             kind=Kind.EXACT_DUPLICATES,
             part="shards",
-            area="duplicates",
             size=rate,
             shard=most.shard,
             place=f"{most.split}/{most.uri}",
@@ -85,8 +83,14 @@ def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
         yield OddShard(shard=shard, kind=Oddity.COPIES, size=rate, text=text)
 
 
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    if (rate := repeated_share(manifest)) is not None:
+        yield say("{} of the documents are exact duplicates of an earlier one, white space aside.", share(rate))
+
+
 SHOWN = Shown(
-    parts=(Part(name="shards", blocks=_table),),
+    parts=(Part(name="shards", area="duplicates", blocks=_table),),
+    sentences=_sentences,
     standouts=_standouts,
     odd_shards=_odd_shards,
     long_facts={"most_duplicated": most_duplicated},

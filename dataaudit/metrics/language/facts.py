@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from dataaudit import text as t
 from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.metrics.shown import Part, Shown
+from dataaudit.metrics.shown import LONG, Part, Shown, listed_shares
 from dataaudit.render.blocks import Bar, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
 from dataaudit.render.line import Interval, Line, Name, say, share, size
 
@@ -155,7 +155,19 @@ def _decides(config: Mapping[str, Any]) -> Callable[[DetectorRecord], bool]:
     return lambda record: record.name != decider
 
 
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    found = languages(manifest)
+    if found is not None and found.parts:
+        yield say(
+            "Languages by share of the {}: {}; decided by {}, und where it is not sure.",
+            "training tokens" if found.trained else "tokens",
+            listed_shares([(Name(one.language, LONG), one.share) for one in found.parts], "further language"),
+            Name(found.detectors[0], LONG),
+        )
+
+
 SHOWN = Shown(
+    sentences=_sentences,
     parts=(Part(name="languages", area="languages", blocks=lambda manifest: [section(languages(manifest))]),),
     facts={"languages": _plain},
 )

@@ -364,7 +364,14 @@ def _rate(one: NearScope) -> float:
     return one.rate or 0.0
 
 
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    near = near_duplicates(manifest)
+    if near is not None and near.scopes[-1].rate is not None:
+        yield say("{} of the documents are near-duplicates of an earlier one.", share(near.scopes[-1].rate))
+
+
 SHOWN = Shown(
+    sentences=_sentences,
     parts=(
         Part(
             name="near_dup",

@@ -17,7 +17,7 @@ from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.overlap.places import LeakPlace, leak_places, standout
 from dataaudit.metrics.overlap.records import by_scope, number_of, value_of, why_absent
-from dataaudit.metrics.shown import SHORT, Kind, Oddity, OddShard, Part, Shown, Standout
+from dataaudit.metrics.shown import LONG, SHORT, Kind, Oddity, OddShard, Part, Shown, Standout
 from dataaudit.render.blocks import (
     Bar,
     Block,
@@ -45,6 +45,7 @@ _SIGNS = {
     "near_dup": "{} of the documents of {} have a near-duplicate in training",
     "ngram_without_common": "{} of the documents of {} share their 13-grams with training",
 }
+_RATES = {"near_dup": "have a near-duplicate in training data", "ngram": "share half of their 13-grams with it"}
 _NO_WORDS = "no document of it has a word"
 _BARS, _LEADS = 24, 3
 _MUCH = 0.01
@@ -304,7 +305,18 @@ def _held(place: LeakPlace) -> Line:
     )
 
 
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    for one in held_out_leaks(manifest):
+        split = say("the held-out split {}", Name(one.split, LONG))
+        for stat, meaning in _RATES.items():
+            if (value := getattr(one, stat)) is not None:
+                yield say("{} of the documents of {} {}.", share(value), split, meaning)
+        if one.why:
+            yield say("Leakage of {} was not evaluated: {}.", split, Name(one.why, LONG))
+
+
 SHOWN = Shown(
+    sentences=_sentences,
     parts=(
         Part(
             name="leaks",

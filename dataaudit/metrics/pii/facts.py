@@ -24,7 +24,7 @@ from dataaudit.metrics.judged import (
 from dataaudit.metrics.pii.cells import JUDGED, METRIC, few_judged, pii_cells
 from dataaudit.metrics.records import Records, by_scope
 from dataaudit.metrics.records import number as count_of
-from dataaudit.metrics.shown import MANY, SHORT, Kind, Part, Shown, Standout, not_looked_at
+from dataaudit.metrics.shown import LONG, MANY, NAMED, SHORT, Kind, Part, Shown, Standout, not_looked_at
 from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
 from dataaudit.render.line import Line, Name, join, rate, say, share
 
@@ -277,7 +277,26 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         yield from nothing_judged("pii", found.judge)
 
 
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    """Yield what patterns found; numbers that would point at people are left out."""
+    found = personal_data(manifest)
+    if found is None or not found.entities:
+        yield "Personal data was not searched for." if found is None else "Patterns for personal data found none."
+        return
+    held = [one for one in found.entities if not one.found.suppressed and one.found.documents]
+    for one in held[:NAMED]:
+        part = "" if one.found.share is None else say(", {} of all", share(one.found.share))
+        documents = t.plural(one.found.documents or 0, "document")
+        yield say("{}: in {}{}, as patterns find it.", Name(one.entity, LONG), documents, part)
+    if few := sum(one.found.suppressed for one in found.entities):
+        yield f"{t.plural(few, 'further kind')} of personal data: in so few documents that no number is given."
+    if len(held) > NAMED:
+        yield f"{t.plural(len(held) - NAMED, 'further kind')} of personal data."
+    yield "What no pattern knows, names of people among it, is in no number."
+
+
 SHOWN = Shown(
+    sentences=_sentences,
     parts=(Part(name="pii", area="privacy", blocks=lambda manifest: [section(personal_data(manifest))]),),
     standouts=_standouts,
     facts={"personal_data": personal_data},

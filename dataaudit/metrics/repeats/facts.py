@@ -11,7 +11,7 @@ from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.overlap.places import ShardNames
 from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
 from dataaudit.render.blocks import Block, Prose, Row, Section, Table, names, numbers
-from dataaudit.render.line import Name, say, share
+from dataaudit.render.line import Line, Name, say, share
 
 METRIC = "doc_repeat_hotspots"
 LISTED = 30
@@ -154,7 +154,20 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         yield Standout(kind=Kind.NOT_LOOKED_AT, part="repeats", size=found.below_floor, text=text)
 
 
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    found = repeats(manifest, 0)
+    if found is not None and found.hotspots:
+        yield say(
+            "{} of 50 words and more {} each in at least {}; {} of the training tokens lie inside.",
+            t.plural(found.hotspots, "span"),
+            "is" if found.hotspots == 1 else "are",
+            t.plural(found.floor, "training document"),
+            share(found.token_share),
+        )
+
+
 SHOWN = Shown(
+    sentences=_sentences,
     parts=(Part(name="repeats", area="duplicates", blocks=lambda manifest: [section(repeats(manifest, LISTED))]),),
     standouts=_standouts,
     long_facts={"repeats": repeats},

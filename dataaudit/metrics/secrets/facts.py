@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.disclosure import FEW, about
 from dataaudit.metrics.findings import TIERS
 from dataaudit.metrics.records import Records, by_scope, number, only
 from dataaudit.metrics.shown import (
@@ -244,7 +245,22 @@ def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
         yield OddShard(shard=shard, kind=Oddity.SECRET, size=found, text=text)
 
 
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    """Yield roughly how many there are: an exact number says how many are still to be found."""
+    found = secrets(manifest)
+    if found is None:
+        yield "Secrets (keys, tokens, passwords) were not searched for."
+    elif not found.total.documents:
+        yield "Patterns for secrets (keys, tokens, passwords) found none."
+    else:
+        few, validated = found.total.documents < FEW, found.total.validated
+        number = f"fewer than {FEW}" if few else f"about {t.count(about(found.total.documents))}"
+        sure = "some are confirmed by their structure" if validated else "none is confirmed by its structure"
+        yield f"Secrets (keys, tokens, passwords) are in {number} documents; {sure}."
+
+
 SHOWN = Shown(
+    sentences=_sentences,
     parts=(Part(name="secrets", area="secrets", blocks=lambda manifest: [section(secrets(manifest))]),),
     standouts=_standouts,
     odd_shards=_odd_shards,

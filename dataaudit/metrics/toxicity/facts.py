@@ -22,9 +22,9 @@ from dataaudit.metrics.judged import (
     rests_on,
 )
 from dataaudit.metrics.records import Records, by_scope, only
-from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
+from dataaudit.metrics.shown import LONG, MANY, Kind, Part, Shown, Standout
 from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
-from dataaudit.render.line import Name, join, say, share
+from dataaudit.render.line import Line, Name, join, say, share
 
 METRIC = "data_toxicity_rate"
 _TITLE = "Toxicity"
@@ -234,7 +234,24 @@ def _least(one: ToxicScope, *, judged: bool) -> float:
     return rate.value if rate.low is None else rate.low
 
 
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    found = toxic(manifest)
+    if found is None:
+        return
+    total = found.total
+    if total.rate is not None and total.rate.value is not None:
+        judge = Name(found.judge.name or "", LONG)
+        text = "{} of the documents are toxic, by {} on a sample ({})."
+        yield say(text, number(total.rate), judge, interval(total.rate))
+    elif total.screen_positive is not None:
+        text = (
+            "A screen classifies {} of the documents that it can judge ({} of all) as toxic; no judge has scored them."
+        )
+        yield say(text, share(total.screen_positive), share(total.screened))
+
+
 SHOWN = Shown(
+    sentences=_sentences,
     parts=(Part(name="toxicity", area="toxicity", blocks=lambda manifest: [section(toxic(manifest))]),),
     standouts=_standouts,
     facts={"toxicity": toxic},

@@ -13,7 +13,7 @@ from dataaudit import text as t
 from dataaudit.manifest.core import Coverage, LedgerRecord
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.meanings import encoder_text
-from dataaudit.metrics.shown import Kind, Part, Shown, Standout
+from dataaudit.metrics.shown import LONG, Kind, Part, Shown, Standout, listed_shares
 from dataaudit.render.blocks import (
     MOST_ROWS,
     Bar,
@@ -454,7 +454,14 @@ def _declared(manifest: Manifest) -> list[Section]:
     return [mixture(view)] if any(one.declared is not None for one in view.sources) else []
 
 
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    held = [(Name(one.source, LONG), one.share) for one in overview(manifest).sources if one.share is not None]
+    if held:
+        yield say("Sources by share of the training tokens: {}.", listed_shares(held, "further source"))
+
+
 SHOWN = Shown(
+    sentences=_sentences,
     parts=(
         Part(name="splits", blocks=lambda manifest: [splits_table(overview(manifest))]),
         Part(name="mixture", blocks=_declared),
