@@ -102,7 +102,7 @@ def bad_lines(lines: Sequence[BadLine]) -> Facts:
 
 
 def evidence_text(entry: Entry) -> str:
-    """Return reason and evidence in a few words: ``exact_dup_rate.rate 0.9700, limit <= 0.1000, rule dups``."""
+    """Return reason and evidence in a few words: ``METRIC.rate 0.9700, limit <= 0.1000, rule dups``."""
     evidence = entry.evidence
     if evidence is None:
         return t.clean(entry.reason)

@@ -49,11 +49,8 @@ def cell(one: Line | Cell, *, asides: bool = False) -> str:
         return markdown(one)
     text = f"[{markdown(one.text)}](<{one.link}>)" if one.link else markdown(one.text)
     text = f"**{text}**" if one.tone == "bad" and isinstance(one.text, str) else text
-    more = [
-        f" {markdown(one.aside)}" if asides and one.aside else "",
-        f" ({markdown(one.detail)})" if one.detail else "",
-    ]
-    return text + "".join(more)
+    text += f" {markdown(one.aside)}" if asides and one.aside else ""
+    return f"{text} ({markdown(one.detail)})" if one.detail else text
 
 
 def table(shown: Table, most: int | None = None, rest: str = "") -> list[str]:
@@ -149,10 +146,10 @@ def _fitted(block: Table | Facts, room: int, measure: Measure, rest: str) -> str
     if isinstance(block, Table):
         if block.folded:
             before, after = [f"<details><summary>{title}</summary>", ""], ["", "</details>", ""]
-        before, rows, noun = [*before, *_heads(block)], (cells(row, asides=True) for row in block.rows), block.noun
+        before, rows, noun = [*before, *_heads(block)], [cells(row, asides=True) for row in block.rows], block.noun
         total = len(block.rows) if block.number is None else block.number
     else:
-        rows, total = map(_fact, block.pairs), len(block.pairs)
+        rows, total = list(map(_fact, block.pairs)), len(block.pairs)
 
     def left(number: int) -> list[str]:
         return ["", f"{plural(number, f'more {noun}')} not shown here; {rest}"] if number else []
