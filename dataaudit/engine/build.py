@@ -76,6 +76,8 @@ def build(
     started = now()
     check_target(options.target)
     stages = make_stages(config.stages)
+    families = by_stage()
+    links = {one.name: resolve_name(path) for one in stages if (path := families[one.name].link)}
     reader = config.reader
     discovery = discover(
         config.splits,
@@ -119,6 +121,7 @@ def build(
                 options=options,
                 progress=progress,
                 stages=stages,
+                links=links,
                 discovery=discovery,
                 tokenizer=tokenizer,
                 risks=risks,
@@ -258,10 +261,9 @@ def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str
 
 
 def _link(job: Job, shards: list[GatheredShard], *, fresh: bool) -> Gathered:
-    links = {name: resolve_name(family.link) for name, family in by_stage().items() if family.link}
-    stages = [stage for stage in job.stages if stage.name in links]
+    stages = [stage for stage in job.stages if stage.name in job.links]
     linkings = {stage.name: LinkContext(job=job, stage=stage, shards=shards, fresh=fresh) for stage in stages}
-    found = run_link_steps({name: links[name](context) for name, context in linkings.items()}, linkings)
+    found = run_link_steps({name: job.links[name](context) for name, context in linkings.items()}, linkings)
     for warning in (line for one in found.values() for line in one.warnings):
         job.progress.note(f"warning: {warning}", important=True)
     digests = rows_digests(shards, job.store, job.runner)

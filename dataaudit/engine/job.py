@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ScanSettings
 from dataaudit.errors import ConfigError, ExitCode, ManifestError
 from dataaudit.kernels.jit import are_compiled, compile_all
-from dataaudit.link.step import Protected
+from dataaudit.link.step import LinkContext, LinkStep, Protected
 from dataaudit.manifest.load import load_manifest
 from dataaudit.stages.base import Comparing, Stage
 from dataaudit.stages.token_counts import Reference
@@ -80,6 +80,8 @@ class Job:
     options: BuildOptions
     progress: Progress
     stages: tuple[Stage, ...]
+    links: Mapping[str, Callable[[LinkContext], LinkStep]]
+    """Link steps by stage, of those that have one."""
     discovery: Discovery
     tokenizer: TokenizerFile
     risks: Risks
