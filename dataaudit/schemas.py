@@ -23,6 +23,7 @@ from dataaudit.manifest.tables import METRICS, TABLES, TableSpec
 from dataaudit.metrics.stages import REQUIRED, STAGES, stage_schema
 from dataaudit.quarantine.entry import entry_schema
 from dataaudit.text import clean
+from dataaudit.training.findings import attribution_schema
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Json = dict[str, Any]
@@ -97,6 +98,7 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json]]] = {
     "gate": ("JSON Schema of gate.json, a verdict", gate_schema),
     "quarantine": ("JSON Schema of one line of a quarantine list", entry_schema),
     "tables": ("columns, types, meanings and keys of every table", tables_description),
+    "attribution": ("JSON Schema of attribution.json, what a run log says", attribution_schema),
     "diff": ("JSON Schema of what `diff --json` prints", diff_schema),
 }
 

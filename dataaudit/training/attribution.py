@@ -96,7 +96,7 @@ class Data:
     @cached_property
     def curve(self) -> Curve:
         """Every step's loss."""
-        return curve_of(self.log.table("steps"))
+        return curve_of(self.log.table("steps"), self.log.table("events"))
 
     @cached_property
     def judged(self) -> Judged:

@@ -28,11 +28,12 @@ class Curve:
     """Ranks that wrote the step."""
 
 
-def curve_of(steps: pa.Table) -> Curve:
-    """Return the curve of a log's table of steps.
+def curve_of(steps: pa.Table, events: pa.Table) -> Curve:
+    """Return the curve of a log's tables of steps and of events.
 
     Where some steps are scored and others have only the loop's own loss, that is shifted by the median of what it
-    differs by where both are known: it may hold more than the mean over targets.
+    differs by where both are known: it may hold more than the mean over targets. A step that was scored again, after
+    some updates of the weights, keeps the loop's own loss: the later one may be back inside the band.
     """
     names = ("step", "targets", "scored", "loss_sum")
     columns = {name: steps[name].to_numpy() for name in names}
@@ -46,7 +47,8 @@ def curve_of(steps: pa.Table) -> Curve:
     divisor = np.bincount(inverse, weights, minlength=len(step))
     user = np.bincount(inverse, np.where(said, own, 0.0) * weights, minlength=len(step))
     user = np.divide(user, divisor, out=np.full(len(step), np.nan), where=divisor > 0)
-    known = scored > 0
+    again = events.filter(pc.equal(events["kind"], "scored"))["step"].to_numpy()
+    known = (scored > 0) & ~(np.isin(step, again) & (divisor > 0))
     value = np.divide(total, scored, out=np.full(len(step), np.nan), where=known)
     both = known & np.isfinite(user) & np.isfinite(value)
     shift = float(np.median(user[both] - value[both])) if both.any() else 0.0

@@ -11,7 +11,7 @@ import numpy as np
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.format import RunFile
-from dataaudit.runlog.writer import RankWriter, create_run
+from dataaudit.runlog.writer import RankWriter, create_run, event
 
 BLOCK_ROWS = 16
 SOURCES = ("code", "web")
@@ -63,6 +63,8 @@ class Made:
     """Standard deviation of a document's loss."""
     seed: int = 0
     scored: Callable[[int], bool] = field(default=lambda step: True)
+    again: range = range(0)
+    """Steps whose scores are of weights that were updated since."""
     user: Callable[[int, float], float | None] = field(default=lambda step, loss: loss)
 
     def batch(self, step: int, rank: int) -> Batch:
@@ -163,6 +165,8 @@ def _write_step(log: RankWriter, made: Made, batch: Batch) -> None:
         "user_loss": np.ma.masked_array([user or 0.0], mask=[user is None]),
         "merged": [int(targets[columns["shard"] < 0].sum())],
     }
+    if scored and step in made.again:
+        log.add("events", event(step, "scored", {"updates": 2}))
     log.add_step(step, {name: value if name == "user_loss" else np.array(value) for name, value in row.items()})
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import get_args
 
+import jsonschema
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,8 +23,13 @@ from made_run import (
 )
 
 from dataaudit import cli
-from dataaudit.training.attribution import attribute, load_data
-from dataaudit.training.findings import Attribution
+from dataaudit.schemas import SCHEMAS
+from dataaudit.training.accounting import SHRINK
+from dataaudit.training.attribution import HEALTHY_STEPS, LEAST_UNITS, attribute, load_data
+from dataaudit.training.curve import GAP
+from dataaudit.training.deciding import FILLS, LEAST_PAST
+from dataaudit.training.findings import Attribution, Reason
+from dataaudit.training.spikes import FLOOR, LEVEL_AFTER, WINDOW, K
 
 SPIKE = range(150, 162)
 
@@ -227,6 +235,16 @@ class TestCannotTell:
         made = Made(scored=lambda step: step % 4 == 0, user=lambda step, loss: loss + 0.7)
         one = only(run(made, bad_rows(SPIKE)))
         assert (one.found.shard, one.flagged, one.accounted) == (5, 12, 3)
+
+    def test_scores_of_later_weights_do_not_hide_a_spike(self, run):
+        """The loop saw a spike; two updates later, when its batches are scored again, half of it is gone."""
+        made = Made(
+            scored=lambda step: step % 8 == 0 or step in SPIKE,
+            user=lambda step, loss: loss + (0.9 if step in SPIKE else 0.0),
+            again=SPIKE,
+        )
+        one = only(run(made, bad_rows(SPIKE, above=1.2)))
+        assert (one.found.shard, one.flagged, one.accounted) == (5, 12, 12)
 
     def test_merged_stretches(self, run):
         def merged(batch):
@@ -435,6 +453,41 @@ class TestCommand:
             done = command(tmp_path / "run", "--manifest", manifest, "--picture", tmp_path / name)
             assert done.exit_code == 2
             assert message in done.stderr
+
+
+class TestPage:
+    PAGE = (Path(__file__).parents[3] / "docs/reference/attribution.md").read_text(encoding="utf-8")
+
+    def test_the_page_lists_every_reason(self):
+        listed = re.findall(r"^\| `(\w+)` \|", self.PAGE, re.MULTILINE)
+        assert listed == [name for name in get_args(Reason) if name]
+
+    def test_the_page_states_the_constants(self):
+        for said in (
+            f"last {WINDOW} values",
+            f"*k* = {K:g}",
+            f"at least {FLOOR:.1%} of",
+            f"After {LEVEL_AFTER} flags",
+            f"at most {GAP} others",
+            f"n / (n + {SHRINK:g})",
+            f"newest {HEALTHY_STEPS:,}",
+            f"fewer than {LEAST_PAST} stretches",
+            f"has {FILLS:.0%} or more",
+            f"fewer than {LEAST_UNITS} are as heavy",
+        ):
+            assert said.replace("%", " %") in " ".join(self.PAGE.split()), said
+
+
+def test_the_json_is_by_its_schema(run):
+    def both(batch):
+        worse_state(range(100, 105))(batch)
+        bad_rows(SPIKE)(batch)
+        if batch.step == 180:
+            batch["loss"][3] = np.nan
+
+    found = run(Made(), both)
+    assert [one.kind for one in found.episodes] == ["loss_spike", "loss_spike", "not_finite"]
+    jsonschema.validate(found.model_dump(mode="json", by_alias=True), SCHEMAS["attribution"][1]())
 
 
 def test_hostile_names_are_harmless(tmp_path):
