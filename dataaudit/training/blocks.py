@@ -152,11 +152,12 @@ def _blocks(one: Episode, data: Data, *, title: bool) -> Iterable[Block]:
         together = join(", ", (Name(data.names[shard], ends=True) for shard in one.together))
         yield Prose(text=say("Together: {}.", together))
     yield Facts(title="The episode", pairs=tuple(_facts(one)))
-    yield _shares("By shard", one.shards, one, "shard")
-    if one.reason not in _WHOLE and (one.found is None or one.found.kind == "block"):
-        yield _shares("By block", one.blocks, one, "block")
-    if len(one.sources) > 1:
-        yield _shares("By source", one.sources, one, "source")
+    if one.excess is not None:
+        yield _shares("By shard", one.shards, one, "shard")
+        if one.reason not in _WHOLE and (one.found is None or one.found.kind == "block"):
+            yield _shares("By block", one.blocks, one, "block")
+        if len(one.sources) > 1:
+            yield _shares("By source", one.sources, one, "source")
     if one.reason in _WHOLE:
         return
     yield _documents(one)
@@ -167,6 +168,10 @@ def _blocks(one: Episode, data: Data, *, title: bool) -> Iterable[Block]:
 
 def _facts(one: Episode) -> Iterable[tuple[Line, Line]]:
     yield "flagged", f"{plural(one.flagged, 'step')}, {one.accounted:,} of them divided"
+    if one.found is not None and one.found.twins:
+        shards = ", ".join(f"{shard:,}" for shard in one.found.twins[:_OPENED])
+        more = f" and {len(one.found.twins) - _OPENED:,} more" if len(one.found.twins) > _OPENED else ""
+        yield "same bytes", f"shards {shards}{more}, which count as shard {one.found.shard:,}"
     if one.excess is None or one.above_line is None or one.common is None:
         return
     yield "above the line", f"{_nats(one.above_line)} nats/token"
@@ -288,7 +293,7 @@ def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Se
             more = f" and {len(spans) - _OPENED:,} more" if len(spans) > _OPENED else ""
             said.append(f"Also {what}: {first}{more}.")
     if found.torn_bytes:
-        said.append(f"{plural(found.torn_bytes, 'byte')} of the log were cut off by a kill, and are not counted.")
+        said.append(f"{plural(found.torn_bytes, 'byte')} at the end of parts are incomplete, and not counted.")
     for text in said:
         yield Prose(text=text)
     if any(one.outcome == "found" for one in found.episodes):

@@ -14,6 +14,8 @@ HALF = 0.5
 """Least share of the excess that what is found has to hold, and that a reason not to tell has to."""
 FILLS = 0.9
 """Share of a step's targets from which a unit is the whole step: too little is left to compare it with."""
+MUCH = 0.2
+"""Share of the excess in other blocks of the same shard from which the shard is named, not a block of it."""
 LEAST_PAST = 30
 """Healthy stretches of a source below which nobody knows what its loss usually is."""
 _TRIED = 20
@@ -60,7 +62,8 @@ def decide(account: Account, above_line: float, *, usual: bool) -> Decision:
     """Say which unit held the excess.
 
     It is the smallest one (a block, else the blocks of a shard together) without which the episode lies inside the
-    band, and which holds at least half of the excess. A unit that is all there is of the steps that it is in is none.
+    band, and which holds at least half of the excess; the shard, where its other blocks hold another fifth of it. A
+    unit that is all there is of the steps that it is in is none.
 
     Args:
         account: The episode.
@@ -80,11 +83,22 @@ def decide(account: Account, above_line: float, *, usual: bool) -> Decision:
             detail="at least half of it lies in a source that the steps before have hardly seen: what its loss usually"
             " is, nobody knows",
         )
-    for rows in (account.block_rows, 0):
-        found = _largest(account, rows)
-        if found is not None and found.unit is not None:
-            return found if found.unit.shard >= 0 else _MERGED
-    return _why_not(account, usual=usual)
+    block, shard = _largest(account, account.block_rows), _largest(account, 0)
+    found = block
+    if shard is not None and (block is None or _much_more(shard, block, excess)):
+        found = shard
+    if found is None or found.unit is None:
+        return _why_not(account, usual=usual)
+    return found if found.unit.shard >= 0 else _MERGED
+
+
+def _much_more(shard: Decision, block: Decision, excess: float) -> bool:
+    """Return whether other blocks of a block's shard hold much, too: naming the block alone would mislead."""
+    assert shard.unit is not None
+    assert shard.part is not None
+    assert block.unit is not None
+    assert block.part is not None
+    return shard.unit.shard == block.unit.shard and shard.part.held - block.part.held > MUCH * excess
 
 
 _MERGED = Decision(

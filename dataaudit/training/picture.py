@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +75,8 @@ def write_picture(path: Path, found: Attribution, data: Data) -> None:
         axes.spines[side].set_visible(False)
     FigureCanvasAgg(figure)
     try:
-        with replacing(path) as file:
+        with replacing(path) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a sign that the font lacks is drawn as a box
             figure.savefig(file, format="png")
     except OSError as error:
         raise ConfigError(f"the file {path} cannot be written: {error.strerror or error}") from None
@@ -84,4 +86,6 @@ def _label(one: Episode) -> str:
     if one.found is None:
         return f"cannot tell: {one.reason}"
     name = clean(one.found.name, _NAME)
-    return name if one.found.share is None else f"{name}: {min(1.0, one.found.share):.0%} of the excess"
+    return (
+        f"{name}: not finite" if one.found.share is None else f"{name}: {min(1.0, one.found.share):.0%} of the excess"
+    )

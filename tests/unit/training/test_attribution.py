@@ -27,7 +27,7 @@ from dataaudit.schemas import SCHEMAS
 from dataaudit.training.accounting import SHRINK
 from dataaudit.training.attribution import HEALTHY_STEPS, LEAST_UNITS, attribute, load_data
 from dataaudit.training.curve import GAP
-from dataaudit.training.deciding import FILLS, LEAST_PAST
+from dataaudit.training.deciding import FILLS, LEAST_PAST, MUCH
 from dataaudit.training.findings import Attribution, Reason
 from dataaudit.training.spikes import FLOOR, LEVEL_AFTER, WINDOW, K
 
@@ -81,6 +81,22 @@ class TestFound:
         one = only(run(Made(), bad_block(SPIKE)))
         assert (one.found.kind, one.found.shard) == ("block", 5)
         assert (one.found.first_row, one.found.last_row) == (7 * BLOCK_ROWS, 8 * BLOCK_ROWS - 1)
+
+    def test_the_shard_when_two_blocks_of_it_share_the_excess(self, run):
+        """Each alone would be enough to bring the steps back inside the band."""
+
+        def two(batch):
+            bad_block(SPIKE, rows=3, above=2.7)(batch)
+            if batch.step in SPIKE:
+                batch["row"][batch["batch_row"] == 0] += 3 * BLOCK_ROWS
+
+        one = only(run(Made(), two))
+        assert (one.found.kind, one.found.shard) == ("shard", 5)
+        assert [block.first_row for block in one.blocks[:2]] == [7 * BLOCK_ROWS, 10 * BLOCK_ROWS]
+
+    def test_a_spike_just_after_the_first_window(self, run):
+        one = only(run(Made(), bad_rows(range(53, 60))))
+        assert (one.first_step, one.found.shard, one.healthy_steps) == (53, 5, 52)
 
     def test_a_single_step(self, run):
         one = only(run(Made(), bad_rows(range(150, 151), rows=4)))
@@ -363,6 +379,24 @@ class TestCommand:
         again = command(tmp_path / "run", "--manifest", manifest, "--json")
         assert again.stdout == done.stdout
 
+    def test_shards_with_equal_bytes_are_said(self, tmp_path, manifest):
+        write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE, shard=9))
+        done = command(tmp_path / "run", "--manifest", manifest)
+        assert "train/part-002.jsonl held" in done.stdout.splitlines()[0]
+        assert "shards 9, which count as shard 2" in done.stdout
+
+    def test_what_is_not_finite(self, tmp_path, manifest):
+        def broken(batch):
+            if batch.step == 20:
+                batch["loss"][4] = np.nan
+
+        write_run(tmp_path / "run", manifest, Made(), broken)
+        done = command(tmp_path / "run", "--manifest", manifest)
+        assert done.exit_code == 1
+        assert done.stdout.startswith("Step 20: the loss is not finite. Rows ")
+        assert "By shard" not in done.stdout
+        assert "Documents, the largest parts first" in done.stdout
+
     def test_cannot_tell(self, tmp_path, manifest):
         write_run(tmp_path / "run", manifest, Made(), worse_state(SPIKE))
         done = command(tmp_path / "run", "--manifest", manifest)
@@ -473,6 +507,7 @@ class TestPage:
             f"newest {HEALTHY_STEPS:,}",
             f"fewer than {LEAST_PAST} stretches",
             f"has {FILLS:.0%} or more",
+            f"hold {MUCH:.0%} of the excess",
             f"fewer than {LEAST_UNITS} are as heavy",
         ):
             assert said.replace("%", " %") in " ".join(self.PAGE.split()), said
@@ -492,7 +527,7 @@ def test_the_json_is_by_its_schema(run):
 
 def test_hostile_names_are_harmless(tmp_path):
     manifest = tmp_path / "manifest"
-    make_shards(manifest, uri={5: "\x1b[31m::error::x\u202egnp\n" + "y" * 3000})
+    make_shards(manifest, uri={5: "\x1b[31m::error::x\u202egnp\n$\\alpha$ \u6f22\u5b57" + "y" * 3000})
     write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE))
     done = command(Path(tmp_path / "run"), "--manifest", manifest, "--picture", tmp_path / "spike.png")
     assert done.exit_code == 1
