@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 
-.PHONY: demo test test-ci test-kills test-all dist-check check lint docs format lock judges clean
+.PHONY: demo demo-train test test-ci test-kills test-all dist-check check lint docs format lock judges clean
 
 demo: $(VENV)/.base
 	$(BIN)/python pipelines/demo_corpus.py --out demo
@@ -21,6 +21,35 @@ demo: $(VENV)/.base
 	@echo
 	@echo '$$ dataaudit report demo/manifest --policy release-gate --out demo/report.html'
 	@$(BIN)/dataaudit report demo/manifest --policy release-gate --out demo/report.html
+
+# A small model on a corpus with one bad shard: the spike is named (exit code 1), with the shard held back the run is
+# silent (0), and killed and resumed it is as before (1). About four minutes, most of them training.
+RUN = $(BIN)/python pipelines/demo_train.py train --manifest demo-train/manifest --run demo-train
+ATTRIBUTE = $(BIN)/dataaudit attribute --manifest demo-train/manifest
+define expect
+code=$$?; test $$code -eq $(1) || { echo "expected exit code $(1), found $$code"; exit 1; }
+endef
+demo-train: $(VENV)/.train
+	rm -rf demo-train
+	$(BIN)/python pipelines/demo_train.py corpus --out demo-train
+	$(BIN)/dataaudit build pipelines/demo-train.yaml --manifest demo-train/manifest --workers 0 --quiet > demo-train/show.txt
+	$(BIN)/dataaudit gate demo-train/manifest --policy release-gate
+	@echo; echo '== a run on all of it'
+	$(RUN)/run
+	@$(ATTRIBUTE) demo-train/run --picture demo-train/loss.png > demo-train/run.txt; $(call expect,1)
+	@cat demo-train/run.txt
+	@echo; echo '== the same with the shard held back'
+	$(BIN)/dataaudit quarantine add demo-train/quarantine.jsonl --manifest demo-train/manifest \
+	  train/train/code/part-047.jsonl --reason garbled
+	$(RUN)/clean --quarantine demo-train/quarantine.jsonl
+	@$(ATTRIBUTE) demo-train/clean; $(call expect,0)
+	@echo; echo '== killed in the middle of the bad shard, and resumed from its checkpoint'
+	@$(RUN)/killed --kill-at 372; $(call expect,137)
+	$(RUN)/killed
+	@$(ATTRIBUTE) demo-train/killed > demo-train/killed.txt; $(call expect,1)
+	@head -1 demo-train/killed.txt
+	@test "$$(head -1 demo-train/run.txt)" = "$$(head -1 demo-train/killed.txt)" || { echo 'expected the same answer'; exit 1; }
+	@echo 'The picture: demo-train/loss.png. The answers: demo-train/*/attribution.json.'
 
 # Two processes share the files; progress and the time left are printed every half minute.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
@@ -86,8 +115,13 @@ lock:
 	echo "torch ; sys_platform == 'never'" | $(COMPILE) $(addprefix --extra ,pii toxicity) -c requirements-dev.lock \
 	  --override - $(addprefix --no-emit-package ,torch sympy mpmath networkx) -o requirements-judges.lock
 
+# What the training demo needs: torch, and what draws.
+$(VENV)/.train: constraints.txt $(VENV)/.dev
+	$(PIP) install $(TORCH) -c constraints.txt torch
+	@touch $@
+
 clean:
-	rm -rf $(VENV) demo site
+	rm -rf $(VENV) demo demo-train site
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -22,6 +22,8 @@ from dataaudit.manifest.metric import METHODS, STATUSES
 from dataaudit.manifest.tables import METRICS, TABLES, TableSpec
 from dataaudit.metrics.stages import REQUIRED, STAGES, stage_schema
 from dataaudit.quarantine.entry import entry_schema
+from dataaudit.runlog.format import TABLES as RUN_TABLES
+from dataaudit.runlog.format import RunFile
 from dataaudit.text import clean
 from dataaudit.training.findings import attribution_schema
 
@@ -90,6 +92,15 @@ def tables_description() -> Json:
     }
 
 
+def runlog_description() -> Json:
+    """Return columns, types, meanings and key of every table of a run log."""
+    return {
+        "title": "Run log",
+        "description": "The Arrow streams of a training run's log: columns in their order, Arrow types, keys.",
+        "tables": {name: _table(spec) for name, spec in RUN_TABLES.items()},
+    }
+
+
 SCHEMAS: Mapping[str, tuple[str, Callable[[], Json]]] = {
     "config": ("JSON Schema of a config file, for editors and checks", config_schema),
     "manifest": ("JSON Schema of manifest.json", manifest_schema),
@@ -100,6 +111,8 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json]]] = {
     "tables": ("columns, types, meanings and keys of every table", tables_description),
     "attribution": ("JSON Schema of attribution.json, what a run log says", attribution_schema),
     "diff": ("JSON Schema of what `diff --json` prints", diff_schema),
+    "run": ("JSON Schema of run.json, the head of a training run's log", RunFile.model_json_schema),
+    "runlog": ("columns, types, meanings and keys of a run log's tables", runlog_description),
 }
 
 
@@ -124,7 +137,7 @@ def export_schemas(name: str | None, out: Path | None, *, as_json: bool) -> str:
 
 def render(name: str) -> str:
     """Return the text of a schema's file."""
-    head = {"$schema": _DIALECT} if name != "tables" else {}
+    head = {"$schema": _DIALECT} if name not in {"tables", "runlog"} else {}
     value = {**head, "$id": f"urn:dataaudit:schema:{name}:v{SCHEMA_VERSION}", **SCHEMAS[name][1]()}
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
 
