@@ -382,6 +382,43 @@ for step in range(1000):
     assert set(steps) <= set(log.table("stretches")["step"].to_pylist())
 
 
+NODE = {"dataaudit", "numpy", "orjson", "pyarrow", "pydantic", "pydantic-core", "pyyaml", "rfc8785"}
+NODE |= {"annotated-types", "typing-extensions", "typing-inspection"}  # what pydantic needs
+NODE |= {"torch", "filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy"}  # and torch
+
+
+def test_the_loop_runs_beside_torch_and_a_few_packages_alone(made, tmp_path):
+    code = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+from base_only import hide
+hide({NODE!r})
+from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
+corpus = open_manifest({str(made.folder / "m")!r}, require="verified", cache={str(tmp_path / "cache")!r})
+rows = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), {CONTEXT})
+import torch
+model = torch.nn.Sequential(torch.nn.Embedding(256, 8), torch.nn.Linear(8, 256))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with TrainingMonitor({str(tmp_path / "run")!r}, corpus) as monitor:
+    for number, batch in enumerate(torch.utils.data.DataLoader(rows, 4)):
+        logits, labels = model(batch["input_ids"]), batch["labels"]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        monitor.batch(batch["tags"], logits=logits, labels=labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        monitor.step(loss)
+        if number == 19:
+            break
+print(monitor.steps, sorted(name for name in ("click", "rich", "numba", "scipy", "pandas") if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stdout == "20 []\n", done.stderr
+    steps = load_run(tmp_path / "run").table("steps").to_pylist()
+    assert [row["step"] for row in steps] == list(range(1, 21))
+    assert [row["loss_sum"] / row["scored"] for row in steps] == pytest.approx([row["user_loss"] for row in steps], rel=1e-5)
+
+
 def test_a_full_disk_does_not_stop_the_run(rows, corpus, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("dataaudit.training.logthread.BATCH_STEPS", 2)
     monitor = TrainingMonitor(tmp_path / "run", corpus)
