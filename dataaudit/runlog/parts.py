@@ -5,6 +5,7 @@ A kill leaves a prefix of the file. Batches in it that are whole are read; what 
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from io import RawIOBase
@@ -93,10 +94,17 @@ class PartWriter:
         """Append a batch of the table's columns; return its stored bytes.
 
         Raises:
-            OSError: It cannot be written; the part is as before.
+            OSError: It cannot be written, and the part is as before; or nobody would find it.
         """
+        if self.gone:
+            raise OSError(errno.ENOENT, "the file was deleted while it was written")
         self._stream.write_batch(batch.replace_schema_metadata(self.schema.metadata))
         return self._append()
+
+    @property
+    def gone(self) -> bool:
+        """Whether the file has no name any more."""
+        return os.fstat(self._descriptor).st_nlink == 0
 
     def close(self) -> None:
         """Close the file."""

@@ -151,6 +151,7 @@ class RankWriter:
             self._roll()
         except (OSError, pa.ArrowException) as error:
             self._lose(steps, error)
+            self._forget_deleted()
             return False
         finally:
             self._waiting = {name: _Waiting() for name in _ORDER}
@@ -179,12 +180,18 @@ class RankWriter:
             self._said = True
             _say(f"the run log {self.folder} cannot be written: {self.lost.last}; training goes on without it")
 
+    def _forget_deleted(self) -> None:
+        """Let go of parts that were deleted, so that new ones are begun."""
+        for name in [name for name, (_, part) in self._parts.items() if part.gone]:
+            self._parts.pop(name)[1].close()
+
     def _append(self, table: str, batch: pa.RecordBatch) -> None:
         if table not in self._parts:
             self._open(table, batch.column("step")[0].as_py())
         self._parts[table][1].append(batch)
 
     def _open(self, table: str, first_step: int) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
         number = 1 + max(part_numbers(self.folder, table), default=-1)
         header = PartHeader(attempt=self._attempt, first_step=first_step)
         self._parts[table] = number, PartWriter(part_path(self.folder, table, number), table, header)

@@ -105,8 +105,12 @@ class Documents:
         table = corpus.table
         known = table["split"].to_pylist()
         for name in names:
-            if name not in known:
-                raise ConfigError(f"no split `{name}` was opened; there are {', '.join(sorted(set(known)))}")
+            if name not in corpus.splits:
+                there = f"open it: open_manifest(..., splits=[{name!r}])" if name in known else "name one of these"
+                raise ConfigError(
+                    f"the split `{name}` is not among those that were opened: {', '.join(corpus.splits)}",
+                    f"To train on it, {there}.",
+                )
         self.corpus = corpus
         self.encoder = encoder
         self.cache = Path(cache) if cache is not None else corpus.file.parent / "tokens"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -201,6 +202,21 @@ def test_a_log_that_cannot_be_written_raises_nothing_and_is_counted(
     run = load_run(tmp_path)
     assert run.table("steps")["step"].to_pylist() == [7]
     assert run.table("events")["kind"].to_pylist() == ["lost"]
+
+
+def test_a_log_whose_folder_is_deleted_is_begun_again(tmp_path: Path) -> None:
+    create_run(tmp_path, RUN, SHARDS)
+    log = RankWriter(tmp_path, 0, 1, 4)
+    log.add_step(1, step_row(1))
+    assert log.flush()
+    shutil.rmtree(tmp_path / "ranks")
+    log.add_step(2, step_row(2))
+    assert not log.flush()
+    log.add_step(3, step_row(3))
+    assert log.flush()
+    log.close()
+    assert (log.lost.steps, log.lost.last) == (1, "the file was deleted while it was written")
+    assert load_run(tmp_path).table("steps")["step"].to_pylist() == [3]
 
 
 def test_a_folder_with_a_log_is_not_written_over(tmp_path: Path) -> None:

@@ -384,7 +384,17 @@ for step in range(1000):
 
 NODE = {"dataaudit", "numpy", "orjson", "pyarrow", "pydantic", "pydantic-core", "pyyaml", "rfc8785"}
 NODE |= {"annotated-types", "typing-extensions", "typing-inspection"}  # what pydantic needs
-NODE |= {"torch", "filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy"}  # and torch
+NODE |= {
+    "torch",
+    "filelock",
+    "fsspec",
+    "jinja2",
+    "markupsafe",
+    "mpmath",
+    "networkx",
+    "setuptools",
+    "sympy",
+}  # and torch
 
 
 def test_the_loop_runs_beside_torch_and_a_few_packages_alone(made, tmp_path):
@@ -416,7 +426,9 @@ print(monitor.steps, sorted(name for name in ("click", "rich", "numba", "scipy",
     assert done.stdout == "20 []\n", done.stderr
     steps = load_run(tmp_path / "run").table("steps").to_pylist()
     assert [row["step"] for row in steps] == list(range(1, 21))
-    assert [row["loss_sum"] / row["scored"] for row in steps] == pytest.approx([row["user_loss"] for row in steps], rel=1e-5)
+    assert [row["loss_sum"] / row["scored"] for row in steps] == pytest.approx(
+        [row["user_loss"] for row in steps], rel=1e-5
+    )
 
 
 def test_a_full_disk_does_not_stop_the_run(rows, corpus, tmp_path, monkeypatch, caplog):

@@ -243,7 +243,7 @@ def test_a_file_with_other_documents_of_the_same_size_is_refused(tmp_path):
 
 
 def test_errors_of_use(made, documents, tmp_path):
-    with pytest.raises(ConfigError, match="no split `trian` was opened; there are train"):
+    with pytest.raises(ConfigError, match="the split `trian` is not among those that were opened: train"):
         Documents(made.open(), "trian", byte_encoder())
     with pytest.raises(ConfigError, match=r"hold [\d,]+ tokens, a row takes 1,000,001"):
         PackedDocuments(documents, 1_000_000)
