@@ -176,7 +176,7 @@ def write_log(folder):
     demo = load_manifest(Path(DEMO))
     shards = demo.table("shards", ["shard", "sha256"])
     told = {"manifest": demo.id, "dataset": "demo", "started": "2026-11-22T00:00:00Z", "program": "0"}
-    create_run(folder, RunFile(**told, sources=("web",), block_rows=4, stretches=1, ranks=1), shards)
+    create_run(folder, RunFile(**told, sources=("web",), block_rows=4, ranks=1), shards)
     log = RankWriter(folder, 0, 1, 4)
     for step in range(1, 61):
         loss = np.array([np.nan if step == 60 else 3.0])
