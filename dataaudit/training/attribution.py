@@ -141,6 +141,18 @@ class Data:
         return twins
 
     @cached_property
+    def rows(self) -> Ints:
+        """Records by ordinal."""
+        rows: Ints = self.manifest.table("shards", ["rows"])["rows"].to_numpy()
+        return rows
+
+    def named(self, unit: Unit) -> Unit:
+        """Return a block as its shard where that has no other block."""
+        if unit.rows and 0 < self.rows[unit.shard] <= unit.rows:
+            return Unit(number=unit.shard, rows=0)
+        return unit
+
+    @cached_property
     def names(self) -> list[str]:
         """``split/uri`` by ordinal."""
         table = self.manifest.table("shards", ["split", "uri"])
@@ -292,15 +304,16 @@ def _not_finite(data: Data, steps: Ints, made: dict[str, Any]) -> Episode:
     made |= {"accounted": 1, **tables.all(broken)}
     if decision.unit is None:
         return _told(made, decision)
+    unit = data.named(decision.unit)
     found = Found(
-        **tables.unit(decision.unit).model_dump(),
-        kind="block" if decision.unit.rows else "shard",
+        **tables.unit(unit).model_dump(),
+        kind="block" if unit.rows else "shard",
         interval=None,
         rest=None,
         rest_band=None,
         rarity=None,
     )
-    return _told(made, decision, found=found, metrics=shard_metrics(data.manifest, decision.unit.shard))
+    return _told(made, decision, found=found, metrics=shard_metrics(data.manifest, unit.shard))
 
 
 class _Division:
@@ -365,9 +378,10 @@ class _Division:
         return 2 * len(np.unique(self.healthy.step[own])) >= len(np.unique(self.healthy.step))
 
     def _found(self, decision: Decision, tables: _Tables) -> Found:
-        unit, part, account = decision.unit, decision.part, self.account
-        assert unit is not None
+        part, account = decision.part, self.account
+        assert decision.unit is not None
         assert part is not None
+        unit = self.data.named(decision.unit)
         mask = unit.of(self.stretches)
         bounds = account.interval(mask, part)
         like = healthy_units(self.healthy, self.healthy_rest, unit.rows)
@@ -440,6 +454,8 @@ class _Tables:
         """Return what says which unit it is."""
         shard = unit.shard
         first, last = unit_rows(unit)
+        if unit.rows > 1 and last is not None and self.data.rows[shard] > first:
+            last = min(last, int(self.data.rows[shard]) - 1)
         twins: list[int] = np.flatnonzero(self.data.twins == shard).tolist()
         return {
             "name": self.data.names[shard] if shard >= 0 else "",

@@ -94,6 +94,21 @@ class TestFound:
         assert (one.found.kind, one.found.shard) == ("shard", 5)
         assert [block.first_row for block in one.blocks[:2]] == [7 * BLOCK_ROWS, 10 * BLOCK_ROWS]
 
+    def test_a_block_that_is_its_whole_shard_is_the_shard(self, tmp_path):
+        """And the last row of a block is at most that of its shard."""
+        make_shards(tmp_path / "manifest", rows={5: 10, 8: 20})
+
+        def small(batch):
+            for steps, shard, row in ((SPIKE, 5, 9), (range(180, 186), 8, 17)):
+                bad_rows(steps, shard)(batch)
+                if batch.step in steps:
+                    batch["row"][batch["batch_row"] < 3] = row
+
+        write_run(tmp_path / "run", tmp_path / "manifest", Made(), small)
+        first, second = attribute(load_data(tmp_path / "run", tmp_path / "manifest")).episodes
+        assert (first.found.kind, first.found.shard, first.found.first_row) == ("shard", 5, None)
+        assert (second.found.kind, second.found.first_row, second.found.last_row) == ("block", 16, 19)
+
     def test_a_spike_just_after_the_first_window(self, run):
         one = only(run(Made(), bad_rows(range(53, 60))))
         assert (one.first_step, one.found.shard, one.healthy_steps) == (53, 5, 52)
