@@ -152,8 +152,8 @@ def _write_step(log: RankWriter, made: Made, batch: Batch) -> None:
     columns, step = batch.columns, batch.step
     targets, loss = columns["targets"], columns["loss"].astype(np.float32).astype(float)
     scored = made.scored(step)
-    mean = float(np.dot(targets, loss) / targets.sum())
-    user = made.user(step, mean)
+    total = float(np.dot(targets, np.where(targets > 0, loss, 0.0)))
+    user = made.user(step, total / targets.sum())
     log.add("stretches", {**columns, "loss": np.ma.masked_array(loss, mask=np.full(len(loss), not scored))})
     row = {
         "step": [step],
@@ -161,7 +161,7 @@ def _write_step(log: RankWriter, made: Made, batch: Batch) -> None:
         "micro_batches": [1],
         "targets": [int(targets.sum())],
         "scored": [int(targets.sum()) if scored else 0],
-        "loss_sum": [float(np.dot(targets, loss)) if scored else 0.0],
+        "loss_sum": [total if scored else 0.0],
         "user_loss": np.ma.masked_array([user or 0.0], mask=[user is None]),
         "merged": [int(targets[columns["shard"] < 0].sum())],
     }

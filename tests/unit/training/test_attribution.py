@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from levels import thinned
 from made_run import (
     BLOCK_ROWS,
     Made,
@@ -25,7 +26,8 @@ from made_run import (
 from dataaudit import cli
 from dataaudit.schemas import SCHEMAS
 from dataaudit.training.accounting import SHRINK
-from dataaudit.training.attribution import HEALTHY_STEPS, LEAST_UNITS, attribute, load_data
+from dataaudit.training.attribution import HEALTHY_STEPS, LEAST_UNITS, LISTED, attribute, load_data
+from dataaudit.training.blocks import render_text
 from dataaudit.training.curve import GAP
 from dataaudit.training.deciding import FILLS, LEAST_PAST, MUCH
 from dataaudit.training.findings import Attribution, Reason
@@ -538,6 +540,56 @@ def test_the_json_is_by_its_schema(run):
     found = run(Made(), both)
     assert [one.kind for one in found.episodes] == ["loss_spike", "loss_spike", "not_finite"]
     jsonschema.validate(found.model_dump(mode="json", by_alias=True), SCHEMAS["attribution"][1]())
+
+
+@pytest.mark.parametrize("seed", range(thinned(200, 12)))
+def test_whatever_a_log_holds_there_is_an_answer(run, tmp_path, manifest, seed):
+    """Random episodes of all kinds, ranks that lack steps, losses at a cadence; blocks and what is common add up."""
+    random = np.random.default_rng(seed)
+    cadence, lacking = int(random.choice([1, 1, 2, 7])), random.random((141, 2)) < random.choice([0, 0, 0.1, 0.9])
+    planted = [
+        (
+            int(random.integers(50, 130)),
+            int(random.integers(1, 60)),
+            int(random.integers(7)),
+            float(random.choice([1, 9])),
+        )
+        for _ in range(3)
+    ]
+
+    def plant(batch):
+        chosen = batch.random.random(len(batch["loss"])) < batch.random.choice([0.1, 0.5, 1.0])
+        for first, steps, kind, above in planted:
+            if first <= batch.step < first + steps:
+                batch["loss"][chosen] += [above, above, above, np.nan, np.inf, above, -above][kind]
+                if kind in {0, 3}:
+                    batch["shard"][chosen] = 2
+                elif kind == 1:
+                    batch["shard"][chosen] = batch["row"][chosen] = -1
+                elif kind == 2:
+                    batch["source"][chosen] = -1
+                elif kind == 5:
+                    batch["targets"][1:][chosen[1:]] = 0
+
+    made = Made(
+        steps=140,
+        seed=seed,
+        ranks=int(random.integers(1, 3)),
+        batch_rows=int(random.integers(1, 5)),
+        places=int(random.integers(1, 4)),
+        noise=float(random.choice([0.0, 0.05, 0.3])),
+        scored=lambda step: step % cadence == 0,
+        user=[lambda step, loss: None, lambda step, loss: loss + 0.5][seed % 2],
+    )
+    found = run(made, plant, lacking=lambda step, rank: bool(lacking[step, rank]))
+    text = render_text(found, load_data(tmp_path / "run", manifest), width=100)
+    assert len(text.splitlines()[0]) > 20
+    assert found.exit_code in {0, 1, 3, 4}
+    for one in found.episodes:
+        assert (one.found is None) == bool(one.reason) == bool(one.detail)
+        if one.excess is not None and len(one.blocks) < LISTED:
+            total = one.common + sum(block.part for block in one.blocks)
+            assert total == pytest.approx(one.excess, abs=1e-9)
 
 
 def test_hostile_names_are_harmless(tmp_path):
