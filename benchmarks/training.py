@@ -14,6 +14,7 @@ import argparse
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
 from demo_train import CONTEXT, ROWS, Model
 
 from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
+from dataaudit.training.logthread import BATCH_STEPS
 
 
 class Untagged(PackedDocuments):
@@ -36,13 +38,18 @@ class Untagged(PackedDocuments):
         return {"input_ids": tokens[:-1], "labels": tokens[1:]}
 
 
-def main() -> None:
-    """Time the loops and print a table."""
+def options() -> argparse.Namespace:
+    """Return what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--steps", type=int, default=16)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Time the loops and print a table."""
+    arguments = options()
     torch.manual_seed(0)
     corpus = open_manifest(arguments.manifest, require="verified")
     documents = Documents(corpus, "train", byte_encoder(end=0))
@@ -50,10 +57,10 @@ def main() -> None:
     rows["bare"] = Untagged(documents, CONTEXT, epochs=4)
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    spent = {"batch": 0.0, "step": 0.0}
+    spent: dict[str, float] = {"batch": 0.0, "step": 0.0}
 
-    def run(kind: str, first: int, monitor: TrainingMonitor) -> None:
-        for step in range(first, first + arguments.steps):
+    def run(kind: str, first: int, monitor: TrainingMonitor, steps: int) -> None:
+        for step in range(first, first + steps):
             batch = torch.utils.data.default_collate([rows[kind][step * ROWS + row] for row in range(ROWS)])
             logits = model(batch["input_ids"])
             losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
@@ -71,16 +78,21 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder, TrainingMonitor(Path(folder) / "run", corpus) as monitor:
         for kind in ("bare", "log", "losses"):
-            run(kind, 0, monitor)
-        spent.update(batch=0.0, step=0.0)
+            run(kind, 0, monitor, arguments.steps)
         found = {kind: [] for kind in rows}
         for number in range(arguments.rounds):
             kinds = ["bare", "log", "losses"]
             for kind in kinds[number % 3 :] + kinds[: number % 3]:
                 began, wall = time.process_time(), time.perf_counter()
-                run(kind, (number + 1) * arguments.steps, monitor)
+                run(kind, (number + 1) * arguments.steps, monitor, arguments.steps)
                 found[kind].append((time.process_time() - began, time.perf_counter() - wall))
-    steps = arguments.rounds * arguments.steps
+        monitor.state_dict()
+        spent.update(batch=0.0, step=0.0)
+        clock = time.pthread_getcpuclockid(next(one for one in threading.enumerate() if "runlog" in one.name).ident)
+        before = time.clock_gettime(clock)
+        run("log", 0, monitor, BATCH_STEPS)
+        monitor.state_dict()
+        spent["thread"] = time.clock_gettime(clock) - before
     bare = statistics.median(wall for _, wall in found["bare"]) / arguments.steps * 1e3
     print(f"a bare step: {bare:.1f} ms (median of {arguments.rounds} blocks of {arguments.steps})")
     for kind in ("log", "losses"):
@@ -90,8 +102,10 @@ def main() -> None:
         )
         print(f"{kind}: CPU x {cpu:.4f}, wall x {wall:.4f}")
     tags = tag_seconds(rows["log"])
-    calls = {name: seconds / steps * 1e3 for name, seconds in spent.items()}
-    print(f"tags of {ROWS} rows {tags:.3f} ms, batch() {calls['batch']:.3f} ms, step() {calls['step']:.3f} ms a step")
+    calls = {name: seconds / BATCH_STEPS * 1e3 for name, seconds in spent.items()}
+    total = tags + sum(calls.values())
+    named = ", ".join(f"{name} {seconds:.3f} ms" for name, seconds in calls.items())
+    print(f"CPU a step: tags {tags:.3f} ms, {named}; together {total:.3f} ms, {total / bare:.2%} of a bare step")
 
 
 def tag_seconds(rows: PackedDocuments) -> float:

@@ -26,6 +26,8 @@ BATCH_STEPS = 256
 """Steps that are written at once,"""
 BATCH_SECONDS = 10.0
 """unless they take longer than this."""
+PAUSE_SECONDS = 0.25
+"""Between two looks at the queue: steps that are taken together cost less, as their code and data are still at hand."""
 _WAITING_ITEMS = 4_096
 _KEPT_FLAGS = 64
 
@@ -82,6 +84,8 @@ class LogThread:
         self._held: deque[Step] = deque()
         self._queue: queue.Queue[Step | Scores | Columns | threading.Event | None] = queue.Queue(_WAITING_ITEMS)
         self._dropped = 0
+        self._hurry = threading.Event()
+        """Somebody waits for the queue to be emptied."""
         self._thread = threading.Thread(target=self._run, name="dataaudit-runlog", daemon=True)
         self._thread.start()
 
@@ -105,6 +109,7 @@ class LogThread:
         done = threading.Event()
         if self._thread.is_alive():
             self._queue.put(done)
+            self._hurry.set()
             while not done.wait(0.1) and self._thread.is_alive():
                 pass
 
@@ -112,6 +117,7 @@ class LogThread:
         """Write everything and end the thread."""
         if self._thread.is_alive():
             self._queue.put(None)
+            self._hurry.set()
             self._thread.join()
 
     def _run(self) -> None:
@@ -143,12 +149,15 @@ class LogThread:
                     self._writer.flush()
                     if item is None:
                         return
+                    self._hurry.clear()
                     item.set()
                 case _:
                     self._writer.add("events", item)
             if self._writer.waiting_steps >= BATCH_STEPS:
                 self._writer.flush()
                 deadline = time.monotonic() + BATCH_SECONDS
+            if not self._hold_steps and self._queue.empty():  # a step that may be scored again cannot wait
+                self._hurry.wait(PAUSE_SECONDS)
 
     def _look_at(self, step: Step) -> None:
         """Hold a step's loss against the steps before it."""
