@@ -59,8 +59,8 @@ _MERGED_AFTER = 50_000
 """Targets after which that share is looked at."""
 KEPT_BATCHES = 4
 """Steps whose batches are kept to be scored again."""
-HIDDEN_EVERY = 16
-"""Steps between two passes through the head, where losses come from hidden states."""
+SCORED_EVERY = 16
+"""Steps between two passes of our own: through the head, where losses come from hidden states, or with ``score``."""
 
 
 class TrainingMonitor:
@@ -78,8 +78,8 @@ class TrainingMonitor:
         ranks: Processes of the run; of the environment's WORLD_SIZE by default.
         block_rows: Rows of a block, the unit that a spike is attributed to; a power of two.
         shift: ``outer``: the loader shifts labels. ``inner``: the model does.
-        score: From a kept batch to its losses [B, T]: flagged steps, whose stretches have no losses, are scored with it
-            as long as they are among the last four.
+        score: From a kept batch to its losses [B, T]. With it every 16th step is scored, and a flagged one as long as
+            it is among the last four, where a loop hands over no losses of stretches.
         model: Whose buffers and modes are put back after ``score``.
 
     Raises:
@@ -221,7 +221,7 @@ class TrainingMonitor:
             MicroBatch(tags.copy() if numpy_tags else Pending(tags), None if sums is None else Pending(sums))
         )
         if self._score is not None:
-            self._batch_inputs.append((keep, tags))
+            self._batch_inputs.append((keep, tags if sums is None else None))
 
     def step(self, loss: Any | None = None, **values: Any) -> None:
         """End a step: an update of the weights was made, or skipped.
@@ -271,7 +271,7 @@ class TrainingMonitor:
     def _sums(self, tags: Any, losses: Any, logits: Any, hidden: Any, head: Any, labels: Any) -> Any | None:
         if losses is None and logits is not None:
             losses = token_losses(logits, labels, inner=self._inner)
-        elif losses is None and hidden is not None and (self.steps + 1) % HIDDEN_EVERY == 0:
+        elif losses is None and hidden is not None and (self.steps + 1) % SCORED_EVERY == 0:
             losses = hidden_losses(hidden, head, labels, inner=self._inner)
         if losses is None:
             return None
@@ -298,10 +298,11 @@ class TrainingMonitor:
             check_targets(given, targets, inner=self._inner)
 
     def _score_flagged(self) -> None:
-        """Score the kept batches of flagged steps, with everything put back as it was."""
+        """Score the kept batches of flagged steps, and of every 16th to compare with; all is put back as it was."""
         flagged = set(self._thread.flagged)
         for number, batches in list(self._kept):
-            if number in flagged and batches:
+            wanted = number in flagged or number % SCORED_EVERY == 0
+            if wanted and batches and all(tags is not None for _, tags in batches):
                 sums = []
                 with _untouched(self._model):
                     for kept, tags in batches:

@@ -14,6 +14,7 @@ from dataaudit.extras import require
 from dataaudit.text import clean
 from dataaudit.training.attribution import Data
 from dataaudit.training.findings import Attribution, Episode
+from dataaudit.training.spikes import WINDOW
 
 _NAME = 60
 _NAMED = 6
@@ -50,7 +51,8 @@ def write_picture(path: Path, found: Attribution, data: Data) -> None:
     figure = Figure(figsize=(10, 4.5), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     axes.plot(curve.step, curve.value, color="#1f4e79", linewidth=0.9, label="loss")
-    low, high = judged.level - judged.limit, judged.level + judged.limit
+    known = np.where(curve.step >= curve.step[0] + WINDOW, judged.limit, np.nan)  # before, nothing is judged
+    low, high = judged.level - known, judged.level + known
     axes.fill_between(curve.step, low, high, color="#1f4e79", alpha=0.15, linewidth=0, label="band")
     for place, one in enumerate(found.episodes):
         axes.axvspan(one.first_step - 0.5, one.last_step + 0.5, color="#c0392b", alpha=0.2, linewidth=0)
@@ -69,7 +71,11 @@ def write_picture(path: Path, found: Attribution, data: Data) -> None:
             )
     axes.set_xlabel("step")
     axes.set_ylabel("loss, nats/token")
-    axes.margins(x=0.01, y=0.15)
+    axes.margins(x=0.01)
+    finite = curve.value[np.isfinite(curve.value)]
+    if len(finite):
+        room = 0.15 * max(float(np.ptp(finite)), 1e-3)
+        axes.set_ylim(finite.min() - room, finite.max() + room)
     axes.legend(loc="upper right", frameon=False, fontsize=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

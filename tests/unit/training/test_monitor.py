@@ -132,16 +132,16 @@ def test_scoring_again_changes_no_bit(rows, corpus, tmp_path, monkeypatch):
     before = other.norm.running_mean.clone()
     torch.manual_seed(0)
     with TrainingMonitor(tmp_path / "run", corpus, score=score, model=other) as monitor:
-        found = run(rows, _Patient(monitor), "none")
-    assert found == run(rows)
-    assert len(scored) == 2
+        found = run(rows, _Patient(monitor), "none", steps=20)
+    assert found == run(rows, steps=20)
+    assert len(scored) == 3
     assert torch.equal(other.norm.running_mean, before)
     assert other.training
     log = load_run(tmp_path / "run")
     steps = log.table("stretches").filter(log.table("stretches")["loss"].is_valid())["step"].unique().to_pylist()
-    assert steps == [5, 9]
+    assert steps == [5, 9, 16]
     said = [json.loads(row["detail"]) for row in log.table("events").to_pylist() if row["kind"] == "scored"]
-    assert [one["step"] for one in said] == [5, 9]
+    assert [one["step"] for one in said] == [5, 9, 16]
     assert all(0 <= one["updates"] <= 3 for one in said)
 
 
