@@ -75,12 +75,6 @@ def text_digests(texts: pa.LargeStringArray) -> np.ndarray:
     return np.frombuffer(digests, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
 
 
-def digest_array(digests: np.ndarray) -> pa.FixedSizeBinaryArray:
-    """Return uint8[n, 16] as an Arrow array of n fixed-size binaries."""
-    values = pa.py_buffer(np.ascontiguousarray(digests))
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(DIGEST_BYTES), len(digests), [None, values])
-
-
 def row_digests(texts: np.ndarray, source_codes: np.ndarray, source_names: tuple[str, ...]) -> np.ndarray:
     """Return uint8[n, 16]: the digest of each decoded row, its text and its source.
 

@@ -343,7 +343,6 @@ class Folded:
         return place + self._longer[bisect_left(self._places, place)]
 
 
-NORMAL_FORMS = ("text", "lower", "digits", "alnum")
 DIGEST_BYTES = 16
 
 

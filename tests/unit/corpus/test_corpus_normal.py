@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from levels import examples
 from twins import basics
 
-from dataaudit.corpus.texts import digest_array, normal_digests, normal_form, row_digests, text_digests
+from dataaudit.corpus.texts import normal_digests, normal_form, row_digests, text_digests
 
 SPACES = [chr(point) for point in range(0x110000) if chr(point).isspace()]
 pieces = st.one_of(
@@ -96,13 +96,6 @@ def test_nothing_has_no_digests():
     empty = arrow([])
     assert normal_digests(empty).shape == text_digests(empty).shape == (0, 16)
     assert row_digests(text_digests(empty), np.zeros(0, np.int32), ()).shape == (0, 16)
-    assert len(digest_array(text_digests(empty))) == 0
-
-
-def test_digests_become_arrow_values_of_the_same_bytes():
-    """The Arrow form holds the rows of the matrix, also of one that is not contiguous."""
-    digests = text_digests(arrow(["a", "b", "c"]))
-    assert digest_array(digests[::2]).to_pylist() == [digests[0].tobytes(), digests[2].tobytes()]
 
 
 def test_the_normal_form_is_frozen():
