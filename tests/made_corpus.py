@@ -9,6 +9,7 @@ import json
 import random
 import shutil
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from made_manifest import make, shard
@@ -16,7 +17,9 @@ from made_manifest import make, shard
 from dataaudit.manifest.load import load_manifest
 from dataaudit.quarantine.changes import Author, add
 from dataaudit.quarantine.proposals import add_requests
+from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.training.opening import open_manifest
+from dataaudit.training.tags import OFFSET, ROW, SHARD, SOURCE, START, TARGETS
 
 SHARES = {"code": 50, "web": 30, "wiki": 20}
 WORDS = ["alpha", "beta", "Öl", "straße", "東京", "naïve", "🚀", "zeta", "quick", "brown", "fox", "tensor", "gradient"]
@@ -113,3 +116,19 @@ class MadeCorpus:
         path.touch()
         add(path, requests, AUTHOR)
         return path
+
+    def check(self, row, sources, *, inner=False):
+        """Hold a row's stretches against the texts; return how many there are, and their targets."""
+        used = [[int(one) for one in tag] for tag in row["tags"] if tag[SHARD] != UNUSED]
+        starts = [tag[START] for tag in used]
+        assert starts == sorted(starts)
+        assert starts[0] == 0
+        for tag, stop in zip(used, [*starts[1:], len(row["labels"])], strict=True):
+            assert tag[TARGETS] == stop - max(tag[START], int(inner))
+            if tag[SHARD] == MERGED:
+                continue
+            text, source = self.text(tag[SHARD], tag[ROW])
+            expected = (text.encode() + b"\0")[tag[OFFSET] : tag[OFFSET] + stop - tag[START]]
+            assert bytes(np.asarray(row["labels"][tag[START] : stop]).astype(np.uint8)) == expected
+            assert sources[tag[SOURCE]] == source
+        return len(used), sum(tag[TARGETS] for tag in used)

@@ -21,7 +21,7 @@ from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.packing import PackedDocuments
 from dataaudit.training.spikes import SpikeDetector
-from dataaudit.training.tags import OFFSET, ROW, SHARD, START, TARGETS, empty_tags
+from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, START, TARGETS, empty_tags
 
 torch = pytest.importorskip("torch", reason="the monitor's tensors are torch's")
 from torch import nn  # noqa: E402
@@ -177,6 +177,34 @@ def test_no_operator_of_a_step_waits_for_the_device(rows, corpus, tmp_path, how)
             run(rows, monitor, how, steps=18, optimizer=torch.optim.SGD, feed=feed)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("how", ["losses", "logits", "hidden"])
+def test_no_step_waits_for_a_gpu(rows, corpus, tmp_path, how):
+    model, feed = (
+        Model().cuda(),
+        [{name: one.cuda() for name, one in batch.items()} for batch in list(batches(rows))[:18]],
+    )
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        for number, batch in enumerate(feed):
+            torch.cuda.set_sync_debug_mode("error" if number else "default")
+            hidden = model.hidden(batch["input_ids"])
+            logits, labels = model.head(hidden), batch["labels"]
+            losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(
+                labels.shape
+            )
+            given = {"losses": {"losses": losses}, "logits": {"logits": logits, "labels": labels}}
+            given |= {"hidden": {"hidden": hidden, "head": model.head, "labels": labels}}
+            monitor.batch(batch["tags"], **given[how])
+            losses.mean().backward()
+            monitor.step(losses.mean())
+        torch.cuda.set_sync_debug_mode("default")
+    steps = load_run(tmp_path / "run").table("steps").to_pylist()
+    scored = [row for row in steps if row["scored"]]
+    assert len(scored) == (1 if how == "hidden" else 18)
+    for row in scored:
+        assert row["loss_sum"] / row["scored"] == pytest.approx(row["user_loss"], rel=1e-5)
+
+
 @pytest.mark.parametrize("inner", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_log_holds_the_losses_of_its_stretches(made, corpus, tmp_path, inner, workers):
@@ -213,6 +241,26 @@ def test_the_log_holds_the_losses_of_its_stretches(made, corpus, tmp_path, inner
     values = log.table("values").to_pylist()
     named = [(row["step"], row["metric"], row["value"]) for row in values[:2]]
     assert named == [(1, "grad_global_norm", 2.0), (1, "learning_rate", 0.5)]
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("stretches", [1, 16])
+def test_what_two_workers_read_is_their_documents(made, held, stretches):
+    quarantine = made.hold("train/b.jsonl", "train/c.parquet:3", "train/a.jsonl:7") if held else None
+    documents = Documents(made.open(quarantine=quarantine), "train", byte_encoder(end=0))
+    rows = PackedDocuments(documents, CONTEXT, epochs=2, stretches=stretches)
+    random = np.random.default_rng(0).permutation(len(rows))[:1_100].tolist()
+    subset, found, epochs = torch.utils.data.Subset(rows, random), 0, set()
+    for batch in torch.utils.data.DataLoader(subset, 10, num_workers=2):
+        for row in range(10):
+            one = {name: column[row].numpy() for name, column in batch.items()}
+            found += made.check(one, documents.corpus.sources)[0]
+            epochs |= set(one["tags"][one["tags"][:, SHARD] != UNUSED, EPOCH].tolist())
+            for shard, place in one["tags"][:, :2].tolist():
+                assert not held or shard < 0 or not made.uris[shard].startswith("b.jsonl")
+                assert not held or shard < 0 or (made.uris[shard], place) not in {("c.parquet", 3), ("a.jsonl", 7)}
+    assert found >= 1_000
+    assert epochs == {0, 1}
 
 
 def test_losses_from_logits_and_from_hidden_states_are_the_loops_own(rows, corpus, tmp_path):

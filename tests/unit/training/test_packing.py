@@ -16,7 +16,7 @@ from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.training.documents import Documents, Encoder, byte_encoder
 from dataaudit.training.opening import open_manifest
 from dataaudit.training.packing import PackedDocuments, ordered
-from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, window_tags
+from dataaudit.training.tags import EPOCH, ROW, SHARD, TARGETS, window_tags
 from dataaudit.training.tokenfile import TokenFile, map_path, write_tokens
 
 STRETCHES_READ = 1_000
@@ -33,23 +33,6 @@ def documents(made):
     return Documents(made.open(), "train", byte_encoder(end=0))
 
 
-def check_row(made, row, sources, *, inner=False):
-    """Hold a row's stretches against the texts; return how many there were, and their targets."""
-    used = [[int(one) for one in tag] for tag in row["tags"] if tag[SHARD] != UNUSED]
-    starts = [tag[START] for tag in used]
-    assert starts == sorted(starts)
-    assert starts[0] == 0
-    for tag, stop in zip(used, [*starts[1:], len(row["labels"])], strict=True):
-        assert tag[TARGETS] == stop - max(tag[START], int(inner))
-        if tag[SHARD] == MERGED:
-            continue
-        text, source = made.text(tag[SHARD], tag[ROW])
-        expected = (text.encode() + b"\0")[tag[OFFSET] : tag[OFFSET] + stop - tag[START]]
-        assert bytes(row["labels"][tag[START] : stop].astype(np.uint8)) == expected
-        assert sources[tag[SOURCE]] == source
-    return len(used), sum(tag[TARGETS] for tag in used)
-
-
 def read_back(made, rows, sources, *, inner=False):
     """Read random rows until a thousand stretches were held against the texts."""
     random, found = np.random.default_rng(0), 0
@@ -57,7 +40,7 @@ def read_back(made, rows, sources, *, inner=False):
         row = rows[int(random.integers(len(rows)))]
         if not inner:
             assert row["input_ids"][1:].tolist() == row["labels"][:-1].tolist()
-        found += check_row(made, row, sources, inner=inner)[0]
+        found += made.check(row, sources, inner=inner)[0]
 
 
 @pytest.mark.parametrize("order", ["shuffled", "interleaved", "sequential"])
@@ -75,7 +58,7 @@ def test_a_thousand_random_stretches_of_a_token_file_are_their_documents(made, d
     starts = random.integers(0, path.stat().st_size // 2 - CONTEXT - 1, 500)
     for start, tags in zip(starts.tolist(), file.tags(starts), strict=True):
         tokens = file.window(start, start + CONTEXT + 1).astype(np.int64)
-        check_row(made, {"labels": tokens[1:], "tags": tags}, documents.corpus.sources)
+        made.check({"labels": tokens[1:], "tags": tags}, documents.corpus.sources)
 
 
 def test_each_epoch_reads_every_token_once(documents):
@@ -136,7 +119,7 @@ def test_what_is_held_is_replaced_in_place_and_nobody_else_moves(made, documents
         assert not held.held[after].any()
         assert 0 < moved.sum() < len(moved)
     for row in (PackedDocuments(held, CONTEXT, seed=2)[index] for index in range(50)):
-        check_row(made, row, held.corpus.sources)
+        made.check(row, held.corpus.sources)
         tags = row["tags"]
         assert not set(tags[:, SHARD].tolist()) & shards
         assert dropped not in {(int(tag[SHARD]), int(tag[ROW])) for tag in tags}
@@ -161,7 +144,7 @@ def test_what_does_not_fit_is_merged_and_counted(made, documents):
     merged = 0
     for index in range(len(rows)):
         row = rows[index]
-        assert check_row(made, row, documents.corpus.sources)[1] == 1_024
+        assert made.check(row, documents.corpus.sources)[1] == 1_024
         merged += int(row["tags"][row["tags"][:, SHARD] == MERGED, TARGETS].sum())
     whole = PackedDocuments(documents, 1_024, seed=0, stretches=64)
     tags = np.stack([whole[index]["tags"] for index in range(len(whole))])
