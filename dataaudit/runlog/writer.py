@@ -40,8 +40,8 @@ KEPT_STEPS = 10_000
 _ORDER = ("stretches", "values", "events", "steps")
 """A step is written last, so that one that is there has its stretches."""
 
-Columns = Mapping[str, np.ndarray | list[Any]]
-"""Values of a table's columns, of equal length."""
+Columns = Mapping[str, np.ndarray | list[Any] | None]
+"""Values of a table's columns, of equal length; null is what a masked array masks, and all of a column that is None."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class RankWriter:
         """Take rows of a table; they are written by :meth:`flush`."""
         waiting = self._waiting[table]
         waiting.columns.append(columns)
-        waiting.rows += len(next(iter(columns.values())))
+        waiting.rows += _rows(columns)
 
     def add_step(self, step: int, columns: Columns) -> None:
         """Take the row of a step, after all else that belongs to it."""
@@ -238,22 +238,36 @@ def event(step: int, kind: str, detail: Mapping[str, Any]) -> Columns:
     return {"step": [step], "time": [time.time()], "kind": [kind], "detail": [text]}
 
 
+def _rows(columns: Columns) -> int:
+    return next(len(one) for one in columns.values() if one is not None)
+
+
 def _joined(table: str, pieces: Sequence[Columns]) -> pa.RecordBatch:
     schema = TABLES[table].schema
     arrays = []
     for column in schema:
         values = [piece[column.name] for piece in pieces]
         if column.type == STRING:
-            arrays.append(pa.array([item for one in values for item in one], STRING))
+            arrays.append(pa.array([item for one in values for item in one or ()], STRING))
+        elif all(isinstance(one, list) for one in values):
+            arrays.append(numbers(np.array([item for one in values for item in one or ()]), column))
         else:
-            arrays.append(numbers(_concatenated(values, masked=column.nullable), column))
+            rows = [_rows(piece) for piece in pieces]
+            arrays.append(numbers(_concatenated(values, rows, masked=column.nullable), column))
     return pa.record_batch(arrays, schema=schema)
 
 
-def _concatenated(values: Sequence[Any], *, masked: bool) -> np.ndarray:
-    joined = np.concatenate([np.ma.getdata(one) for one in values])
-    mask = np.concatenate([np.ma.getmaskarray(np.ma.asarray(one)) for one in values]) if masked else None
-    return joined if mask is None else np.ma.masked_array(joined, mask=mask)
+def _concatenated(values: Sequence[Any], rows: Sequence[int], *, masked: bool) -> np.ndarray:
+    joined = np.concatenate(
+        [np.zeros(number) if one is None else np.ma.getdata(one) for one, number in zip(values, rows, strict=True)]
+    )
+    if not masked or all(type(one) is np.ndarray for one in values):
+        return joined
+    masks = [
+        np.full(number, one is None) if one is None or isinstance(one, list) else np.ma.getmaskarray(one)
+        for one, number in zip(values, rows, strict=True)
+    ]
+    return np.ma.masked_array(joined, mask=np.concatenate(masks))
 
 
 def _say(message: str) -> None:

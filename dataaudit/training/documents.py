@@ -11,6 +11,7 @@ documents. Documents that are held back keep their place; whoever orders documen
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -69,6 +70,7 @@ def _bytes(text: str) -> np.ndarray:
 class _Shard:
     """A shard's documents, memory-mapped."""
 
+    ordinal: int
     rows: np.ndarray
     """int64[n]"""
     sources: np.ndarray
@@ -119,6 +121,7 @@ class Documents:
         counts = table["documents"].to_numpy()[self.shards]
         self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         """int64[shards + 1] index of the first document of each."""
+        self._starts: list[int] = self.starts.tolist()
         self._held = np.array([bool(held) for held in table["held"].to_pylist()], dtype=bool)[self.shards]
         self._paths = [
             self._prepare(int(one)) if not held else None for one, held in zip(self.shards, self._held, strict=True)
@@ -163,26 +166,18 @@ class Documents:
         Raises:
             LookupError: Its shard is held back.
         """
-        place = int(np.searchsorted(self.starts, index, "right")) - 1
-        shard = self._map(place)
-        inside = index - int(self.starts[place])
+        place = bisect_right(self._starts, index) - 1
+        shard, inside = self._map(place), index - self._starts[place]
         found = shard.values[shard.offsets[inside] : shard.offsets[inside + 1]]
         return found if self.encoder.end is None else np.append(found, found.dtype.type(self.encoder.end))
 
-    def places(self, indices: np.ndarray) -> np.ndarray:
-        """Return shard, row and source of documents.
-
-        Args:
-            indices: int64[n] of documents whose shards are not held back.
-
-        Returns:
-            int64[n, 3]
-        """
-        found = np.empty((len(indices), 3), dtype=np.int64)
-        of = np.searchsorted(self.starts, indices, "right") - 1
-        for at, (place, index) in enumerate(zip(of.tolist(), np.asarray(indices).tolist(), strict=True)):
-            shard, inside = self._map(place), index - int(self.starts[place])
-            found[at] = self.shards[place], shard.rows[inside], shard.sources[inside]
+    def places(self, indices: Sequence[int]) -> list[tuple[int, int, int]]:
+        """Return shard, row and source of documents whose shards are not held back."""
+        found = []
+        for index in indices:
+            place = bisect_right(self._starts, index) - 1
+            shard, inside = self._map(place), index - self._starts[place]
+            found.append((shard.ordinal, int(shard.rows[inside]), int(shard.sources[inside])))
         return found
 
     def _map(self, place: int) -> _Shard:
@@ -198,6 +193,7 @@ class Documents:
             to_code = np.array([codes.get(name, -1) for name in names], dtype=np.int32)
             tokens = batch["tokens"]
             held = _Shard(
+                ordinal=int(self.shards[place]),
                 rows=batch["row"].to_numpy(),
                 sources=to_code[batch["source"].indices.to_numpy()],
                 offsets=tokens.offsets.to_numpy(),

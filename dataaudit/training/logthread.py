@@ -214,11 +214,11 @@ def stretch_columns(step: int, index: int, batch: MicroBatch) -> Columns:
     rows = np.nonzero(used)[0]
     found = tags[used]
     targets = found[:, TARGETS]
-    if batch.sums is None:
-        loss = np.ma.masked_array(np.zeros(len(found), np.float32), mask=True)
-    else:
-        mean = array_of(batch.sums)[used] / np.maximum(targets, 1)
-        loss = np.ma.masked_array(mean.astype(np.float32), mask=targets == 0)
+    loss = None
+    if batch.sums is not None:
+        none = targets == 0
+        loss = (array_of(batch.sums)[used] / np.where(none, 1, targets)).astype(np.float32)
+        loss = np.ma.masked_array(loss, mask=none) if none.any() else loss
     return {
         "step": np.full(len(found), step),
         "micro_batch": np.full(len(found), index),
@@ -255,14 +255,14 @@ def _step_columns(step: Step) -> Columns:
         merged += int(tags[..., TARGETS][shards == MERGED].sum())
     scored, loss_sum = _scored(step)
     return {
-        "step": np.array([step.number]),
-        "time": np.array([step.time]),
-        "micro_batches": np.array([len(step.batches)]),
-        "targets": np.array([targets]),
-        "scored": np.array([scored]),
-        "loss_sum": np.array([loss_sum]),
-        "user_loss": np.ma.masked_array([0.0 if step.loss is None else step.loss], mask=[step.loss is None]),
-        "merged": np.array([merged]),
+        "step": [step.number],
+        "time": [step.time],
+        "micro_batches": [len(step.batches)],
+        "targets": [targets],
+        "scored": [scored],
+        "loss_sum": [loss_sum],
+        "user_loss": None if step.loss is None else [step.loss],
+        "merged": [merged],
     }
 
 

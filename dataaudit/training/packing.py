@@ -18,7 +18,6 @@ from dataaudit.training.tags import STRETCHES, window_tags
 
 Order = Literal["shuffled", "interleaved", "sequential"]
 Shift = Literal["outer", "inner"]
-_EPOCH = 3
 
 
 class PackedDocuments:
@@ -96,13 +95,14 @@ class PackedDocuments:
     def tags(self, start: int, stop: int, *, first_target: int | None = None) -> np.ndarray:
         """Return the tags of the labels of a window, as :func:`dataaudit.training.tags.window_tags` does."""
         first, last = self._met(start, stop)
-        places = np.empty((last - first, _EPOCH + 1), dtype=np.int64)
-        places[:, :_EPOCH] = self.documents.places(self.order[first:last])
-        places[:, _EPOCH] = np.arange(first, last) // len(self.documents)
-        begins = self.ends[first:last] - self.documents.lengths[self.order[first:last]]
-        return window_tags(
-            begins, self.ends[first:last], places, start, stop, stretches=self.stretches, first_target=first_target
-        )
+        met = self.order[first:last].tolist()
+        size = len(self.documents)
+        places = [
+            (*place, at // size) for place, at in zip(self.documents.places(met), range(first, last), strict=True)
+        ]
+        ends = self.ends[first:last].tolist()
+        begins = [int(self.ends[first - 1]) if first else 0, *ends[:-1]]
+        return window_tags(begins, ends, places, start, stop, stretches=self.stretches, first_target=first_target)
 
     def _met(self, start: int, stop: int) -> tuple[int, int]:
         """Return the first place of the stream that a window meets, and the one after the last."""

@@ -10,6 +10,8 @@ the last place, whose shard is :data:`MERGED`; how many targets that hides is co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dataaudit.runlog.format import MERGED, UNUSED
@@ -32,9 +34,9 @@ def empty_tags(rows: int, stretches: int = STRETCHES) -> np.ndarray:
 
 
 def window_tags(
-    begins: np.ndarray,
-    ends: np.ndarray,
-    places: np.ndarray,
+    begins: Sequence[int],
+    ends: Sequence[int],
+    places: Sequence[Sequence[int]],
     start: int,
     stop: int,
     *,
@@ -44,9 +46,10 @@ def window_tags(
     """Return the tags of one row: of labels that are a window of a stream of documents.
 
     Args:
-        begins: int64[n] place in the stream of the first token of each document that the window meets.
-        ends: int64[n] the place after its last.
-        places: int64[n, 4] its shard, row, source and epoch.
+        begins: Place in the stream of the first token of each document that the window meets; plain integers, since
+            NumPy's are slow one by one.
+        ends: The place after its last.
+        places: Its shard, row, source and epoch.
         start: Place in the stream of the row's first label.
         stop: The place after its last.
         stretches: K.
@@ -55,20 +58,16 @@ def window_tags(
     Returns:
         int64[stretches, 7]
     """
+    counted = start if first_target is None else first_target
+    found = []
+    for begin, end, place in zip(begins, ends, places, strict=True):
+        first, last = max(begin, start), min(end, stop)
+        if last > first:
+            found.append((*place, first - start, first - begin, max(0, last - max(first, counted))))
+    if len(found) > stretches:
+        rest = found[stretches - 1 :]
+        merged = (MERGED, -1, -1, rest[0][EPOCH], rest[0][START], 0, sum(one[TARGETS] for one in rest))
+        found[stretches - 1 :] = [merged]
     tags: np.ndarray = empty_tags(1, stretches)[0]
-    found = np.empty((len(begins), WIDTH), dtype=np.int64)
-    first = np.maximum(begins, start)
-    last = np.minimum(ends, stop)
-    found[:, :START] = places
-    found[:, START] = first - start
-    found[:, OFFSET] = first - begins
-    found[:, TARGETS] = last - (first if first_target is None else np.maximum(first, first_target))
-    np.maximum(found[:, TARGETS], 0, out=found[:, TARGETS])
-    found = found[last > first]
-    if len(found) <= stretches:
-        tags[: len(found)] = found
-        return tags
-    tags[:] = found[:stretches]
-    rest = found[stretches - 1 :]
-    tags[-1] = (MERGED, -1, -1, rest[0, EPOCH], rest[0, START], 0, rest[:, TARGETS].sum())
+    tags[: len(found)] = found
     return tags

@@ -54,7 +54,7 @@ def write_tokens(documents: Documents, path: str | os.PathLike[str]) -> Path:
     if not len(kept):
         raise ConfigError("every document is held back: there is nothing to write")
     stops = np.cumsum(documents.lengths[kept])
-    places = documents.places(kept)
+    places = np.array(documents.places(kept.tolist()), dtype=np.int64)
     columns = {"start": stops - documents.lengths[kept], "stop": stops}
     columns |= {"shard": places[:, 0], "row": places[:, 1], "source": places[:, 2]}
     said = {
@@ -191,12 +191,10 @@ class TokenFile:
         stop = start + self.context
         first, last = np.searchsorted(self._ends, [start, stop - 1], "right")
         met = slice(int(first), int(last) + 1)
-        places = np.empty((met.stop - met.start, 4), dtype=np.int64)
-        places[:, :3], places[:, 3] = self._places[met], epoch
         return window_tags(
-            self._begins[met],
-            self._ends[met],
-            places,
+            self._begins[met].tolist(),
+            self._ends[met].tolist(),
+            [(*place, epoch) for place in self._places[met].tolist()],
             start,
             stop,
             stretches=self.stretches,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -73,8 +74,8 @@ def test_each_epoch_reads_every_token_once(documents):
     by_epoch = [sum(size for key, size in found.items() if key[0] == epoch) for epoch in (0, 1)]
     assert by_epoch[0] == total - 1  # the first token of all is no label
     assert total - CONTEXT <= by_epoch[1] <= total
-    places = documents.places(np.arange(len(documents)))
-    names = [(int(shard), int(row)) for shard, row, _ in places]
+    places = documents.places(range(len(documents)))
+    names = [(shard, row) for shard, row, _ in places]
     lengths = dict(zip(names, documents.lengths.tolist(), strict=True))
     short = {key[1:]: size for key, size in found.items() if key[0] == 0 and size != lengths[key[1:]]}
     assert len(short) <= 1
@@ -176,11 +177,12 @@ def test_tags_of_a_window_are_those_of_its_labels(lengths, stretches, data):
     start = data.draw(st.integers(0, total - 1))
     stop = data.draw(st.integers(start + 1, total))
     inner = data.draw(st.booleans())
-    ends = np.cumsum(lengths)
-    places = np.array([[7, number, number % 3, 1] for number in range(len(lengths))], dtype=np.int64)
+    ends = list(accumulate(lengths))
+    begins = [end - length for end, length in zip(ends, lengths, strict=True)]
+    places = [(7, number, number % 3, 1) for number in range(len(lengths))]
     first = start + 1 if inner else start
-    made = window_tags(ends - lengths, ends, places, start, stop, stretches=stretches, first_target=first)
-    named = [(tuple(place), length) for place, length in zip(places.tolist(), lengths, strict=True)]
+    made = window_tags(begins, ends, places, start, stop, stretches=stretches, first_target=first)
+    named = list(zip(places, lengths, strict=True))
     assert made.tolist() == slow_tags(named, start, stop, stretches, first)
 
 
