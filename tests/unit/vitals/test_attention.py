@@ -1,0 +1,160 @@
+"""Statistics of attention against float64 over the whole L x S matrix; a watched function changes no logit."""
+
+import math
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="statistics of attention are of torch")
+transformers = pytest.importorskip("transformers", reason="its attention functions are what is watched")
+
+from dataaudit.vitals.attention import attention_pass, attention_rows, dead_share, watched  # noqa: E402
+
+pytestmark = pytest.mark.torch
+SHAPES = [(2, 4, 4, 16, 16, 8), (1, 6, 2, 17, 17, 16), (2, 4, 1, 33, 33, 24), (1, 2, 2, 5, 67, 7), (1, 1, 1, 1, 1, 4)]
+
+
+def naive(query, key, scale, visible):
+    """Return largest logit, log-sum-exp and entropy of every row in float64, NaN where it sees nothing."""
+    key = key.double().repeat_interleave(query.shape[1] // key.shape[1], 1)
+    logits = (scale * torch.einsum("bhld,bhsd->bhls", query.double(), key)).masked_fill(~visible, -math.inf)
+    logits = logits.numpy()
+    with np.errstate(all="ignore"):
+        largest = logits.max(-1)
+        weights = np.exp(logits - largest[..., None])
+        total = weights.sum(-1)
+        shifted = np.where(weights > 0, logits - largest[..., None], 0.0)
+        entropy = np.log(total) - (weights * shifted).sum(-1) / total
+        none = ~np.isfinite(largest)
+        found = [largest, largest + np.log(total), entropy]
+    return [np.where(none, np.nan, one) for one in found]
+
+
+def made(shape, dtype, masked, size, offset=0.0):
+    batch, heads, kv_heads, length, keys, width = shape
+    made = torch.Generator().manual_seed(sum(shape) + len(masked))
+    query = (size * torch.randn(batch, heads, length, width, generator=made)).to(dtype)
+    key = (size * torch.randn(batch, kv_heads, keys, width, generator=made) + offset).to(dtype)
+    visible = torch.ones(batch, heads, length, keys, dtype=torch.bool)
+    given = {}
+    if masked in {"causal", "both"}:
+        visible &= torch.arange(keys) <= torch.arange(length)[:, None]
+        given["causal"] = True
+    if masked in {"bool", "added", "both"}:
+        padding = torch.arange(keys) >= torch.tensor([keys // 3, 0])[:batch, None]
+        visible &= padding[:, None, None]
+        mask = padding[:, None, None].expand(batch, 1, length, keys)
+        lowest = torch.finfo(torch.float32).min
+        given["mask"] = torch.zeros(mask.shape).masked_fill(~mask, lowest) if masked == "added" else mask
+    return query, key, visible, given
+
+
+@pytest.mark.parametrize("masked", ["none", "causal", "bool", "added", "both"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [0.3, 1.0, 4.0])
+def test_rows_are_exact_and_the_pass_is_within_its_bound(shape, dtype, masked, size):
+    query, key, visible, given = made(shape, dtype, masked, size)
+    scale = 1 / math.sqrt(shape[-1])
+    largest, lse, entropy = naive(query, key, scale, visible)
+    exact = attention_rows(query, key, scale=scale, **given)
+    assert exact.keys.numpy() == pytest.approx(visible.sum(-1).numpy())
+    assert exact.highest_max.numpy() == pytest.approx(largest, rel=1e-5, abs=1e-5, nan_ok=True)
+    assert exact.lse.numpy() == pytest.approx(lse, rel=1e-5, abs=1e-5, nan_ok=True)
+    assert exact.entropy.numpy() == pytest.approx(entropy, rel=1e-5, abs=1e-5, nan_ok=True)
+    assert (np.abs(exact.entropy.numpy() - entropy) <= exact.bound.numpy())[~np.isnan(entropy)].all()
+    passed = attention_pass(query, key, scale=scale, **given)
+    known = ~np.isnan(entropy)
+    assert (np.isnan(passed.entropy.numpy()) == ~known).all()
+    assert passed.lse.numpy()[known] == pytest.approx(
+        lse[known], rel=1e-5, abs=2e-5 if dtype == torch.float32 else 2**-13
+    )
+    assert (np.abs(passed.entropy.numpy() - entropy) <= passed.bound.numpy())[known].all()
+    slack = 1e-4 + 1e-5 * np.abs(largest)
+    assert (passed.lowest_max.numpy() - slack <= largest)[known].all()
+    assert (largest <= passed.highest_max.numpy() + slack)[known].all()
+
+
+def test_centred_keys_keep_the_pass_near_where_keys_have_a_mean():
+    scale = 0.25
+    for dtype, most in ((torch.float32, 1e-5), (torch.bfloat16, 0.02)):
+        query, key, visible, _ = made((1, 4, 4, 64, 64, 16), dtype, "none", 1.0, offset=8.0)
+        entropy = naive(query, key, scale, visible)[2]
+        off = np.abs(attention_pass(query, key, scale=scale).entropy.numpy() - entropy).max()
+        assert off <= most
+    weights = (scale * query.float() @ key.float().transpose(-1, -2)).softmax(-1)
+    plain = (weights.to(dtype) @ key).float()
+    lse = naive(query, key, scale, visible)[1]
+    uncentred = lse - scale * (query.float() * plain).sum(-1).numpy()
+    assert np.abs(uncentred - entropy).max() > 3 * off
+
+
+def test_some_rows_are_those_of_all_rows():
+    query, key, _, given = made((2, 4, 2, 70, 70, 8), torch.float32, "both", 1.0)
+    rows = torch.tensor([69, 3, 40])
+    every = attention_rows(query, key, scale=0.5, **given)
+    some = attention_rows(query, key, scale=0.5, rows=rows, **given)
+    assert some.entropy.numpy() == pytest.approx(every.entropy[:, :, rows].numpy(), abs=1e-5, nan_ok=True)
+
+
+def test_a_dead_head_is_told_from_a_live_one():
+    query, key, _, _ = made((1, 2, 2, 32, 32, 8), torch.float32, "none", 1.0)
+    query[:, 1] = 0
+    query[:, 0] = 500 * key[:, 0]
+    shares = dead_share(attention_rows(query, key, scale=1.0, causal=True)).tolist()
+    assert shares[0] > 0.9
+    assert shares[1] == 0
+
+
+def llama(name):
+    torch.manual_seed(0)
+    common = {"vocab_size": 64, "attn_implementation": name}
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            **common,
+        )
+    ).eval()
+
+
+def gpt2(name):
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)
+    config._attn_implementation = name
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+@pytest.mark.parametrize("build", [llama, gpt2])
+def test_a_watched_function_changes_no_logit_of_a_padded_batch(build):
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    tokens = torch.arange(2 * 12).reshape(2, 12) % 64
+    padding = torch.ones(2, 12, dtype=torch.int64)
+    padding[1, :5] = 0
+    model, seen = build("sdpa"), []
+
+    def see(module, query, key, value, mask, **named):
+        scale = named.get("scaling") or query.shape[-1] ** -0.5
+        causal = mask is None and query.shape[2] > 1
+        seen.append((module.layer_idx, attention_rows(query, key, scale=scale, mask=mask, causal=causal)))
+
+    own = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    with torch.no_grad():
+        plain = [model(tokens, attention_mask=one).logits for one in (padding, None)]
+        with watched(ALL_ATTENTION_FUNCTIONS, "sdpa", see):
+            again = [model(tokens, attention_mask=one).logits for one in (padding, None)]
+    assert ALL_ATTENTION_FUNCTIONS["sdpa"] is own
+    assert all(torch.equal(one, two) for one, two in zip(plain, again, strict=True))
+    assert [layer for layer, _ in seen] == [0, 1, 0, 1]
+    eager = build("eager")
+    with torch.no_grad():
+        weights = eager(tokens, attention_mask=padding, output_attentions=True).attentions
+    for (_, rows), weight in zip(seen[:2], weights, strict=True):
+        expected = torch.special.entr(weight.double()).sum(-1)
+        real = padding[:, None, :].bool().expand(rows.entropy.shape)
+        assert (rows.entropy[real] - expected[real]).abs().max() < 1e-4
+        assert (rows.keys[1, :, 5:] == torch.arange(1, 8)).all()
