@@ -1,0 +1,106 @@
+"""How large an update is against the weights it changes, from the optimizer's own state: no weight is copied.
+
+Right after ``optimizer.step()``, before gradients are cleared and the learning rate moves, the state says what the step
+was. With a = lr·weight_decay and w the weights after it:
+
+- Adam: dw = -lr·u, u = m̂ / (√v̂ + eps), the moments corrected for their start; AMSGrad: v̂ from the largest v.
+- AdamW: dw = -(a·w + lr·u) / (1 - a).
+- SGD: dw = -lr·b with momentum, b its buffer; -(a·w + lr·(g + momentum·b)) / (1 - a) with Nesterov's; without momentum
+  -(a·w + lr·g) / (1 - a).
+
+It is the update that was computed. Weights in bfloat16 may round it away, which this does not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norms:
+    """Euclidean norms of some tensors taken together, scalars of float32 on their device."""
+
+    weight: torch.Tensor
+    gradient: torch.Tensor
+    update: torch.Tensor
+
+    @property
+    def update_to_weight(self) -> torch.Tensor:
+        """Norm of the update over that of the weights after it; NaN where these are zero."""
+        return _ratio(self.update, self.weight)
+
+    @property
+    def grad_to_weight(self) -> torch.Tensor:
+        """Norm of the gradient over that of the weights after the update; NaN where these are zero."""
+        return _ratio(self.gradient, self.weight)
+
+
+def why_not(optimizer: torch.optim.Optimizer) -> str | None:
+    """Return why the updates of an optimizer cannot be told from its state; None where they can."""
+    if type(optimizer) not in {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD}:
+        return f"{type(optimizer).__name__}: no formula for its update"
+    if any(group["weight_decay"] * float(group["lr"]) >= 1 for group in optimizer.param_groups):
+        return "weight decay times learning rate is 1 or more: the weights before the step are gone"
+    return None
+
+
+def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter]) -> Norms:
+    """Return norms of parameters, their gradients and the update just made; nothing waits for a device.
+
+    A parameter without a gradient was not updated, and counts with its weights alone.
+
+    Args:
+        optimizer: One that :func:`why_not` says nothing against.
+        parameters: Of the optimizer, all on one device: those of a layer, of a module.
+
+    Raises:
+        ValueError: A parameter is none of the optimizer's.
+    """
+    groups = {id(one): group for group in optimizer.param_groups for one in group["params"]}
+    if any(id(one) not in groups for one in parameters):
+        raise ValueError("norms: a parameter is none of the optimizer's")
+    with torch.no_grad():
+        updated = [one for one in parameters if one.grad is not None]
+        updates = [_norm(_update(optimizer, groups[id(one)], one)) for one in updated]
+        device = parameters[0].device
+        return Norms(
+            weight=_together([_norm(one) for one in parameters], device),
+            gradient=_together([_norm(one.grad) for one in updated], device),
+            update=_together(updates, device),
+        )
+
+
+def _norm(values: Any) -> torch.Tensor:
+    return torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32)).float()
+
+
+def _together(found: list[torch.Tensor], device: torch.device) -> torch.Tensor:
+    return torch.linalg.vector_norm(torch.stack(found)) if found else torch.zeros((), device=device)
+
+
+def _ratio(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
+    return torch.where(below > 0, above / below, torch.nan)
+
+
+def _update(optimizer: torch.optim.Optimizer, group: dict[str, Any], one: torch.nn.Parameter) -> torch.Tensor:
+    lr, state = group["lr"], optimizer.state[one]
+    decay = lr * group["weight_decay"]
+    if isinstance(optimizer, torch.optim.SGD):
+        gradient = -one.grad if group["maximize"] else one.grad
+        momentum = group["momentum"]
+        if momentum and not group["nesterov"]:
+            return -lr * state["momentum_buffer"]
+        direction = gradient + momentum * state["momentum_buffer"] if momentum else gradient
+        return -(decay * one + lr * direction) / (1 - decay)
+    first, second = group["betas"]
+    step = state["step"].double()  # 1 - 0.999 in float32 would be off by 6e-5
+    variance = state["max_exp_avg_sq"] if group["amsgrad"] else state["exp_avg_sq"]
+    denominator = (variance / (1 - second**step)).sqrt() + group["eps"]
+    direction = state["exp_avg"] / (1 - first**step) / denominator
+    if isinstance(optimizer, torch.optim.AdamW) or group.get("decoupled_weight_decay"):
+        return -(decay * one + lr * direction) / (1 - decay)
+    return -lr * direction

@@ -1,0 +1,83 @@
+"""Norms of updates from the optimizer's state against copies of the weights."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="updates are of torch")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from dataaudit.vitals.updates import norms, why_not  # noqa: E402
+
+pytestmark = pytest.mark.torch
+OPTIMIZERS = {
+    "adam": (torch.optim.Adam, {"lr": 1e-2}),
+    "adam_decay": (torch.optim.Adam, {"lr": 1e-2, "weight_decay": 0.1}),
+    "adam_decoupled": (torch.optim.Adam, {"lr": 1e-2, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    "adamw": (torch.optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1}),
+    "adamw_foreach": (torch.optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1, "foreach": True}),
+    "adamw_fused": (torch.optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1, "fused": True}),
+    "adamw_maximize": (torch.optim.AdamW, {"lr": 1e-2, "weight_decay": 0.1, "maximize": True}),
+    "amsgrad": (torch.optim.AdamW, {"lr": 1e-2, "amsgrad": True}),
+    "sgd": (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.1}),
+    "sgd_maximize": (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.1, "maximize": True}),
+    "momentum": (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.2}),
+    "nesterov": (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "nesterov": True}),
+}
+
+
+class NoWaiting(TorchDispatchMode):
+    """Rejects what would wait for a device."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert "_local_scalar_dense" not in str(function), function
+        return function(*args, **(kwargs or {}))
+
+
+def backward(model, step):
+    made = torch.Generator().manual_seed(step)
+    values = torch.randn(8, 6, generator=made).to(model[0].weight.dtype)
+    (model(values).square().mean() * (step + 1)).backward()
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-6), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_update_is_what_the_weights_moved_by(name, dtype, near):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3)).to(dtype)
+    kind, given = OPTIMIZERS[name]
+    optimizer = kind(model.parameters(), **given)
+    assert why_not(optimizer) is None
+    parameters = list(model[0].parameters())
+    for step in range(5):
+        backward(model, step)
+        before = [one.detach().double().clone() for one in parameters]
+        gradient = torch.cat([one.grad.double().flatten() for one in parameters]).norm().item()
+        optimizer.step()
+        moved = torch.cat([(one.detach() - old).flatten() for one, old in zip(parameters, before, strict=True)])
+        weight = torch.cat([one.detach().double().flatten() for one in parameters]).norm().item()
+        with NoWaiting():
+            found = norms(optimizer, parameters)
+            ratios = found.update_to_weight, found.grad_to_weight
+        assert found.update.item() == pytest.approx(moved.norm().item(), rel=near)
+        assert ratios[0].item() == pytest.approx(moved.norm().item() / weight, rel=near)
+        assert ratios[1].item() == pytest.approx(gradient / weight, rel=1e-6)
+        optimizer.zero_grad()
+
+
+def test_what_has_no_gradient_has_no_update():
+    used, unused = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.AdamW([used, unused], lr=0.1)
+    used.sum().backward()
+    optimizer.step()
+    found = norms(optimizer, [unused])
+    assert [found.weight.item(), found.gradient.item(), found.update.item()] == [0, 0, 0]
+    assert found.update_to_weight.isnan()
+    assert norms(optimizer, [used, unused]).update == norms(optimizer, [used]).update > 0
+    with pytest.raises(ValueError, match="none of the optimizer's"):
+        norms(optimizer, [torch.nn.Parameter(torch.ones(3))])
+
+
+def test_other_optimizers_are_not_guessed():
+    weights = [torch.nn.Parameter(torch.ones(3))]
+    assert "Adagrad: no formula" in why_not(torch.optim.Adagrad(weights))
+    assert "1 or more" in why_not(torch.optim.SGD(weights, lr=10.0, weight_decay=0.1))
