@@ -15,7 +15,7 @@ median.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -289,6 +289,16 @@ class Account:
     """Distance from the line up to which the episode would be inside the band, nats/token."""
     line_variance: float
     """Of the line at these steps."""
+
+    def take(self, chosen: Mask) -> Account:
+        """Return the account of some of the stretches, at least one."""
+        weights = self.weights[chosen]
+        return replace(
+            self,
+            stretches=self.stretches.take(chosen),
+            weights=weights / weights.sum(),
+            residuals=self.residuals[chosen],
+        )
 
     @property
     def excess(self) -> float:

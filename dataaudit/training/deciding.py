@@ -62,8 +62,8 @@ def decide(account: Account, above_line: float, *, usual: bool) -> Decision:
     """Say which unit held the excess.
 
     It is the smallest one (a block, else the blocks of a shard together) without which the episode lies inside the
-    band, and which holds at least half of the excess; the shard, where its other blocks hold another fifth of it. A
-    unit that is all there is of the steps that it is in is none.
+    band, and which holds at least half of the excess; the shard, where its other blocks hold another fifth of it. Of a
+    unit that is all there is of most of the steps that it is in, the same has to be so in the other steps alone.
 
     Args:
         account: The episode.
@@ -107,31 +107,49 @@ _MERGED = Decision(
 )
 
 
-def _largest(account: Account, rows: int) -> Decision | None:
-    """Return the unit with the largest part that meets what is asked of it."""
+def _largest(account: Account, rows: int, *, filling: bool = False) -> Decision | None:
+    """Return the unit with the largest part that meets what is asked of it.
+
+    Args:
+        account: The episode.
+        rows: Rows of a block; 0 for shards.
+        filling: Ask for one that fills its steps, so that nothing can be told of what is left without it.
+    """
     units = account.stretches.units(rows)
     numbers, inverse = np.unique(units, return_inverse=True)
     held = np.bincount(inverse, account.parts(account.common()))
     sums = np.bincount(inverse, account.weights * account.residuals)
     best: Decision | None = None
     for place in np.argsort(-np.maximum(held, sums), kind="stable")[:_TRIED].tolist():
-        unit = Unit(number=int(numbers[place]), rows=rows)
         mask = inverse == place
-        if _fills(account, mask):
-            continue
         part = account.part(mask)
         better = best is None or best.part is None or part.held > best.part.held
-        if part.inside and part.held >= HALF * account.excess and better:
-            best = Decision(unit=unit, part=part)
+        holds = part.held >= HALF * account.excess if filling else _holds(account, part)
+        if better and holds and _fills(account, mask) == filling:
+            best = Decision(unit=Unit(number=int(numbers[place]), rows=rows), part=part)
     return best
 
 
+def _holds(account: Account, part: Part) -> bool:
+    """Return whether a part is half of a positive excess, without which the steps lie inside the band."""
+    return part.inside and part.held >= HALF * account.excess > 0
+
+
 def _fills(account: Account, mask: Mask) -> bool:
-    """Return whether some stretches are the whole of most steps that they are in, by their weight."""
+    """Return whether some stretches are the whole of most steps that they are in, by their weight.
+
+    It is no obstacle where they hold the excess of the other steps, too, where there is something to compare with.
+    """
     _, step = np.unique(account.stretches.step, return_inverse=True)
-    share = np.bincount(step, np.where(mask, step_weights(account.stretches), 0.0))
+    full = np.bincount(step, np.where(mask, step_weights(account.stretches), 0.0)) >= FILLS
     weight = np.bincount(step, np.where(mask, account.weights, 0.0))
-    return float(weight[share >= FILLS].sum()) > HALF * float(weight.sum())
+    if float(weight[full].sum()) <= HALF * float(weight.sum()):
+        return False
+    others = ~full[step]
+    if not mask[others].any():
+        return True
+    left = account.take(others)
+    return not _holds(left, left.part(mask[others]))
 
 
 def _filled(account: Account, rows: int) -> bool:
@@ -150,12 +168,19 @@ def _why_not(account: Account, *, usual: bool) -> Decision:
     alone = "is so much of these steps' tokens that little is left to compare it with: documents and the model's state"
     if _filled(account, account.block_rows):
         return Decision(reason="one_block_fills_the_step", detail=f"a single block {alone} cannot be told apart")
-    together, part = _together(account)
+    common = account.common()
+    whole = _largest(account, account.block_rows, filling=True) or _largest(account, 0, filling=True)
+    if whole is not None and whole.unit is not None and whole.unit.shard < 0:
+        return _MERGED
+    if whole is not None and whole.unit is not None and (not usual or whole.unit.rows or common < HALF * account.excess):
+        noun = "block" if whole.unit.rows else "shard"
+        return Decision(reason="one_block_fills_the_step", detail=f"a single {noun} {alone} cannot be told apart")
+    together, part = _together(account) if whole is None else ((), None)
     detail = "no block and no shard holds half of it and leaves the steps inside the band"
     if together:
         detail += f"; {plural(len(together), 'shard')} together do"
         return Decision(reason="spread", detail=detail, together=together, part=part)
-    if account.common() >= HALF * account.excess:
+    if common >= HALF * account.excess:
         if not usual and _filled(account, 0):
             return Decision(reason="one_block_fills_the_step", detail=f"a single shard {alone} cannot be told apart")
         return Decision(

@@ -119,6 +119,22 @@ class TestFound:
         one = only(run(Made(), bad_rows(range(150, 151), rows=4)))
         assert (one.first_step, one.last_step, one.found.shard) == (150, 150, 5)
 
+    @pytest.mark.parametrize("rows", [(8, 2, 2, 2), (8, 8, 2, 2, 2), (8, 1, 1, 1), (7, 2, 2, 2), (8, *[2] * 7)])
+    @pytest.mark.parametrize("of_block", [False, True])
+    def test_a_shard_that_fills_a_step_and_is_in_others(self, run, rows, of_block):
+        """The steps that it does not fill say what it is; in them it is the shard."""
+        spoil = bad_block if of_block else bad_rows
+        steps = {100 + place: number for place, number in enumerate(rows)}
+
+        def plant(batch):
+            spoil(range(100, 120), rows=steps.get(batch.step, 0), above=8.0)(batch)
+
+        found = run(Made(noise=0.1, steps=130), plant)
+        one = only(found)
+        assert (one.outcome, one.found.shard, one.found.kind) == ("found", 5, "block" if of_block else "shard")
+        assert one.found.share == pytest.approx(1, abs=0.1)
+        assert found.exit_code == 1
+
     def test_shards_with_equal_bytes_are_one(self, run):
         def both(batch):
             if batch.step in SPIKE:
@@ -217,6 +233,17 @@ class TestCannotTell:
     def test_batches_of_one_document(self, run):
         made = Made(batch_rows=1, places=1, noise=0.05)
         self.reason(run(made, bad_rows(range(150, 152), above=6.0)), "one_block_fills_the_step")
+
+    def test_a_shard_that_fills_steps_and_holds_nothing_of_the_others(self, run):
+        """In the first step it is the shard or the state; in the later ones it is high, and so is all else."""
+
+        def plant(batch):
+            bad_rows(range(100, 101), rows=8, above=9.0)(batch)
+            bad_rows(range(101, 104), rows=1, above=0.0)(batch)
+            worse_state(range(101, 104), above=1.0)(batch)
+
+        one = self.reason(run(Made(noise=0.1, steps=130), plant), "one_block_fills_the_step")
+        assert "a single shard" in one.detail
 
     def test_one_new_shard_fills_the_steps(self, run):
         """Blocks of one shard alone, which no earlier step had: there is nothing to compare with."""
