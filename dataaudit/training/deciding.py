@@ -18,6 +18,8 @@ MUCH = 0.2
 """Share of the excess in other blocks of the same shard from which the shard is named, not a block of it."""
 LEAST_PAST = 30
 """Healthy stretches of a source below which nobody knows what its loss usually is."""
+FEW_SHARDS = 5
+"""Shards below which it is said how few all blocks are of: where three are bad of few, all are up together, too."""
 _TRIED = 20
 """Units with the largest parts that are looked at."""
 _TOGETHER = 5
@@ -165,30 +167,49 @@ def _filled(account: Account, rows: int) -> bool:
 
 def _why_not(account: Account, *, usual: bool) -> Decision:
     """Return why no unit holds enough."""
-    alone = "is so much of these steps' tokens that little is left to compare it with: documents and the model's state"
-    if _filled(account, account.block_rows):
-        return Decision(reason="one_block_fills_the_step", detail=f"a single block {alone} cannot be told apart")
-    common = account.common()
-    whole = _largest(account, account.block_rows, filling=True) or _largest(account, 0, filling=True)
-    if whole is not None and whole.unit is not None and whole.unit.shard < 0:
-        return _MERGED
-    if whole is not None and whole.unit is not None and (not usual or whole.unit.rows or common < HALF * account.excess):
-        noun = "block" if whole.unit.rows else "shard"
-        return Decision(reason="one_block_fills_the_step", detail=f"a single {noun} {alone} cannot be told apart")
-    together, part = _together(account) if whole is None else ((), None)
+    full = _full(account, usual=usual)
+    if full is not None:
+        return full
+    together, part = _together(account)
     detail = "no block and no shard holds half of it and leaves the steps inside the band"
     if together:
         detail += f"; {plural(len(together), 'shard')} together do"
         return Decision(reason="spread", detail=detail, together=together, part=part)
-    if common >= HALF * account.excess:
-        if not usual and _filled(account, 0):
-            return Decision(reason="one_block_fills_the_step", detail=f"a single shard {alone} cannot be told apart")
-        return Decision(
-            reason="state",
-            detail="all blocks are up together: at least half of it is common to them, which points at the model's"
-            " state (learning rate, optimizer, numerics) rather than at documents",
-        )
+    if account.common() >= HALF * account.excess:
+        return _no_comparison("shard") if not usual and _filled(account, 0) else _state(account)
     return Decision(reason="spread", detail=detail)
+
+
+def _full(account: Account, *, usual: bool) -> Decision | None:
+    """Return why it cannot be told where a unit is so much of the steps that too little is left to compare it with."""
+    if _filled(account, account.block_rows):
+        return _no_comparison("block")
+    whole = _largest(account, account.block_rows, filling=True) or _largest(account, 0, filling=True)
+    if whole is None or whole.unit is None:
+        return None
+    if whole.unit.shard < 0:
+        return _MERGED
+    if usual and not whole.unit.rows and account.common() >= HALF * account.excess:
+        return _state(account)
+    return _no_comparison("block" if whole.unit.rows else "shard")
+
+
+def _no_comparison(noun: str) -> Decision:
+    return Decision(
+        reason="one_block_fills_the_step",
+        detail=f"a single {noun} is so much of these steps' tokens that little is left to compare it with: documents and"
+        " the model's state cannot be told apart",
+    )
+
+
+def _state(account: Account) -> Decision:
+    number = len(np.unique(account.stretches.shard[account.stretches.shard >= 0]))
+    blocks = "all blocks" if number >= FEW_SHARDS else f"all blocks, which are of only {plural(number, 'shard')} here,"
+    return Decision(
+        reason="state",
+        detail=f"{blocks} are up together: at least half of it is common to them, which points at the model's state"
+        " (learning rate, optimizer, numerics) rather than at documents",
+    )
 
 
 def _together(account: Account) -> tuple[tuple[int, ...], Part | None]:

@@ -29,7 +29,7 @@ from dataaudit.training.accounting import SHRINK
 from dataaudit.training.attribution import HEALTHY_STEPS, LEAST_UNITS, LISTED, attribute, load_data
 from dataaudit.training.blocks import render_text
 from dataaudit.training.curve import GAP
-from dataaudit.training.deciding import FILLS, LEAST_PAST, MUCH
+from dataaudit.training.deciding import FEW_SHARDS, FILLS, LEAST_PAST, MUCH
 from dataaudit.training.findings import Attribution, Reason
 from dataaudit.training.spikes import FLOOR, LEVEL_AFTER, WINDOW, K
 
@@ -260,7 +260,13 @@ class TestCannotTell:
             batch["shard"][:] = 3
             worse_state(SPIKE)(batch)
 
-        self.reason(run(Made(), alone), "state")
+        one = self.reason(run(Made(), alone), "state")
+        assert one.detail.startswith("all blocks, which are of only 1 shard here, are up together")
+
+    @pytest.mark.parametrize("shards", [FEW_SHARDS - 1, FEW_SHARDS])
+    def test_the_state_of_few_shards_says_how_few(self, run, shards):
+        one = self.reason(run(Made(shards=shards), worse_state(SPIKE)), "state")
+        assert (f"only {shards} shards" in one.detail) == (shards < FEW_SHARDS)
 
     def test_new_source(self, run):
         def unknown(batch):
@@ -553,6 +559,7 @@ class TestPage:
             f"has {FILLS:.0%} or more",
             f"hold {MUCH:.0%} of the excess",
             f"fewer than {LEAST_UNITS} are as heavy",
+            f"fewer than {FEW_SHARDS} shards",
         ):
             assert said.replace("%", " %") in " ".join(self.PAGE.split()), said
 
