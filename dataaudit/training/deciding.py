@@ -197,8 +197,8 @@ def _full(account: Account, *, usual: bool) -> Decision | None:
 def _no_comparison(noun: str) -> Decision:
     return Decision(
         reason="one_block_fills_the_step",
-        detail=f"a single {noun} is so much of these steps' tokens that little is left to compare it with: documents and"
-        " the model's state cannot be told apart",
+        detail=f"a single {noun} is so much of these steps' tokens that little is left to compare it with: documents"
+        " and the model's state cannot be told apart",
     )
 
 
