@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.atomic import write_whole
-from dataaudit.errors import ConfigError, ManifestMismatch, RunLogError
+from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch, RunLogError
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.report.outliers import robust
@@ -31,7 +31,7 @@ from dataaudit.training.accounting import (
     step_weights,
     trend,
 )
-from dataaudit.training.curve import GAP, Curve, Flagged, Judged, curve_of, gradients_of, judge
+from dataaudit.training.curve import GAP, Curve, Flagged, Judged, Missing, curve_of, gradients_of, judge, missing_of
 from dataaudit.training.deciding import (
     Decision,
     Unit,
@@ -42,6 +42,7 @@ from dataaudit.training.deciding import (
     unit_rows,
 )
 from dataaudit.training.findings import (
+    MISSING_LIMIT,
     Attribution,
     Detector,
     Document,
@@ -97,6 +98,11 @@ class Data:
     def curve(self) -> Curve:
         """Every step's loss."""
         return curve_of(self.log.table("steps"), self.log.table("events"))
+
+    @cached_property
+    def missing(self) -> Missing:
+        """Steps that the log lacks."""
+        return missing_of(self.log.table("steps"), self.log.table("events"), self.log.run.ranks)
 
     @cached_property
     def judged(self) -> Judged:
@@ -198,21 +204,30 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
     """
     curve, judged = data.curve, data.judged
     norms = judge(*gradients_of(data.log.table("values")), log=True)
-    spikes = judged.spikes
+    spikes, missing = judged.spikes, data.missing
+    lacking = missing.number > MISSING_LIMIT * missing.among
     if step is not None:
+        lacking = step not in missing.whole
         if step not in curve.step:
             there = f"its steps are {curve.step[0]:,} to {curve.step[-1]:,}" if len(curve.step) else "it has no step"
+            if missing.number:
+                there += f", and {plural(missing.number, 'step')} of {missing.among:,} are missing"
             raise ConfigError(f"no step {step:,} in {data.log.folder}: {there}")
         spikes = tuple(one for one in spikes if curve.step[one.first] <= step <= curve.step[one.last])
     episodes = tuple(_episode(data, one) for one in spikes)
+    exit_code = exit_code_of(episodes, judged=bool(judged.judged.any()), missing=lacking)
     return Attribution(
         manifest=data.manifest.id,
         dataset=data.log.run.dataset,
-        exit_code=exit_code_of(episodes, judged=bool(judged.judged.any())),
+        exit_code=exit_code,
+        reason="steps_missing" if exit_code == ExitCode.NOT_EVALUATED and not episodes else "",
         asked_step=step,
         steps=len(curve.step),
         first_step=int(curve.step[0]) if len(curve.step) else None,
         last_step=int(curve.step[-1]) if len(curve.step) else None,
+        missing_steps=missing.number,
+        missing_among=missing.among,
+        longest_gap=missing.gap,
         judged=int(judged.judged.sum()),
         torn_bytes=data.log.torn_bytes,
         detector=Detector(window=WINDOW, k=K, level_after=LEVEL_AFTER, floor=FLOOR, gap=GAP),

@@ -68,7 +68,8 @@ def render_text(found: Attribution, data: Data, *, width: int | None = None) -> 
     """
     columns = width or terminal_width()
     shown = _shown(found)
-    parts = [section("", _chart(found, data, columns))]
+    parts = [lines for text in _first(found) for lines in parts_of(Prose(text=text), columns, _ROWS, _REST)]
+    parts.append(section("", _chart(found, data, columns)))
     for place, one in enumerate(shown):
         for block in _blocks(one, data, title=place > 0):
             parts += parts_of(block, columns, _ROWS, _REST)
@@ -82,12 +83,29 @@ def headline(found: Attribution) -> Line:
     if shown:
         return _answer(shown[0])
     steps = f"{plural(found.steps, 'step')}"
+    if found.reason and found.asked_step is not None:
+        return f"Cannot tell: a rank's part of step {found.asked_step:,} is missing; the others' loss is in its band."
+    if found.reason:
+        return f"Cannot tell: {_missing(found)}; of the {steps} in the log, none has a loss above its band."
     if found.exit_code:
         window = found.detector.window
         return f"No data: {steps} in the log, and a line takes {window} before the first one that is judged."
     if found.asked_step is not None:
         return f"Nothing to explain: step {found.asked_step:,} is in no episode of losses above the band."
     return f"Nothing to explain: {steps}, none with a loss above its band."
+
+
+def _missing(found: Attribution) -> str:
+    verb = "is" if found.missing_steps == 1 else "are"
+    return f"{found.missing_steps:,} of {plural(found.missing_among, 'step')} {verb} missing"
+
+
+def _first(found: Attribution) -> Iterable[Line]:
+    """Return what is to be known of the log before anything that is said of it."""
+    if found.missing_steps:
+        reason = f"{found.reason}: " if found.reason else ""
+        gap = "" if found.longest_gap is None else f"; the longest gap: {_steps_of(*found.longest_gap).lower()}"
+        yield f"{reason}{_missing(found)}, wholly or of some rank{gap}."
 
 
 def _shown(found: Attribution) -> tuple[Episode, ...]:
@@ -110,9 +128,11 @@ def _answer(one: Episode) -> Line:
 
 
 def _steps(one: Episode | Span) -> str:
-    if one.first_step == one.last_step:
-        return f"Step {one.first_step:,}"
-    return f"Steps {one.first_step:,} to {one.last_step:,}"
+    return _steps_of(one.first_step, one.last_step)
+
+
+def _steps_of(first: int, last: int) -> str:
+    return f"Step {first:,}" if first == last else f"Steps {first:,} to {last:,}"
 
 
 def _unit(one: Share) -> Line:

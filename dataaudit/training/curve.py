@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,6 +15,8 @@ from dataaudit.training.spikes import SpikeDetector, Verdict
 
 GAP = 10
 """Steps that may lie between two flagged steps of one episode."""
+LAG = 256
+"""Newest steps that a rank may not have written yet though others have: as many are written at once."""
 GRADIENT = "grad_global_norm"
 
 
@@ -60,6 +64,77 @@ def curve_of(steps: pa.Table, events: pa.Table) -> Curve:
         targets=targets[kept].astype(np.int64),
         ranks=np.bincount(inverse, minlength=len(step))[kept],
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """Steps that a run made, and that its log lacks: wholly, or those of some rank."""
+
+    number: int
+    among: int
+    """Steps that the run made, as far as the log says."""
+    gap: tuple[int, int] | None
+    """First and last step of the longest run of them; None where only their number is known."""
+    whole: Ints
+    """Steps that every rank wrote, ascending."""
+
+
+def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
+    """Return what a log lacks of the steps between the run's first and last one.
+
+    The first is what the first start says, or 1 where no start is in the log: its beginning is gone. The last is the
+    last one in the log, or that at which the run was closed. Where the events of a rank say that more was lost than
+    numbers are missing, that counts.
+
+    Args:
+        steps: The log's table of steps.
+        events: Its table of events.
+        ranks: Ranks of the run.
+    """
+    step, number = np.unique(steps["step"].to_numpy(), return_counts=True)
+    whole = step[number >= ranks].astype(np.int64)
+    columns = (events[name].to_pylist() for name in ("rank", "step", "kind", "detail"))
+    held = list(zip(*columns, strict=True))
+    last, common = int(step.max(initial=0)), int(whole.max(initial=0))
+    if common and last - common <= LAG:
+        last = common
+    last = max([last, *(at for _, at, kind, _ in held if kind == "closed")])
+    first = 1 + min((at for _, at, kind, _ in held if kind in _STARTS), default=0)
+    first = min(first, int(step.min(initial=first)))
+    among = max(0, last - first + 1)
+    whole = whole[(whole >= first) & (whole <= last)]
+    lost = max(_lost(held).values(), default=0)
+    edges = np.concatenate([[first - 1], whole, [last + 1]])
+    longest = int(np.argmax(np.diff(edges)))
+    gap = (int(edges[longest]) + 1, int(edges[longest + 1]) - 1)
+    missing = among - len(whole)
+    return Missing(
+        number=max(missing, lost),
+        among=max(among, len(whole) + lost),
+        gap=gap if missing > 0 else None,
+        whole=whole,
+    )
+
+
+_STARTS = frozenset({"started", "resumed"})
+_LOST = {"lost": "steps", "closed": "lost_steps"}
+
+
+def _lost(events: list[tuple[int, int, str, str]]) -> dict[int, int]:
+    """Return the steps that each rank says it lost; what it says adds up from one start to the next."""
+    total: dict[int, int] = {}
+    since: dict[int, int] = {}
+    for rank, _, kind, detail in events:
+        said = 0
+        if kind in _LOST:
+            with contextlib.suppress(ValueError, AttributeError):
+                said = int(orjson.loads(detail).get(_LOST[kind], 0))
+        if kind in _STARTS:
+            since[rank] = 0
+        more = max(0, said - since.get(rank, 0))
+        since[rank] = since.get(rank, 0) + more
+        total[rank] = total.get(rank, 0) + more
+    return total
 
 
 def gradients_of(values: pa.Table) -> tuple[Ints, Floats]:

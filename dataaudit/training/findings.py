@@ -25,6 +25,10 @@ Reason = Literal[
 ]
 """Why it cannot be told which block or shard it was."""
 
+MISSING_LIMIT = 0.01
+"""Share of missing steps above which nothing found says nothing: a spike of one step would be seen in 99 of 100 logs
+that lack as much."""
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -158,10 +162,20 @@ class Attribution(_Model):
     manifest: str = Field(description="Id of the manifest.")
     dataset: str = Field(description="Name and version of the dataset.")
     exit_code: int = Field(description="0 nothing to explain, 1 found, 3 cannot tell, 4 no data.")
+    reason: Literal["", "steps_missing"] = Field(
+        default="", description="Why the exit code is 3 though there is no episode."
+    )
     asked_step: int | None = Field(description="The step that was asked about; null: the whole run.")
     steps: int = Field(description="Steps in the log.")
     first_step: int | None
     last_step: int | None
+    missing_steps: int = Field(
+        default=0, description="Steps that the run made, and that the log lacks, wholly or of some rank."
+    )
+    missing_among: int = Field(default=0, description="Steps that the run made, as far as the log says.")
+    longest_gap: tuple[int, int] | None = Field(
+        default=None, description="First and last of the most missing steps that follow each other."
+    )
     judged: int = Field(description="Steps that were held against a line.")
     torn_bytes: int = Field(description="Stored bytes of the log that a kill left incomplete.")
     detector: Detector
@@ -170,11 +184,17 @@ class Attribution(_Model):
     gradients: tuple[Span, ...] = Field(description="Steps where the gradient's norm was above its band.")
 
 
-def exit_code_of(episodes: tuple[Episode, ...], *, judged: bool) -> int:
-    """Return the exit code: 1 when any episode was found, 3 when none could be told, 4 when no step was judged."""
+def exit_code_of(episodes: tuple[Episode, ...], *, judged: bool, missing: bool) -> int:
+    """Return the exit code.
+
+    Args:
+        episodes: What was found: 1 when the excess of any was, 3 when of none.
+        judged: Whether any step was held against a line: 4 when there is no episode, and none was.
+        missing: Whether too many steps are missing to say that there is nothing: 3.
+    """
     if any(one.outcome == "found" for one in episodes):
         return int(ExitCode.BUDGET_EXCEEDED)
-    if episodes:
+    if episodes or (judged and missing):
         return int(ExitCode.NOT_EVALUATED)
     return int(ExitCode.PASS if judged else ExitCode.NOTHING_EVALUATED)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -24,13 +25,15 @@ from made_run import (
 )
 
 from dataaudit import cli
+from dataaudit.runlog.writer import RankWriter, event
 from dataaudit.schemas import SCHEMAS
 from dataaudit.training.accounting import SHRINK
 from dataaudit.training.attribution import HEALTHY_STEPS, LEAST_UNITS, LISTED, attribute, load_data
 from dataaudit.training.blocks import render_text
-from dataaudit.training.curve import GAP
+from dataaudit.training.curve import GAP, LAG
 from dataaudit.training.deciding import FEW_SHARDS, FILLS, LEAST_PAST, MUCH
-from dataaudit.training.findings import Attribution, Reason
+from dataaudit.training.findings import MISSING_LIMIT, Attribution, Reason
+from dataaudit.training.logthread import BATCH_STEPS
 from dataaudit.training.spikes import FLOOR, LEVEL_AFTER, WINDOW, K
 
 SPIKE = range(150, 162)
@@ -539,6 +542,99 @@ class TestCommand:
             assert message in done.stderr
 
 
+class TestMissingSteps:
+    def written(self, tmp_path, manifest, made, *plants, **more):
+        def plant(batch):
+            for one in plants:
+                one(batch)
+
+        write_run(tmp_path / "run", manifest, made, plant, **more)
+        return command(tmp_path / "run", "--manifest", manifest)
+
+    def read(self, tmp_path):
+        return json.loads((tmp_path / "run/attribution.json").read_bytes())
+
+    def test_most_of_a_log_is_no_clean_run(self, tmp_path, manifest):
+        done = self.written(tmp_path, manifest, Made(steps=400), lacking=lambda step, rank: 100 < step < 399)
+        assert done.exit_code == 3
+        first, *rest = done.stdout.splitlines()
+        assert first.startswith(
+            "Cannot tell: 298 of 400 steps are missing; of the 102 steps in the log, none has a loss"
+        )
+        assert "steps_missing: 298 of 400 steps are missing, wholly or of some rank" in " ".join(rest[:3])
+        assert "steps 101 to 398" in " ".join(rest[:3])
+        said = self.read(tmp_path)
+        assert (said["missing_steps"], said["missing_among"], said["longest_gap"]) == (298, 400, [101, 398])
+        assert (said["reason"], said["exit_code"]) == ("steps_missing", 3)
+
+    @pytest.mark.parametrize(("lost", "code"), [(1, 0), (2, 0), (3, 3)])
+    def test_up_to_the_limit_it_is_said_alone(self, tmp_path, manifest, lost, code):
+        done = self.written(tmp_path, manifest, Made(steps=200), lacking=lambda step, rank: 90 <= step < 90 + lost)
+        assert done.exit_code == code
+        assert f"{lost} of 200 steps {'is' if lost == 1 else 'are'} missing" in " ".join(done.stdout.splitlines()[:4])
+        assert (lost > MISSING_LIMIT * 200) == (code == 3)
+
+    def test_what_is_found_is_found(self, tmp_path, manifest):
+        done = self.written(tmp_path, manifest, Made(), bad_rows(SPIKE), lacking=lambda step, rank: 60 <= step < 80)
+        assert done.exit_code == 1
+        assert done.stdout.startswith("Steps 150 to 161: loss ")
+        assert "20 of 200 steps are missing" in " ".join(done.stdout.splitlines()[:4])
+
+    def test_a_rank_that_lacks_steps(self, tmp_path, manifest):
+        done = self.written(tmp_path, manifest, Made(ranks=2), lacking=lambda step, rank: rank == 1 and 60 <= step < 80)
+        assert (done.exit_code, self.read(tmp_path)["missing_steps"]) == (3, 20)
+
+    def test_a_rank_that_never_wrote(self, tmp_path, manifest):
+        done = self.written(tmp_path, manifest, Made(steps=150, ranks=2), lacking=lambda step, rank: rank == 1)
+        assert (done.exit_code, self.read(tmp_path)["missing_steps"]) == (3, 150)
+
+    def test_a_rank_that_is_behind(self, tmp_path, manifest):
+        """Ranks write at times of their own, so the newest steps of one may not be there yet; a rank that ended is."""
+        assert LAG == BATCH_STEPS
+        made = Made(steps=LAG + 101, ranks=2)
+
+        def ended(last, step, rank):
+            return rank == 1 and step > last
+
+        for folder, last, missing in (("behind", 101, 0), ("ended", 100, LAG + 1)):
+            done = self.written(tmp_path / folder, manifest, made, lacking=partial(ended, last))
+            assert self.read(tmp_path / folder)["missing_steps"] == missing
+            assert done.exit_code == (3 if missing else 0)
+
+    def test_what_events_say_was_lost(self, tmp_path, manifest):
+        """The folder was deleted: its first steps, with their start, are gone; a start says where a run begins."""
+        self.written(tmp_path, manifest, Made(steps=300), first=201)
+        assert self.read(tmp_path)["longest_gap"] == [1, 200]
+        log = RankWriter(tmp_path / "run", 0, 301, BLOCK_ROWS)
+        log.add("events", event(200, "resumed", {}))
+        log.add("events", event(250, "lost", {"steps": 30}))
+        log.add("events", event(260, "lost", {"steps": 40}))
+        log.add("events", event(300, "closed", {"lost_steps": 40}))
+        log.close()
+        assert command(tmp_path / "run", "--manifest", manifest).exit_code == 3
+        said = self.read(tmp_path)
+        assert (said["missing_steps"], said["missing_among"], said["longest_gap"]) == (40, 140, None)
+
+    def test_an_end_that_only_the_last_event_knows(self, tmp_path, manifest):
+        self.written(tmp_path, manifest, Made(steps=100))
+        log = RankWriter(tmp_path / "run", 0, 401, BLOCK_ROWS)
+        log.add("events", event(400, "closed", {"lost_steps": 300}))
+        log.add("events", {**event(400, "lost", {}), "detail": ["no JSON"]})
+        log.close()
+        assert command(tmp_path / "run", "--manifest", manifest).exit_code == 3
+        assert self.read(tmp_path)["longest_gap"] == [101, 400]
+
+    def test_of_one_step_it_is_that_step(self, tmp_path, manifest):
+        lacking = {60: 0, 61: 1}
+        self.written(
+            tmp_path, manifest, Made(ranks=2), lacking=lambda step, rank: step == 60 or lacking.get(step) == rank
+        )
+        asked = [command(tmp_path / "run", "--manifest", manifest, "--step", step) for step in (59, 60, 61)]
+        assert [done.exit_code for done in asked] == [0, 2, 3]
+        assert "2 steps of 200 are missing" in asked[1].stderr
+        assert asked[2].stdout.startswith("Cannot tell: a rank's part of step 61 is missing")
+
+
 class TestPage:
     PAGE = (Path(__file__).parents[3] / "docs/reference/attribution.md").read_text(encoding="utf-8")
 
@@ -560,6 +656,8 @@ class TestPage:
             f"hold {MUCH:.0%} of the excess",
             f"fewer than {LEAST_UNITS} are as heavy",
             f"fewer than {FEW_SHARDS} shards",
+            f"More than {MISSING_LIMIT:.0%} of",
+            f"newest {LAG} steps",
         ):
             assert said.replace("%", " %") in " ".join(self.PAGE.split()), said
 
