@@ -213,13 +213,19 @@ class Documents:
             "encoder": [self.encoder.name, self.encoder.vocab],
         }
         path = self.cache / f"{digest_json(decides).removeprefix('sha256:')}.arrow"
-        if not path.exists():
-            batch = self._encoded(row, fields)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as file, pa.ipc.new_file(file, batch.schema) as stream:
-                stream.write_batch(batch)
-        with pa.memory_map(os.fspath(path)) as file, pa.ipc.open_file(file) as stream:
-            found = stream.get_batch(0).num_rows
+        try:
+            if not path.exists():
+                batch = self._encoded(row, fields)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path) as file, pa.ipc.new_file(file, batch.schema) as stream:
+                    stream.write_batch(batch)
+            with pa.memory_map(os.fspath(path)) as file, pa.ipc.open_file(file) as stream:
+                found = stream.get_batch(0).num_rows
+        except (OSError, pa.ArrowException) as error:
+            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            raise ConfigError(
+                f"the encoded documents {path} cannot be read or written: {reason}", "Name another folder: cache=..."
+            ) from None
         if found != row["documents"]:
             raise ManifestMismatch(
                 f"{row['split']}/{row['uri']}: {found:,} documents are read, {row['documents']:,} were audited",

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dataaudit.errors import TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.spikes import SpikeDetector
 from dataaudit.training.stretch_losses import Pending
-from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS
+from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
 
 BATCH_STEPS = 256
 """Steps that are written at once,"""
@@ -40,6 +41,8 @@ class MicroBatch:
     """int64[B, K, 7]"""
     sums: np.ndarray | Pending | None
     """float64[B, K]; None where it was not scored."""
+    counts: np.ndarray | Pending | None = None
+    """int64[B, K] targets of each stretch by the labels, in place of those of the tags."""
 
 
 @dataclass(slots=True)
@@ -71,16 +74,21 @@ class LogThread:
     Args:
         writer: Of the rank.
         detector: Looks at every step's loss.
+        shards: How many the manifest has.
+        sources: How many sources have a name.
         hold_steps: Newest steps that are not written yet, because they may still be scored.
     """
 
-    def __init__(self, writer: RankWriter, detector: SpikeDetector, *, hold_steps: int = 0) -> None:
+    def __init__(
+        self, writer: RankWriter, detector: SpikeDetector, *, shards: int, sources: int, hold_steps: int = 0
+    ) -> None:
         self.targets = self.merged = 0
         """Targets so far, and those of stretches that did not fit into the tags."""
         self.flagged: deque[int] = deque(maxlen=_KEPT_FLAGS)
         """Steps whose loss was flagged, newest last."""
         self.detector = detector
         self._writer, self._hold_steps = writer, hold_steps
+        self._shards, self._sources = shards, sources
         self._held: deque[Step] = deque()
         self._queue: queue.Queue[Step | Scores | Columns | threading.Event | None] = queue.Queue(_WAITING_ITEMS)
         self._dropped = 0
@@ -139,9 +147,7 @@ class LogThread:
                 continue
             match item:
                 case Step():
-                    self._held.append(item)
-                    self._look_at(item)
-                    self._write_held(self._hold_steps)
+                    self._take(item)
                 case Scores():
                     self._score(item)
                 case threading.Event() | None:
@@ -159,17 +165,34 @@ class LogThread:
             if not self._hold_steps and self._queue.empty():  # a step that may be scored again cannot wait
                 self._hurry.wait(PAUSE_SECONDS)
 
+    def _take(self, step: Step) -> None:
+        """Look at a step and write what is due; one that cannot be understood is lost, and no other."""
+        try:
+            for batch in step.batches:
+                batch.tags = array_of(batch.tags)
+                if why := what_is_wrong(batch.tags, self._shards, self._sources):
+                    raise TagsError(f"the tags of a batch do not fit: {why}")
+            self._look_at(step)
+        except (TagsError, TypeError, ValueError, IndexError) as error:
+            self._writer.lose(1, f"step {step.number}: {error}")
+            self._writer.add("events", event(step.number, "lost", {"steps": 1, "why": str(error)}))
+            return
+        self._held.append(step)
+        self._write_held(self._hold_steps)
+
     def _look_at(self, step: Step) -> None:
         """Hold a step's loss against the steps before it."""
         for batch in step.batches:
-            batch.tags = array_of(batch.tags)
+            assert isinstance(batch.tags, np.ndarray)
             batch.sums = None if batch.sums is None else array_of(batch.sums)
+            if batch.counts is not None:
+                batch.tags[..., TARGETS] = array_of(batch.counts)
             used = batch.tags[..., SHARD] != UNUSED
             self.targets += int(batch.tags[..., TARGETS][used].sum())
             self.merged += int(batch.tags[..., TARGETS][batch.tags[..., SHARD] == MERGED].sum())
         step.loss = None if step.loss is None else float(array_of(step.loss))
         scored, loss_sum = _scored(step)
-        value = loss_sum / scored if scored else step.loss
+        value = step.loss if step.loss is not None or not scored else loss_sum / scored
         if value is None:
             return
         seen = self.detector.see(step.number, value)

@@ -18,6 +18,7 @@ are missing or do not fit at the first step, and tags with too few places for wh
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 import random
 import time
@@ -37,16 +38,17 @@ from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, create_run, event
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.logthread import LogThread, MicroBatch, Scores, Step
-from dataaudit.training.packing import Shift
+from dataaudit.training.packing import Shift, check_shift
 from dataaudit.training.spikes import SpikeDetector
 from dataaudit.training.stretch_losses import (
+    IGNORED,
     Pending,
     check_targets,
     hidden_losses,
     stretch_loss_sums,
     token_losses,
 )
-from dataaudit.training.tags import SHARD, TARGETS, WIDTH
+from dataaudit.training.tags import SHARD, TARGETS, what_is_wrong
 from dataaudit.yamlfile import nearest
 
 if TYPE_CHECKING:
@@ -57,6 +59,9 @@ MOST_MERGED = 0.01
 """Share of the targets that may lie in stretches that did not fit into the tags."""
 _MERGED_AFTER = 50_000
 """Targets after which that share is looked at."""
+MOST_BATCHES = 65_536
+"""Batches that may be handed over before a step ends."""
+_LOG = logging.getLogger("dataaudit")
 KEPT_BATCHES = 4
 """Steps whose batches are kept to be scored again."""
 SCORED_EVERY = 16
@@ -107,19 +112,27 @@ class TrainingMonitor:
             raise ConfigError(f"block_rows: expected a power of two, found {block_rows}")
         self.corpus = corpus
         self.folder = Path(folder)
-        self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
-        self.ranks = int(os.environ.get("WORLD_SIZE", "1")) if ranks is None else ranks
+        self.rank = _whole_number("RANK", "0") if rank is None else rank
+        self.ranks = _whole_number("WORLD_SIZE", "1") if ranks is None else ranks
+        if not 0 <= self.rank < self.ranks:
+            raise ConfigError(
+                f"rank {self.rank} of {self.ranks}: expected 0 to {self.ranks - 1}",
+                "They come from RANK and WORLD_SIZE, unless `rank` and `ranks` are given.",
+            )
         self.steps = 0
         """Steps that are done."""
         self._digests = dict(digests or {})
-        self._inner = shift == "inner"
+        self._inner = check_shift(shift) == "inner"
         self._score, self._model = score, model
         self._kept: deque[tuple[int, list[tuple[Any, Any]]]] = deque(maxlen=KEPT_BATCHES)
         self._batches: list[MicroBatch] = []
         self._batch_inputs: list[tuple[Any, Any]] = []
         self._checked = False
         self._shards = corpus.table.num_rows
+        self._refused = 0
+        self._closed = False
         if state is not None:
+            _check_state(state)
             own = set(corpus.state())
             corpus.compare(state["corpus"], allow=[name for name in allow if name in own])
             _compare(state["digests"], self._digests, allow, own)
@@ -130,7 +143,13 @@ class TrainingMonitor:
             writer = RankWriter(self.folder, self.rank, self.steps + 1, self._block_rows)
         except OSError as error:
             raise ConfigError(f"the run log {self.folder} cannot be written: {error.strerror or error}") from None
-        self._thread = LogThread(writer, detector, hold_steps=KEPT_BATCHES if score is not None else 0)
+        self._thread = LogThread(
+            writer,
+            detector,
+            shards=self._shards,
+            sources=len(corpus.sources),
+            hold_steps=KEPT_BATCHES if score is not None else 0,
+        )
         began = "started" if state is None else "resumed"
         self._thread.put(event(self.steps, began, {"program": __version__, **corpus.digests, **self._digests}))
 
@@ -204,21 +223,29 @@ class TrainingMonitor:
         Raises:
             TagsError: Tags are missing or do not fit.
         """
+        if self._closed:
+            raise ConfigError("the monitor is closed")
         if tags is None:
             raise TagsError(
                 "the batch has no tags",
                 "What lies between the dataset and the loop, a collator or a filter of columns, must keep `tags`.",
             )
-        if tuple(tags.shape[2:]) != (WIDTH,):
-            raise TagsError(f"tags: expected int64[B, K, {WIDTH}], found {tuple(tags.shape)}")
         if (logits is not None or hidden is not None) and losses is None and labels is None:
             raise TagsError("losses from logits or hidden states need `labels`")
+        if keep is not None and self._score is None:
+            raise ConfigError("`keep` is for `score`, which the monitor was not given")
+        if len(self._batches) >= MOST_BATCHES:
+            raise TagsError(f"{MOST_BATCHES:,} batches and no step", "Call `monitor.step(loss)` after each update.")
+        tags = np.asarray(tags) if isinstance(tags, list) else tags
         if not self._checked:
-            self._check(tags, labels)
-        sums = self._sums(tags, losses, logits, hidden, head, labels)
-        numpy_tags = isinstance(tags, np.ndarray)
+            self._check(tags, losses, labels)
+        sums, counts = self._sums(tags, losses, logits, hidden, head, labels)
         self._batches.append(
-            MicroBatch(tags.copy() if numpy_tags else Pending(tags), None if sums is None else Pending(sums))
+            MicroBatch(
+                tags.copy() if isinstance(tags, np.ndarray) else Pending(tags),
+                None if sums is None else Pending(sums),
+                None if counts is None else Pending(counts),
+            )
         )
         if self._score is not None:
             self._batch_inputs.append((keep, tags if sums is None else None))
@@ -231,27 +258,27 @@ class TrainingMonitor:
             values: Further numbers of the step by metric: ``learning_rate``, ``grad_global_norm``, ...
 
         Raises:
-            TagsError: The step had no batch with tags, or too many of its targets lie in stretches that did not fit.
+            TagsError: The first step had no batch, or too many targets lie in stretches that did not fit.
+            ConfigError: A value of the first step is no number, or the monitor is closed.
         """
+        if self._closed:
+            raise ConfigError("the monitor is closed")
         if not self._batches and not self._checked:
             raise TagsError(
                 "the first step ended without a batch", "Call `monitor.batch(tags, ...)` for each batch of it."
             )
+        held = self._numbers({"loss": loss, **values} if loss is not None else values)
+        own = held.pop("loss", None)
         self._checked = True
         self.steps += 1
-        held = {name: _number(value) for name, value in values.items()}
-        self._thread.put(Step(self.steps, time.time(), self._batches, None if loss is None else _number(loss), held))
+        self._thread.put(Step(self.steps, time.time(), self._batches, own, held))
         self._batches = []
         if self._score is not None:
             self._kept.append((self.steps, self._batch_inputs))
             self._batch_inputs = []
             self._score_flagged()
-        merged, targets = self._thread.merged, self._thread.targets
-        if targets > _MERGED_AFTER and merged > MOST_MERGED * targets:
-            raise TagsError(
-                f"{merged / targets:.1%} of the targets lie in stretches that did not fit into the tags",
-                "Give the dataset more places for them: `stretches=`.",
-            )
+        if self._thread.targets > _MERGED_AFTER and self._merged_share() > MOST_MERGED:
+            raise TagsError(self._merged_words(), "Give the dataset more places for them: `stretches=`.")
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs; the log is written up to this step before it returns."""
@@ -265,37 +292,63 @@ class TrainingMonitor:
 
     def close(self) -> None:
         """Write all that was handed over, and end the log's thread."""
-        self._thread.put(event(self.steps, "closed", {"lost_steps": self.lost_steps}))
+        if self._closed:
+            return
+        self._closed = True
+        said = {"lost_steps": self.lost_steps, "refused_values": self._refused}
+        self._thread.put(event(self.steps, "closed", said))
         self._thread.close()
+        if self._merged_share() > MOST_MERGED:
+            _LOG.warning("%s: give the dataset more places for them, `stretches=`", self._merged_words())
 
-    def _sums(self, tags: Any, losses: Any, logits: Any, hidden: Any, head: Any, labels: Any) -> Any | None:
+    def _merged_share(self) -> float:
+        return self._thread.merged / max(1, self._thread.targets)
+
+    def _merged_words(self) -> str:
+        return f"{self._merged_share():.1%} of the targets lie in stretches that did not fit into the tags"
+
+    def _numbers(self, values: Mapping[str, Any]) -> dict[str, float | Pending]:
+        """Return numbers; what is none is refused in the first step, and left out and counted in others."""
+        found: dict[str, float | Pending] = {}
+        for name, value in values.items():
+            try:
+                found[name] = _number(value)
+            except (TypeError, ValueError):
+                shape = f" of shape {list(value.shape)}" if hasattr(value, "shape") else ""
+                why = f"{name}: expected a number, or a tensor of one, found {type(value).__name__}{shape}"
+                if not self._checked:
+                    raise ConfigError(why) from None
+                if not self._refused:
+                    _LOG.warning("step %d: %s; such values are left out of the log", self.steps + 1, why)
+                self._refused += 1
+        return found
+
+    def _sums(self, tags: Any, losses: Any, logits: Any, hidden: Any, head: Any, labels: Any) -> tuple[Any, Any]:
         if losses is None and logits is not None:
             losses = token_losses(logits, labels, inner=self._inner)
         elif losses is None and hidden is not None and (self.steps + 1) % SCORED_EVERY == 0:
             losses = hidden_losses(hidden, head, labels, inner=self._inner)
         if losses is None:
-            return None
+            return None, None
         import torch
 
         return stretch_loss_sums(torch.as_tensor(losses), torch.as_tensor(tags), labels, inner=self._inner)
 
-    def _check(self, tags: Any, labels: Any | None) -> None:
-        """Hold the first step's tags against the corpus and the labels."""
+    def _check(self, tags: Any, losses: Any | None, labels: Any | None) -> None:
+        """Hold the first step's tags against the corpus, the labels and the losses."""
         found = np.asarray(tags.cpu() if hasattr(tags, "cpu") else tags)
-        if found.dtype != np.int64:
-            raise TagsError(f"tags: expected int64, found {found.dtype}")
-        shards = found[..., SHARD]
-        if shards.size and not ((shards >= UNUSED) & (shards < self._shards)).all():
+        if why := what_is_wrong(found, self._shards, len(self.corpus.sources)):
             raise TagsError(
-                f"tags name shard {int(shards.max()):,}, the manifest has {self._shards:,}",
-                "They are of another manifest: open the one that the token files were made of.",
+                f"the tags of the batch do not fit: {why}",
+                "They must be those of this manifest's documents, as the dataset made them.",
             )
-        if (shards == UNUSED).all():
-            raise TagsError("the tags of the batch name no document")
+        targets = np.where(found[..., SHARD] == UNUSED, 0, found[..., TARGETS]).sum(axis=1)
         if labels is not None:
-            targets = np.where(shards == UNUSED, 0, found[..., TARGETS]).sum(axis=1)
-            given = np.asarray(labels.cpu() if hasattr(labels, "cpu") else labels)
-            check_targets(given, targets, inner=self._inner)
+            given = np.asarray(labels.cpu() if hasattr(labels, "cpu") else labels)[:, int(self._inner) :]
+            if len(given) == len(targets):
+                check_targets(targets, np.full(len(given), given.shape[1]), (given != IGNORED).sum(axis=1))
+        elif losses is not None and len(losses.shape) == 2 and len(losses) == len(targets):
+            check_targets(targets, np.full(len(targets), losses.shape[1]))
 
     def _score_flagged(self) -> None:
         """Score the kept batches of flagged steps, and of every 16th to compare with; all is put back as it was."""
@@ -303,13 +356,21 @@ class TrainingMonitor:
         for number, batches in list(self._kept):
             wanted = number in flagged or number % SCORED_EVERY == 0
             if wanted and batches and all(tags is not None for _, tags in batches):
-                sums = []
-                with _untouched(self._model):
-                    for kept, tags in batches:
-                        assert self._score is not None
-                        sums.append(Pending(stretch_loss_sums(self._score(kept), tags, None, inner=self._inner)))
-                self._thread.put(Scores(number, sums, self.steps - number))
+                try:
+                    with _untouched(self._model):
+                        sums = [Pending(self._scored_again(kept, tags)) for kept, tags in batches]
+                    self._thread.put(Scores(number, sums, self.steps - number))
+                except Exception as error:  # noqa: BLE001
+                    _LOG.warning("step %d cannot be scored again: %r; training goes on", number, error)
+                    self._thread.put(event(self.steps, "not_scored", {"step": number, "why": type(error).__name__}))
                 batches.clear()
+
+    def _scored_again(self, kept: Any, tags: Any) -> Any:
+        import torch
+
+        assert self._score is not None
+        sums, _ = stretch_loss_sums(self._score(kept), torch.as_tensor(tags), None, inner=self._inner)
+        return sums
 
 
 @contextmanager
@@ -336,7 +397,31 @@ def _untouched(model: torch.nn.Module | None) -> Iterator[None]:
 
 
 def _number(value: Any) -> float | Pending:
-    return Pending(value) if hasattr(value, "detach") else float(value)
+    """Return a number, or one that is on its way.
+
+    Raises:
+        TypeError: It is none.
+        ValueError: It is an array, or a text that is no number.
+    """
+    if not hasattr(value, "detach"):
+        return float(value)
+    if value.numel() != 1:
+        raise ValueError(value.shape)
+    return Pending(value.reshape(()))
+
+
+def _whole_number(name: str, default: str) -> int:
+    given = os.environ.get(name, default)
+    try:
+        return int(given)
+    except ValueError:
+        raise ConfigError(f"{name}={given}: expected a whole number") from None
+
+
+def _check_state(state: Any) -> None:
+    known = isinstance(state, Mapping) and {"step", "corpus", "digests", "detector"} <= set(state)
+    if not known or not isinstance(state["step"], int) or state["step"] < 0:
+        raise ConfigError("state: expected what `state_dict()` returned, found something else")
 
 
 def _compare(before: Mapping[str, str], now: Mapping[str, str], allow: tuple[str, ...], own: set[str]) -> None:

@@ -287,7 +287,8 @@ def _passed(manifest: Manifest, demand: _Demand) -> Passed | None:
     if not verdict.passed:
         raise CorpusRefused(
             f"the manifest does not pass the policy {t.clean(verdict.policy)}: {_why(verdict)}",
-            "`dataaudit gate DIR --policy FILE` says which shards; mend them and build again, or waive a known case.",
+            f"`dataaudit gate {t.clean(str(manifest.folder))} --policy {t.clean(str(demand.policy_name))}` says which"
+            " shards; mend them and build again, or waive a known case.",
         )
     return Passed(policy=verdict.policy, version=verdict.policy_version, digest=verdict.policy_digest, signer="", at="")
 
@@ -439,6 +440,8 @@ def _notes(shards: pa.Table, held: list[str], selection: Selection) -> list[str]
     found = (
         [f"{t.plural(streamed, 'shard')} of streamed datasets: no digest of a file to hold them to"] if streamed else []
     )
+    if left_out := [why for why in held if why]:
+        found.append(f"of {t.plural(len(held), 'shard')} loaders do not get: {_tally(left_out)}")
     for one in selection.stale[:_NAMED]:
         name = t.clean(selection.shards[one.shard].name, 200)
         found.append(

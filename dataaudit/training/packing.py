@@ -8,7 +8,7 @@ last epoch, nothing is left out.
 from __future__ import annotations
 
 import heapq
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -52,7 +52,9 @@ class PackedDocuments:
         shift: Shift = "outer",
         stretches: int = STRETCHES,
     ) -> None:
-        self.documents, self.context, self.shift, self.stretches = documents, context, shift, stretches
+        check_sizes(context=context, epochs=epochs, stretches=stretches, open_shards=open_shards)
+        self.documents, self.context, self.stretches = documents, context, stretches
+        self.shift = check_shift(shift)
         orders = [
             ordered(documents, seed=seed, epoch=epoch, order=order, open_shards=open_shards) for epoch in range(epochs)
         ]
@@ -108,6 +110,30 @@ class PackedDocuments:
         """Return the first place of the stream that a window meets, and the one after the last."""
         first, last = np.searchsorted(self.ends, [start, stop - 1], "right")
         return int(first), int(last) + 1
+
+
+def check_shift(shift: Shift) -> Shift:
+    """Return who shifts the labels.
+
+    Raises:
+        ConfigError: Nobody has that name.
+    """
+    if shift not in get_args(Shift):
+        raise ConfigError(
+            f"shift: expected outer (the loader shifts labels) or inner (the model does), found {shift!r}"
+        )
+    return shift
+
+
+def check_sizes(**sizes: int) -> None:
+    """Look at numbers that a dataset is given.
+
+    Raises:
+        ConfigError: One of them is no whole number from 1 on.
+    """
+    for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ConfigError(f"{name}: expected a whole number from 1 on, found {size!r}")
 
 
 def ordered(documents: Documents, *, seed: int, epoch: int, order: Order, open_shards: int) -> np.ndarray:

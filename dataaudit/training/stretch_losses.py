@@ -50,7 +50,7 @@ class Pending:
         return found
 
 
-def stretch_loss_sums(losses: Any, tags: Any, labels: Any | None, *, inner: bool) -> Any:
+def stretch_loss_sums(losses: Any, tags: Any, labels: Any | None, *, inner: bool) -> tuple[Any, Any | None]:
     """Add up the losses of each stretch.
 
     Args:
@@ -60,7 +60,8 @@ def stretch_loss_sums(losses: Any, tags: Any, labels: Any | None, *, inner: bool
         inner: Whether the model shifts the labels itself.
 
     Returns:
-        float64[B, K] on the device of the losses; 0 for places that are not used.
+        float64[B, K] on the device of the losses, 0 for places that are not used; and, with labels, int64[B, K]: how
+        many of each stretch's labels count.
 
     Raises:
         TagsError: The shapes do not belong together.
@@ -69,23 +70,31 @@ def stretch_loss_sums(losses: Any, tags: Any, labels: Any | None, *, inner: bool
 
     with torch.no_grad():
         losses = losses.detach()
+        if losses.dim() != 2:
+            raise TagsError(f"losses: expected one for each label, [B, T], found {list(losses.shape)}")
         rows, columns = losses.shape
         length = columns + 1 if inner and (labels is None or labels.shape[1] != columns) else columns
         first = length - columns
         _check_shapes(tags, labels, rows, length)
-        if labels is not None:
-            losses = losses.masked_fill(labels[:, first:] == IGNORED, 0)
+        counts = None if labels is None else labels[:, first:] != IGNORED
+        if counts is not None:
+            losses = losses.masked_fill(~counts, 0)
+            if inner and not first:
+                counts = counts.clone()
+                counts[:, 0] = False
         tags = tags.to(losses.device, non_blocking=True)
         starts = torch.where(tags[..., SHARD] == UNUSED, length, tags[..., START])
         stops = torch.cat([starts[:, 1:], torch.full_like(starts[:, :1], length)], dim=1)
         place = torch.arange(first, length, device=losses.device)
         step = max(1, _CHUNK_ELEMENTS // max(1, starts.shape[1] * columns))
-        sums = []
+        sums, numbers = [], []
         for row in range(0, rows, step):
-            within = (place >= starts[row : row + step, :, None]) & (place < stops[row : row + step, :, None])
-            part = losses[row : row + step, None, :].to(torch.float64)
-            sums.append(torch.where(within, part, 0.0).sum(-1))
-        return torch.cat(sums)
+            chosen = slice(row, row + step)
+            within = (place >= starts[chosen, :, None]) & (place < stops[chosen, :, None])
+            sums.append(torch.where(within, losses[chosen, None, :].to(torch.float64), 0.0).sum(-1))
+            if counts is not None:
+                numbers.append((within & counts[chosen, None, :].to(within.device)).sum(-1))
+        return torch.cat(sums), torch.cat(numbers) if numbers else None
 
 
 def token_losses(logits: Any, labels: Any, *, inner: bool) -> Any:
@@ -140,24 +149,23 @@ def hidden_losses(hidden: Any, head: Any, labels: Any, *, inner: bool) -> Any:
         return torch.cat(found)
 
 
-def check_targets(labels: np.ndarray, targets: np.ndarray, *, inner: bool) -> None:
-    """Hold the targets that tags promise against the labels, row by row.
+def check_targets(targets: np.ndarray, *possible: np.ndarray) -> None:
+    """Hold the targets that tags promise against the labels, or the losses, that there are, row by row.
 
     Args:
-        labels: [B, T]
         targets: int64[B] targets of each row, by the tags.
-        inner: Whether the first label of a row is none.
+        possible: int64[B] numbers of which each row has one: all its labels, those that are not ignored, its losses.
 
     Raises:
         TagsError: They differ: tags and labels are not of the same rows, or not shifted alike.
     """
-    counted = (labels[:, 1 if inner else 0 :] != IGNORED).sum(axis=1)
-    wrong = np.flatnonzero(counted != targets)
+    wrong = np.flatnonzero(np.all([targets != one for one in possible], axis=0))
     if len(wrong):
         row = int(wrong[0])
         raise TagsError(
-            f"row {row} of the batch has {int(counted[row]):,} targets, its tags say {int(targets[row]):,}",
-            "Tags must travel with their rows, and `shift` say who shifts the labels: the loader (outer) or the model.",
+            f"row {row} of the batch has {int(possible[0][row]):,} targets, its tags say {int(targets[row]):,}",
+            "Tags must travel with their rows, and `shift` say who shifts the labels: the loader (outer) or the model"
+            f" (inner). Where some labels are {IGNORED}, hand over `labels` too.",
         )
 
 

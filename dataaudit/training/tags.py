@@ -71,3 +71,35 @@ def window_tags(
     tags: np.ndarray = empty_tags(1, stretches)[0]
     tags[: len(found)] = found
     return tags
+
+
+def what_is_wrong(tags: np.ndarray, shards: int, sources: int) -> str:
+    """Return why these cannot be the tags of a batch; nothing when they can.
+
+    Args:
+        tags: What should be int64[B, K, 7].
+        shards: How many the manifest has.
+        sources: How many sources have a name.
+    """
+    if tags.ndim != 3 or tags.shape[2] != WIDTH or tags.dtype != np.int64:
+        return f"expected int64[B, K, {WIDTH}], found {tags.dtype}{list(tags.shape)}"
+    shard, targets, start = tags[..., SHARD], tags[..., TARGETS], tags[..., START]
+    used = shard != UNUSED
+    later, named = used[:, 1:], used & (shard != MERGED)
+    sizes = np.diff(start, axis=1)[later]
+    least = tags[..., [ROW, OFFSET]][named].min(initial=0)
+    faults = (
+        (not used.any(), "they name no document"),
+        (
+            (shard < UNUSED).any() or (shard >= shards).any(),
+            f"they name shard {int(np.abs(shard).max(initial=0)):,}, the manifest has {shards:,}",
+        ),
+        (not used[:, :1].all() or (later & ~used[:, :-1]).any(), "a place that is not used stands before one that is"),
+        ((start[:, :1] != 0).any() or (sizes <= 0).any(), "the starts of a row do not ascend from 0"),
+        (
+            targets[used].min(initial=0) < 0 or (targets[:, :-1][later] > sizes).any() or not targets[used].any(),
+            "a stretch has more targets than labels, or none of the batch has one",
+        ),
+        (least < 0 or (tags[..., SOURCE] >= max(1, sources)).any(), "a row, an offset or a source is out of range"),
+    )
+    return next((text for wrong, text in faults if wrong), "")

@@ -20,7 +20,7 @@ from dataaudit.errors import ConfigError, ManifestMismatch
 from dataaudit.runlog.parts import numbers
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.documents import Documents
-from dataaudit.training.packing import Shift
+from dataaudit.training.packing import Shift, check_shift, check_sizes
 from dataaudit.training.tags import STRETCHES, empty_tags, window_tags
 
 MAP_SUFFIX = ".map.parquet"
@@ -119,7 +119,9 @@ class TokenFile:
         shift: Shift = "outer",
         stretches: int = STRETCHES,
     ) -> None:
-        self.path, self.context, self.shift, self.stretches = Path(path), context, shift, stretches
+        check_sizes(context=context, epochs=epochs, stretches=stretches)
+        self.path, self.context, self.stretches = Path(path), context, stretches
+        self.shift = check_shift(shift)
         table, said = _read_map(self.path)
         if said["manifest"] != corpus.id:
             raise ManifestMismatch(
@@ -132,6 +134,7 @@ class TokenFile:
         found = self.path.stat().st_size
         if found != size:
             raise ConfigError(f"{self.path} has {found:,} bytes, its map says {size:,}", "Write it anew.")
+        _check_map(self.path, table, self._total, corpus)
         self._begins, self._ends = table["start"].to_numpy(), table["stop"].to_numpy()
         self._places = np.stack(
             [table[name].to_numpy().astype(np.int64) for name in ("shard", "row", "source")], axis=1
@@ -179,9 +182,11 @@ class TokenFile:
         Raises:
             ConfigError: A row does not lie within the file.
         """
-        outer = self.shift == "outer"
-        found = empty_tags(len(starts), self.stretches)
-        for at, start in enumerate(np.asarray(starts).tolist()):
+        outer, given = self.shift == "outer", np.atleast_1d(starts)
+        if given.ndim != 1 or given.dtype.kind not in "iu":
+            raise ConfigError(f"starts: expected int64[B], found {given.dtype}{list(given.shape)}")
+        found = empty_tags(len(given), self.stretches)
+        for at, start in enumerate(given.tolist()):
             if not 0 <= start <= self._total - self.context - outer:
                 raise ConfigError(f"a row from token {start:,} on leaves the file, which holds {self._total:,}")
             found[at] = self._tags(start + outer, 0, first_target=None if outer else start + 1)
@@ -231,6 +236,27 @@ class TokenFile:
             mine = shards == shard
             held[mine] = np.isin(rows[mine], corpus.dropped(shard))
         return held
+
+
+def _check_map(path: Path, table: pa.Table, total: int, corpus: Corpus) -> None:
+    """Hold the map of a file against its length and the corpus.
+
+    Raises:
+        ConfigError: Its documents do not follow one another, or are none of the corpus.
+    """
+    start, stop, shard, row, source = (table[name].to_numpy() for name in _SCHEMA.names)
+    follow = len(start) and start[0] == 0 and stop[-1] == total and (stop >= start).all()
+    rows = corpus.table["rows"].to_numpy()
+    known = len(start) and ((shard >= 0) & (shard < len(rows))).all()
+    if (
+        not (follow and (start[1:] == stop[:-1]).all() and known)
+        or not ((row >= 0) & (row < rows[shard])).all()
+        or not ((source >= -1) & (source < len(corpus.sources))).all()
+    ):
+        raise ConfigError(
+            f"{map_path(path)} is damaged: its documents do not follow one another, or are not in the manifest",
+            "Write the file anew with `write_tokens`.",
+        )
 
 
 def _stored(pieces: list[np.ndarray]) -> bytes:

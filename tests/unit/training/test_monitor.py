@@ -69,7 +69,7 @@ def batches(rows, first=0, workers=0):
     yield from torch.utils.data.DataLoader(subset, ROWS, num_workers=workers, drop_last=True)
 
 
-def run(rows, monitor=None, how="losses", steps=STEPS, optimizer=torch.optim.AdamW, feed=None):
+def run(rows, monitor=None, how="losses", steps=STEPS, optimizer=torch.optim.AdamW, feed=None, keep=False):
     """Train; return losses, gradients and random states, as bytes."""
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002
@@ -92,7 +92,7 @@ def run(rows, monitor=None, how="losses", steps=STEPS, optimizer=torch.optim.Ada
                 "weight": {"hidden": hidden, "head": model.head.weight, "labels": labels},
                 "none": {},
             }[how]
-            monitor.batch(batch["tags"], keep=batch, **given)
+            monitor.batch(batch["tags"], keep=batch if keep else None, **given)
         losses.mean().backward()
         update.step()
         if monitor is not None:
@@ -132,7 +132,7 @@ def test_scoring_again_changes_no_bit(rows, corpus, tmp_path, monkeypatch):
     before = other.norm.running_mean.clone()
     torch.manual_seed(0)
     with TrainingMonitor(tmp_path / "run", corpus, score=score, model=other) as monitor:
-        found = run(rows, _Patient(monitor), "none", steps=20)
+        found = run(rows, _Patient(monitor), "none", steps=20, keep=True)
     assert found == run(rows, steps=20)
     assert len(scored) == 3
     assert torch.equal(other.norm.running_mean, before)
@@ -344,9 +344,9 @@ def fewer(batch):
     ("spoil", "message"),
     [
         (no_tags, "the batch has no tags"),
-        (floats, "expected int64, found float64"),
+        (floats, r"expected int64\[B, K, 7\], found float64"),
         (flat, r"expected int64\[B, K, 7\], found"),
-        (other_shards, "tags name shard 99, the manifest has 7"),
+        (other_shards, "they name shard 99, the manifest has 7"),
         (nothing, "name no document"),
         (other_rows, "row 1 of the batch has 64 targets, its tags say 65"),
         (fewer, "they do not belong together"),
@@ -357,6 +357,153 @@ def test_tags_that_do_not_fit_stop_the_run_at_its_first_step(rows, corpus, tmp_p
     given = {"losses": torch.zeros(ROWS, CONTEXT), "labels": None if spoil is fewer else batch["labels"]}
     with TrainingMonitor(tmp_path / "run", corpus) as monitor, pytest.raises(TagsError, match=message):
         monitor.batch(spoil(batch), **given)
+
+
+def halved(tags):
+    tags[..., TARGETS] //= 2
+
+
+def moved(tags):
+    tags[..., START] += 500
+
+
+def zeros(tags):
+    tags[:] = 0
+
+
+def untouched(tags):
+    del tags
+
+
+@pytest.mark.parametrize(
+    ("columns", "spoil"), [(32, untouched), (65, untouched), (128, untouched), (64, halved), (64, moved), (64, zeros)]
+)
+def test_losses_that_do_not_fit_the_tags_stop_the_run_at_its_first_step(rows, corpus, tmp_path, columns, spoil):
+    tags = next(batches(rows))["tags"].clone()
+    spoil(tags)
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor, pytest.raises(TagsError):
+        monitor.batch(tags, losses=torch.zeros(ROWS, columns))
+
+
+def test_losses_that_were_padded_for_a_model_that_shifts_need_labels(corpus, tmp_path):
+    rows = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT, shift="inner")
+    batch, losses = next(batches(rows)), torch.rand(ROWS, CONTEXT)
+    losses[:, 0] = 0
+    with TrainingMonitor(tmp_path / "run", corpus, shift="inner") as monitor:
+        with pytest.raises(TagsError, match="row 0 of the batch has 64 targets, its tags say 63"):
+            monitor.batch(batch["tags"], losses=losses)
+        monitor.batch(batch["tags"], losses=losses, labels=batch["labels"])
+        monitor.batch(batch["tags"], losses=losses[:, 1:])
+        monitor.step(1.0)
+    table = load_run(tmp_path / "run").table("stretches")
+    first, second = (table.filter(np.asarray(table["micro_batch"]) == one)["loss"].to_pylist() for one in (0, 1))
+    assert first == pytest.approx(second)
+
+
+def test_ignored_labels_are_no_targets_of_their_stretches(rows, corpus, tmp_path):
+    batch, losses = next(batches(rows)), torch.rand(ROWS, CONTEXT)
+    labels = batch["labels"].clone()
+    labels[:, ::3] = -100
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        monitor.batch(batch["tags"], losses=losses, labels=labels)
+        monitor.step(1.0)
+    log = load_run(tmp_path / "run")
+    kept = labels != -100
+    assert log.table("steps")["targets"].to_pylist() == [int(kept.sum())]
+    assert log.table("steps")["loss_sum"].to_pylist() == [pytest.approx(float(losses[kept].double().sum()))]
+    stretches = log.table("stretches").to_pylist()
+    assert sum(row["targets"] for row in stretches) == int(kept.sum())
+
+
+def test_later_tags_that_do_not_fit_are_lost_and_counted(rows, corpus, tmp_path, caplog):
+    feed = batches(rows)
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        for number in range(5):
+            batch = next(feed)
+            tags = torch.full_like(batch["tags"], 999) if number == 2 else batch["tags"]
+            monitor.batch(tags, losses=torch.ones(ROWS, CONTEXT))
+            monitor.step(1.0)
+        monitor.state_dict()
+        assert monitor.lost_steps == 1
+    log = load_run(tmp_path / "run")
+    assert log.table("steps")["step"].to_pylist() == [1, 2, 4, 5]
+    assert [row["step"] for row in log.table("events").to_pylist() if row["kind"] == "lost"][:1] == [3]
+    assert any("the tags of a batch do not fit" in one.message for one in caplog.records)
+
+
+@pytest.mark.parametrize("value", [torch.tensor([1.0, 2.0]), [1e-3], None, "high", np.zeros(2)])
+def test_a_value_that_is_no_number_is_refused_first_and_left_out_later(rows, corpus, tmp_path, caplog, value):
+    feed = batches(rows)
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        monitor.batch(next(feed)["tags"])
+        with pytest.raises(ConfigError, match="learning_rate: expected a number, or a tensor of one"):
+            monitor.step(1.0, learning_rate=value)
+        for given in (0.5, value, 0.25):
+            monitor.batch(next(feed)["tags"])
+            monitor.step(torch.ones(1), learning_rate=given)
+    log = load_run(tmp_path / "run")
+    assert log.table("values")["value"].to_pylist() == [0.5, 0.25]
+    assert log.table("steps")["user_loss"].to_pylist() == [1.0, 1.0, 1.0]
+    assert json.loads(log.table("events").to_pylist()[-1]["detail"])["refused_values"] == 1
+    assert len(caplog.records) == 1
+
+
+def test_a_score_that_fails_does_not_stop_the_run(rows, corpus, tmp_path, caplog):
+    def score(batch):
+        raise RuntimeError("out of memory")
+
+    with TrainingMonitor(tmp_path / "run", corpus, score=score) as monitor:
+        run(rows, monitor, "none", steps=40, keep=True)
+    log = load_run(tmp_path / "run")
+    assert log.table("steps")["step"].to_pylist() == list(range(1, 41))
+    assert [row["step"] for row in log.table("events").to_pylist() if row["kind"] == "not_scored"] == [16, 32]
+    assert "cannot be scored again" in caplog.records[0].message
+
+
+def test_the_losses_that_are_watched_are_of_one_kind(rows, corpus, tmp_path):
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        for number, batch in enumerate(list(batches(rows))[:120]):
+            hidden = torch.zeros(ROWS, CONTEXT, 16)
+            monitor.batch(batch["tags"], hidden=hidden, head=torch.zeros(256, 16), labels=batch["labels"])
+            monitor.step(9.0 + 0.01 * (number % 7))  # smoothed labels: not what the head's logits come to
+        monitor.state_dict()
+        assert monitor.flagged == []
+
+
+def test_wrong_use_is_said(rows, corpus, tmp_path, monkeypatch):
+    def expect(message, error=ConfigError, **how):
+        with pytest.raises(error, match=message):
+            TrainingMonitor(tmp_path / "run", corpus, **how)
+
+    expect("shift: expected outer", shift="Inner")
+    expect("rank 2 of 2: expected 0 to 1", rank=2, ranks=2)
+    expect("rank -1 of 2", rank=-1, ranks=2)
+    for state in ({}, {"step": "x"}, 7):
+        expect("expected what `state_dict", state=state)
+    monkeypatch.setenv("RANK", "1")
+    expect("rank 1 of 1: expected 0 to 0")
+    monkeypatch.setenv("RANK", "one")
+    expect("RANK=one: expected a whole number")
+    monkeypatch.delenv("RANK")
+    monitor = TrainingMonitor(tmp_path / "run", corpus)
+    with pytest.raises(ConfigError, match="`keep` is for `score`"):
+        monitor.batch(rows[0]["tags"][None], keep=1)
+    with pytest.raises(TagsError, match=r"expected one for each label, \[B, T\], found \[64\]"):
+        monitor.batch(rows[0]["tags"][None], losses=torch.zeros(64))
+    monitor.close()
+    monitor.close()
+    for call in (lambda: monitor.batch(rows[0]["tags"][None]), lambda: monitor.step(1.0)):
+        with pytest.raises(ConfigError, match="the monitor is closed"):
+            call()
+
+
+def test_batches_without_a_step_are_said(rows, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("dataaudit.training.monitor.MOST_BATCHES", 3)
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        for _ in range(3):
+            monitor.batch(rows[0]["tags"][None])
+        with pytest.raises(TagsError, match="3 batches and no step"):
+            monitor.batch(rows[0]["tags"][None])
 
 
 def test_a_first_step_without_a_batch_stops_the_run(corpus, tmp_path):

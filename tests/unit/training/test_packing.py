@@ -6,6 +6,8 @@ import pickle
 from itertools import accumulate
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -245,6 +247,49 @@ def test_errors_of_use(made, documents, tmp_path):
         TokenFile(path, documents.corpus, CONTEXT)
     with pytest.raises(IndexError):
         PackedDocuments(documents, CONTEXT)[10**9]
+
+
+def overlapping(columns):
+    columns["start"][3] -= 1
+
+
+def other_shard(columns):
+    columns["shard"][3] = 10**6
+
+
+def other_row(columns):
+    columns["row"][3] = 10**6
+
+
+def other_source(columns):
+    columns["source"][3] = 9
+
+
+def only_the_first(columns):
+    for name in columns:
+        columns[name] = columns[name][:5]
+
+
+@pytest.mark.parametrize("spoil", [overlapping, other_shard, other_row, other_source, only_the_first])
+def test_a_damaged_map_is_refused(documents, tmp_path, spoil):
+    path = write_tokens(documents, tmp_path / "t.bin")
+    table = pq.read_table(map_path(path))
+    columns = {name: table[name].to_numpy().copy() for name in table.column_names}
+    spoil(columns)
+    pq.write_table(pa.table(columns).cast(table.schema).replace_schema_metadata(table.schema.metadata), map_path(path))
+    with pytest.raises(ConfigError, match="is damaged: its documents do not follow one another, or are not in"):
+        TokenFile(path, documents.corpus, CONTEXT)
+
+
+@pytest.mark.parametrize("wrong", [{"context": 0}, {"context": 1.5}, {"epochs": 0}, {"stretches": 0}, {"shift": "in"}])
+def test_sizes_that_make_no_sense_are_refused(documents, tmp_path, wrong):
+    path = write_tokens(documents, tmp_path / "t.bin")
+    how = {"context": CONTEXT} | wrong
+    for make_rows in (lambda: PackedDocuments(documents, **how), lambda: TokenFile(path, documents.corpus, **how)):
+        with pytest.raises(ConfigError, match=f"{next(iter(wrong))}: expected"):
+            make_rows()
+    with pytest.raises(ConfigError, match="starts: expected int64"):
+        TokenFile(path, documents.corpus, CONTEXT).tags(np.array([1.5]))
 
 
 def test_a_token_file_of_another_manifest_is_refused(documents, tmp_path):
