@@ -30,7 +30,7 @@ from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.verify import verify
 from dataaudit.quarantine.applied import AppliedFolder, read_applied
 from dataaudit.quarantine.list import Quarantine, in_force, load_quarantine, short_id, today
-from dataaudit.quarantine.selection import Choice, Selection, drop_list, select
+from dataaudit.quarantine.selection import UNREAD, Choice, Selection, drop_list, select
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.files import CHECKS, STREAMED, Check, Roots, check_files, locate
 from dataaudit.training.shardtable import (
@@ -440,8 +440,8 @@ def _notes(shards: pa.Table, held: list[str], selection: Selection) -> list[str]
     found = (
         [f"{t.plural(streamed, 'shard')} of streamed datasets: no digest of a file to hold them to"] if streamed else []
     )
-    if left_out := [why for why in held if why]:
-        found.append(f"of {t.plural(len(held), 'shard')} loaders do not get: {_tally(left_out)}")
+    if unread := held.count(UNREAD):
+        found.append(f"{t.plural(unread, 'shard')} could not be read by the build: held, as nobody audited them")
     for one in selection.stale[:_NAMED]:
         name = t.clean(selection.shards[one.shard].name, 200)
         found.append(
