@@ -63,9 +63,18 @@ def part_path(folder: Path, table: str, number: int) -> Path:
 
 
 def part_numbers(folder: Path, table: str) -> list[int]:
-    """Return the numbers of the parts of a table, ascending."""
-    names = (path.name[len(table) + 1 : -len(SUFFIX)] for path in folder.glob(f"{table}-*{SUFFIX}"))
-    return sorted(int(name) for name in names if name.isdecimal())
+    """Return the numbers of the parts of a table, ascending; none where there is no such folder.
+
+    Raises:
+        OSError: It cannot be listed.
+    """
+    try:
+        files = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    parts = (name for name in files if name.startswith(f"{table}-") and name.endswith(SUFFIX))
+    held = (name[len(table) + 1 : -len(SUFFIX)] for name in parts)
+    return sorted(int(number) for number in held if number.isdecimal())
 
 
 class PartWriter:

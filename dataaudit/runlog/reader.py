@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,9 +40,18 @@ class RunLog:
 
     @cached_property
     def ranks(self) -> list[int]:
-        """Ranks that wrote something."""
+        """Ranks that wrote something.
+
+        Raises:
+            RunLogError: Their folder cannot be listed.
+        """
         folder = self.folder / RANKS_FOLDER
-        return sorted(int(one.name) for one in folder.glob("[0-9]*") if one.name.isdecimal() and one.is_dir())
+        try:
+            return sorted(int(name) for name in os.listdir(folder) if name.isdecimal() and (folder / name).is_dir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _unreadable(folder, error) from None
 
     @cached_property
     def torn_bytes(self) -> int:
@@ -71,7 +81,7 @@ class RunLog:
         folder = rank_folder(self.folder, rank)
         starts = self._starts[rank]
         tables, torn = [TABLES[name].schema.empty_table()], 0
-        for number in part_numbers(folder, name):
+        for number in _part_numbers(folder, name):
             part = self._part(folder, name, number)
             if part is None:
                 continue
@@ -91,7 +101,7 @@ class RunLog:
         try:
             return read_part(path, name)
         except OSError as error:
-            raise RunLogError(f"{path} cannot be read: {error.strerror or error}") from None
+            raise _unreadable(path, error) from None
 
     def _thinned(self, folder: Path, number: int) -> bool:
         header = read_header(part_path(folder, "stretches", number))
@@ -104,10 +114,21 @@ class RunLog:
         for rank in self.ranks:
             folder = rank_folder(self.folder, rank)
             headers = [
-                read_header(part_path(folder, name, one)) for name in TABLES for one in part_numbers(folder, name)
+                read_header(part_path(folder, name, one)) for name in TABLES for one in _part_numbers(folder, name)
             ]
             found[rank] = sorted({(one.attempt, one.first_step) for one in headers if one is not None})
         return found
+
+
+def _part_numbers(folder: Path, name: str) -> list[int]:
+    try:
+        return part_numbers(folder, name)
+    except OSError as error:
+        raise _unreadable(folder, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> RunLogError:
+    return RunLogError(f"{path} cannot be read: {error.strerror or error}")
 
 
 def load_run(folder: Path) -> RunLog:

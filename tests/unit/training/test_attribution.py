@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -486,6 +488,26 @@ class TestCommand:
         done = command(tmp_path, "--manifest", manifest)
         assert done.exit_code == 2
         assert "no run log at" in done.stderr
+
+    @pytest.mark.parametrize("folder", ["ranks", "ranks/00001"])
+    def test_a_folder_that_cannot_be_listed(self, tmp_path, manifest, monkeypatch, folder):
+        """As it is without the right to read it; who runs this test may have every right."""
+        write_run(tmp_path / "run", manifest, Made(steps=60, ranks=2))
+        listed, scanned = os.listdir, os.scandir
+
+        def refusing(real):
+            def listing(path="."):
+                if Path(path) == tmp_path / "run" / folder:
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+                return real(path)
+
+            return listing
+
+        monkeypatch.setattr(os, "listdir", refusing(listed))
+        monkeypatch.setattr(os, "scandir", refusing(scanned))
+        done = command(tmp_path / "run", "--manifest", manifest)
+        assert done.exit_code == 2
+        assert f"{tmp_path / 'run' / folder} cannot be read: Permission denied" in " ".join(done.stderr.split())
 
     def test_shards_of_the_log_that_are_not_the_manifests(self, tmp_path, manifest):
         write_run(tmp_path / "run", manifest, Made(steps=3))
