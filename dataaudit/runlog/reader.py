@@ -55,7 +55,7 @@ class RunLog:
 
     @cached_property
     def torn_bytes(self) -> int:
-        """Stored bytes behind the last whole record batches: what a kill left."""
+        """Stored bytes behind the last whole record batches, or of parts without any: what a kill left."""
         return sum(self._read(rank, name)[1] for rank in self.ranks for name in TABLES)
 
     def table(self, name: str) -> pa.Table:
@@ -84,6 +84,7 @@ class RunLog:
         for number in _part_numbers(folder, name):
             part = self._part(folder, name, number)
             if part is None:
+                torn += part_path(folder, name, number).stat().st_size
                 continue
             torn += part.torn_bytes
             step = "window" if name == "sums" else "step"

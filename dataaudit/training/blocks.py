@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,9 +24,9 @@ from dataaudit.render.blocks import (
     numbers,
     toned,
 )
-from dataaudit.render.line import Line, Name, decimal, join, say, share
+from dataaudit.render.line import Line, Name, decimal, join, say, share, spell
 from dataaudit.render.plot import plot_lines
-from dataaudit.render.terminal import page, parts_of, section, terminal_width
+from dataaudit.render.terminal import page, parts_of, prose, section, terminal_width
 from dataaudit.report.outliers import LIMIT_SD
 from dataaudit.text import plural
 from dataaudit.training.attribution import Data
@@ -68,10 +69,9 @@ def render_text(found: Attribution, data: Data, *, width: int | None = None) -> 
     """
     columns = width or terminal_width()
     shown = _shown(found)
-    parts = [lines for text in _first(found) for lines in parts_of(Prose(text=text), columns, _ROWS, _REST)]
-    parts.append(section("", _chart(found, data, columns)))
-    for place, one in enumerate(shown):
-        for block in _blocks(one, data, title=place > 0):
+    parts = [_opening(found, shown, columns), section("", _chart(found, data, columns))]
+    for one in shown:
+        for block in _blocks(one, data, title=len(shown) > 1):
             parts += parts_of(block, columns, _ROWS, _REST)
     parts += [lines for block in _rest(found, shown) for lines in parts_of(block, columns, _ROWS, _REST)]
     return page(headline(found), *parts)
@@ -89,7 +89,8 @@ def headline(found: Attribution) -> Line:
         return f"Cannot tell: {_missing(found)}; of the {steps} in the log, none has a loss above its band."
     if found.exit_code:
         window = found.detector.window
-        return f"No data: {steps} in the log, and a line takes {window} before the first one that is judged."
+        torn = f" ({plural(found.torn_bytes, 'byte')} at its end could not be read)" if found.torn_bytes else ""
+        return f"No data: {steps} in the log{torn}, and a line takes {window} before the first one that is judged."
     if found.asked_step is not None:
         return f"Nothing to explain: step {found.asked_step:,} is in no episode of losses above the band."
     return f"Nothing to explain: {steps}, none with a loss above its band."
@@ -100,17 +101,32 @@ def _missing(found: Attribution) -> str:
     return f"{found.missing_steps:,} of {plural(found.missing_among, 'step')} {verb} missing"
 
 
-def _first(found: Attribution) -> Iterable[Line]:
-    """Return what is to be known of the log before anything that is said of it."""
+def _opening(found: Attribution, shown: tuple[Episode, ...], width: int) -> list[str]:
+    """Return what is to be known before anything is explained: what the log lacks, and further episodes in a line."""
+    said = []
     if found.missing_steps:
         reason = f"{found.reason}: " if found.reason else ""
         gap = "" if found.longest_gap is None else f"; the longest gap: {_steps_of(*found.longest_gap).lower()}"
-        yield f"{reason}{_missing(found)}, wholly or of some rank{gap}."
+        said.append(f"{reason}{_missing(found)}, wholly or of some rank{gap}.")
+    if found.torn_bytes:
+        said.append(f"{plural(found.torn_bytes, 'byte')} at the end of parts could not be read, and are not counted.")
+    lines = [line for text in said for line in prose(text, width)]
+    return [*lines, *(f"  {spell(_answer(one))}" for one in shown[1:])]
 
 
 def _shown(found: Attribution) -> tuple[Episode, ...]:
-    """Return the episodes that are shown, those with an answer first."""
-    return tuple(sorted(found.episodes, key=lambda one: one.outcome != "found")[:EPISODES])
+    """Return the episodes that are shown: the largest one first, found ones before others; then the rest by time."""
+    shown = sorted(found.episodes, key=lambda one: (one.outcome != "found", -_size(one)))[:EPISODES]
+    return (*shown[:1], *sorted(shown[1:], key=lambda one: one.first_step))
+
+
+def _size(one: Episode) -> float:
+    """Return an episode's excess times its steps, nats/token; of losses that are not finite more than of any others."""
+    if one.excess is not None:
+        return one.excess * one.flagged
+    if one.loss is None:
+        return math.inf
+    return (one.loss - (one.expected or 0.0)) * one.flagged
 
 
 def _answer(one: Episode) -> Line:
@@ -312,8 +328,6 @@ def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Se
             first = ", ".join(_steps(one).lower() for one in spans[:_OPENED])
             more = f" and {len(spans) - _OPENED:,} more" if len(spans) > _OPENED else ""
             said.append(f"Also {what}: {first}{more}.")
-    if found.torn_bytes:
-        said.append(f"{plural(found.torn_bytes, 'byte')} at the end of parts are incomplete, and not counted.")
     for text in said:
         yield Prose(text=text)
     if any(one.outcome == "found" for one in found.episodes):

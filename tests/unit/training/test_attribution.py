@@ -469,6 +469,34 @@ class TestCommand:
         assert done.stdout.startswith("Steps 150 to 161")
         assert "Steps 100 to 104" in done.stdout
 
+    def test_the_largest_episode_comes_first(self, tmp_path, manifest):
+        """By excess times steps; the others follow by time, each in a line, and then the details."""
+
+        def three(batch):
+            bad_rows(range(80, 82), shard=2, above=9.0)(batch)
+            bad_rows(SPIKE, above=4.0)(batch)
+            bad_rows(range(110, 113), shard=8)(batch)
+
+        write_run(tmp_path / "run", manifest, Made(), three)
+        lines = command(tmp_path / "run", "--manifest", manifest).stdout.splitlines()
+        starts = ("Steps 150 to 161: ", "  Steps 80 to 81: ", "  Steps 110 to 112: ")
+        for line, start, shard in zip(lines, starts, ("part-005", "part-002", "part-008"), strict=False):
+            assert line.startswith(start)
+            assert f"{shard}.jsonl held " in line
+        assert [line[:15] for line in lines].index("The episode") > len(starts)
+
+    @pytest.mark.parametrize("cut", [-40, -200, 100])
+    def test_a_log_cut_in_its_only_batch(self, tmp_path, manifest, cut):
+        write_run(tmp_path / "run", manifest, Made(steps=80))
+        path = tmp_path / "run/ranks/00000/steps-00000.arrows"
+        size = path.stat().st_size
+        os.truncate(path, cut if cut > 0 else size + cut)
+        done = command(tmp_path / "run", "--manifest", manifest)
+        torn = json.loads((tmp_path / "run/attribution.json").read_bytes())["torn_bytes"]
+        assert 0 < torn < size
+        assert done.exit_code == 4
+        assert done.stdout.startswith(f"No data: 0 steps in the log ({torn:,} bytes at its end could not be read)")
+
     @pytest.mark.parametrize("steps", [0, 12])
     def test_no_data(self, tmp_path, manifest, steps):
         write_run(tmp_path / "run", manifest, Made(steps=steps))
