@@ -168,6 +168,8 @@ class RankWriter:
     def close(self) -> None:
         """Write what waits and close every file."""
         self.flush()
+        if self._waiting["events"].rows:  # that writing works again, and what was lost
+            self.flush()
         for _, part in self._parts.values():
             part.close()
         self._parts.clear()

@@ -83,8 +83,8 @@ def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
     """Return what a log lacks of the steps between the run's first and last one.
 
     The first is what the first start says, or 1 where no start is in the log: its beginning is gone. The last is the
-    last one in the log, or that at which the run was closed. Where the events of a rank say that more was lost than
-    numbers are missing, that counts.
+    last one in the log, or that of an event that says what was lost, or that the run was closed. Where the events of a
+    rank say that more was lost than numbers are missing, that counts.
 
     Args:
         steps: The log's table of steps.
@@ -98,7 +98,7 @@ def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
     last, common = int(step.max(initial=0)), int(whole.max(initial=0))
     if common and last - common <= LAG:
         last = common
-    last = max([last, *(at for _, at, kind, _ in held if kind == "closed")])
+    last = max([last, *(at for _, at, kind, _ in held if kind in _LOST)])
     first = 1 + min((at for _, at, kind, _ in held if kind in _STARTS), default=0)
     first = min(first, int(step.min(initial=first)))
     among = max(0, last - first + 1)

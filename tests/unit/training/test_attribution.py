@@ -674,6 +674,15 @@ class TestMissingSteps:
         assert command(tmp_path / "run", "--manifest", manifest).exit_code == 3
         assert self.read(tmp_path)["longest_gap"] == [101, 400]
 
+    def test_what_was_lost_is_written_at_the_end_if_it_can_be(self, tmp_path, manifest):
+        """The disk was full from step 101 on, and has room for an event when the run closes."""
+        self.written(tmp_path, manifest, Made(steps=100))
+        log = RankWriter(tmp_path / "run", 0, 401, BLOCK_ROWS)
+        log.lose(300, "No space left on device")
+        log.close()
+        assert command(tmp_path / "run", "--manifest", manifest).exit_code == 3
+        assert self.read(tmp_path)["longest_gap"] == [101, 400]
+
     def test_of_one_step_it_is_that_step(self, tmp_path, manifest):
         lacking = {60: 0, 61: 1}
         self.written(
