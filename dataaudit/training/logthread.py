@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dataaudit.errors import TagsError
+from dataaudit.guarded import Guarded
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.spikes import SpikeDetector
@@ -30,6 +31,7 @@ BATCH_SECONDS = 10.0
 PAUSE_SECONDS = 0.25
 """Between two looks at the queue: steps that are taken together cost less, as their code and data are still at hand."""
 _WAITING_ITEMS = 4_096
+_LOG = logging.getLogger("dataaudit")
 _KEPT_FLAGS = 64
 
 
@@ -129,12 +131,11 @@ class LogThread:
             self._thread.join()
 
     def _run(self) -> None:
-        try:
+        with Guarded() as call:
             self._serve()
-        except Exception as error:  # noqa: BLE001
-            logging.getLogger("dataaudit").warning("the run log has ended: %r; training goes on without it", error)
-        finally:
-            self._writer.close()
+        if call.error is not None:
+            _LOG.warning("the run log has ended (%s); training goes on without it", call.origin)
+        self._writer.close()
 
     def _serve(self) -> None:
         deadline = time.monotonic() + BATCH_SECONDS

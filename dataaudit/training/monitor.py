@@ -33,6 +33,7 @@ import numpy as np
 
 from dataaudit import __version__
 from dataaudit.errors import ConfigError, TagsError
+from dataaudit.guarded import Guarded
 from dataaudit.runlog.format import RUN_FILE, UNUSED, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, create_run, event
@@ -356,13 +357,12 @@ class TrainingMonitor:
         for number, batches in list(self._kept):
             wanted = number in flagged or number % SCORED_EVERY == 0
             if wanted and batches and all(tags is not None for _, tags in batches):
-                try:
-                    with _untouched(self._model):
-                        sums = [Pending(self._scored_again(kept, tags)) for kept, tags in batches]
+                with Guarded() as call, _untouched(self._model):
+                    sums = [Pending(self._scored_again(kept, tags)) for kept, tags in batches]
                     self._thread.put(Scores(number, sums, self.steps - number))
-                except Exception as error:  # noqa: BLE001
-                    _LOG.warning("step %d cannot be scored again: %r; training goes on", number, error)
-                    self._thread.put(event(self.steps, "not_scored", {"step": number, "why": type(error).__name__}))
+                if call.error is not None:
+                    _LOG.warning("step %d cannot be scored again (%s); training goes on", number, call.origin)
+                    self._thread.put(event(self.steps, "not_scored", {"step": number, "why": call.kind}))
                 batches.clear()
 
     def _scored_again(self, kept: Any, tags: Any) -> Any:
@@ -381,7 +381,7 @@ def _untouched(model: torch.nn.Module | None) -> Iterator[None]:
     modules = [] if model is None else list(model.modules())
     modes = [module.training for module in modules]
     buffers = [] if model is None else [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the loop's own
     with torch.no_grad(), torch.random.fork_rng():
         try:
             if model is not None:
@@ -393,7 +393,7 @@ def _untouched(model: torch.nn.Module | None) -> Iterator[None]:
             for buffer, before in buffers:
                 buffer.copy_(before)
             random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002
+            np.random.set_state(numpy)  # noqa: NPY002 - the loop's own
 
 
 def _number(value: Any) -> float | Pending:
