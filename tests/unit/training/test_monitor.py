@@ -24,9 +24,9 @@ from dataaudit.training.spikes import SpikeDetector
 from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, START, TARGETS, empty_tags
 
 torch = pytest.importorskip("torch", reason="the monitor's tensors are torch's")
-from torch import nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch import nn  # noqa: E402 - after the skip
+from torch.nn import functional  # noqa: E402 - after the skip
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - after the skip
 
 pytestmark = pytest.mark.torch
 ROWS, CONTEXT, STEPS = 4, 64, 12
@@ -72,7 +72,7 @@ def batches(rows, first=0, workers=0):
 def run(rows, monitor=None, how="losses", steps=STEPS, optimizer=torch.optim.AdamW, feed=None, keep=False):
     """Train; return losses, gradients and random states, as bytes."""
     torch.manual_seed(0)
-    np.random.seed(0)  # noqa: NPY002
+    np.random.seed(0)  # noqa: NPY002 - global state is what is compared
     model, seen = Model(), []
     update = optimizer(model.parameters(), lr=1e-3)
     feed = feed or batches(rows)
@@ -100,7 +100,7 @@ def run(rows, monitor=None, how="losses", steps=STEPS, optimizer=torch.optim.Ada
         seen.append(losses.detach().numpy().tobytes())
     state = [parameter.grad.numpy().tobytes() for parameter in model.parameters()]
     state += [buffer.numpy().tobytes() for buffer in model.buffers()]
-    return seen, state, torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state())  # noqa: NPY002
+    return seen, state, torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state())  # noqa: NPY002 - global state is what is compared
 
 
 @pytest.mark.parametrize("how", ["losses", "labelled", "logits", "hidden", "none"])
@@ -123,7 +123,7 @@ def test_scoring_again_changes_no_bit(rows, corpus, tmp_path, monkeypatch):
 
     def score(batch):
         scored.append(torch.rand(3))
-        np.random.random()  # noqa: NPY002
+        np.random.random()  # noqa: NPY002 - global state is what is compared
         logits = other(batch["input_ids"])
         other.norm.running_mean.add_(1)
         losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
