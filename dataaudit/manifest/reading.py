@@ -191,8 +191,12 @@ class TableReader:
 
     @contextmanager
     def _open(self, name: str) -> Iterator[tuple[pq.ParquetFile, _FileState]]:
-        """Open a table's file, and say which one it is: a name may lead to another file at any moment."""
-        with (self.folder / f"{name}.parquet").open("rb") as handle:
+        """Open a table's file, and say which one it is: a name may lead to another file at any moment.
+
+        The file is Arrow's own. One of Python's could be let go last by a thread of Arrow's, which ends the process
+        by abort when Python is ending too.
+        """
+        with pa.OSFile(os.fsencode(self.folder / f"{name}.parquet")) as handle:
             found = os.fstat(handle.fileno())
             with pq.ParquetFile(handle, page_checksum_verification=True) as file:
                 yield file, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

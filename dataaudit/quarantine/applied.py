@@ -96,10 +96,10 @@ def _excluded(folder: Path, data: bytes) -> tuple[tuple[str, str, str], ...]:
 
 def _documents(folder: Path, data: bytes) -> pa.Table:
     try:
-        with pq.ParquetFile(pa.BufferReader(data)) as file:
+        with pq.ParquetFile(pa.BufferReader(data), pre_buffer=False) as file:
             if not file.schema_arrow.equals(DROPPED.schema):
                 raise _damaged(folder, DOCUMENTS, "its columns are not those of a drop list")
-            return file.read(columns=["shard", "sha256", "row"])
+            return file.read(columns=["shard", "sha256", "row"], use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise _damaged(folder, DOCUMENTS, str(error).partition("\n")[0]) from None
 
