@@ -133,7 +133,9 @@ class RunFile(_Model):
     """What a run is, and what it was trained on."""
 
     schema_: SchemaId = Field(default_factory=SchemaId, alias="schema")
-    manifest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$", description="Id of the manifest that was opened.")
+    manifest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = Field(
+        description="Id of the manifest that was opened; null: the run opened none, and its batches have no tags."
+    )
     dataset: str = Field(description="Name and version of the dataset.")
     verdict: dict[str, str] = Field(default_factory=dict, description="Who said that it passed.")
     digests: dict[str, str] = Field(default_factory=dict, description="Of what decides the run, by name.")

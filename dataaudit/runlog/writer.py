@@ -56,8 +56,8 @@ class Losses:
     """Why, the last time."""
 
 
-def create_run(folder: Path, run: RunFile, shards: pa.Table) -> None:
-    """Write what a run is; its folder must hold none yet.
+def create_run(folder: Path, run: RunFile, shards: pa.Table | None) -> None:
+    """Write what a run is, and its table of shards; its folder must hold no run yet.
 
     Raises:
         ConfigError: There is one, or it cannot be written.
@@ -69,8 +69,9 @@ def create_run(folder: Path, run: RunFile, shards: pa.Table) -> None:
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / SHARDS_FILE) as file, pa.ipc.new_file(file, shards.schema) as stream:
-            stream.write_table(shards)
+        if shards is not None:
+            with replacing(folder / SHARDS_FILE) as file, pa.ipc.new_file(file, shards.schema) as stream:
+                stream.write_table(shards)
         write_whole(folder / RUN_FILE, canonical_json(run.model_dump(mode="json", by_alias=True)) + b"\n")
     except OSError as error:
         raise ConfigError(f"the run log {folder} cannot be written: {error.strerror or error}") from None

@@ -177,6 +177,11 @@ def load_data(log: Path, manifest: Path) -> Data:
     """
     data = Data(load_run(log), load_manifest(manifest))
     said, found = data.log.run.manifest, data.manifest.id
+    if said is None:
+        raise RunLogError(
+            f"{log} is the log of a run that opened no manifest: its batches have no tags",
+            "Train on what `open_manifest` opens: docs/training.md.",
+        )
     if said != found:
         raise RunLogError(
             f"{log} is the log of a run on the manifest {said}, {manifest} is {found}",

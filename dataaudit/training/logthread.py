@@ -18,10 +18,10 @@ import numpy as np
 
 from dataaudit.errors import TagsError
 from dataaudit.guarded import Guarded
+from dataaudit.pending import Pending
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.spikes import SpikeDetector
-from dataaudit.training.stretch_losses import Pending
 from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
 
 BATCH_STEPS = 256
@@ -70,6 +70,14 @@ class Scores:
     """Updates of the weights since."""
 
 
+@dataclass(slots=True)
+class Rows:
+    """Rows of a table that belong to no step that waits."""
+
+    table: str
+    columns: Columns
+
+
 class LogThread:
     """Writes a rank's log in a thread of its own.
 
@@ -92,7 +100,7 @@ class LogThread:
         self._writer, self._hold_steps = writer, hold_steps
         self._shards, self._sources = shards, sources
         self._held: deque[Step] = deque()
-        self._queue: queue.Queue[Step | Scores | Columns | threading.Event | None] = queue.Queue(_WAITING_ITEMS)
+        self._queue: queue.Queue[Step | Scores | Rows | threading.Event | None] = queue.Queue(_WAITING_ITEMS)
         self._dropped = 0
         self._hurry = threading.Event()
         """Somebody waits for the queue to be emptied."""
@@ -104,8 +112,8 @@ class LogThread:
         """Steps that the log lacks: their rows could not be written, or came too fast."""
         return self._writer.lost.steps + self._dropped
 
-    def put(self, item: Step | Scores | Columns) -> None:
-        """Hand over a step, later losses of one, or the row of an event."""
+    def put(self, item: Step | Scores | Rows) -> None:
+        """Hand over a step, later losses of one, or rows of another table."""
         try:
             if self._thread.is_alive():
                 self._queue.put_nowait(item)
@@ -158,8 +166,8 @@ class LogThread:
                         return
                     self._hurry.clear()
                     item.set()
-                case _:
-                    self._writer.add("events", item)
+                case Rows():
+                    self._writer.add(item.table, item.columns)
             if self._writer.waiting_steps >= BATCH_STEPS:
                 self._writer.flush()
                 deadline = time.monotonic() + BATCH_SECONDS

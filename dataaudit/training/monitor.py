@@ -34,16 +34,16 @@ import numpy as np
 from dataaudit import __version__
 from dataaudit.errors import ConfigError, TagsError
 from dataaudit.guarded import Guarded
+from dataaudit.pending import Pending
 from dataaudit.runlog.format import RUN_FILE, UNUSED, RunFile
 from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import RankWriter, create_run, event
+from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
 from dataaudit.training.corpus import Corpus
-from dataaudit.training.logthread import LogThread, MicroBatch, Scores, Step
+from dataaudit.training.logthread import LogThread, MicroBatch, Rows, Scores, Step
 from dataaudit.training.packing import Shift, check_shift
 from dataaudit.training.spikes import SpikeDetector
 from dataaudit.training.stretch_losses import (
     IGNORED,
-    Pending,
     check_targets,
     hidden_losses,
     stretch_loss_sums,
@@ -152,7 +152,7 @@ class TrainingMonitor:
             hold_steps=KEPT_BATCHES if score is not None else 0,
         )
         began = "started" if state is None else "resumed"
-        self._thread.put(event(self.steps, began, {"program": __version__, **corpus.digests, **self._digests}))
+        self.add_event(self.steps, began, {"program": __version__, **corpus.digests, **self._digests})
 
     def _create(self, block_rows: int, *, on: bool) -> None:
         """Write what the run is, or hold it against what is written."""
@@ -281,6 +281,14 @@ class TrainingMonitor:
         if self._thread.targets > _MERGED_AFTER and self._merged_share() > MOST_MERGED:
             raise TagsError(self._merged_words(), "Give the dataset more places for them: `stretches=`.")
 
+    def add_values(self, columns: Columns) -> None:
+        """Take rows of the table of values, as :class:`dataaudit.vitals.Vitals` hands them over."""
+        self._thread.put(Rows("values", columns))
+
+    def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
+        """Take an event of a step."""
+        self._thread.put(Rows("events", event(step, kind, detail)))
+
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs; the log is written up to this step before it returns."""
         self._thread.sync()
@@ -296,8 +304,7 @@ class TrainingMonitor:
         if self._closed:
             return
         self._closed = True
-        said = {"lost_steps": self.lost_steps, "refused_values": self._refused}
-        self._thread.put(event(self.steps, "closed", said))
+        self.add_event(self.steps, "closed", {"lost_steps": self.lost_steps, "refused_values": self._refused})
         self._thread.close()
         if self._merged_share() > MOST_MERGED:
             _LOG.warning("%s: give the dataset more places for them, `stretches=`", self._merged_words())
@@ -362,7 +369,7 @@ class TrainingMonitor:
                     self._thread.put(Scores(number, sums, self.steps - number))
                 if call.error is not None:
                     _LOG.warning("step %d cannot be scored again (%s); training goes on", number, call.origin)
-                    self._thread.put(event(self.steps, "not_scored", {"step": number, "why": call.kind}))
+                    self.add_event(self.steps, "not_scored", {"step": number, "why": call.kind})
                 batches.clear()
 
     def _scored_again(self, kept: Any, tags: Any) -> Any:

@@ -16,38 +16,12 @@ from dataaudit.runlog.format import UNUSED
 from dataaudit.training.tags import SHARD, START
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 IGNORED = -100
 """Label of a token that is no target."""
 _CHUNK_ELEMENTS = 1 << 22
 _CHUNK_LOGITS = 1 << 24
-
-
-class Pending:
-    """An array that may still be on its way from a device.
-
-    Args:
-        tensor: Of torch, on any device; a copy is made, so its owner may go on with it.
-    """
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._event = None
-        if tensor.device.type == "cpu":
-            self._host = tensor.detach().clone()
-        else:
-            import torch
-
-            self._host = tensor.detach().to("cpu", non_blocking=True)
-            self._event = torch.Event(device=tensor.device)
-            self._event.record()
-
-    def numpy(self) -> np.ndarray:
-        """Return the array; wait until it is here."""
-        if self._event is not None:
-            self._event.synchronize()
-        found: np.ndarray = self._host.numpy()
-        return found
 
 
 def stretch_loss_sums(losses: Any, tags: Any, labels: Any | None, *, inner: bool) -> tuple[Any, Any | None]:

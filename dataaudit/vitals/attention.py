@@ -54,9 +54,15 @@ def attention_rows(
     scale: float,
     mask: torch.Tensor | None = None,
     causal: bool = False,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
     rows: torch.Tensor | None = None,
 ) -> AttentionRows:
     """Return exact statistics of some rows, computed in float32 over all keys, chunk by chunk.
+
+    With sinks the weights of a row sum up to less than 1. The log-sum-exp holds the sink; the entropy is that of the
+    weights and of what goes to the sink, and the largest logit is that of a key.
 
     Args:
         query: [B, H, L, D]
@@ -64,6 +70,9 @@ def attention_rows(
         scale: Of the logits.
         mask: Broadcast to [B, H, L, S]: bool, True where a key is seen, or numbers that are added to the logits.
         causal: Row i sees keys 0 to i.
+        window: Row i sees keys after i - window.
+        softcap: Logits are softcap·tanh(logits / softcap), before a mask.
+        sinks: [H], of each head a logit that no key has.
         rows: int64[n] which; all by default.
     """
     with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
@@ -72,13 +81,18 @@ def attention_rows(
         chunks = []
         for some in rows.split(_CHUNK_ROWS):
             logits = scale * (query[:, :, some].float() @ key.transpose(-1, -2))
-            added = _added(query, key, mask, causal, some)
+            logits = logits if softcap is None else softcap * (logits / softcap).tanh()
+            added = _added(query, key, mask, causal, window, some)
             logits = logits if added is None else logits + added
-            largest = logits.amax(-1)
-            below = logits - largest[..., None]
+            keys, largest = (logits != -math.inf).sum(-1), logits.amax(-1)
+            if sinks is not None:
+                sink = sinks.float()[None, :, None, None].expand(*logits.shape[:3], 1)
+                logits = torch.cat([logits, sink], -1)
+            highest = logits.amax(-1)
+            below = logits - highest[..., None]
             total, weights = below.logsumexp(-1), below.softmax(-1)
             entropy = total - torch.where(weights > 0, weights * below, 0.0).sum(-1)
-            chunks.append((largest, largest + total, entropy, (logits > -math.inf).sum(-1)))
+            chunks.append((largest, highest + total, entropy, keys))
         largest, lse, entropy, keys = (torch.cat(one, dim=-1) for one in zip(*chunks, strict=True))
         bound = 64 * torch.finfo(torch.float32).eps * (1 + largest.abs() + lse.abs())
         return _seen(keys, largest, largest, lse, entropy, bound)
@@ -134,6 +148,27 @@ def attention_pass(
         return _seen(keys, lse - keys.clamp_min(1).log() - fast, lse + fast, lse, entropy, bound)
 
 
+def sample_rows(length: int, number: int) -> torch.Tensor:
+    """Return int64[n] which rows are looked at: the last one of each of n equal parts, the same at every step."""
+    number = min(length, number)
+    return (torch.arange(1, number + 1) * length).div(number, rounding_mode="floor") - 1
+
+
+def head_statistics(rows: AttentionRows) -> torch.Tensor:
+    """Return float32[H, 4] of rows: largest logit, mean entropy, mean entropy / log n, share below log 2.
+
+    Entropies are means over rows that see a key, the normalised one over those that see two (n is their number; a
+    sink counts as none). NaN where there is no such row; numbers that are not finite stay so.
+    """
+    none = rows.keys == 0
+    largest = rows.highest_max.masked_fill(none, -math.inf).amax((0, 2))
+    several = rows.keys > 1
+    normalised = (rows.entropy / rows.keys.clamp_min(2).log()).masked_fill(~several, 0.0)
+    entropy = rows.entropy.masked_fill(none, 0.0).sum((0, 2)) / (~none).sum((0, 2))
+    largest = largest.masked_fill(none.all(2).all(0), torch.nan)
+    return torch.stack([largest, entropy, normalised.sum((0, 2)) / several.sum((0, 2)), dead_share(rows)], -1)
+
+
 def dead_share(rows: AttentionRows) -> torch.Tensor:
     """Return float32[H]: of the rows that see more than two keys, the share with an entropy below log 2.
 
@@ -187,10 +222,19 @@ def _causal_hidden(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
 
 
 def _added(
-    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, causal: bool, rows: torch.Tensor
+    query: torch.Tensor,
+    key: torch.Tensor,
+    mask: torch.Tensor | None,
+    causal: bool,
+    window: int | None,
+    rows: torch.Tensor,
 ) -> torch.Tensor | None:
-    hidden = _causal_hidden(query, key)[:, :, rows] if causal else None
+    keys = torch.arange(key.shape[2], device=query.device)
+    hidden = (keys > rows[:, None])[None, None] if causal else None
     added = None
+    if window is not None:
+        far = (keys <= rows[:, None] - window)[None, None]
+        hidden = far if hidden is None else hidden | far
     if mask is not None:
         mask = mask.expand(*query.shape[:3], key.shape[2])[:, :, rows]
         own = _hidden(mask)
@@ -198,7 +242,8 @@ def _added(
         added = None if mask.dtype == torch.bool else mask.float()
     if hidden is None:
         return None
-    return (torch.zeros(hidden.shape) if added is None else added).to(query.device).masked_fill(hidden, -math.inf)
+    added = torch.zeros(hidden.shape, device=query.device) if added is None else added
+    return added.masked_fill(hidden, -math.inf)
 
 
 def _seen(

@@ -1,68 +1,212 @@
-"""Taps: a hook that reads a tensor that a forward pass makes anyway, through one opaque operator.
+"""Taps: hooks that read tensors that a forward pass makes anyway, through opaque operators.
 
-A compiler sees a call that writes to a slot, and cannot look inside: whether anything is measured is a flag on the
-host, read when the operator runs, so that measuring is switched on and off without compiling again. Taps are set before
-a model is compiled.
+A compiler sees a call that writes to a buffer, and cannot look inside. Whether anything is measured is decided on the
+host, in a :class:`Watch` that the operator reads when it runs: measuring moves from layer to layer without compiling
+again. Taps are set before a model is compiled.
+
+An operator that runs inside a backward pass does nothing: it belongs to a pass that checkpointing makes a second time,
+and whose first has been measured.
 """
 
 from __future__ import annotations
 
+import importlib
+import itertools
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from dataaudit.vitals.attention import attention_rows, head_statistics, sample_rows
 
-@dataclass(slots=True)
-class Switch:
-    """Whether taps measure; they read it when they run."""
-
-    on: bool = True
-
-
-SWITCH = Switch()
-
-
-def _record(values: torch.Tensor, slots: torch.Tensor, place: int) -> None:
-    if SWITCH.on:
-        held = values.detach().float()
-        slots[place, 0].copy_(held.abs().mean())
-        slots[place, 1].copy_(held.square().mean().sqrt())
+OUTLIER_SIGMA = 6.0
+"""A value is an outlier that lies more standard deviations than this from the mean."""
+ACTIVATION_STATS = ("mean_abs", "rms", "outliers")
+HEAD_STATS = ("max", "entropy", "normalised", "dead")
+_TASK = "_current_graph_task_id"
+"""Of torch's engine: -1 outside of a backward pass."""
+_ENGINE = importlib.import_module("torch._C")
+_NUMBERS = itertools.count()
+_WATCHES: weakref.WeakValueDictionary[int, Watch] = weakref.WeakValueDictionary()
 
 
-_tap = torch.library.custom_op(
-    "dataaudit::tap",
-    _record,
-    mutates_args=("slots",),
-    schema="(Tensor values, Tensor(a!) slots, int place) -> ()",
-    tags=(torch.Tag.cudagraph_unsafe,),
-)
-_tap.register_fake(lambda *_: None)
-
-
-def new_slots(places: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """Return float32[places, 2] of NaN: mean |x| and root mean square of each place, NaN where nothing was measured."""
-    return torch.full((places, 2), torch.nan, device=device)
-
-
-def tap(module: torch.nn.Module, slots: torch.Tensor, place: int) -> Callable[[], None]:
-    """Measure what a module returns, at every forward pass.
-
-    A pass that is made twice, as checkpointing does, writes the same numbers to the same place twice.
+class Watch:
+    """What is measured now, place by place; kept on the host, where operators read it.
 
     Args:
-        module: Its output is a tensor, or a tuple that begins with one.
-        slots: float32[places, 2] on the device of the output.
-        place: Which of them.
-
-    Returns:
-        What takes the tap off again.
+        places: Number of places.
+        micro_batches: Batches of a step that have a row each; a later one takes the row of the first again.
     """
 
-    def hook(_: torch.nn.Module, _args: object, output: torch.Tensor | tuple[torch.Tensor, ...]) -> None:
-        values = output if isinstance(output, torch.Tensor) else output[0]
-        _tap(values.detach(), slots, place)
+    def __init__(self, places: int, micro_batches: int) -> None:
+        self.number = next(_NUMBERS)
+        self.micro_batches = micro_batches
+        self.on = bytearray(places)
+        """Whether a place is measured."""
+        self.seen = [0] * places
+        """Forward passes of this step that were measured there."""
+        self.batch_row = 0
+        """Row of the batch whose attention is measured."""
+        _WATCHES[self.number] = self
 
-    handle = module.register_forward_hook(hook)
-    removed: Callable[[], None] = handle.remove
-    return removed
+    def start(self, places: list[int]) -> None:
+        """Begin a step in which some places are measured."""
+        self.on[:] = bytes(len(self.on))
+        for place in places:
+            self.on[place] = 1
+        self.seen = [0] * len(self.on)
+
+    def stop(self) -> None:
+        """Measure nothing until the next step."""
+        self.on[:] = bytes(len(self.on))
+
+
+def _in_backward() -> bool:
+    return bool(getattr(_ENGINE, _TASK)() != -1)
+
+
+def _row(watch: int, place: int) -> int | None:
+    """Return the row of the place's buffer that a pass writes to; None: it is not measured."""
+    held = _WATCHES.get(watch)
+    if held is None or not held.on[place] or _in_backward():
+        return None
+    row = held.seen[place]
+    held.seen[place] = row + 1
+    return row % held.micro_batches
+
+
+def _activations(values: torch.Tensor, slots: torch.Tensor, watch: int, place: int) -> None:
+    if (row := _row(watch, place)) is None:
+        return
+    with torch.autocast(values.device.type, enabled=False):
+        count, held = values.numel(), values.detach()
+        mean = held.sum(dtype=torch.float32) / count
+        square = torch.linalg.vector_norm(held, dtype=torch.float32).square() / count
+        far = OUTLIER_SIGMA * (square - mean.square()).clamp_min(0.0).sqrt()
+        outliers = (held > mean + far).sum() + (held < mean - far).sum()
+        slots[place, row, 0].copy_(torch.linalg.vector_norm(held, 1, dtype=torch.float32) / count)
+        slots[place, row, 1].copy_(square.sqrt())
+        slots[place, row, 2].copy_(outliers / count)
+
+
+def _units(values: torch.Tensor, slots: torch.Tensor, watch: int, place: int, index: int) -> None:
+    if (row := _row(watch, place)) is None:
+        return
+    with torch.autocast(values.device.type, enabled=False):
+        held = values.detach().flatten(0, -2)
+        norms = torch.linalg.vector_norm(held, 1, dim=0, dtype=torch.float32)
+        slots[index, row, : held.shape[-1]].copy_(norms / max(1, held.shape[0]))
+
+
+def _heads(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    mask: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    slots: torch.Tensor,
+    watch: int,
+    place: int,
+    index: int,
+    rows: int,
+    scale: float,
+    causal: bool,
+    window: int | None,
+    softcap: float | None,
+) -> None:
+    """Write the statistics of sampled rows of one row of the batch, head by head."""
+    if (row := _row(watch, place)) is None:
+        return
+    chosen = _WATCHES[watch].batch_row % query.shape[0]
+    one = slice(chosen, chosen + 1)
+    if mask is not None and mask.dim() == 2:  # what is padding, row by row of the batch
+        mask = mask[:, None, None, :].bool()
+    if mask is not None and mask.shape[0] > 1:
+        mask = mask[one]
+    found = attention_rows(
+        query[one].detach(),
+        key[one].detach(),
+        scale=scale,
+        mask=mask,
+        causal=causal,
+        window=window,
+        softcap=softcap,
+        sinks=None if sinks is None else sinks.detach(),
+        rows=sample_rows(query.shape[2], rows).to(query.device),
+    )
+    slots[index, row, : query.shape[1]].copy_(head_statistics(found))
+
+
+def _projected_heads(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    query_weight: torch.Tensor,
+    key_weight: torch.Tensor,
+    query_bias: torch.Tensor | None,
+    key_bias: torch.Tensor | None,
+    mask: torch.Tensor | None,
+    slots: torch.Tensor,
+    watch: int,
+    place: int,
+    index: int,
+    rows: int,
+    heads: int,
+    causal: bool,
+) -> None:
+    """Project the inputs of one row of the batch, [B, L, E], as ``nn.MultiheadAttention`` does, then as above."""
+    held = _WATCHES.get(watch)
+    if held is None or not held.on[place] or _in_backward():
+        return
+    chosen = held.batch_row % query.shape[0]
+    one = slice(chosen, chosen + 1)
+    with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
+        linear = torch.nn.functional.linear
+        queries = linear(query[one].to(query_weight.dtype), query_weight, query_bias)
+        keys = linear(key[one].to(key_weight.dtype), key_weight, key_bias)
+        queries, keys = (found.unflatten(-1, (heads, -1)).transpose(1, 2) for found in (queries, keys))
+        if mask is not None and mask.shape[0] > 1:
+            mask = mask[one]
+        scale = queries.shape[-1] ** -0.5
+        _heads(queries, keys, mask, None, slots, watch, place, index, rows, scale, causal, None, None)
+
+
+def _operator(name: str, body: Callable[..., None], schema: str) -> Any:
+    made = torch.library.custom_op(
+        f"dataaudit::{name}",
+        body,
+        mutates_args=("slots",),
+        schema=schema,
+        tags=(torch.Tag.cudagraph_unsafe,),
+    )
+    made.register_fake(lambda *_: None)
+    return made
+
+
+see_activations = _operator(
+    "activations", _activations, "(Tensor values, Tensor(a!) slots, int watch, int place) -> ()"
+)
+"""Write mean |x|, root mean square and the share of outliers to ``slots[place, micro-batch]``, float32[..., 3]."""
+see_units = _operator("units", _units, "(Tensor values, Tensor(a!) slots, int watch, int place, int index) -> ()")
+"""Write mean |h| of every unit, the last dimension, to ``slots[index, micro-batch]``, float32[..., units]."""
+see_heads = _operator(
+    "heads",
+    _heads,
+    "(Tensor query, Tensor key, Tensor? mask, Tensor? sinks, Tensor(a!) slots, int watch, int place, int index,"
+    " int rows, float scale, bool causal, int? window, float? softcap) -> ()",
+)
+"""Write largest logit, entropy, entropy / log n and the share of rows below log 2 to ``slots[index, micro-batch]``."""
+see_projected_heads = _operator(
+    "projected_heads",
+    _projected_heads,
+    "(Tensor query, Tensor key, Tensor query_weight, Tensor key_weight, Tensor? query_bias, Tensor? key_bias,"
+    " Tensor? mask, Tensor(a!) slots, int watch, int place, int index, int rows, int heads, bool causal) -> ()",
+)
+"""The same, for queries and keys that are not projected yet."""
+
+
+def first_tensor(output: object) -> torch.Tensor:
+    """Return what a module returns, or the first of it."""
+    found = output[0] if isinstance(output, tuple) else output
+    if not isinstance(found, torch.Tensor):
+        raise TypeError(f"expected a tensor, found {type(found).__name__}")
+    return found

@@ -592,6 +592,32 @@ NODE |= {
 }  # and torch
 
 
+def test_vitals_run_beside_torch_and_a_few_packages_alone(tmp_path):
+    code = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+from base_only import hide
+hide({NODE!r})
+import torch
+from dataaudit.vitals import RunLogSink, Vitals
+layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+optimizer = torch.optim.AdamW(model.parameters())
+with RunLogSink({str(tmp_path / "run")!r}) as sink, Vitals(model, optimizer, sinks=[sink]) as vitals:
+    for step in range(20):
+        with vitals.step():
+            model(torch.randn(2, 8, 16)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+print(vitals.steps, sorted(name for name in ("click", "rich", "numba", "scipy", "transformers") if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stdout == "20 []\n", done.stderr
+    values = load_run(tmp_path / "run").table("values")
+    assert set(values["step"].to_pylist()) == set(range(1, 21))
+    assert "update_to_weight" in values["metric"].to_pylist()
+
+
 def test_the_loop_runs_beside_torch_and_a_few_packages_alone(made, tmp_path):
     code = f"""
 import sys

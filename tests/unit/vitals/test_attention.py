@@ -8,7 +8,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="statistics of attention are of torch")
 transformers = pytest.importorskip("transformers", reason="its attention functions are what is watched")
 
-from dataaudit.vitals.attention import attention_pass, attention_rows, dead_share, watched  # noqa: E402
+from dataaudit.vitals.attention import (  # noqa: E402
+    attention_pass,
+    attention_rows,
+    dead_share,
+    head_statistics,
+    sample_rows,
+    watched,
+)
 
 pytestmark = pytest.mark.torch
 SHAPES = [(2, 4, 4, 16, 16, 8), (1, 6, 2, 17, 17, 16), (2, 4, 1, 33, 33, 24), (1, 2, 2, 5, 67, 7), (1, 1, 1, 1, 1, 4)]
@@ -161,3 +168,67 @@ def test_a_watched_function_changes_no_logit_of_a_padded_batch(build):
         real = padding[:, None, :].bool().expand(rows.entropy.shape)
         assert (rows.entropy[real] - expected[real]).abs().max() < 1e-4
         assert (rows.keys[1, :, 5:] == torch.arange(1, 8)).all()
+
+
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize("window", [None, 1, 5, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_windows_caps_and_sinks_are_those_of_the_whole_matrix(dtype, window, sinks, softcap):
+    query, key, visible, given = made((2, 4, 2, 19, 19, 8), dtype, "both", 1.5)
+    scale = 0.3
+    if window is not None:
+        visible &= torch.arange(19) > torch.arange(19)[:, None] - window
+    held = torch.tensor([0.5, -1.0, 3.0, 20.0]) if sinks else None
+    logits = scale * torch.einsum("bhld,bhsd->bhls", query.double(), key.double().repeat_interleave(2, 1)).numpy()
+    logits = logits if softcap is None else softcap * np.tanh(logits / softcap)
+    logits = np.where(visible.numpy(), logits, -np.inf)
+    found = attention_rows(query, key, scale=scale, window=window, softcap=softcap, sinks=held, **given)
+    for place in np.ndindex(2, 4, 19):
+        seen = logits[place][np.isfinite(logits[place])]
+        if not len(seen):
+            assert found.entropy[place].isnan()
+            continue
+        whole = seen if held is None else np.append(seen, held[place[1]].item())
+        lse = np.logaddexp.reduce(whole)
+        weights = np.exp(whole - lse)
+        bound = found.bound[place].item()
+        assert found.entropy[place].item() == pytest.approx(-(weights * (whole - lse)).sum(), abs=bound)
+        assert found.lse[place].item() == pytest.approx(lse, abs=bound)
+        assert found.highest_max[place].item() == pytest.approx(seen.max(), abs=bound)
+        assert found.keys[place].item() == len(seen)
+
+
+@pytest.mark.parametrize(("length", "number"), [(1, 1), (1, 32), (7, 3), (512, 32), (33, 33), (1000, 7)])
+def test_sampled_rows_are_the_last_ones_of_equal_parts(length, number):
+    rows = sample_rows(length, number)
+    assert len(rows) == min(length, number) == len(set(rows.tolist()))
+    assert rows[-1] == length - 1
+    assert rows.min() >= 0
+    gaps = np.diff([-1, *rows.tolist()])
+    assert gaps.max() - gaps.min() <= 1
+
+
+def test_numbers_of_a_head_are_means_over_rows_that_see_something():
+    query, key, visible, given = made((2, 4, 2, 11, 11, 8), torch.float32, "both", 2.0)
+    rows = attention_rows(query, key, scale=0.4, **given)
+    found = head_statistics(rows)
+    for head in range(4):
+        held = [
+            (rows.highest_max[b, head, i].item(), rows.entropy[b, head, i].item(), int(visible[b, head, i].sum()))
+            for b in range(2)
+            for i in range(11)
+            if visible[b, head, i].any()
+        ]
+        several = [(entropy, keys) for _, entropy, keys in held if keys > 1]
+        expected = [
+            max(one[0] for one in held),
+            sum(one[1] for one in held) / len(held),
+            sum(entropy / math.log(keys) for entropy, keys in several) / len(several),
+            np.mean([entropy < math.log(2) for entropy, keys in several if keys > 2]),
+        ]
+        assert found[head].tolist() == pytest.approx(expected, rel=1e-5)
+    hidden = torch.zeros(2, 1, 11, 11, dtype=torch.bool)
+    assert head_statistics(attention_rows(query, key, scale=0.4, mask=hidden)).isnan().all()
+    query[1, 2, 5, 0] = math.nan
+    assert head_statistics(attention_rows(query, key, scale=0.4))[2, 1].isnan()

@@ -1,0 +1,107 @@
+"""The numbers of a step in one vector: which they are, and how they come from what taps wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from dataaudit.vitals.attention import DEAD_SHARE
+from dataaudit.vitals.watching import Taps
+
+DEAD_UNIT = 1e-3
+"""A unit is dead whose mean |h| lies below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Which number it is: a row of the table of values, but for its step."""
+
+    metric: str
+    layer: int
+    head: int
+    stat: str
+    place: int = -1
+    """Of the tap that it comes from; -1: of none. A number that is not finite there is an event, not a gap."""
+
+
+@dataclass(slots=True)
+class DeadUnits:
+    """Sums of mean |h| of every unit over a window of steps."""
+
+    sums: torch.Tensor
+    steps: torch.Tensor
+    widths: torch.Tensor = field(repr=False)
+
+    @classmethod
+    def like(cls, taps: Taps) -> DeadUnits:
+        """Return empty sums for what taps write."""
+        layers, _, widest = taps.units.shape
+        device = taps.units.device
+        widths = torch.tensor([layer.units for layer in taps.unit_layers], device=device)
+        own = torch.arange(widest, device=device) < widths[:, None] if layers else torch.zeros(0, 0, device=device)
+        return cls(torch.zeros(layers, widest, device=device), torch.zeros(layers, device=device), own)
+
+    def add(self, means: torch.Tensor) -> None:
+        """Add a step's means, float32[layers, units]; NaN where a layer was not measured."""
+        self.sums.add_(means.nan_to_num(0.0, 0.0, 0.0))
+        self.steps.add_(means[:, 0].isfinite())
+
+    def count(self) -> torch.Tensor:
+        """Return how many units of each layer are dead, float32[layers], NaN without a step, and begin anew."""
+        dead = ((self.sums / self.steps[:, None]) < DEAD_UNIT) & self.widths.bool()
+        found = torch.where(self.steps > 0, dead.sum(1, dtype=torch.float32), torch.nan)
+        self.sums.zero_()
+        self.steps.zero_()
+        return found
+
+
+def tap_columns(taps: Taps) -> list[Column]:
+    """Return what :func:`tap_values` returns, number by number."""
+    found = []
+    for place, one in enumerate(taps.places):
+        found.append(Column("activation_mean_abs", one.layer, -1, one.part, place))
+    for place, one in enumerate(taps.places):
+        if one.part == "block":
+            found.append(Column("residual_rms", one.layer, -1, "block", place))
+    for place, one in enumerate(taps.places):
+        if one.part == "block":
+            found.append(Column("activation_outlier_rate", one.layer, -1, "block", place))
+    found += [Column("dead_neuron_count", one.index, -1, "units") for one in taps.unit_layers]
+    first = len(taps.places) + len(taps.unit_layers)
+    for metric, stat in (
+        ("max_attn_logit", "sampled"),
+        ("attn_entropy", "mean"),
+        ("attn_entropy", "normalised"),
+        ("dead_head_rate", "share"),
+    ):
+        for index, layer in enumerate(taps.head_layers):
+            found += [Column(metric, layer.index, head, stat, first + index) for head in range(taps.heads.shape[2])]
+    return [*found, Column("dead_head_rate", -1, -1, "share")]
+
+
+def tap_values(taps: Taps, units: DeadUnits, *, window_ends: bool) -> torch.Tensor:
+    """Return a step's numbers, float32[n], NaN where nothing was measured.
+
+    Means are over the step's micro-batches, root mean squares and largest values as such.
+
+    Args:
+        taps: What they wrote in the step.
+        units: Sums over the window.
+        window_ends: Whether the window of dead units ends here.
+    """
+    means = taps.activations.nanmean(1)
+    blocks = torch.tensor([one.part == "block" for one in taps.places], device="cpu").nonzero()[:, 0]
+    blocks = blocks.to(means.device, non_blocking=True)
+    rms = taps.activations[..., 1].square().nanmean(1).sqrt()
+    units.add(taps.units.nanmean(1))
+    dead_units = units.count() if window_ends else torch.full_like(units.steps, torch.nan)
+    largest = taps.heads[..., 0]
+    largest = torch.where(largest.isnan(), -torch.inf, largest).amax(1)
+    largest = torch.where(largest == -torch.inf, torch.nan, largest)
+    heads = taps.heads.nanmean(1)
+    dead = heads[..., 3]
+    known = dead.isfinite()
+    share = (dead > DEAD_SHARE).sum() / known.sum()
+    parts = [means[:, 0], rms[blocks], means[blocks, 2], dead_units, largest.flatten()]
+    return torch.cat([*parts, *(heads[..., one].flatten() for one in (1, 2, 3)), share[None]])

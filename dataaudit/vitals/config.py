@@ -1,0 +1,53 @@
+"""What is measured, how often and how closely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dataaudit.errors import ConfigError
+from dataaudit.vitals.structure import Mapping
+
+Preset = Literal["nano", "medium", "large"]
+EVERY = {"nano": 1, "medium": 4, "large": 16}
+"""By preset: steps between two looks at activations and attention."""
+PARTS = 8
+"""Weights are looked at in as many parts, one a step: at most an eighth of one pass over their state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VitalsConfig:
+    """What is measured, how often and how closely.
+
+    Args:
+        preset: ``nano``: activations and attention at every step; ``medium``: at every 4th; ``large``: at every 16th.
+        sampled_rows: Rows of attention, of one row of the batch, that are computed in float32.
+        micro_batches: Batches of a step that are kept apart; further ones take the place of the first.
+        interval: Steps whose values are copied to the host together.
+        window: Steps over which a unit's mean is taken before it is called dead.
+        mapping: Where the parts of a model are that is not understood by its structure.
+        first_step: The step that comes first, above 1 where a run goes on.
+
+    Raises:
+        ConfigError: A value is out of range.
+    """
+
+    preset: Preset = "nano"
+    sampled_rows: int = 32
+    micro_batches: int = 8
+    interval: int = 16
+    window: int = 128
+    mapping: Mapping | None = None
+    first_step: int = 1
+
+    def __post_init__(self) -> None:
+        if self.preset not in EVERY:
+            raise ConfigError(f"vitals: preset: expected {', '.join(EVERY)}, found {self.preset}")
+        for name in ("sampled_rows", "micro_batches", "interval", "window", "first_step"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"vitals: {name}: expected 1 or more, found {getattr(self, name)}")
+
+    @property
+    def every(self) -> int:
+        """Steps between two looks at activations and attention."""
+        return EVERY[self.preset]

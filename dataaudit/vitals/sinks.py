@@ -1,0 +1,141 @@
+"""Where values go: the run log of a monitor, a run log of their own, or a list in memory."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from dataaudit import __version__
+from dataaudit.errors import ConfigError
+from dataaudit.runlog.format import RunFile
+from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
+
+_WAITING_ITEMS = 4_096
+_FLUSH_SECONDS = 5.0
+_LOG = logging.getLogger("dataaudit")
+
+
+class Sink(Protocol):
+    """Takes values and events; it must not keep a loop waiting."""
+
+    def add_values(self, columns: Columns) -> None:
+        """Take rows of the table of values of a run log."""
+
+    def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
+        """Take an event."""
+
+
+class MemorySink:
+    """Keeps everything in memory: for tests, and to hand on to other trackers."""
+
+    def __init__(self) -> None:
+        self.values: list[tuple[int, str, int, int, str, float]] = []
+        """(step, metric, layer, head, stat, value)"""
+        self.events: list[tuple[int, str, dict[str, Any]]] = []
+        """(step, kind, detail)"""
+
+    def add_values(self, columns: Columns) -> None:
+        """Take rows of the table of values."""
+        names = ("step", "metric", "layer", "head", "stat", "value")
+        held = [np.asarray(columns[name]).tolist() for name in names]
+        self.values += zip(*held, strict=True)
+
+    def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
+        """Take an event."""
+        self.events.append((step, kind, dict(detail)))
+
+
+class RunLogSink:
+    """Writes the run log of a run that opens no manifest; one that does hands over its monitor instead.
+
+    Args:
+        folder: Of the run log; ranks share it.
+        name: What is trained on, in words.
+        rank: Of this process.
+        ranks: Processes of the run.
+        first_step: The step that this attempt begins with; above 1 the folder holds a log that is gone on with.
+
+    Raises:
+        ConfigError: The folder holds a log already and ``first_step`` is 1, or cannot be written.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], name: str = "", *, rank: int = 0, ranks: int = 1, first_step: int = 1
+    ) -> None:
+        self.folder = Path(folder)
+        if rank == 0 and first_step == 1:
+            started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            run = RunFile(
+                manifest=None,
+                dataset=name,
+                sources=(),
+                block_rows=1,
+                ranks=ranks,
+                started=started,
+                program=__version__,
+            )
+            create_run(self.folder, run, None)
+        try:
+            self._writer = RankWriter(self.folder, rank, first_step, 1)
+        except OSError as error:
+            raise ConfigError(f"the run log {folder} cannot be written: {error.strerror or error}") from None
+        self._queue: queue.Queue[tuple[str, Columns] | threading.Event | None] = queue.Queue(_WAITING_ITEMS)
+        self.lost = 0
+        """Items that came faster than they were written."""
+        self._thread = threading.Thread(target=self._run, name="dataaudit-values", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add_values(self, columns: Columns) -> None:
+        """Take rows of the table of values."""
+        self._put("values", columns)
+
+    def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
+        """Take an event."""
+        self._put("events", event(step, kind, detail))
+
+    def add_step(self, step: int, loss: float) -> None:
+        """Take a step's loss, nats: what a report draws."""
+        counts = dict.fromkeys(("micro_batches", "targets", "scored", "merged"), np.zeros(1))
+        row: dict[str, Any] = {"step": [step], "time": [time.time()], "loss_sum": [0.0], "user_loss": [loss]}
+        self._put("steps", {**counts, **row})
+
+    def close(self) -> None:
+        """Write everything."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+
+    def _put(self, table: str, columns: Columns) -> None:
+        try:
+            self._queue.put_nowait((table, columns))
+        except queue.Full:
+            self.lost += 1
+
+    def _run(self) -> None:
+        while True:
+            try:
+                item = self._queue.get(timeout=_FLUSH_SECONDS)
+            except queue.Empty:
+                self._writer.flush()
+                continue
+            if not isinstance(item, tuple):
+                self._writer.close()
+                return
+            self._writer.add(*item)
+            if self._writer.waiting_steps >= 256:
+                self._writer.flush()

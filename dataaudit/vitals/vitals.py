@@ -1,0 +1,346 @@
+"""``Vitals``: what goes on in a model while it trains, layer by layer and head by head.
+
+::
+
+    vitals = Vitals(model, optimizer, VitalsConfig(preset="medium"), sinks=[monitor])
+    print(vitals)  # what was found, and what it will not see
+    model = torch.compile(model)
+    for batch in loader:
+        with vitals.step():
+            loss = ...
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+Losses, gradients, weights and the states of random generators are the same with it and without it, to the bit; nothing
+waits for a device.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from dataaudit.errors import ConfigError
+from dataaudit.pending import Pending
+from dataaudit.runlog.writer import Columns
+from dataaudit.vitals import updates
+from dataaudit.vitals.columns import Column, DeadUnits, tap_columns, tap_values
+from dataaudit.vitals.config import PARTS, VitalsConfig
+from dataaudit.vitals.sinks import Sink
+from dataaudit.vitals.structure import find, is_compiled, parameters_of
+from dataaudit.vitals.watching import Taps
+
+_LOG = logging.getLogger("dataaudit")
+_WEIGHT_METRICS = (
+    ("layer_std", "all"),
+    ("grad_norm", "at_step"),
+    ("update_to_weight", "all"),
+    ("grad_to_weight", "all"),
+)
+_STEP_METRICS = ("nan_inf_events", "skipped_updates")
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Values of some steps, on their way to the host."""
+
+    values: Pending
+    steps: list[int]
+    seen: list[list[bool]]
+    """Of each step: whether each column's tap measured something."""
+
+
+class Vitals:
+    """Looks at a model while it trains.
+
+    Args:
+        model: Not compiled yet; compile it afterwards.
+        optimizer: Whose steps update it; None: weights and updates are not looked at.
+        config: What is measured, how often and how closely.
+        sinks: Where values go: a :class:`dataaudit.training.TrainingMonitor`, a sink of :mod:`dataaudit.vitals.sinks`.
+
+    Raises:
+        ConfigError: The model is compiled already, has no layers that are found, or is looked at already.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        config: VitalsConfig | None = None,
+        sinks: Sequence[Sink] = (),
+    ) -> None:
+        if is_compiled(model):
+            raise ConfigError(
+                "vitals: the model is compiled already, and would be measured without what its layers return",
+                "Make Vitals first, then torch.compile(model).",
+            )
+        if getattr(model, "_dataaudit_vitals", False):
+            raise ConfigError("vitals: the model is looked at already", "Close the other Vitals first.")
+        self.config = config or VitalsConfig()
+        self.structure = find(model, self.config.mapping)
+        self.steps = self.config.first_step - 1
+        """Steps that are done."""
+        self._model, self._optimizer, self._sinks = model, optimizer, tuple(sinks)
+        self._groups = parameters_of(self.structure, model)
+        device = next(model.parameters()).device
+        self._taps = Taps(
+            self.structure, device, micro_batches=self.config.micro_batches, rows=self.config.sampled_rows
+        )
+        vars(model)["_dataaudit_vitals"] = True
+        self._units = DeadUnits.like(self._taps)
+        self.columns = self._all_columns()
+        """Which number stands where in a step's vector."""
+        self._first_weight = len(tap_columns(self._taps))
+        self._ring = torch.full((self.config.interval, len(self.columns)), torch.nan, device=device)
+        self._held: list[int] = []
+        self._held_seen: list[list[bool]] = []
+        self._batches: deque[_Batch] = deque()
+        self._open = False
+        self._updated = False
+        self._weights = torch.full((len(self._groups), len(_WEIGHT_METRICS)), torch.nan, device=device)
+        self._bad = torch.zeros((), device=device)
+        self._numbers: dict[str, float | torch.Tensor] = {}
+        self._logged: deque[tuple[int, list[str], Pending]] = deque()
+        self._why_no_updates = "no optimizer was given" if optimizer is None else updates.why_not(optimizer)
+        self._handles = []
+        if optimizer is not None:
+            self._handles = [optimizer.register_step_post_hook(self._after_update)]
+        for sink in self._sinks:
+            sink.add_event(self.steps, "vitals", self.summary())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        said = self.summary()
+        found = said["found"]
+        lines = [f"vitals of {found['model']}: {found['layers']} layers in {found['where']}"]
+        lines += [f"  {name}: {value}" for name, value in found.items() if name not in {"model", "layers", "where"}]
+        width = max(map(len, said["metrics"]))
+        lines += [f"  {name:<{width}}  {state}" for name, state in said["metrics"].items()]
+        return "\n".join(lines)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was found, and of each metric ``ok`` or ``not_applicable`` with the reason; plain JSON."""
+        layers = self.structure.layers
+        heads = sorted({one.attention.heads for one in self._taps.head_layers if one.attention})
+        kinds = sorted({one.attention.kind for one in self._taps.head_layers if one.attention})
+        where = layers[0].name.rpartition(".")[0] or layers[0].name
+        found = {
+            "model": type(self._model).__name__,
+            "layers": len(layers),
+            "where": where,
+            "attention": f"{len(self._taps.head_layers)} of {len(layers)} layers"
+            + (f", {'/'.join(map(str, heads))} heads, {'/'.join(kinds)}" if heads else ""),
+            "mlp": f"{sum(one.mlp is not None or one.down is not None for one in layers)} of {len(layers)} layers",
+            "embedding": self.structure.embedding[0] if self.structure.embedding else "none",
+            "final_norm": self.structure.final_norm[0] if self.structure.final_norm else "none",
+            "not_seen": ", ".join(self.structure.others) or "nothing",
+        }
+        return {
+            "found": found,
+            "metrics": self._metrics(),
+            "estimators": {"max_attn_logit, attn_entropy, dead_head_rate": self._estimator()},
+            "preset": self.config.preset,
+        }
+
+    def _estimator(self) -> str:
+        return "; ".join(sorted(set(self._taps.estimators.values()))) or "none"
+
+    def _metrics(self) -> dict[str, str]:
+        layers = self.structure.layers
+        no_heads = (
+            None if self._taps.head_layers else _reason([*self._taps.why.values(), _missing(layers, "attention")])
+        )
+        no_units = None if self._taps.unit_layers else _reason([_missing(layers, "units")])
+        reasons = {
+            "max_attn_logit": no_heads,
+            "attn_entropy": no_heads,
+            "dead_head_rate": no_heads,
+            "activation_mean_abs": None,
+            "residual_rms": None,
+            "activation_outlier_rate": None,
+            "dead_neuron_count": no_units,
+            "layer_std": None if self._optimizer is not None else self._why_no_updates,
+            "grad_norm": None if self._optimizer is not None else self._why_no_updates,
+            "update_to_weight": self._why_no_updates,
+            "grad_to_weight": self._why_no_updates,
+            "nan_inf_events": None,
+        }
+        return {name: "ok" if why is None else f"not_applicable: {why}" for name, why in reasons.items()}
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Look at what happens within: one update of the weights, with all its micro-batches.
+
+        Raises:
+            ConfigError: A step is open already, or this is closed.
+        """
+        if self._open:
+            raise ConfigError("vitals: a step is open already", "Use `with vitals.step():` once for each update.")
+        self._open = True
+        self._begin()
+        try:
+            yield
+        except BaseException:
+            self._taps.watch.stop()
+            self._open = False
+            raise
+        self._end()
+        self._open = False
+
+    def log(self, **numbers: float | torch.Tensor) -> None:
+        """Add numbers of the step, such as ``loss`` and ``learning_rate``; tensors of one are not waited for."""
+        self._numbers.update(numbers)
+
+    def close(self) -> None:
+        """Take every tap off, and hand over what was measured."""
+        if "_dataaudit_vitals" not in vars(self._model):
+            return
+        self._taps.close()
+        for handle in self._handles:
+            handle.remove()
+        del vars(self._model)["_dataaudit_vitals"]
+        self._copy()
+        self._deliver(wait=True)
+
+    def _begin(self) -> None:
+        number = self.steps + 1
+        due = (number - self.config.first_step) % self.config.every == 0
+        layers = {-1, *(one.index for one in self.structure.layers)} if due else set()
+        self._taps.clear()
+        self._taps.watch.batch_row = number
+        self._taps.watch.start(self._taps.places_of(layers, layers))
+        self._weights.fill_(torch.nan)
+        self._bad.zero_()
+        self._updated = False
+
+    def _due_groups(self) -> list[int]:
+        """Return which groups of parameters are looked at in this step: all are within :data:`PARTS` steps."""
+        turn = (self.steps + 1) % PARTS
+        return [index for index in range(len(self._groups)) if index % PARTS == turn]
+
+    def _after_update(self, optimizer: torch.optim.Optimizer, _args: object, _named: object) -> None:
+        """Look at weights, gradients and the update that was just made."""
+        if not self._open:
+            return
+        self._updated = True
+        for index in self._due_groups():
+            own = self._groups[index][1]
+            if self._why_no_updates is None:
+                norms = updates.norms(optimizer, own)
+                self._weights[index, 1].copy_(norms.gradient)
+                self._weights[index, 2].copy_(norms.update_to_weight)
+                self._weights[index, 3].copy_(norms.grad_to_weight)
+            else:
+                grads = [one.grad for one in own if one.grad is not None]
+                if grads:
+                    self._weights[index, 1].copy_(nn.utils.get_total_norm(grads))
+            self._weights[index, 0].copy_(_std(own))
+            self._bad.add_(~self._weights[index, 1].isfinite())
+
+    def _end(self) -> None:
+        self._taps.watch.stop()
+        self.steps += 1
+        number = self.steps
+        window_ends = (number - self.config.first_step + 1) % self.config.window == 0
+        slot = len(self._held)
+        row = self._ring[slot]
+        own = tap_values(self._taps, self._units, window_ends=window_ends)
+        row[: self._first_weight].copy_(own)
+        row[self._first_weight : -len(_STEP_METRICS)].copy_(self._weights.T.flatten())
+        row[-2].copy_(self._bad)
+        row[-1].fill_(0.0 if self._updated or self._optimizer is None else 1.0)
+        seen = self._taps.watch.seen
+        self._held.append(number)
+        self._held_seen.append([one.place >= 0 and seen[one.place] > 0 for one in self.columns])
+        if self._numbers:
+            self._log(number)
+        if len(self._held) == self.config.interval:
+            self._copy()
+        self._deliver(wait=False)
+
+    def _log(self, number: int) -> None:
+        """Send the loop's own numbers of a step to the host."""
+        device = self._ring.device
+        held = [torch.as_tensor(one, dtype=torch.float32, device=device) for one in self._numbers.values()]
+        values = torch.stack([one.detach().reshape(()) for one in held])
+        self._logged.append((number, list(self._numbers), Pending(values)))
+        self._numbers = {}
+
+    def _copy(self) -> None:
+        """Send the values of the steps so far to the host."""
+        if self._held:
+            self._batches.append(_Batch(Pending(self._ring[: len(self._held)]), self._held, self._held_seen))
+            self._held, self._held_seen = [], []
+
+    def _deliver(self, *, wait: bool) -> None:
+        """Hand over what has arrived."""
+        while self._batches and (wait or self._batches[0].values.ready()):
+            batch = self._batches.popleft()
+            table = batch.values.numpy()
+            for number, seen, values in zip(batch.steps, batch.seen, table, strict=True):
+                self._hand_over(number, np.array(seen), values)
+        while self._logged and (wait or self._logged[0][2].ready()):
+            number, names, numbers = self._logged.popleft()
+            self._give(number, [Column(name, -1, -1, "value") for name in names], numbers.numpy())
+
+    def _hand_over(self, step: int, seen: np.ndarray, values: np.ndarray) -> None:
+        held = np.isfinite(values)
+        for column in {self.columns[place] for place in np.flatnonzero(seen & ~held)}:
+            if column.metric in {"activation_mean_abs", "max_attn_logit"}:
+                detail = {"metric": column.metric, "layer": column.layer, "head": column.head, "stat": column.stat}
+                for sink in self._sinks:
+                    sink.add_event(step, "nan_inf", detail)
+        self._give(step, [column for column, known in zip(self.columns, held, strict=True) if known], values[held])
+
+    def _give(self, step: int, columns: list[Column], values: np.ndarray) -> None:
+        rows: Columns = {
+            "step": np.full(len(columns), step),
+            "metric": [one.metric for one in columns],
+            "layer": np.array([one.layer for one in columns]),
+            "head": np.array([one.head for one in columns]),
+            "stat": [one.stat for one in columns],
+            "value": values.astype(np.float64),
+        }
+        for sink in self._sinks:
+            sink.add_values(rows)
+
+    def _all_columns(self) -> list[Column]:
+        weights = [
+            Column(metric, layer, -1, stat if layer >= 0 else "others")
+            for metric, stat in _WEIGHT_METRICS
+            for layer, _ in self._groups
+        ]
+        return [*tap_columns(self._taps), *weights, *(Column(name, -1, -1, "count") for name in _STEP_METRICS)]
+
+
+def _std(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the standard deviation of all elements together, float32; from sums, without a copy."""
+    count = sum(one.numel() for one in parameters)
+    total = torch.stack([one.sum(dtype=torch.float64) for one in parameters]).sum()
+    square = (
+        torch.stack([torch.linalg.vector_norm(one, dtype=torch.float32) for one in parameters]).double().square().sum()
+    )
+    return (square / count - (total / count).square()).clamp_min(0.0).sqrt().float()
+
+
+def _missing(layers: Sequence[Any], what: str) -> str:
+    return next((one.why[what] for one in layers if what in one.why), "")
+
+
+def _reason(reasons: Sequence[str]) -> str:
+    return "; ".join(dict.fromkeys(one for one in reasons if one)) or "none found"

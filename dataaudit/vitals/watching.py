@@ -1,0 +1,356 @@
+"""Setting taps on what was found: hooks on modules, wrappers around attention functions, buffers that they write to."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from dataaudit.vitals.attention import watched
+from dataaudit.vitals.structure import EXACT_ROWS, PROJECTED, Attention, Structure
+from dataaudit.vitals.taps import (
+    ACTIVATION_STATS,
+    HEAD_STATS,
+    Watch,
+    first_tensor,
+    see_activations,
+    see_heads,
+    see_projected_heads,
+    see_units,
+)
+
+_TAP = "_dataaudit_heads"
+_EAGER = "eager_attention_forward"
+_MASKED = ("sdpa", "eager")
+"""Attention functions of transformers that are given masks of four dimensions."""
+_FLASH = ("flash_attention_2", "flash_attention_3")
+"""Those that are given what is padding, and hide later keys themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A place where activations are measured."""
+
+    layer: int
+    """-1: of the whole model."""
+    part: str
+    """attention, mlp, block, embedding or final_norm."""
+    name: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class HeadTap:
+    """Where the statistics of a layer's heads are written; an attention module carries it."""
+
+    slots: torch.Tensor
+    watch: int
+    place: int
+    index: int
+    rows: int
+    function: str
+
+
+@dataclass(slots=True)
+class _Running:
+    """The attention that runs now, of those that a mapping names."""
+
+    tap: HeadTap | None = None
+
+
+_RUNNING = _Running()
+
+
+class Taps:
+    """Taps on a model, and what they write to.
+
+    Args:
+        structure: What was found.
+        device: Of the buffers.
+        micro_batches: Batches of a step that are kept apart.
+        rows: Rows of attention that are sampled, of one row of the batch.
+    """
+
+    def __init__(self, structure: Structure, device: torch.device, *, micro_batches: int, rows: int) -> None:
+        self.places: list[Place] = []
+        """Of activations, in the order of the buffer."""
+        self.unit_layers = [layer for layer in structure.layers if layer.down is not None]
+        self.head_layers = [layer for layer in structure.layers if layer.attention is not None]
+        self.why: dict[str, str] = {}
+        """By the name of an attention module: why it is not measured."""
+        self.estimators: dict[str, str] = {}
+        self._stack = ExitStack()
+        modules = self._places(structure)
+        self.head_layers = [layer for layer in self.head_layers if self._can_see(layer.attention)]
+        counts = len(self.places), len(self.unit_layers), len(self.head_layers)
+        self.watch = Watch(sum(counts), micro_batches)
+        widest = max((layer.units for layer in self.unit_layers), default=1)
+        heads = max((layer.attention.heads for layer in self.head_layers if layer.attention), default=1)
+
+        def empty(*shape: int) -> torch.Tensor:
+            return torch.full(shape, torch.nan, device=device)
+
+        self.activations = empty(counts[0], micro_batches, len(ACTIVATION_STATS))
+        self.units = empty(counts[1], micro_batches, widest)
+        self.heads = empty(counts[2], micro_batches, heads, len(HEAD_STATS))
+        for place, module in enumerate(modules):
+            self._tap_output(module, place)
+        for index, layer in enumerate(self.unit_layers):
+            assert layer.down is not None
+            self._tap_input(layer.down, counts[0] + index, index)
+        for index, layer in enumerate(self.head_layers):
+            assert layer.attention is not None
+            tap = HeadTap(
+                slots=self.heads,
+                watch=self.watch.number,
+                place=counts[0] + counts[1] + index,
+                index=index,
+                rows=rows,
+                function=layer.attention.function,
+            )
+            self._tap_heads(layer.attention, tap)
+        self._wrap()
+
+    def close(self) -> None:
+        """Take every tap off."""
+        self._stack.close()
+
+    def places_of(self, layers: set[int], heads: set[int]) -> list[int]:
+        """Return the places of some layers; those of attention of others. Layer -1: of the whole model."""
+        found = [place for place, one in enumerate(self.places) if one.layer in layers]
+        found += [len(self.places) + index for index, one in enumerate(self.unit_layers) if one.index in layers]
+        first = len(self.places) + len(self.unit_layers)
+        return found + [first + index for index, one in enumerate(self.head_layers) if one.index in heads]
+
+    def clear(self) -> None:
+        """Forget what the last step wrote."""
+        for slots in (self.activations, self.units, self.heads):
+            slots.fill_(torch.nan)
+
+    def _places(self, structure: Structure) -> list[nn.Module]:
+        modules = []
+        for what, found in (("embedding", structure.embedding), ("final_norm", structure.final_norm)):
+            if found is not None:
+                self.places.append(Place(layer=-1, part=what, name=found[0]))
+                modules.append(found[1])
+        for layer in structure.layers:
+            parts = {
+                "attention": layer.attention and layer.attention.module,
+                "mlp": layer.mlp,
+                "block": layer.module,
+            }
+            for part, module in parts.items():
+                if module is not None:
+                    self.places.append(Place(layer=layer.index, part=part, name=layer.name))
+                    modules.append(module)
+        return modules
+
+    def _can_see(self, attention: Attention | None) -> bool:
+        assert attention is not None
+        why = None
+        if attention.kind == "transformers" and attention.function not in {*_MASKED, *_FLASH}:
+            why = f"attention function {attention.function}: how it hides keys is not known here"
+        if attention.kind == "transformers" and _modeling(attention).get("ALL_ATTENTION_FUNCTIONS") is None:
+            why = "its module chooses no attention function by name"
+        if attention.heads < 1:
+            why = "how many heads it has is not known: Mapping(..., heads=...)"
+        if why is not None:
+            self.why[attention.name] = why
+        else:
+            self.estimators[attention.name] = PROJECTED if attention.kind == "multihead" else EXACT_ROWS
+        return why is None
+
+    def _tap_output(self, module: nn.Module, place: int) -> None:
+        slots, watch = self.activations, self.watch.number
+
+        def hook(_: nn.Module, _args: object, output: object) -> None:
+            see_activations(first_tensor(output).detach(), slots, watch, place)
+
+        self._stack.callback(module.register_forward_hook(hook).remove)
+
+    def _tap_input(self, module: nn.Module, place: int, index: int) -> None:
+        slots, watch = self.units, self.watch.number
+
+        def hook(_: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+            see_units(args[0].detach(), slots, watch, place, index)
+
+        self._stack.callback(module.register_forward_pre_hook(hook).remove)
+
+    def _tap_heads(self, attention: Attention, tap: HeadTap) -> None:
+        module = attention.module
+        if attention.kind == "multihead":
+            self._stack.callback(module.register_forward_pre_hook(_multihead_hook(tap), with_kwargs=True).remove)
+        elif attention.kind == "transformers":
+            vars(module)[_TAP] = tap
+            self._stack.callback(vars(module).pop, _TAP, None)
+        else:
+
+            def begin(_: nn.Module, _args: object) -> None:
+                _RUNNING.tap = tap
+
+            def end(_: nn.Module, _args: object, _output: object) -> None:
+                _RUNNING.tap = None
+
+            self._stack.callback(module.register_forward_pre_hook(begin).remove)
+            self._stack.callback(module.register_forward_hook(end, always_call=True).remove)
+
+    def _wrap(self) -> None:
+        """Wrap each attention function once, under its own name."""
+        wrapped: set[tuple[int, str]] = set()
+        for layer in self.head_layers:
+            attention = layer.attention
+            assert attention is not None
+            if attention.kind == "transformers":
+                modeling = _modeling(attention)
+                eager = attention.function == "eager"
+                functions = modeling if eager else modeling["ALL_ATTENTION_FUNCTIONS"]
+                name = _EAGER if eager else attention.function
+                if (id(functions), name) not in wrapped:
+                    wrapped.add((id(functions), name))
+                    self._stack.enter_context(watched(functions, name, _see))
+            elif attention.kind == "mapped" and not wrapped:
+                wrapped.add((0, "mapped"))
+                self._stack.enter_context(_watched_sdpa())
+
+
+def _modeling(attention: Attention) -> dict[str, Any]:
+    return vars(sys.modules[type(attention.module).__module__])
+
+
+def _see(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    _value: torch.Tensor,
+    mask: torch.Tensor | None,
+    *_args: Any,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **_: Any,
+) -> None:
+    """Look at what an attention function of transformers is given."""
+    tap = getattr(module, _TAP, None)
+    if tap is None:
+        return
+    sinks = s_aux if s_aux is not None else getattr(module, "sinks", None)
+    flash = tap.function in _FLASH
+    causal = (module.is_causal if is_causal is None else is_causal) and query.shape[2] > 1
+    if not flash:
+        causal = causal and mask is None and tap.function != "eager"
+    see_heads(
+        query.detach(),
+        key.detach(),
+        None if mask is None else mask.detach(),
+        None if sinks is None else sinks.detach(),
+        tap.slots,
+        tap.watch,
+        tap.place,
+        tap.index,
+        tap.rows,
+        query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+        bool(causal),
+        sliding_window if flash else None,
+        softcap,
+    )
+
+
+def _multihead_hook(tap: HeadTap) -> Callable[..., None]:
+    """Return a hook on ``nn.MultiheadAttention``, which projects within one function."""
+
+    def hook(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask")
+        given = {**dict(zip(names, args, strict=False)), **named}
+        query, key = given["query"], given["key"]
+        if not module.batch_first:
+            query, key = query.transpose(0, 1), key.transpose(0, 1)
+        width = module.embed_dim
+        if module.in_proj_weight is not None:
+            weights = module.in_proj_weight[:width], module.in_proj_weight[width : 2 * width]
+        else:
+            weights = module.q_proj_weight, module.k_proj_weight
+        bias = module.in_proj_bias
+        biases = (None, None) if bias is None else (bias[:width].detach(), bias[width : 2 * width].detach())
+        mask = _multihead_mask(query, key, given.get("key_padding_mask"), given.get("attn_mask"), module.num_heads)
+        see_projected_heads(
+            query.detach(),
+            key.detach(),
+            weights[0].detach(),
+            weights[1].detach(),
+            *biases,
+            mask,
+            tap.slots,
+            tap.watch,
+            tap.place,
+            tap.index,
+            tap.rows,
+            module.num_heads,
+            False,
+        )
+
+    return hook
+
+
+def _multihead_mask(
+    query: torch.Tensor, key: torch.Tensor, padding: torch.Tensor | None, mask: torch.Tensor | None, heads: int
+) -> torch.Tensor | None:
+    """Return the masks of ``nn.MultiheadAttention`` as numbers that are added; there True hides a key."""
+    added = None
+    for one, shape in (
+        (mask, (-1, heads if mask is not None and mask.dim() == 3 else 1, query.shape[1], key.shape[1])),
+        (padding, (-1, 1, 1, key.shape[1])),
+    ):
+        if one is None:
+            continue
+        hides = one.dtype == torch.bool
+        numbers = torch.zeros(one.shape, device=one.device).masked_fill(one, -math.inf) if hides else one.detach()
+        numbers = numbers.float().reshape(shape)
+        added = numbers if added is None else added + numbers
+    return added
+
+
+@contextmanager
+def _watched_sdpa() -> Iterator[None]:
+    """Let ``torch.nn.functional.scaled_dot_product_attention`` show what a mapped module hands to it."""
+    own = torch.nn.functional.scaled_dot_product_attention
+
+    def scaled_dot_product_attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        if (tap := _RUNNING.tap) is not None:
+            see_heads(
+                query.detach(),
+                key.detach(),
+                None if attn_mask is None else attn_mask.detach(),
+                None,
+                tap.slots,
+                tap.watch,
+                tap.place,
+                tap.index,
+                tap.rows,
+                query.shape[-1] ** -0.5 if scale is None else scale,
+                is_causal,
+                None,
+                None,
+            )
+        return own(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+
+    torch.nn.functional.scaled_dot_product_attention = scaled_dot_product_attention
+    try:
+        yield
+    finally:
+        torch.nn.functional.scaled_dot_product_attention = own

@@ -1,0 +1,402 @@
+"""Vitals see what goes on in a model, and change no bit of its training."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="vitals are of torch")
+
+import vitals_models as made  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from dataaudit.errors import ConfigError  # noqa: E402
+from dataaudit.runlog.reader import load_run  # noqa: E402
+from dataaudit.vitals.attention import sample_rows  # noqa: E402
+from dataaudit.vitals.config import VitalsConfig  # noqa: E402
+from dataaudit.vitals.sinks import MemorySink, RunLogSink  # noqa: E402
+from dataaudit.vitals.vitals import Vitals  # noqa: E402
+
+pytestmark = pytest.mark.torch
+COMPILED = [pytest.mark.ci, pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")]
+
+
+def model_of(family, **options):
+    if family not in {"mapped", "multihead"}:
+        pytest.importorskip("transformers", minversion="5", reason="its models are of transformers 5")
+    return made.model_of(family, **options)
+
+
+def seen(sink, metric, stat, step=None):
+    """Return {(layer, head): value} of a step, the last by default."""
+    found = [row for row in sink.values if (row[1], row[4]) == (metric, stat)]
+    step = max(row[0] for row in found) if step is None else step
+    return {(row[2], row[3]): row[5] for row in found if row[0] == step}
+
+
+CASES = [
+    *((family, "sdpa", None) for family in made.FAMILIES if family not in {"gpt_oss", "gemma2"}),
+    *((family, "eager", None) for family in ("llama", "gpt2", "qwen3", "mixtral", "gpt_oss", "gemma2")),
+    *(pytest.param(family, "sdpa", "aot_eager", marks=COMPILED) for family in ("llama", "gpt2", "qwen3", "mixtral")),
+    *(pytest.param(family, "eager", "aot_eager", marks=COMPILED) for family in ("gemma2", "gpt_oss")),
+    *(pytest.param(family, "sdpa", "aot_eager", marks=COMPILED) for family in ("multihead", "mapped")),
+    *(pytest.param(family, "sdpa", "inductor", marks=COMPILED) for family in ("llama", "mapped")),
+]
+
+
+@pytest.mark.parametrize(("family", "function", "backend"), CASES)
+def test_training_that_is_looked_at_has_the_same_bits(family, function, backend):
+    plain, _ = made.train(model_of(family, function=function), backend=backend, watched=False)
+    watched, sink = made.train(model_of(family, function=function), backend=backend)
+    assert made.same(plain, watched)
+    heads = seen(sink, "attn_entropy", "mean")
+    assert set(heads) == {(layer, head) for layer in range(made.LAYERS) for head in range(made.HEADS)}
+    assert all(0 < value < math.log(made.LENGTH) for value in heads.values())
+
+
+@pytest.mark.parametrize(
+    ("family", "backend"),
+    [
+        ("mapped", None),
+        ("llama", None),
+        *(pytest.param("llama", backend, marks=COMPILED) for backend in ("aot_eager", "inductor")),
+    ],
+)
+def test_checkpointing_changes_neither_bits_nor_what_is_seen(family, backend):
+    plain, _ = made.train(model_of(family, again=True), backend=backend, watched=False)
+    watched, again = made.train(model_of(family, again=True), backend=backend)
+    if backend == "inductor":  # the table of docs/vitals.md says so: what is fused differs, and rounds otherwise
+        for one, two in zip(plain, watched, strict=True):
+            assert torch.allclose(one.double(), two.double(), rtol=1e-3, atol=2e-3)
+    else:
+        assert made.same(plain, watched)
+    _, once = made.train(model_of(family), backend=backend)
+    assert len(again.values) == len(once.values)
+    for one, two in zip(again.values, once.values, strict=True):
+        assert one[:5] == two[:5]
+        assert one[5] == pytest.approx(two[5], rel=1e-4, abs=1e-6)
+
+
+def test_mixed_precision_changes_no_bit():
+    plain, _ = made.train(model_of("llama"), watched=False, autocast=True)
+    watched, sink = made.train(model_of("llama"), autocast=True)
+    assert made.same(plain, watched)
+    assert len(seen(sink, "attn_entropy", "mean")) == made.LAYERS * made.HEADS
+
+
+class Reference:
+    """Float64 statistics of one micro-batch, from hooks and attention weights of its own."""
+
+    def __init__(self, model):
+        self.outputs, self.handles = {}, []
+        for name, module in model.named_modules():
+            self.handles.append(module.register_forward_hook(self.keep(name)))
+
+    def keep(self, name):
+        def hook(_module, args, output):
+            found = output[0] if isinstance(output, tuple) else output
+            if isinstance(found, torch.Tensor):
+                self.outputs[name] = found.detach().double()
+            if args and isinstance(args[0], torch.Tensor):
+                self.outputs[name, "input"] = args[0].detach().double()
+
+        return hook
+
+    def close(self):
+        for handle in self.handles:
+            handle.remove()
+
+
+def one_step(model, config=None, optimizer=None, step=1):
+    """Look at one step of one micro-batch; return the sink."""
+    sink = MemorySink()
+    vitals = Vitals(model, optimizer, config or VitalsConfig(), [sink])
+    with vitals.step():
+        made.loss_of(model, step).backward()
+        if optimizer is not None:
+            optimizer.step()
+    vitals.close()
+    return sink
+
+
+def test_activations_are_those_of_the_modules():
+    model = model_of("llama")
+    reference = Reference(model)
+    made.loss_of(model, 1)
+    reference.close()
+    sink = one_step(model)
+    names = {"block": "model.layers.{}", "attention": "model.layers.{}.self_attn", "mlp": "model.layers.{}.mlp"}
+    for part, name in names.items():
+        for (layer, _), value in seen(sink, "activation_mean_abs", part).items():
+            assert value == pytest.approx(reference.outputs[name.format(layer)].abs().mean().item(), rel=1e-5)
+    for (layer, _), value in seen(sink, "residual_rms", "block").items():
+        held = reference.outputs[f"model.layers.{layer}"]
+        assert value == pytest.approx(held.square().mean().sqrt().item(), rel=1e-5)
+        outliers = ((held - held.mean()).abs() > 6 * held.std(correction=0)).double().mean().item()
+        assert seen(sink, "activation_outlier_rate", "block")[layer, -1] == pytest.approx(outliers, abs=1e-9)
+    assert seen(sink, "activation_mean_abs", "embedding")[-1, -1] == pytest.approx(
+        reference.outputs["model.embed_tokens"].abs().mean().item(), rel=1e-5
+    )
+
+
+def test_outliers_are_counted():
+    model = model_of("llama")
+    with torch.no_grad():
+        model.model.embed_tokens.weight[:, 3] = 50.0
+    reference = Reference(model)
+    made.loss_of(model, 1)
+    reference.close()
+    held = reference.outputs["model.layers.0"]
+    expected = ((held - held.mean()).abs() > 6 * held.std(correction=0)).double().mean().item()
+    assert expected == pytest.approx(1 / made.WIDTH)
+    assert seen(one_step(model), "activation_outlier_rate", "block")[0, -1] == pytest.approx(expected)
+
+
+def test_dead_units_are_counted_over_the_window():
+    model = model_of("llama")
+    with torch.no_grad():
+        for layer, dead in ((0, 3), (1, 11)):
+            model.model.layers[layer].mlp.up_proj.weight.mul_(30)
+            model.model.layers[layer].mlp.gate_proj.weight.mul_(30)
+            model.model.layers[layer].mlp.up_proj.weight[:dead] = 0
+    sink = MemorySink()
+    with Vitals(model, None, VitalsConfig(window=3), [sink]) as vitals:
+        for step in range(5):
+            with vitals.step():
+                made.loss_of(model, step)
+    assert [(row[0], row[2], row[5]) for row in sink.values if row[1] == "dead_neuron_count"] == [(3, 0, 3), (3, 1, 11)]
+
+
+def reference_rows(weights, rows):
+    """Return the entropy, nats, and the number of keys of rows of attention weights [H, L, S], float64."""
+    held = weights.double()[:, rows]
+    return -(torch.where(held > 0, held * held.log(), 0.0)).sum(-1), (held > 0).sum(-1)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "mixtral"])
+@pytest.mark.parametrize("function", ["sdpa", "eager"])
+def test_heads_are_those_of_the_attention_weights(family, function):
+    tokens, mask = made.batch_of(1)
+    eager = model_of(family, function="eager").eval()
+    weights = eager(tokens, attention_mask=mask, output_attentions=True).attentions
+    sink = one_step(model_of(family, function=function), VitalsConfig(sampled_rows=9))
+    rows = sample_rows(made.LENGTH, 9)
+    for layer, held in enumerate(weights):
+        entropy, keys = reference_rows(held[1], rows)  # step 1 looks at row 1 of the batch
+        normalised = (entropy / keys.clamp_min(2).log()).mean(-1)
+        for head in range(made.HEADS):
+            assert seen(sink, "attn_entropy", "mean")[layer, head] == pytest.approx(
+                entropy[head].mean().item(), abs=1e-4
+            )
+            found = seen(sink, "attn_entropy", "normalised")[layer, head]
+            assert found == pytest.approx(normalised[head].item(), abs=1e-4)
+
+
+def test_padding_is_hidden():
+    tokens, mask = made.batch_of(2)
+    weights = model_of("llama", function="eager")(tokens, attention_mask=mask, output_attentions=True).attentions
+    model, sink = model_of("llama"), MemorySink()
+    with Vitals(model, None, VitalsConfig(first_step=2), [sink]) as vitals, vitals.step():
+        made.loss_of(model, 2)  # step 2 looks at row 0, which begins with padding
+    rows = sample_rows(made.LENGTH, 32)
+    entropy, _ = reference_rows(weights[1][0], rows[rows >= 5])
+    for head in range(made.HEADS):
+        # rows of padding see nothing, or all alike where the mask says so; rows of text must be right
+        assert math.isfinite(seen(sink, "attn_entropy", "mean")[1, head])
+    assert entropy.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+def test_weights_and_updates_are_those_of_copies(kind):
+    model = model_of("llama")
+    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=1e-2)
+    sink, vitals = MemorySink(), None
+    vitals = Vitals(model, optimizer, VitalsConfig(), [sink])
+    layers = {0: model.model.layers[0], 1: model.model.layers[1]}
+    expected = {}
+    for step in range(1, 9):
+        before = {
+            key: torch.cat([one.detach().double().flatten() for one in layer.parameters()])
+            for key, layer in layers.items()
+        }
+        with vitals.step():
+            made.loss_of(model, step).backward()
+            optimizer.step()
+            for key, layer in layers.items():
+                after = torch.cat([one.detach().double().flatten() for one in layer.parameters()])
+                gradient = torch.cat([one.grad.double().flatten() for one in layer.parameters()])
+                expected[step, key] = {
+                    ("layer_std", "all"): after.std(correction=0),
+                    ("grad_norm", "at_step"): gradient.norm(),
+                    ("update_to_weight", "all"): (after - before[key]).norm() / after.norm(),
+                    ("grad_to_weight", "all"): gradient.norm() / after.norm(),
+                }
+            optimizer.zero_grad()
+    vitals.close()
+    checked = 0
+    for step, metric, layer, _, stat, value in sink.values:
+        if (metric, stat) in expected.get((step, layer), {}):
+            checked += 1
+            assert value == pytest.approx(expected[step, layer][metric, stat].item(), rel=2e-4)
+    assert checked == 8  # four numbers of two layers, each once in eight steps
+
+
+def test_a_skipped_update_is_counted_and_a_number_that_is_not_finite_is_an_event():
+    model = model_of("llama")
+    sink = MemorySink()
+    vitals = Vitals(model, torch.optim.SGD(model.parameters()), VitalsConfig(), [sink])
+    with vitals.step():
+        made.loss_of(model, 1).backward()
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight[0, 0] = math.nan
+    with vitals.step():
+        made.loss_of(model, 2).backward()
+    vitals.close()
+    assert seen(sink, "skipped_updates", "count") == {(-1, -1): 1.0}
+    bad = [(step, detail["layer"], detail["stat"]) for step, kind, detail in sink.events if kind == "nan_inf"]
+    assert (2, 1, "mlp") in bad
+    assert (2, 1, "block") in bad
+    assert not [one for one in bad if one[0] == 1 or one[1] == 0]
+
+
+class NoWaiting(TorchDispatchMode):
+    """Rejects what would wait for a device."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert "_local_scalar_dense" not in str(function), function
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("family", ["llama", "mapped", "multihead"])
+def test_no_step_waits(family):
+    model = model_of(family)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    mapping = made.MAPPING if family == "mapped" else None
+    vitals = Vitals(model, optimizer, VitalsConfig(interval=3, window=4, mapping=mapping), [MemorySink()])
+    for step in range(9):
+        loss = made.loss_of(model, step)
+        with NoWaiting(), vitals.step():
+            loss = made.loss_of(model, step) if family == "mapped" else loss
+            vitals.log(loss=loss)
+            vitals._after_update(optimizer, (), {}) if optimizer.state else None
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    vitals.close()
+
+
+def test_a_compiled_model_is_refused():
+    with pytest.raises(ConfigError, match=r"compiled already.*\n?.*"):
+        Vitals(torch.compile(model_of("mapped"), backend="eager"), None, VitalsConfig(mapping=made.MAPPING))
+    model = model_of("mapped")
+    model.blocks[0].compile(backend="eager")
+    with pytest.raises(ConfigError, match="compiled already"):
+        Vitals(model, None, VitalsConfig(mapping=made.MAPPING))
+
+
+def test_a_model_is_looked_at_once_at_a_time():
+    model = model_of("multihead")
+    with Vitals(model), pytest.raises(ConfigError, match="looked at already"):
+        Vitals(model)
+    Vitals(model).close()
+
+
+def test_what_is_found_is_said_before_the_first_step():
+    shown = str(Vitals(model_of("multihead")))
+    assert "2 layers in encoder.layers" in shown
+    assert "update_to_weight         not_applicable: no optimizer was given" in shown
+    assert "max_attn_logit           ok" in shown
+    with pytest.raises(ConfigError, match="no module list of layers"):
+        Vitals(torch.nn.Linear(3, 3))
+    with pytest.raises(ConfigError, match="the mapping's layers, nowhere, is not in Mapped: embedding, blocks"):
+        Vitals(model_of("mapped"), None, VitalsConfig(mapping=made.Mapping(layers="nowhere")))
+
+
+def test_what_is_not_seen_says_why():
+    metrics = Vitals(model_of("mixtral")).summary()["metrics"]
+    assert metrics["dead_neuron_count"].startswith("not_applicable: experts")
+    mapping = made.Mapping(layers="blocks", mlp="mlp")
+    metrics = Vitals(model_of("mapped"), None, VitalsConfig(mapping=mapping)).summary()["metrics"]
+    assert metrics["attn_entropy"] == "not_applicable: the mapping names none"
+    assert metrics["dead_neuron_count"] == "ok"
+
+
+def test_a_run_log_holds_what_was_seen(tmp_path):
+    model = model_of("llama")
+    with RunLogSink(tmp_path / "run") as sink, Vitals(model, None, VitalsConfig(interval=2), [sink]) as vitals:
+        for step in range(1, 6):
+            with vitals.step():
+                loss = made.loss_of(model, step)
+                vitals.log(loss=loss)
+            sink.add_step(step, loss.item())
+        vitals.close()
+    log = load_run(tmp_path / "run")
+    values = log.table("values").to_pylist()
+    assert {row["step"] for row in values} == {1, 2, 3, 4, 5}
+    assert sum(row["metric"] == "attn_entropy" and row["stat"] == "mean" for row in values) == 5 * 2 * 4
+    assert log.run.manifest is None
+    assert [row["kind"] for row in log.table("events").to_pylist()] == ["vitals"]
+    losses = {row["step"]: row["value"] for row in values if row["metric"] == "loss"}
+    assert losses == pytest.approx({row["step"]: row["user_loss"] for row in log.table("steps").to_pylist()}, rel=1e-6)
+    with pytest.raises(ConfigError, match="holds a run log already"):
+        RunLogSink(tmp_path / "run")
+
+
+@pytest.mark.ci
+def test_measuring_moves_without_compiling_again():
+    torch._dynamo.reset()
+    model = model_of("llama")
+    vitals = Vitals(model, None, VitalsConfig(preset="medium"), [sink := MemorySink()])
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with vitals.step():
+        made.loss_of(compiled, 1)
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for step in range(2, 10):
+            with vitals.step():
+                made.loss_of(compiled, step)
+    made.loss_of(compiled, 1)  # outside of a step nothing is looked at
+    vitals.close()
+    assert sorted({row[0] for row in sink.values if row[1] == "attn_entropy"}) == [1, 5, 9]
+
+
+def test_two_ranks_are_looked_at_each_and_train_as_before(tmp_path):
+    """DDP by gloo: the buckets of its hooks stay as they are."""
+    code = f"""
+import sys
+sys.path[:0] = {sys.path!r}
+import os, torch, torch.distributed as dist
+import vitals_models as made
+from dataaudit.vitals import MemorySink, Vitals, VitalsConfig
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="file://{tmp_path}/store" + sys.argv[2], rank=rank, world_size=2)
+model = made.model_of("mapped")
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+sink = MemorySink()
+vitals = Vitals(model, optimizer, VitalsConfig(mapping=made.MAPPING), [sink]) if sys.argv[2] == "watched" else None
+run = torch.nn.parallel.DistributedDataParallel(model)
+torch.manual_seed(rank)
+import contextlib
+for step in range(1, 4):
+    with vitals.step() if vitals else contextlib.nullcontext():
+        made.loss_of(run, step, rank).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+if vitals:
+    vitals.close()
+    assert len([one for one in sink.values if one[1] == "attn_entropy"]) == 2 * 3 * 2 * made.HEADS
+kept = [*(one.detach() for one in model.parameters()), torch.get_rng_state()]
+torch.save(kept, f"{tmp_path}/" + sys.argv[2] + sys.argv[1])
+dist.destroy_process_group()
+"""
+    for kind in ("plain", "watched"):
+        runs = [
+            subprocess.Popen([sys.executable, "-c", code, str(rank), kind], stderr=subprocess.PIPE, text=True)
+            for rank in range(2)
+        ]
+        for one in runs:
+            said = one.communicate(timeout=120)[1]
+            assert one.returncode == 0, said
+    for rank in range(2):
+        plain, watched = (torch.load(tmp_path / f"{kind}{rank}") for kind in ("plain", "watched"))
+        assert made.same(plain, watched)
