@@ -1,0 +1,468 @@
+"""Alarms: series that leave their healthy baseline, and values beyond thresholds of the literature.
+
+An *alarm* is a deviation from the baseline (baseline.py says how far is too far, and how often that happens in health),
+or a value that is not finite. It is raised once, when several measured values in a row, or the mean of several, are
+beyond the limit of the metric, and again only after the series came back: neither is beyond it any more, and values
+were inside half of the nearer limit as many times as the baseline's persistence. Its ``first_step`` is where it began:
+the first measured step after the last one that was inside half of the nearer limit.
+
+A *warning* says that a value passed a fixed threshold from the literature. It knows nothing of the run, and is counted
+in no rate. It too is raised once, and again after the value was a fifth away from the threshold on the healthy side.
+
+Memory: some 300 bytes a series, and while the baseline is learnt 8 bytes a series and step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dataaudit.vitals.baseline import (
+    FARTHEST_OF_MEAN,
+    LOGARITHMS,
+    PERSISTENCE,
+    RATE,
+    Baseline,
+    Floats,
+    Key,
+    Runs,
+    baseline_of,
+    logarithm,
+)
+
+NON_FINITE = "nan_inf_events"
+"""Metric of which any value above 0 is an alarm, without a baseline."""
+MOST_AT_ONCE = 32
+"""Alarms that a step raises of a metric, those that began first, and warnings; the last one counts the others."""
+_CALM = 0.5
+"""Share of the limit within which a series is inside again."""
+_FARTHEST = 1e300
+_CLEAR = 0.8
+"""Share of a threshold below which a warning is over."""
+
+
+class Finding(NamedTuple):
+    """An event of the run log."""
+
+    kind: Literal["alarm", "warning", "baseline"]
+    detail: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """A fixed threshold from the literature."""
+
+    metric: str
+    above: bool
+    """Whether it is a value above it that is warned of; below it otherwise."""
+    value: float
+    source: str
+    stats: frozenset[str] = frozenset()
+    """Statistics that it holds for; empty: all."""
+    heads_only: bool = False
+    steady_only: bool = False
+    """Whether it holds outside of warm-up and decay of the learning rate alone."""
+
+    def holds_for(self, key: Key) -> bool:
+        """Return whether a series is measured against it."""
+        return (
+            key.metric == self.metric
+            and (not self.stats or key.stat in self.stats)
+            and (key.head >= 0 or not self.heads_only)
+        )
+
+
+_LOWER_BOUNDS = frozenset({"sampled", "lower"})
+THRESHOLDS = (
+    Threshold(
+        metric="max_attn_logit",
+        above=True,
+        value=100.0,
+        stats=_LOWER_BOUNDS,
+        source="QK-clip acts at 100: Kimi K2, arXiv 2507.20534",
+    ),
+    Threshold(
+        metric="max_attn_logit",
+        above=True,
+        value=1000.0,
+        stats=_LOWER_BOUNDS,
+        source="above 1000 runs became unstable: Kimi K2, arXiv 2507.20534",
+    ),
+    Threshold(metric="update_to_weight", above=True, value=1e-2, source="rule of thumb: about 1e-3 is healthy"),
+    Threshold(
+        metric="update_to_weight",
+        above=False,
+        value=1e-4,
+        steady_only=True,
+        source="rule of thumb: about 1e-3 is healthy",
+    ),
+    Threshold(
+        metric="gradient_spike_score",
+        above=True,
+        value=2.0,
+        source="rule of thumb: twice the average of earlier norms",
+    ),
+    Threshold(
+        metric="dead_head_rate",
+        above=True,
+        value=0.99,
+        heads_only=True,
+        source="attention to one key in effect: entropy below log 2 in 99 % of rows",
+    ),
+)
+
+
+class Alarms:
+    """Looks at the values of every step and says what is wrong with them; nothing here waits for a device.
+
+    Args:
+        keys: Series, in the order of the values; none twice.
+        baseline: What is healthy; of the same or of other series. Without one it is learnt, as lines whose ends
+            are held: the level afterwards is the one at the end of the window.
+        healthy: First and last step of the window that the baseline is learnt from, after warm-up.
+        total: Last step of this run, for a baseline by position.
+        rate: False alarms a step of a whole metric, of the baseline that is learnt.
+        persistence: Values in a row that have to be out, ditto.
+
+    Raises:
+        ValueError: There are no series, one is named twice, the window is empty, or the baseline is by position and
+            the length of this run is not said.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[Key],
+        *,
+        baseline: Baseline | None = None,
+        healthy: tuple[int, int] | None = None,
+        total: int = 0,
+        rate: float = RATE,
+        persistence: int = PERSISTENCE,
+    ) -> None:
+        self.keys = tuple(Key(*key) for key in keys)
+        if not self.keys or len(set(self.keys)) != len(self.keys):
+            raise ValueError("there are no series, or one is named twice")
+        if healthy is not None and not 1 <= healthy[0] <= healthy[1]:
+            raise ValueError(f"the healthy window {healthy[0]} to {healthy[1]} has no step")
+        self.healthy, self.total, self.rate, self.persistence = healthy, total, rate, persistence
+        self._learnt: list[tuple[int, Floats]] = []
+        self._last_step = 0
+        number = len(self.keys)
+        metrics = sorted({key.metric for key in self.keys})
+        self._metric = np.array([metrics.index(key.metric) for key in self.keys], np.int64)
+        order = sorted(range(number), key=lambda one: self.keys[one])
+        self._rank = np.argsort(np.array(order, np.int64))
+        self._logarithms = np.array(
+            [place for place, key in enumerate(self.keys) if key.metric in LOGARITHMS], np.int64
+        )
+        self._non_finite = np.array([key.metric == NON_FINITE for key in self.keys], bool)
+        self._watched = [_Watched(one, self.keys) for one in THRESHOLDS]
+        self._watched = [one for one in self._watched if len(one.places)]
+        self._open = np.zeros(number, bool)
+        self._calm = np.zeros(number, np.int64)
+        self._began = np.zeros(number, np.int64)
+        """Step that each series began to be out at, of those that are not inside."""
+        self._inside = np.ones(number, bool)
+        self.episode: list[dict[str, Any]] = []
+        """Alarms raised since one was raised while no other was open: those that began first, bounded."""
+        self.baseline: Baseline | None = None
+        self._take(baseline)
+
+    def see(self, step: int, values: Floats | Mapping[Key, float], *, steady: bool = True) -> list[Finding]:
+        """Take the values of a step and return what is to be said of them, alarms first.
+
+        A step that was seen before begins the runs of values anew: the run went back.
+
+        Args:
+            step: From 1, ascending.
+            values: float64[series], NaN for what was not measured; or by series, where those left out were not.
+            steady: Whether the learning rate neither warms up nor decays.
+
+        Raises:
+            ValueError: There are more or fewer values than series, or one of an unknown series.
+        """
+        held = self._in_order(values)
+        if step <= self._last_step:
+            self._go_back(step)
+        self._last_step = step
+        found = [*self._bad_numbers(step, held), *self._deviations(step, held)]
+        for one in self._watched:
+            found += one.see(self.keys, held, steady=steady)
+        return [*found, *self._learn(step, held)]
+
+    def first_divergence(self) -> dict[str, Any] | None:
+        """Return the alarm of the present or latest episode that began first."""
+        return first_divergence(self.episode)
+
+    def renew(self, baseline: Baseline) -> None:
+        """Take another baseline: what was out is judged anew."""
+        self._take(baseline)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it knows but its settings, in plain types, for a checkpoint."""
+        return {
+            "keys": [list(key) for key in self.keys],
+            "baseline": None if self.baseline is None else self.baseline.to_json().decode(),
+            "learnt": [[step, _plain(values)] for step, values in self._learnt],
+            "last_step": self._last_step,
+            "recent": None if self._runs is None else self._runs.recent.tolist(),
+            "open": self._open.tolist(),
+            "calm": self._calm.tolist(),
+            "began": self._began.tolist(),
+            "inside": self._inside.tolist(),
+            "warned": [one.open.tolist() for one in self._watched],
+            "episode": self.episode,
+        }
+
+    def load(self, state: Mapping[str, Any]) -> Self:
+        """Go on from a state, and return itself.
+
+        Raises:
+            ValueError: It is of other series, or damaged.
+        """
+        try:
+            if tuple(Key(*key) for key in state["keys"]) != self.keys:
+                raise ValueError("the state is of other series")
+            text = state["baseline"]
+            self._take(None if text is None else Baseline.from_json(text.encode()))
+            self._learnt = [(int(step), np.array(values, np.float64)) for step, values in state["learnt"]]
+            self._last_step = int(state["last_step"])
+            if self._runs is not None:
+                self._runs.recent[:] = np.array(state["recent"], np.float64)
+            self._open[:], self._inside[:] = state["open"], state["inside"]
+            self._calm[:], self._began[:] = state["calm"], state["began"]
+            for one, warned in zip(self._watched, state["warned"], strict=True):
+                one.open[:] = warned
+            self.episode = [dict(one) for one in state["episode"]]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"this is no state of alarms: {error}") from None
+        return self
+
+    def _take(self, baseline: Baseline | None) -> None:
+        """Prepare for a baseline: its columns in the order of this run's series."""
+        self._runs: Runs | None = None
+        if baseline is None:
+            return
+        if baseline.total and not self.total:
+            raise ValueError("the baseline is by position: the last step of this run is needed")
+        self.baseline = baseline
+        column = {key: place for place, key in enumerate(baseline.keys)}
+        self._columns = np.array([column.get(key, -1) for key in self.keys], np.int64)
+        limits = [baseline.limits.get(key.metric) for key in self.keys]
+        known = self._columns >= 0
+        fit = np.array([one is not None for one in limits], bool) & known & ~self._non_finite
+        self._scale = np.where(fit, baseline.scale[self._columns], np.nan)
+        none = (math.inf, math.inf)
+        self._limits = np.array([none if one is None else [each.distance for each in one] for one in limits]).T
+        self._near = _CALM * self._limits.min(0)
+        self._runs = Runs(len(self.keys), baseline.persistence)
+        self._fixed = baseline.level(1)[self._columns] if len(baseline.at) == 1 else None
+        self._inside[:] = True
+        self._open &= self._non_finite
+        self._calm[:] = 0
+
+    @property
+    def not_evaluated(self) -> dict[Key, str]:
+        """Series that no deviation can be told of, and why."""
+        if self.baseline is None:
+            return dict.fromkeys(self.keys, "no baseline yet" if self.healthy else "no baseline")
+        theirs = self.baseline.not_evaluated
+        missing = {key: "not in the baseline" for key, one in zip(self.keys, self._columns, strict=True) if one < 0}
+        found = {key: missing.get(key) or theirs.get(key, "") for key in self.keys}
+        return {key: reason for key, reason in found.items() if reason and key.metric != NON_FINITE}
+
+    def _in_order(self, values: Floats | Mapping[Key, float]) -> Floats:
+        if isinstance(values, Mapping):
+            unknown = set(values) - set(self.keys)
+            if unknown:
+                raise ValueError(f"{len(unknown)} values of unknown series, such as {min(unknown)}")
+            return np.array([values.get(key, math.nan) for key in self.keys], np.float64)
+        held = np.asarray(values, np.float64)
+        if held.shape != (len(self.keys),):
+            raise ValueError(f"{len(self.keys)} values expected, found {held.shape}")
+        return held
+
+    def _go_back(self, step: int) -> None:
+        self._learnt = [one for one in self._learnt if one[0] < step]
+        if self._runs is not None:
+            self._runs.recent[:] = 0
+        self._open[:], self._inside[:] = False, True
+        self._calm[:] = 0
+        self.episode = [one for one in self.episode if one["first_step"] < step]
+
+    def _learn(self, step: int, held: Floats) -> list[Finding]:
+        """Keep the values of the healthy window; at its end say what was learnt."""
+        if self.baseline is not None or self.healthy is None:
+            return []
+        first, last = self.healthy
+        if first <= step <= last:
+            self._learnt.append((step, held.copy()))
+        if step < last or not self._learnt:
+            return []
+        steps = np.array([one for one, _ in self._learnt], np.int64)
+        learnt = np.stack([one for _, one in self._learnt])
+        self._learnt = []
+        self._take(baseline_of(self.keys, steps, learnt, trend="line", rate=self.rate, persistence=self.persistence))
+        return [Finding("baseline", self.about())]
+
+    def about(self) -> dict[str, Any]:
+        """Return what the baseline is, and of what no deviation can be told, for the run log; empty without one."""
+        if self.baseline is None:
+            return {}
+        reasons: dict[str, dict[str, int]] = {}
+        for key, reason in self.not_evaluated.items():
+            of_metric = reasons.setdefault(key.metric, {})
+            of_metric[reason] = of_metric.get(reason, 0) + 1
+        limits = {metric: [asdict(one) for one in some] for metric, some in self.baseline.limits.items()}
+        return {
+            "baseline": self.baseline.about(),
+            "false_alarm_rate": self.baseline.rate,
+            "limits": limits,
+            "not_evaluated": reasons,
+        }
+
+    def _bad_numbers(self, step: int, held: Floats) -> list[Finding]:
+        with np.errstate(invalid="ignore"):
+            bad = self._non_finite & (held > 0)
+        raised = bad & ~self._open
+        self._began[raised] = step
+        self._open[self._non_finite & (held == 0)] = False
+        detail = {
+            "low": 0.0,
+            "high": 0.0,
+            "over": "each",
+            "values": 1,
+            "baseline": None,
+            "family": 1,
+            "false_alarm_rate": 0.0,
+        }
+        return self._raise(raised, held, lambda _: dict(detail))
+
+    def _deviations(self, step: int, held: Floats) -> list[Finding]:
+        baseline, runs = self.baseline, self._runs
+        if baseline is None or runs is None:
+            return []
+        level = self._fixed if self._fixed is not None else baseline.level(step, self.total)[self._columns]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = held - level
+            if len(self._logarithms):
+                z[self._logarithms] = logarithm(held[self._logarithms]) - level[self._logarithms]
+            z = np.clip(z / self._scale, -_FARTHEST, _FARTHEST)
+        measured = ~np.isnan(z)
+        size = np.abs(z)
+        near = size <= self._near
+        self._began[measured & ~near & self._inside] = step
+        self._inside = np.where(measured, near, self._inside)
+        self._calm = np.where(measured, np.where(near, self._calm + 1, 0), self._calm)
+        out = runs.see(z) > self._limits
+        self._open &= self._non_finite | ~measured | (self._calm < baseline.persistence) | out.any(0)
+        raised = out.any(0) & ~self._open
+        if not raised.any():
+            return []
+        return self._raise(
+            raised, held, lambda place: self._band(place, float(level[place]), int(out[:, place].argmax()))
+        )
+
+    def _band(self, place: int, level: float, which: int) -> dict[str, Any]:
+        """Return what a series left: the band of jumps or of drifts; of drifts, the mean that did too."""
+        assert self.baseline is not None
+        assert self._runs is not None
+        limit = self.baseline.limits[self.keys[place].metric][which]
+        reach = limit.distance * float(self._scale[place])
+        low, high = level - reach, level + reach
+        mean = float(np.clip(self._runs.recent[:, place], -FARTHEST_OF_MEAN, FARTHEST_OF_MEAN).mean())
+        value = {"value": level + mean * float(self._scale[place])} if limit.over == "mean" else {}
+        band = {**value, "low": low, "high": high}
+        if self.keys[place].metric in LOGARITHMS:
+            band = {name: math.exp(min(one, 709.0)) for name, one in band.items()}
+        return {
+            **band,
+            "over": limit.over,
+            "values": limit.values,
+            "baseline": self.baseline.about(),
+            "family": limit.family,
+            "false_alarm_rate": self.baseline.rate,
+        }
+
+    def _raise(self, raised: npt.NDArray[np.bool_], held: Floats, band: Any) -> list[Finding]:
+        """Return the alarms of some series: by metric those that began first, then by layer and head."""
+        places = np.flatnonzero(raised)
+        if not len(places):
+            return []
+        if not self._open.any():
+            self.episode = []
+        self._open[places] = True
+        places = places[np.lexsort((self._rank[places], self._began[places]))]
+        found = []
+        for metric in np.unique(self._metric[places]):
+            for one, others in _few(places[self._metric[places] == metric]):
+                detail = {**self.keys[one]._asdict(), "value": float(held[one]), "first_step": int(self._began[one])}
+                found.append(Finding("alarm", {**detail, **band(one), **others}))
+        self.episode = sorted(
+            [*self.episode, *(one.detail for one in found)],
+            key=lambda one: (one["first_step"], one["layer"], one["head"], one["metric"], one["stat"]),
+        )[: 4 * MOST_AT_ONCE]
+        return found
+
+
+class _Watched:
+    """The series that a threshold holds for, and which of them were warned of."""
+
+    def __init__(self, threshold: Threshold, keys: Sequence[Key]) -> None:
+        self.threshold = threshold
+        self.places = np.array([one for one, key in enumerate(keys) if threshold.holds_for(key)], np.int64)
+        self.open = np.zeros(len(self.places), bool)
+
+    def see(self, keys: Sequence[Key], held: Floats, *, steady: bool) -> list[Finding]:
+        """Return the warnings of a step."""
+        threshold = self.threshold
+        values = held[self.places]
+        if threshold.above:
+            beyond, over = values > threshold.value, values < _CLEAR * threshold.value
+        else:
+            beyond, over = values < threshold.value, values > threshold.value / _CLEAR
+        if threshold.steady_only and not steady:
+            return []
+        raised = np.flatnonzero(beyond & ~self.open)
+        self.open = (self.open | beyond) & ~over
+        return [
+            Finding(
+                "warning",
+                {
+                    **keys[self.places[one]]._asdict(),
+                    "value": float(values[one]),
+                    "threshold": threshold.value,
+                    "source": threshold.source,
+                    **others,
+                },
+            )
+            for one, others in _few(raised)
+        ]
+
+
+def first_divergence(alarms: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the alarm that began first, of several on the same step that of the lowest layer; None without any.
+
+    Args:
+        alarms: Details of events of kind ``alarm``, of one episode.
+    """
+    order = ("first_step", "layer", "head", "metric", "stat")
+    first = min(alarms, key=lambda one: tuple(one[name] for name in order), default=None)
+    return None if first is None else dict(first)
+
+
+def _few(places: npt.NDArray[np.int64]) -> list[tuple[int, dict[str, int]]]:
+    """Return the first few places; with the last of them, how many others there were."""
+    few: list[tuple[int, dict[str, int]]] = [(one, {}) for one in places[:MOST_AT_ONCE].tolist()]
+    if len(places) > MOST_AT_ONCE:
+        few[-1] = few[-1][0], {"others": len(places) - MOST_AT_ONCE}
+    return few
+
+
+def _plain(values: Floats) -> list[float | None]:
+    return [one if math.isfinite(one) else None for one in values.tolist()]

@@ -1,0 +1,601 @@
+"""What a healthy run looks like: of every series a level and a scale, of every metric how far off its series may be.
+
+A series is one metric of one layer, head and statistic. Its level is a median, a robust line or, of another run, a
+trajectory of medians; its scale is 1.4826 times the median absolute distance from the level, never below a floor. What
+a series does is looked at in scales from its level, z.
+
+The limit of a metric holds for all of its series together, and over time: in health, one of them begins to be out at
+a share of steps that is the stated rate. Simulated for 96 heads with heavy tails, memory, or much in common, windows of
+100 to 1,024 steps and a rate of 1 in 10,000, it was 2.4 times that at most, mostly less than half. What has so long a
+memory that its values are worth fewer than 30 independent ones is not evaluated.
+
+With enough steps the limit comes from the healthy window itself. Each eighth of it is held out in turn, z is taken from
+the level and scale of the rest, and the largest |z| over all series of each step is kept: that keeps what heads have in
+common. Its tail is continued beyond the window as a power law (Weissman's estimator, the index after Hill, plus one and
+a half standard errors), which is too wide for light tails rather than too narrow for heavy ones. With fewer steps it is
+Sidak's bound over the series, with the tail of Student's t of 4 degrees of freedom.
+
+A series is looked at in two ways, which share the rate. For jumps: the least of its last m values on one side, m the
+persistence; chance has to come m times, so the limit is nearer, and single outliers are none. For drifts: the mean of
+its last 16 values, each cut off at 8 scales.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow.compute as pc
+
+from dataaudit.runlog.reader import RunLog
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Trend = Literal["level", "line", "trajectory"]
+"""One median; a robust line within the window, its ends held outside; medians of parts of a run, lines in between."""
+
+RATE = 1e-4
+"""False alarms a step, of a whole metric."""
+PERSISTENCE = 3
+"""Measured values, one after the other, that have to be out on one side."""
+AVERAGED = 16
+"""Measured values whose mean is looked at."""
+FARTHEST_OF_MEAN = 8.0
+"""Scales at which a value is cut off before it goes into a mean."""
+LEAST_VALUES = 30
+"""Values, and independent values that they are worth, below which a series is not evaluated."""
+CALIBRATE_FROM = 200
+"""Steps from which on a limit comes from the window itself."""
+FLOOR = 1e-3
+"""Least scale: this share of the level; of a level of 0, of the median level of the metric, or of 1 where that is 0;
+of metrics in logarithms, the scale itself."""
+LOGARITHMS = frozenset({"grad_norm", "update_to_weight", "grad_to_weight"})
+"""Metrics that are looked at in logarithms."""
+KNOTS = 16
+"""Parts of a trajectory."""
+_FOLDS = 8
+_SIGMA = 1.4826
+"""Standard deviation / median absolute deviation of a normal distribution."""
+_TAIL = 0.05
+"""Share of the largest values that a tail is continued from."""
+_TAIL_VALUES = 10
+"""And at least as many."""
+_ERRORS = 1.5
+"""Standard errors that are added to the index of a tail."""
+_DEVIATION = 1.3
+"""Standard deviation of a Student's t of 4 degrees of freedom, in scales."""
+_FREEDOM_OF_MEANS = 15.0
+_FREEDOM = 4.0
+"""Degrees of freedom of the tail that is assumed where it cannot be seen."""
+
+
+class Key(NamedTuple):
+    """What a series is of, as in the run log's table of values."""
+
+    metric: str
+    layer: int
+    head: int
+    stat: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """How far off the series of a metric may be."""
+
+    over: Literal["each", "mean"]
+    """Whether it holds for each of several values in a row, or for the mean of several."""
+    values: int
+    """How many."""
+    distance: float
+    """In scales."""
+    method: Literal["calibrated", "sidak_student"]
+    steps: int
+    """Healthy steps with a value."""
+    family: int
+    """Series that it holds for together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Baseline:
+    """Levels, scales and limits; plain JSON in a checkpoint, the same bytes from the same values."""
+
+    keys: tuple[Key, ...]
+    first: int
+    last: int
+    steps: int
+    """Steps between these with a value."""
+    total: int
+    """Last step of the run that it is of, where places are shares of it; 0 where they are steps."""
+    at: Floats
+    """float64[knots]: places of the levels, ascending."""
+    levels: Floats
+    """float64[knots, series]; in logarithms where the metric is."""
+    scale: Floats
+    """float64[series]; NaN where a series is not evaluated."""
+    values: Ints
+    """int64[series]: how many each had."""
+    effective: Floats
+    """float64[series]: independent values that they are worth, by the median of the metric where that is less."""
+    reasons: tuple[str, ...]
+    """By series, why it is not evaluated; empty where it is."""
+    limits: Mapping[str, tuple[Limit, Limit]]
+    """By metric, of those with a series that is evaluated: for jumps, for drifts."""
+    rate: float
+    persistence: int
+
+    @property
+    def not_evaluated(self) -> dict[Key, str]:
+        """Series that no deviation can be told of, and why."""
+        return {key: reason for key, reason in zip(self.keys, self.reasons, strict=True) if reason}
+
+    def level(self, step: int, total: int = 0) -> Floats:
+        """Return the levels at a step, float64[series].
+
+        Args:
+            step: Of the run that is looked at.
+            total: Its last step, where the baseline is by position.
+        """
+        return _between(self.at, self.levels, np.array([step / total if self.total else step], np.float64))[:, 0]
+
+    def about(self) -> dict[str, int]:
+        """Return what an alarm says of its baseline."""
+        return {"from": self.first, "to": self.last, "steps": self.steps}
+
+    def to_json(self) -> bytes:
+        """Return it as JSON; NaN is null."""
+        document = {name: getattr(self, name) for name in self.__slots__}
+        document["keys"] = [list(key) for key in self.keys]
+        document["limits"] = {metric: [asdict(one) for one in some] for metric, some in self.limits.items()}
+        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Self:
+        """Return the baseline that was stored.
+
+        Raises:
+            ValueError: It is none, or damaged.
+        """
+        try:
+            document = orjson.loads(text)
+            keys = tuple(Key(*one) for one in document["keys"])
+            made = cls(
+                **document
+                | {
+                    "keys": keys,
+                    "at": np.array(document["at"], np.float64),
+                    "levels": np.array(document["levels"], np.float64).reshape(-1, len(keys)),
+                    "scale": np.array(document["scale"], np.float64),
+                    "values": np.array(document["values"], np.int64),
+                    "effective": np.array(document["effective"], np.float64),
+                    "reasons": tuple(document["reasons"]),
+                    "limits": {
+                        metric: (Limit(**jumps), Limit(**drifts))
+                        for metric, (jumps, drifts) in document["limits"].items()
+                    },
+                }
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"this is no stored baseline: {error}") from None
+        columns = (made.levels.T, made.scale, made.values, made.effective, made.reasons)
+        if any(len(one) != len(keys) for one in columns) or len(made.at) != len(made.levels):
+            raise ValueError("this is no stored baseline: its columns differ in length")
+        return made
+
+
+def baseline_of(
+    keys: Sequence[Key],
+    steps: Ints,
+    values: Floats,
+    *,
+    trend: Trend = "level",
+    total: int = 0,
+    rate: float = RATE,
+    persistence: int = PERSISTENCE,
+) -> Baseline:
+    """Return the baseline of healthy values.
+
+    Args:
+        keys: Of the series; none twice.
+        steps: int64[n], ascending, n > 0.
+        values: float64[n, series]; NaN: not measured.
+        trend: What a level is.
+        total: Last step of the run, to take places as shares of it; 0: places are steps.
+        rate: False alarms a step, of a whole metric.
+        persistence: Values in a row that have to be out.
+
+    Raises:
+        ValueError: Nothing was measured, or lengths or settings do not fit.
+    """
+    keys = tuple(keys)
+    if values.shape != (len(steps), len(keys)) or len(set(keys)) != len(keys):
+        raise ValueError(f"{len(steps)} steps of {len(keys)} different series expected, found {values.shape}")
+    if not values.size or not 0 < rate < 1 or not 1 <= persistence <= AVERAGED:
+        raise ValueError(f"a baseline needs values, a rate between 0 and 1 and a persistence of 1 to {AVERAGED}")
+    places = steps / total if total else steps.astype(np.float64)
+    metrics = np.array([key.metric for key in keys], object)
+    parts: list[_Part] = []
+    order: list[Ints] = []
+    for metric in sorted(set(metrics)):
+        chosen = np.flatnonzero(metrics == metric)
+        log = metric in LOGARITHMS
+        own = values[:, chosen].T
+        part = _measure(logarithm(own) if log else own, places, trend, log, rate, persistence)
+        parts.append(part)
+        order.append(chosen)
+    place = np.argsort(np.concatenate(order))
+    joined = [reason for part in parts for reason in part.reasons]
+    return Baseline(
+        keys=keys,
+        first=int(steps[0]),
+        last=int(steps[-1]),
+        steps=len(steps),
+        total=total,
+        at=_knots(places, trend),
+        levels=np.ascontiguousarray(np.concatenate([part.levels for part in parts], axis=1)[:, place]),
+        scale=np.concatenate([part.scale for part in parts])[place],
+        values=np.concatenate([part.values for part in parts])[place],
+        effective=np.concatenate([part.effective for part in parts])[place],
+        reasons=tuple(joined[one] for one in place),
+        limits={keys[chosen[0]].metric: part.limits for chosen, part in zip(order, parts, strict=True) if part.limits},
+        rate=rate,
+        persistence=persistence,
+    )
+
+
+def baseline_of_run(
+    log: RunLog,
+    *,
+    first: int,
+    last: int,
+    by: Literal["step", "position"] = "step",
+    rank: int = 0,
+    trend: Trend = "trajectory",
+    rate: float = RATE,
+    persistence: int = PERSISTENCE,
+) -> Baseline:
+    """Return the baseline of a run that was written down.
+
+    Heads of runs that began with other weights have nothing in common but their numbers: take a run of the same seed,
+    or look at whole layers.
+
+    Args:
+        log: The run.
+        first: Step after warm-up.
+        last: Last healthy step.
+        by: Whether its levels hold at the same step, or at the same share of the run.
+        rank: Whose values.
+        trend: What a level is.
+        rate: False alarms a step, of a whole metric.
+        persistence: Values in a row that have to be out.
+
+    Raises:
+        RunLogError: A part of the log cannot be opened.
+        ValueError: No value was written between these steps.
+    """
+    table = log.table("values")
+    table = table.filter(pc.equal(table["rank"], rank))
+    end = max(table["step"].to_pylist(), default=0)
+    table = table.filter(pc.and_(pc.greater_equal(table["step"], first), pc.less_equal(table["step"], last)))
+    if not len(table):
+        raise ValueError(f"{log.folder}: rank {rank} wrote no value from step {first} to {last}")
+    rows = [Key(*one) for one in zip(*(table[name].to_pylist() for name in Key._fields), strict=True)]
+    keys = sorted(set(rows))
+    column = {key: place for place, key in enumerate(keys)}
+    steps, place = np.unique(table["step"].to_numpy().astype(np.int64), return_inverse=True)
+    values = np.full((len(steps), len(keys)), np.nan)
+    values[place, [column[key] for key in rows]] = table["value"].to_numpy()
+    total = end if by == "position" else 0
+    return baseline_of(keys, steps, values, trend=trend, total=total, rate=rate, persistence=persistence)
+
+
+def logarithm(values: Floats) -> Floats:
+    """Return logarithms, -inf for what has none; NaN stays NaN."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.where(values <= 0, 0.0, values))
+
+
+class Runs:
+    """How far each series has been out in its last few values.
+
+    Args:
+        series: How many.
+        persistence: Values in a row.
+    """
+
+    def __init__(self, series: int, persistence: int) -> None:
+        self.persistence = persistence
+        self.recent = np.zeros((AVERAGED, series))
+        """float64[AVERAGED, series]: the newest z first."""
+
+    def see(self, z: Floats) -> Floats:
+        """Take the values of a step and return how far out they are, in scales, float64[2, series].
+
+        The first row is the least of the last ``persistence`` values, 0 where they were on both sides, the second the
+        size of the mean of the last ``AVERAGED``; both are 0 where nothing was measured.
+
+        Args:
+            z: float64[series]: distance from the level, in scales; NaN: not measured.
+        """
+        new = ~np.isnan(z)
+        recent = self.recent
+        for one in range(len(recent) - 1, 0, -1):
+            np.copyto(recent[one], recent[one - 1], where=new)
+        np.copyto(recent[0], z, where=new)
+        held = recent[: self.persistence]
+        far = np.empty((2, len(z)))
+        np.maximum(held.min(0), -held.max(0), out=far[0])
+        np.abs(np.clip(recent, -FARTHEST_OF_MEAN, FARTHEST_OF_MEAN).mean(0), out=far[1])
+        far *= new
+        return np.maximum(far, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """The baseline of one metric."""
+
+    levels: Floats
+    scale: Floats
+    values: Ints
+    effective: Floats
+    reasons: list[str]
+    limits: tuple[Limit, Limit] | None
+
+
+def _measure(values: Floats, places: Floats, trend: Trend, log: bool, rate: float, persistence: int) -> _Part:
+    """Return the baseline of a metric.
+
+    Args:
+        values: float64[series, n], in logarithms where the metric is.
+        places: float64[n]
+        trend: What a level is.
+        log: Whether the values are logarithms.
+        rate: False alarms a step.
+        persistence: Values in a row that have to be out.
+    """
+    values = np.where(np.isfinite(values), values, np.nan)
+    at = _knots(places, trend)
+    levels = _levels(values, places, at, trend)
+    rest = values - _between(at, levels, places)
+    floor = _floors(levels, log=log)
+    scale = _scales(rest, floor)
+    number = np.count_nonzero(~np.isnan(values), axis=1)
+    correlated = _correlation_times(rest / scale[:, None])
+    known = number > 0
+    correlated = np.maximum(correlated, np.median(correlated[known]) if known.any() else 1.0)
+    effective = number / correlated
+    reasons = [_reason(*one) for one in zip(number.tolist(), effective.tolist(), strict=True)]
+    fit = np.array([not reason for reason in reasons], bool)
+    limits = None
+    if fit.any():
+        steps = int(np.count_nonzero(~np.isnan(values[fit]).all(0)))
+        tails = (math.nan, math.nan)
+        if steps >= CALIBRATE_FROM:
+            tails = _calibrated(values[fit], places, trend, floor[fit], rate / 2, persistence)
+        bounds = (
+            _sidak(effective[fit], correlated[fit], rate / 2, persistence),
+            _sidak_of_means(effective[fit], correlated[fit], rate / 2, knots=len(at)),
+        )
+
+        def limit(place: int, over: Literal["each", "mean"], number: int) -> Limit:
+            seen = math.isfinite(tails[place])
+            return Limit(
+                over=over,
+                values=number,
+                distance=tails[place] if seen else bounds[place],
+                method="calibrated" if seen else "sidak_student",
+                steps=steps,
+                family=int(fit.sum()),
+            )
+
+        limits = (limit(0, "each", persistence), limit(1, "mean", AVERAGED))
+    return _Part(
+        levels=levels,
+        scale=np.where(fit, scale, np.nan),
+        values=number.astype(np.int64),
+        effective=effective,
+        reasons=reasons,
+        limits=limits,
+    )
+
+
+def _reason(number: int, effective: float) -> str:
+    if number < LEAST_VALUES:
+        return f"{number} values, {LEAST_VALUES} are needed"
+    if effective < LEAST_VALUES:
+        return f"values worth {effective:.1f} independent ones, {LEAST_VALUES} are needed"
+    return ""
+
+
+def _knots(places: Floats, trend: Trend) -> Floats:
+    if trend == "level":
+        return places[len(places) // 2 :][:1]
+    if trend == "line":
+        return places[[0, -1]] if len(places) > 1 else places
+    edges = np.linspace(places[0], places[-1], KNOTS + 1)
+    return (edges[1:] + edges[:-1]) / 2
+
+
+def _levels(values: Floats, places: Floats, at: Floats, trend: Trend) -> Floats:
+    """Return float64[knots, series] of values float64[series, n]."""
+    if trend == "level" or len(at) < 2 or at[0] == at[-1]:
+        return np.tile(_median(values), (len(at), 1))
+    if trend == "line":
+        half = (len(places) + 1) // 2
+        slope = _median((values[:, half:] - values[:, :-half]) / (places[half:] - places[:-half]))
+        slope = np.where(np.isnan(slope), 0.0, slope)
+        middle = _median(values - slope[:, None] * places)
+        return middle + at[:, None] * slope
+    part = np.clip(((places - places[0]) / (places[-1] - places[0]) * KNOTS).astype(int), 0, KNOTS - 1)
+    medians = np.stack([_median(values[:, part == one]) for one in range(KNOTS)])
+    return _filled(medians, at)
+
+
+def _filled(medians: Floats, at: Floats) -> Floats:
+    """Return medians with those of parts without a value taken from the parts beside them."""
+    for one in np.flatnonzero(np.isnan(medians).any(0) & ~np.isnan(medians).all(0)):
+        known = ~np.isnan(medians[:, one])
+        medians[:, one] = np.interp(at, at[known], medians[known, one])
+    return medians
+
+
+def _between(at: Floats, levels: Floats, places: Floats) -> Floats:
+    """Return the levels at places, float64[series, n]: lines between knots, the outer ones held."""
+    right = np.clip(np.searchsorted(at, places), 1, max(len(at) - 1, 1))
+    if len(at) == 1:
+        return np.repeat(levels.T, len(places), axis=1)
+    gap = at[right] - at[right - 1]
+    share = np.clip((places - at[right - 1]) / np.where(gap > 0, gap, 1), 0, 1)
+    return levels[right - 1].T * (1 - share) + levels[right].T * share
+
+
+def _floors(levels: Floats, *, log: bool) -> Floats:
+    """Return float64[series]: the least scale of each."""
+    if log:
+        return np.full(levels.shape[1], FLOOR)
+    size = np.abs(levels).max(0, initial=0.0)
+    known = size[np.isfinite(size)]
+    common = float(np.median(known)) if len(known) else 0.0
+    return FLOOR * np.where(size > 0, size, common or 1.0)
+
+
+def _scales(rest: Floats, floor: Floats) -> Floats:
+    """Return float64[series]: 1.4826 MAD; the standard deviation where half are equal; at least the floor."""
+    spread = _SIGMA * _median(np.abs(rest))
+    filled = np.where(np.isnan(rest), 0.0, rest)
+    number = np.maximum(np.count_nonzero(~np.isnan(rest), axis=1), 1)
+    deviation = np.sqrt((filled**2).sum(1) / number)
+    return np.fmax(np.where(spread > 0, spread, deviation), np.where(np.isnan(floor), FLOOR, floor))
+
+
+def _median(values: Floats) -> Floats:
+    """Return the medians of the numbers of each row, float64[series]; NaN where there are none."""
+    if not values.shape[1]:
+        return np.full(len(values), np.nan)
+    ordered = np.sort(values, axis=1)
+    number = np.count_nonzero(~np.isnan(values), axis=1)
+    low = np.take_along_axis(ordered, np.maximum((number - 1) // 2, 0)[:, None], 1)[:, 0]
+    high = np.take_along_axis(ordered, np.minimum(number // 2, values.shape[1] - 1)[:, None], 1)[:, 0]
+    return np.where(number > 0, (low + high) / 2, np.nan)
+
+
+def _correlation_times(z: Floats) -> Floats:
+    """Return float64[series]: values that one independent one is worth, 1 or more, in values that were measured.
+
+    Sums of neighbouring autocorrelations are added up as long as they are positive (Geyer's initial sequence).
+    """
+    z = np.clip(np.take_along_axis(z, np.argsort(np.isnan(z), axis=1, kind="stable"), 1), -3, 3)
+    number = np.maximum(np.count_nonzero(~np.isnan(z), axis=1), 1)[:, None]
+    mean = np.nansum(z, axis=1, keepdims=True) / number
+    z = np.where(np.isnan(z), 0.0, z - mean)
+    length = z.shape[1]
+    power = np.abs(np.fft.rfft(z, 2 * length)) ** 2
+    lags = np.fft.irfft(power, 2 * length)[:, : length // 2 // 2 * 2]
+    variance = lags[:, :1]
+    pairs = (lags / np.where(variance > 0, variance, 1)).reshape(len(z), -1, 2).sum(2)
+    taken = np.minimum.accumulate(pairs > 0, axis=1)
+    times: Floats = np.maximum(2 * np.where(taken, pairs, 0.0).sum(1) - 1, 1.0)
+    return times
+
+
+def _calibrated(
+    values: Floats, places: Floats, trend: Trend, floor: Floats, rate: float, persistence: int
+) -> tuple[float, float]:
+    """Return the limits of jumps and drifts from the window itself; NaN where a tail cannot be told."""
+    knots = len(_knots(places, trend)) if trend == "trajectory" else 1
+    fold = np.arange(len(places)) * _FOLDS * knots // len(places) % _FOLDS
+    z = np.empty_like(values)
+    for one in range(_FOLDS):
+        held, kept = fold == one, fold != one
+        at = _knots(places[kept], trend)
+        levels = _levels(values[:, kept], places[kept], at, trend)
+        scale = _scales(values[:, kept] - _between(at, levels, places[kept]), floor)
+        z[:, held] = (values[:, held] - _between(at, levels, places[held])) / scale[:, None]
+    runs = Runs(len(values), persistence)
+    z = z[:, ~np.isnan(z).all(0)]
+    far = np.array([runs.see(np.ascontiguousarray(z[:, one])).max(1) for one in range(z.shape[1])])
+    most = _index(np.nanmax(np.abs(z), axis=0))
+    return _tail(far[persistence - 1 :, 0], rate, most), _tail(far[AVERAGED - 1 :, 1], rate, most)
+
+
+def _tail(maxima: Floats, rate: float, most: float) -> float:
+    """Return what a share ``rate`` of steps goes beyond, of the largest distance of each step; NaN where none is seen.
+
+    Args:
+        maxima: float64[n]
+        rate: Share of steps.
+        most: Index of the tail of single values, which one of their least or mean cannot exceed.
+    """
+    number, beyond = len(maxima), _beyond(len(maxima))
+    ordered = np.sort(maxima)[::-1]
+    if rate * number >= beyond:
+        return float(ordered[int(rate * number)])
+    if not ordered[beyond] > 0:
+        return math.nan
+    return float(ordered[beyond] * (beyond / (rate * number)) ** min(_index(maxima), most))
+
+
+def _index(maxima: Floats) -> float:
+    """Return the index of a power law in the tail (Hill), and so many standard errors; infinite where none is seen."""
+    beyond = _beyond(len(maxima))
+    ordered = np.sort(maxima)[::-1]
+    base = ordered[beyond]
+    if not base > 0:
+        return math.inf
+    worth = beyond / float(_correlation_times((maxima > base).astype(np.float64)[None])[0])
+    return float(np.log(ordered[:beyond] / base).mean()) * (1 + _ERRORS / math.sqrt(max(worth, 1.0)))
+
+
+def _beyond(number: int) -> int:
+    return max(_TAIL_VALUES, int(_TAIL * number))
+
+
+def _sidak(effective: Floats, correlated: Floats, rate: float, persistence: int) -> float:
+    """Return the limit that independent series with heavy tails would have.
+
+    Values in a row count as many times as they are independent: persistence / correlation time, at least once.
+    """
+    worth = float(np.median(effective))
+    times = max(1.0, persistence / float(np.median(correlated)))
+    tail = _of_each(rate, len(effective)) ** (1 / times)
+    return student_quantile(tail / 2, _FREEDOM) * math.sqrt(1 + 1 / worth)
+
+
+def _sidak_of_means(effective: Floats, correlated: Floats, rate: float, *, knots: int) -> float:
+    """Return the limit of means of values with heavy tails; what is cut off leaves the mean lighter ones.
+
+    The end of a line varies four times as much as a level.
+    """
+    worth = float(np.median(effective))
+    times = min(1.0, float(np.median(correlated)) / AVERAGED)
+    spread = _DEVIATION * math.sqrt(times + knots**2 / worth)
+    return spread * student_quantile(_of_each(rate, len(effective)) / 2, _FREEDOM_OF_MEANS)
+
+
+def _of_each(rate: float, family: int) -> float:
+    return -math.expm1(math.log1p(-rate) / family)
+
+
+def student_quantile(tail: float, freedom: float) -> float:
+    """Return what a Student's t exceeds with a probability.
+
+    Args:
+        tail: Probability, above 0 and up to 1/2.
+        freedom: Degrees of freedom, 1 or more.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(64)
+    constant = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+
+    def beyond(angle: float) -> float:
+        """Probability of more than sqrt(freedom) / tan(angle)."""
+        return constant * float((weights * np.sin(angle / 2 * (nodes + 1)) ** (freedom - 1)).sum()) * angle / 2
+
+    low, high = -60.0, math.log(math.pi / 2)
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (low, middle) if beyond(math.exp(middle)) > tail else (middle, high)
+    return math.sqrt(freedom) / math.tan(math.exp(high))
