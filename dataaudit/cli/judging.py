@@ -152,14 +152,16 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
 
 
 @click.command(
-    short_help="Write one HTML file of a manifest.",
+    short_help="Write one HTML file of a manifest, or of a training run.",
     epilog=block(
         "Examples:",
         "dataaudit report manifests/first --out report.html",
+        "dataaudit report --run runs/7 --out run.html",
         "dataaudit report manifests/new --out report.html --baseline manifests/old --policy strict",
     ),
 )
-@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.argument("folder", type=FOLDER, metavar="[DIR]", required=False)
+@click.option("--run", type=FOLDER, metavar="RUNLOG", help="A run log, in place of a manifest.")
 @click.option("--out", type=FOLDER, metavar="FILE.html", required=True, help="Where to write it.")
 @click.option("--baseline", type=FOLDER, metavar="OLD", help="Older manifest: the report says what changed.")
 @click.option("--policy", type=POLICY, metavar="POLICY.yaml", help="Policy to judge by.")
@@ -173,7 +175,8 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 @without_pandas
 def report(
-    folder: Path,
+    folder: Path | None,
+    run: Path | None,
     out: Path,
     baseline: Path | None,
     policy: Path | None,
@@ -184,10 +187,22 @@ def report(
 ) -> None:
     """Write the report of a manifest: one HTML file that opens from disk, fetches nothing and holds no document text.
 
-    Verdict or what stands out first, then what changed, then every area, then all shards. The exit code is 0 when the
-    file was written: the report shows a verdict, `dataaudit gate` decides.
+    Verdict or what stands out first, then what changed, then every area, then all shards. With --run it is that of a
+    training run: alarms, the loss with its episodes, heads and layers over steps. The exit code is 0 when the file was
+    written: the report shows a verdict, `dataaudit gate` decides.
     """
+    if (folder is None) == (run is None):
+        raise click.UsageError("expected a manifest, DIR, or --run RUNLOG" + (", not both" if folder else ""))
+    if run is not None:
+        named = {"--baseline": baseline, "--policy": policy, "--verdict": verdict, "--quarantine": quarantine}
+        if wrong := [name for name, value in named.items() if value is not None]:
+            raise click.UsageError(f"{wrong[0]} is of a manifest; --run takes a run log alone")
+        from dataaudit.training.page import write_run_report
+
+        print_text(write_run_report(run, out, as_json=as_json))
+        return
     from dataaudit.report.write import Given, write_report
 
+    assert folder is not None
     given = Given(baseline=baseline, policy=policy, verdict=verdict, quarantine=quarantine)
     print_text(write_report(folder, out, given, as_json=as_json))

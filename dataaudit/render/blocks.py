@@ -182,7 +182,34 @@ class Scatter:
     """Order from and to, value of the middle, distance of the limits from it."""
 
 
-Chart = Bars | Steps | Matrix | Scatter
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """Values over steps."""
+
+    series: tuple[tuple[Line, tuple[float, ...], tuple[float, ...]], ...]
+    """Name, steps, values."""
+    unit: str
+    band: tuple[tuple[float, float, float], ...] = ()
+    """Step, lowest and highest value that is expected."""
+    spans: tuple[tuple[float, float, Line], ...] = ()
+    """First and last step of what is pointed out, and words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heat:
+    """A shade for each row and column of a grid, from the least value to the largest."""
+
+    rows: tuple[Line, ...]
+    columns: tuple[Line, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    """By row and column; None where there is none."""
+    row_title: str
+    column_title: str
+    loud: frozenset[int] = frozenset()
+    """Rows that are pointed out."""
+
+
+Chart = Bars | Steps | Matrix | Scatter | Curves | Heat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

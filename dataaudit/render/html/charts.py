@@ -16,7 +16,7 @@ from bokeh.embed import json_item
 from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, PlainText, Range1d
 from bokeh.plotting import figure
 
-from dataaudit.render.blocks import Bars, Chart, Figure, Matrix, Scatter, Steps
+from dataaudit.render.blocks import Bars, Chart, Curves, Figure, Heat, Matrix, Scatter, Steps
 from dataaudit.render.cells import shortened
 from dataaudit.render.line import PERCENT, Line, percent, spell
 
@@ -272,7 +272,103 @@ def _points(chart: Scatter, height: int) -> Any:
     return plot
 
 
-_DRAW: dict[type[Chart], Any] = {Bars: _bars, Steps: _steps, Matrix: _matrix, Scatter: _points}
+def _curves(chart: Curves, height: int) -> Any:
+    every = [value for _, _, values in chart.series for value in values]
+    every += [value for _, *ends in chart.band for value in ends]
+    low, high = min(every, default=0.0), max(every, default=1.0)
+    room = (high - low or 1.0) * 0.06
+    steps = [step for _, held, _ in chart.series for step in held]
+    plot = _plot(
+        height or 280,
+        x_range=_range(min(steps, default=0), max(steps, default=1)),
+        y_range=_range(low - room, high + room),
+    )
+    if chart.spans:
+        source = ColumnDataSource(
+            {
+                "left": [one[0] - 0.5 for one in chart.spans],
+                "right": [one[1] + 0.5 for one in chart.spans],
+                "words": [spell(one[2], PERCENT) for one in chart.spans],
+            }
+        )
+        shaded = plot.quad(
+            left="left",
+            right="right",
+            bottom=low - room,
+            top=high + room,
+            source=source,
+            fill_color=ORANGE,
+            fill_alpha=0.25,
+            line_color=ORANGE,
+        )
+        _hover(plot, [shaded], mode="mouse")
+    if chart.band:
+        places, lowest, highest = map(list, zip(*chart.band, strict=True))
+        plot.varea(x=places, y1=lowest, y2=highest, fill_color=GREY, fill_alpha=0.25)
+    for (name, held, values), color in zip(chart.series, _SERIES, strict=False):
+        named = {"legend_label": label(name)} if len(chart.series) > 1 else {}
+        plot.line(x=list(held), y=list(values), line_color=color, line_width=1.5, **named)
+    if len(chart.series) > 1:
+        plot.legend[0].update(
+            background_fill_alpha=0,
+            border_line_alpha=0,
+            label_text_color=MUTED,
+            label_text_font=_FONT,
+            label_text_font_size="12px",
+        )
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "step", chart.unit
+    plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
+    return plot
+
+
+def _heat(chart: Heat, height: int) -> Any:
+    rows, columns = list(map(label, chart.rows)), list(map(label, chart.columns))
+    plot = _plot(
+        height or min(900, len(rows) * 16 + 90),
+        x_range=_range(-0.5, len(columns) - 0.5),
+        y_range=_range(len(rows) - 0.5, -0.5),
+    )
+    places = [(y, x, value) for y, held in enumerate(chart.values) for x, value in enumerate(held) if value is not None]
+    known = [value for _, _, value in places]
+    least, most = min(known, default=0.0), max(known, default=1.0)
+    source = ColumnDataSource(
+        {
+            "x": [x for _, x, _ in places],
+            "y": [y for y, _, _ in places],
+            "alpha": [round(0.06 + 0.94 * (value - least) / (most - least or 1.0), 3) for value in known],
+            "words": [f"{rows[y]}, {columns[x]}: {value:.4g}" for y, x, value in places],
+            "fill_color": [ORANGE if y in chart.loud else BLUE for y, _, _ in places],
+        }
+    )
+    cells = plot.rect(
+        x="x",
+        y="y",
+        width=1,
+        height=0.94,
+        source=source,
+        fill_color="fill_color",
+        fill_alpha="alpha",
+        line_color=None,
+    )
+    for axis, labels, most_labels in ((plot.yaxis[0], rows, 48), (plot.xaxis[0], columns, 12)):
+        every = -(-len(labels) // most_labels)
+        shown = range(0, len(labels), every)
+        axis.ticker = FixedTicker(ticks=list(shown), minor_ticks=[])
+        axis.major_label_overrides = {index: PlainText(text=labels[index]) for index in shown}
+    plot.xaxis.axis_label, plot.yaxis.axis_label = chart.column_title, chart.row_title
+    _hover(plot, [cells], mode="mouse")
+    plot.grid.visible = False
+    return plot
+
+
+_DRAW: dict[type[Chart], Any] = {
+    Bars: _bars,
+    Steps: _steps,
+    Matrix: _matrix,
+    Scatter: _points,
+    Curves: _curves,
+    Heat: _heat,
+}
 
 
 def _plot(height: int, **more: Any) -> Any:

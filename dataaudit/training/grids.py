@@ -1,0 +1,127 @@
+"""Numbers of a run log as series over steps: by metric, layer, head and stat, thinned to what a page has room for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MOST_BINS = 120
+"""Columns of a picture; a column is the mean of the steps that share it."""
+LEAST_VALUES = 8
+"""Values of a series from which on a change in it is looked for."""
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values of a metric and stat: a row a layer and head, a column a step at which it was measured."""
+
+    metric: str
+    stat: str
+    places: list[tuple[int, int]]
+    """(layer, head) of each row, sorted; -1: of the whole model, of the whole layer."""
+    steps: Ints
+    values: Floats
+    """[rows, steps], the mean over ranks; NaN where it was not measured."""
+
+    @cached_property
+    def binned(self) -> tuple[list[tuple[int, int]], Floats]:
+        """First and last step of each column that a page shows, and [rows, columns] means."""
+        parts = np.array_split(np.arange(len(self.steps)), min(MOST_BINS, len(self.steps)))
+        spans = [(int(self.steps[part[0]]), int(self.steps[part[-1]])) for part in parts]
+        return spans, np.column_stack([_mean(self.values[:, part]) for part in parts])
+
+    def last(self) -> Floats:
+        """Return the newest value of each row."""
+        known = np.isfinite(self.values)
+        newest = self.values.shape[1] - 1 - np.argmax(known[:, ::-1], axis=1)
+        found: Floats = self.values[np.arange(len(self.places)), newest]
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Where the level of a series changed most."""
+
+    row: int
+    step: int
+    """The first of the new level."""
+    before: float
+    after: float
+    """Medians."""
+    score: float
+    """Distance of the medians, in robust standard deviations of what lies before."""
+
+
+def grids_of(values: pa.Table) -> dict[tuple[str, str], Grid]:
+    """Return the table of values as grids, by metric and stat."""
+    names = pc.binary_join_element_wise(values["metric"], values["stat"], "\0").combine_chunks().dictionary_encode()
+    codes = names.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    columns = {name: values[name].to_numpy()[order] for name in ("step", "layer", "head", "value")}
+    edges = np.searchsorted(codes[order], np.arange(len(names.dictionary) + 1))
+    found = {}
+    for place, name in enumerate(names.dictionary.to_pylist()):
+        metric, _, stat = name.partition("\0")
+        part = slice(edges[place], edges[place + 1])
+        found[metric, stat] = _grid(metric, stat, *(columns[one][part] for one in columns))
+    return dict(sorted(found.items()))
+
+
+def changes(grid: Grid) -> list[Change]:
+    """Return of each row where its level changed most, the largest change first.
+
+    A split is looked for that leaves a quarter of the values on either side at least; the scale is the median absolute
+    distance of the values before it from their median, no less than a hundredth of the row's level.
+    """
+    found = []
+    for row in range(len(grid.places)):
+        known = np.flatnonzero(np.isfinite(grid.values[row]))
+        held = grid.values[row, known]
+        if len(held) < LEAST_VALUES:
+            continue
+        cut = _cut(held)
+        before, after = float(np.median(held[:cut])), float(np.median(held[cut:]))
+        scale = 1.4826 * float(np.median(np.abs(held[:cut] - before)))
+        scale = max(scale, 0.01 * float(np.median(np.abs(held))), 1e-12)
+        step = int(grid.steps[known[cut]])
+        found.append(Change(row=row, step=step, before=before, after=after, score=abs(after - before) / scale))
+    return sorted(found, key=lambda one: (-one.score, one.row))
+
+
+def _cut(values: Floats) -> int:
+    """Return where a series is cut in two of different means: the largest between-part sum of squares."""
+    number = len(values)
+    before = np.arange(1, number)
+    sums = np.cumsum(values)[:-1]
+    gain = (sums / before - (values.sum() - sums) / (number - before)) ** 2 * before * (number - before)
+    least = max(1, number // 4)
+    allowed = (before >= least) & (before <= number - max(1, number // 10))
+    return int(before[np.argmax(np.where(allowed, gain, -1.0))])
+
+
+def _grid(metric: str, stat: str, step: Ints, layer: Ints, head: Ints, value: Floats) -> Grid:
+    steps, columns = np.unique(step, return_inverse=True)
+    keys, rows = np.unique(np.stack([layer, head], 1), axis=0, return_inverse=True)
+    cells = rows.reshape(-1) * len(steps) + columns
+    size = len(keys) * len(steps)
+    counts = np.bincount(cells, minlength=size)
+    sums = np.bincount(cells, value, minlength=size)
+    means = np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
+    places = [(int(one[0]), int(one[1])) for one in keys]
+    return Grid(metric, stat, places, steps.astype(np.int64), means.reshape(len(keys), len(steps)))
+
+
+def _mean(values: Floats) -> Floats:
+    known = np.isfinite(values)
+    counts = known.sum(1)
+    sums = np.where(known, values, 0.0).sum(1)
+    found: Floats = np.divide(sums, counts, out=np.full(len(values), np.nan), where=counts > 0)
+    return found

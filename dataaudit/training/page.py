@@ -1,0 +1,516 @@
+"""``dataaudit report --run``: the page of a training run: what stands out, the loss, heads and layers over steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from dataaudit import text as t
+from dataaudit.errors import ConfigError, NothingEvaluated
+from dataaudit.extras import require
+from dataaudit.gate.writers.files import write_file
+from dataaudit.render.blocks import (
+    Block,
+    Cell,
+    Curves,
+    Facts,
+    Figure,
+    Heat,
+    KeyFigure,
+    Page,
+    Point,
+    Prose,
+    Section,
+    Table,
+    Tone,
+    first,
+    names,
+    numbers,
+    rows_of,
+    texts,
+)
+from dataaudit.render.line import PERCENT, Line, Name, say, share, spell
+from dataaudit.runlog.format import ATTRIBUTION_FILE
+from dataaudit.runlog.reader import RunLog, load_run
+from dataaudit.training.curve import Judged, curve_of, judge, missing_of
+from dataaudit.training.findings import Attribution, Episode
+from dataaudit.training.grids import Change, Floats, Grid, changes, grids_of
+
+HEADS = (
+    ("max_attn_logit", "sampled", "Largest attention logit"),
+    ("attn_entropy", "normalised", "Entropy of attention / log n"),
+    ("dead_head_rate", "share", "Share of rows whose attention is dead"),
+)
+LAYERS = (
+    ("residual_rms", "block", "Root mean square of the residual stream"),
+    ("activation_mean_abs", "block", "Mean absolute activation of blocks"),
+    ("activation_outlier_rate", "block", "Share of outliers"),
+    ("dead_neuron_count", "units", "Dead units"),
+    ("layer_std", "all", "Standard deviation of parameters"),
+    ("grad_norm", "at_step", "Gradient norm"),
+    ("update_to_weight", "all", "Update / weight"),
+    ("grad_to_weight", "all", "Gradient / weight"),
+)
+MOST_ROWS = 32
+"""Heads of a picture over steps: those that changed most."""
+MOST_POINTS = 2_000
+"""Points of a line: means of as many stretches of steps."""
+LOUD = 8.0
+"""Robust standard deviations from which on a change is pointed out."""
+_FINDINGS = 15
+_ALARMS: dict[str, Tone] = {"alarm": "bad", "nan_inf": "bad", "warning": "warn"}
+
+
+def write_run_report(folder: Path, out: Path, *, as_json: bool) -> str:
+    """Write the page of a run log and return what the command prints.
+
+    Args:
+        folder: The run log.
+        out: The file; an older one is replaced in one step.
+        as_json: One JSON object instead of a line.
+
+    Raises:
+        RunLogError: The log is absent or damaged.
+        NothingEvaluated: It holds neither a step nor a value.
+        ConfigError: ``out`` cannot be written.
+    """
+    require("report", "report")
+    from dataaudit.render.html.document import render
+
+    if out.is_dir():
+        raise ConfigError(f"{out} is a folder", "Name a file: --out run.html")
+    page = run_page(load_run(folder))
+    data = render(page).encode("utf-8")
+    write_file(out, data)
+    if as_json:
+        findings = [spell(one.text, PERCENT).replace("\xa0", " ") for one in page.findings]
+        value = {"report": str(out), "bytes": len(data), "headline": page.headline, "findings": findings}
+        return t.as_json(value)
+    return f"{t.clean(str(out))}: {t.size(len(data))}, {page.headline}\n"
+
+
+def run_page(log: RunLog) -> Page:
+    """Return the page of a run.
+
+    Raises:
+        RunLogError: The log is damaged.
+        NothingEvaluated: It holds neither a step nor a value.
+    """
+    steps, events = log.table("steps"), log.table("events")
+    grids = grids_of(log.table("values"))
+    if not len(steps) and not grids:
+        raise NothingEvaluated(f"{log.folder} holds no step and no value", "Look again when the run has made some.")
+    told = [_told(row) for row in events.to_pylist()]
+    findings = [*_alarms(told), *_episodes(log)]
+    loss, loss_figures = _loss(log, steps, events, findings)
+    heads, head_points = _heads(grids)
+    layers, layer_points = _layers(grids)
+    findings += [*head_points, *layer_points]
+    sections = [one for one in (loss, heads, layers, _values(grids), _happened(told), _about(log, told)) if one]
+    began = log.run.started.replace("T", " ").replace("Z", " UTC")
+    opened = f"Manifest {log.run.manifest}" if log.run.manifest else "No manifest was opened"
+    tone: Tone = "bad" if any(one.tone == "bad" for one in findings) else "warn" if findings else "good"
+    return Page(
+        title=Name(log.folder.name),
+        version="",
+        meta=f"Report of a training run. Started {began}, dataaudit {t.clean(log.run.program, 40)}. {opened}",
+        headline=f"{t.plural(len(findings), 'thing')} to look at" if findings else "Nothing stands out",
+        tone=tone,
+        subline="Alarms first, then spikes of the loss, then where heads and layers changed most over the run.",
+        findings=tuple(findings[:_FINDINGS]),
+        others=(),
+        findings_left_out=max(0, len(findings) - _FINDINGS),
+        figures=loss_figures,
+        sections=tuple(sections),
+    )
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    """Return an event with its detail as an object; one that is none is an empty one."""
+    try:
+        detail = orjson.loads(row["detail"])
+    except ValueError:
+        detail = {}
+    return {**row, "detail": detail if isinstance(detail, dict) else {}}
+
+
+def _where(layer: Any, head: Any) -> str:
+    """Return which layer and head, in words."""
+    named = [f"{what} {one}" for what, one in (("layer", layer), ("head", head)) if isinstance(one, int) and one >= 0]
+    return ", ".join(named) or "whole model"
+
+
+def _alarms(told: Sequence[dict[str, Any]]) -> list[Point]:
+    """Return alarms and warnings, each series once: by the step at which it was first said, alarms before warnings."""
+    seen: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}
+    for one in sorted(told, key=lambda one: one["step"]):
+        if one["kind"] in _ALARMS:
+            held = one["detail"]
+            key = (one["kind"], *(str(held.get(name)) for name in ("metric", "layer", "head", "stat")))
+            number, earliest = seen.get(key, (0, one))
+            seen[key] = number + 1, earliest
+    points = []
+    for number, one in seen.values():
+        held, again = one["detail"], "" if number == 1 else f", {number:,} times"
+        metric = Name(str(held.get("metric", "")), 60)
+        place = _where(held.get("layer"), held.get("head"))
+        value = _number(held.get("value"))
+        if one["kind"] == "nan_inf":
+            words = say("Step {}: {} of {} is not finite{}.", one["step"], metric, place, again)
+        elif one["kind"] == "alarm":
+            low, high = _number(held.get("low")), _number(held.get("high"))
+            words = say(
+                "Step {}: {} of {} is {}, expected {} to {}{}.", one["step"], metric, place, value, low, high, again
+            )
+        else:
+            limit = _number(held.get("threshold"))
+            words = say("Step {}: {} of {} is {}, beyond {}{}.", one["step"], metric, place, value, limit, again)
+        points.append(
+            (_ALARMS[one["kind"]] != "bad", one["step"], Point(text=words, tone=_ALARMS[one["kind"]], section="events"))
+        )
+    return [one for *_, one in sorted(points, key=lambda one: one[:2])]
+
+
+def _episodes(log: RunLog) -> list[Point]:
+    """Return what ``dataaudit attribute`` found, where its file is there."""
+    try:
+        found = Attribution.model_validate_json((log.folder / ATTRIBUTION_FILE).read_bytes())
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError):
+        text = f"{ATTRIBUTION_FILE} cannot be read: run `dataaudit attribute` again."
+        return [Point(text=text, tone="warn", section="loss")]
+    return [Point(text=_episode(one), tone="bad" if one.found else "warn", section="loss") for one in found.episodes]
+
+
+def _episode(one: Episode) -> Line:
+    steps = f"Steps {one.first_step:,} to {one.last_step:,}"
+    if one.found is None:
+        return f"{steps}: which data held the excess cannot be told: {one.detail}"
+    return say("{}: {} held {} of the excess.", steps, Name(one.found.name), share(one.found.share))
+
+
+def _loss(log: RunLog, steps: Any, events: Any, findings: list[Point]) -> tuple[Section | None, tuple[KeyFigure, ...]]:
+    curve = curve_of(steps, events)
+    missing = missing_of(steps, events, log.run.ranks)
+    figures = [
+        KeyFigure(label="steps", value=len(curve.step), detail=f"{t.plural(log.run.ranks, 'rank')}"),
+        KeyFigure(
+            label="steps that are missing",
+            value=missing.number,
+            detail="lost, or not written yet" if missing.number else "none",
+            tone="warn" if missing.number else "",
+        ),
+    ]
+    if not len(curve.step):
+        return None, tuple(figures)
+    judged = judge(curve.step, curve.value)
+    finite = curve.value[np.isfinite(curve.value)]
+    figures.insert(
+        1, KeyFigure(label="last loss", value=f"{finite[-1]:.4g}" if len(finite) else "none", detail="nats/token")
+    )
+    spikes = [
+        (int(curve.step[one.first]), int(curve.step[one.last]), one.kind.replace("_", " ")) for one in judged.spikes
+    ]
+    if not any(one.section == "loss" for one in findings):
+        findings += [
+            Point(text=f"{kind.capitalize()} at steps {low:,} to {high:,}.", tone="warn", section="loss")
+            for low, high, kind in spikes
+        ]
+    lead = (
+        f"{t.plural(len(spikes), 'episode')} above the band of the steps before."
+        if spikes
+        else "It stays inside its band."
+    )
+    table = Table(
+        title="Episodes",
+        columns=(*numbers("first step", "last step"), *texts("what")),
+        **rows_of(spikes, lambda one: (one[0], one[1], one[2])),
+        empty="There is none.",
+    )
+    figure = Figure(
+        id="loss-curve",
+        title="Loss over steps",
+        chart=_curve(curve.step, curve.value, judged, spikes),
+        table=table,
+        says=f"Loss from {finite[0]:.4g} to {finite[-1]:.4g} over {len(curve.step):,} steps" if len(finite) else "",
+        note="Grey: the band of the detector, the line through the newest 50 values that were not flagged."
+        " `dataaudit attribute` says which data held an episode.",
+    )
+    return Section(id="loss", title="Loss", lead=lead, tone="warn" if spikes else "good", blocks=(figure,)), tuple(
+        figures
+    )
+
+
+def _curve(step: Any, value: Floats, judged: Judged, spikes: Sequence[tuple[int, int, str]]) -> Curves:
+    """Return the chart of the loss; with more steps than points, each point the mean of some."""
+    parts = np.array_split(np.arange(len(step)), min(MOST_POINTS, len(step)))
+    line, band = [], []
+    for part in parts:
+        at, held = float(step[part[len(part) // 2]]), value[part][np.isfinite(value[part])]
+        if len(held):
+            line.append((at, float(held.mean())))
+        place = part[len(part) // 2]
+        level, limit = float(judged.level[place]), float(judged.limit[place])
+        if math.isfinite(level) and math.isfinite(limit):
+            band.append((at, level - limit, level + limit))
+    return Curves(
+        series=(("loss", tuple(one[0] for one in line), tuple(one[1] for one in line)),),
+        unit="nats/token",
+        band=tuple(band),
+        spans=tuple((low, high, f"steps {low:,} to {high:,}: {kind}") for low, high, kind in first(spikes, MOST_ROWS)),
+    )
+
+
+def _heads(grids: dict[tuple[str, str], Grid]) -> tuple[Section | None, list[Point]]:
+    """Return the section of heads: the newest values by layer and head, and those that changed most over steps."""
+    blocks: list[Block] = []
+    points: list[Point] = []
+    for metric, stat, title in HEADS:
+        grid = _only(grids.get((metric, stat)), heads=True)
+        if grid is None:
+            continue
+        blocks.append(_newest(grid, title))
+        found = changes(grid)
+        loud = [one for one in found if one.score >= LOUD]
+        blocks += _over_steps(grid, found, title)
+        points += _changed(grid, loud, "heads")
+    if not blocks:
+        return None, []
+    lead = points[0].text if points else "No head changed by more than 8 robust standard deviations."
+    return Section(
+        id="heads", title="Attention heads", lead=lead, tone="warn" if points else "good", blocks=tuple(blocks)
+    ), points
+
+
+def _layers(grids: dict[tuple[str, str], Grid]) -> tuple[Section | None, list[Point]]:
+    blocks: list[Block] = []
+    points: list[Point] = []
+    earliest: list[tuple[int, int, str]] = []
+    for metric, stat, title in LAYERS:
+        grid = _only(grids.get((metric, stat)), heads=False)
+        if grid is None:
+            continue
+        found = changes(grid)
+        loud = [one for one in found if one.score >= LOUD]
+        blocks += _over_steps(grid, found, title)
+        points += _changed(grid, loud, "layers")
+        earliest += [(one.step, grid.places[one.row][0], metric) for one in loud]
+    if not blocks:
+        return None, []
+    lead = "No layer changed by more than 8 robust standard deviations."
+    if earliest:
+        step, layer, metric = min(earliest)
+        lead = f"First layer that diverges: layer {layer}, {metric}, from step {step:,}."
+    tone: Tone = "warn" if points else "good"
+    return Section(id="layers", title="Layers", lead=lead, tone=tone, blocks=tuple(blocks)), points
+
+
+def _only(grid: Grid | None, *, heads: bool) -> Grid | None:
+    """Return the rows of layers, or of heads; None where there is none."""
+    if grid is None:
+        return None
+    chosen = [row for row, (layer, head) in enumerate(grid.places) if layer >= 0 and (head >= 0) == heads]
+    if not chosen:
+        return None
+    return Grid(grid.metric, grid.stat, [grid.places[row] for row in chosen], grid.steps, grid.values[chosen])
+
+
+def _changed(grid: Grid, loud: Sequence[Change], section: str) -> list[Point]:
+    """Return the largest change of a metric as a sentence, and how many others there are."""
+    if not loud:
+        return []
+    most = loud[0]
+    others = f" ({len(loud) - 1:,} more)" if len(loud) > 1 else ""
+    words = (
+        f"{grid.metric}, {_where(*grid.places[most.row])}: {most.before:.3g} before, {most.after:.3g} after{others},"
+        f" from step {most.step:,}."
+    )
+    return [Point(text=words, tone="warn", section=section)]
+
+
+def _newest(grid: Grid, title: str) -> Figure:
+    layers, heads = sorted({one[0] for one in grid.places}), sorted({one[1] for one in grid.places})
+    held = dict(zip(grid.places, grid.last().tolist(), strict=True))
+    values = tuple(tuple(_known(held.get((layer, head))) for head in heads) for layer in layers)
+    order = sorted(held.items(), key=lambda one: (-one[1], one[0]))
+    return Figure(
+        id=f"{grid.metric}-{grid.stat}-now",
+        title=f"{title}: heads by layers, newest values",
+        chart=Heat(
+            rows=tuple(f"layer {one}" for one in layers),
+            columns=tuple(f"head {one}" for one in heads),
+            values=values,
+            row_title="",
+            column_title="",
+        ),
+        table=Table(
+            title="Newest values, the largest first",
+            columns=(*names("where"), *numbers("value")),
+            **rows_of(order, lambda one: (_where(*one[0]), f"{one[1]:.4g}")),
+            noun="head",
+            folded=True,
+        ),
+        says=f"{grid.metric} of {t.plural(len(order), 'head')}, {order[-1][1]:.3g} to {order[0][1]:.3g}",
+    )
+
+
+def _over_steps(grid: Grid, found: Sequence[Change], title: str) -> list[Block]:
+    """Return the picture of a metric over steps, and its table."""
+    if len(grid.steps) < 2:
+        return []
+    order = [one.row for one in found] or list(range(len(grid.places)))
+    chosen = sorted(order[:MOST_ROWS])
+    loud = {one.row for one in found if one.score >= LOUD}
+    spans, means = grid.binned
+    less = len(grid.places) - len(chosen)
+    note = (
+        f"A column is the mean of {len(grid.steps) // len(spans)} or more measured steps."
+        if len(spans) < len(grid.steps)
+        else ""
+    )
+    note += f" {t.plural(less, 'other')} changed less and are left out." if less > 0 else ""
+    by_row = {one.row: one for one in found}
+
+    def row(place: int) -> tuple[Line | Cell, ...]:
+        values = grid.values[place][np.isfinite(grid.values[place])]
+        low, high = np.quantile(values, [0.5, 0.99])
+        change = by_row.get(place)
+        told: tuple[Line, ...] = ("", "", "", "")
+        if change is not None:
+            told = (f"{change.before:.3g}", f"{change.after:.3g}", change.step, f"{change.score:.1f}")
+        return (_where(*grid.places[place]), f"{low:.3g}", f"{high:.3g}", *told)
+
+    return [
+        Figure(
+            id=f"{grid.metric}-{grid.stat}-steps",
+            title=f"{title}, over steps",
+            chart=Heat(
+                rows=tuple(_where(*grid.places[one]) for one in chosen),
+                columns=tuple(f"{low:,}" for low, _ in spans),
+                values=tuple(tuple(_known(value) for value in means[one].tolist()) for one in chosen),
+                row_title="",
+                column_title="step",
+                loud=frozenset(place for place, one in enumerate(chosen) if one in loud),
+            ),
+            table=Table(
+                title="What changed most first",
+                columns=(*names("where"), *numbers("p50", "p99", "before", "after", "from step", "robust deviations")),
+                **rows_of(order, row),
+                folded=True,
+            ),
+            says=_changed_most(grid, found),
+            note=note.strip(),
+        )
+    ]
+
+
+def _changed_most(grid: Grid, found: Sequence[Change]) -> str:
+    if not found:
+        return f"{grid.metric} over {len(grid.steps):,} measured steps"
+    most = found[0]
+    where = _where(*grid.places[most.row])
+    return f"{where} changed most: {most.before:.3g} before step {most.step:,}, {most.after:.3g} after"
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else "unknown"
+
+
+def _values(grids: dict[tuple[str, str], Grid]) -> Section | None:
+    """Return lines of what is of the whole model."""
+    blocks: list[Block] = []
+    for (metric, stat), grid in grids.items():
+        rows = [row for row, place in enumerate(grid.places) if place == (-1, -1)]
+        if not rows or len(grid.steps) < 2:
+            continue
+        held = Grid(metric, stat, [(-1, -1)], grid.steps, grid.values[rows])
+        parts = np.array_split(np.flatnonzero(np.isfinite(held.values[0])), min(MOST_POINTS, len(held.steps)))
+        parts = [one for one in parts if len(one)]
+        points = [(float(held.steps[one[len(one) // 2]]), float(held.values[0][one].mean())) for one in parts]
+        if len(points) < 2 or len({value for _, value in points}) < 2:
+            continue
+        title = metric if stat == "value" else f"{metric}, {stat}"
+        blocks.append(
+            Figure(
+                id=f"value-{len(blocks)}",
+                title=Name(title, 80),
+                chart=Curves(
+                    series=((Name(title, 80), tuple(one[0] for one in points), tuple(one[1] for one in points)),),
+                    unit="",
+                ),
+                table=Table(
+                    title=Name(title, 80),
+                    columns=numbers("step", "value"),
+                    rows=tuple((int(at), f"{value:.4g}") for at, value in (points[0], points[-1])),
+                    folded=True,
+                ),
+                says=f"from {points[0][1]:.4g} to {points[-1][1]:.4g}",
+                height=180,
+            )
+        )
+    return (
+        Section(id="values", title="Other values", lead="Of the whole model, over steps.", blocks=tuple(blocks))
+        if blocks
+        else None
+    )
+
+
+def _happened(told: Sequence[dict[str, Any]]) -> Section | None:
+    """Return what the run's events say, newest last."""
+    if not told:
+        return None
+    rows = sorted(told, key=lambda one: (one["step"], one["time"]))
+    held = [one for one in rows if one["kind"] != "vitals"]
+    table = Table(
+        title="Events",
+        columns=(*numbers("step", "rank"), *names("kind"), *texts("detail")),
+        **rows_of(
+            held, lambda one: (one["step"], one["rank"], Name(one["kind"], 40), Name(_words(one["detail"]), 200))
+        ),
+        empty="There is none.",
+    )
+    alarms = sum(one["kind"] == "alarm" for one in told)
+    lead = t.plural(alarms, "alarm") + "." if alarms else "No alarm."
+    return Section(id="events", title="Events", lead=lead, tone="bad" if alarms else "", blocks=(table,))
+
+
+def _words(detail: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(detail.items()))
+
+
+def _about(log: RunLog, told: Sequence[dict[str, Any]]) -> Section:
+    """Return what was found in the model, what it cannot see, and what the run was trained on."""
+    pairs: list[tuple[Line, Line | Cell]] = [("dataset", Name(log.run.dataset or "not said"))]
+    pairs += [(Name(name, 60), Name(value)) for name, value in sorted(log.run.digests.items())]
+    blocks: list[Block] = [Facts(pairs=tuple(pairs), title="Run")]
+    vitals = next((one["detail"] for one in reversed(told) if one["kind"] == "vitals"), None)
+    if vitals is not None:
+        found = vitals.get("found") if isinstance(vitals.get("found"), dict) else {}
+        blocks.append(
+            Facts(pairs=tuple((Name(str(name), 60), Name(str(value))) for name, value in found.items()), title="Model")
+        )
+        for title, key in (("Metrics", "metrics"), ("Estimators", "estimators")):
+            held = vitals.get(key) if isinstance(vitals.get(key), dict) else {}
+            blocks.append(
+                Table(
+                    title=title,
+                    columns=(*names("metric"), *texts("state" if key == "metrics" else "how")),
+                    rows=tuple((Name(str(name), 60), Name(str(value), 200)) for name, value in held.items()),
+                    empty="None is said.",
+                )
+            )
+    else:
+        blocks.append(Prose(text="No vitals were written: `dataaudit.vitals` looks at the model while it trains."))
+    return Section(
+        id="about", title="What was looked at", lead="What was found before the first step.", blocks=tuple(blocks)
+    )

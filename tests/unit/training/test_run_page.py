@@ -1,0 +1,177 @@
+"""The page of a training run: what stands out, the loss, which head changed and from when."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dataaudit.cli import main
+from dataaudit.runlog.format import ATTRIBUTION_FILE, RunFile
+from dataaudit.runlog.reader import load_run
+from dataaudit.runlog.writer import RankWriter, create_run, event
+from dataaudit.training.grids import changes, grids_of
+from dataaudit.training.page import run_page
+
+pytest.importorskip("bokeh", reason="charts are drawn by dataaudit[report]")
+LAYERS, HEADS = 4, 6
+HOSTILE = "</script><b onmouseover=alert(1)>\x1b[31m::error::"
+
+
+def made(folder, steps=240, *, broken=None, every=1, values=True, spike=True, name="toy"):
+    """Write a run; from a step on, head 5 of layer 3 attends to one key, and layers from 2 on grow 20 steps later."""
+    draw = np.random.default_rng(0)
+    run = RunFile(
+        manifest=None, dataset=name, sources=(), block_rows=1, ranks=1, started="2026-11-22T20:00:00Z", program="1"
+    )
+    create_run(folder, run, None)
+    writer = RankWriter(folder, 0, 1, 1)
+    layer, head = np.repeat(np.arange(LAYERS), HEADS), np.tile(np.arange(HEADS), LAYERS)
+    chosen = (layer == 3) & (head == 5)
+    for step in range(1, steps + 1):
+        bad = broken is not None and step >= broken
+        loss = 2 + 4 * np.exp(-step / 60) + 0.02 * draw.normal() + (2 if spike and 200 <= step < 204 else 0)
+        if values and step % every == 0:
+            entropy = np.clip(0.8 + 0.02 * draw.normal(size=len(layer)), 0, 1)
+            entropy[chosen] = 0.02 if bad else entropy[chosen]
+            number = len(layer)
+            row = {"step": np.full(number, step), "layer": layer, "head": head, "value": entropy}
+            writer.add("values", {**row, "metric": ["attn_entropy"] * number, "stat": ["normalised"] * number})
+            grown = 1 + 0.01 * draw.normal(size=LAYERS) + 0.5 * (np.arange(LAYERS) >= 2) * (bad and step >= broken + 20)
+            row = {
+                "step": np.full(LAYERS, step),
+                "layer": np.arange(LAYERS),
+                "head": np.full(LAYERS, -1),
+                "value": grown,
+            }
+            writer.add("values", {**row, "metric": ["residual_rms"] * LAYERS, "stat": ["block"] * LAYERS})
+        row = {"micro_batches": [1], "targets": [64], "scored": [64], "loss_sum": [64 * loss], "user_loss": None}
+        writer.add_step(step, {"step": [step], "time": [float(step)], "merged": [0], **row})
+    return writer
+
+
+def report(folder, out, *more):
+    return CliRunner().invoke(main, ["report", "--run", str(folder), "--out", str(out), *more])
+
+
+def test_the_broken_head_is_named_with_its_first_step(tmp_path):
+    made(tmp_path / "run", broken=120).close()
+    done = report(tmp_path / "run", tmp_path / "page.html", "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)["findings"]
+    assert said == [
+        "Loss spike at steps 200 to 203.",
+        "attn_entropy, layer 3, head 5: 0.802 before, 0.02 after, from step 120.",
+        "residual_rms, layer 2: 1 before, 1.5 after (1 more), from step 140.",
+    ]
+    page = (tmp_path / "page.html").read_text()
+    assert "First layer that diverges: layer 2, residual_rms, from step 140." in page
+
+
+def test_a_healthy_run_says_so_and_the_same_log_gives_the_same_bytes(tmp_path):
+    made(tmp_path / "run", spike=False).close()
+    for name in ("one", "two"):
+        assert report(tmp_path / "run", tmp_path / name).stdout.endswith("Nothing stands out\n")
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_a_run_without_values_has_its_loss(tmp_path):
+    made(tmp_path / "run", values=False).close()
+    page = run_page(load_run(tmp_path / "run"))
+    assert [one.id for one in page.sections] == ["loss", "about"]
+    assert [one.text for one in page.findings] == ["Loss spike at steps 200 to 203."]
+
+
+def test_alarms_come_first_and_are_said_once(tmp_path):
+    writer = made(tmp_path / "run", spike=False)
+    alarm = {"metric": "attn_entropy", "layer": 3, "head": 5, "stat": "mean", "value": 0.1, "low": 2.0, "high": 3.0}
+    for step in (60, 61, 62):
+        writer.add("events", event(step, "alarm", alarm))
+    writer.add(
+        "events",
+        event(9, "warning", {"metric": "max_attn_logit", "layer": 1, "head": 2, "value": 120, "threshold": 100}),
+    )
+    writer.add("events", event(70, "nan_inf", {"metric": "activation_mean_abs", "layer": 0, "head": -1, "stat": "mlp"}))
+    writer.close()
+    assert [one["text"] for one in texts(tmp_path / "run")] == [
+        "Step 60: attn_entropy of layer 3, head 5 is 0.1, expected 2 to 3, 3 times.",
+        "Step 70: activation_mean_abs of layer 0 is not finite.",
+        "Step 9: max_attn_logit of layer 1, head 2 is 120, beyond 100.",
+    ]
+    assert run_page(load_run(tmp_path / "run")).tone == "bad"
+
+
+def texts(folder):
+    from dataaudit.render.line import PERCENT, spell
+
+    return [{"text": spell(one.text, PERCENT)} for one in run_page(load_run(folder)).findings]
+
+
+def test_hostile_names_are_escaped(tmp_path):
+    writer = made(tmp_path / "run", name=HOSTILE)
+    writer.add("events", event(5, "alarm", {"metric": HOSTILE, "layer": HOSTILE, "value": [HOSTILE]}))
+    writer.add(
+        "events", event(0, "vitals", {"found": {HOSTILE: HOSTILE}, "metrics": {HOSTILE: HOSTILE}, "estimators": 3})
+    )
+    row = {"step": [5, 6], "layer": [-1, -1], "head": [-1, -1], "value": [1.0, 2.0]}
+    writer.add("values", {**row, "metric": [HOSTILE] * 2, "stat": ["value"] * 2})
+    writer.close()
+    done = report(tmp_path / "run", tmp_path / "page.html")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "page.html").read_text()
+    assert "<b onmouseover" not in page
+    assert "\x1b" not in page
+    assert "onmouseover" in page
+
+
+def test_a_damaged_attribution_is_said_and_nothing_else_is_lost(tmp_path):
+    made(tmp_path / "run", spike=False).close()
+    (tmp_path / "run" / ATTRIBUTION_FILE).write_text("{")
+    assert texts(tmp_path / "run") == [{"text": "attribution.json cannot be read: run `dataaudit attribute` again."}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--out", "p.html"], 2, "expected a manifest, DIR, or --run RUNLOG"),
+        (["m", "--run", "r", "--out", "p.html"], 2, "not both"),
+        (["--run", "r", "--policy", "strict", "--out", "p.html"], 2, "--policy is of a manifest"),
+        (["--run", "nothing", "--out", "p.html"], 2, "no run log at nothing"),
+        (["--run", "empty", "--out", "p.html"], 4, "empty holds no step and no value"),
+        (["--run", "empty", "--out", "."], 2, ". is a folder"),
+    ],
+)
+def test_wrong_use_is_said(tmp_path, monkeypatch, arguments, code, said):
+    monkeypatch.chdir(tmp_path)
+    made(tmp_path / "empty", steps=0).close()
+    done = CliRunner().invoke(main, ["report", *arguments])
+    assert done.exit_code == code
+    assert said in done.stderr
+    assert not (tmp_path / "p.html").exists()
+
+
+def test_a_torn_log_has_a_page_of_what_is_whole(tmp_path):
+    made(tmp_path / "run", broken=120).close()
+    for path in (tmp_path / "run" / "ranks").rglob("*.arrows"):
+        path.write_bytes(path.read_bytes()[:-40])
+    assert report(tmp_path / "run", tmp_path / "page.html").exit_code in {0, 4}
+
+
+def test_a_level_that_changed_is_found_where_it_did():
+    """Against the truth, over many draws; series that do not change seldom count as loud."""
+    import pyarrow as pa
+
+    draw, right, false = np.random.default_rng(7), 0, 0
+    for _ in range(200):
+        cut = int(draw.integers(60, 200))
+        rows = []
+        for head in range(2):
+            values = draw.standard_t(5, 240) + (30.0 if head else 0.0) * (np.arange(240) >= cut)
+            rows += [(step + 1, "m", 0, head, "s", value + 100) for step, value in enumerate(values)]
+        names = ("step", "metric", "layer", "head", "stat", "value")
+        (grid,) = grids_of(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))).values()
+        found = {one.row: one for one in changes(grid)}
+        right += found[1].step == cut + 1
+        false += found[0].score >= 8
+    assert right == 200
+    assert false == 0
