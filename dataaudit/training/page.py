@@ -164,9 +164,8 @@ def _alarms(told: Sequence[dict[str, Any]]) -> list[Point]:
             words = say("Step {}: {} of {} is not finite{}.", one["step"], metric, place, again)
         elif one["kind"] == "alarm":
             low, high = _number(held.get("low")), _number(held.get("high"))
-            words = say(
-                "Step {}: {} of {} is {}, expected {} to {}{}.", one["step"], metric, place, value, low, high, again
-            )
+            since = held.get("first_step") if isinstance(held.get("first_step"), int) else one["step"]
+            words = say("Step {}: {} of {} is {}, expected {} to {}{}.", since, metric, place, value, low, high, again)
         else:
             limit = _number(held.get("threshold"))
             words = say("Step {}: {} of {} is {}, beyond {}{}.", one["step"], metric, place, value, limit, again)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dataaudit.errors import ConfigError
+from dataaudit.vitals.baseline import Baseline
 from dataaudit.vitals.structure import Mapping
 
 Preset = Literal["nano", "medium", "large"]
@@ -25,6 +26,12 @@ class VitalsConfig:
         micro_batches: Batches of a step that are kept apart; further ones take the place of the first.
         interval: Steps whose values are copied to the host together.
         window: Steps over which a unit's mean is taken before it is called dead.
+        healthy: First and last step of a healthy stretch of this run, after warm-up: alarms are deviations from it.
+        baseline: A healthy baseline, of :func:`dataaudit.vitals.baseline.baseline_of_run`, in place of that.
+        total: Last step of the run, for a baseline by position.
+        steady: First and last step at which the learning rate neither warms up nor decays; small updates are warned
+            of between these alone.
+        escalate: Steps after an alarm in which everything is looked at.
         mapping: Where the parts of a model are that is not understood by its structure.
         first_step: The step that comes first, above 1 where a run goes on.
 
@@ -37,12 +44,22 @@ class VitalsConfig:
     micro_batches: int = 8
     interval: int = 16
     window: int = 128
+    healthy: tuple[int, int] | None = None
+    baseline: Baseline | None = None
+    total: int = 0
+    steady: tuple[int, int] | None = None
+    escalate: int = 32
     mapping: Mapping | None = None
     first_step: int = 1
 
     def __post_init__(self) -> None:
         if self.preset not in EVERY:
             raise ConfigError(f"vitals: preset: expected {', '.join(EVERY)}, found {self.preset}")
+        for name in ("healthy", "steady"):
+            if (found := getattr(self, name)) is not None and not 1 <= found[0] <= found[1]:
+                raise ConfigError(f"vitals: {name}: expected a first and a last step, found {found}")
+        if self.healthy is not None and self.baseline is not None:
+            raise ConfigError("vitals: a healthy stretch is learnt from, or a baseline is given: not both")
         for name in ("sampled_rows", "micro_batches", "interval", "window", "first_step"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"vitals: {name}: expected 1 or more, found {getattr(self, name)}")

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -33,6 +33,8 @@ from dataaudit.errors import ConfigError
 from dataaudit.pending import Pending
 from dataaudit.runlog.writer import Columns
 from dataaudit.vitals import updates
+from dataaudit.vitals.alarms import Alarms
+from dataaudit.vitals.baseline import Key
 from dataaudit.vitals.columns import Column, DeadUnits, tap_columns, tap_values
 from dataaudit.vitals.config import PARTS, VitalsConfig
 from dataaudit.vitals.sinks import Sink
@@ -100,6 +102,14 @@ class Vitals:
         self._units = DeadUnits.like(self._taps)
         self.columns = self._all_columns()
         """Which number stands where in a step's vector."""
+        self.alarms = Alarms(
+            [Key(one.metric, one.layer, one.head, one.stat) for one in self.columns],
+            baseline=self.config.baseline,
+            healthy=self.config.healthy,
+            total=self.config.total,
+        )
+        """What is alarmed of, and why what is not."""
+        self._close_until = 0
         self._first_weight = len(tap_columns(self._taps))
         self._ring = torch.full((self.config.interval, len(self.columns)), torch.nan, device=device)
         self._held: list[int] = []
@@ -131,7 +141,7 @@ class Vitals:
         lines += [f"  {name}: {value}" for name, value in found.items() if name not in {"model", "layers", "where"}]
         width = max(map(len, said["metrics"]))
         lines += [f"  {name:<{width}}  {state}" for name, state in said["metrics"].items()]
-        return "\n".join(lines)
+        return "\n".join([*lines, f"  alarms: {said['alarms']}"])
 
     def summary(self) -> dict[str, Any]:
         """Return what was found, and of each metric ``ok`` or ``not_applicable`` with the reason; plain JSON."""
@@ -155,7 +165,16 @@ class Vitals:
             "metrics": self._metrics(),
             "estimators": {"max_attn_logit, attn_entropy, dead_head_rate": self._estimator()},
             "preset": self.config.preset,
+            "alarms": self._alarmed(),
         }
+
+    def _alarmed(self) -> str:
+        if self.config.baseline is not None:
+            return "deviations from the baseline that was given; fixed thresholds are warnings"
+        if self.config.healthy is not None:
+            first, last = self.config.healthy
+            return f"deviations from steps {first:,} to {last:,} of this run; fixed thresholds are warnings"
+        return "what is not finite alone; fixed thresholds are warnings (a healthy stretch: VitalsConfig(healthy=...))"
 
     def _estimator(self) -> str:
         return "; ".join(sorted(set(self._taps.estimators.values()))) or "none"
@@ -206,6 +225,31 @@ class Vitals:
         """Add numbers of the step, such as ``loss`` and ``learning_rate``; tensors of one are not waited for."""
         self._numbers.update(numbers)
 
+    def escalate(self, steps: int) -> None:
+        """Look at everything in each of the next steps, whatever the preset says; weights, too."""
+        self._close_until = max(self._close_until, self.steps + steps + self._open)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint needs: which step it is, and what alarms know. It waits for what is on its way."""
+        self._copy()
+        self._deliver(wait=True)
+        return {"step": self.steps, "close_until": self._close_until, "alarms": self.alarms.state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint.
+
+        Raises:
+            ConfigError: It is of a model or settings with other series.
+        """
+        try:
+            self.alarms.load(state["alarms"])
+            self.steps, self._close_until = int(state["step"]), int(state["close_until"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"vitals: the state of the checkpoint does not fit: {error}",
+                "Look at the same model with the same settings, or begin anew without it.",
+            ) from None
+
     def close(self) -> None:
         """Take every tap off, and hand over what was measured."""
         if "_dataaudit_vitals" not in vars(self._model):
@@ -219,7 +263,7 @@ class Vitals:
 
     def _begin(self) -> None:
         number = self.steps + 1
-        due = (number - self.config.first_step) % self.config.every == 0
+        due = number <= self._close_until or (number - self.config.first_step) % self.config.every == 0
         layers = {-1, *(one.index for one in self.structure.layers)} if due else set()
         self._taps.clear()
         self._taps.watch.batch_row = number
@@ -231,6 +275,8 @@ class Vitals:
     def _due_groups(self) -> list[int]:
         """Return which groups of parameters are looked at in this step: all are within :data:`PARTS` steps."""
         turn = (self.steps + 1) % PARTS
+        if self.steps < self._close_until:
+            return list(range(len(self._groups)))
         return [index for index in range(len(self._groups)) if index % PARTS == turn]
 
     def _after_update(self, optimizer: torch.optim.Optimizer, _args: object, _named: object) -> None:
@@ -305,6 +351,12 @@ class Vitals:
                 detail = {"metric": column.metric, "layer": column.layer, "head": column.head, "stat": column.stat}
                 for sink in self._sinks:
                     sink.add_event(step, "nan_inf", detail)
+        steady = self.config.steady is not None and self.config.steady[0] <= step <= self.config.steady[1]
+        for found in self.alarms.see(step, values.astype(np.float64), steady=steady):
+            if found.kind == "alarm" and self.config.escalate:
+                self.escalate(self.config.escalate)
+            for sink in self._sinks:
+                sink.add_event(step, found.kind, found.detail)
         self._give(step, [column for column, known in zip(self.columns, held, strict=True) if known], values[held])
 
     def _give(self, step: int, columns: list[Column], values: np.ndarray) -> None:

@@ -1,5 +1,6 @@
 """Vitals see what goes on in a model, and change no bit of its training."""
 
+import json
 import math
 import subprocess
 import sys
@@ -400,3 +401,60 @@ dist.destroy_process_group()
     for rank in range(2):
         plain, watched = (torch.load(tmp_path / f"{kind}{rank}") for kind in ("plain", "watched"))
         assert made.same(plain, watched)
+
+
+def test_a_head_that_breaks_is_alarmed_of_and_looked_at_closely(tmp_path):
+    """Layer 1, head 2 of Llama gets large queries at step 291: that head is named first, and its report says so."""
+    from click.testing import CliRunner
+
+    from dataaudit.cli import main
+
+    model = model_of("llama")
+    config = VitalsConfig(preset="medium", interval=1, healthy=(1, 240), escalate=10)
+    with RunLogSink(tmp_path / "run") as sink, Vitals(model, None, config, [sink]) as vitals:
+        for step in range(1, 341):
+            if step == 291:
+                with torch.no_grad():
+                    model.model.layers[1].self_attn.q_proj.weight[32:48] *= 40
+            with vitals.step():
+                loss = made.loss_of(model, step)
+            sink.add_step(step, loss.item())
+        vitals.close()
+    log = load_run(tmp_path / "run")
+    alarms = [row for row in log.table("events").to_pylist() if row["kind"] == "alarm"]
+    first = [json.loads(row["detail"]) for row in alarms]
+    assert min(row["step"] for row in alarms) >= 291
+    assert {(one["layer"], one["head"]) for one in first if one["metric"] == "max_attn_logit"} == {(1, 2)}
+    steps = sorted({row["step"] for row in log.table("values").to_pylist() if row["metric"] == "attn_entropy"})
+    begun = alarms[0]["step"]
+    assert set(range(begun + 1, begun + 11)) <= set(steps)  # escalated: each step instead of every fourth
+    assert begun + 11 in steps or (begun + 12) in steps
+    done = CliRunner().invoke(
+        main, ["report", "--run", str(tmp_path / "run"), "--out", str(tmp_path / "page.html"), "--json"]
+    )
+    if done.exit_code != 2:  # without dataaudit[report] it says which extra is missing
+        assert "layer 1, head 2" in done.stdout
+
+
+def test_a_checkpoint_goes_on_where_it_was():
+    model = model_of("llama")
+    config = VitalsConfig(healthy=(1, 40), interval=4)
+    whole, parts = MemorySink(), MemorySink()
+    with Vitals(model, None, config, [whole]) as vitals:
+        for step in range(1, 61):
+            with vitals.step():
+                made.loss_of(model, step)
+    with Vitals(model, None, config, [parts]) as vitals:
+        for step in range(1, 31):
+            with vitals.step():
+                made.loss_of(model, step)
+        state = json.loads(json.dumps(vitals.state_dict()))
+    with Vitals(model, None, config, [parts]) as vitals:
+        vitals.load_state_dict(state)
+        for step in range(31, 61):
+            with vitals.step():
+                made.loss_of(model, step)
+    assert whole.values == parts.values
+    assert [one for one in whole.events if one[1] != "vitals"] == [one for one in parts.events if one[1] != "vitals"]
+    with pytest.raises(ConfigError, match="does not fit"):
+        Vitals(model_of("multihead")).load_state_dict(state)
