@@ -1,0 +1,363 @@
+"""Which layers are measured at which step: a rotation through all, closer after an alarm, slower where it costs.
+
+*Rotation.* Layers are packed, in order, into slots that read at most an eighth of all elements each; a slot is looked
+at every so many steps, then the next one. A layer that is larger than an eighth is a slot of its own, and as many slots
+after it are empty as bring the mean down to an eighth again. :func:`rotation_steps` says within how many steps every
+layer is measured. What is due follows from the step alone, so a run that goes on measures what it would have measured.
+
+*Budget.* What measuring costs is taken from the times of steps with and without it: each step of the rarer kind is
+compared with the median of the newest of the other. One step in 16 is left bare where every step would be measured:
+without it there is nothing to compare. It is looked at after 16, 32 and every 64 such pairs. Where the cost is above
+the budget by more than chance the cadence becomes slower; it becomes faster only where even the cost of twice as many
+measurements, and its uncertainty, would be well inside the budget, and each time that proves wrong it waits twice as
+long before it tries again. Steps that an escalation looks at are not counted.
+
+*Escalation.* After an alarm all layers, or those that are named, are looked at every step for a while. That is outside
+of the budget; as many steps pass after it before the next one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+
+SHARE = 1 / 8
+"""Of one pass over all elements, that is read in a step at most."""
+BARE = 16
+"""One step in so many is not measured where every step would be."""
+ESCALATED_STEPS = 32
+"""Steps that an escalation lasts."""
+LEAST_PAIRS = 16
+"""Pairs of times before anything is decided."""
+MOST_PAIRS = 64
+"""Pairs of times that are kept: some 1 kB."""
+_NEAR = 8
+"""Steps of the other kind, the newest, that one is compared with."""
+_ROOM = 0.7
+"""Share of the budget that must not be exceeded by what is expected of a faster cadence."""
+_ERRORS = 2.0
+"""Standard errors that what is expected is taken to be off by."""
+_SURE = 3.0
+"""Standard errors by which a cost is above the budget at an early look; at a later one it is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """Where a cadence begins, how far it may move, and what it may cost."""
+
+    every: int
+    """Steps between two slots; powers of 2, as the next two."""
+    fastest: int
+    slowest: int
+    percent: float
+    """Of the time of a step, in the mean."""
+
+
+PRESETS: Final[dict[Literal["nano", "medium", "large"], Preset]] = {
+    "nano": Preset(every=1, fastest=1, slowest=64, percent=3.0),
+    "medium": Preset(every=4, fastest=1, slowest=256, percent=2.0),
+    "large": Preset(every=16, fastest=1, slowest=1024, percent=1.0),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escalation:
+    """Steps at which more is looked at."""
+
+    first: int
+    last: int
+    layers: tuple[int, ...] | None = None
+    """Places of the layers; None: all."""
+
+
+def rotation(elements: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the slots of one round: the layers that each looks at, of which some are empty.
+
+    Args:
+        elements: Of each layer, what measuring it reads; positive.
+    """
+    room = SHARE * sum(elements)
+    slots: list[tuple[int, ...]] = []
+    slot: list[int] = []
+    for layer, size in enumerate(elements):
+        if slot and sum(elements[one] for one in slot) + size > room:
+            slots += _slots(slot, elements, room)
+            slot = []
+        slot.append(layer)
+    return (*slots, *_slots(slot, elements, room))
+
+
+def rotation_steps(elements: Sequence[int], every: int) -> int:
+    """Return within how many steps every layer is measured, while the cadence stays as it is."""
+    slots = len(rotation(elements))
+    return slots * every if every > 1 else slots + -(-slots // (BARE - 1))
+
+
+def plan(step: int, elements: Sequence[int], every: int, escalation: Escalation | None = None) -> tuple[int, ...]:
+    """Return the layers that are measured at a step; none: it is a bare one.
+
+    Args:
+        step: From 1.
+        elements: Of each layer, what measuring it reads; positive.
+        every: Steps between two slots.
+        escalation: The latest one.
+    """
+    return _planned(step, rotation(elements), len(elements), every, escalation)
+
+
+class Budget:
+    """Moves a cadence so that the measured cost stays below a share of the steps' time.
+
+    Args:
+        preset: Where it begins, and its bounds.
+        filled: Share of the slots that are not empty.
+
+    Raises:
+        ValueError: A bound is no power of 2, they are not in order, or the budget is not positive.
+    """
+
+    def __init__(self, preset: Preset, *, filled: float = 1.0) -> None:
+        bounds = (preset.fastest, preset.every, preset.slowest)
+        if list(bounds) != sorted(bounds) or any(one < 1 or one & (one - 1) for one in bounds) or preset.percent <= 0:
+            raise ValueError(f"bounds in order, powers of 2, and a positive budget expected, found {preset}")
+        self.preset = preset
+        self.filled = filled
+        self.every = preset.every
+        self._near: deque[float] = deque(maxlen=_NEAR)
+        """Seconds of the newest steps of the more frequent kind."""
+        self._costs: deque[float] = deque(maxlen=MOST_PAIRS)
+        """What measured steps took longer than bare ones, as a share of these."""
+        self._pairs = 0
+        """Pairs since the last decision."""
+        self._patience = LEAST_PAIRS
+        """Pairs before it becomes faster."""
+        self._sped_up = False
+        self._bound_said = False
+
+    def see(self, step: int, seconds: float, *, measured: bool) -> dict[str, Any] | None:
+        """Take the time of a step and return what was decided, the detail of an event; mostly nothing.
+
+        Args:
+            step: For the event.
+            seconds: Of the whole step; what is no positive number is passed over.
+            measured: Whether the rotation measured something in it.
+        """
+        if not 0 < seconds < math.inf:
+            return None
+        rare = measured == (self.every > 1)
+        if not rare:
+            self._near.append(seconds)
+            return None
+        if not self._near:
+            return None
+        other = float(np.median(self._near))
+        bare, with_it = (other, seconds) if measured else (seconds, other)
+        self._costs.append((with_it - bare) / bare)
+        self._pairs += 1
+        early = self._pairs in {LEAST_PAIRS, 2 * LEAST_PAIRS}
+        return self._decide(step, early=early) if early or self._pairs % MOST_PAIRS == 0 else None
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it knows, in plain types."""
+        return {
+            "every": self.every,
+            "near": list(self._near),
+            "costs": list(self._costs),
+            "pairs": self._pairs,
+            "patience": self._patience,
+            "sped_up": self._sped_up,
+            "bound_said": self._bound_said,
+        }
+
+    def load(self, state: Mapping[str, Any]) -> Self:
+        """Go on from a state, and return itself.
+
+        Raises:
+            ValueError: It is none, or its cadence is out of bounds.
+        """
+        try:
+            every = int(state["every"])
+            if not self.preset.fastest <= every <= self.preset.slowest:
+                raise ValueError(f"a cadence of {every} is out of bounds")
+            self.every = every
+            self._near = deque(map(float, state["near"]), _NEAR)
+            self._costs = deque(map(float, state["costs"]), MOST_PAIRS)
+            self._pairs, self._patience = int(state["pairs"]), int(state["patience"])
+            self._sped_up, self._bound_said = bool(state["sped_up"]), bool(state["bound_said"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"this is no state of a budget: {error}") from None
+        return self
+
+    def _decide(self, step: int, *, early: bool) -> dict[str, Any] | None:
+        costs = np.array(self._costs)
+        middle = float(np.median(costs))
+        spread = 1.4826 * float(np.median(np.abs(costs - middle)))
+        cost = float(np.clip(costs, middle - 3 * spread, middle + 3 * spread).mean())
+        error = 1.2533 * spread / math.sqrt(len(costs))
+        limit = self.preset.percent / 100
+        share = cost * self._measured_share(self.every)
+        to = self.every
+        if (cost - (_SURE if early else 1) * error) * self._measured_share(self.every) > limit:
+            to = self._slower(cost, limit)
+            if to == self.every:
+                return self._at_bound(step, share, error)
+        elif self._pairs >= self._patience and self.every > self.preset.fastest:
+            expected = (max(cost, 0.0) + _ERRORS * error) * self._measured_share(self.every // 2)
+            to = self.every // 2 if expected < _ROOM * limit else to
+        if to == self.every:
+            return None
+        decided = self._said(step, to, share, error)
+        if to > self.every and self._sped_up:
+            self._patience *= 2
+        self._sped_up = to < self.every
+        self.every = to
+        self._costs.clear()
+        self._near.clear()
+        self._pairs = 0
+        self._bound_said = False
+        return decided
+
+    def _slower(self, cost: float, limit: float) -> int:
+        to = self.every
+        while to < self.preset.slowest and cost * self._measured_share(to) > limit:
+            to *= 2
+        return min(to, self.preset.slowest)
+
+    def _at_bound(self, step: int, share: float, error: float) -> dict[str, Any] | None:
+        """Say once that the cost is above the budget where the cadence cannot be slower."""
+        if self._bound_said:
+            return None
+        self._bound_said = True
+        return {**self._said(step, self.every, share, error), "slowest": True}
+
+    def _measured_share(self, every: int) -> float:
+        """Return the share of steps that are measured."""
+        return self.filled * (1 / every if every > 1 else 1 - 1 / BARE)
+
+    def _said(self, step: int, to: int, share: float, error: float) -> dict[str, Any]:
+        return {
+            "what": "budget",
+            "step": step,
+            "every": to,
+            "every_before": self.every,
+            "percent": 100 * share,
+            "error_percent": 100 * error * self._measured_share(self.every),
+            "budget_percent": self.preset.percent,
+            "pairs": self._pairs,
+        }
+
+
+class Cadence:
+    """Rotation, budget and escalation of a run; ``state`` goes into a checkpoint.
+
+    Args:
+        elements: Of each layer, what measuring it reads; positive.
+        preset: Where it begins, its bounds and budget.
+
+    Raises:
+        ValueError: A layer has no elements, or the preset is unknown or makes no sense.
+    """
+
+    def __init__(self, elements: Sequence[int], preset: Literal["nano", "medium", "large"] | Preset = "nano") -> None:
+        if not elements or min(elements) < 1:
+            raise ValueError("every layer has elements, and there is at least one")
+        if not isinstance(preset, Preset) and preset not in PRESETS:
+            raise ValueError(f"preset: expected {', '.join(PRESETS)}, found {preset}")
+        self._elements = tuple(elements)
+        self._rotation = rotation(elements)
+        filled = sum(map(bool, self._rotation)) / len(self._rotation)
+        self.budget = Budget(preset if isinstance(preset, Preset) else PRESETS[preset], filled=filled)
+        self._escalation: Escalation | None = None
+
+    @property
+    def rotation_steps(self) -> int:
+        """Steps within which every layer is measured, at the present cadence."""
+        return rotation_steps(self._elements, self.budget.every)
+
+    def due(self, step: int) -> tuple[int, ...]:
+        """Return the layers that are measured at a step."""
+        return _planned(step, self._rotation, len(self._elements), self.budget.every, self._escalation)
+
+    def escalate(
+        self, step: int, steps: int = ESCALATED_STEPS, layers: Sequence[int] | None = None
+    ) -> dict[str, Any] | None:
+        """Look closer after a step; return what was decided, the detail of an event, or nothing while it rests.
+
+        Args:
+            step: After which.
+            steps: How long.
+            layers: Which; None: all.
+
+        Raises:
+            ValueError: There is no such layer, or no step.
+        """
+        if steps < 1 or not set(layers or ()) <= set(range(len(self._elements))):
+            raise ValueError(f"an escalation of {steps} steps of the layers {layers} cannot be")
+        before = self._escalation
+        if before is not None and before.first - 1 <= step <= before.last + (before.last - before.first + 1):
+            return None
+        chosen = None if layers is None else tuple(sorted(set(layers)))
+        self._escalation = Escalation(first=step + 1, last=step + steps, layers=chosen)
+        return {
+            "what": "escalation",
+            "step": step,
+            "first": step + 1,
+            "last": step + steps,
+            "layers": None if chosen is None else list(chosen),
+        }
+
+    def see(self, step: int, seconds: float) -> dict[str, Any] | None:
+        """Take the time of a step that :meth:`due` was asked about; return what was decided."""
+        one = self._escalation
+        if one is not None and one.first <= step <= one.last:
+            return None
+        return self.budget.see(step, seconds, measured=bool(self.due(step)))
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it knows but its settings, in plain types."""
+        return {
+            "budget": self.budget.state(),
+            "escalation": None if self._escalation is None else asdict(self._escalation),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> Self:
+        """Go on from a state, and return itself.
+
+        Raises:
+            ValueError: It is none.
+        """
+        try:
+            self.budget.load(state["budget"])
+            held = state["escalation"]
+            if held is not None:
+                layers = held["layers"]
+                held = Escalation(**{**held, "layers": None if layers is None else tuple(layers)})
+            self._escalation = held
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"this is no state of a cadence: {error}") from None
+        return self
+
+
+def _planned(
+    step: int, slots: Sequence[tuple[int, ...]], layers: int, every: int, escalation: Escalation | None
+) -> tuple[int, ...]:
+    due: tuple[int, ...] = ()
+    if every == 1 and step % BARE:
+        due = slots[(step - step // BARE) % len(slots)]
+    elif every > 1 and step % every == 0:
+        due = slots[step // every % len(slots)]
+    if escalation is None or not escalation.first <= step <= escalation.last:
+        return due
+    more = range(layers) if escalation.layers is None else escalation.layers
+    return tuple(sorted({*due, *more}))
+
+
+def _slots(slot: Sequence[int], elements: Sequence[int], room: float) -> list[tuple[int, ...]]:
+    """Return a slot, and as many empty ones as bring it down to what may be read in a step."""
+    size = sum(elements[one] for one in slot)
+    return [tuple(slot), *[()] * (math.ceil(size / room * (1 - 1e-12)) - 1)]
