@@ -115,18 +115,16 @@ class Budget:
 
     Args:
         preset: Where it begins, and its bounds.
-        filled: Share of the slots that are not empty.
 
     Raises:
         ValueError: A bound is no power of 2, they are not in order, or the budget is not positive.
     """
 
-    def __init__(self, preset: Preset, *, filled: float = 1.0) -> None:
+    def __init__(self, preset: Preset) -> None:
         bounds = (preset.fastest, preset.every, preset.slowest)
         if list(bounds) != sorted(bounds) or any(one < 1 or one & (one - 1) for one in bounds) or preset.percent <= 0:
             raise ValueError(f"bounds in order, powers of 2, and a positive budget expected, found {preset}")
         self.preset = preset
-        self.filled = filled
         self.every = preset.every
         self._near: deque[float] = deque(maxlen=_NEAR)
         """Seconds of the newest steps of the more frequent kind."""
@@ -237,7 +235,7 @@ class Budget:
 
     def _measured_share(self, every: int) -> float:
         """Return the share of steps that are measured."""
-        return self.filled * (1 / every if every > 1 else 1 - 1 / BARE)
+        return 1 / every if every > 1 else 1 - 1 / BARE
 
     def _said(self, step: int, to: int, share: float, error: float) -> dict[str, Any]:
         return {
@@ -270,8 +268,7 @@ class Cadence:
             raise ValueError(f"preset: expected {', '.join(PRESETS)}, found {preset}")
         self._elements = tuple(elements)
         self._rotation = rotation(elements)
-        filled = sum(map(bool, self._rotation)) / len(self._rotation)
-        self.budget = Budget(preset if isinstance(preset, Preset) else PRESETS[preset], filled=filled)
+        self.budget = Budget(preset if isinstance(preset, Preset) else PRESETS[preset])
         self._escalation: Escalation | None = None
 
     @property
@@ -282,6 +279,11 @@ class Cadence:
     def due(self, step: int) -> tuple[int, ...]:
         """Return the layers that are measured at a step."""
         return _planned(step, self._rotation, len(self._elements), self.budget.every, self._escalation)
+
+    def looks(self, step: int) -> bool:
+        """Return whether a step is measured at all: what costs little is then taken of all layers."""
+        one = self._escalation
+        return (one is not None and one.first <= step <= one.last) or _looks(step, self.budget.every)
 
     def escalate(
         self, step: int, steps: int = ESCALATED_STEPS, layers: Sequence[int] | None = None
@@ -316,7 +318,7 @@ class Cadence:
         one = self._escalation
         if one is not None and one.first <= step <= one.last:
             return None
-        return self.budget.see(step, seconds, measured=bool(self.due(step)))
+        return self.budget.see(step, seconds, measured=_looks(step, self.budget.every))
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows but its settings, in plain types."""
@@ -343,14 +345,16 @@ class Cadence:
         return self
 
 
+def _looks(step: int, every: int) -> bool:
+    return step % BARE != 0 if every == 1 else step % every == 0
+
+
 def _planned(
     step: int, slots: Sequence[tuple[int, ...]], layers: int, every: int, escalation: Escalation | None
 ) -> tuple[int, ...]:
     due: tuple[int, ...] = ()
-    if every == 1 and step % BARE:
-        due = slots[(step - step // BARE) % len(slots)]
-    elif every > 1 and step % every == 0:
-        due = slots[step // every % len(slots)]
+    if _looks(step, every):
+        due = slots[(step - step // BARE if every == 1 else step // every) % len(slots)]
     if escalation is None or not escalation.first <= step <= escalation.last:
         return due
     more = range(layers) if escalation.layers is None else escalation.layers

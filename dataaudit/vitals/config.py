@@ -7,13 +7,10 @@ from typing import Literal
 
 from dataaudit.errors import ConfigError
 from dataaudit.vitals.baseline import Baseline
+from dataaudit.vitals.cadence import PRESETS
 from dataaudit.vitals.structure import Mapping
 
-Preset = Literal["nano", "medium", "large"]
-EVERY = {"nano": 1, "medium": 4, "large": 16}
-"""By preset: steps between two looks at activations and attention."""
-PARTS = 8
-"""Weights are looked at in as many parts, one a step: at most an eighth of one pass over their state."""
+FAMILIES = ("attention", "activations", "weights")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +18,10 @@ class VitalsConfig:
     """What is measured, how often and how closely.
 
     Args:
-        preset: ``nano``: activations and attention at every step; ``medium``: at every 4th; ``large``: at every 16th.
+        preset: Where the cadence begins, and what it may cost: ``nano`` at every step and 3 % of its time, ``medium``
+            at every 4th and 2 %, ``large`` at every 16th and 1 %. Weights rotate: an eighth of them is read at once.
+        adapt: Whether the cadence follows what measuring costs; without it the same steps are always measured.
+        measure: Of ``attention``, ``activations`` and ``weights`` (with gradients and updates), what is looked at.
         sampled_rows: Rows of attention, of one row of the batch, that are computed in float32.
         micro_batches: Batches of a step that are kept apart; further ones take the place of the first.
         interval: Steps whose values are copied to the host together.
@@ -39,7 +39,9 @@ class VitalsConfig:
         ConfigError: A value is out of range.
     """
 
-    preset: Preset = "nano"
+    preset: Literal["nano", "medium", "large"] = "nano"
+    adapt: bool = True
+    measure: tuple[str, ...] = FAMILIES
     sampled_rows: int = 32
     micro_batches: int = 8
     interval: int = 16
@@ -53,8 +55,10 @@ class VitalsConfig:
     first_step: int = 1
 
     def __post_init__(self) -> None:
-        if self.preset not in EVERY:
-            raise ConfigError(f"vitals: preset: expected {', '.join(EVERY)}, found {self.preset}")
+        if self.preset not in PRESETS:
+            raise ConfigError(f"vitals: preset: expected {', '.join(PRESETS)}, found {self.preset}")
+        if unknown := set(self.measure) - set(FAMILIES):
+            raise ConfigError(f"vitals: measure: expected some of {', '.join(FAMILIES)}, found {min(unknown)}")
         for name in ("healthy", "steady"):
             if (found := getattr(self, name)) is not None and not 1 <= found[0] <= found[1]:
                 raise ConfigError(f"vitals: {name}: expected a first and a last step, found {found}")
@@ -63,8 +67,3 @@ class VitalsConfig:
         for name in ("sampled_rows", "micro_batches", "interval", "window", "first_step"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"vitals: {name}: expected 1 or more, found {getattr(self, name)}")
-
-    @property
-    def every(self) -> int:
-        """Steps between two looks at activations and attention."""
-        return EVERY[self.preset]

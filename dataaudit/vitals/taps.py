@@ -24,6 +24,8 @@ OUTLIER_SIGMA = 6.0
 """A value is an outlier that lies more standard deviations than this from the mean."""
 ACTIVATION_STATS = ("mean_abs", "rms", "outliers")
 HEAD_STATS = ("max", "entropy", "normalised", "dead")
+_CHUNK_ROWS = 1024
+"""Rows of a layer's units whose absolute values are held at once."""
 _TASK = "_current_graph_task_id"
 """Of torch's engine: -1 outside of a backward pass."""
 _ENGINE = importlib.import_module("torch._C")
@@ -76,18 +78,19 @@ def _row(watch: int, place: int) -> int | None:
     return row % held.micro_batches
 
 
-def _activations(values: torch.Tensor, slots: torch.Tensor, watch: int, place: int) -> None:
+def _activations(values: torch.Tensor, slots: torch.Tensor, watch: int, place: int, spread: bool) -> None:
     if (row := _row(watch, place)) is None:
         return
     with torch.autocast(values.device.type, enabled=False):
         count, held = values.numel(), values.detach()
-        mean = held.sum(dtype=torch.float32) / count
-        square = torch.linalg.vector_norm(held, dtype=torch.float32).square() / count
-        far = OUTLIER_SIGMA * (square - mean.square()).clamp_min(0.0).sqrt()
-        outliers = (held > mean + far).sum() + (held < mean - far).sum()
         slots[place, row, 0].copy_(torch.linalg.vector_norm(held, 1, dtype=torch.float32) / count)
-        slots[place, row, 1].copy_(square.sqrt())
-        slots[place, row, 2].copy_(outliers / count)
+        if spread:
+            mean = held.sum(dtype=torch.float32) / count
+            square = torch.linalg.vector_norm(held, dtype=torch.float32).square() / count
+            far = OUTLIER_SIGMA * (square - mean.square()).clamp_min(0.0).sqrt()
+            outliers = torch.count_nonzero(held > mean + far) + torch.count_nonzero(held < mean - far)
+            slots[place, row, 1].copy_(square.sqrt())
+            slots[place, row, 2].copy_(outliers / count)
 
 
 def _units(values: torch.Tensor, slots: torch.Tensor, watch: int, place: int, index: int) -> None:
@@ -95,8 +98,10 @@ def _units(values: torch.Tensor, slots: torch.Tensor, watch: int, place: int, in
         return
     with torch.autocast(values.device.type, enabled=False):
         held = values.detach().flatten(0, -2)
-        norms = torch.linalg.vector_norm(held, 1, dim=0, dtype=torch.float32)
-        slots[index, row, : held.shape[-1]].copy_(norms / max(1, held.shape[0]))
+        total = slots[index, row, : held.shape[-1]].zero_()
+        for part in held.split(_CHUNK_ROWS):
+            total.add_(part.abs().sum(0, dtype=torch.float32))
+        total.div_(max(1, held.shape[0]))
 
 
 def _heads(
@@ -183,9 +188,9 @@ def _operator(name: str, body: Callable[..., None], schema: str) -> Any:
 
 
 see_activations = _operator(
-    "activations", _activations, "(Tensor values, Tensor(a!) slots, int watch, int place) -> ()"
+    "activations", _activations, "(Tensor values, Tensor(a!) slots, int watch, int place, bool spread) -> ()"
 )
-"""Write mean |x|, root mean square and the share of outliers to ``slots[place, micro-batch]``, float32[..., 3]."""
+"""Write mean |x| to ``slots[place, micro-batch]``, float32[..., 3]; with ``spread`` root mean square and outliers."""
 see_units = _operator("units", _units, "(Tensor values, Tensor(a!) slots, int watch, int place, int index) -> ()")
 """Write mean |h| of every unit, the last dimension, to ``slots[index, micro-batch]``, float32[..., units]."""
 see_heads = _operator(

@@ -18,7 +18,7 @@ waits for a device.
 
 from __future__ import annotations
 
-import logging
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,19 +35,24 @@ from dataaudit.runlog.writer import Columns
 from dataaudit.vitals import updates
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.baseline import Key
+from dataaudit.vitals.cadence import Cadence
 from dataaudit.vitals.columns import Column, DeadUnits, tap_columns, tap_values
-from dataaudit.vitals.config import PARTS, VitalsConfig
+from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.sinks import Sink
 from dataaudit.vitals.structure import find, is_compiled, parameters_of
 from dataaudit.vitals.watching import Taps
 
-_LOG = logging.getLogger("dataaudit")
 _WEIGHT_METRICS = (
     ("layer_std", "all"),
     ("grad_norm", "at_step"),
     ("update_to_weight", "all"),
     ("grad_to_weight", "all"),
 )
+_FAMILY_METRICS = {
+    "attention": ("max_attn_logit", "attn_entropy", "dead_head_rate"),
+    "activations": ("activation_mean_abs", "residual_rms", "activation_outlier_rate", "dead_neuron_count"),
+    "weights": tuple(name for name, _ in _WEIGHT_METRICS),
+}
 _STEP_METRICS = ("nan_inf_events", "skipped_updates")
 
 
@@ -109,7 +114,9 @@ class Vitals:
             total=self.config.total,
         )
         """What is alarmed of, and why what is not."""
-        self._close_until = 0
+        elements = [sum(one.numel() for one in own) for _, own in self._groups]
+        self._cadence = Cadence(elements, self.config.preset)
+        self._began = 0.0
         self._first_weight = len(tap_columns(self._taps))
         self._ring = torch.full((self.config.interval, len(self.columns)), torch.nan, device=device)
         self._held: list[int] = []
@@ -125,8 +132,7 @@ class Vitals:
         self._handles = []
         if optimizer is not None:
             self._handles = [optimizer.register_step_post_hook(self._after_update)]
-        for sink in self._sinks:
-            sink.add_event(self.steps, "vitals", self.summary())
+        self._say(self.steps, "vitals", self.summary())
 
     def __enter__(self) -> Self:
         return self
@@ -199,6 +205,9 @@ class Vitals:
             "grad_to_weight": self._why_no_updates,
             "nan_inf_events": None,
         }
+        for family, metrics in _FAMILY_METRICS.items():
+            if family not in self.config.measure:
+                reasons.update(dict.fromkeys(metrics, "not asked for"))
         return {name: "ok" if why is None else f"not_applicable: {why}" for name, why in reasons.items()}
 
     @contextmanager
@@ -218,22 +227,26 @@ class Vitals:
             self._taps.watch.stop()
             self._open = False
             raise
-        self._end()
         self._open = False
+        self._end()
 
     def log(self, **numbers: float | torch.Tensor) -> None:
         """Add numbers of the step, such as ``loss`` and ``learning_rate``; tensors of one are not waited for."""
         self._numbers.update(numbers)
 
     def escalate(self, steps: int) -> None:
-        """Look at everything in each of the next steps, whatever the preset says; weights, too."""
-        self._close_until = max(self._close_until, self.steps + steps + self._open)
+        """Look at everything in each of the next steps, whatever the preset says; weights, too.
+
+        As many steps pass after it before the next one.
+        """
+        if (said := self._cadence.escalate(self.steps + self._open, steps)) is not None:
+            self._say(self.steps, "cadence", said)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs: which step it is, and what alarms know. It waits for what is on its way."""
         self._copy()
         self._deliver(wait=True)
-        return {"step": self.steps, "close_until": self._close_until, "alarms": self.alarms.state()}
+        return {"step": self.steps, "cadence": self._cadence.state(), "alarms": self.alarms.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint.
@@ -243,7 +256,8 @@ class Vitals:
         """
         try:
             self.alarms.load(state["alarms"])
-            self.steps, self._close_until = int(state["step"]), int(state["close_until"])
+            self._cadence.load(state["cadence"])
+            self.steps = int(state["step"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"vitals: the state of the checkpoint does not fit: {error}",
@@ -263,28 +277,23 @@ class Vitals:
 
     def _begin(self) -> None:
         number = self.steps + 1
-        due = number <= self._close_until or (number - self.config.first_step) % self.config.every == 0
-        layers = {-1, *(one.index for one in self.structure.layers)} if due else set()
+        self._began = time.perf_counter()
+        looks = self._cadence.looks(number)
+        every = {-1, *(one.index for one in self.structure.layers)} if looks else set()
+        layers, heads = (every if name in self.config.measure else set() for name in ("activations", "attention"))
         self._taps.clear()
         self._taps.watch.batch_row = number
-        self._taps.watch.start(self._taps.places_of(layers, layers))
+        self._taps.watch.start(self._taps.places_of(layers, heads))
         self._weights.fill_(torch.nan)
         self._bad.zero_()
         self._updated = False
-
-    def _due_groups(self) -> list[int]:
-        """Return which groups of parameters are looked at in this step: all are within :data:`PARTS` steps."""
-        turn = (self.steps + 1) % PARTS
-        if self.steps < self._close_until:
-            return list(range(len(self._groups)))
-        return [index for index in range(len(self._groups)) if index % PARTS == turn]
 
     def _after_update(self, optimizer: torch.optim.Optimizer, _args: object, _named: object) -> None:
         """Look at weights, gradients and the update that was just made."""
         if not self._open:
             return
         self._updated = True
-        for index in self._due_groups():
+        for index in self._cadence.due(self.steps + 1) if "weights" in self.config.measure else ():
             own = self._groups[index][1]
             if self._why_no_updates is None:
                 norms = updates.norms(optimizer, own)
@@ -313,6 +322,10 @@ class Vitals:
         seen = self._taps.watch.seen
         self._held.append(number)
         self._held_seen.append([one.place >= 0 and seen[one.place] > 0 for one in self.columns])
+        if self.config.adapt:
+            seconds = time.perf_counter() - self._began
+            if (said := self._cadence.see(number, seconds)) is not None:
+                self._say(number, "cadence", said)
         if self._numbers:
             self._log(number)
         if len(self._held) == self.config.interval:
@@ -349,14 +362,12 @@ class Vitals:
         for column in {self.columns[place] for place in np.flatnonzero(seen & ~held)}:
             if column.metric in {"activation_mean_abs", "max_attn_logit"}:
                 detail = {"metric": column.metric, "layer": column.layer, "head": column.head, "stat": column.stat}
-                for sink in self._sinks:
-                    sink.add_event(step, "nan_inf", detail)
+                self._say(step, "nan_inf", detail)
         steady = self.config.steady is not None and self.config.steady[0] <= step <= self.config.steady[1]
         for found in self.alarms.see(step, values.astype(np.float64), steady=steady):
             if found.kind == "alarm" and self.config.escalate:
                 self.escalate(self.config.escalate)
-            for sink in self._sinks:
-                sink.add_event(step, found.kind, found.detail)
+            self._say(step, found.kind, found.detail)
         self._give(step, [column for column, known in zip(self.columns, held, strict=True) if known], values[held])
 
     def _give(self, step: int, columns: list[Column], values: np.ndarray) -> None:
@@ -370,6 +381,10 @@ class Vitals:
         }
         for sink in self._sinks:
             sink.add_values(rows)
+
+    def _say(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
+        for sink in self._sinks:
+            sink.add_event(step, kind, detail)
 
     def _all_columns(self) -> list[Column]:
         weights = [

@@ -166,10 +166,10 @@ class Taps:
         return why is None
 
     def _tap_output(self, module: nn.Module, place: int) -> None:
-        slots, watch = self.activations, self.watch.number
+        slots, watch, spread = self.activations, self.watch.number, self.places[place].part == "block"
 
         def hook(_: nn.Module, _args: object, output: object) -> None:
-            see_activations(first_tensor(output).detach(), slots, watch, place)
+            see_activations(first_tensor(output).detach(), slots, watch, place, spread)
 
         self._stack.callback(module.register_forward_hook(hook).remove)
 

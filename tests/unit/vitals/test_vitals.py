@@ -162,7 +162,7 @@ def test_dead_units_are_counted_over_the_window():
             model.model.layers[layer].mlp.gate_proj.weight.mul_(30)
             model.model.layers[layer].mlp.up_proj.weight[:dead] = 0
     sink = MemorySink()
-    with Vitals(model, None, VitalsConfig(window=3), [sink]) as vitals:
+    with Vitals(model, None, VitalsConfig(window=3, adapt=False), [sink]) as vitals:
         for step in range(5):
             with vitals.step():
                 made.loss_of(model, step)
@@ -216,7 +216,7 @@ def test_weights_and_updates_are_those_of_copies(kind):
     vitals = Vitals(model, optimizer, VitalsConfig(), [sink])
     layers = {0: model.model.layers[0], 1: model.model.layers[1]}
     expected = {}
-    for step in range(1, 9):
+    for step in range(1, 33):
         before = {
             key: torch.cat([one.detach().double().flatten() for one in layer.parameters()])
             for key, layer in layers.items()
@@ -235,12 +235,12 @@ def test_weights_and_updates_are_those_of_copies(kind):
                 }
             optimizer.zero_grad()
     vitals.close()
-    checked = 0
+    checked = set()
     for step, metric, layer, _, stat, value in sink.values:
         if (metric, stat) in expected.get((step, layer), {}):
-            checked += 1
+            checked.add((layer, metric))
             assert value == pytest.approx(expected[step, layer][metric, stat].item(), rel=2e-4)
-    assert checked == 8  # four numbers of two layers, each once in eight steps
+    assert len(checked) == 8  # four numbers of two layers
 
 
 def test_a_skipped_update_is_counted_and_a_number_that_is_not_finite_is_an_event():
@@ -348,7 +348,7 @@ def test_a_run_log_holds_what_was_seen(tmp_path):
 def test_measuring_moves_without_compiling_again():
     torch._dynamo.reset()
     model = model_of("llama")
-    vitals = Vitals(model, None, VitalsConfig(preset="medium"), [sink := MemorySink()])
+    vitals = Vitals(model, None, VitalsConfig(preset="medium", adapt=False), [sink := MemorySink()])
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     with vitals.step():
         made.loss_of(compiled, 1)
@@ -358,7 +358,7 @@ def test_measuring_moves_without_compiling_again():
                 made.loss_of(compiled, step)
     made.loss_of(compiled, 1)  # outside of a step nothing is looked at
     vitals.close()
-    assert sorted({row[0] for row in sink.values if row[1] == "attn_entropy"}) == [1, 5, 9]
+    assert sorted({row[0] for row in sink.values if row[1] == "attn_entropy"}) == [4, 8]
 
 
 def test_two_ranks_are_looked_at_each_and_train_as_before(tmp_path):
@@ -410,7 +410,7 @@ def test_a_head_that_breaks_is_alarmed_of_and_looked_at_closely(tmp_path):
     from dataaudit.cli import main
 
     model = model_of("llama")
-    config = VitalsConfig(preset="medium", interval=1, healthy=(1, 240), escalate=10)
+    config = VitalsConfig(preset="medium", adapt=False, interval=1, healthy=(1, 240), escalate=10)
     with RunLogSink(tmp_path / "run") as sink, Vitals(model, None, config, [sink]) as vitals:
         for step in range(1, 341):
             if step == 291:
@@ -438,7 +438,7 @@ def test_a_head_that_breaks_is_alarmed_of_and_looked_at_closely(tmp_path):
 
 def test_a_checkpoint_goes_on_where_it_was():
     model = model_of("llama")
-    config = VitalsConfig(healthy=(1, 40), interval=4)
+    config = VitalsConfig(healthy=(1, 40), interval=4, adapt=False, escalate=0)
     whole, parts = MemorySink(), MemorySink()
     with Vitals(model, None, config, [whole]) as vitals:
         for step in range(1, 61):
