@@ -6,6 +6,12 @@ beyond the limit of the metric, and again only after the series came back: neith
 were inside half of the nearer limit as many times as the baseline's persistence. Its ``first_step`` is where it began:
 the first measured step after the last one that was inside half of the nearer limit.
 
+Training is not stationary: levels and scales move on in health. So a baseline that was learnt from a window of this
+run follows, slowly: with every value the level moves towards it by at most 1/n of the scale, and the scale, which never
+gets smaller than it was, by a share of 1/n, n the values of the window. A drift of 5 scales over 30 values, after a
+window of 300, is moved by 0.1. What moves no faster than that is followed, and not seen: a stored run as the baseline,
+which stays as it is, is for that.
+
 A *warning* says that a value passed a fixed threshold from the literature. It knows nothing of the run, and is counted
 in no rate. It too is raised once, and again after the value was a fifth away from the threshold on the healthy side.
 
@@ -15,6 +21,7 @@ Memory: some 300 bytes a series, and while the baseline is learnt 8 bytes a seri
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, Self
@@ -42,6 +49,8 @@ MOST_AT_ONCE = 32
 _CALM = 0.5
 """Share of the limit within which a series is inside again."""
 _FARTHEST = 1e300
+_MEDIAN_DISTANCE = 1 / 1.4826
+"""Of the values from their level, in scales."""
 _CLEAR = 0.8
 """Share of a threshold below which a warning is over."""
 
@@ -128,6 +137,7 @@ class Alarms:
         total: Last step of this run, for a baseline by position.
         rate: False alarms a step of a whole metric, of the baseline that is learnt.
         persistence: Values in a row that have to be out, ditto.
+        follow: Whether a baseline that is learnt follows.
 
     Raises:
         ValueError: There are no series, one is named twice, the window is empty, or the baseline is by position and
@@ -143,6 +153,7 @@ class Alarms:
         total: int = 0,
         rate: float = RATE,
         persistence: int = PERSISTENCE,
+        follow: bool = True,
     ) -> None:
         self.keys = tuple(Key(*key) for key in keys)
         if not self.keys or len(set(self.keys)) != len(self.keys):
@@ -150,6 +161,7 @@ class Alarms:
         if healthy is not None and not 1 <= healthy[0] <= healthy[1]:
             raise ValueError(f"the healthy window {healthy[0]} to {healthy[1]} has no step")
         self.healthy, self.total, self.rate, self.persistence = healthy, total, rate, persistence
+        self._follow = follow and healthy is not None and baseline is None
         self._learnt: list[tuple[int, Floats]] = []
         self._last_step = 0
         number = len(self.keys)
@@ -211,6 +223,8 @@ class Alarms:
             "learnt": [[step, _plain(values)] for step, values in self._learnt],
             "last_step": self._last_step,
             "recent": None if self._runs is None else self._runs.recent.tolist(),
+            "shift": None if self._runs is None else self._shift.tolist(),
+            "growth": None if self._runs is None else self._growth.tolist(),
             "open": self._open.tolist(),
             "calm": self._calm.tolist(),
             "began": self._began.tolist(),
@@ -234,6 +248,7 @@ class Alarms:
             self._last_step = int(state["last_step"])
             if self._runs is not None:
                 self._runs.recent[:] = np.array(state["recent"], np.float64)
+                self._shift[:], self._growth[:] = state["shift"], state["growth"]
             self._open[:], self._inside[:] = state["open"], state["inside"]
             self._calm[:], self._began[:] = state["calm"], state["began"]
             for one, warned in zip(self._watched, state["warned"], strict=True):
@@ -260,6 +275,11 @@ class Alarms:
         none = (math.inf, math.inf)
         self._limits = np.array([none if one is None else [each.distance for each in one] for one in limits]).T
         self._near = _CALM * self._limits.min(0)
+        self._shift = np.zeros(len(self.keys))
+        """How far each level moved on, in scales of the baseline."""
+        self._growth = np.ones(len(self.keys))
+        """How many times as large each scale is."""
+        self._slowness = np.maximum(baseline.values[self._columns], 1).astype(np.float64)
         self._runs = Runs(len(self.keys), baseline.persistence)
         self._fixed = baseline.level(1)[self._columns] if len(baseline.at) == 1 else None
         self._inside[:] = True
@@ -352,31 +372,43 @@ class Alarms:
             z = held - level
             if len(self._logarithms):
                 z[self._logarithms] = logarithm(held[self._logarithms]) - level[self._logarithms]
-            z = np.clip(z / self._scale, -_FARTHEST, _FARTHEST)
+            z = np.clip((z / self._scale - self._shift) / self._growth, -_FARTHEST, _FARTHEST)
         measured = ~np.isnan(z)
         size = np.abs(z)
         near = size <= self._near
         self._began[measured & ~near & self._inside] = step
         self._inside = np.where(measured, near, self._inside)
         self._calm = np.where(measured, np.where(near, self._calm + 1, 0), self._calm)
+        level = level + self._shift * self._scale
+        scale = self._growth * self._scale
+        if self._follow:
+            self._move(z, size, measured)
         out = runs.see(z) > self._limits
         self._open &= self._non_finite | ~measured | (self._calm < baseline.persistence) | out.any(0)
         raised = out.any(0) & ~self._open
         if not raised.any():
             return []
         return self._raise(
-            raised, held, lambda place: self._band(place, float(level[place]), int(out[:, place].argmax()))
+            raised,
+            held,
+            lambda one: self._band(one, float(level[one]), float(scale[one]), int(out[:, one].argmax())),
         )
 
-    def _band(self, place: int, level: float, which: int) -> dict[str, Any]:
+    def _move(self, z: Floats, size: Floats, measured: npt.NDArray[np.bool_]) -> None:
+        """Let levels and scales follow the values of a step: a median and a median distance, by small steps."""
+        self._shift += np.where(measured, np.clip(z, -1, 1) * self._growth / self._slowness, 0.0)
+        wider = np.where(measured, np.where(size > _MEDIAN_DISTANCE, 1.0, -1.0) / self._slowness, 0.0)
+        self._growth = np.maximum(self._growth * np.exp(wider), 1.0)
+
+    def _band(self, place: int, level: float, scale: float, which: int) -> dict[str, Any]:
         """Return what a series left: the band of jumps or of drifts; of drifts, the mean that did too."""
         assert self.baseline is not None
         assert self._runs is not None
         limit = self.baseline.limits[self.keys[place].metric][which]
-        reach = limit.distance * float(self._scale[place])
+        reach = limit.distance * scale
         low, high = level - reach, level + reach
         mean = float(np.clip(self._runs.recent[:, place], -FARTHEST_OF_MEAN, FARTHEST_OF_MEAN).mean())
-        value = {"value": level + mean * float(self._scale[place])} if limit.over == "mean" else {}
+        value = {"value": level + mean * scale} if limit.over == "mean" else {}
         band = {**value, "low": low, "high": high}
         if self.keys[place].metric in LOGARITHMS:
             band = {name: math.exp(min(one, 709.0)) for name, one in band.items()}
@@ -401,7 +433,11 @@ class Alarms:
         found = []
         for metric in np.unique(self._metric[places]):
             for one, others in _few(places[self._metric[places] == metric]):
-                detail = {**self.keys[one]._asdict(), "value": float(held[one]), "first_step": int(self._began[one])}
+                detail = {
+                    **self.keys[one]._asdict(),
+                    "value": _finite(float(held[one])),
+                    "first_step": int(self._began[one]),
+                }
                 found.append(Finding("alarm", {**detail, **band(one), **others}))
         self.episode = sorted(
             [*self.episode, *(one.detail for one in found)],
@@ -435,7 +471,7 @@ class _Watched:
                 "warning",
                 {
                     **keys[self.places[one]]._asdict(),
-                    "value": float(values[one]),
+                    "value": _finite(float(values[one])),
                     "threshold": threshold.value,
                     "source": threshold.source,
                     **others,
@@ -462,6 +498,11 @@ def _few(places: npt.NDArray[np.int64]) -> list[tuple[int, dict[str, int]]]:
     if len(places) > MOST_AT_ONCE:
         few[-1] = few[-1][0], {"others": len(places) - MOST_AT_ONCE}
     return few
+
+
+def _finite(value: float) -> float:
+    """Return a value as JSON can say it: the largest number in place of an infinite one."""
+    return max(-sys.float_info.max, min(value, sys.float_info.max))
 
 
 def _plain(values: Floats) -> list[float | None]:

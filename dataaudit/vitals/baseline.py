@@ -17,7 +17,8 @@ Sidak's bound over the series, with the tail of Student's t of 4 degrees of free
 
 A series is looked at in two ways, which share the rate. For jumps: the least of its last m values on one side, m the
 persistence; chance has to come m times, so the limit is nearer, and single outliers are none. For drifts: the mean of
-its last 16 values, each cut off at 8 scales.
+its last 16 values, each cut off at 8 scales; its tail is continued as an exponential one, and fewer outliers than the
+persistence never reach its limit.
 """
 
 from __future__ import annotations
@@ -519,39 +520,54 @@ def _calibrated(
     z = z[:, ~np.isnan(z).all(0)]
     far = np.array([runs.see(np.ascontiguousarray(z[:, one])).max(1) for one in range(z.shape[1])])
     most = _index(np.nanmax(np.abs(z), axis=0))
-    return _tail(far[persistence - 1 :, 0], rate, most), _tail(far[AVERAGED - 1 :, 1], rate, most)
+    few = (persistence - 1) * FARTHEST_OF_MEAN / AVERAGED
+    drifts = max(_light_tail(far[AVERAGED - 1 :, 1], rate), few)
+    return _heavy_tail(far[persistence - 1 :, 0], rate, most), drifts
 
 
-def _tail(maxima: Floats, rate: float, most: float) -> float:
-    """Return what a share ``rate`` of steps goes beyond, of the largest distance of each step; NaN where none is seen.
+def _heavy_tail(maxima: Floats, rate: float, most: float) -> float:
+    """Return what a share ``rate`` of steps goes beyond, of the largest distance of each step, by a power law.
 
     Args:
         maxima: float64[n]
         rate: Share of steps.
-        most: Index of the tail of single values, which one of their least or mean cannot exceed.
+        most: Index of the tail of single values, which that of the least of several cannot exceed.
+
+    Returns:
+        NaN where no tail is seen.
     """
-    number, beyond = len(maxima), _beyond(len(maxima))
-    ordered = np.sort(maxima)[::-1]
-    if rate * number >= beyond:
-        return float(ordered[int(rate * number)])
+    ordered, beyond, _ = _largest(maxima)
+    if rate * len(maxima) >= beyond:
+        return float(ordered[int(rate * len(maxima))])
     if not ordered[beyond] > 0:
         return math.nan
-    return float(ordered[beyond] * (beyond / (rate * number)) ** min(_index(maxima), most))
+    return float(ordered[beyond] * (beyond / (rate * len(maxima))) ** min(_index(maxima), most))
+
+
+def _light_tail(maxima: Floats, rate: float) -> float:
+    """Return the same by an exponential tail: means of values that are cut off have no heavier one."""
+    ordered, beyond, wider = _largest(maxima)
+    if rate * len(maxima) >= beyond:
+        return float(ordered[int(rate * len(maxima))])
+    excess = float((ordered[:beyond] - ordered[beyond]).mean()) * wider
+    return float(ordered[beyond] + excess * math.log(beyond / (rate * len(maxima))))
 
 
 def _index(maxima: Floats) -> float:
     """Return the index of a power law in the tail (Hill), and so many standard errors; infinite where none is seen."""
-    beyond = _beyond(len(maxima))
-    ordered = np.sort(maxima)[::-1]
-    base = ordered[beyond]
-    if not base > 0:
+    ordered, beyond, wider = _largest(maxima)
+    if not ordered[beyond] > 0:
         return math.inf
-    worth = beyond / float(_correlation_times((maxima > base).astype(np.float64)[None])[0])
-    return float(np.log(ordered[:beyond] / base).mean()) * (1 + _ERRORS / math.sqrt(max(worth, 1.0)))
+    return float(np.log(ordered[:beyond] / ordered[beyond]).mean()) * wider
 
 
-def _beyond(number: int) -> int:
-    return max(_TAIL_VALUES, int(_TAIL * number))
+def _largest(maxima: Floats) -> tuple[Floats, int, float]:
+    """Return values in descending order, how many of them are the tail, and 1 plus its relative standard errors."""
+    beyond = max(_TAIL_VALUES, int(_TAIL * len(maxima)))
+    ordered = np.sort(maxima)[::-1]
+    inside = (maxima > ordered[beyond]).astype(np.float64)
+    worth = beyond / float(_correlation_times(inside[None])[0])
+    return ordered, beyond, 1 + _ERRORS / math.sqrt(max(worth, 1.0))
 
 
 def _sidak(effective: Floats, correlated: Floats, rate: float, persistence: int) -> float:
