@@ -49,7 +49,7 @@ class Watch:
         self.seen = [0] * places
         """Forward passes of this step that were measured there."""
         self.batch_row = 0
-        """Row of the batch whose attention is measured."""
+        """Row of the batch whose attention and outliers are measured."""
         _WATCHES[self.number] = self
 
     def start(self, places: list[int]) -> None:
@@ -88,9 +88,10 @@ def _activations(values: torch.Tensor, slots: torch.Tensor, watch: int, place: i
             mean = held.sum(dtype=torch.float32) / count
             square = torch.linalg.vector_norm(held, dtype=torch.float32).square() / count
             far = OUTLIER_SIGMA * (square - mean.square()).clamp_min(0.0).sqrt()
-            outliers = torch.count_nonzero(held > mean + far) + torch.count_nonzero(held < mean - far)
+            some = held[_WATCHES[watch].batch_row % len(held)]
+            outliers = torch.count_nonzero(some > mean + far) + torch.count_nonzero(some < mean - far)
             slots[place, row, 1].copy_(square.sqrt())
-            slots[place, row, 2].copy_(outliers / count)
+            slots[place, row, 2].copy_(outliers / some.numel())
 
 
 def _units(values: torch.Tensor, slots: torch.Tensor, watch: int, place: int, index: int) -> None:

@@ -40,8 +40,9 @@ from dataaudit.vitals.columns import Column, DeadUnits, tap_columns, tap_values
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.sinks import Sink
 from dataaudit.vitals.structure import find, is_compiled, parameters_of
-from dataaudit.vitals.watching import Taps
+from dataaudit.vitals.watching import Mark, Taps
 
+_LOOKED_AT = "_dataaudit_vitals"
 _WEIGHT_METRICS = (
     ("layer_std", "all"),
     ("grad_norm", "at_step"),
@@ -91,7 +92,7 @@ class Vitals:
                 "vitals: the model is compiled already, and would be measured without what its layers return",
                 "Make Vitals first, then torch.compile(model).",
             )
-        if getattr(model, "_dataaudit_vitals", False):
+        if getattr(model, _LOOKED_AT, None) is not None:
             raise ConfigError("vitals: the model is looked at already", "Close the other Vitals first.")
         self.config = config or VitalsConfig()
         self.structure = find(model, self.config.mapping)
@@ -103,7 +104,7 @@ class Vitals:
         self._taps = Taps(
             self.structure, device, micro_batches=self.config.micro_batches, rows=self.config.sampled_rows
         )
-        vars(model)["_dataaudit_vitals"] = True
+        vars(model)[_LOOKED_AT] = Mark()
         self._units = DeadUnits.like(self._taps)
         self.columns = self._all_columns()
         """Which number stands where in a step's vector."""
@@ -266,12 +267,12 @@ class Vitals:
 
     def close(self) -> None:
         """Take every tap off, and hand over what was measured."""
-        if "_dataaudit_vitals" not in vars(self._model):
+        if _LOOKED_AT not in vars(self._model):
             return
         self._taps.close()
         for handle in self._handles:
             handle.remove()
-        del vars(self._model)["_dataaudit_vitals"]
+        del vars(self._model)[_LOOKED_AT]
         self._copy()
         self._deliver(wait=True)
 

@@ -44,8 +44,47 @@ class Place:
     name: str
 
 
+def nothing(*_args: object, **_named: object) -> None:
+    """Stand where a hook was, in a copy of a model."""
+
+
+def _nothing() -> Callable[..., None]:
+    return nothing
+
+
+def _none() -> None:
+    return None
+
+
+class Hook:
+    """A hook that stays behind when a model is copied, pickled or saved: a copy is not looked at."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any, **named: Any) -> None:
+        """Do what the hook does."""
+        self._call(*args, **named)
+
+    def __deepcopy__(self, memo: object) -> Callable[..., None]:
+        return nothing
+
+    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+        return _nothing, ()
+
+
+class Mark:
+    """What says that a model is looked at; None in a copy of it."""
+
+    def __deepcopy__(self, memo: object) -> None:
+        return None
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return _none, ()
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
-class HeadTap:
+class HeadTap(Mark):
     """Where the statistics of a layer's heads are written; an attention module carries it."""
 
     slots: torch.Tensor
@@ -171,7 +210,7 @@ class Taps:
         def hook(_: nn.Module, _args: object, output: object) -> None:
             see_activations(first_tensor(output).detach(), slots, watch, place, spread)
 
-        self._stack.callback(module.register_forward_hook(hook).remove)
+        self._stack.callback(module.register_forward_hook(Hook(hook)).remove)
 
     def _tap_input(self, module: nn.Module, place: int, index: int) -> None:
         slots, watch = self.units, self.watch.number
@@ -179,12 +218,12 @@ class Taps:
         def hook(_: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
             see_units(args[0].detach(), slots, watch, place, index)
 
-        self._stack.callback(module.register_forward_pre_hook(hook).remove)
+        self._stack.callback(module.register_forward_pre_hook(Hook(hook)).remove)
 
     def _tap_heads(self, attention: Attention, tap: HeadTap) -> None:
         module = attention.module
         if attention.kind == "multihead":
-            self._stack.callback(module.register_forward_pre_hook(_multihead_hook(tap), with_kwargs=True).remove)
+            self._stack.callback(module.register_forward_pre_hook(Hook(_multihead_hook(tap)), with_kwargs=True).remove)
         elif attention.kind == "transformers":
             vars(module)[_TAP] = tap
             self._stack.callback(vars(module).pop, _TAP, None)
@@ -196,8 +235,8 @@ class Taps:
             def end(_: nn.Module, _args: object, _output: object) -> None:
                 _RUNNING.tap = None
 
-            self._stack.callback(module.register_forward_pre_hook(begin).remove)
-            self._stack.callback(module.register_forward_hook(end, always_call=True).remove)
+            self._stack.callback(module.register_forward_pre_hook(Hook(begin)).remove)
+            self._stack.callback(module.register_forward_hook(Hook(end), always_call=True).remove)
 
     def _wrap(self) -> None:
         """Wrap each attention function once, under its own name."""
