@@ -15,13 +15,16 @@ which stays as it is, is for that.
 A *warning* says that a value passed a fixed threshold from the literature. It knows nothing of the run, and is counted
 in no rate. It too is raised once, and again after the value was a fifth away from the threshold on the healthy side.
 
-Memory: some 300 bytes a series, and while the baseline is learnt 8 bytes a series and step.
+Memory: some 300 bytes a series, and while the baseline is learnt 8 bytes a series and step, up to 256 MiB; of a longer
+window the newest steps are kept.
 """
 
 from __future__ import annotations
 
+import base64
 import math
 import sys
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, Self
@@ -46,6 +49,10 @@ NON_FINITE = "nan_inf_events"
 """Metric of which any value above 0 is an alarm, without a baseline."""
 MOST_AT_ONCE = 32
 """Alarms that a step raises of a metric, those that began first, and warnings; the last one counts the others."""
+_MOST_LEARNT = 1 << 25
+"""Values that are kept while a baseline is learnt."""
+_LEAST_LEARNT = 256
+"""And steps of them at least."""
 _CALM = 0.5
 """Share of the limit within which a series is inside again."""
 _FARTHEST = 1e300
@@ -162,7 +169,7 @@ class Alarms:
             raise ValueError(f"the healthy window {healthy[0]} to {healthy[1]} has no step")
         self.healthy, self.total, self.rate, self.persistence = healthy, total, rate, persistence
         self._follow = follow and healthy is not None and baseline is None
-        self._learnt: list[tuple[int, Floats]] = []
+        self._learnt: deque[tuple[int, Floats]] = deque(maxlen=max(_LEAST_LEARNT, _MOST_LEARNT // len(self.keys)))
         self._last_step = 0
         number = len(self.keys)
         metrics = sorted({key.metric for key in self.keys})
@@ -220,7 +227,7 @@ class Alarms:
         return {
             "keys": [list(key) for key in self.keys],
             "baseline": None if self.baseline is None else self.baseline.to_json().decode(),
-            "learnt": [[step, _plain(values)] for step, values in self._learnt],
+            "learnt": [[step, base64.b64encode(values.tobytes()).decode()] for step, values in self._learnt],
             "last_step": self._last_step,
             "recent": None if self._runs is None else self._runs.recent.tolist(),
             "shift": None if self._runs is None else self._shift.tolist(),
@@ -244,7 +251,9 @@ class Alarms:
                 raise ValueError("the state is of other series")
             text = state["baseline"]
             self._take(None if text is None else Baseline.from_json(text.encode()))
-            self._learnt = [(int(step), np.array(values, np.float64)) for step, values in state["learnt"]]
+            self._learnt.clear()
+            for step, text in state["learnt"]:
+                self._learnt.append((int(step), np.frombuffer(base64.b64decode(text), np.float64)))
             self._last_step = int(state["last_step"])
             if self._runs is not None:
                 self._runs.recent[:] = np.array(state["recent"], np.float64)
@@ -308,7 +317,8 @@ class Alarms:
         return held
 
     def _go_back(self, step: int) -> None:
-        self._learnt = [one for one in self._learnt if one[0] < step]
+        while self._learnt and self._learnt[-1][0] >= step:
+            self._learnt.pop()
         if self._runs is not None:
             self._runs.recent[:] = 0
         self._open[:], self._inside[:] = False, True
@@ -322,11 +332,15 @@ class Alarms:
         first, last = self.healthy
         if first <= step <= last:
             self._learnt.append((step, held.copy()))
-        if step < last or not self._learnt:
+        if step < last:
             return []
+        self.healthy = None
+        if not self._learnt:
+            return [Finding("baseline", {"baseline": None, "why": f"no step from {first} to {last} was seen"})]
         steps = np.array([one for one, _ in self._learnt], np.int64)
-        learnt = np.stack([one for _, one in self._learnt])
-        self._learnt = []
+        learnt = np.empty((len(steps), len(self.keys)))
+        for place in range(len(steps)):
+            learnt[place] = self._learnt.popleft()[1]
         self._take(baseline_of(self.keys, steps, learnt, trend="line", rate=self.rate, persistence=self.persistence))
         return [Finding("baseline", self.about())]
 
@@ -503,7 +517,3 @@ def _few(places: npt.NDArray[np.int64]) -> list[tuple[int, dict[str, int]]]:
 def _finite(value: float) -> float:
     """Return a value as JSON can say it: the largest number in place of an infinite one."""
     return max(-sys.float_info.max, min(value, sys.float_info.max))
-
-
-def _plain(values: Floats) -> list[float | None]:
-    return [one if math.isfinite(one) else None for one in values.tolist()]

@@ -218,6 +218,7 @@ def baseline_of(
     if not values.size or not 0 < rate < 1 or not 1 <= persistence <= AVERAGED:
         raise ValueError(f"a baseline needs values, a rate between 0 and 1 and a persistence of 1 to {AVERAGED}")
     places = steps / total if total else steps.astype(np.float64)
+    at = _knots(places, trend)
     metrics = np.array([key.metric for key in keys], object)
     parts: list[_Part] = []
     order: list[Ints] = []
@@ -225,7 +226,10 @@ def baseline_of(
         chosen = np.flatnonzero(metrics == metric)
         log = metric in LOGARITHMS
         own = values[:, chosen].T
-        part = _measure(logarithm(own) if log else own, places, trend, log, rate, persistence)
+        seen = np.flatnonzero(~np.isnan(own).all(0))
+        seen = seen if len(seen) else np.zeros(1, np.int64)
+        own = logarithm(own[:, seen]) if log else own[:, seen]
+        part = _measure(own, places[seen], at, trend, log, rate, persistence)
         parts.append(part)
         order.append(chosen)
     place = np.argsort(np.concatenate(order))
@@ -236,7 +240,7 @@ def baseline_of(
         last=int(steps[-1]),
         steps=len(steps),
         total=total,
-        at=_knots(places, trend),
+        at=at,
         levels=np.ascontiguousarray(np.concatenate([part.levels for part in parts], axis=1)[:, place]),
         scale=np.concatenate([part.scale for part in parts])[place],
         values=np.concatenate([part.values for part in parts])[place],
@@ -347,19 +351,21 @@ class _Part:
     limits: tuple[Limit, Limit] | None
 
 
-def _measure(values: Floats, places: Floats, trend: Trend, log: bool, rate: float, persistence: int) -> _Part:
+def _measure(
+    values: Floats, places: Floats, at: Floats, trend: Trend, log: bool, rate: float, persistence: int
+) -> _Part:
     """Return the baseline of a metric.
 
     Args:
         values: float64[series, n], in logarithms where the metric is.
         places: float64[n]
+        at: float64[knots]: places that levels are wanted at.
         trend: What a level is.
         log: Whether the values are logarithms.
         rate: False alarms a step.
         persistence: Values in a row that have to be out.
     """
     values = np.where(np.isfinite(values), values, np.nan)
-    at = _knots(places, trend)
     levels = _levels(values, places, at, trend)
     rest = values - _between(at, levels, places)
     floor = _floors(levels, log=log)
@@ -426,14 +432,30 @@ def _levels(values: Floats, places: Floats, at: Floats, trend: Trend) -> Floats:
     if trend == "level" or len(at) < 2 or at[0] == at[-1]:
         return np.tile(_median(values), (len(at), 1))
     if trend == "line":
-        half = (len(places) + 1) // 2
-        slope = _median((values[:, half:] - values[:, :-half]) / (places[half:] - places[:-half]))
-        slope = np.where(np.isnan(slope), 0.0, slope)
+        slope = _slopes(values, places)
         middle = _median(values - slope[:, None] * places)
         return middle + at[:, None] * slope
-    part = np.clip(((places - places[0]) / (places[-1] - places[0]) * KNOTS).astype(int), 0, KNOTS - 1)
+    part = np.clip(np.floor((places - at[0]) / (at[1] - at[0]) + 0.5).astype(int), 0, KNOTS - 1)
     medians = np.stack([_median(values[:, part == one]) for one in range(KNOTS)])
     return _filled(medians, at)
+
+
+def _slopes(values: Floats, places: Floats) -> Floats:
+    """Return the median slope of each series between every value and the one half of its values later; 0 of too few."""
+    missing = np.isnan(values)
+    if not missing.any():
+        half = (len(places) + 1) // 2
+        return _median((values[:, half:] - values[:, :-half]) / (places[half:] - places[:-half]))
+    order = np.argsort(missing, axis=1, kind="stable")
+    values, own = np.take_along_axis(values, order, 1), places[order]
+    number = np.count_nonzero(~np.isnan(values), axis=1)[:, None]
+    later = np.arange(values.shape[1]) + np.maximum((number + 1) // 2, 1)
+    there = later < number
+    later = np.where(there, later, 0)
+    apart = np.where(there, np.take_along_axis(own, later, 1) - own, 1.0)
+    rise = np.where(there, np.take_along_axis(values, later, 1) - values, np.nan)
+    slope = _median(rise / apart)
+    return np.where(np.isnan(slope), 0.0, slope)
 
 
 def _filled(medians: Floats, at: Floats) -> Floats:

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from dataaudit.vitals import alarms as alarms_module
 from dataaudit.vitals.alarms import MOST_AT_ONCE, Alarms, Finding, first_divergence
 from dataaudit.vitals.baseline import Key, baseline_of
 
@@ -93,6 +94,19 @@ def test_the_end_of_the_healthy_window_says_what_was_learnt():
     assert found.detail["not_evaluated"] == {"layer_std": {"0 values, 30 are needed": 1}}
     assert alarms.not_evaluated == {keys[12]: "0 values, 30 are needed"}
     json.dumps(found.detail)
+
+
+def test_a_healthy_window_that_was_never_seen_is_said():
+    alarms = Alarms(entropies(12), healthy=(5, 20))
+    ((step, found),) = watch(alarms, run_of(10, 12), 30)
+    assert (step, found.detail) == (30, {"baseline": None, "why": "no step from 5 to 20 was seen"})
+    assert set(alarms.not_evaluated.values()) == {"no baseline"}
+
+
+def test_of_a_window_that_is_too_long_the_newest_steps_are_kept(monkeypatch):
+    monkeypatch.setattr(alarms_module, "_MOST_LEARNT", 12 * 280)
+    ((_, found),) = watch(Alarms(entropies(12), healthy=(1, WINDOW)), run_of(WINDOW, 12))
+    assert found.detail["baseline"] == {"from": WINDOW - 279, "to": WINDOW, "steps": 280}
 
 
 def of_12_heads(**settings) -> Alarms:

@@ -294,3 +294,25 @@ def test_fewer_outliers_than_the_persistence_are_no_drift():
     jumps, drifts = found.limits["skipped_updates"]
     assert drifts.distance == 2 * 8 / AVERAGED
     assert jumps.distance > 1
+
+
+def test_metrics_that_are_measured_at_different_steps_have_the_limits_that_they_have_alone():
+    values = healthy("independent", 900, 24, 3)
+    keys = entropies(12) + entropies(12, "max_attn_logit")
+    values[:, 12:][np.arange(900) % 4 != 0] = np.nan
+    for trend in ("level", "line", "trajectory"):
+        together = baseline_of(keys, steps(900), values, trend=trend)
+        chosen = np.arange(900) % 4 == 0
+        alone = baseline_of(keys[12:], steps(900)[chosen], values[chosen, 12:], trend=trend)
+        limits = [one.distance for one in together.limits["max_attn_logit"]]
+        assert limits == pytest.approx([one.distance for one in alone.limits["max_attn_logit"]], rel=1e-9)
+        assert together.limits["attn_entropy"][0].steps == 4 * together.limits["max_attn_logit"][0].steps == 900
+
+
+def test_layers_that_are_measured_in_turn_have_lines_of_their_own():
+    rise = 1 + np.arange(8)
+    values = 0.01 * rise * steps(800)[:, None] + np.random.default_rng(4).normal(0, 0.05, (800, 8))
+    values[(steps(800)[:, None] + np.arange(8)) % 8 != 0] = np.nan
+    found = baseline_of([Key("layer_std", one, -1, "all") for one in range(8)], steps(800), values, trend="line")
+    assert found.level(800).tolist() == pytest.approx((8.0 * rise).tolist(), abs=0.05)
+    assert not found.not_evaluated
