@@ -38,6 +38,7 @@ from dataaudit.vitals.baseline import Key
 from dataaudit.vitals.cadence import Cadence
 from dataaudit.vitals.columns import Column, DeadUnits, tap_columns, tap_values
 from dataaudit.vitals.config import VitalsConfig
+from dataaudit.vitals.finite import state_finite
 from dataaudit.vitals.sinks import Sink
 from dataaudit.vitals.structure import find, is_compiled, parameters_of
 from dataaudit.vitals.watching import Mark, Taps
@@ -48,6 +49,7 @@ _WEIGHT_METRICS = (
     ("grad_norm", "at_step"),
     ("update_to_weight", "all"),
     ("grad_to_weight", "all"),
+    ("opt_state_finite", "share"),
 )
 _FAMILY_METRICS = {
     "attention": ("max_attn_logit", "attn_entropy", "dead_head_rate"),
@@ -204,6 +206,7 @@ class Vitals:
             "grad_norm": None if self._optimizer is not None else self._why_no_updates,
             "update_to_weight": self._why_no_updates,
             "grad_to_weight": self._why_no_updates,
+            "opt_state_finite": None if self._optimizer is not None else self._why_no_updates,
             "nan_inf_events": None,
         }
         for family, metrics in _FAMILY_METRICS.items():
@@ -306,6 +309,8 @@ class Vitals:
                 if grads:
                     self._weights[index, 1].copy_(nn.utils.get_total_norm(grads))
             self._weights[index, 0].copy_(_std(own))
+            if (share := state_finite(optimizer, own, self.steps)) is not None:
+                self._weights[index, 4].copy_(share)
             self._bad.add_(~self._weights[index, 1].isfinite())
 
     def _end(self) -> None:

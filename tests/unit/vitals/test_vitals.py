@@ -17,6 +17,7 @@ from dataaudit.errors import ConfigError  # noqa: E402
 from dataaudit.runlog.reader import load_run  # noqa: E402
 from dataaudit.vitals.attention import sample_rows  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
+from dataaudit.vitals.finite import STRIDE, state_finite  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink, RunLogSink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
@@ -483,3 +484,33 @@ def test_a_copy_of_a_model_is_not_looked_at(family, way, tmp_path):
         assert all(math.isfinite(row[5]) for row in sink.values)
         assert not [one for one in sink.events if one[1] == "nan_inf"]
         Vitals(other, None, VitalsConfig(mapping=mapping)).close()
+
+
+def test_a_moment_that_is_not_finite_is_found():
+    model = model_of("llama")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    config = VitalsConfig(interval=1, adapt=False)
+    with Vitals(model, optimizer, config, [sink := MemorySink()]) as vitals:
+        for step in range(1, 41):
+            with vitals.step():
+                made.loss_of(model, step).backward()
+                if step == 20:
+                    optimizer.state[model.model.layers[1].mlp.down_proj.weight]["exp_avg_sq"].fill_(math.inf)
+                optimizer.step()
+                optimizer.zero_grad()
+    shares = [(row[0], row[2], row[5]) for row in sink.values if row[1] == "opt_state_finite"]
+    assert {value for step, layer, value in shares if step < 20 or layer != 1} == {1.0}
+    spoilt = [value for step, layer, value in shares if step >= 20 and layer == 1]
+    assert spoilt == pytest.approx([17 / 18] * len(spoilt))
+    assert spoilt
+
+
+def test_one_element_of_a_moment_is_found_within_as_many_looks_as_the_stride():
+    weight = torch.nn.Parameter(torch.zeros(10, 33))
+    optimizer = torch.optim.Adam([weight])
+    assert state_finite(optimizer, [weight], 0) is None
+    weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    optimizer.state[weight]["exp_avg"][7, 11] = math.nan
+    found = [state_finite(optimizer, [weight], step).item() for step in range(STRIDE)]
+    assert sorted(found) == [0.5, *[1.0] * (STRIDE - 1)]
