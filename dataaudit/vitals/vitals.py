@@ -32,13 +32,14 @@ from torch import nn
 from dataaudit.errors import ConfigError
 from dataaudit.pending import Pending
 from dataaudit.runlog.writer import Columns
-from dataaudit.vitals import updates
+from dataaudit.vitals import micro_batches, updates
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.baseline import Key
 from dataaudit.vitals.cadence import Cadence
 from dataaudit.vitals.columns import Column, DeadUnits, tap_columns, tap_values
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.finite import state_finite
+from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.sinks import Sink
 from dataaudit.vitals.structure import find, is_compiled, parameters_of
 from dataaudit.vitals.watching import Mark, Taps
@@ -54,7 +55,7 @@ _WEIGHT_METRICS = (
 _FAMILY_METRICS = {
     "attention": ("max_attn_logit", "attn_entropy", "dead_head_rate"),
     "activations": ("activation_mean_abs", "residual_rms", "activation_outlier_rate", "dead_neuron_count"),
-    "weights": tuple(name for name, _ in _WEIGHT_METRICS),
+    "weights": tuple(name for name, _ in (*_WEIGHT_METRICS, *micro_batches.STATS)),
 }
 _STEP_METRICS = ("nan_inf_events", "skipped_updates")
 
@@ -132,6 +133,7 @@ class Vitals:
         self._numbers: dict[str, float | torch.Tensor] = {}
         self._logged: deque[tuple[int, list[str], Pending]] = deque()
         self._why_no_updates = "no optimizer was given" if optimizer is None else updates.why_not(optimizer)
+        self._micro_batches = self._new_micro_batches()
         self._handles = []
         if optimizer is not None:
             self._handles = [optimizer.register_step_post_hook(self._after_update)]
@@ -207,6 +209,7 @@ class Vitals:
             "update_to_weight": self._why_no_updates,
             "grad_to_weight": self._why_no_updates,
             "opt_state_finite": None if self._optimizer is not None else self._why_no_updates,
+            **dict.fromkeys(dict(micro_batches.STATS), micro_batches.why_not()),
             "nan_inf_events": None,
         }
         for family, metrics in _FAMILY_METRICS.items():
@@ -250,7 +253,8 @@ class Vitals:
         """Return what a checkpoint needs: which step it is, and what alarms know. It waits for what is on its way."""
         self._copy()
         self._deliver(wait=True)
-        return {"step": self.steps, "cadence": self._cadence.state(), "alarms": self.alarms.state()}
+        noise = None if self._micro_batches is None else self._micro_batches.scale.state_dict()
+        return {"step": self.steps, "cadence": self._cadence.state(), "alarms": self.alarms.state(), "noise": noise}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint.
@@ -261,6 +265,8 @@ class Vitals:
         try:
             self.alarms.load(state["alarms"])
             self._cadence.load(state["cadence"])
+            if self._micro_batches is not None and state["noise"] is not None:
+                self._micro_batches.scale.load_state_dict(state["noise"])
             self.steps = int(state["step"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
@@ -275,6 +281,8 @@ class Vitals:
         self._taps.close()
         for handle in self._handles:
             handle.remove()
+        if self._micro_batches is not None:
+            self._micro_batches.close()
         del vars(self._model)[_LOOKED_AT]
         self._copy()
         self._deliver(wait=True)
@@ -288,6 +296,8 @@ class Vitals:
         self._taps.clear()
         self._taps.watch.batch_row = number
         self._taps.watch.start(self._taps.places_of(layers, heads))
+        if self._micro_batches is not None:
+            self._micro_batches.start(number, looks=looks)
         self._weights.fill_(torch.nan)
         self._bad.zero_()
         self._updated = False
@@ -322,7 +332,11 @@ class Vitals:
         row = self._ring[slot]
         own = tap_values(self._taps, self._units, window_ends=window_ends)
         row[: self._first_weight].copy_(own)
-        row[self._first_weight : -len(_STEP_METRICS)].copy_(self._weights.T.flatten())
+        weights = self._weights.numel()
+        row[self._first_weight : self._first_weight + weights].copy_(self._weights.T.flatten())
+        noise = None if self._micro_batches is None else self._micro_batches.finish()
+        places = row[self._first_weight + weights : -len(_STEP_METRICS)]
+        places.fill_(torch.nan) if noise is None else places.copy_(noise)
         row[-2].copy_(self._bad)
         row[-1].fill_(0.0 if self._updated or self._optimizer is None else 1.0)
         seen = self._taps.watch.seen
@@ -388,6 +402,12 @@ class Vitals:
         for sink in self._sinks:
             sink.add_values(rows)
 
+    def _new_micro_batches(self) -> MicroBatches | None:
+        own = [one for _, group in self._groups for one in group]
+        if not own or "weights" not in self.config.measure or micro_batches.why_not() is not None:
+            return None
+        return MicroBatches(own, self.config.micro_batches)
+
     def _say(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         for sink in self._sinks:
             sink.add_event(step, kind, detail)
@@ -398,7 +418,8 @@ class Vitals:
             for metric, stat in _WEIGHT_METRICS
             for layer, _ in self._groups
         ]
-        return [*tap_columns(self._taps), *weights, *(Column(name, -1, -1, "count") for name in _STEP_METRICS)]
+        noise = [Column(metric, -1, -1, stat) for metric, stat in micro_batches.STATS]
+        return [*tap_columns(self._taps), *weights, *noise, *(Column(name, -1, -1, "count") for name in _STEP_METRICS)]
 
 
 def _std(parameters: Sequence[torch.Tensor]) -> torch.Tensor:

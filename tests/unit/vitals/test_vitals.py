@@ -514,3 +514,48 @@ def test_one_element_of_a_moment_is_found_within_as_many_looks_as_the_stride():
     optimizer.state[weight]["exp_avg"][7, 11] = math.nan
     found = [state_finite(optimizer, [weight], step).item() for step in range(STRIDE)]
     assert sorted(found) == [0.5, *[1.0] * (STRIDE - 1)]
+
+
+@pytest.mark.parametrize("family", ["llama", "mapped"])
+def test_noise_is_that_of_the_gradients_of_the_micro_batches(family):
+    """Against gradients that are computed one by one, after accumulation and clipping."""
+    model = model_of(family).eval()  # without dropout, so that a micro-batch has one gradient
+    number, mapping = 4, made.MAPPING if family == "mapped" else None
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    sink, expected = MemorySink(), {}
+    with Vitals(model, optimizer, VitalsConfig(mapping=mapping, adapt=False), [sink]) as vitals:
+        for step in range(1, 4):
+            with vitals.step():
+                for micro in range(number):
+                    (made.loss_of(model, step, micro) / number).backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+                optimizer.step()
+                optimizer.zero_grad()
+            found = []
+            for micro in range(number):
+                made.loss_of(model, step, micro).backward()
+                found.append(
+                    torch.cat([one.grad.double().flatten() for one in model.parameters() if one.grad is not None])
+                )
+                optimizer.zero_grad()
+            held = torch.stack(found)
+            cosines = [held[i] @ held[j] for i in range(number) for j in range(number) if i != j]
+            variance = held.var(0).sum()
+            expected[step] = {
+                "direction_consistency": torch.stack(cosines).mean() / held.square().sum(1).mean(),
+                "gsnr": (held.mean(0).square().sum() - variance / number) / variance,
+            }
+    checked = 0
+    for step, metric, _, _, stat, value in sink.values:
+        if stat == "step" and metric in expected[step]:
+            checked += 1
+            assert value == pytest.approx(expected[step][metric].item(), rel=1e-3, abs=1e-5)
+    assert checked == 6
+    scale = [row[5] for row in sink.values if row[1:5] == ("grad_noise_scale", -1, -1, "ema")]
+    assert scale[0] == pytest.approx(1 / expected[1]["gsnr"].item(), rel=1e-3)
+
+
+def test_one_backward_pass_a_step_has_no_noise_to_tell():
+    model = model_of("llama")
+    sink = one_step(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    assert not [row for row in sink.values if row[1] in {"gsnr", "direction_consistency", "grad_noise_scale"}]
