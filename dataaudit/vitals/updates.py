@@ -51,7 +51,8 @@ def why_not(optimizer: torch.optim.Optimizer) -> str | None:
 def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter]) -> Norms:
     """Return norms of parameters, their gradients and the update just made; nothing waits for a device.
 
-    A parameter without a gradient was not updated, and counts with its weights alone.
+    A parameter without a gradient was not updated, and counts with its weights alone. A GradScaler leaves it to a fused
+    optimizer to skip a step: within the step's hooks, where the optimizer has ``found_inf``, such an update is 0.
 
     Args:
         optimizer: One that :func:`why_not` says nothing against.
@@ -67,11 +68,75 @@ def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parame
         updated = [one for one in parameters if one.grad is not None]
         updates = [_norm(_update(optimizer, groups[id(one)], one)) for one in updated]
         device = parameters[0].device
+        update, skipped = _together(updates, device), getattr(optimizer, "found_inf", None)
+        if skipped is not None:
+            update = torch.where(skipped.to(device).reshape(()) > 0, 0.0, update)
         return Norms(
             weight=_together([_norm(one) for one in parameters], device),
             gradient=_together([_norm(one.grad) for one in updated], device),
-            update=_together(updates, device),
+            update=update,
         )
+
+
+def opt_state_finite(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the share of the state's tensors of some parameters that hold finite numbers alone, a float32 scalar.
+
+    NaN where they have no state yet. Nothing waits for a device.
+    """
+    states = [optimizer.state[one] for one in parameters if one in optimizer.state]
+    tensors = [value for state in states for value in state.values() if torch.is_tensor(value) and value.dim()]
+    tensors = [value for value in tensors if value.is_floating_point() and value.numel()]
+    if not tensors:
+        return torch.full((), torch.nan, device=parameters[0].device)
+    largest = torch.stack([torch.linalg.vector_norm(one, ord=torch.inf).float() for one in tensors])
+    return largest.isfinite().float().mean()
+
+
+class WeightCopies:
+    """Exact norms of updates of any optimizer (Muon): of one group of weights a step, in turn, copied before the step.
+
+    Args:
+        parameters: On one device.
+        most_bytes: Of the copies, which are made room for once. A parameter that is larger is left out.
+
+    Attributes:
+        groups: Which parameters are measured together, those of step s being group s modulo their number.
+        too_large: Parameters that are left out.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor], most_bytes: int) -> None:
+        self.groups: list[list[torch.Tensor]] = []
+        self.too_large: list[torch.Tensor] = []
+        left = 0
+        for one in parameters:
+            size = -(-one.nbytes // 16) * 16
+            if size > most_bytes:
+                self.too_large.append(one)
+                continue
+            if not self.groups or size > left:
+                self.groups.append([])
+                left = most_bytes
+            self.groups[-1].append(one)
+            left -= size
+        self._room = torch.empty(most_bytes if self.groups else 0, dtype=torch.uint8, device=parameters[0].device)
+        self._copied: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def before(self, step: int) -> None:
+        """Copy the weights of a step's group."""
+        self._copied, start = [], 0
+        for one in self.groups[step % len(self.groups)] if self.groups else ():
+            copy = self._room[start : start + one.nbytes].view(one.dtype).view(one.shape)
+            self._copied.append((one, copy.copy_(one.detach())))
+            start += -(-one.nbytes // 16) * 16
+
+    def after(self) -> torch.Tensor:
+        """Return the norm of each copied weight's change, float32[parameters of the group]; once a copy.
+
+        Differences are of the weights' data type: exact where a weight at most doubles or halves, or was zero.
+        """
+        copied, self._copied = self._copied, []
+        changed = [_norm(copy.sub_(one.detach())) for one, copy in copied]
+        return torch.stack(changed) if changed else torch.zeros(0, device=self._room.device)
 
 
 def _norm(values: Any) -> torch.Tensor:

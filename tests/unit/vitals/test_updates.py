@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="updates are of torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from dataaudit.vitals.updates import norms, why_not  # noqa: E402
+from dataaudit.vitals.updates import WeightCopies, norms, opt_state_finite, why_not  # noqa: E402
 
 pytestmark = pytest.mark.torch
 OPTIMIZERS = {
@@ -81,3 +81,61 @@ def test_other_optimizers_are_not_guessed():
     weights = [torch.nn.Parameter(torch.ones(3))]
     assert "Adagrad: no formula" in why_not(torch.optim.Adagrad(weights))
     assert "1 or more" in why_not(torch.optim.SGD(weights, lr=10.0, weight_decay=0.1))
+
+
+@pytest.mark.parametrize("overflows", [False, True])
+def test_a_fused_step_that_is_skipped_has_no_update(overflows):
+    weights = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.AdamW([weights], lr=0.1, fused=True)
+    found = []
+    optimizer.register_step_post_hook(lambda *_: found.append(norms(optimizer, [weights]).update.item()))
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for step in range(3):
+        before = weights.detach().clone()
+        loss = (weights * (torch.inf if overflows and step != 1 else 2.0)).sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        assert found[-1] == pytest.approx((weights.detach() - before).norm().item(), rel=1e-4)
+        assert (found[-1] == 0) == (overflows and step != 1)
+    assert len(found) == 3
+
+
+def test_share_of_the_state_that_is_finite():
+    weights = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    optimizer = torch.optim.AdamW(weights, lr=0.1)
+    assert opt_state_finite(optimizer, weights).isnan()
+    sum(one.sum() for one in weights).backward()
+    optimizer.step()
+    with NoWaiting():
+        assert opt_state_finite(optimizer, weights).dtype == torch.float32
+    assert opt_state_finite(optimizer, weights) == 1
+    for bad in (torch.nan, torch.inf):
+        optimizer.state[weights[1]]["exp_avg"][1] = bad
+        assert opt_state_finite(optimizer, weights) == 0.75
+        assert opt_state_finite(optimizer, weights[:1]) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_copies_in_turn_measure_any_optimizer(dtype):
+    torch.manual_seed(0)
+    shapes = (6, 5), (3, 7), (40, 40), (4, 4)
+    weights = [torch.nn.Parameter(torch.randn(shape).to(dtype)) for shape in shapes]
+    optimizer = torch.optim.Adagrad(weights, lr=1e-2)
+    copies = WeightCopies(weights, 256)
+    assert [len(one) for one in copies.groups] == ([2, 1] if dtype == torch.float32 else [3])
+    assert copies.too_large == [weights[2]]
+    for step in range(4):
+        for one in weights:
+            one.grad = torch.randn_like(one)
+        group = copies.groups[step % len(copies.groups)]
+        before = [one.detach().double().clone() for one in group]
+        with NoWaiting():
+            copies.before(step)
+        optimizer.step()
+        with NoWaiting():
+            found = copies.after()
+        moved = [(one.detach() - old).norm().item() for one, old in zip(group, before, strict=True)]
+        assert found.tolist() == pytest.approx(moved, rel=1e-5 if dtype == torch.float32 else 5e-3)
+        assert len(copies.after()) == 0
