@@ -40,6 +40,7 @@ from dataaudit.vitals.columns import Column, DeadUnits, tap_columns, tap_values
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.finite import state_finite
 from dataaudit.vitals.micro_batches import MicroBatches
+from dataaudit.vitals.replicas import loss_dispersion, parameter_checksum, ranks_that_differ
 from dataaudit.vitals.sinks import Sink
 from dataaudit.vitals.structure import find, is_compiled, parameters_of
 from dataaudit.vitals.watching import Mark, Taps
@@ -130,8 +131,8 @@ class Vitals:
         self._updated = False
         self._weights = torch.full((len(self._groups), len(_WEIGHT_METRICS)), torch.nan, device=device)
         self._bad = torch.zeros((), device=device)
-        self._numbers: dict[str, float | torch.Tensor] = {}
-        self._logged: deque[tuple[int, list[str], Pending]] = deque()
+        self._numbers: dict[Column, float | torch.Tensor] = {}
+        self._logged: deque[tuple[int, list[Column], Pending]] = deque()
         self._why_no_updates = "no optimizer was given" if optimizer is None else updates.why_not(optimizer)
         self._micro_batches = self._new_micro_batches()
         self._handles = []
@@ -239,7 +240,35 @@ class Vitals:
 
     def log(self, **numbers: float | torch.Tensor) -> None:
         """Add numbers of the step, such as ``loss`` and ``learning_rate``; tensors of one are not waited for."""
-        self._numbers.update(numbers)
+        self._numbers.update({Column(name, -1, -1, "value"): value for name, value in numbers.items()})
+
+    def check_replicas(self, probe_loss: torch.Tensor | None = None) -> None:
+        """Compare the weights of all ranks, and their losses on one batch; every rank calls it, within a step.
+
+        Checksums are gathered over the default group of ``torch.distributed``: how many ranks hold other weights than
+        most is a number of the step, as is the spread of their losses.
+
+        Args:
+            probe_loss: Of a batch that is the same on all ranks, a scalar.
+
+        Raises:
+            ConfigError: There is no group, or no second rank.
+        """
+        distributed = torch.distributed
+        if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+            raise ConfigError("vitals: check_replicas compares ranks, and there is one process")
+
+        def gather(value: torch.Tensor) -> torch.Tensor:
+            ranks = [torch.empty_like(value) for _ in range(distributed.get_world_size())]
+            distributed.all_gather(ranks, value)
+            return torch.stack(ranks)
+
+        with torch.no_grad():
+            differ = ranks_that_differ(parameter_checksum(list(self._model.parameters())), gather).sum()
+            self._numbers[Column("replica_checksum", -1, -1, "ranks_that_differ")] = differ
+            if probe_loss is not None:
+                spread = loss_dispersion(gather(probe_loss.detach().float()))
+                self._numbers[Column("loss_dispersion", -1, -1, "std")] = spread
 
     def escalate(self, steps: int) -> None:
         """Look at everything in each of the next steps, whatever the preset says; weights, too.
@@ -374,8 +403,8 @@ class Vitals:
             for number, seen, values in zip(batch.steps, batch.seen, table, strict=True):
                 self._hand_over(number, np.array(seen), values)
         while self._logged and (wait or self._logged[0][2].ready()):
-            number, names, numbers = self._logged.popleft()
-            self._give(number, [Column(name, -1, -1, "value") for name in names], numbers.numpy())
+            number, columns, numbers = self._logged.popleft()
+            self._give(number, columns, numbers.numpy())
 
     def _hand_over(self, step: int, seen: np.ndarray, values: np.ndarray) -> None:
         held = np.isfinite(values)

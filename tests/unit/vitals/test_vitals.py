@@ -383,11 +383,23 @@ import contextlib
 for step in range(1, 4):
     with vitals.step() if vitals else contextlib.nullcontext():
         made.loss_of(run, step, rank).backward()
+        if vitals:
+            vitals.check_replicas(made.loss_of(model.eval(), 0).detach())
+            model.train()
         optimizer.step()
         optimizer.zero_grad()
 if vitals:
+    with vitals.step(), torch.no_grad():
+        if rank == 1:
+            model.head.weight.view(torch.int32)[0, 0] ^= 1
+        vitals.check_replicas()
+        if rank == 1:
+            model.head.weight.view(torch.int32)[0, 0] ^= 1
     vitals.close()
-    assert len([one for one in sink.values if one[1] == "attn_entropy"]) == 2 * 3 * 2 * made.HEADS
+    found = [(one[0], one[5]) for one in sink.values if one[1] == "replica_checksum"]
+    assert found == [(1, 0), (2, 0), (3, 0), (4, 1)], found
+    assert [one[5] for one in sink.values if one[1] == "loss_dispersion"] == [0, 0, 0]
+    assert vitals.summary()["metrics"]["gsnr"].startswith("not_applicable: gradients are averaged over ranks")
 kept = [*(one.detach() for one in model.parameters()), torch.get_rng_state()]
 torch.save(kept, f"{tmp_path}/" + sys.argv[2] + sys.argv[1])
 dist.destroy_process_group()
