@@ -78,20 +78,6 @@ def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parame
         )
 
 
-def opt_state_finite(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the share of the state's tensors of some parameters that hold finite numbers alone, a float32 scalar.
-
-    NaN where they have no state yet. Nothing waits for a device.
-    """
-    states = [optimizer.state[one] for one in parameters if one in optimizer.state]
-    tensors = [value for state in states for value in state.values() if torch.is_tensor(value) and value.dim()]
-    tensors = [value for value in tensors if value.is_floating_point() and value.numel()]
-    if not tensors:
-        return torch.full((), torch.nan, device=parameters[0].device)
-    largest = torch.stack([torch.linalg.vector_norm(one, ord=torch.inf).float() for one in tensors])
-    return largest.isfinite().float().mean()
-
-
 class WeightCopies:
     """Exact norms of updates of any optimizer (Muon): of one group of weights a step, in turn, copied before the step.
 

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="updates are of torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from dataaudit.vitals.updates import WeightCopies, norms, opt_state_finite, why_not  # noqa: E402
+from dataaudit.vitals.updates import WeightCopies, norms, why_not  # noqa: E402
 
 pytestmark = pytest.mark.torch
 OPTIMIZERS = {
@@ -23,6 +23,9 @@ OPTIMIZERS = {
     "momentum": (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "dampening": 0.2}),
     "nesterov": (torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.1, "momentum": 0.9, "nesterov": True}),
 }
+
+MUON = [torch.optim.Muon] if hasattr(torch.optim, "Muon") else []
+"""From torch 2.9 on."""
 
 
 class NoWaiting(TorchDispatchMode):
@@ -102,27 +105,13 @@ def test_a_fused_step_that_is_skipped_has_no_update(overflows):
     assert len(found) == 3
 
 
-def test_share_of_the_state_that_is_finite():
-    weights = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
-    optimizer = torch.optim.AdamW(weights, lr=0.1)
-    assert opt_state_finite(optimizer, weights).isnan()
-    sum(one.sum() for one in weights).backward()
-    optimizer.step()
-    with NoWaiting():
-        assert opt_state_finite(optimizer, weights).dtype == torch.float32
-    assert opt_state_finite(optimizer, weights) == 1
-    for bad in (torch.nan, torch.inf):
-        optimizer.state[weights[1]]["exp_avg"][1] = bad
-        assert opt_state_finite(optimizer, weights) == 0.75
-        assert opt_state_finite(optimizer, weights[:1]) == 1
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_copies_in_turn_measure_any_optimizer(dtype):
+@pytest.mark.parametrize("kind", [torch.optim.Adagrad, *MUON])
+def test_copies_in_turn_measure_any_optimizer(kind, dtype):
     torch.manual_seed(0)
     shapes = (6, 5), (3, 7), (40, 40), (4, 4)
     weights = [torch.nn.Parameter(torch.randn(shape).to(dtype)) for shape in shapes]
-    optimizer = torch.optim.Adagrad(weights, lr=1e-2)
+    optimizer = kind(weights, lr=1e-2)
     copies = WeightCopies(weights, 256)
     assert [len(one) for one in copies.groups] == ([2, 1] if dtype == torch.float32 else [3])
     assert copies.too_large == [weights[2]]
