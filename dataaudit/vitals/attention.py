@@ -116,8 +116,8 @@ def attention_pass(
         query: [B, H, L, D], on the CPU.
         key: [B, H_kv, S, D], H a multiple of H_kv.
         scale: Of the logits.
-        mask: Broadcast to [B, H, L, S]: bool, True where a key is seen. A mask of numbers is taken to hide keys, not
-            to add to logits, since the identity has no place for a bias.
+        mask: Broadcast to [B, H, L, S]: bool, True where a key is seen, or numbers that hide keys. Rows where another
+            number than 0 is added to a logit are NaN: the identity has no place for a bias.
         causal: Row i sees keys 0 to i.
 
     Raises:
@@ -145,6 +145,9 @@ def attention_pass(
         fast = 0.0 if query.dtype == torch.float32 else _FAST_EXP
         bound = 2 * torch.finfo(query.dtype).eps * spread + exact + fast
         keys = torch.full_like(lse, key.shape[2]) if both is None else (~both).sum(-1).expand(lse.shape)
+        if mask is not None and mask.dtype != torch.bool:
+            biased = ((mask != 0) & ~_hidden(mask)).expand(*query.shape[:3], key.shape[2]).any(-1)
+            lse, entropy, bound = (one.masked_fill(biased, torch.nan) for one in (lse, entropy, bound))
         return _seen(keys, lse - keys.clamp_min(1).log() - fast, lse + fast, lse, entropy, bound)
 
 

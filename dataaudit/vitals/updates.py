@@ -8,7 +8,8 @@ was. With a = lr·weight_decay and w the weights after it:
 - SGD: dw = -lr·b with momentum, b its buffer; -(a·w + lr·(g + momentum·b)) / (1 - a) with Nesterov's; without momentum
   -(a·w + lr·g) / (1 - a).
 
-It is the update that was computed. Weights in bfloat16 may round it away, which this does not see.
+It is the update that was computed. Weights in bfloat16 may round it away, which this does not see. Of other optimizers
+(Muon) the weights are copied before the step, a layer or so at a time.
 """
 
 from __future__ import annotations
@@ -78,51 +79,21 @@ def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parame
         )
 
 
-class WeightCopies:
-    """Exact norms of updates of any optimizer (Muon): of one group of weights a step, in turn, copied before the step.
+def norms_from_copies(copies: Sequence[torch.Tensor], parameters: Sequence[torch.nn.Parameter]) -> Norms:
+    """Return norms of parameters, their gradients and what they moved by, for any optimizer.
 
     Args:
-        parameters: On one device.
-        most_bytes: Of the copies, which are made room for once. A parameter that is larger is left out.
-
-    Attributes:
-        groups: Which parameters are measured together, those of step s being group s modulo their number.
-        too_large: Parameters that are left out.
+        copies: Of the parameters before the step; they are overwritten.
+        parameters: After it, all on one device. Differences are of their data type: exact where a weight at most
+            doubles or halves, or was zero.
     """
-
-    def __init__(self, parameters: Sequence[torch.Tensor], most_bytes: int) -> None:
-        self.groups: list[list[torch.Tensor]] = []
-        self.too_large: list[torch.Tensor] = []
-        left = 0
-        for one in parameters:
-            size = -(-one.nbytes // 16) * 16
-            if size > most_bytes:
-                self.too_large.append(one)
-                continue
-            if not self.groups or size > left:
-                self.groups.append([])
-                left = most_bytes
-            self.groups[-1].append(one)
-            left -= size
-        self._room = torch.empty(most_bytes if self.groups else 0, dtype=torch.uint8, device=parameters[0].device)
-        self._copied: list[tuple[torch.Tensor, torch.Tensor]] = []
-
-    def before(self, step: int) -> None:
-        """Copy the weights of a step's group."""
-        self._copied, start = [], 0
-        for one in self.groups[step % len(self.groups)] if self.groups else ():
-            copy = self._room[start : start + one.nbytes].view(one.dtype).view(one.shape)
-            self._copied.append((one, copy.copy_(one.detach())))
-            start += -(-one.nbytes // 16) * 16
-
-    def after(self) -> torch.Tensor:
-        """Return the norm of each copied weight's change, float32[parameters of the group]; once a copy.
-
-        Differences are of the weights' data type: exact where a weight at most doubles or halves, or was zero.
-        """
-        copied, self._copied = self._copied, []
-        changed = [_norm(copy.sub_(one.detach())) for one, copy in copied]
-        return torch.stack(changed) if changed else torch.zeros(0, device=self._room.device)
+    with torch.no_grad():
+        device = parameters[0].device
+        return Norms(
+            weight=_together([_norm(one) for one in parameters], device),
+            gradient=_together([_norm(one.grad) for one in parameters if one.grad is not None], device),
+            update=_together([_norm(old.sub_(one)) for old, one in zip(copies, parameters, strict=True)], device),
+        )
 
 
 def _norm(values: Any) -> torch.Tensor:

@@ -133,11 +133,15 @@ class Vitals:
         self._bad = torch.zeros((), device=device)
         self._numbers: dict[Column, float | torch.Tensor] = {}
         self._logged: deque[tuple[int, list[Column], Pending]] = deque()
-        self._why_no_updates = "no optimizer was given" if optimizer is None else updates.why_not(optimizer)
+        self._why_no_formula = None if optimizer is None else updates.why_not(optimizer)
+        self._copies: dict[int, list[torch.Tensor]] = {}
         self._micro_batches = self._new_micro_batches()
         self._handles = []
         if optimizer is not None:
-            self._handles = [optimizer.register_step_post_hook(self._after_update)]
+            self._handles = [
+                optimizer.register_step_pre_hook(self._before_update),
+                optimizer.register_step_post_hook(self._after_update),
+            ]
         self._say(self.steps, "vitals", self.summary())
 
     def __enter__(self) -> Self:
@@ -175,7 +179,12 @@ class Vitals:
         return {
             "found": found,
             "metrics": self._metrics(),
-            "estimators": {"max_attn_logit, attn_entropy, dead_head_rate": self._estimator()},
+            "estimators": {
+                "max_attn_logit, attn_entropy, dead_head_rate": self._estimator(),
+                "update_to_weight": f"copies of weights ({self._why_no_formula})"
+                if self._why_no_formula
+                else "the optimizer's state",
+            },
             "preset": self.config.preset,
             "alarms": self._alarmed(),
         }
@@ -197,6 +206,7 @@ class Vitals:
             None if self._taps.head_layers else _reason([*self._taps.why.values(), _missing(layers, "attention")])
         )
         no_units = None if self._taps.unit_layers else _reason([_missing(layers, "units")])
+        no_optimizer = "no optimizer was given" if self._optimizer is None else None
         reasons = {
             "max_attn_logit": no_heads,
             "attn_entropy": no_heads,
@@ -205,11 +215,7 @@ class Vitals:
             "residual_rms": None,
             "activation_outlier_rate": None,
             "dead_neuron_count": no_units,
-            "layer_std": None if self._optimizer is not None else self._why_no_updates,
-            "grad_norm": None if self._optimizer is not None else self._why_no_updates,
-            "update_to_weight": self._why_no_updates,
-            "grad_to_weight": self._why_no_updates,
-            "opt_state_finite": None if self._optimizer is not None else self._why_no_updates,
+            **dict.fromkeys((name for name, _ in _WEIGHT_METRICS), no_optimizer),
             **dict.fromkeys(dict(micro_batches.STATS), micro_batches.why_not()),
             "nan_inf_events": None,
         }
@@ -331,22 +337,26 @@ class Vitals:
         self._bad.zero_()
         self._updated = False
 
+    def _due(self) -> tuple[int, ...]:
+        return self._cadence.due(self.steps + 1) if "weights" in self.config.measure else ()
+
+    def _before_update(self, *_: object) -> None:
+        """Copy the weights of this step's layers, where the optimizer's state does not say how they move."""
+        if self._open and self._why_no_formula is not None:
+            self._copies = {index: [one.detach().clone() for one in self._groups[index][1]] for index in self._due()}
+
     def _after_update(self, optimizer: torch.optim.Optimizer, _args: object, _named: object) -> None:
         """Look at weights, gradients and the update that was just made."""
         if not self._open:
             return
         self._updated = True
-        for index in self._cadence.due(self.steps + 1) if "weights" in self.config.measure else ():
+        for index in self._due():
             own = self._groups[index][1]
-            if self._why_no_updates is None:
-                norms = updates.norms(optimizer, own)
-                self._weights[index, 1].copy_(norms.gradient)
-                self._weights[index, 2].copy_(norms.update_to_weight)
-                self._weights[index, 3].copy_(norms.grad_to_weight)
-            else:
-                grads = [one.grad for one in own if one.grad is not None]
-                if grads:
-                    self._weights[index, 1].copy_(nn.utils.get_total_norm(grads))
+            copies = self._copies.pop(index, None)
+            norms = updates.norms(optimizer, own) if copies is None else updates.norms_from_copies(copies, own)
+            self._weights[index, 1].copy_(norms.gradient)
+            self._weights[index, 2].copy_(norms.update_to_weight)
+            self._weights[index, 3].copy_(norms.grad_to_weight)
             self._weights[index, 0].copy_(_std(own))
             if (share := state_finite(optimizer, own, self.steps)) is not None:
                 self._weights[index, 4].copy_(share)

@@ -232,3 +232,16 @@ def test_numbers_of_a_head_are_means_over_rows_that_see_something():
     assert head_statistics(attention_rows(query, key, scale=0.4, mask=hidden)).isnan().all()
     query[1, 2, 5, 0] = math.nan
     assert head_statistics(attention_rows(query, key, scale=0.4))[2, 1].isnan()
+
+
+def test_a_bias_is_in_rows_and_makes_the_pass_say_nothing():
+    query, key, _, _ = made((2, 4, 2, 9, 9, 8), torch.float32, "none", 1.0)
+    bias = torch.randn(2, 1, 9, 9, generator=torch.Generator().manual_seed(3))
+    bias[0] = 0.0
+    found, exact = attention_pass(query, key, scale=0.3, mask=bias), attention_rows(query, key, scale=0.3, mask=bias)
+    logits = 0.3 * query.double() @ key.double().repeat_interleave(2, 1).transpose(-1, -2) + bias.double()
+    entropy = torch.distributions.Categorical(logits=logits).entropy()
+    assert torch.allclose(exact.entropy.double(), entropy, atol=1e-5)
+    assert torch.allclose(found.entropy[0].double(), entropy[0], atol=1e-5)
+    for one in (found.entropy, found.lse, found.highest_max, found.lowest_max, found.bound):
+        assert one[1].isnan().all()

@@ -210,7 +210,7 @@ def test_padding_is_hidden():
     assert entropy.isfinite().all()
 
 
-@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+@pytest.mark.parametrize("kind", ["AdamW", "SGD", "Adagrad"])
 def test_weights_and_updates_are_those_of_copies(kind):
     model = model_of("llama")
     optimizer = getattr(torch.optim, kind)(model.parameters(), lr=1e-2)
