@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from dataaudit.vitals.noise import GradientNorms, NoiseScale, direction_consistency, gsnr, signal_and_noise
+from dataaudit.vitals.norms import norm
 
 _TASK = "_current_graph_task_id"
 _ENGINE = importlib.import_module("torch._C")
@@ -109,7 +110,6 @@ class MicroBatches:
     def _adds(self, index: int) -> Callable[[torch.Tensor], None]:
         def see(parameter: torch.Tensor) -> None:
             if self._on and parameter.grad is not None:
-                norm = torch.linalg.vector_norm(parameter.grad.detach(), dtype=torch.float32)
-                self._together[index].copy_(norm.square())
+                self._together[index].copy_(norm(parameter.grad.detach()).square())
 
         return see

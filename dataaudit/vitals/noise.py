@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from dataaudit.vitals.norms import norm
+
 _STATE = ("weight", "squared_weight", "g2", "s", "g2_g2", "g2_s", "s_s")
 _Z = 1.959963984540054
 """Of a normal distribution, 95 % lie within it."""
@@ -109,7 +111,7 @@ def gsnr_adam_proxy(
     steps = step.double()
     decayed = betas[0] ** steps
     share = (1 - betas[0]) * (1 + decayed) / ((1 + betas[0]) * (1 - decayed))
-    m = torch.stack([torch.linalg.vector_norm(one, dtype=torch.float32) for one in first]).double().square().sum()
+    m = torch.stack([norm(one) for one in first]).double().square().sum()
     v = torch.stack([one.sum(dtype=torch.float32) for one in second]).double().sum()
     m, v, share = m / (1 - decayed) ** 2, v / (1 - betas[1] ** steps), share.to(m.device)
     return torch.where(steps.to(m.device) > 1, _over(m - share * v, v - m), torch.nan)
@@ -265,14 +267,10 @@ class GradientNorms:
             values = gradient.coalesce().values() if gradient.is_sparse else gradient
             with torch.no_grad():
                 slot = self.slots[index, self._micro]
-                slot.fill_(torch.nan) if index in fired else slot.copy_(_square(values))
+                slot.fill_(torch.nan) if index in fired else slot.copy_(norm(values).square())
             fired.add(index)
 
         return see
-
-
-def _square(values: torch.Tensor) -> torch.Tensor:
-    return torch.linalg.vector_norm(values, dtype=torch.float32).square()
 
 
 def _over(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:

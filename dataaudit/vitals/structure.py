@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 
 from dataaudit.errors import ConfigError
@@ -247,13 +248,22 @@ def is_compiled(model: nn.Module) -> bool:
     )
 
 
-def parameters_of(structure: Structure, model: nn.Module) -> list[tuple[int, list[nn.Parameter]]]:
-    """Return the parameters of each layer, by its index, then of all else as layer -1; each parameter once."""
+def parameters_of(
+    structure: Structure, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
+) -> list[tuple[int, list[nn.Parameter]]]:
+    """Return the parameters of each layer, by its index, then of all else as layer -1; each parameter once.
+
+    Args:
+        structure: Of the model.
+        model: Whose parameters count that require a gradient,
+        optimizer: and are this one's, where it is given.
+    """
+    groups = [] if optimizer is None else optimizer.param_groups
+    known = {id(one) for group in groups for one in group["params"]}
     seen: set[int] = set()
-    groups = []
-    for layer in structure.layers:
-        own = [one for one in layer.module.parameters() if id(one) not in seen and one.requires_grad]
+    found = []
+    for index, module in [*((layer.index, layer.module) for layer in structure.layers), (-1, model)]:
+        own = [one for one in module.parameters() if one.requires_grad and id(one) not in seen]
         seen.update(map(id, own))
-        groups.append((layer.index, own))
-    rest = [one for one in model.parameters() if id(one) not in seen and one.requires_grad]
-    return [(index, own) for index, own in [*groups, (-1, rest)] if own]
+        found.append((index, [one for one in own if optimizer is None or id(one) in known]))
+    return [(index, own) for index, own in found if own]

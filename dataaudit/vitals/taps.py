@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from dataaudit.vitals.attention import attention_rows, head_statistics, sample_rows
+from dataaudit.vitals.norms import norm
 
 OUTLIER_SIGMA = 6.0
 """A value is an outlier that lies more standard deviations than this from the mean."""
@@ -83,10 +84,10 @@ def _activations(values: torch.Tensor, slots: torch.Tensor, watch: int, place: i
         return
     with torch.autocast(values.device.type, enabled=False):
         count, held = values.numel(), values.detach()
-        slots[place, row, 0].copy_(torch.linalg.vector_norm(held, 1, dtype=torch.float32) / count)
+        slots[place, row, 0].copy_(norm(held, 1) / count)
         if spread:
             mean = held.sum(dtype=torch.float32) / count
-            square = torch.linalg.vector_norm(held, dtype=torch.float32).square() / count
+            square = norm(held).square() / count
             far = OUTLIER_SIGMA * (square - mean.square()).clamp_min(0.0).sqrt()
             some = held[_WATCHES[watch].batch_row % len(held)]
             outliers = torch.count_nonzero(some > mean + far) + torch.count_nonzero(some < mean - far)

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from dataaudit.vitals.norms import norm
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Norms:
@@ -67,14 +69,14 @@ def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parame
         raise ValueError("norms: a parameter is none of the optimizer's")
     with torch.no_grad():
         updated = [one for one in parameters if one.grad is not None]
-        updates = [_norm(_update(optimizer, groups[id(one)], one)) for one in updated]
+        updates = [norm(_update(optimizer, groups[id(one)], one)) for one in updated]
         device = parameters[0].device
         update, skipped = _together(updates, device), getattr(optimizer, "found_inf", None)
         if skipped is not None:
             update = torch.where(skipped.to(device).reshape(()) > 0, 0.0, update)
         return Norms(
-            weight=_together([_norm(one) for one in parameters], device),
-            gradient=_together([_norm(one.grad) for one in updated], device),
+            weight=_together([norm(one) for one in parameters], device),
+            gradient=_together([norm(one.grad) for one in updated], device),
             update=update,
         )
 
@@ -90,14 +92,10 @@ def norms_from_copies(copies: Sequence[torch.Tensor], parameters: Sequence[torch
     with torch.no_grad():
         device = parameters[0].device
         return Norms(
-            weight=_together([_norm(one) for one in parameters], device),
-            gradient=_together([_norm(one.grad) for one in parameters if one.grad is not None], device),
-            update=_together([_norm(old.sub_(one)) for old, one in zip(copies, parameters, strict=True)], device),
+            weight=_together([norm(one) for one in parameters], device),
+            gradient=_together([norm(one.grad) for one in parameters if one.grad is not None], device),
+            update=_together([norm(old.sub_(one)) for old, one in zip(copies, parameters, strict=True)], device),
         )
-
-
-def _norm(values: Any) -> torch.Tensor:
-    return torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32)).float()
 
 
 def _together(found: list[torch.Tensor], device: torch.device) -> torch.Tensor:

@@ -18,6 +18,7 @@ waits for a device.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ import torch
 from torch import nn
 
 from dataaudit.errors import ConfigError
+from dataaudit.guarded import Guarded
 from dataaudit.pending import Pending
 from dataaudit.runlog.writer import Columns
 from dataaudit.vitals import micro_batches, updates
@@ -40,11 +42,13 @@ from dataaudit.vitals.columns import Column, DeadUnits, tap_columns, tap_values
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.finite import state_finite
 from dataaudit.vitals.micro_batches import MicroBatches
+from dataaudit.vitals.norms import std
 from dataaudit.vitals.replicas import loss_dispersion, parameter_checksum, ranks_that_differ
 from dataaudit.vitals.sinks import Sink
 from dataaudit.vitals.structure import find, is_compiled, parameters_of
 from dataaudit.vitals.watching import Mark, Taps
 
+_LOG = logging.getLogger("dataaudit")
 _LOOKED_AT = "_dataaudit_vitals"
 _WEIGHT_METRICS = (
     ("layer_std", "all"),
@@ -102,8 +106,10 @@ class Vitals:
         self.structure = find(model, self.config.mapping)
         self.steps = self.config.first_step - 1
         """Steps that are done."""
+        self.lost = 0
+        """Times that a sink failed to take what it was given."""
         self._model, self._optimizer, self._sinks = model, optimizer, tuple(sinks)
-        self._groups = parameters_of(self.structure, model)
+        self._groups = parameters_of(self.structure, model, optimizer)
         device = next(model.parameters()).device
         self._taps = Taps(
             self.structure, device, micro_batches=self.config.micro_batches, rows=self.config.sampled_rows
@@ -120,7 +126,7 @@ class Vitals:
         )
         """What is alarmed of, and why what is not."""
         elements = [sum(one.numel() for one in own) for _, own in self._groups]
-        self._cadence = Cadence(elements, self.config.preset)
+        self._cadence = Cadence(elements or [1], self.config.preset)
         self._began = 0.0
         self._first_weight = len(tap_columns(self._taps))
         self._ring = torch.full((self.config.interval, len(self.columns)), torch.nan, device=device)
@@ -231,6 +237,8 @@ class Vitals:
         Raises:
             ConfigError: A step is open already, or this is closed.
         """
+        if _LOOKED_AT not in vars(self._model):
+            raise ConfigError("vitals: they are closed", "Make new ones to look at the model again.")
         if self._open:
             raise ConfigError("vitals: a step is open already", "Use `with vitals.step():` once for each update.")
         self._open = True
@@ -245,7 +253,17 @@ class Vitals:
         self._end()
 
     def log(self, **numbers: float | torch.Tensor) -> None:
-        """Add numbers of the step, such as ``loss`` and ``learning_rate``; tensors of one are not waited for."""
+        """Add numbers of the step, such as ``loss`` and ``learning_rate``; tensors of one are not waited for.
+
+        Raises:
+            ConfigError: A value is neither a number nor a tensor of one.
+        """
+        for name, value in numbers.items():
+            is_one = value.numel() == 1 if isinstance(value, torch.Tensor) else isinstance(value, int | float)
+            if not is_one:
+                raise ConfigError(
+                    f"vitals: {name}: expected a number, or a tensor of one, found {type(value).__name__}"
+                )
         self._numbers.update({Column(name, -1, -1, "value"): value for name, value in numbers.items()})
 
     def check_replicas(self, probe_loss: torch.Tensor | None = None) -> None:
@@ -338,7 +356,8 @@ class Vitals:
         self._updated = False
 
     def _due(self) -> tuple[int, ...]:
-        return self._cadence.due(self.steps + 1) if "weights" in self.config.measure else ()
+        wanted = "weights" in self.config.measure and self._groups
+        return self._cadence.due(self.steps + 1) if wanted else ()
 
     def _before_update(self, *_: object) -> None:
         """Copy the weights of this step's layers, where the optimizer's state does not say how they move."""
@@ -357,7 +376,7 @@ class Vitals:
             self._weights[index, 1].copy_(norms.gradient)
             self._weights[index, 2].copy_(norms.update_to_weight)
             self._weights[index, 3].copy_(norms.grad_to_weight)
-            self._weights[index, 0].copy_(_std(own))
+            self._weights[index, 0].copy_(std(own))
             if (share := state_finite(optimizer, own, self.steps)) is not None:
                 self._weights[index, 4].copy_(share)
             self._bad.add_(~self._weights[index, 1].isfinite())
@@ -439,7 +458,9 @@ class Vitals:
             "value": values.astype(np.float64),
         }
         for sink in self._sinks:
-            sink.add_values(rows)
+            with Guarded() as call:
+                sink.add_values(rows)
+            self._failed(call)
 
     def _new_micro_batches(self) -> MicroBatches | None:
         own = [one for _, group in self._groups for one in group]
@@ -449,7 +470,18 @@ class Vitals:
 
     def _say(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         for sink in self._sinks:
-            sink.add_event(step, kind, detail)
+            with Guarded() as call:
+                sink.add_event(step, kind, detail)
+            self._failed(call)
+
+    def _failed(self, call: Guarded) -> None:
+        """Count a sink's error, and say the first one: it is no reason to end a run."""
+        if call.error is not None:
+            if not self.lost:
+                _LOG.warning(
+                    "vitals: a sink failed (%s); training goes on, and what it did not take is lost", call.origin
+                )
+            self.lost += 1
 
     def _all_columns(self) -> list[Column]:
         weights = [
@@ -459,16 +491,6 @@ class Vitals:
         ]
         noise = [Column(metric, -1, -1, stat) for metric, stat in micro_batches.STATS]
         return [*tap_columns(self._taps), *weights, *noise, *(Column(name, -1, -1, "count") for name in _STEP_METRICS)]
-
-
-def _std(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the standard deviation of all elements together, float32; from sums, without a copy."""
-    count = sum(one.numel() for one in parameters)
-    total = torch.stack([one.sum(dtype=torch.float64) for one in parameters]).sum()
-    square = (
-        torch.stack([torch.linalg.vector_norm(one, dtype=torch.float32) for one in parameters]).double().square().sum()
-    )
-    return (square / count - (total / count).square()).clamp_min(0.0).sqrt().float()
 
 
 def _missing(layers: Sequence[Any], what: str) -> str:

@@ -571,3 +571,77 @@ def test_one_backward_pass_a_step_has_no_noise_to_tell():
     model = model_of("llama")
     sink = one_step(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
     assert not [row for row in sink.values if row[1] in {"gsnr", "direction_consistency", "grad_noise_scale"}]
+
+
+def looked_at(model, optimizer=None, **settings):
+    """Train for 24 steps; return which (metric, layer) there were."""
+    sink = MemorySink()
+    with Vitals(model, optimizer, VitalsConfig(adapt=False, **settings), [sink]) as vitals:
+        for step in range(1, 25):
+            with vitals.step():
+                loss = made.loss_of(model, step)
+                if loss.requires_grad:
+                    loss.backward()
+                if optimizer is not None:
+                    optimizer.step()
+                    optimizer.zero_grad()
+    return {(row[1], row[2]) for row in sink.values}
+
+
+def test_weights_that_do_not_train_or_are_another_optimizers_are_left_out():
+    model = model_of("llama")
+    found = looked_at(model, torch.optim.AdamW(model.model.layers[1].parameters()))
+    assert {layer for metric, layer in found if metric == "update_to_weight"} == {1}
+    model = model_of("llama")
+    model.model.layers[0].requires_grad_(False)
+    model.model.embed_tokens.requires_grad_(False)
+    found = looked_at(model, torch.optim.AdamW([one for one in model.parameters() if one.requires_grad]))
+    assert {layer for metric, layer in found if metric == "update_to_weight"} == {1, -1}
+    model.requires_grad_(False)
+    assert ("attn_entropy", 1) in looked_at(model)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_models_of_other_dtypes_are_looked_at(dtype):
+    model = model_of("llama").to(dtype)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    found = looked_at(model, optimizer)
+    assert {"attn_entropy", "residual_rms", "update_to_weight", "layer_std"} <= {metric for metric, _ in found}
+
+
+class Broken(MemorySink):
+    """A sink whose disk is full."""
+
+    def add_values(self, columns):
+        raise OSError(28, "No space left on device")
+
+
+def test_a_sink_that_fails_does_not_end_the_run(caplog):
+    model, sink = model_of("llama"), MemorySink()
+    vitals = Vitals(model, None, VitalsConfig(interval=1, adapt=False), [Broken(), sink])
+    for step in range(1, 4):
+        with vitals.step():
+            made.loss_of(model, step)
+    vitals.close()
+    assert {row[0] for row in sink.values} == {1, 2, 3}
+    assert vitals.lost == 3
+    assert [one.message for one in caplog.records if "sink failed (OSError" in one.message] == [
+        caplog.records[0].message
+    ]
+
+
+def test_wrong_use_of_a_step_is_said():
+    model = model_of("llama")
+    vitals = Vitals(model, None, VitalsConfig(interval=1, adapt=False), [sink := MemorySink()])
+    with pytest.raises(TypeError), vitals.step():
+        made.loss_of(model, None)
+    with vitals.step():
+        made.loss_of(model, 2)
+        with pytest.raises(ConfigError, match="name: expected a number, or a tensor of one, found str"):
+            vitals.log(name="seven")
+        with pytest.raises(ConfigError, match="a step is open already"), vitals.step():
+            pass
+    vitals.close()
+    assert {row[0] for row in sink.values} == {1}  # the step that failed is none
+    with pytest.raises(ConfigError, match="closed"), vitals.step():
+        pass
