@@ -592,6 +592,57 @@ NODE |= {
 }  # and torch
 
 
+class Layered(nn.Module):
+    """Two layers of torch's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(256, 16), nn.Linear(16, 256)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, tokens):
+        return self.head(self.layers(self.tokens(tokens)))
+
+
+def test_a_monitor_takes_what_vitals_see_and_a_resumed_run_replaces_it(rows, corpus, tmp_path):
+    """The values of steps that are done again stand in the log once, as those of the last attempt."""
+    from dataaudit.vitals import Vitals, VitalsConfig
+
+    def train(first, last, *, monitor, seen=None):
+        torch.manual_seed(first)
+        model = Layered()
+        optimizer = torch.optim.AdamW(model.parameters())
+        feed = torch.utils.data.DataLoader(torch.utils.data.Subset(rows, range((first - 1) * 2, last * 2)), 2)
+        with Vitals(model, optimizer, VitalsConfig(adapt=False, interval=3), [monitor]) as vitals:
+            if seen is not None:
+                vitals.load_state_dict(seen)
+            for batch in feed:
+                with vitals.step():
+                    losses = functional.cross_entropy(model(batch["input_ids"]).transpose(1, 2), batch["labels"])
+                    monitor.batch(batch["tags"])
+                    losses.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    vitals.log(train_loss=losses)
+                monitor.step(losses)
+                if monitor.steps == 5:
+                    kept = monitor.state_dict(), vitals.state_dict()
+        return kept if first == 1 else None
+
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        state, seen = train(1, 8, monitor=monitor)
+    with TrainingMonitor(tmp_path / "run", corpus, state=state) as monitor:
+        train(6, 10, monitor=monitor, seen=seen)
+    log = load_run(tmp_path / "run")
+    values = [row for row in log.table("values").to_pylist() if row["metric"] == "train_loss"]
+    assert [row["step"] for row in values] == list(range(1, 11))
+    losses = {row["step"]: row["user_loss"] for row in log.table("steps").to_pylist()}
+    assert {row["step"]: row["value"] for row in values} == pytest.approx(losses, rel=1e-6)
+    entropy = [row for row in log.table("values").to_pylist() if row["metric"] == "attn_entropy"]
+    assert len(entropy) == 10 * 2 * 2 * 2
+
+
 def test_vitals_run_beside_torch_and_a_few_packages_alone(tmp_path):
     code = f"""
 import sys
