@@ -64,6 +64,8 @@ class VitalsConfig:
                 raise ConfigError(f"vitals: {name}: expected a first and a last step, found {found}")
         if self.healthy is not None and self.baseline is not None:
             raise ConfigError("vitals: a healthy stretch is learnt from, or a baseline is given: not both")
+        if not isinstance(self.escalate, int) or self.escalate < 0:
+            raise ConfigError(f"vitals: escalate: expected 0 or more steps, found {self.escalate}")
         for name in ("sampled_rows", "micro_batches", "interval", "window", "first_step"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"vitals: {name}: expected 1 or more, found {getattr(self, name)}")
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ConfigError(f"vitals: {name}: expected 1 or more, a whole number, found {getattr(self, name)}")

@@ -49,6 +49,8 @@ from dataaudit.vitals.structure import find, is_compiled, parameters_of
 from dataaudit.vitals.watching import Mark, Taps
 
 _LOG = logging.getLogger("dataaudit")
+_WHOLE = 4
+"""Bytes of an element from which on an update is what was computed."""
 _LOOKED_AT = "_dataaudit_vitals"
 _WEIGHT_METRICS = (
     ("layer_std", "all"),
@@ -100,6 +102,11 @@ class Vitals:
                 "vitals: the model is compiled already, and would be measured without what its layers return",
                 "Make Vitals first, then torch.compile(model).",
             )
+        if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+            kind = type(optimizer).__name__
+            raise ConfigError(
+                f"vitals: optimizer: expected one of torch's, found {kind}", "Several: name the main one."
+            )
         if getattr(model, _LOOKED_AT, None) is not None:
             raise ConfigError("vitals: the model is looked at already", "Close the other Vitals first.")
         self.config = config or VitalsConfig()
@@ -136,10 +143,10 @@ class Vitals:
         self._open = False
         self._updated = False
         self._weights = torch.full((len(self._groups), len(_WEIGHT_METRICS)), torch.nan, device=device)
-        self._bad = torch.zeros((), device=device)
+        self._bad = torch.full((), torch.nan, device=device)
         self._numbers: dict[Column, float | torch.Tensor] = {}
         self._logged: deque[tuple[int, list[Column], Pending]] = deque()
-        self._why_no_formula = None if optimizer is None else updates.why_not(optimizer)
+        self._why_no_formula = self._no_formula()
         self._copies: dict[int, list[torch.Tensor]] = {}
         self._micro_batches = self._new_micro_batches()
         self._handles = []
@@ -259,6 +266,8 @@ class Vitals:
             ConfigError: A value is neither a number nor a tensor of one.
         """
         for name, value in numbers.items():
+            if name in self._metrics():
+                raise ConfigError(f"vitals: {name} is a metric of its own", "Log it under another name.")
             is_one = value.numel() == 1 if isinstance(value, torch.Tensor) else isinstance(value, int | float)
             if not is_one:
                 raise ConfigError(
@@ -352,7 +361,7 @@ class Vitals:
         if self._micro_batches is not None:
             self._micro_batches.start(number, looks=looks)
         self._weights.fill_(torch.nan)
-        self._bad.zero_()
+        self._bad.fill_(torch.nan)
         self._updated = False
 
     def _due(self) -> tuple[int, ...]:
@@ -379,7 +388,7 @@ class Vitals:
             self._weights[index, 0].copy_(std(own))
             if (share := state_finite(optimizer, own, self.steps)) is not None:
                 self._weights[index, 4].copy_(share)
-            self._bad.add_(~self._weights[index, 1].isfinite())
+            self._bad.copy_(self._bad.nan_to_num(0.0) + ~self._weights[index, 1].isfinite())
 
     def _end(self) -> None:
         self._taps.watch.stop()
@@ -433,7 +442,10 @@ class Vitals:
                 self._hand_over(number, np.array(seen), values)
         while self._logged and (wait or self._logged[0][2].ready()):
             number, columns, numbers = self._logged.popleft()
-            self._give(number, columns, numbers.numpy())
+            values = numbers.numpy()
+            for column in (one for one, known in zip(columns, np.isfinite(values), strict=True) if not known):
+                self._say(number, "nan_inf", {"metric": column.metric, "layer": -1, "head": -1, "stat": column.stat})
+            self._give(number, columns, values)
 
     def _hand_over(self, step: int, seen: np.ndarray, values: np.ndarray) -> None:
         held = np.isfinite(values)
@@ -461,6 +473,14 @@ class Vitals:
             with Guarded() as call:
                 sink.add_values(rows)
             self._failed(call)
+
+    def _no_formula(self) -> str | None:
+        """Return why weights are copied to tell their updates; None where the optimizer's state says them."""
+        if self._optimizer is None:
+            return None
+        if any(one.itemsize < _WHOLE for _, own in self._groups for one in own):
+            return "weights below float32 round updates away"
+        return updates.why_not(self._optimizer)
 
     def _new_micro_batches(self) -> MicroBatches | None:
         own = [one for _, group in self._groups for one in group]

@@ -196,6 +196,8 @@ class Taps:
             why = f"attention function {attention.function}: how it hides keys is not known here"
         if attention.kind == "transformers" and _modeling(attention).get("ALL_ATTENTION_FUNCTIONS") is None:
             why = "its module chooses no attention function by name"
+        if attention.kind == "multihead" and (attention.module.bias_k is not None or attention.module.add_zero_attn):
+            why = "it adds keys of its own: add_bias_kv, add_zero_attn"
         if attention.heads < 1:
             why = "how many heads it has is not known: Mapping(..., heads=...)"
         if why is not None:

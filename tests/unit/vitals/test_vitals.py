@@ -645,3 +645,57 @@ def test_wrong_use_of_a_step_is_said():
     assert {row[0] for row in sink.values} == {1}  # the step that failed is none
     with pytest.raises(ConfigError, match="closed"), vitals.step():
         pass
+
+
+def test_a_loss_that_is_not_finite_is_an_event_and_what_was_not_measured_is_not_0():
+    model = model_of("llama")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with Vitals(model, optimizer, VitalsConfig(interval=1, adapt=False), [sink := MemorySink()]) as vitals:
+        for step in range(1, 30):
+            with vitals.step():
+                loss = made.loss_of(model, step) * (math.nan if step == 29 else 1.0)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                vitals.log(loss=loss)
+    assert (29, "nan_inf", {"metric": "loss", "layer": -1, "head": -1, "stat": "value"}) in sink.events
+    measured = {row[0] for row in sink.values if row[1] == "grad_norm"}
+    counted = {row[0]: row[5] for row in sink.values if row[1] == "nan_inf_events"}
+    assert measured <= set(counted)
+    assert len(counted) < 29
+    assert {value for step, value in counted.items() if step < 29} == {0.0}
+
+
+def test_updates_of_bfloat16_weights_are_those_that_were_applied():
+    model = model_of("llama").bfloat16()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    layer, expected = list(model.model.layers[1].parameters()), {}
+    with Vitals(model, optimizer, VitalsConfig(interval=1, adapt=False), [sink := MemorySink()]) as vitals:
+        for step in range(1, 25):
+            before = torch.cat([one.detach().double().flatten() for one in layer])
+            with vitals.step():
+                made.loss_of(model, step).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            after = torch.cat([one.detach().double().flatten() for one in layer])
+            expected[step] = ((after - before).norm() / after.norm()).item()
+    found = {row[0]: row[5] for row in sink.values if row[1:3] == ("update_to_weight", 1)}
+    assert found
+    for step, value in found.items():
+        assert value == pytest.approx(expected[step], rel=1e-2)
+
+
+def test_what_cannot_be_measured_rightly_is_not_applicable():
+    for more in ({"add_bias_kv": True}, {"add_zero_attn": True}):
+        model = model_of("multihead")
+        for layer in model.encoder.layers:
+            layer.self_attn = torch.nn.MultiheadAttention(made.WIDTH, made.HEADS, batch_first=True, **more)
+        assert Vitals(model).summary()["metrics"]["attn_entropy"].startswith("not_applicable: it adds keys of its own")
+    model = model_of("multihead")
+    with pytest.raises(ConfigError, match="expected one of torch's, found list"):
+        Vitals(model, [torch.optim.SGD(model.parameters())])
+    with Vitals(model) as vitals, pytest.raises(ConfigError, match="grad_norm is a metric of its own"):
+        vitals.log(grad_norm=3.0)
+    for wrong in ({"escalate": -1}, {"interval": 1.5}):
+        with pytest.raises(ConfigError, match="expected"):
+            VitalsConfig(**wrong)
