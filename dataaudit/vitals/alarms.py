@@ -38,12 +38,12 @@ from dataaudit.vitals.baseline import (
     PERSISTENCE,
     RATE,
     Baseline,
-    Floats,
     Key,
     Runs,
     baseline_of,
     logarithm,
 )
+from dataaudit.vitals.tails import Floats
 
 NON_FINITE = "nan_inf_events"
 """Metric of which any value above 0 is an alarm, without a baseline."""

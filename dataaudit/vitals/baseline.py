@@ -35,8 +35,18 @@ import orjson
 import pyarrow.compute as pc
 
 from dataaudit.runlog.reader import RunLog
+from dataaudit.vitals.tails import (
+    AVERAGED,
+    Floats,
+    correlation_times,
+    heavy_tail,
+    light_tail,
+    sidak_limit,
+    sidak_limit_of_means,
+    tail_index,
+    widened,
+)
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Trend = Literal["level", "line", "trajectory"]
 """One median; a robust line within the window, its ends held outside; medians of parts of a run, lines in between."""
@@ -45,8 +55,6 @@ RATE = 1e-4
 """False alarms a step, of a whole metric."""
 PERSISTENCE = 3
 """Measured values, one after the other, that have to be out on one side."""
-AVERAGED = 16
-"""Measured values whose mean is looked at."""
 FARTHEST_OF_MEAN = 8.0
 """Scales at which a value is cut off before it goes into a mean."""
 LEAST_VALUES = 30
@@ -63,17 +71,6 @@ KNOTS = 16
 _FOLDS = 8
 _SIGMA = 1.4826
 """Standard deviation / median absolute deviation of a normal distribution."""
-_TAIL = 0.05
-"""Share of the largest values that a tail is continued from."""
-_TAIL_VALUES = 10
-"""And at least as many."""
-_ERRORS = 1.5
-"""Standard errors that are added to the index of a tail."""
-_DEVIATION = 1.3
-"""Standard deviation of a Student's t of 4 degrees of freedom, in scales."""
-_FREEDOM_OF_MEANS = 15.0
-_FREEDOM = 4.0
-"""Degrees of freedom of the tail that is assumed where it cannot be seen."""
 
 
 class Key(NamedTuple):
@@ -372,7 +369,7 @@ def _measure(
     floor = _floors(levels, log=log)
     scale = _scales(rest, floor)
     number = np.count_nonzero(~np.isnan(values), axis=1)
-    correlated = _correlation_times(rest / scale[:, None])
+    correlated = correlation_times(rest / scale[:, None])
     known = number > 0
     correlated = np.maximum(correlated, np.median(correlated[known]) if known.any() else 1.0)
     effective = number / correlated
@@ -384,10 +381,10 @@ def _measure(
         tails = (math.nan, math.nan)
         if steps >= CALIBRATE_FROM:
             jumps, drifts = _calibrated(values[fit], places, trend, floor[fit], rate / 2, persistence)
-            tails = jumps, drifts * (_widened(effective[fit], correlated[fit]) if trend == "line" else 1)
+            tails = jumps, drifts * (widened(effective[fit], correlated[fit]) if trend == "line" else 1)
         bounds = (
-            _sidak(effective[fit], correlated[fit], rate / 2, persistence),
-            _sidak_of_means(effective[fit], correlated[fit], rate / 2, knots=len(at)),
+            sidak_limit(effective[fit], correlated[fit], rate / 2, persistence),
+            sidak_limit_of_means(effective[fit], correlated[fit], rate / 2, knots=len(at)),
         )
 
         def limit(place: int, over: Literal["each", "mean"], number: int) -> Limit:
@@ -508,25 +505,6 @@ def _median(values: Floats) -> Floats:
     return np.where(number > 0, (low + high) / 2, np.nan)
 
 
-def _correlation_times(z: Floats) -> Floats:
-    """Return float64[series]: values that one independent one is worth, 1 or more, in values that were measured.
-
-    Sums of neighbouring autocorrelations are added up as long as they are positive (Geyer's initial sequence).
-    """
-    z = np.clip(np.take_along_axis(z, np.argsort(np.isnan(z), axis=1, kind="stable"), 1), -3, 3)
-    number = np.maximum(np.count_nonzero(~np.isnan(z), axis=1), 1)[:, None]
-    mean = np.nansum(z, axis=1, keepdims=True) / number
-    z = np.where(np.isnan(z), 0.0, z - mean)
-    length = z.shape[1]
-    power = np.abs(np.fft.rfft(z, 2 * length)) ** 2
-    lags = np.fft.irfft(power, 2 * length)[:, : length // 2 // 2 * 2]
-    variance = lags[:, :1]
-    pairs = (lags / np.where(variance > 0, variance, 1)).reshape(len(z), -1, 2).sum(2)
-    taken = np.minimum.accumulate(pairs > 0, axis=1)
-    times: Floats = np.maximum(2 * np.where(taken, pairs, 0.0).sum(1) - 1, 1.0)
-    return times
-
-
 def _calibrated(
     values: Floats, places: Floats, trend: Trend, floor: Floats, rate: float, persistence: int
 ) -> tuple[float, float]:
@@ -543,105 +521,7 @@ def _calibrated(
     runs = Runs(len(values), persistence)
     z = z[:, ~np.isnan(z).all(0)]
     far = np.array([runs.see(np.ascontiguousarray(z[:, one])).max(1) for one in range(z.shape[1])])
-    most = _index(np.nanmax(np.abs(z), axis=0))
+    most = tail_index(np.nanmax(np.abs(z), axis=0))
     few = (persistence - 1) * FARTHEST_OF_MEAN / AVERAGED
-    drifts = max(_light_tail(far[AVERAGED - 1 :, 1], rate), few)
-    return _heavy_tail(far[persistence - 1 :, 0], rate, most), drifts
-
-
-def _heavy_tail(maxima: Floats, rate: float, most: float) -> float:
-    """Return what a share ``rate`` of steps goes beyond, of the largest distance of each step, by a power law.
-
-    Args:
-        maxima: float64[n]
-        rate: Share of steps.
-        most: Index of the tail of single values, which that of the least of several cannot exceed.
-
-    Returns:
-        NaN where no tail is seen.
-    """
-    ordered, beyond, _ = _largest(maxima)
-    if rate * len(maxima) >= beyond:
-        return float(ordered[int(rate * len(maxima))])
-    if not ordered[beyond] > 0:
-        return math.nan
-    return float(ordered[beyond] * (beyond / (rate * len(maxima))) ** min(_index(maxima), most))
-
-
-def _light_tail(maxima: Floats, rate: float) -> float:
-    """Return the same by an exponential tail: means of values that are cut off have no heavier one."""
-    ordered, beyond, wider = _largest(maxima)
-    if rate * len(maxima) >= beyond:
-        return float(ordered[int(rate * len(maxima))])
-    excess = float((ordered[:beyond] - ordered[beyond]).mean()) * wider
-    return float(ordered[beyond] + excess * math.log(beyond / (rate * len(maxima))))
-
-
-def _index(maxima: Floats) -> float:
-    """Return the index of a power law in the tail (Hill), and so many standard errors; infinite where none is seen."""
-    ordered, beyond, wider = _largest(maxima)
-    if not ordered[beyond] > 0:
-        return math.inf
-    return float(np.log(ordered[:beyond] / ordered[beyond]).mean()) * wider
-
-
-def _largest(maxima: Floats) -> tuple[Floats, int, float]:
-    """Return values in descending order, how many of them are the tail, and 1 plus its relative standard errors."""
-    beyond = max(_TAIL_VALUES, int(_TAIL * len(maxima)))
-    ordered = np.sort(maxima)[::-1]
-    inside = (maxima > ordered[beyond]).astype(np.float64)
-    worth = beyond / float(_correlation_times(inside[None])[0])
-    return ordered, beyond, 1 + _ERRORS / math.sqrt(max(worth, 1.0))
-
-
-def _sidak(effective: Floats, correlated: Floats, rate: float, persistence: int) -> float:
-    """Return the limit that independent series with heavy tails would have.
-
-    Values in a row count as many times as they are independent: persistence / correlation time, at least once.
-    """
-    worth = float(np.median(effective))
-    times = max(1.0, persistence / float(np.median(correlated)))
-    tail = _of_each(rate, len(effective)) ** (1 / times)
-    return student_quantile(tail / 2, _FREEDOM) * math.sqrt(1 + 1 / worth)
-
-
-def _sidak_of_means(effective: Floats, correlated: Floats, rate: float, *, knots: int) -> float:
-    """Return the limit of means of values with heavy tails; what is cut off leaves the mean lighter ones.
-
-    The end of a line varies four times as much as a level.
-    """
-    worth = float(np.median(effective))
-    times = min(1.0, float(np.median(correlated)) / AVERAGED)
-    spread = _DEVIATION * math.sqrt(times + knots**2 / worth)
-    return spread * student_quantile(_of_each(rate, len(effective)) / 2, _FREEDOM_OF_MEANS)
-
-
-def _widened(effective: Floats, correlated: Floats) -> float:
-    """Return how much further off a mean is from the end of a line than from within it, where it was calibrated."""
-    times = min(1.0, float(np.median(correlated)) / AVERAGED)
-    return math.sqrt(1 + 3 / float(np.median(effective)) / times)
-
-
-def _of_each(rate: float, family: int) -> float:
-    return -math.expm1(math.log1p(-rate) / family)
-
-
-def student_quantile(tail: float, freedom: float) -> float:
-    """Return what a Student's t exceeds with a probability.
-
-    Args:
-        tail: Probability, above 0 and up to 1/2.
-        freedom: Degrees of freedom, 1 or more.
-    """
-    nodes, weights = np.polynomial.legendre.leggauss(64)
-    constant = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
-
-    def beyond(angle: float) -> float:
-        """Probability of more than sqrt(freedom) / tan(angle)."""
-        return constant * float((weights * np.sin(angle / 2 * (nodes + 1)) ** (freedom - 1)).sum()) * angle / 2
-
-    low, high = -60.0, math.log(math.pi / 2)
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (low, middle) if beyond(math.exp(middle)) > tail else (middle, high)
-    return math.sqrt(freedom) / math.tan(math.exp(high))
+    drifts = max(light_tail(far[AVERAGED - 1 :, 1], rate), few)
+    return heavy_tail(far[persistence - 1 :, 0], rate, most), drifts

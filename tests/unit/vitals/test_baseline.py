@@ -19,8 +19,8 @@ from dataaudit.vitals.baseline import (
     Runs,
     baseline_of,
     baseline_of_run,
-    student_quantile,
 )
+from dataaudit.vitals.tails import student_quantile
 
 HEADS = 96
 
