@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
+
+from local_server import LocalServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "org/corpus"
@@ -29,15 +30,8 @@ class FakeHub:
         class Handler(_Handler):
             owner = hub
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def close(self):
-        """End it."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server = LocalServer(Handler)
+        self.address, self.close = self._server.address, self._server.close
 
     def files(self):
         """Return the entries of the dataset's tree."""

@@ -8,8 +8,10 @@ import struct
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
+
+from local_server import LocalServer
 
 STALL_SECONDS = 600
 FAULTS = ("error 500", "error 503", "stall", "truncate", "reset")
@@ -57,16 +59,13 @@ class Proxy:
         class Handler(_Handler):
             owner = proxy
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._server = LocalServer(Handler)
+        return self._server.address
 
     def close(self):
         """End it, and what is stalled."""
         self.stop.set()
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.close()
 
     def clear(self):
         """Forget rules and log."""

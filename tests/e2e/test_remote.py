@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import http.server
 import json
-import threading
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from corpus import CONFIG, documents, rows, write_corpus, write_jsonl
 from levels import workers
+from local_server import LocalServer
 from running import build, run
 from stores import CANARY, running_store
 
@@ -225,7 +225,7 @@ class Files(http.server.SimpleHTTPRequestHandler):
             self.send_error(403)
             return
         try:
-            data = (self.server.folder / self.path.partition("?")[0].lstrip("/").replace("%20", " ")).read_bytes()
+            data = (self.folder / self.path.partition("?")[0].lstrip("/").replace("%20", " ")).read_bytes()
         except OSError:
             self.send_error(404)
             return
@@ -253,10 +253,8 @@ def test_signed_web_addresses_are_read_and_their_signatures_kept_nowhere(tmp_pat
     folder.joinpath("train").mkdir(parents=True)
     for name, made in zip(names, ("part-0.jsonl", "part-1.parquet", "part-1.jsonl.gz"), strict=True):
         (folder / name).write_bytes((tmp_path / "made" / "train" / made).read_bytes())
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Served", (Files,), {"ranges": ranges}))
-    server.folder, server.daemon_threads = folder, True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    host = f"127.0.0.1:{server.server_address[1]}"
+    server = LocalServer(type("Served", (Files,), {"ranges": ranges, "folder": folder}))
+    host = server.address.removeprefix("http://")
     listed = [f"http://canary-User:{CANARY}@{host}/{name.replace(' ', '%20')}?sig={CANARY}&v=1" for name in names]
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     try:
@@ -276,6 +274,5 @@ def test_signed_web_addresses_are_read_and_their_signatures_kept_nowhere(tmp_pat
         (tmp_path / "c.yaml").write_text(SPLIT.format(json.dumps(listed[2])) + "sead: 1\n")
         outputs += [*run("build", tmp_path / "c.yaml", *state, "--manifest", tmp_path / "n", expect=2)]
     finally:
-        server.shutdown()
-        server.server_close()
+        server.close()
     _no_secret(outputs, tmp_path, CANARY, "canary-User", skip="c.yaml")

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import threading
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from local_server import LocalServer
 
 from dataaudit.corpus.tokens import resolve_tokenizer, spec
 from dataaudit.errors import TokenizerError
@@ -59,16 +59,12 @@ def local_hub(bpe_trainer, tmp_path, monkeypatch):
     content = bpe_trainer().to_str().encode()
     Hub.files = {f"/org/tiny/resolve/{revision}/tokenizer.json": content for revision in ("main", "v1.0", COMMIT)}
     Hub.asked = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    server = LocalServer(Hub)
+    monkeypatch.setenv("HF_ENDPOINT", server.address)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub-cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    server.close()
 
 
 @pytest.mark.parametrize("name", ["org/tiny", "org/tiny@v1.0", f"org/tiny@{COMMIT}"])
