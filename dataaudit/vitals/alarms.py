@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.vitals.baseline import (
+    ESTIMATES,
     FARTHEST_OF_MEAN,
     LOGARITHMS,
     PERSISTENCE,
@@ -303,7 +304,9 @@ class Alarms:
         theirs = self.baseline.not_evaluated
         missing = {key: "not in the baseline" for key, one in zip(self.keys, self._columns, strict=True) if one < 0}
         found = {key: missing.get(key) or theirs.get(key, "") for key in self.keys}
-        return {key: reason for key, reason in found.items() if reason and key.metric != NON_FINITE}
+        return {
+            key: why for key, why in found.items() if why and key.metric != NON_FINITE and key.stat not in ESTIMATES
+        }
 
     def _in_order(self, values: Floats | Mapping[Key, float]) -> Floats:
         if isinstance(values, Mapping):
@@ -341,7 +344,10 @@ class Alarms:
         learnt = np.empty((len(steps), len(self.keys)))
         for place in range(len(steps)):
             learnt[place] = self._learnt.popleft()[1]
-        self._take(baseline_of(self.keys, steps, learnt, trend="line", rate=self.rate, persistence=self.persistence))
+        kept = [place for place, key in enumerate(self.keys) if key.stat not in ESTIMATES]
+        keys = [self.keys[place] for place in kept]
+        learnt = learnt[:, kept]
+        self._take(baseline_of(keys, steps, learnt, trend="line", rate=self.rate, persistence=self.persistence))
         return [Finding("baseline", self.about())]
 
     def about(self) -> dict[str, Any]:

@@ -1,13 +1,7 @@
-"""What attention weights look like, head by head: largest logit, log-sum-exp and entropy, never more than a few rows.
+"""What attention weights look like, head by head: largest logit, log-sum-exp and entropy of sampled rows.
 
-Two estimators of a row's entropy H = -Σ p log p, nats:
-
-- :func:`attention_rows` computes rows in float32, over all keys. Exact; costs rows x keys.
-- :func:`attention_pass` makes one pass of a fused kernel with the keys as values:
-  H = lse - scale·q·o, o = Σ p k. The values are centred (k - k̄, which shifts both terms alike), since rounding in
-  bfloat16 is in proportion to them; the logits stay the model's own. It comes with a bound of its error.
-
-The largest logit of a row with n visible keys lies between lse - log n and lse.
+Rows are computed in float32 over all keys, which costs rows x keys; those of all rows are
+:mod:`dataaudit.vitals.attention_pass`.
 """
 
 from __future__ import annotations
@@ -23,10 +17,6 @@ import torch
 DEAD_NATS = math.log(2)
 DEAD_SHARE = 0.99
 _CHUNK_ROWS = 64
-_KERNEL = "_scaled_dot_product_flash_attention_for_cpu"
-"""The one that returns the log-sum-exp beside the output."""
-_FAST_EXP = 2.0**-13
-"""What a log-sum-exp is off by where a kernel takes a faster exponential, as that of CPUs does below float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +29,8 @@ class AttentionRows:
     """And no more than this; equal where it is exact."""
     lse: torch.Tensor
     """log Σ exp of the logits."""
+    lse_bound: torch.Tensor
+    """The log-sum-exp is no further off than this, and the largest logit no further outside of its bracket."""
     entropy: torch.Tensor
     """Nats."""
     bound: torch.Tensor
@@ -76,11 +68,12 @@ def attention_rows(
         rows: int64[n] which; all by default.
     """
     with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
-        key = _repeated(key, query.shape[1]).float()
+        wide = _wide(query)
+        key = repeated(key, query.shape[1]).to(wide)
         rows = torch.arange(query.shape[2], device=query.device) if rows is None else rows
         chunks = []
         for some in rows.split(_CHUNK_ROWS):
-            logits = scale * (query[:, :, some].float() @ key.transpose(-1, -2))
+            logits = scale * (query[:, :, some].to(wide) @ key.transpose(-1, -2)).float()
             logits = logits if softcap is None else softcap * (logits / softcap).tanh()
             added = _added(query, key, mask, causal, window, some)
             logits = logits if added is None else logits + added
@@ -94,67 +87,14 @@ def attention_rows(
             entropy = total - torch.where(weights > 0, weights * below, 0.0).sum(-1)
             chunks.append((largest, highest + total, entropy, keys))
         largest, lse, entropy, keys = (torch.cat(one, dim=-1) for one in zip(*chunks, strict=True))
-        bound = 64 * torch.finfo(torch.float32).eps * (1 + largest.abs() + lse.abs())
-        return _seen(keys, largest, largest, lse, entropy, bound)
+        bound = rounding(query[:, :, rows], key, scale, lse)
+        return seen_rows(keys, largest, largest, lse, bound, entropy, bound)
 
 
-def attention_pass(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    *,
-    scale: float,
-    mask: torch.Tensor | None = None,
-    causal: bool = False,
-) -> AttentionRows:
-    """Return statistics of all rows from one pass of a fused kernel, in the dtype of the query; no L x S matrix.
-
-    The bound holds three roundings in that dtype, of the centred values, of the weights and of the output, each of at
-    most eps/2 · scale · Σ_d |q_d| · max_j |k_jd - k̄_d|, a fourth for terms of second order, float32's own, and
-    below float32 that of the kernel's exponential.
-
-    Args:
-        query: [B, H, L, D], on the CPU.
-        key: [B, H_kv, S, D], H a multiple of H_kv.
-        scale: Of the logits.
-        mask: Broadcast to [B, H, L, S]: bool, True where a key is seen, or numbers that hide keys. Rows where another
-            number than 0 is added to a logit are NaN: the identity has no place for a bias.
-        causal: Row i sees keys 0 to i.
-
-    Raises:
-        ValueError: The tensors are not on the CPU: no other kernel was compared yet.
-    """
-    if query.device.type != "cpu":
-        raise ValueError(f"attention_pass: expected tensors on the CPU, found {query.device.type}")
-    with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        key = _repeated(key, query.shape[1])
-        centre = key.float().mean(-2, keepdim=True)
-        values = (key.float() - centre).to(key.dtype)
-        hidden = None if mask is None else _hidden(mask).expand(*query.shape[:3], key.shape[2])
-        causal_hidden = _causal_hidden(query, key) if causal else None
-        both = hidden if causal_hidden is None else causal_hidden if hidden is None else hidden | causal_hidden
-        added = None
-        if both is not None:
-            added = torch.zeros(both.shape, dtype=query.dtype).masked_fill_(both, -math.inf)
-            added = added.expand(*query.shape[:2], *added.shape[-2:])
-        output, lse = getattr(torch.ops.aten, _KERNEL)(query, key, values, 0.0, False, attn_mask=added, scale=scale)
-        wide = query.float()
-        shift = scale * (wide * centre).sum(-1)
-        entropy = (lse - shift - scale * (wide * output.float()).sum(-1)).clamp_min(0.0)
-        spread = scale * (wide.abs() * values.float().abs().amax(-2, keepdim=True)).sum(-1)
-        exact = torch.finfo(torch.float32).eps * 64 * (1 + lse.abs() + shift.abs() + spread)
-        fast = 0.0 if query.dtype == torch.float32 else _FAST_EXP
-        bound = 2 * torch.finfo(query.dtype).eps * spread + exact + fast
-        keys = torch.full_like(lse, key.shape[2]) if both is None else (~both).sum(-1).expand(lse.shape)
-        if mask is not None and mask.dtype != torch.bool:
-            biased = ((mask != 0) & ~_hidden(mask)).expand(*query.shape[:3], key.shape[2]).any(-1)
-            lse, entropy, bound = (one.masked_fill(biased, torch.nan) for one in (lse, entropy, bound))
-        return _seen(keys, lse - keys.clamp_min(1).log() - fast, lse + fast, lse, entropy, bound)
-
-
-def sample_rows(length: int, number: int) -> torch.Tensor:
+def sample_rows(length: int, number: int, device: torch.device | None = None) -> torch.Tensor:
     """Return int64[n] which rows are looked at: the last one of each of n equal parts, the same at every step."""
     number = min(length, number)
-    return (torch.arange(1, number + 1) * length).div(number, rounding_mode="floor") - 1
+    return (torch.arange(1, number + 1, device=device) * length).div(number, rounding_mode="floor") - 1
 
 
 def head_statistics(rows: AttentionRows) -> torch.Tensor:
@@ -210,18 +150,49 @@ def watched(functions: MutableMapping[str, Callable[..., Any]], name: str, see: 
         functions[name] = own
 
 
-def _repeated(key: torch.Tensor, heads: int) -> torch.Tensor:
+def repeated(key: torch.Tensor, heads: int) -> torch.Tensor:
+    """Return keys, [B, H_kv, S, D], once for each of the heads of queries."""
     return key if key.shape[1] == heads else key.repeat_interleave(heads // key.shape[1], dim=1)
 
 
-def _hidden(mask: torch.Tensor) -> torch.Tensor:
+def rounding(query: torch.Tensor, key: torch.Tensor, scale: float, lse: torch.Tensor) -> torch.Tensor:
+    """Return what float32 may have lost in logits and sums of them, float32[B, H, L].
+
+    A sum of D products, in any order, is off by about sqrt(D)·eps/2·|q|·|k|, however much of it cancels (Higham and
+    Mary 2019, section 2): 8 eps hold up to D = 256.
+
+    Args:
+        query: [B, H, L, D]
+        key: [B, H, S, D]
+        scale: Of the logits.
+        lse: Of each row.
+    """
+    lengths = torch.linalg.vector_norm(query, dim=-1, dtype=_wide(query))
+    longest = torch.linalg.vector_norm(key, dim=-1, dtype=_wide(query)).amax(-1, keepdim=True)
+    return torch.finfo(torch.float32).eps * (64 * (1 + lse.abs()) + 8 * abs(scale) * (lengths * longest).float())
+
+
+def hidden_by(mask: torch.Tensor) -> torch.Tensor:
     """Tell what a mask hides; frameworks write it as -inf or as the lowest number of a dtype."""
     return ~mask if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2
 
 
-def _causal_hidden(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    rows = torch.arange(query.shape[2], device=query.device)
-    return (torch.arange(key.shape[2], device=query.device) > rows[:, None])[None, None]
+def hidden_by_place(rows: torch.Tensor, keys: int, causal: bool, window: int | None) -> torch.Tensor | None:
+    """Return bool[rows, keys], True where a key lies after a row or outside of its window; None: nowhere."""
+    places = torch.arange(keys, device=rows.device)
+    later = places > rows[:, None] if causal else None
+    if window is None:
+        return later
+    far = places <= rows[:, None] - window
+    return far if later is None else far | later
+
+
+def _wide(query: torch.Tensor) -> torch.dtype:
+    """Return the dtype of products: exact in float32 for those below it, even where TF32 is allowed for it."""
+    if query.dtype.itemsize < torch.float32.itemsize:
+        return torch.float32
+    reduced = query.device.type == "cuda" or torch.get_float32_matmul_precision() != "highest"
+    return torch.float64 if reduced else query.dtype
 
 
 def _added(
@@ -232,15 +203,10 @@ def _added(
     window: int | None,
     rows: torch.Tensor,
 ) -> torch.Tensor | None:
-    keys = torch.arange(key.shape[2], device=query.device)
-    hidden = (keys > rows[:, None])[None, None] if causal else None
-    added = None
-    if window is not None:
-        far = (keys <= rows[:, None] - window)[None, None]
-        hidden = far if hidden is None else hidden | far
+    hidden, added = hidden_by_place(rows, key.shape[2], causal, window), None
     if mask is not None:
         mask = mask.expand(*query.shape[:3], key.shape[2])[:, :, rows]
-        own = _hidden(mask)
+        own = hidden_by(mask)
         hidden = own if hidden is None else own | hidden
         added = None if mask.dtype == torch.bool else mask.float()
     if hidden is None:
@@ -249,16 +215,26 @@ def _added(
     return added.masked_fill(hidden, -math.inf)
 
 
-def _seen(
+def seen_rows(
     keys: torch.Tensor,
     lowest: torch.Tensor,
     highest: torch.Tensor,
     lse: torch.Tensor,
+    lse_bound: torch.Tensor,
     entropy: torch.Tensor,
     bound: torch.Tensor,
 ) -> AttentionRows:
+    """Return statistics of rows, NaN where a row sees no key."""
     none = keys == 0
-    lowest, highest, lse, entropy, bound = (
-        one.masked_fill(none, torch.nan) for one in (lowest, highest, lse, entropy, bound)
+    lowest, highest, lse, lse_bound, entropy, bound = (
+        one.masked_fill(none, torch.nan) for one in (lowest, highest, lse, lse_bound, entropy, bound)
     )
-    return AttentionRows(lowest_max=lowest, highest_max=highest, lse=lse, entropy=entropy, bound=bound, keys=keys)
+    return AttentionRows(
+        lowest_max=lowest,
+        highest_max=highest,
+        lse=lse,
+        lse_bound=lse_bound,
+        entropy=entropy,
+        bound=bound,
+        keys=keys,
+    )

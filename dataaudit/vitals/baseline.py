@@ -32,6 +32,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 import orjson
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.runlog.reader import RunLog
@@ -64,6 +65,8 @@ CALIBRATE_FROM = 200
 FLOOR = 1e-3
 """Least scale: this share of the level; of a level of 0, of the median level of the metric, or of 1 where that is 0;
 of metrics in logarithms, the scale itself."""
+ESTIMATES = frozenset({"lower", "upper", "all_rows", "all_rows_bound", "off"})
+"""Statistics that are estimates with a bound, or tell of one: fixed thresholds hold for them, no deviation is told."""
 LOGARITHMS = frozenset({"grad_norm", "update_to_weight", "grad_to_weight"})
 """Metrics that are looked at in logarithms."""
 KNOTS = 16
@@ -282,6 +285,7 @@ def baseline_of_run(
     """
     table = log.table("values")
     table = table.filter(pc.equal(table["rank"], rank))
+    table = table.filter(pc.invert(pc.is_in(table["stat"], pa.array(sorted(ESTIMATES)))))
     end = max(table["step"].to_pylist(), default=0)
     table = table.filter(pc.and_(pc.greater_equal(table["step"], first), pc.less_equal(table["step"], last)))
     if not len(table):

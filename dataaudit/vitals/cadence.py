@@ -282,8 +282,16 @@ class Cadence:
 
     def looks(self, step: int) -> bool:
         """Return whether a step is measured at all: what costs little is then taken of all layers."""
+        return self.closely(step) or _looks(step, self.budget.every)
+
+    def closely(self, step: int) -> bool:
+        """Return whether a step is one of an escalation: everything is looked at."""
         one = self._escalation
-        return (one is not None and one.first <= step <= one.last) or _looks(step, self.budget.every)
+        return one is not None and one.first <= step <= one.last
+
+    def turn(self, step: int) -> int:
+        """Return how many looks there are before a step, to take turns by."""
+        return _turn(step, self.budget.every)
 
     def escalate(
         self, step: int, steps: int = ESCALATED_STEPS, layers: Sequence[int] | None = None
@@ -315,8 +323,7 @@ class Cadence:
 
     def see(self, step: int, seconds: float) -> dict[str, Any] | None:
         """Take the time of a step that :meth:`due` was asked about; return what was decided."""
-        one = self._escalation
-        if one is not None and one.first <= step <= one.last:
+        if self.closely(step):
             return None
         return self.budget.see(step, seconds, measured=_looks(step, self.budget.every))
 
@@ -349,12 +356,16 @@ def _looks(step: int, every: int) -> bool:
     return step % BARE != 0 if every == 1 else step % every == 0
 
 
+def _turn(step: int, every: int) -> int:
+    return step - step // BARE if every == 1 else step // every
+
+
 def _planned(
     step: int, slots: Sequence[tuple[int, ...]], layers: int, every: int, escalation: Escalation | None
 ) -> tuple[int, ...]:
     due: tuple[int, ...] = ()
     if _looks(step, every):
-        due = slots[(step - step // BARE if every == 1 else step // every) % len(slots)]
+        due = slots[_turn(step, every) % len(slots)]
     if escalation is None or not escalation.first <= step <= escalation.last:
         return due
     more = range(layers) if escalation.layers is None else escalation.layers

@@ -9,6 +9,15 @@ import torch
 from dataaudit.vitals.attention import DEAD_SHARE
 from dataaudit.vitals.watching import Taps
 
+ALL_ROWS = (
+    ("max_attn_logit", "lower"),
+    ("max_attn_logit", "upper"),
+    ("attn_entropy", "all_rows"),
+    ("attn_entropy", "all_rows_bound"),
+)
+"""Numbers of all rows of attention, where a layer has its turn."""
+OFF = "off"
+"""1 where these and sampled rows are further apart than their bounds."""
 DEAD_UNIT = 1e-3
 """A unit is dead whose mean |h| lies below."""
 
@@ -77,6 +86,10 @@ def tap_columns(taps: Taps) -> list[Column]:
     ):
         for index, layer in enumerate(taps.head_layers):
             found += [Column(metric, layer.index, head, stat, first + index) for head in range(taps.heads.shape[2])]
+    for metric, stat in ALL_ROWS:
+        for layer in taps.head_layers:
+            found += [Column(metric, layer.index, head, stat) for head in range(taps.heads.shape[2])]
+    found += [Column("attn_entropy", layer.index, -1, OFF, first + at) for at, layer in enumerate(taps.head_layers)]
     return [*found, Column("dead_head_rate", -1, -1, "share")]
 
 
@@ -91,17 +104,22 @@ def tap_values(taps: Taps, units: DeadUnits, *, window_ends: bool) -> torch.Tens
         window_ends: Whether the window of dead units ends here.
     """
     means = taps.activations.nanmean(1)
-    blocks = torch.tensor([one.part == "block" for one in taps.places], device="cpu").nonzero()[:, 0]
-    blocks = blocks.to(means.device, non_blocking=True)
     rms = taps.activations[..., 1].square().nanmean(1).sqrt()
     units.add(taps.units.nanmean(1))
     dead_units = units.count() if window_ends else torch.full_like(units.steps, torch.nan)
-    largest = taps.heads[..., 0]
-    largest = torch.where(largest.isnan(), -torch.inf, largest).amax(1)
-    largest = torch.where(largest == -torch.inf, torch.nan, largest)
+    largest = _largest(taps.heads[..., 0])
     heads = taps.heads.nanmean(1)
+    lower, upper, off = (_largest(taps.heads[..., one]) for one in (4, 5, 8))
     dead = heads[..., 3]
     known = dead.isfinite()
     share = (dead > DEAD_SHARE).sum() / known.sum()
-    parts = [means[:, 0], rms[blocks], means[blocks, 2], dead_units, largest.flatten()]
-    return torch.cat([*parts, *(heads[..., one].flatten() for one in (1, 2, 3)), share[None]])
+    parts = [means[:, 0], rms[taps.blocks], means[taps.blocks, 2], dead_units, largest.flatten()]
+    parts += [heads[..., one].flatten() for one in (1, 2, 3)]
+    parts += [lower.flatten(), upper.flatten(), heads[..., 6].flatten(), heads[..., 7].flatten()]
+    return torch.cat([*parts, _largest(off), share[None]])
+
+
+def _largest(values: torch.Tensor) -> torch.Tensor:
+    """Return the largest over the second dimension, NaN where all are."""
+    largest = torch.where(values.isnan(), -torch.inf, values).amax(1)
+    return torch.where(largest == -torch.inf, torch.nan, largest)

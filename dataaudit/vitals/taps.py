@@ -19,12 +19,16 @@ from typing import Any
 import torch
 
 from dataaudit.vitals.attention import attention_rows, head_statistics, sample_rows
+from dataaudit.vitals.attention_pass import PASS_STATS, attention_pass, pass_statistics, why_no_pass
 from dataaudit.vitals.norms import norm
 
 OUTLIER_SIGMA = 6.0
 """A value is an outlier that lies more standard deviations than this from the mean."""
 ACTIVATION_STATS = ("mean_abs", "rms", "outliers")
-HEAD_STATS = ("max", "entropy", "normalised", "dead")
+ROW_STATS = ("max", "entropy", "normalised", "dead")
+HEAD_STATS = (*ROW_STATS, *PASS_STATS)
+ROTATION = 8
+"""Of this many layers one has all its rows looked at in a step."""
 _CHUNK_ROWS = 1024
 """Rows of a layer's units whose absolute values are held at once."""
 _TASK = "_current_graph_task_id"
@@ -49,15 +53,27 @@ class Watch:
         """Whether a place is measured."""
         self.seen = [0] * places
         """Forward passes of this step that were measured there."""
+        self.all_rows = bytearray(places)
+        """Whether all rows of attention are looked at there, not sampled ones alone."""
+        self.refused: set[int] = set()
+        """Places where all rows and sampled ones did not agree: sampled ones alone are looked at from then on."""
         self.batch_row = 0
         """Row of the batch whose attention and outliers are measured."""
         _WATCHES[self.number] = self
 
-    def start(self, places: list[int]) -> None:
-        """Begin a step in which some places are measured."""
+    def start(self, places: list[int], *, turn: int, closely: bool = False) -> None:
+        """Begin a step in which some places are measured.
+
+        Args:
+            places: Which.
+            turn: Of the rotation: which places have all rows of attention looked at.
+            closely: Whether all have.
+        """
         self.on[:] = bytes(len(self.on))
+        self.all_rows[:] = bytes(len(self.on))
         for place in places:
             self.on[place] = 1
+            self.all_rows[place] = (closely or (place - turn) % ROTATION == 0) and place not in self.refused
         self.seen = [0] * len(self.on)
 
     def stop(self) -> None:
@@ -121,7 +137,7 @@ def _heads(
     window: int | None,
     softcap: float | None,
 ) -> None:
-    """Write the statistics of sampled rows of one row of the batch, head by head."""
+    """Write the statistics of sampled rows of one row of the batch, head by head; in its turn those of all rows."""
     if (row := _row(watch, place)) is None:
         return
     chosen = _WATCHES[watch].batch_row % query.shape[0]
@@ -130,18 +146,21 @@ def _heads(
         mask = mask[:, None, None, :].bool()
     if mask is not None and mask.shape[0] > 1:
         mask = mask[one]
-    found = attention_rows(
-        query[one].detach(),
-        key[one].detach(),
-        scale=scale,
-        mask=mask,
-        causal=causal,
-        window=window,
-        softcap=softcap,
-        sinks=None if sinks is None else sinks.detach(),
-        rows=sample_rows(query.shape[2], rows).to(query.device),
-    )
-    slots[index, row, : query.shape[1]].copy_(head_statistics(found))
+    own = slots[index, row, : query.shape[1]]
+    query, key = query[one].detach(), key[one].detach()
+    named: dict[str, Any] = {
+        "scale": scale,
+        "mask": mask,
+        "causal": causal,
+        "window": window,
+        "softcap": softcap,
+        "sinks": None if sinks is None else sinks.detach(),
+    }
+    chosen_rows = sample_rows(query.shape[2], rows, query.device)
+    some = attention_rows(query, key, rows=chosen_rows, **named)
+    own[:, : len(ROW_STATS)].copy_(head_statistics(some))
+    if _WATCHES[watch].all_rows[place] and why_no_pass(query.device, softcap) is None:
+        own[:, len(ROW_STATS) :].copy_(pass_statistics(attention_pass(query, key, **named), some, chosen_rows))
 
 
 def _projected_heads(
@@ -201,7 +220,7 @@ see_heads = _operator(
     "(Tensor query, Tensor key, Tensor? mask, Tensor? sinks, Tensor(a!) slots, int watch, int place, int index,"
     " int rows, float scale, bool causal, int? window, float? softcap) -> ()",
 )
-"""Write largest logit, entropy, entropy / log n and the share of rows below log 2 to ``slots[index, micro-batch]``."""
+"""Write :data:`HEAD_STATS`, of one row of the batch, to ``slots[index, micro-batch]``, float32[..., heads, 9]."""
 see_projected_heads = _operator(
     "projected_heads",
     _projected_heads,

@@ -36,9 +36,10 @@ from dataaudit.pending import Pending
 from dataaudit.runlog.writer import Columns
 from dataaudit.vitals import micro_batches, updates
 from dataaudit.vitals.alarms import Alarms
+from dataaudit.vitals.attention_pass import said_of
 from dataaudit.vitals.baseline import Key
 from dataaudit.vitals.cadence import Cadence
-from dataaudit.vitals.columns import Column, DeadUnits, tap_columns, tap_values
+from dataaudit.vitals.columns import OFF, Column, DeadUnits, tap_columns, tap_values
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.finite import state_finite
 from dataaudit.vitals.micro_batches import MicroBatches
@@ -125,6 +126,7 @@ class Vitals:
         self._units = DeadUnits.like(self._taps)
         self.columns = self._all_columns()
         """Which number stands where in a step's vector."""
+        self._off = np.array([one.stat == OFF for one in self.columns], bool)
         self.alarms = Alarms(
             [Key(one.metric, one.layer, one.head, one.stat) for one in self.columns],
             baseline=self.config.baseline,
@@ -194,6 +196,9 @@ class Vitals:
             "metrics": self._metrics(),
             "estimators": {
                 "max_attn_logit, attn_entropy, dead_head_rate": self._estimator(),
+                "max_attn_logit lower and upper, attn_entropy all_rows": said_of(self._ring.device)
+                if self._taps.head_layers
+                else "none",
                 "update_to_weight": f"copies of weights ({self._why_no_formula})"
                 if self._why_no_formula
                 else "the optimizer's state",
@@ -357,7 +362,8 @@ class Vitals:
         layers, heads = (every if name in self.config.measure else set() for name in ("activations", "attention"))
         self._taps.clear()
         self._taps.watch.batch_row = number
-        self._taps.watch.start(self._taps.places_of(layers, heads))
+        turn, closely = self._cadence.turn(number), self._cadence.closely(number)
+        self._taps.watch.start(self._taps.places_of(layers, heads), turn=turn, closely=closely)
         if self._micro_batches is not None:
             self._micro_batches.start(number, looks=looks)
         self._weights.fill_(torch.nan)
@@ -453,6 +459,15 @@ class Vitals:
             if column.metric in {"activation_mean_abs", "max_attn_logit"}:
                 detail = {"metric": column.metric, "layer": column.layer, "head": column.head, "stat": column.stat}
                 self._say(step, "nan_inf", detail)
+        for place in np.flatnonzero(self._off & (values > 0)):
+            column = self.columns[place]
+            self._taps.watch.refused.add(column.place)
+            detail = {
+                "layer": column.layer,
+                "what": "all rows of attention",
+                "why": "further from sampled rows than bounds allow",
+            }
+            self._say(step, "refused", detail)
         steady = self.config.steady is not None and self.config.steady[0] <= step <= self.config.steady[1]
         for found in self.alarms.see(step, values.astype(np.float64), steady=steady):
             if found.kind == "alarm" and self.config.escalate:

@@ -134,6 +134,9 @@ class Taps:
         def empty(*shape: int) -> torch.Tensor:
             return torch.full(shape, torch.nan, device=device)
 
+        blocks = [place for place, one in enumerate(self.places) if one.part == "block"]
+        self.blocks = torch.tensor(blocks, dtype=torch.int64, device=device)
+        """int64[blocks]: their places."""
         self.activations = empty(counts[0], micro_batches, len(ACTIVATION_STATS))
         self.units = empty(counts[1], micro_batches, widest)
         self.heads = empty(counts[2], micro_batches, heads, len(HEAD_STATS))

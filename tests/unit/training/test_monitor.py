@@ -639,7 +639,8 @@ def test_a_monitor_takes_what_vitals_see_and_a_resumed_run_replaces_it(rows, cor
     assert [row["step"] for row in values] == list(range(1, 11))
     losses = {row["step"]: row["user_loss"] for row in log.table("steps").to_pylist()}
     assert {row["step"]: row["value"] for row in values} == pytest.approx(losses, rel=1e-6)
-    entropy = [row for row in log.table("values").to_pylist() if row["metric"] == "attn_entropy"]
+    of_rows = {("attn_entropy", "mean"), ("attn_entropy", "normalised")}
+    entropy = [row for row in log.table("values").to_pylist() if (row["metric"], row["stat"]) in of_rows]
     assert len(entropy) == 10 * 2 * 2 * 2
 
 

@@ -11,7 +11,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="vitals are of torch")
 
 import vitals_models as made  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from dataaudit.errors import ConfigError  # noqa: E402
 from dataaudit.runlog.reader import load_run  # noqa: E402
@@ -261,32 +260,6 @@ def test_a_skipped_update_is_counted_and_a_number_that_is_not_finite_is_an_event
     assert (2, 1, "mlp") in bad
     assert (2, 1, "block") in bad
     assert not [one for one in bad if one[0] == 1 or one[1] == 0]
-
-
-class NoWaiting(TorchDispatchMode):
-    """Rejects what would wait for a device."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        assert "_local_scalar_dense" not in str(function), function
-        return function(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("family", ["llama", "mapped", "multihead"])
-def test_no_step_waits(family):
-    model = model_of(family)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    mapping = made.MAPPING if family == "mapped" else None
-    vitals = Vitals(model, optimizer, VitalsConfig(interval=3, window=4, mapping=mapping), [MemorySink()])
-    for step in range(9):
-        loss = made.loss_of(model, step)
-        with NoWaiting(), vitals.step():
-            loss = made.loss_of(model, step) if family == "mapped" else loss
-            vitals.log(loss=loss)
-            vitals._after_update(optimizer, (), {}) if optimizer.state else None
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    vitals.close()
 
 
 def test_a_compiled_model_is_refused():

@@ -1,0 +1,185 @@
+"""A kernel of Triton: largest logit, log-sum-exp and entropy of all rows of attention, online, with no L x S matrix.
+
+Of the logits x of a row, block by block, it keeps m = max x, l = Σ exp(x - m) and a = Σ exp(x - m)(x - m). Where m
+grows by d, l becomes exp(-d) l, and a becomes exp(-d)(a - d l). Then lse = m + log l, and the entropy, nats, is
+log l - a / l (the online softmax of Milakov and Gimelshein 2018, arXiv 1805.02867, with one sum more).
+
+Products are exact and sums are in float32: values below float32 fit into TF32, float32 itself is multiplied as such.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from dataaudit.vitals.attention import AttentionRows, repeated, rounding, seen_rows
+
+_WIDE = 128
+"""Width of a head above which blocks are halved, to fit into the memory of a multiprocessor."""
+_NO_MASK, _HIDES, _ADDED = 0, 1, 2
+
+
+@triton.jit
+def _add_block(largest: Any, total: Any, moment: Any, logits: Any) -> Any:
+    """Return the three running numbers of rows with a block of logits more."""
+    higher = tl.maximum(largest, tl.max(logits, 1))
+    level = tl.where(higher == float("-inf"), 0.0, higher)
+    grown = tl.where(largest == float("-inf"), 0.0, largest - level)
+    kept = tl.where(largest == float("-inf"), 0.0, tl.exp(grown))
+    below = logits - level[:, None]
+    weights = tl.exp(below)
+    products = tl.where(weights > 0.0, weights * below, 0.0)
+    return higher, kept * total + tl.sum(weights, 1), kept * (moment + grown * total) + tl.sum(products, 1)
+
+
+@triton.jit(do_not_specialize=["length", "keys", "window"])
+def _online(
+    query: Any,
+    key: Any,
+    mask: Any,
+    found: Any,
+    query_batch: Any,
+    query_head: Any,
+    query_row: Any,
+    query_width: Any,
+    key_batch: Any,
+    key_head: Any,
+    key_row: Any,
+    key_width: Any,
+    mask_batch: Any,
+    mask_head: Any,
+    mask_row: Any,
+    mask_key: Any,
+    length: Any,
+    keys: Any,
+    heads: Any,
+    group: Any,
+    scale: Any,
+    softcap: Any,
+    window: Any,
+    hides_from: Any,
+    width: tl.constexpr,
+    padded: tl.constexpr,
+    causal: tl.constexpr,
+    has_window: tl.constexpr,
+    has_softcap: tl.constexpr,
+    mask_kind: tl.constexpr,
+    precision: tl.constexpr,
+    block: tl.constexpr,
+) -> None:
+    first = tl.program_id(0) * block
+    batch = (tl.program_id(1) // heads).to(tl.int64)
+    head = (tl.program_id(1) % heads).to(tl.int64)
+    rows, across = first + tl.arange(0, block), tl.arange(0, padded)
+    query += batch * query_batch + head * query_head
+    key += batch * key_batch + (head // group) * key_head
+    mask += batch * mask_batch + head * mask_head
+    own = (rows < length)[:, None]
+    q = tl.load(
+        query + rows[:, None] * query_row + across[None, :] * query_width,
+        mask=own & (across < width)[None, :],
+        other=0.0,
+    ).to(tl.float32)
+    largest = tl.full([block], float("-inf"), tl.float32)
+    total = tl.full([block], 0.0, tl.float32)
+    moment = tl.full([block], 0.0, tl.float32)
+    count = tl.full([block], 0.0, tl.float32)
+    begin = tl.maximum(0, first - window + 1) // block * block if has_window else 0
+    end = tl.minimum(keys, first + block) if causal else keys
+    for start in range(begin, end, block):
+        columns = (start + tl.arange(0, block))[None, :]
+        k = tl.load(
+            key + columns * key_row + across[:, None] * key_width,
+            mask=(columns < keys) & (across < width)[:, None],
+            other=0.0,
+        )
+        logits = scale * tl.dot(q, k.to(tl.float32), input_precision=precision)
+        if has_softcap:
+            logits = softcap * (2.0 / (1.0 + tl.exp(-2.0 * logits / softcap)) - 1.0)
+        seen = (columns < keys) & own
+        if causal:
+            seen = seen & (columns <= rows[:, None])
+        if has_window:
+            seen = seen & (columns > rows[:, None] - window)
+        if mask_kind > 0:
+            given = tl.load(mask + rows[:, None] * mask_row + columns * mask_key, mask=seen, other=0)
+            if mask_kind == 1:
+                seen = seen & (given != 0)
+            else:
+                seen = seen & (given > hides_from)
+                logits = logits + given.to(tl.float32)
+        logits = tl.where(seen, logits, float("-inf"))
+        count += tl.sum((logits != float("-inf")).to(tl.float32), 1)
+        largest, total, moment = _add_block(largest, total, moment, logits)
+    size = tl.num_programs(1).to(tl.int64) * length
+    found += tl.program_id(1).to(tl.int64) * length + rows
+    tl.store(found, largest, mask=rows < length)
+    tl.store(found + size, largest + tl.log(total), mask=rows < length)
+    tl.store(found + 2 * size, tl.log(total) - moment / total, mask=rows < length)
+    tl.store(found + 3 * size, count, mask=rows < length)
+
+
+def online_pass(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    *,
+    scale: float,
+    mask: torch.Tensor | None = None,
+    causal: bool = False,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> AttentionRows:
+    """Return statistics of all rows.
+
+    Args:
+        query: [B, H, L, D], bfloat16, float16 or float32.
+        key: [B, H_kv, S, D], H a multiple of H_kv.
+        scale: Of the logits.
+        mask: Broadcast to [B, H, L, S]: bool, True where a key is seen, or numbers that are added to the logits.
+        causal: Row i sees keys 0 to i.
+        window: Row i sees keys after i - window.
+        softcap: Logits are softcap·tanh(logits / softcap), before a mask.
+    """
+    batch, heads, length, width = query.shape
+    keys = key.shape[2]
+    found = torch.empty(4, batch, heads, length, dtype=torch.float32, device=query.device)
+    kind, strides, hides_from = _NO_MASK, (0, 0, 0, 0), 0.0
+    padded = max(16, triton.next_power_of_2(width))
+    block = 64 if padded <= _WIDE else 32
+    given = query
+    if mask is not None:
+        given = mask.expand(batch, heads, length, keys)
+        strides = given.stride()
+        kind = _HIDES if mask.dtype == torch.bool else _ADDED
+        hides_from = 0.0 if mask.dtype == torch.bool else torch.finfo(mask.dtype).min / 2
+    _online[(triton.cdiv(length, block), batch * heads)](
+        query,
+        key,
+        given,
+        found,
+        *query.stride(),
+        *key.stride(),
+        *strides,
+        length,
+        keys,
+        heads,
+        heads // key.shape[1],
+        scale,
+        1.0 if softcap is None else softcap,
+        keys if window is None else window,
+        hides_from,
+        width=width,
+        padded=padded,
+        causal=causal,
+        has_window=window is not None,
+        has_softcap=softcap is not None,
+        mask_kind=kind,
+        precision="ieee" if query.dtype == torch.float32 else "tf32",
+        block=block,
+    )
+    largest, lse, entropy, count = found
+    bound = rounding(query, repeated(key, heads), scale, lse)
+    return seen_rows(count, largest, largest, lse, bound, entropy, bound)

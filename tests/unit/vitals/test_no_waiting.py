@@ -1,0 +1,170 @@
+"""No operator of a step waits for a device: none asks for the value of a tensor, none mixes devices."""
+
+import contextlib
+from collections import Counter
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="vitals are of torch")
+pytest.importorskip("transformers", minversion="5", reason="its models are of transformers 5")
+
+import vitals_models as made  # noqa: E402
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from dataaudit.vitals import attention_pass, norms, taps, updates  # noqa: E402
+from dataaudit.vitals.config import VitalsConfig  # noqa: E402
+from dataaudit.vitals.finite import state_finite  # noqa: E402
+from dataaudit.vitals.sinks import MemorySink  # noqa: E402
+from dataaudit.vitals.vitals import Vitals  # noqa: E402
+
+pytestmark = pytest.mark.torch
+BODIES = {
+    "dataaudit::activations": taps._activations,
+    "dataaudit::units": taps._units,
+    "dataaudit::heads": taps._heads,
+    "dataaudit::projected_heads": taps._projected_heads,
+}
+ASKS = ("_local_scalar_dense", "nonzero", "item", "_to_cpu", "masked_select", "equal")
+
+
+class Count(TorchDispatchMode):
+    """Counts operators, those within our own among them, which a mode does not see by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = Counter()
+        self.ours = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function._schema.name
+        if name in BODIES:
+            self.ours[name] += 1
+            with self:
+                return BODIES[name](*args, **(kwargs or {}))
+        if any(name == f"aten::{one}" for one in ASKS):
+            self.asked[name] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def steps(family, *, watched, optimizer=torch.optim.AdamW, number=9):
+    """Return what whole steps of two micro-batches asked for, and how often our own operators ran."""
+    torch.manual_seed(0)
+    model = made.model_of(family)
+    own = optimizer(model.parameters(), lr=1e-3)
+    mapping = made.MAPPING if family == "mapped" else None
+    config = VitalsConfig(interval=3, window=4, mapping=mapping, healthy=(2, 5), adapt=False)
+    vitals = Vitals(model, own, config, [MemorySink()]) if watched else None
+    with Count() as count:
+        for step in range(1, number + 1):
+            if vitals is not None:
+                with vitals.step():
+                    update(model, own, step, vitals)
+            else:
+                update(model, own, step)
+    if vitals is not None:
+        vitals.close()
+    return count
+
+
+def update(model, optimizer, step, vitals=None):
+    for micro in range(2):
+        loss = made.loss_of(model, step, micro)
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if vitals is not None:
+        vitals.log(loss=loss)
+
+
+@pytest.mark.parametrize(
+    ("family", "optimizer"),
+    [
+        *(("llama", one) for one in (torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad)),
+        *((one, torch.optim.AdamW) for one in ("gpt2", "mapped", "multihead")),
+    ],
+)
+def test_a_whole_step_asks_for_no_value_that_it_does_not_ask_for_anyway(family, optimizer):
+    """The models and the optimizers of the libraries do ask: with vitals and without they do so as often."""
+    plain, looked = (steps(family, watched=watched, optimizer=optimizer) for watched in (False, True))
+    assert looked.asked == plain.asked
+    assert not plain.ours
+    assert looked.ours["dataaudit::activations"] >= 9 * made.LAYERS
+    assert looked.ours["dataaudit::heads"] + looked.ours["dataaudit::projected_heads"] >= 9 * made.LAYERS
+
+
+def test_a_value_that_is_asked_for_would_be_seen(monkeypatch):
+    """The test above can fail: an operator of ours that asks is counted."""
+
+    def asks(values, *_):
+        values.sum().item()
+
+    monkeypatch.setitem(BODIES, "dataaudit::units", asks)
+    looked, plain = (steps("llama", watched=watched, number=1).asked.total() for watched in (True, False))
+    assert looked - plain == 2 * made.LAYERS
+
+
+@pytest.fixture
+def watch():
+    one = taps.Watch(3, 2)
+    one.start([0, 1, 2], turn=0, closely=True)
+    return one
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_operators_run_on_a_device_that_is_not_there(watch, dtype, monkeypatch):
+    """Tensors without data: whoever asks for a value, or mixes in a tensor of the host, fails.
+
+    Of cuda:0 where torch was built for it; a build for CPUs cannot even copy such a tensor, there they are of meta.
+    """
+    device = torch.device("cuda:0" if torch.backends.cuda.is_built() else "meta")
+    autocast = torch.autocast
+    monkeypatch.setattr(attention_pass, "_has_triton", lambda: False)
+    monkeypatch.setattr(torch, "autocast", lambda kind, **named: autocast(kind.replace("meta", "cpu"), **named))
+    with FakeTensorMode() if device.type == "cuda" else contextlib.nullcontext():
+
+        def held(*shape, dtype=dtype):
+            return torch.empty(shape, dtype=dtype, device=device)
+
+        slots = held(3, 2, 3, dtype=torch.float32)
+        taps._activations(held(2, 16, 32), slots, watch.number, 0, True)
+        taps._units(held(2, 16, 64), held(1, 2, 64, dtype=torch.float32), watch.number, 1, 0)
+        heads = held(1, 2, 4, len(taps.HEAD_STATS), dtype=torch.float32)
+        mask = held(2, 1, 16, 16, dtype=torch.bool)
+        for given, causal, window, softcap in ((None, True, None, None), (mask, False, 5, 30.0)):
+            taps._heads(
+                held(2, 4, 16, 8),
+                held(2, 2, 16, 8),
+                given,
+                held(4),
+                heads,
+                watch.number,
+                2,
+                0,
+                8,
+                0.3,
+                causal,
+                window,
+                softcap,
+            )
+        assert watch.seen == [1, 1, 2]
+        weights = [held(8, 4, dtype=torch.float32) for _ in range(3)]
+        for one in weights:
+            one.grad = torch.empty_like(one)
+        norms.std(weights)
+        updates.norms_from_copies([torch.empty_like(one) for one in weights], weights)
+        for kind in (torch.optim.AdamW, torch.optim.SGD):
+            optimizer = kind([torch.nn.Parameter(one) for one in weights], lr=1e-3)
+            own = optimizer.param_groups[0]["params"]
+            for one in own:
+                one.grad = torch.empty_like(one)
+                optimizer.state[one] = {
+                    "step": held(dtype=torch.float32),
+                    "exp_avg": torch.empty_like(one),
+                    "exp_avg_sq": torch.empty_like(one),
+                    "momentum_buffer": None,
+                }
+            updates.norms(optimizer, own)
+            state_finite(optimizer, own, 3)
+        with pytest.raises((RuntimeError, DataDependentOutputException)):
+            held(2).sum().item()
