@@ -242,7 +242,7 @@ def hostile(name):
         rules.append(result(of, one, shard))
     waivers = tuple(
         waiver(state, fingerprint=f"{number + 8:016x}", owner=text, reason=text)
-        for number, state in enumerate(WaiverState)
+        for number, state in enumerate((WaiverState.USED, WaiverState.EXCEEDED, WaiverState.EXPIRED))
     )
     return verdict(
         *rules,

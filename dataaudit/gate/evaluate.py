@@ -46,7 +46,7 @@ def evaluate(
     rules = complete_rules(policy)
     waivers = {waiver.fingerprint: waiver for waiver in policy.waivers if waiver.expires >= on}
     results = tuple(_result(rule, now, baseline, waivers) for rule in rules)
-    used = {case.fingerprint for result in results for case in result.cases if case.waived}
+    cases = {case.fingerprint: case for result in results for case in result.cases if case.fingerprint}
     return Verdict(
         policy=policy.policy,
         policy_version=policy.version,
@@ -56,7 +56,9 @@ def evaluate(
         fail_on=fail_on,
         on=on.isoformat(),
         rules=results,
-        waivers=tuple(WaiverResult(waiver=one, state=_waiver_state(one, on, used)) for one in policy.waivers),
+        waivers=tuple(
+            WaiverResult(waiver=one, state=_waiver_state(one, on, cases.get(one.fingerprint))) for one in policy.waivers
+        ),
     )
 
 
@@ -67,10 +69,12 @@ def fingerprint(rule: Rule, case: Case) -> str:
     return hashlib.sha256(canonical_json(facts)).hexdigest()[:16]
 
 
-def _waiver_state(waiver: Waiver, on: dt.date, used: set[str]) -> WaiverState:
+def _waiver_state(waiver: Waiver, on: dt.date, case: Case | None) -> WaiverState:
     if waiver.expires < on:
         return WaiverState.EXPIRED
-    return WaiverState.USED if waiver.fingerprint in used else WaiverState.UNUSED
+    if case is None or case.rule != waiver.rule:
+        return WaiverState.UNUSED
+    return WaiverState.USED if case.waived else WaiverState.EXCEEDED
 
 
 def _result(rule: Rule, now: Facts, baseline: Facts | None, waivers: dict[str, Waiver]) -> RuleResult:
@@ -181,7 +185,8 @@ def _marked(rule: Rule, case: Case, waivers: dict[str, Waiver]) -> Case:
         return case
     name = fingerprint(rule, case)
     waiver = waivers.get(name)
-    return replace(case, fingerprint=name, waived=waiver is not None and waiver.rule == rule.name)
+    waived = waiver is not None and waiver.rule == rule.name and waiver.covers(rule, case.judged)
+    return replace(case, fingerprint=name, waived=waived)
 
 
 def _worst_first(rule: Rule, case: Case) -> tuple[bool, int, float, tuple[str, ...]]:

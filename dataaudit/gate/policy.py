@@ -26,6 +26,8 @@ Limit = Literal["budget", "change", "relative_change", "robust_sd"]
 LIMITS: tuple[Limit, ...] = ("budget", "change", "relative_change", "robust_sd")
 
 
+LONGEST_WAIVER = dt.timedelta(days=180)
+"""How far ahead the last day of a waiver may lie, from the day on which the gate runs."""
 COVERAGE_NAME = "coverage"
 """Of the rule that the gate adds; it may be waived too."""
 
@@ -174,7 +176,24 @@ class Waiver(_Model):
     rule: Name = Field(description="The rule that it waives, for the reader; has to agree with the fingerprint.")
     owner: Text
     reason: Text
-    expires: Day = Field(description="The last day on which it holds, UTC; after it the gate fails.")
+    expires: Day = Field(
+        description="The last day on which it holds, UTC, at most 180 days ahead; after it the gate fails."
+    )
+    up_to: Finite | None = Field(
+        default=None,
+        description="Ceiling: the waiver covers the case as long as the judged number is not beyond it, in the unit of"
+        " the rule's limit.",
+    )
+
+    def covers(self, rule: Rule, judged: float | None) -> bool:
+        """Return whether a number that does not keep a rule's limit keeps the ceiling."""
+        if self.up_to is None:
+            return True
+        if judged is None:
+            return False
+        if rule.comparator == "==":
+            return abs(judged - rule.limit) <= abs(self.up_to - rule.limit)
+        return judged <= self.up_to if rule.comparator in {"<=", "<"} else judged >= self.up_to
 
 
 class Policy(_Model):
@@ -197,6 +216,8 @@ class Policy(_Model):
                 raise ValueError(
                     f"a waiver names the rule `{waiver.rule}`, which is not here{nearest(waiver.rule, names)}"
                 )
+        for waiver in self.waivers:
+            _check_ceiling(waiver, next((rule for rule in self.rules if rule.name == waiver.rule), None))
         twice = [name for name, number in Counter(waiver.fingerprint for waiver in self.waivers).items() if number > 1]
         if twice:
             raise ValueError(f"two waivers have the fingerprint {twice[0]}")
@@ -204,8 +225,35 @@ class Policy(_Model):
 
     @property
     def digest(self) -> str:
-        """``sha256:`` and the digest of the policy in canonical JSON; waivers are a part of it."""
-        return digest_json(self.model_dump(mode="json"))
+        """``sha256:`` and the digest of the policy in canonical JSON; waivers are a part of it.
+
+        A key of :data:`LATER_KEYS` that is not given is left out, so that a policy keeps its digest.
+        """
+        return digest_json(_without_absent(self.model_dump(mode="json")))
+
+
+LATER_KEYS = frozenset({"up_to"})
+"""Keys that came after policies were pinned by digest; all are None when they are not given."""
+
+
+def _without_absent(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_absent(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_absent(one) for key, one in value.items() if one is not None or key not in LATER_KEYS}
+
+
+def _check_ceiling(waiver: Waiver, rule: Rule | None) -> None:
+    """Refuse a ceiling that the rule's limit keeps: the waiver would cover nothing."""
+    if waiver.up_to is None or rule is None or rule.comparator == "==":
+        return
+    lower, upper = sorted((waiver.up_to, rule.limit))
+    if (upper if rule.comparator in {"<=", "<"} else lower) != waiver.up_to or lower == upper:
+        raise ValueError(
+            f"the waiver {waiver.fingerprint} of the rule `{rule.name}`: `up_to` is {waiver.up_to:g}, expected a number"
+            f" beyond the rule's limit, {rule.limit:g}"
+        )
 
 
 def load_policy(path: Path) -> Policy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def read_policy(path: Path) -> Policy:
         ConfigError: It cannot be read, or a rule of it could never be judged.
     """
     policy = load_policy(path)
-    check_policy(policy, str(path))
+    check_policy(policy, str(path), on=today())
     return policy
 
 
@@ -38,7 +39,7 @@ def policy_of(given: Path | Mapping[str, Any] | Policy) -> Policy:
     if isinstance(given, Path):
         return read_policy(given)
     policy = given if isinstance(given, Policy) else check_values(dict(given), where="policy")
-    check_policy(policy, "policy")
+    check_policy(policy, "policy", on=today())
     return policy
 
 
@@ -57,7 +58,8 @@ def judge(
         policy: What it has to keep, as :func:`read_policy` returns it.
         baseline: An older manifest that rules of change compare with.
         fail_on: ``fail`` or ``warn``.
-        on: The day that waivers are held against; today, in UTC, by default.
+        on: The day of the verdict, to write an earlier one again or to look ahead; today, in UTC, by default. Waivers
+            are held against the clock as well: none that has expired by now holds again.
 
     Raises:
         ManifestError: A manifest is absent or damaged.
@@ -65,9 +67,16 @@ def judge(
     """
     facts = facts_for(manifest, policy)
     older = None if baseline is None else facts_for(baseline, policy, shards=False)
-    day = on or dt.datetime.now(dt.UTC).date()
-    verdict = evaluate(policy, facts, older, on=day, fail_on=fail_on)
+    now = today()
+    verdict = evaluate(policy, facts, older, on=max(on or now, now), fail_on=fail_on)
+    if on is not None and not any(on <= waiver.expires < now for waiver in policy.waivers):
+        verdict = replace(verdict, on=on.isoformat())  # the same on that day as now
     return with_evidence(verdict, Clues(manifest=manifest, facts=facts, baseline=baseline))
+
+
+def today() -> dt.date:
+    """Return the day by the clock, UTC."""
+    return dt.datetime.now(dt.UTC).date()
 
 
 def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Facts:

@@ -6,6 +6,7 @@ of sources and languages), so a record that is missing is a case that cannot be 
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from itertools import product
@@ -14,7 +15,7 @@ from typing import Any
 
 from dataaudit.errors import ConfigError
 from dataaudit.gate.facts import Facts
-from dataaudit.gate.policy import Policy, Rule
+from dataaudit.gate.policy import LONGEST_WAIVER, Policy, Rule
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.family import Shape, Statistic
@@ -25,13 +26,24 @@ _ALL_FIELDS = attrgetter(*Scope.__slots__)
 _FIELDS = ("split", "source", "language", "set", "entity", "rule")
 
 
-def check_policy(policy: Policy, where: str) -> None:
+def check_policy(policy: Policy, where: str, *, on: dt.date | None = None) -> None:
     """Hold a policy against the catalogue of metrics: a name that is written wrongly would never be judged.
 
+    Args:
+        policy: The policy.
+        where: What it is called in messages.
+        on: The day that the terms of waivers begin on; None: they are not looked at.
+
     Raises:
-        ConfigError: A rule names what no manifest holds; every such rule is named.
+        ConfigError: A rule names what no manifest holds, or a waiver ends too late; every one is named.
     """
     problems = [f"  rule `{rule.name}`: {problem}" for rule in policy.rules for problem in _problems(rule)]
+    problems += [
+        f"  the waiver {waiver.fingerprint} of the rule `{waiver.rule}`: it ends on {waiver.expires},"
+        f" {(waiver.expires - on).days:,} days from now; expected at most {LONGEST_WAIVER.days}"
+        for waiver in policy.waivers
+        if on is not None and waiver.expires - on > LONGEST_WAIVER
+    ]
     if problems:
         raise ConfigError("\n".join([f"{where}: {len(problems)} problem(s)", *problems]))
 

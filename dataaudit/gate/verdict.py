@@ -30,6 +30,8 @@ class WaiverState(StrEnum):
 
     USED = "used"
     UNUSED = "unused"
+    EXCEEDED = "exceeded"
+    """Its case went beyond its ceiling: it covers it no more."""
     EXPIRED = "expired"
 
 
@@ -148,7 +150,7 @@ class Verdict(Result):
     fail_on: str
     """``fail`` or ``warn``: the least severity that ends with code 1."""
     on: str
-    """The day that waivers were held against, ISO 8601."""
+    """The day that waivers were held against, beside the clock's, ISO 8601."""
     rules: tuple[RuleResult, ...]
     """In the policy's order; a rule that the gate adds itself stands last."""
     waivers: tuple[WaiverResult, ...]

@@ -9,6 +9,7 @@ given.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,7 @@ def check_trust(manifest: Manifest, trust: Trust) -> tuple[SignedVerdict, list[P
     except BadStatement as error:
         return SignedVerdict(signer=signer, summary=None), [Problem("statement", str(error))]
     verdict = SignedVerdict(signer=signer, summary=said)
-    return verdict, [*_about(manifest, said), *_result(said), *_policy(said, trust.policy)]
+    return verdict, [*_about(manifest, said), *_result(said), *_waivers(said), *_policy(said, trust.policy)]
 
 
 def _payload(trust: Trust) -> tuple[str, bytes | None, str]:
@@ -159,6 +160,20 @@ def _result(said: Summary) -> list[Problem]:
     if said.result == PASSED:
         return []
     return [Problem("verdict", f"the verdict is {said.result}, expected {PASSED}")]
+
+
+def _waivers(said: Summary) -> list[Problem]:
+    """Say which waivers the verdict passed by and whose last day has passed since, by the clock."""
+    listed = said.facts.get("waivers")
+    today = dt.datetime.now(dt.UTC).date().isoformat()
+    late = [
+        f"{one.get('fingerprint')} of the rule {one.get('rule')}, {one.get('expires')}"
+        for one in (listed if isinstance(listed, list) else [])
+        if isinstance(one, dict) and one.get("state") == "used" and str(one.get("expires", "")) < today
+    ]
+    return (
+        [Problem("waivers", f"it passed by a waiver whose last day has passed: {'; '.join(late[:5])}")] if late else []
+    )
 
 
 def _policy(said: Summary, expected: TrustedPolicy | None) -> list[Problem]:

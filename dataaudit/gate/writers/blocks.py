@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 from dataaudit.errors import ExitCode
-from dataaudit.gate.numbers import numbers, with_unit
+from dataaudit.gate.numbers import number, numbers, with_unit
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 from dataaudit.gate.writers import words
-from dataaudit.gate.writers.effects import WORST_FIRST, Effect, effect_of
+from dataaudit.gate.writers.effects import WORST_FIRST, Effect, effect_of, expired, only_expired, skipped
 from dataaudit.gate.writers.pick import Shown, pick, problems
 from dataaudit.metrics.registry import METRICS
 from dataaudit.render.blocks import (
@@ -40,7 +40,7 @@ _WORD = r"(?:[A-Za-z]+(?:[-/][a-z]+)*|-?[0-9][0-9,]*(?:\.[0-9]+)?)"
 _PLAIN = re.compile(rf"(?:{_WORD}(?:[,;:)]{{0,2}} \(?{_WORD}|'[a-z]+)*(?: %)?\)?\.?)?")
 _HEXADECIMAL = re.compile(r"\b[0-9a-fA-F]{7,}\b")
 """What a platform may take for a commit."""
-_WAIVERS = {WaiverState.EXPIRED: 0, WaiverState.UNUSED: 1, WaiverState.USED: 2}
+_WAIVERS = {WaiverState.EXPIRED: 0, WaiverState.EXCEEDED: 1, WaiverState.UNUSED: 2, WaiverState.USED: 3}
 _NAME, _TEXT = 120, 300
 _ANY = 10_000
 """Characters of a text that is short already."""
@@ -84,10 +84,14 @@ def verdict_blocks(verdict: Verdict) -> Section:
 
 def verdict_title(verdict: Verdict) -> tuple[str, Tone]:
     """Return the verdict in a few words."""
+    if only_expired(verdict):
+        return f"Stopped: {plural(len(expired(verdict)), 'waiver')} of the policy expired, no rule fails", "bad"
     if not verdict.passed:
         return f"Stopped: {', and '.join(_CAUSES[code] for code in verdict.codes if code in _CAUSES)}", "bad"
     warned = verdict.count(State.WARNED)
-    return (f"Passed, with {plural(warned, 'warning')}", "warn") if warned else ("Passed", "good")
+    none = len(skipped(verdict))
+    more = f", {none:,} of {plural(len(verdict.rules), 'rule')} skipped" if none else ""
+    return (f"Passed, with {plural(warned, 'warning')}{more}", "warn") if warned else (f"Passed{more}", "good")
 
 
 def area_tones(verdict: Verdict) -> dict[str, Tone]:
@@ -217,8 +221,10 @@ def _waivers(verdict: Verdict, most: int) -> Table:
     }
 
     def row(one: WaiverResult) -> Row:
-        waiver, late = one.waiver, one.state == WaiverState.EXPIRED
-        told = (_written(waiver.owner, 200), _written(waiver.reason), Name(waiver.expires.isoformat()))
+        waiver, late = one.waiver, one.state in {WaiverState.EXPIRED, WaiverState.EXCEEDED}
+        ceiling = "" if waiver.up_to is None else f", up to {number(waiver.up_to)}"
+        last = Name(waiver.expires.isoformat() + ceiling)
+        told = (_written(waiver.owner, 200), _written(waiver.reason), last)
         name, covers = _name(waiver.rule), _told(covered.get(waiver.fingerprint, ""))
         return toned(str(one.state), "bad", when=late), name, Name(waiver.fingerprint), *told, covers
 
@@ -247,8 +253,8 @@ def _look(verdict: Verdict, of_a_rule: int) -> Iterator[tuple[Line, Line | Cell]
             told.append(say("owner {}", _written(rule.owner, 200)))
         if listed and rule.reason is not None:
             told.append(say("why: {}", _written(rule.reason)))
-        for number, one in enumerate(told):
-            yield "" if number else _name(rule.name), one
+        for index, one in enumerate(told):
+            yield "" if index else _name(rule.name), one
 
 
 def _evidence(shown: Shown, *, named: bool) -> Line:
@@ -283,10 +289,10 @@ def _holds(result: RuleResult) -> Line:
     )
     if result.waived:
         told = say("{}; {} waived", told, plural(result.waived, "case"))
-    number = result.counts.get(State.PASSED, 0)
-    if number < 2:
+    passing = result.counts.get(State.PASSED, 0)
+    if passing < 2:
         return told
-    return say("{}, nearest {}: {}", plural(number, "case"), _place(nearest), told)
+    return say("{}, nearest {}: {}", plural(passing, "case"), _place(nearest), told)
 
 
 def _point(result: RuleResult) -> Point:

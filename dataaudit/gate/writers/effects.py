@@ -55,6 +55,17 @@ def expired(verdict: Verdict) -> tuple[WaiverResult, ...]:
     return tuple(waiver for waiver in verdict.waivers if waiver.state == WaiverState.EXPIRED)
 
 
+def only_expired(verdict: Verdict) -> bool:
+    """Return whether every rule holds, and all that stops the release is a waiver whose day has passed."""
+    stops = any(effect_of(verdict, result) in STOPPING for result in verdict.rules)
+    return bool(expired(verdict)) and not stops and verdict.exit_code == ExitCode.BUDGET_EXCEEDED
+
+
+def skipped(verdict: Verdict) -> tuple[str, ...]:
+    """Return the names of the rules of which the verdict says nothing."""
+    return tuple(one.rule.name for one in verdict.rules if effect_of(verdict, one) == Effect.SKIPPED)
+
+
 def _effect(state: State, rule: Rule, *, strict: bool) -> Effect:
     if state == State.FAILED:
         return Effect.STOPS

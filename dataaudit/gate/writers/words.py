@@ -6,11 +6,11 @@ from collections import Counter
 from functools import lru_cache
 
 from dataaudit.errors import ExitCode
-from dataaudit.gate.numbers import evidence_count, numbers, with_unit
+from dataaudit.gate.numbers import evidence_count, number, numbers, with_unit
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.reasons import reason_text
 from dataaudit.gate.verdict import Case, RuleResult, Verdict, WaiverResult
-from dataaudit.gate.writers.effects import WORDS, Effect, effect_of, expired
+from dataaudit.gate.writers.effects import WORDS, Effect, effect_of, expired, only_expired, skipped
 from dataaudit.text import clean, plural
 
 NAME_LIMIT = 200
@@ -130,9 +130,10 @@ def evidence(rule: Rule, case: Case | None) -> list[tuple[str, str]]:
 def waiver_words(result: WaiverResult) -> str:
     """Return a waiver on one line."""
     waiver = result.waiver
+    ceiling = "" if waiver.up_to is None else f", up to {number(waiver.up_to)}"
     return (
         f"{result.state}: rule {name(waiver.rule)}, fingerprint {waiver.fingerprint}, owner {prose(waiver.owner, 200)},"
-        f" expires {waiver.expires.isoformat()}: {prose(waiver.reason)}"
+        f" expires {waiver.expires.isoformat()}{ceiling}: {prose(waiver.reason)}"
     )
 
 
@@ -141,7 +142,13 @@ _NAMED = 12
 
 
 def headline(verdict: Verdict) -> str:
-    """Return ``FAIL``, or how else it ended; both when something fails and something could not be evaluated."""
+    """Return ``FAIL``, or how else it ended; of ``PASS`` also how many rules it says nothing of."""
+    none = len(skipped(verdict)) if verdict.passed else 0
+    return _ending(verdict) + (f", {none:,} of {plural(len(verdict.rules), 'rule')} skipped" if none else "")
+
+
+def _ending(verdict: Verdict) -> str:
+    """Return how it ended; both when something fails and something could not be evaluated."""
     word = WORDS.get(verdict.exit_code, "FAIL")
     fails = verdict.exit_code != ExitCode.BUDGET_EXCEEDED and ExitCode.BUDGET_EXCEEDED in verdict.codes
     return f"FAIL, {word}" if fails else word
@@ -150,13 +157,25 @@ def headline(verdict: Verdict) -> str:
 def advice(verdict: Verdict) -> str:
     """Return what to do now; of a verdict that passes, also what it says nothing of."""
     first = _ADVICE.get(verdict.exit_code, _ADVICE[ExitCode.BUDGET_EXCEEDED])
-    skipped = [result.rule.name for result in verdict.rules if effect_of(verdict, result) == Effect.SKIPPED]
-    if verdict.passed and skipped:
-        more = f" and {len(skipped) - _NAMED:,} more" if len(skipped) > _NAMED else ""
-        named = ", ".join(map(name, skipped[:_NAMED])) + more
-        return f"{first} It says nothing of {plural(len(skipped), 'rule')} without anything to judge: {named}."
+    if only_expired(verdict):
+        return _late(verdict)
+    if verdict.passed and (none := skipped(verdict)):
+        more = f" and {len(none) - _NAMED:,} more" if len(none) > _NAMED else ""
+        named = ", ".join(map(name, none[:_NAMED])) + more
+        return f"{first} It says nothing of {plural(len(none), 'rule')} without anything to judge: {named}."
     also = verdict.exit_code != ExitCode.BUDGET_EXCEEDED and ExitCode.BUDGET_EXCEEDED in verdict.codes
     return f"{first} What fails besides is named below." if also else first
+
+
+def _late(verdict: Verdict) -> str:
+    """Return what to do when nothing but expired waivers stops the release."""
+    late = [one.waiver for one in expired(verdict)]
+    more = f" and {len(late) - _NAMED:,} more" if len(late) > _NAMED else ""
+    told = "; ".join(f"rule {name(one.rule)}, {one.expires.isoformat()}" for one in late[:_NAMED])
+    return (
+        f"Do not release it: no rule fails, but the last day of {plural(len(late), 'waiver')} has passed: {told}{more}."
+        " Take what is no longer needed out of the policy, or have somebody answer for it until a later day."
+    )
 
 
 def tally(verdict: Verdict) -> str:
@@ -191,4 +210,4 @@ def why(result: RuleResult) -> str:
 def line(verdict: Verdict) -> str:
     """Return what a verdict comes to, on one line."""
     subject = f"{name(verdict.subject.name, 80)} {name(verdict.subject.version, 40)}"
-    return f"{headline(verdict)}: {subject} by {name(verdict.policy)}, {tally(verdict)}"
+    return f"{_ending(verdict)}: {subject} by {name(verdict.policy)}, {tally(verdict)}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import subprocess
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -156,6 +158,16 @@ def test_warnings_and_waivers_pass_and_are_told(manifest):
             "state": "used",
         }
     ]
+
+
+@pytest.mark.parametrize(("days", "wrong"), [(0, []), (-1, ["waivers"])])
+def test_a_signed_verdict_ends_with_the_waiver_that_it_passed_by(manifest, place, tmp_path, days, wrong):
+    """By the clock: the day that the statement gives revives nothing."""
+    last = dt.datetime.now(dt.UTC).date() + dt.timedelta(days=days)
+    by = used_waiver()
+    verdict = verdict_of(manifest, waivers=(replace(by, waiver=by.waiver.model_copy(update={"expires": last})),))
+    export_verdict(verdict, manifest, None, tmp_path / "v", About(time=TIME), Signing(key=place / "key.pem"))
+    assert codes(manifest, Trust(signature=tmp_path / "v", public_key=place / "key.pub")) == wrong
 
 
 def test_a_baseline_is_one_of_the_inputs(manifest, tmp_path):

@@ -14,8 +14,8 @@ from dataaudit.gate.document import gate_json, read_verdict
 from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.policy import Policy
 from dataaudit.gate.run import judge
-from dataaudit.gate.verdict import State
-from dataaudit.gate.writers.blocks import terminal_text
+from dataaudit.gate.verdict import State, WaiverState
+from dataaudit.gate.writers.blocks import terminal_text, verdict_title
 from dataaudit.manifest.load import load_manifest
 from dataaudit.schemas import SCHEMAS
 
@@ -220,3 +220,48 @@ def test_a_rule_about_several_statistics_says_which_one_does_not_hold():
     one = rule("padding", "pad_fraction", "packed_*", budget=0.05)
     text = terminal_text(evaluate(policy(one), facts(covered(), *kept), on=DAY), 120)
     assert [text.count(f"{stat}, whole dataset") for stat in ("packed_2048", "packed_4096")] == [1, 1]
+
+
+class TestClock:
+    """The day of a verdict can be given; waivers are held against the clock as well."""
+
+    LAST = DAY - dt.timedelta(days=3)
+
+    def judged(self, leaked, monkeypatch, on):
+        monkeypatch.setattr("dataaudit.gate.run.today", lambda: DAY)
+        one = rule("dups", metric="exact_dup_rate", budget=0)
+        failing = judged(leaked, one).rules[0].cases[0].fingerprint
+        waiver = {"fingerprint": failing, "rule": "dups", "owner": "o", "reason": "x", "expires": self.LAST}
+        made = Policy.model_validate({"policy": "p", "rules": [one.model_dump()], "waivers": [waiver]})
+        return judge(load_manifest(leaked), made, on=on)
+
+    @pytest.mark.parametrize("days", [3, 4, 5000])
+    def test_an_earlier_day_revives_no_waiver(self, leaked, monkeypatch, days):
+        verdict = self.judged(leaked, monkeypatch, DAY - dt.timedelta(days=days))
+        assert (verdict.waivers[0].state, verdict.on) == (WaiverState.EXPIRED, DAY.isoformat())
+        assert verdict.rules[0].state == State.FAILED
+
+    def test_a_verdict_of_an_earlier_day_is_written_again_where_nothing_has_expired_since(self, leaked, monkeypatch):
+        yesterday = DAY - dt.timedelta(days=1)
+        assert self.judged(leaked, monkeypatch, yesterday).on == yesterday.isoformat()
+
+    def test_a_later_day_looks_ahead(self, leaked, monkeypatch):
+        monkeypatch.setattr(self, "LAST", DAY + dt.timedelta(days=3), raising=False)
+        assert self.judged(leaked, monkeypatch, DAY + dt.timedelta(days=3)).waivers[0].state == WaiverState.USED
+        assert self.judged(leaked, monkeypatch, DAY + dt.timedelta(days=4)).waivers[0].state == WaiverState.EXPIRED
+
+    def test_what_nothing_but_an_expired_waiver_stops_is_said(self, leaked, monkeypatch):
+        monkeypatch.setattr("dataaudit.gate.run.today", lambda: DAY)
+        one = rule("dups", metric="exact_dup_rate", budget=1)
+        waiver = {"fingerprint": "0" * 16, "rule": "dups", "owner": "o", "reason": "x", "expires": self.LAST}
+        made = Policy.model_validate(
+            {"policy": "p", "rules": [one.model_dump(), READ_ALL.model_dump()], "waivers": [waiver]}
+        )
+        verdict = judge(load_manifest(leaked), made)
+        assert verdict.exit_code == ExitCode.BUDGET_EXCEEDED
+        told = " ".join(terminal_text(verdict).split())
+        assert "no rule fails, but the last day of 1 waiver has passed: rule dups, 2026-11-19" in told
+        assert verdict_title(verdict)[0] == "Stopped: 1 waiver of the policy expired, no rule fails"
+
+
+READ_ALL = rule("read", metric="coverage_unread_bytes", stat="shard_bytes", unit="bytes", budget=1000)

@@ -215,3 +215,11 @@ class TestPage:
     def test_the_numbers_of_single_shards_are_those_of_the_code(self):
         told = re.findall(r"`(\w+\.\w+)`", self.PAGE.partition("Per shard there are: ")[2].partition(".\n\n")[0])
         assert told == [f"{one.metric}.{one.stat}" for one in SHARD_STATISTICS]
+
+
+def test_a_key_that_came_later_and_is_not_given_leaves_the_digest_as_it_was():
+    """Statements and pins name policies by digest."""
+    before = "sha256:98a7664df71fee4ff81804ddfaf7ce61d31d8aefa77984bb5d1e0373f92cc1f8"
+    waiver = f"waivers: [{{fingerprint: {'a' * 16}, rule: r, owner: o, reason: x, expires: 2027-01-31"
+    assert parse_policy(f"{HEAD}}}\n{waiver}}}]", where="p").digest == before
+    assert parse_policy(f"{HEAD}}}\n{waiver}, up_to: 2}}]", where="p").digest != before
