@@ -1,4 +1,9 @@
-"""Norms and spreads of tensors of any floating dtype, accumulated in float32 at least, without a copy."""
+"""Norms and spreads of tensors of any floating dtype, accumulated in float32 at least, without a copy.
+
+On a CPU torch adds up a norm in float32 one element after the other: the sum of 16 million absolute values is 2 % too
+small, that of 5 million some tenths of a per cent. So a large tensor is taken in rows, whose norms are put together in
+float64. Devices add up in trees, and need none of it.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +11,30 @@ from collections.abc import Sequence
 
 import torch
 
+_ROW = 4_096
+"""Elements that are added up one after the other."""
+
 
 def norm(values: torch.Tensor, order: float = 2) -> torch.Tensor:
-    """Return the norm of all elements, a float32 scalar on their device.
+    """Return the norm of all elements, a float32 scalar on their device, to 2e-6 of it.
 
     Args:
-        values: Of any floating dtype; accumulated in float32, or in its own where that is wider.
+        values: Of any floating dtype and layout; accumulated in float32, or in its own where that is wider.
         order: 2 for the Euclidean norm, 1 for the sum of absolute values.
     """
     wide = torch.promote_types(values.dtype, torch.float32)
-    return torch.linalg.vector_norm(values, order, dtype=wide).float()
+    if values.device.type != "cpu" or values.numel() <= _ROW or wide == torch.float64:
+        return torch.linalg.vector_norm(values, order, dtype=wide).float()
+    # a norm knows no order: what lies without gaps, such as a transposed matrix, is one row
+    values = values.permute(sorted(range(values.dim()), key=lambda one: -values.stride(one)))
+    if not values.is_contiguous():
+        parts = [torch.linalg.vector_norm(one, order, dim=-1, dtype=wide).flatten() for one in values.split(_ROW, -1)]
+        return torch.linalg.vector_norm(torch.cat(parts).double(), order).float()
+    flat = values.view(-1)
+    whole = len(flat) // _ROW * _ROW
+    rows = torch.linalg.vector_norm(flat[:whole].view(-1, _ROW), order, dim=1, dtype=wide)
+    rest = torch.linalg.vector_norm(flat[whole:], order, dtype=wide)
+    return torch.linalg.vector_norm(torch.cat([rows, rest[None]]).double(), order).float()
 
 
 def std(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
