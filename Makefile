@@ -49,7 +49,9 @@ demo-train: $(VENV)/.train
 	@$(ATTRIBUTE) demo-train/killed > demo-train/killed.txt; $(call expect,1)
 	@head -1 demo-train/killed.txt
 	@test "$$(head -1 demo-train/run.txt)" = "$$(head -1 demo-train/killed.txt)" || { echo 'expected the same answer'; exit 1; }
-	@echo 'The picture: demo-train/loss.png. The answers: demo-train/*/attribution.json.'
+	@echo; echo '== what went on in the model'
+	$(BIN)/dataaudit report --run demo-train/run --out demo-train/run.html
+	@echo 'The picture: demo-train/loss.png. The answers: demo-train/*/attribution.json. The report: demo-train/run.html.'
 
 # Two processes share the files; progress and the time left are printed every half minute.
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder

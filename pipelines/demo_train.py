@@ -28,6 +28,7 @@ from torch import nn
 from torch.nn import functional
 
 from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
+from dataaudit.vitals import Mapping, Vitals, VitalsConfig
 
 SHARDS = {"code": 54, "docs": 34}
 SHARD_BYTES = 15_000
@@ -38,6 +39,8 @@ OPEN_SHARDS = 3
 WIDTH, LAYERS, HEADS = 128, 2, 4
 LEARNING_RATE, WARM_UP_STEPS = 3e-3, 40
 CHECKPOINT_STEPS = 100
+HEALTHY_STEPS = (100, 340)
+"""After warm-up and before the bad shard: what vitals hold later values against."""
 
 
 def main() -> None:
@@ -123,23 +126,36 @@ def fitting(text: str) -> Iterator[str]:
         yield text[:most]
 
 
+class Attention(nn.Module):
+    """Attention of a layer to what came before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return [rows, length, WIDTH] of the same."""
+        rows, length, _ = x.shape
+        query, key, value = self.qkv(x).view(rows, length, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        found: torch.Tensor = self.out(mixed.transpose(1, 2).reshape(rows, length, WIDTH))
+        return found
+
+
 class Block(nn.Module):
     """One layer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.attention = Attention()
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Attend, then transform."""
-        rows, length, _ = x.shape
-        heads = self.qkv(self.norm1(x)).view(rows, length, 3, HEADS, WIDTH // HEADS)
-        query, key, value = heads.permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).reshape(rows, length, WIDTH))
-        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+        x = x + self.attention(self.norm1(x))
+        found: torch.Tensor = x + self.mlp(self.norm2(x))
+        return found
 
 
 class Model(nn.Module):
@@ -176,7 +192,7 @@ def train(arguments: argparse.Namespace) -> None:
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1)
     checkpoint = arguments.run.with_name(arguments.run.name + ".checkpoint.pt")
-    saved: dict[str, Any] = {"step": 0, "monitor": None}
+    saved: dict[str, Any] = {"step": 0, "monitor": None, "vitals": None}
     if checkpoint.exists():
         saved = torch.load(checkpoint)
         model.load_state_dict(saved["model"])
@@ -185,23 +201,37 @@ def train(arguments: argparse.Namespace) -> None:
     indices = range(ROWS * saved["step"], ROWS * arguments.steps)
     loader = torch.utils.data.DataLoader(torch.utils.data.Subset(rows, indices), ROWS, num_workers=2)
     began = time.monotonic()
-    with TrainingMonitor(arguments.run, corpus, state=saved["monitor"], resume=arguments.run.exists()) as monitor:
+    parts = Mapping(layers="blocks", attention="attention", heads=HEADS, mlp="mlp")
+    settings = VitalsConfig(
+        preset="medium", adapt=False, healthy=HEALTHY_STEPS, mapping=parts, first_step=saved["step"] + 1
+    )
+    with (
+        TrainingMonitor(arguments.run, corpus, state=saved["monitor"], resume=arguments.run.exists()) as monitor,
+        Vitals(model, optimizer, settings, [monitor]) as vitals,
+    ):
+        if saved["vitals"] is not None:
+            vitals.load_state_dict(saved["vitals"])
         for batch in loader:
-            logits = model(batch["input_ids"])
-            losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
-            monitor.batch(batch["tags"], losses=losses.view(ROWS, CONTEXT))
-            loss = losses.mean()
-            for group in optimizer.param_groups:
-                group["lr"] = LEARNING_RATE * min(1.0, (monitor.steps + 1) / WARM_UP_STEPS)
-            optimizer.zero_grad()
-            loss.backward()
-            norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            with vitals.step():
+                logits = model(batch["input_ids"])
+                losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
+                monitor.batch(batch["tags"], losses=losses.view(ROWS, CONTEXT))
+                loss = losses.mean()
+                for group in optimizer.param_groups:
+                    group["lr"] = LEARNING_RATE * min(1.0, (monitor.steps + 1) / WARM_UP_STEPS)
+                optimizer.zero_grad()
+                loss.backward()
+                norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
             monitor.step(loss, grad_global_norm=norm)
             if monitor.steps % CHECKPOINT_STEPS == 0:
                 print(f"step {monitor.steps}: loss {loss.item():.3f}, {time.monotonic() - began:.0f} s", flush=True)
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": monitor.steps}
-                state |= {"random": torch.get_rng_state(), "monitor": monitor.state_dict()}
+                state |= {
+                    "random": torch.get_rng_state(),
+                    "vitals": vitals.state_dict(),
+                    "monitor": monitor.state_dict(),
+                }
                 torch.save(state, checkpoint.with_suffix(".new"))
                 checkpoint.with_suffix(".new").replace(checkpoint)
             if monitor.steps == arguments.kill_at:
