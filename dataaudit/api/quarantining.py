@@ -64,12 +64,10 @@ class QuarantineList:
             >>> [str(one.standing) for one in quarantine("quarantine.jsonl").entries()]
             ['held']
         """
-        from dataaudit.quarantine.list import OPEN, fold, read, today
+        from dataaudit.quarantine.list import OPEN, read_folded
 
-        contents = read(self.file)
-        contents.check(str(self.file))
-        records = fold(contents.entries, day_of(on, "on") or today()).records
-        return [record for record in records if everything or record.standing in OPEN]
+        _, folded = read_folded(self.file, on=day_of(on, "on"))
+        return [record for record in folded.records if everything or record.standing in OPEN]
 
     def held(self, *, on: Day | None = None, ignore_bad_lines: bool = False) -> Quarantine:
         """Return what is in force, as a loader asks for it: ``holds(sha256=...)``, ``rows(sha256=...)``.
@@ -211,18 +209,23 @@ class QuarantineList:
         return accept(self.file, chosen, author(who, note), day_of(until, "until"))
 
     def dismiss(
-        self, lines: int | Sequence[int], *, reason: str, note: str | None = None, who: str | None = None
+        self,
+        lines: int | str | Sequence[int | str],
+        *,
+        reason: str,
+        note: str | None = None,
+        who: str | None = None,
     ) -> Change:
-        """Say that somebody has looked at lines that cannot be read, so that ``apply`` takes the list again.
+        """Say that somebody has looked at lines that cannot be read or are lost, so that the list is taken again.
 
         Args:
-            lines: Numbers of lines, from 1, one or several.
+            lines: Numbers of lines, from 1, one or several; or ids of lost lines, as ``sha256:HEX``.
             reason: Why they are passed over, as a short code.
             note: Why, in words.
             who: Who answers for it.
 
         Raises:
-            QuarantineError: A line can be read; then it is lifted, not dismissed.
+            QuarantineError: A line can be read, and is lifted, not dismissed; or no line says that it is lost.
 
         Example:
             >>> with open("quarantine.jsonl", "a") as file:
@@ -232,8 +235,8 @@ class QuarantineList:
         """
         from dataaudit.quarantine.changes import author, dismiss
 
-        numbers = [lines] if isinstance(lines, int) else list(lines)
-        return dismiss(self.file, numbers, reason, author(who, note))
+        chosen = [lines] if isinstance(lines, int | str) else list(lines)
+        return dismiss(self.file, chosen, reason, author(who, note))
 
     def apply(
         self,

@@ -25,6 +25,17 @@ def _day(_context: click.Context, parameter: click.Parameter, value: str | None)
         raise click.BadParameter(f"expected a day such as 2026-12-31, found {value}", param=parameter) from None
 
 
+class _Lines(click.ParamType):
+    """A number of a line, or the id of one that is lost."""
+
+    name = "line"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if isinstance(value, str) and value.startswith("sha256:"):
+            return value
+        return click.IntRange(min=1).convert(value, param, ctx)
+
+
 FILE = click.argument("file", type=FOLDER, metavar="FILE")
 REASON = click.option(
     "--reason", metavar="CODE", required=True, help="Why, as a short code: letters, digits, `.`, `_`, `-`."
@@ -70,7 +81,7 @@ def quarantine() -> None:
 @ON
 @JSON
 def list_entries(file: Path, on: dt.date | None, *, everything: bool, as_json: bool) -> None:
-    """Print the entries of a list: FILE, or quarantine.jsonl; exit 3 when lines of it cannot be read."""
+    """Print the entries of a list: FILE, or quarantine.jsonl; exit 3 when lines of it cannot be read or are lost."""
     from dataaudit.quarantine.list import fold, read, today
     from dataaudit.quarantine.view import list_view
 
@@ -164,19 +175,26 @@ def accept(file: Path, names: tuple[str, ...], *, everything: bool, as_json: boo
 
 
 @quarantine.command(
-    short_help="Pass over lines that cannot be read.",
-    epilog=block("Examples:", "dataaudit quarantine dismiss quarantine.jsonl 17 --reason killed-writer"),
+    short_help="Pass over lines that cannot be read or are lost.",
+    epilog=block(
+        "Examples:",
+        "dataaudit quarantine dismiss quarantine.jsonl 17 --reason killed-writer",
+        "dataaudit quarantine dismiss quarantine.jsonl sha256:3f2a... --reason lost-in-a-merge",
+    ),
 )
 @FILE
-@click.argument("lines", nargs=-1, required=True, type=click.IntRange(min=1), metavar="LINE...")
+@click.argument("lines", nargs=-1, required=True, type=_Lines(), metavar="LINE|ID...")
 @REASON
 @NOTE
 @WHO
 @JSON
 def dismiss(
-    file: Path, lines: tuple[int, ...], reason: str, note: str | None, who: str | None, *, as_json: bool
+    file: Path, lines: tuple[int | str, ...], reason: str, note: str | None, who: str | None, *, as_json: bool
 ) -> None:
-    """Say that somebody has looked at lines that cannot be read, so that `apply` takes the list again."""
+    """Say that somebody has looked at lines that cannot be read or are lost, so that the list is taken again.
+
+    ID is that of a lost line, as `list` shows it.
+    """
     from dataaudit import api
     from dataaudit.quarantine.view import change_view
 

@@ -35,7 +35,7 @@ from dataaudit.manifest.replace import alone_in, new_sibling, recover, take_plac
 from dataaudit.manifest.uri import STREAMED, relative_path
 from dataaudit.quarantine.applied import DOCUMENTS, EXCLUDED, FORM, RECORD
 from dataaudit.quarantine.entry import Contents, no_collection
-from dataaudit.quarantine.list import Quarantine, Standing, fold, in_force, read, today
+from dataaudit.quarantine.list import Quarantine, Standing, in_force, read_folded, today
 from dataaudit.quarantine.selection import DETECTORS, ORIGINS, TIERS, Choice, Drops, Selection, Shard, drop_list, select
 from dataaudit.yamlfile import NAME_PATTERN, nearest
 
@@ -372,11 +372,9 @@ def apply(request: Request) -> Applied:
     target = Path(os.path.abspath(request.out))
     _check_target(target)
     with no_collection():
-        contents = read(request.file)
-        if not request.ignore_bad_lines:
-            contents.check(str(request.file))
-        folded = fold(contents.entries, request.on)
-        quarantine = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=request.on)
+        contents, folded = read_folded(request.file, on=request.on, ignore_bad_lines=request.ignore_bad_lines)
+        held = folded.standing(Standing.HELD)
+        quarantine = in_force(held, digest=contents.digest, on=request.on, heads=contents.heads)
     manifest = request.manifest if isinstance(request.manifest, Manifest) else load_manifest(request.manifest)
     selection = select(manifest, quarantine, exclude_changed=request.exclude_changed, keep_unread=request.keep_unread)
     drops = None if request.documents is None else drop_list(manifest, selection, quarantine, request.documents)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataaudit.errors import QuarantineError
@@ -81,13 +81,19 @@ def add(path: Path, requests: Iterable[AddRequest], author: Author, until: dt.da
             held.setdefault(entry.content, []).append(entry)
         for request in requests:
             entry = _make(
-                Action.ADD, author, target=request.target, reason=request.reason, evidence=request.evidence, until=last
+                Action.ADD,
+                author,
+                change.heads,
+                target=request.target,
+                reason=request.reason,
+                evidence=request.evidence,
+                until=last,
             )
             covering = [one for one in held.get(entry.content, ()) if (one.until or _FOREVER) >= (last or _FOREVER)]
             if covering:
                 change.known.append(covering[0])
             else:
-                change.added.append(entry)
+                change.add(entry)
                 held.setdefault(entry.content, []).append(entry)
 
     return _change(path, author, decide, create=True)
@@ -117,14 +123,19 @@ def propose(path: Path, requests: Iterable[AddRequest], author: Author) -> Chang
                 seen[key, (entry.evidence or NO_EVIDENCE).finding()] = entry
         for request in requests:
             entry = _make(
-                Action.PROPOSE, author, target=request.target, reason=request.reason, evidence=request.evidence
+                Action.PROPOSE,
+                author,
+                change.heads,
+                target=request.target,
+                reason=request.reason,
+                evidence=request.evidence,
             )
             key = _about(entry)
             known = open_.get(key) or seen.get((key, request.evidence.finding()))
             if known is not None:
                 change.known.append(known)
             else:
-                change.added.append(entry)
+                change.add(entry)
                 open_[key] = entry
 
     return _change(path, author, decide, create=True)
@@ -152,13 +163,14 @@ def accept(path: Path, names: Sequence[str] | None, author: Author, until: dt.da
                 entry = _make(
                     Action.ADD,
                     author,
+                    change.heads,
                     target=proposal.target,
                     reason=proposal.reason,
                     evidence=proposal.evidence,
                     accepts=proposal.id,
                     until=last,
                 )
-                change.added.append(entry)
+                change.add(entry)
             elif names is not None:
                 _refuse_unless_done(record, done=Standing.ACCEPTED)
                 change.known.append(record.by or proposal)
@@ -184,25 +196,32 @@ def lift(path: Path, names: Sequence[str], reason: str, author: Author) -> Chang
         lifted = [record.entry.id for record in found if record.standing in {Standing.HELD, Standing.PROPOSED}]
         change.known += [record.entry for record in found if record.entry.id not in set(lifted)]
         if lifted:
-            change.added.append(_make(Action.LIFT, author, lifts=tuple(lifted), reason=reason))
+            change.add(_make(Action.LIFT, author, change.heads, lifts=tuple(lifted), reason=reason))
 
     return _change(path, author, decide, create=False)
 
 
-def dismiss(path: Path, numbers: Sequence[int], reason: str, author: Author) -> Change:
-    """Say that somebody has looked at lines that cannot be read, and that they are to be passed over.
+def dismiss(path: Path, lines: Sequence[int | str], reason: str, author: Author) -> Change:
+    """Say that somebody has looked at lines that cannot be read or are lost, and that they are to be passed over.
 
     Args:
         path: The list.
-        numbers: Lines, from 1.
+        lines: Lines, from 1, or ids of lost ones, as ``sha256:HEX``.
         reason: Short code.
         author: Who answers for it.
 
     Raises:
-        QuarantineError: A line can be read; then it is lifted, not dismissed.
+        QuarantineError: A line can be read, and is lifted, not dismissed; or no line names what is said to be lost.
     """
+    numbers = [line for line in lines if isinstance(line, int)]
+    ids = [line for line in lines if isinstance(line, str)]
 
     def decide(contents: Contents) -> Sequence[Entry]:
+        if strange := [name for name in ids if name not in contents.lost]:
+            raise QuarantineError(
+                f"{path}: no line of it names {strange[0]} as one before it, or it is there",
+                "`dataaudit quarantine list FILE` names those that are lost.",
+            )
         by_number = {line.number: line for line in contents.bad}
         done = {line.number for line in contents.dismissed}
         unknown = [number for number in numbers if number not in by_number and number not in done]
@@ -211,29 +230,44 @@ def dismiss(path: Path, numbers: Sequence[int], reason: str, author: Author) -> 
                 f"{path}: line {unknown[0]} is none that cannot be read",
                 "`dataaudit quarantine list FILE` names those; an entry is ended with `quarantine lift`.",
             )
-        digests = tuple(dict.fromkeys(by_number[number].sha256 for number in numbers if number in by_number))
-        return [_make(Action.DISMISS, author, dismisses=digests, reason=reason)] if digests else []
+        digests = tuple(
+            dict.fromkeys(
+                [
+                    *(by_number[number].sha256 for number in numbers if number in by_number),
+                    *(name.removeprefix("sha256:") for name in ids),
+                ]
+            )
+        )
+        return [_make(Action.DISMISS, author, contents.heads, dismisses=digests, reason=reason)] if digests else []
 
     return Change(added=update(path, decide, create=False))
 
 
 @dataclass(slots=True)
 class _Draft:
-    added: list[Entry]
-    known: list[Entry]
+    heads: tuple[str, ...]
+    """Of the list with what is added."""
+    added: list[Entry] = field(default_factory=list)
+    known: list[Entry] = field(default_factory=list)
+
+    def add(self, entry: Entry) -> None:
+        self.added.append(entry)
+        self.heads = (entry.id,)
 
 
 def _change(path: Path, author: Author, decide: Callable[[Folded, _Draft], None], *, create: bool) -> Change:
-    draft = _Draft([], [])
+    known: list[Entry] = []
     bad: list[BadLine] = []
 
     def whole(contents: Contents) -> Sequence[Entry]:
-        bad.extend(contents.bad)
+        draft = _Draft(contents.heads)
         decide(fold(contents.entries, author.today), draft)
+        known.extend(draft.known)
+        bad.extend(contents.bad)
         return draft.added
 
     added = update(path, whole, create=create)
-    return Change(added=added, known=tuple(dict.fromkeys(draft.known)), bad=tuple(bad))
+    return Change(added=added, known=tuple(dict.fromkeys(known)), bad=tuple(bad))
 
 
 def _last_day(until: dt.date | None, author: Author) -> str | None:
@@ -249,9 +283,9 @@ def _last_day(until: dt.date | None, author: Author) -> str | None:
     return None if until is None else until.isoformat()
 
 
-def _make(action: Action, author: Author, **fields: object) -> Entry:
+def _make(action: Action, author: Author, after: tuple[str, ...], **fields: object) -> Entry:
     try:
-        return make_entry(action, who=author.who, when=author.now, note=author.note, **fields)
+        return make_entry(action, who=author.who, when=author.now, note=author.note, after=after, **fields)
     except ValueError as error:
         raise QuarantineError(f"no entry can hold this: {_words(error)}") from None
 

@@ -3,6 +3,10 @@
 A line is the entry in canonical JSON (RFC 8785), fields without a value left out. Its id is the sha256 of the same
 JSON without the id, so an entry that was changed by hand is known as such. What cannot be read is named, never passed
 over.
+
+A line of version 2 names in ``after`` the heads of the list that its writer saw: the lines that no line named before.
+So lines are a graph, whatever their order in the file. Whoever holds a head holds all before it: a line that another
+one names and that is not there was lost. Lines of version 1 name nothing; the first of version 2 names them all.
 """
 
 from __future__ import annotations
@@ -10,9 +14,9 @@ from __future__ import annotations
 import datetime as dt
 import gc
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Final, Literal
@@ -26,7 +30,7 @@ from dataaudit.manifest.canonical import canonical_json
 from dataaudit.yamlfile import NAME_PATTERN
 
 SCHEMA_NAME: Final = "dataaudit-quarantine"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 NOTE_LENGTH = 2000
 _MOST_NAME = 100_000
 """Characters of a URI: no file system has longer ones."""
@@ -59,7 +63,7 @@ class SchemaId:
     """Name and version of the line's schema."""
 
     name: Literal["dataaudit-quarantine"]
-    version: Literal[1]
+    version: Literal[1, 2]
 
 
 CURRENT = SchemaId(name=SCHEMA_NAME, version=SCHEMA_VERSION)
@@ -152,7 +156,7 @@ class Entry:
     lifts: Annotated[tuple[Digest, ...], Field(min_length=1)] | None = None
     """Of lift: ids of the entries that end."""
     dismisses: Annotated[tuple[Hex, ...], Field(min_length=1)] | None = None
-    """Of dismiss: sha256 of the bytes of lines that cannot be read."""
+    """Of dismiss: sha256 of the bytes of lines that cannot be read, or the digits of the ids of lines that are lost."""
     accepts: Digest | None = None
     """Of add: the proposal that it follows."""
     reason: Code
@@ -167,6 +171,8 @@ class Entry:
     """Of add and propose: the last day, UTC, on which it holds."""
     note: Text | None = None
     """For people."""
+    after: tuple[Digest, ...] | None = None
+    """Since version 2: ids of the lines that no line named when this one was written, sorted."""
 
     def __post_init__(self) -> None:
         """Check that the fields fit the action.
@@ -185,6 +191,10 @@ class Entry:
             raise ValueError("only an addition accepts a proposal")
         if not holds and (self.until is not None or self.evidence is not None):
             raise ValueError("only what has a target has an end or evidence")
+        if (self.after is None) != (self.schema.version == 1):
+            raise ValueError("a line of version 2, and no older one, says what it comes after")
+        if self.after is not None and list(self.after) != sorted(set(self.after)):
+            raise ValueError("`after` names each line once, sorted")
         dt.datetime.fromisoformat(self.when)
         if self.until is not None:
             dt.date.fromisoformat(self.until)
@@ -201,13 +211,14 @@ class Entry:
         return (self.action, target and target.identity, self.reason, self.evidence or NO_EVIDENCE)
 
 
-def make_entry(action: Action, *, who: str, when: dt.datetime, **fields: Any) -> Entry:
+def make_entry(action: Action, *, who: str, when: dt.datetime, after: tuple[str, ...] = (), **fields: Any) -> Entry:
     """Return an entry with its id.
 
     Args:
         action: What it does.
         who: Who answers for it.
         when: Now, with a time zone.
+        after: Heads of the list.
         fields: The others of :class:`Entry`, without a value or absent where there is none.
 
     Raises:
@@ -222,6 +233,7 @@ def make_entry(action: Action, *, who: str, when: dt.datetime, **fields: Any) ->
         action=action,
         who=who,
         when=stamp,
+        after=tuple(sorted(after)),
         **{name: value for name, value in fields.items() if value is not None},
     )
     return replace(draft, id=content_id(plain_entry(draft)))
@@ -270,6 +282,9 @@ def entry_schema() -> dict[str, Any]:
         }
         for action, field in own.items()
     ]
+    schema["if"] = {"properties": {"schema": {"properties": {"version": {"const": 1}}}}}
+    schema["then"] = {"properties": {"after": {"type": "null"}}}
+    schema["else"] = {"required": ["after"], "properties": {"after": {"type": "array", "uniqueItems": True}}}
     schema["$defs"]["Target"]["anyOf"] = [
         {"required": [name], "properties": {name: {"type": "string"}}} for name in ("sha256", "rows_digest")
     ]
@@ -319,23 +334,57 @@ class Contents:
     """Lines that cannot be read, which somebody has looked at and dismissed."""
     digest: str
     """``sha256:`` and the sha256 of the file."""
+    heads: tuple[str, ...]
+    """Ids of the entries that no other one names in ``after``, sorted: who holds them holds all."""
+    lost: tuple[str, ...]
+    """Ids that an entry names in ``after`` and that are not there, sorted; dismissed ones left out."""
+    known: frozenset[str] = field(repr=False)
+    """Ids that are there or were dismissed."""
 
     def check(self, where: str) -> None:
-        """Refuse a file with lines that cannot be read.
+        """Refuse a file with lines that cannot be read, or that lacks lines which others name.
 
         Raises:
-            QuarantineDamaged: It has some.
+            QuarantineDamaged: It has or lacks some.
         """
-        if not self.bad:
-            return
-        lines = [f"  line {line.number} ({line.code}): {line.says}" for line in self.bad[:_NAMED]]
-        more = [f"  and {len(self.bad) - _NAMED} more"] if len(self.bad) > _NAMED else []
-        raise QuarantineDamaged(
-            "\n".join(
-                [f"{where}: {len(self.bad)} line(s) cannot be read, so what they hold is not known", *lines, *more]
-            ),
-            "Restore the file; or say that you have looked at a line: `dataaudit quarantine dismiss FILE LINE`.",
-        )
+        if self.bad:
+            lines = [f"  line {line.number} ({line.code}): {line.says}" for line in self.bad[:_NAMED]]
+            raise QuarantineDamaged(
+                _listed(f"{where}: {len(self.bad)} line(s) cannot be read, so what they hold is not known", lines),
+                "Restore the file; or say that you have looked at a line: `dataaudit quarantine dismiss FILE LINE`.",
+            )
+        if self.lost:
+            raise QuarantineDamaged(
+                _listed(f"{where}: {len(self.lost)} line(s) are lost that later ones name", _indented(self.lost)),
+                "Restore the file; or say that you know of it: `dataaudit quarantine dismiss FILE sha256:...`.",
+            )
+
+    def check_pinned(self, heads: Iterable[str], where: str, pinned_by: str) -> None:
+        """Refuse a file that lacks lines which somebody has seen in it.
+
+        Args:
+            heads: The heads that it had.
+            where: Its name, for messages.
+            pinned_by: What names these heads, for messages.
+
+        Raises:
+            QuarantineDamaged: Some are not there.
+        """
+        gone = sorted(set(heads) - self.known)
+        if gone:
+            raise QuarantineDamaged(
+                _listed(f"{where}: {len(gone)} line(s) are lost that {pinned_by} names", _indented(gone)),
+                "Restore the file, or name the list that was meant; lines are ended with `quarantine lift`.",
+            )
+
+
+def _indented(ids: Iterable[str]) -> list[str]:
+    return [f"  {name}" for name in ids]
+
+
+def _listed(title: str, lines: list[str]) -> str:
+    more = [f"  and {len(lines) - _NAMED} more"] if len(lines) > _NAMED else []
+    return "\n".join([title, *lines[:_NAMED], *more])
 
 
 def parse(data: bytes, where: str) -> Contents:
@@ -363,12 +412,26 @@ def parse(data: bytes, where: str) -> Contents:
             entries.append(found)
             if found.action == Action.DISMISS:
                 dismissed.update(found.dismisses or ())
+        heads, lost, known = _graph(entries, dismissed)
     return Contents(
         entries=tuple(entries),
         bad=tuple(line for line in bad if line.sha256 not in dismissed),
         dismissed=tuple(line for line in bad if line.sha256 in dismissed),
         digest=f"sha256:{hashlib.sha256(data).hexdigest()}",
+        heads=heads,
+        lost=lost,
+        known=known,
     )
+
+
+def _graph(
+    entries: Sequence[Entry], dismissed: Iterable[str]
+) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
+    """Return heads, lost ids and known ids of a list's entries; the order of the entries changes none."""
+    ids = {entry.id for entry in entries}
+    named = {name for entry in entries for name in entry.after or ()}
+    known = ids.union(f"sha256:{digits}" for digits in dismissed)
+    return tuple(sorted(ids - named)), tuple(sorted(named - known)), frozenset(known)
 
 
 @contextmanager

@@ -230,7 +230,7 @@ class Folded:
     repeated: int
     """Lines whose id an earlier line has, as when two copies of a file were put together; they change nothing."""
     no_ops: int
-    """Lifts and acceptances of what does not stand before them in the file, or had ended; they change nothing."""
+    """Lifts and acceptances that change nothing: of what is not in the list, or what another one ended already."""
 
     def standing(self, *wanted: Standing) -> list[Entry]:
         """Return the entries with one of some standings."""
@@ -238,47 +238,51 @@ class Folded:
 
 
 def fold(entries: Iterable[Entry], on: dt.date) -> Folded:
-    """Return what a list says on a day.
+    """Return what a list says on a day, whatever the order of its lines.
 
-    Lines act in the file's order. A lift ends the entries that it names, wherever they were on their way; nothing
-    lifts a lift, but the same target can be added again. An entry holds through its last day.
+    A line that ends another names its id, so it was written after it wherever it stands. An addition holds unless some
+    line lifts it, and through its last day; nothing lifts a lift, but the same target can be added again. A proposal
+    that one branch accepted and another lifted is accepted: it is held back until the addition is lifted.
 
     Args:
         entries: In the file's order.
         on: The day, UTC.
     """
     first: dict[str, Entry] = {}
-    standing: dict[str, tuple[Standing, Entry | None]] = {}
-    repeated = no_ops = 0
+    lifted: dict[str, list[Entry]] = {}
+    accepted: dict[str, list[Entry]] = {}
+    repeated = 0
     for entry in entries:
         if entry.id in first:
             repeated += 1
             continue
         first[entry.id] = entry
-        if entry.action == Action.LIFT:
-            for name in entry.lifts or ():
-                if standing.get(name, _NOTHING)[0] in OPEN:
-                    standing[name] = (Standing.LIFTED, entry)
-                else:
-                    no_ops += 1
-        elif entry.action in _START:
-            standing[entry.id] = (_START[entry.action], None)
-            if entry.accepts is not None:
-                if standing.get(entry.accepts, _NOTHING)[0] == Standing.PROPOSED:
-                    standing[entry.accepts] = (Standing.ACCEPTED, entry)
-                else:
-                    no_ops += 1
-    day = on.isoformat()
-    records = []
-    for name, (state, by) in standing.items():
-        entry = first[name]
-        ended = state in OPEN and entry.until is not None and entry.until < day
-        records.append(Record(entry=entry, standing=Standing.EXPIRED if ended else state, by=by))
-    return Folded(on=on, records=tuple(records), repeated=repeated, no_ops=no_ops)
+        for name in entry.lifts or ():
+            lifted.setdefault(name, []).append(entry)
+        if entry.accepts is not None:
+            accepted.setdefault(entry.accepts, []).append(entry)
+    day, records = on.isoformat(), []
+    for entry in first.values():
+        if entry.action not in _START:
+            continue
+        state, by = _START[entry.action], None
+        if state == Standing.PROPOSED and entry.id in accepted:
+            state, by = Standing.ACCEPTED, _earliest(accepted[entry.id])
+        elif entry.id in lifted:
+            state, by = Standing.LIFTED, _earliest(lifted[entry.id])
+        elif entry.until is not None and entry.until < day:
+            state = Standing.EXPIRED
+        records.append(Record(entry=entry, standing=state, by=by))
+    asked = sum(map(len, lifted.values())) + sum(map(len, accepted.values()))
+    done = sum(record.by is not None for record in records)
+    return Folded(on=on, records=tuple(records), repeated=repeated, no_ops=asked - done)
+
+
+def _earliest(entries: Sequence[Entry]) -> Entry:
+    return min(entries, key=lambda entry: (entry.when, entry.id))
 
 
 _START = {Action.ADD: Standing.HELD, Action.PROPOSE: Standing.PROPOSED}
-_NOTHING: tuple[Standing | None, None] = (None, None)
 
 
 SHORT = 12
@@ -355,6 +359,8 @@ class Quarantine:
     """The day, UTC."""
     entries: tuple[Entry, ...]
     """In force, in the file's order."""
+    heads: tuple[str, ...]
+    """Of the list, as :class:`dataaudit.quarantine.entry.Contents` has them."""
     _shards: _Index
     """Of shards, by either digest."""
     _documents: _Index
@@ -398,26 +404,39 @@ def load_quarantine(path: Path, *, on: dt.date | None = None, ignore_bad_lines: 
     Args:
         path: The file.
         on: The day that expiries are held against; today, UTC, when None.
-        ignore_bad_lines: Go on although lines cannot be read; what they hold back is not held back then.
+        ignore_bad_lines: Go on although lines cannot be read or are lost; what they hold back is not held back then.
 
     Raises:
         QuarantineError: There is no such file, or it is of a newer version.
-        QuarantineDamaged: Lines of it cannot be read.
+        QuarantineDamaged: Lines of it cannot be read, or are lost.
     """
     with no_collection():
-        contents = read(path)
-        if not ignore_bad_lines:
-            contents.check(str(path))
-        folded = fold(contents.entries, on or today())
-        return in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on)
+        contents, folded = read_folded(path, on=on, ignore_bad_lines=ignore_bad_lines)
+        held = folded.standing(Standing.HELD)
+        return in_force(held, digest=contents.digest, on=folded.on, heads=contents.heads)
 
 
-def in_force(entries: Iterable[Entry], *, digest: str, on: dt.date) -> Quarantine:
+def read_folded(path: Path, *, on: dt.date | None = None, ignore_bad_lines: bool = False) -> tuple[Contents, Folded]:
+    """Read a list that is relied on, and what it says on a day; arguments and errors of :func:`load_quarantine`."""
+    contents = read(path)
+    if not ignore_bad_lines:
+        contents.check(str(path))
+    return contents, fold(contents.entries, on or today())
+
+
+def in_force(entries: Iterable[Entry], *, digest: str, on: dt.date, heads: tuple[str, ...] = ()) -> Quarantine:
     """Return an index of entries that are in force."""
     held = tuple(entries)
     shards = _index(entry for entry in held if entry.target is not None and entry.target.kind == "shard")
     documents = _index(entry for entry in held if entry.target is not None and entry.target.kind == "document")
-    return Quarantine(digest=digest, on=on, entries=held, _shards=shards, _documents=documents)
+    return Quarantine(
+        digest=digest,
+        on=on,
+        entries=held,
+        heads=heads,
+        _shards=shards,
+        _documents=documents,
+    )
 
 
 def _index(entries: Iterable[Entry]) -> _Index:

@@ -31,8 +31,8 @@ _PERSONAL = "pii:"
 def list_view(
     path: Path, contents: Contents, folded: Folded, *, everything: bool, as_json: bool
 ) -> tuple[str, ExitCode]:
-    """Return what `quarantine list` prints, and its exit code: 3 when lines cannot be read."""
-    code = ExitCode.NOT_EVALUATED if contents.bad else ExitCode.PASS
+    """Return what `quarantine list` prints, and its exit code: 3 when lines cannot be read or are lost."""
+    code = ExitCode.NOT_EVALUATED if contents.bad or contents.lost else ExitCode.PASS
     shown = [record for record in folded.records if everything or record.standing in OPEN]
     counts = {state.value: sum(record.standing == state for record in folded.records) for state in Standing}
     if as_json:
@@ -47,6 +47,8 @@ def list_view(
                 "idle": folded.no_ops,
                 "entries": [_record_json(record) for record in shown],
                 "bad_lines": [_bad_json(line) for line in contents.bad],
+                "lost_lines": list(contents.lost),
+                "heads": list(contents.heads),
                 "dismissed_lines": [_bad_json(line) for line in contents.dismissed],
             }
         ), code
@@ -56,7 +58,8 @@ def list_view(
     note = f"{hidden:,} {entries} lifted, accepted or expired: --all shows them" if hidden else ""
     title = say("{}: {}, on {}", _path(path), held, str(folded.on))
     table = Table(title="", columns=_COLUMNS, rows=tuple(map(_cells, shown)))
-    blocks: list[Block] = [table, Prose(text=note), bad_lines(contents.bad), _oddities(contents, folded)]
+    blocks: list[Block] = [table, Prose(text=note), bad_lines(contents.bad), lost_lines(contents.lost)]
+    blocks.append(_oddities(contents, folded))
     return render(title, _filled(blocks), most=None), code
 
 
@@ -99,6 +102,14 @@ def bad_lines(lines: Sequence[BadLine]) -> Facts:
         pairs.append(("and", f"{len(lines) - _LISTED:,} more"))
     title = "Lines that cannot be read: what they hold is not known, and `apply` refuses the list"
     return Facts(title=title, pairs=tuple(pairs))
+
+
+def lost_lines(ids: Sequence[str]) -> Facts:
+    """Return the section about lines that others name and that are not there."""
+    pairs: list[tuple[Line, Line]] = [(name[7:19], Name(name)) for name in ids[:_LISTED]]
+    if len(ids) > _LISTED:
+        pairs.append(("and", f"{len(ids) - _LISTED:,} more"))
+    return Facts(title="Lines that are lost: later ones name them, and `apply` refuses the list", pairs=tuple(pairs))
 
 
 def evidence_text(entry: Entry) -> str:
@@ -149,7 +160,7 @@ def _of(entry: Entry) -> str:
             f" and {len(entry.lifts) - _LISTED:,} more" if len(entry.lifts) > _LISTED else ""
         )
     if entry.dismisses is not None:
-        return f"dismisses {t.plural(len(entry.dismisses), 'line')} that cannot be read"
+        return f"dismisses {t.plural(len(entry.dismisses), 'line')} that cannot be read or are lost"
     parts = [t.clean(target_name(entry), _NAME), evidence_text(entry)]
     return ", ".join(part for part in parts if part)
 
@@ -159,7 +170,7 @@ def _oddities(contents: Contents, folded: Folded) -> Points:
     told = (
         (len(contents.dismissed), "line", "that cannot be read, dismissed"),
         (folded.repeated, "line", "that an earlier one says already"),
-        (folded.no_ops, "lift or acceptance", "of what is not open where it stands in the file"),
+        (folded.no_ops, "lift or acceptance", "of what is not in the list, or was ended already"),
     )
     return Points(items=tuple(Point(text=f"{t.plural(many, noun)} {says}") for many, noun, says in told if many))
 

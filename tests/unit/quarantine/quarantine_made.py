@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import json
 
 from dataaudit.quarantine.changes import AddRequest, Author
-from dataaudit.quarantine.entry import Action, Evidence, Target, make_entry
+from dataaudit.quarantine.entry import Action, Evidence, Target, content_id, make_entry, plain_entry, read_entry
 
 NOW = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
 TODAY = NOW.date()
@@ -41,29 +42,28 @@ def entry(action="add", name="a", *, when=NOW, reason="manual", who="ana", **fie
     return make_entry(Action(action), who=who, when=when, reason=reason, **fields)
 
 
+def first_version(one):
+    """Return the same entry as a line of version 1, which does not say what it comes after."""
+    plain = plain_entry(one) | {"schema": {"name": "dataaudit-quarantine", "version": 1}}
+    del plain["after"]
+    return read_entry(json.dumps(plain | {"id": content_id(plain)}).encode())
+
+
 def standing_slowly(entries, day):
     """Return {id: state} of additions and proposals, by looking at all lines for each of them.
 
-    Shares nothing with the fold: an entry's fate is the first line after it that ends it while it is open.
+    Shares nothing with the fold, and does not look at the order of lines.
     """
-    seen = []
-    for one in entries:
-        if one.id not in [other.id for other in seen]:
-            seen.append(one)
     states = {}
-    for place, one in enumerate(seen):
+    for one in entries:
         if one.action not in ("add", "propose"):
             continue
         state = "held" if one.action == "add" else "proposed"
-        for later in seen[place + 1 :]:
-            if later.lifts and one.id in later.lifts:
-                state = "lifted"
-            elif later.accepts == one.id and one.action == "propose":
-                state = "accepted"
-            else:
-                continue
-            break
-        if state in ("held", "proposed") and one.until and dt.date.fromisoformat(one.until) < day:
+        if one.until and dt.date.fromisoformat(one.until) < day:
             state = "expired"
+        if any(other.lifts and one.id in other.lifts for other in entries):
+            state = "lifted"
+        if one.action == "propose" and any(other.accepts == one.id for other in entries):
+            state = "accepted"
         states[one.id] = state
     return states

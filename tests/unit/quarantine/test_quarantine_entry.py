@@ -11,7 +11,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from quarantine_made import NOW, digest, entry, target
+from quarantine_made import NOW, digest, entry, first_version, target
 
 from dataaudit.errors import QuarantineDamaged, QuarantineError
 from dataaudit.quarantine.entry import Evidence, Target, make_entry, parse, plain_entry, read_entry
@@ -32,6 +32,8 @@ SAMPLES = [
     entry(accepts=FULL.id),
     entry(target=target("a", rows_digest=None)),
     entry(target=target("a", sha256=None)),
+    entry(after=(FULL.id,)),
+    first_version(FULL),
 ]
 
 
@@ -75,6 +77,10 @@ BROKEN = [
     {"evidence": {"value": "1"}},
     {"dismisses": ["0" * 64]},
     {"schema": {"name": "dataaudit-quarantine"}},
+    {"schema": {"name": "dataaudit-quarantine", "version": 1}},
+    {"after": None},
+    {"after": ["sha256:" + "0" * 64] * 2},
+    {"after": ["0" * 64]},
 ]
 
 
@@ -128,7 +134,8 @@ def test_a_number_of_another_writer_keeps_its_id():
         (FULL.line[:-9], "not_json"),
         (FULL.line.replace(b"0.25", b"0.01"), "id_mismatch"),
         (FULL.line.replace(b'"reason":"manual",', b""), "invalid"),
-        (FULL.line.replace(b'"version":1', b'"version":0'), "invalid"),
+        (FULL.line.replace(b'"version":2', b'"version":0'), "invalid"),
+        (FULL.line.replace(b'"version":2', b'"version":1'), "invalid"),
         (b"1" * 5000, "not_json"),
         (b'{"schema":' * 5000, "not_json"),
     ],
@@ -152,8 +159,8 @@ def test_a_last_line_that_is_not_whole_is_called_truncated():
 
 def test_a_newer_version_is_refused_by_name():
     """What a later version means cannot be known, so nothing is read."""
-    newer = FULL.line.replace(b'"version":1', b'"version":2')
-    with pytest.raises(QuarantineError, match="line 2: schema version 2, this program reads up to version 1"):
+    newer = FULL.line.replace(b'"version":2', b'"version":3')
+    with pytest.raises(QuarantineError, match="line 2: schema version 3, this program reads up to version 2"):
         parse(entry().line + b"\n" + newer, "x")
 
 

@@ -126,8 +126,8 @@ def test_a_file_of_another_kind_is_never_added_to(tmp_path, other):
 def test_a_newer_list_is_not_added_to(tmp_path):
     """What its lines mean is not known."""
     path = tmp_path / "q.jsonl"
-    path.write_bytes(entry().line.replace(b'"version":1', b'"version":2') + b"\n")
-    with pytest.raises(QuarantineError, match="schema version 2"):
+    path.write_bytes(entry().line.replace(b'"version":2', b'"version":3') + b"\n")
+    with pytest.raises(QuarantineError, match="schema version 3"):
         put(path, entry())
 
 

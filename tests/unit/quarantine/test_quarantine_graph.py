@@ -1,0 +1,141 @@
+"""Lines as a graph: heads, lost lines, pinned heads, lists of version 1, branches that are merged."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from levels import examples
+from quarantine_made import AUTHOR, NOW, TODAY, asked, entry, first_version
+
+from dataaudit.errors import QuarantineDamaged, QuarantineError
+from dataaudit.quarantine.changes import accept, add, dismiss, lift, propose
+from dataaudit.quarantine.entry import parse
+from dataaudit.quarantine.list import Standing, fold, load_quarantine, read
+
+
+def lines_of(*entries):
+    """Return the bytes of a file."""
+    return b"".join(one.line + b"\n" for one in entries)
+
+
+def contents(entries):
+    """Return the contents of a file."""
+    return parse(lines_of(*entries), "list")
+
+
+def test_each_line_of_a_writer_names_the_one_before(tmp_path):
+    """One head, whatever was done."""
+    path = tmp_path / "list.jsonl"
+    change = add(path, [asked("a"), asked("b")], AUTHOR)
+    assert [one.after for one in change.added] == [(), (change.added[0].id,)]
+    proposed = propose(path, [asked("c")], AUTHOR).added[0]
+    accepted = accept(path, None, AUTHOR).added[0]
+    lifted = lift(path, ["train/a"], "mended", AUTHOR).added[0]
+    assert [one.after[0] for one in (proposed, accepted, lifted)] == [change.added[1].id, proposed.id, accepted.id]
+    assert read(path).heads == (lifted.id,)
+
+
+def test_the_first_line_of_version_2_names_every_line_of_version_1(tmp_path):
+    """From then on none of them can go unseen."""
+    path = tmp_path / "list.jsonl"
+    old = [first_version(entry(name=name)) for name in "abc"]
+    path.write_bytes(lines_of(*old))
+    assert read(path).heads == tuple(sorted(one.id for one in old))
+    new = add(path, [asked("d")], AUTHOR).added[0]
+    assert new.after == tuple(sorted(one.id for one in old))
+    path.write_bytes(lines_of(old[0], old[2], new))
+    with pytest.raises(QuarantineDamaged, match=r"1 line\(s\) are lost that later ones name"):
+        load_quarantine(path)
+
+
+def test_a_lost_line_can_be_dismissed_by_somebody(tmp_path):
+    """By its id; one that is there, or that nobody names, cannot."""
+    path = tmp_path / "list.jsonl"
+    first, second = add(path, [asked("a"), asked("b")], AUTHOR).added
+    path.write_bytes(lines_of(second))
+    assert read(path).lost == (first.id,)
+    for wrong in (second.id, "sha256:" + "0" * 64):
+        with pytest.raises(QuarantineError, match="no line of it names"):
+            dismiss(path, [wrong], "looked", AUTHOR)
+    dismiss(path, [first.id], "looked", AUTHOR)
+    assert (read(path).lost, len(load_quarantine(path, on=TODAY).entries)) == ((), 1)
+
+
+def test_a_lost_tail_shows_against_heads_that_somebody_saw():
+    """Alone the file looks whole: only who knew its heads can tell."""
+    first = entry()
+    second = entry("lift", lifts=(first.id,), after=(first.id,))
+    whole, short = contents([first, second]), contents([first])
+    short.check("list")
+    whole.check_pinned(whole.heads, "list", "the manifest m")
+    with pytest.raises(QuarantineDamaged, match=r"list: 1 line\(s\) are lost that the manifest m names") as caught:
+        short.check_pinned(whole.heads, "list", "the manifest m")
+    assert second.id in str(caught.value)
+
+
+def test_a_line_of_version_1_says_nothing_of_what_it_comes_after():
+    """And one of version 2 has to."""
+    new, old = entry(), first_version(entry())
+    assert b'"after":[]' in new.line
+    assert b"after" not in old.line
+    for one, after in ((new, None), (old, ()), (new, ("sha256:" + "1" * 64, "sha256:" + "0" * 64))):
+        with pytest.raises(ValueError, match="after"):
+            replace(one, after=after)
+
+
+@st.composite
+def histories(draw):
+    """Lists that grew in branches which were merged, by union, in any order, with lines of version 1 at first."""
+    old = [
+        first_version(entry(name=name, when=NOW - dt.timedelta(seconds=index)))
+        for index, name in enumerate(draw(st.lists(st.sampled_from("abcd"), max_size=3)))
+    ]
+    branches = [list(old), list(old)]
+    for step in range(draw(st.integers(1, 10))):
+        mine = draw(st.sampled_from([0, 1]))
+        if draw(st.booleans()) and draw(st.booleans()):
+            known = {one.id for one in branches[mine]}
+            branches[mine] += [one for one in branches[1 - mine] if one.id not in known]
+        heads, when = contents(branches[mine]).heads, NOW + dt.timedelta(seconds=step)
+        open_ = fold(branches[mine], TODAY).standing(Standing.HELD, Standing.PROPOSED)
+        if open_ and draw(st.booleans()):
+            made = entry("lift", lifts=(draw(st.sampled_from(open_)).id,), after=heads, when=when)
+        else:
+            made = entry(
+                draw(st.sampled_from(["add", "propose"])), draw(st.sampled_from("abcd")), after=heads, when=when
+            )
+        branches[mine].append(made)
+    known = {one.id for one in branches[0]}
+    return [*branches[0], *(one for one in branches[1] if one.id not in known)]
+
+
+@settings(max_examples=examples(150))
+@given(histories(), st.data())
+def test_any_merge_of_a_list_means_the_same(lines, data):
+    """Order and repeated lines change neither what holds nor the heads, and nothing is taken for lost."""
+    more = data.draw(st.lists(st.sampled_from(lines), max_size=3))
+    mixed = data.draw(st.permutations([*lines, *more]))
+    one, other = contents(lines), contents(mixed)
+    assert (one.heads, one.lost) == (other.heads, other.lost) == (one.heads, ())
+    assert {r.entry.id: r.standing for r in fold(lines, TODAY).records} == {
+        r.entry.id: r.standing for r in fold(mixed, TODAY).records
+    }
+
+
+@settings(max_examples=examples(150))
+@given(histories(), st.data())
+def test_no_line_goes_unseen(lines, data):
+    """Any lines, one or many, that are taken away: another line names one of them, or the pinned heads do."""
+    gone = set(data.draw(st.lists(st.sampled_from([one.id for one in lines]), min_size=1, max_size=len(lines))))
+    rest = contents([one for one in lines if one.id not in gone])
+
+    def look():
+        rest.check("list")
+        rest.check_pinned(contents(lines).heads, "list", "a manifest")
+
+    with pytest.raises(QuarantineDamaged):
+        look()
