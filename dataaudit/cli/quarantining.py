@@ -25,15 +25,12 @@ def _day(_context: click.Context, parameter: click.Parameter, value: str | None)
         raise click.BadParameter(f"expected a day such as 2026-12-31, found {value}", param=parameter) from None
 
 
-class _Lines(click.ParamType):
-    """A number of a line, or the id of one that is lost."""
-
-    name = "line"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        if isinstance(value, str) and value.startswith("sha256:"):
-            return value
-        return click.IntRange(min=1).convert(value, param, ctx)
+def _lines(_context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> list[int | str]:
+    """Return numbers of lines, and the ids of those that are lost as they are."""
+    for one in value:
+        if not one.startswith("sha256:") and not (one.isdecimal() and int(one) > 0):
+            raise click.BadParameter(f"expected the number of a line or sha256:HEX, found {one}", param=parameter)
+    return [one if one.startswith("sha256:") else int(one) for one in value]
 
 
 FILE = click.argument("file", type=FOLDER, metavar="FILE")
@@ -183,13 +180,13 @@ def accept(file: Path, names: tuple[str, ...], *, everything: bool, as_json: boo
     ),
 )
 @FILE
-@click.argument("lines", nargs=-1, required=True, type=_Lines(), metavar="LINE|ID...")
+@click.argument("lines", nargs=-1, required=True, callback=_lines, metavar="LINE|ID...")
 @REASON
 @NOTE
 @WHO
 @JSON
 def dismiss(
-    file: Path, lines: tuple[int | str, ...], reason: str, note: str | None, who: str | None, *, as_json: bool
+    file: Path, lines: list[int | str], reason: str, note: str | None, who: str | None, *, as_json: bool
 ) -> None:
     """Say that somebody has looked at lines that cannot be read or are lost, so that the list is taken again.
 
