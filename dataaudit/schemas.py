@@ -1,6 +1,6 @@
 """``dataaudit schema``: JSON Schemas of config, manifest and metric record, and the tables' columns.
 
-Files are written as ``<name>-v<major>.schema.json``; equal code gives equal bytes.
+Files are written as ``<name>-v<version>.schema.json``, each with a version of its own; equal code gives equal bytes.
 """
 
 from __future__ import annotations
@@ -13,19 +13,18 @@ from typing import Any
 import pyarrow as pa
 
 from dataaudit.config import AuditConfig, nearest
-from dataaudit.diff.plain import diff_schema
+from dataaudit.diff import plain
 from dataaudit.errors import ConfigError
-from dataaudit.gate.document import gate_schema
+from dataaudit.gate import document
 from dataaudit.gate.policy import Policy
-from dataaudit.manifest.core import SCHEMA_VERSION, ManifestFile
+from dataaudit.manifest import core
 from dataaudit.manifest.metric import METHODS, STATUSES
 from dataaudit.manifest.tables import METRICS, TABLES, TableSpec
 from dataaudit.metrics.stages import REQUIRED, STAGES, stage_schema
-from dataaudit.quarantine.entry import entry_schema
-from dataaudit.runlog.format import TABLES as RUN_TABLES
-from dataaudit.runlog.format import RunFile
+from dataaudit.quarantine import entry
+from dataaudit.runlog import format as runlog
 from dataaudit.text import clean
-from dataaudit.training.findings import attribution_schema
+from dataaudit.training import findings
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Json = dict[str, Any]
@@ -58,7 +57,7 @@ def config_schema() -> Json:
 
 def manifest_schema() -> Json:
     """Return the schema of ``manifest.json``."""
-    return ManifestFile.model_json_schema(by_alias=True)
+    return core.ManifestFile.model_json_schema(by_alias=True)
 
 
 def metric_schema() -> Json:
@@ -97,23 +96,32 @@ def runlog_description() -> Json:
     return {
         "title": "Run log",
         "description": "The Arrow streams of a training run's log: columns in their order, Arrow types, keys.",
-        "tables": {name: _table(spec) for name, spec in RUN_TABLES.items()},
+        "tables": {name: _table(spec) for name, spec in runlog.TABLES.items()},
     }
 
 
-SCHEMAS: Mapping[str, tuple[str, Callable[[], Json]]] = {
-    "config": ("JSON Schema of a config file, for editors and checks", config_schema),
-    "manifest": ("JSON Schema of manifest.json", manifest_schema),
-    "metric": ("JSON Schema of one metric record", metric_schema),
-    "policy": ("JSON Schema of a gate's policy", Policy.model_json_schema),
-    "gate": ("JSON Schema of gate.json, a verdict", gate_schema),
-    "quarantine": ("JSON Schema of one line of a quarantine list", entry_schema),
-    "tables": ("columns, types, meanings and keys of every table", tables_description),
-    "attribution": ("JSON Schema of attribution.json, what a run log says", attribution_schema),
-    "diff": ("JSON Schema of what `diff --json` prints", diff_schema),
-    "run": ("JSON Schema of run.json, the head of a training run's log", RunFile.model_json_schema),
-    "runlog": ("columns, types, meanings and keys of a run log's tables", runlog_description),
+SCHEMAS: Mapping[str, tuple[str, int, Callable[[], Json]]] = {
+    "config": ("JSON Schema of a config file, for editors and checks", 1, config_schema),
+    "manifest": ("JSON Schema of manifest.json", core.SCHEMA_VERSION, manifest_schema),
+    "metric": ("JSON Schema of one metric record", 1, metric_schema),
+    "policy": ("JSON Schema of a gate's policy", 1, Policy.model_json_schema),
+    "gate": ("JSON Schema of gate.json, a verdict", document.SCHEMA_VERSION, document.gate_schema),
+    "quarantine": ("JSON Schema of one line of a quarantine list", entry.SCHEMA_VERSION, entry.entry_schema),
+    "tables": ("columns, types, meanings and keys of every table", core.SCHEMA_VERSION, tables_description),
+    "attribution": (
+        "JSON Schema of attribution.json, what a run log says",
+        findings.SCHEMA_VERSION,
+        findings.attribution_schema,
+    ),
+    "diff": ("JSON Schema of what `diff --json` prints", plain.SCHEMA_VERSION, plain.diff_schema),
+    "run": (
+        "JSON Schema of run.json, the head of a training run's log",
+        runlog.SCHEMA_VERSION,
+        runlog.RunFile.model_json_schema,
+    ),
+    "runlog": ("columns, types, meanings and keys of a run log's tables", runlog.SCHEMA_VERSION, runlog_description),
 }
+"""What it is of, the version of that form, and what makes it, by name."""
 
 
 def export_schemas(name: str | None, out: Path | None, *, as_json: bool) -> str:
@@ -130,21 +138,22 @@ def export_schemas(name: str | None, out: Path | None, *, as_json: bool) -> str:
     if name is not None:
         return render(name)
     if as_json:
-        return json.dumps({one: about for one, (about, _) in SCHEMAS.items()}, indent=2) + "\n"
+        return json.dumps({one: about for one, (about, _, _) in SCHEMAS.items()}, indent=2) + "\n"
     width = max(map(len, SCHEMAS)) + 2
-    return "".join(f"{one:<{width}}{about}\n" for one, (about, _) in SCHEMAS.items())
+    return "".join(f"{one:<{width}}{about}\n" for one, (about, _, _) in SCHEMAS.items())
 
 
 def render(name: str) -> str:
     """Return the text of a schema's file."""
     head = {"$schema": _DIALECT} if name not in {"tables", "runlog"} else {}
-    value = {**head, "$id": f"urn:dataaudit:schema:{name}:v{SCHEMA_VERSION}", **SCHEMAS[name][1]()}
+    _, version, make = SCHEMAS[name]
+    value = {**head, "$id": f"urn:dataaudit:schema:{name}:v{version}", **make()}
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
 
 
 def file_name(name: str) -> str:
     """Return the name of a schema's file."""
-    return f"{name}-v{SCHEMA_VERSION}.schema.json"
+    return f"{name}-v{SCHEMAS[name][1]}.schema.json"
 
 
 def _write(folder: Path, names: list[str]) -> list[Path]:

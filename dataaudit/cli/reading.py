@@ -194,7 +194,7 @@ def doctor(state: Path, *, as_json: bool) -> None:
         "Examples:",
         "dataaudit schema",
         "dataaudit schema config > dataaudit-config.schema.json",
-        "dataaudit schema --out manifests/schema/v1",
+        "dataaudit schema --out manifests/schema",
     ),
 )
 @click.argument("name", required=False)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dataaudit.manifest.canonical import digest_json
 
 SCHEMA_NAME: Final = "dataaudit-manifest"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 PROGRAM: Final = "urn:dataaudit"
 """What this program's own URIs begin with; none of them names a place on a network."""
 Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -31,7 +31,7 @@ class SchemaId(_Model):
     """Name and version of the manifest's schema."""
 
     name: Literal["dataaudit-manifest"] = SCHEMA_NAME
-    version: Literal[1] = SCHEMA_VERSION
+    version: Literal[2] = SCHEMA_VERSION
 
 
 class Named(_Model):
@@ -190,6 +190,13 @@ class Core(_Model):
     tables: dict[str, TableRecord]
 
 
+class FileRecord(_Model):
+    """Bytes of one file."""
+
+    size: Count
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
 class Run(_Model):
     """What may differ between two runs with the same numbers."""
 
@@ -202,6 +209,10 @@ class Run(_Model):
     parts_planned: int = Field(description="Sub-shards in the plan.")
     parts_scanned: int = Field(description="Sub-shards read in this run; the others were known.")
     notes: tuple[str, ...] = Field(default=(), description="What the run met and survived.")
+    files: dict[str, FileRecord] = Field(
+        default_factory=dict,
+        description="Every file of the manifest but this one, by its path below the folder; none before version 2.",
+    )
 
 
 class ManifestFile(_Model):

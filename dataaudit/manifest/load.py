@@ -19,11 +19,12 @@ from dataaudit import text as t
 from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import SCHEMA_NAME, SCHEMA_VERSION, Core, ManifestFile, Run
+from dataaudit.manifest.files import expect_file
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.reading import RESTORE, TRIES, TableReader
 from dataaudit.manifest.replace import POINTER, hidden_copy
 from dataaudit.manifest.tables import TABLES
-from dataaudit.manifest.upgrade import readable, upgraded_document
+from dataaudit.manifest.upgrade import BYTES_SINCE, readable, upgraded_document
 
 _Made = TypeVar("_Made")
 
@@ -49,7 +50,13 @@ class Manifest:
     _made: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        reader = TableReader(folder=self.folder, id=self.id, records=self.core.tables, written_as=self.written_as)
+        reader = TableReader(
+            folder=self.folder,
+            id=self.id,
+            records=self.core.tables,
+            files=self.run.files,
+            written_as=self.written_as,
+        )
         object.__setattr__(self, "_reader", reader)
 
     def __repr__(self) -> str:
@@ -81,6 +88,19 @@ class Manifest:
     def read_unchecked(self, name: str) -> tuple[pa.Table, pa.Table | None]:
         """Read a table from its file anew, as :meth:`dataaudit.manifest.reading.TableReader.read_unchecked` does."""
         return self._reader.read_unchecked(name)
+
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether it says what the bytes of its files are: from version 2 on."""
+        return self.written_as >= BYTES_SINCE
+
+    def hold_bytes(self, name: str, file: pa.NativeFile) -> None:
+        """Hold the bytes of an open file of this manifest against its run; see :meth:`TableReader.hold_bytes`."""
+        self._reader.hold_bytes(name, file)
+
+    def hold_file(self, name: str) -> None:
+        """Hold the bytes of a file in its folder against its run; see :meth:`TableReader.hold_file`."""
+        self._reader.hold_file(name)
 
     def kept(self, make: Callable[[Manifest], _Made]) -> _Made:
         """Return what a function makes of this manifest; it is called once."""
@@ -169,6 +189,8 @@ def load_manifest(folder: Path) -> Manifest:
         raise ManifestError(
             f"{path}: {error.error_count()} problem(s), the first at {place}: {message}", RESTORE
         ) from None
+    except ValueError as error:
+        raise ManifestError(f"{path}: {error}", RESTORE) from None
     try:
         found = digest_json(document["core"])
     except ValueError as error:
@@ -192,6 +214,7 @@ def _read_pointer(path: Path) -> bytes:
     """Read the pointer; tried again when its folder was replaced just as it was opened."""
     for _ in range(TRIES):
         with contextlib.suppress(FileNotFoundError):
+            expect_file(path)
             return path.read_bytes()
         if not path.exists():
             break
@@ -205,7 +228,8 @@ def _absent(folder: Path, error: OSError) -> ManifestError:
             f"no manifest at {folder}: a publish was killed as it replaced it; the manifest lies in {held}",
             f"Build again, which puts it back first, or rename it yourself: mv {held} {folder}",
         )
-    reason = "the folder has none" if folder.is_dir() else (error.strerror or str(error)).lower()
+    has_none = folder.is_dir() and isinstance(error, FileNotFoundError)
+    reason = "the folder has none" if has_none else (error.strerror or str(error)).lower()
     return ManifestError(f"no manifest at {folder}: {reason}", "`dataaudit build ... --manifest DIR` writes one.")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataaudit.errors import ManifestError
+from dataaudit.manifest.files import open_file
 from dataaudit.manifest.load import Manifest
 
 FOLDER = "signatures"
@@ -71,12 +71,15 @@ def read_signatures(manifest: Manifest) -> Iterator[tuple[int, pa.Table]]:
     if settings is None:
         return
     for row in manifest.table("signatures").to_pylist():
-        yield row["shard"], _read(manifest.folder / file_name(row["shard"]), row, settings.num_perm)
+        yield row["shard"], _read(manifest, file_name(row["shard"]), row, settings.num_perm)
 
 
-def _read(path: Path, row: dict[str, object], num_perm: int) -> pa.Table:
+def _read(manifest: Manifest, name: str, row: dict[str, object], num_perm: int) -> pa.Table:
+    path = manifest.folder / name
     try:
-        table = pq.read_table(path, page_checksum_verification=True)
+        with open_file(path) as file:
+            manifest.hold_bytes(name, file)
+            table = pq.read_table(file, page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
         raise ManifestError(f"signatures {path}: {error}", "Restore the file or build again.") from None
     if not table.schema.equals(signature_schema(num_perm)):

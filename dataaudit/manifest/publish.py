@@ -20,6 +20,7 @@ from dataaudit.atomic import sync_folder, write_synced
 from dataaudit.errors import ManifestError
 from dataaudit.manifest.canonical import digest_table, sorted_table
 from dataaudit.manifest.core import Core, ManifestFile, Run, TableRecord, core_json, manifest_id
+from dataaudit.manifest.files import FOLDERS, file_records, table_file
 from dataaudit.manifest.replace import (
     POINTER,
     alone_in,
@@ -31,8 +32,6 @@ from dataaudit.manifest.replace import (
 from dataaudit.manifest.tables import TABLES
 
 Fill = Callable[[Path], None]
-FOLDERS = ("repeat_index", "signatures")
-"""Folders that a manifest may have: what is too large for a table. A table may hold digests of their files."""
 __all__ = ["FOLDERS", "POINTER", "Fill", "check_target", "prepare_tables", "publish", "table_records"]
 
 
@@ -87,7 +86,7 @@ def publish(
     Args:
         target: The manifest's folder.
         core: What its id is of.
-        run: What it is not of.
+        run: What it is not of; its ``files`` are filled in.
         tables: Of :func:`prepare_tables`.
         folders: What fills each of its folders, by name, of ``FOLDERS``; folders of the old manifest go.
 
@@ -98,16 +97,17 @@ def publish(
     check_target(target)
     target = _plain(target)
     identity = manifest_id(core)
-    document = {"id": identity, "core": core_json(core), "run": run.model_dump(mode="json", by_alias=True)}
-    ManifestFile.model_validate(document)
-    pointer = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+    pointer = _pointer(identity, core, run)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with alone_in(target.parent) as alone:
             recover(target, alone=alone)
             staging = new_sibling(target)
             try:
-                _fill(staging, target, pointer, tables, folders or {})
+                _fill(staging, target, tables, folders or {})
+                pointer = _pointer(identity, core, run.model_copy(update={"files": file_records(staging)}))
+                write_synced(staging / POINTER, pointer)
+                sync_folder(staging)
                 take_place(staging, target)
             except BaseException:
                 shutil.rmtree(staging, ignore_errors=True)
@@ -118,6 +118,13 @@ def publish(
             "Free space or name another folder, then run the same command again: no finished work is lost.",
         ) from None
     return identity
+
+
+def _pointer(identity: str, core: Core, run: Run) -> bytes:
+    """Return ``manifest.json``, held against its schema."""
+    document = {"id": identity, "core": core_json(core), "run": run.model_dump(mode="json", by_alias=True)}
+    ManifestFile.model_validate(document)
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
 
 
 def _left(target: Path, pointer: bytes) -> str:
@@ -134,15 +141,13 @@ def _plain(target: Path) -> Path:
     return Path(os.path.abspath(target))
 
 
-def _fill(
-    staging: Path, target: Path, pointer: bytes, tables: dict[str, pa.Table], folders: Mapping[str, Fill]
-) -> None:
-    """Write the whole manifest, and what else lies in the old one, to ``staging``."""
+def _fill(staging: Path, target: Path, tables: dict[str, pa.Table], folders: Mapping[str, Fill]) -> None:
+    """Write the whole manifest but its pointer, and what else lies in the old one, to ``staging``."""
     staging.mkdir()
     for name, table in tables.items():
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-        write_synced(staging / f"{name}.parquet", sink.getvalue().to_pybytes())
+        write_synced(staging / table_file(name), sink.getvalue().to_pybytes())
     for name, fill in folders.items():
         assert name in FOLDERS
         (staging / name).mkdir()
@@ -150,12 +155,10 @@ def _fill(
         sync_folder(staging / name)
     if target.is_dir():
         shutil.copymode(target, staging)
-        ours = {POINTER, *FOLDERS, *(f"{name}.parquet" for name in TABLES)}
+        ours = {POINTER, *FOLDERS, *map(table_file, TABLES)}
         for item in sorted(target.iterdir()):
             if item.name not in ours:
                 _copy_synced(item, staging / item.name)
-    write_synced(staging / POINTER, pointer)
-    sync_folder(staging)
 
 
 def _copy_synced(item: Path, to: Path) -> None:

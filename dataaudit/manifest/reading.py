@@ -1,8 +1,9 @@
 """Tables of a manifest: each file is read once, held against its digest in the core, and kept.
 
 A table in canonical order is checked column by column, so that few columns of a large one are in memory at a time; one
-in another order is sorted first. A file that was checked is known by its inode, size and times: its other columns are
-read without a second check as long as these stay.
+in another order is sorted first. From format 2 on the bytes of the file are held against ``run.files`` before anything
+parses them. A file that was checked is known by its inode, size and times: its other columns are read without a second
+check as long as these stay.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import orjson
@@ -23,10 +24,11 @@ import pyarrow.parquet as pq
 
 from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_columns, digest_table, is_sorted, plain_floats, sorted_table
-from dataaudit.manifest.core import SCHEMA_VERSION, TableRecord
+from dataaudit.manifest.core import SCHEMA_VERSION, FileRecord, TableRecord
+from dataaudit.manifest.files import file_record, open_file, table_file
 from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.tables import TABLES, TableSpec
-from dataaudit.manifest.upgrade import upgraded_table
+from dataaudit.manifest.upgrade import BYTES_SINCE, is_as_written, upgraded_table
 from dataaudit.yamlfile import nearest
 
 TRIES = 20
@@ -51,6 +53,8 @@ class TableReader:
     """Of the manifest: another one may take its place at any moment."""
     records: Mapping[str, TableRecord]
     """Rows and digest of every table, from the core."""
+    files: Mapping[str, FileRecord]
+    """Size and sha256 of every file, from the run."""
     written_as: int
     """Schema version that the tables were written in."""
 
@@ -63,7 +67,12 @@ class TableReader:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what it reads, and neither the lock nor what it keeps."""
         return partial(
-            TableReader, folder=self.folder, id=self.id, records=self.records, written_as=self.written_as
+            TableReader,
+            folder=self.folder,
+            id=self.id,
+            records=self.records,
+            files=self.files,
+            written_as=self.written_as,
         ), ()
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -79,7 +88,7 @@ class TableReader:
         with self._lock:
             held = self._kept.get(name)
             if held is None or not set(names) <= set(held.column_names):
-                held = self._in_place(name, partial(self._read_checked, name, names, held), checked=True)
+                held = self._in_place(f"table {name}", partial(self._read_checked, name, names, held), checked=True)
                 others = sum(one.nbytes for key, one in self._kept.items() if key != name)
                 if held.nbytes + others <= MOST_KEPT_BYTES:
                     self._kept[name] = held
@@ -95,13 +104,26 @@ class TableReader:
         Raises:
             ManifestError: The file is absent, damaged, or not of the schema, or of another manifest.
         """
-        return self._in_place(name, partial(self._read_whole, name), checked=False)
+        return self._in_place(f"table {name}", partial(self._read_whole, name, checked=False), checked=False)
 
-    def _in_place(self, name: str, read: Callable[[], _Read], *, checked: bool) -> _Read:
+    def hold_file(self, name: str) -> None:
+        """Hold the bytes of a file of the manifest, by its path below the folder, against the run.
+
+        Raises:
+            ManifestError: It is absent, cannot be read, or is no file; or the run does not name it.
+            ManifestMismatch: Its bytes are not those that were published.
+        """
+        self._in_place(name, partial(self._hold_file, name), checked=True)
+
+    def _hold_file(self, name: str) -> None:
+        with open_file(self.folder / name) as file:
+            self.hold_bytes(name, file)
+
+    def _in_place(self, what: str, read: Callable[[], _Read], *, checked: bool) -> _Read:
         """Read while the folder holds this manifest; again when it was replaced and put back in between.
 
         Args:
-            name: Of the table.
+            what: The table or file, for messages.
             read: Reads it.
             checked: Whether that holds it to its digest, which says whose it is.
 
@@ -118,9 +140,9 @@ class TableReader:
             except ManifestError as error:
                 failure = error
             except (OSError, pa.ArrowException) as error:
-                failure = ManifestError(f"table {name} of {self.folder} cannot be read: {_first_line(error)}", RESTORE)
+                failure = ManifestError(f"{what} of {self.folder} cannot be read: {_first_line(error)}", RESTORE)
             except ValueError as error:
-                failure = ManifestError(f"table {name} of {self.folder}: {error}", RESTORE)
+                failure = ManifestError(f"{what} of {self.folder}: {error}", RESTORE)
             after = _pointer_state(self.folder)
             for state in (before, after):
                 if state is not None and state[0] != self.id:
@@ -133,21 +155,20 @@ class TableReader:
                 break
         if failure is not None:
             raise failure
-        assert found is not None
-        return found
+        return cast("_Read", found)
 
     def _read_checked(self, name: str, columns: Collection[str], held: pa.Table | None) -> pa.Table:
         """Return columns of a table, and others that are held or cost little; its rows have their digest."""
         record = self.records.get(name)
-        if record is None and self.written_as == SCHEMA_VERSION:
+        if record is None and is_as_written(name, self.written_as):
             raise ManifestError(f"the core of {self.folder} names no table {name}", "Build again.")
-        if record is None or self.written_as != SCHEMA_VERSION:
-            table, written = self._read_whole(name)
+        if record is None or not is_as_written(name, self.written_as):
+            table, written = self._read_whole(name, checked=True)
             if record is not None and written is not None:
                 self._hold(name, record, digest_as_written(written))
             return self._sorted(name, table)
         spec = TABLES[name]
-        with self._open(name) as (file, state):
+        with self._open(name, checked=True) as (file, state):
             if self._checked.get(name) == state:
                 missing = [one for one in columns if held is None or one not in held.column_names]
                 return _in_order(spec, [file.read(columns=missing), *([] if held is None else [held])])
@@ -177,29 +198,51 @@ class TableReader:
         """Return a table in canonical order; shards are in theirs already, or refused."""
         return table if name == "shards" and self._is_sorted(name, table.column) else sorted_table(table, TABLES[name])
 
-    def _read_whole(self, name: str) -> tuple[pa.Table, pa.Table | None]:
+    def _read_whole(self, name: str, *, checked: bool) -> tuple[pa.Table, pa.Table | None]:
         """Return a table in the form of the newest schema version, and as it was written, with no check of rows."""
         written = None
         if name in self.records:
-            with self._open(name) as (file, _):
+            with self._open(name, checked=checked) as (file, _):
                 written = file.read()
         table: pa.Table = written
-        if self.written_as != SCHEMA_VERSION:
+        if not is_as_written(name, self.written_as):
             table = upgraded_table(name, written, self.written_as)
         self._expect_schema(name, table.schema)
         return table, written
 
     @contextmanager
-    def _open(self, name: str) -> Iterator[tuple[pq.ParquetFile, _FileState]]:
+    def _open(self, name: str, *, checked: bool) -> Iterator[tuple[pq.ParquetFile, _FileState]]:
         """Open a table's file, and say which one it is: a name may lead to another file at any moment.
 
-        The file is Arrow's own. One of Python's could be let go last by a thread of Arrow's, which ends the process
-        by abort when Python is ending too.
+        Args:
+            name: Of the table.
+            checked: Whether its bytes are held against the run first.
         """
-        with pa.OSFile(os.fsencode(self.folder / f"{name}.parquet")) as handle:
+        with open_file(self.folder / table_file(name)) as handle:
             found = os.fstat(handle.fileno())
+            state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            if checked and self._checked.get(name) != state:
+                self.hold_bytes(table_file(name), handle)
             with pq.ParquetFile(handle, page_checksum_verification=True) as file:
-                yield file, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+                yield file, state
+
+    def hold_bytes(self, name: str, file: pa.NativeFile) -> None:
+        """Hold the bytes of an open file against the run. A manifest of a version before 2 says nothing of them.
+
+        Raises:
+            ManifestError: The run does not name the file.
+            ManifestMismatch: They are not those that were published.
+        """
+        if self.written_as < BYTES_SINCE:
+            return
+        if name not in self.files:
+            raise ManifestError(f"the run of {self.folder} names no file {name}", "Build again.")
+        if (found := file_record(file)) != (held := self.files[name]):
+            raise ManifestMismatch(
+                f"{name} of {self.folder} is not the file that was published: the run says {held.size} bytes, sha256"
+                f" {held.sha256}, found {found.size} bytes, {found.sha256}",
+                _VERIFY,
+            )
 
     def _expect_schema(self, name: str, found: pa.Schema) -> None:
         if not found.equals(TABLES[name].schema):
@@ -316,4 +359,6 @@ def _differences(expected: pa.Schema, found: pa.Schema) -> str:
 
 
 def _first_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.splitlines()[0]
     return str(error).splitlines()[0] if str(error) else type(error).__name__

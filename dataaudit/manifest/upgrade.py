@@ -4,20 +4,24 @@ A step knows one version and the next. Steps are applied one after another to th
 table, so that nobody else ever sees an older form. The id is the digest of the core as it was written, and the digest
 of a table that of its rows as they were written: both are checked before a step changes anything.
 
-Version 1 is the first that was released, so there is no step yet.
+Version 1 is the first that was released. Version 2 holds the bytes of every file in ``run.files``; of a manifest of
+version 1 they are not held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 import pyarrow as pa
 
 from dataaudit.manifest.core import SCHEMA_VERSION
+from dataaudit.manifest.tables import TABLES
 
 Json = dict[str, Any]
+BYTES_SINCE: Final = 2
+"""The version from which on ``run.files`` holds the bytes of every file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +29,29 @@ class Step:
     """How a manifest of one schema version becomes one of the next."""
 
     document: Callable[[Json], Json]
-    """Takes ``{"id", "core", "run"}`` and returns it as the next version would have it; changes no argument."""
+    """Takes ``{"id", "core", "run"}`` and returns it as the next version would have it; changes no argument, and raises
+    ValueError for a field that only a later version has."""
     table: Callable[[str, pa.Table | None], pa.Table]
     """Takes the name of a table of the next version and its rows, None when this version has no such table."""
+    changed: Collection[str] = tuple(TABLES)
+    """Tables that it adds or changes; others are read as if they were of the next version."""
 
 
-STEPS: Final[dict[int, Step]] = {}
+def _without_bytes(document: Json) -> Json:
+    """Return a pointer of version 1 as one of version 2 that holds nothing of its files' bytes."""
+    if "files" in (document.get("run") or {}):
+        raise ValueError("run.files: unknown field, before version 2")
+    core = document["core"]
+    return document | {"core": core | {"schema": core["schema"] | {"version": 2}}}
+
+
+def _same_table(name: str, table: pa.Table | None) -> pa.Table:
+    """Return a table as it was: every version has it."""
+    assert table is not None, name
+    return table
+
+
+STEPS: Final[dict[int, Step]] = {1: Step(document=_without_bytes, table=_same_table, changed=())}
 """Steps by the version that they begin at."""
 
 
@@ -42,10 +63,19 @@ def readable(version: object) -> TypeGuard[int]:
 
 
 def upgraded_document(document: Json, version: int) -> Json:
-    """Return a pointer in the form of the newest version."""
+    """Return a pointer in the form of the newest version.
+
+    Raises:
+        ValueError: It has a field that only a later version has.
+    """
     for one in range(version, SCHEMA_VERSION):
         document = STEPS[one].document(document)
     return document
+
+
+def is_as_written(name: str, version: int) -> bool:
+    """Tell whether a table has the form of the newest version already."""
+    return not any(name in STEPS[one].changed for one in range(version, SCHEMA_VERSION))
 
 
 def upgraded_table(name: str, table: pa.Table | None, version: int) -> pa.Table:

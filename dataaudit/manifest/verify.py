@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.errors import ManifestError
+from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_table, flat_columns, sorted_table
-from dataaudit.manifest.core import SCHEMA_VERSION, Coverage
+from dataaudit.manifest.core import Coverage
+from dataaudit.manifest.files import files_below, table_file
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.minhash import FOLDER, file_name, read_signatures
 from dataaudit.manifest.reading import digest_as_written
 from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.upgrade import is_as_written
 
 LOST = ("quarantined", "skipped")
 _ADDED_UP = ("metrics", "shards", "sources")
@@ -35,8 +38,9 @@ def verify(manifest: Manifest) -> list[Problem]:
     """Check every table against the core; return every problem, none when all is well."""
     problems: list[Problem] = []
     tables: dict[str, pa.Table] = {}
+    sound: list[str] = []
     for name in sorted(set(TABLES) | set(manifest.core.tables)):
-        is_older = name not in manifest.core.tables and manifest.written_as < SCHEMA_VERSION
+        is_older = name not in manifest.core.tables and not is_as_written(name, manifest.written_as)
         if not is_older and (name not in TABLES or name not in manifest.core.tables):
             problems.append(Problem("table_list", f"table {name}: in one of schema and core, not in both"))
             continue
@@ -48,15 +52,45 @@ def verify(manifest: Manifest) -> list[Problem]:
         if name in _ADDED_UP:
             tables[name] = table
         if not is_older:
-            problems += _check_table(manifest, name, table, written)
+            problems += (found := _check_table(manifest, name, table, written))
+            sound += [] if found else [table_file(name)]
+    problems += _check_bytes(manifest, sound)
     problems += _check_signatures(manifest) if not problems else []
-    known = {POINTER, *(f"{name}.parquet" for name in TABLES)}
+    known = {POINTER, *map(table_file, TABLES)}
     strangers = sorted(item.name for item in manifest.folder.glob("*.parquet") if item.name not in known)
     problems += [Problem("unknown_table", f"{name} is not part of a manifest") for name in strangers]
     if not problems:
         problems += _check_ledger(manifest, tables["shards"])
         problems += _check_sums(manifest, tables)
         problems += _check_headline(manifest, tables["metrics"])
+    return problems
+
+
+def _check_bytes(manifest: Manifest, sound: Sequence[str]) -> list[Problem]:
+    """Check every file against the size and sha256 in the run, and that there is no other in the manifest's folders.
+
+    Args:
+        manifest: Of a version before 2 its run holds none.
+        sound: Files of tables whose rows are as published; of the others the rows say more than the bytes.
+    """
+    if not manifest.holds_bytes:
+        return []
+    own = {table_file(name) for name in TABLES}
+    below = set(files_below(manifest.folder))
+    listed = {name for name in manifest.run.files if name not in own}
+    problems = [
+        Problem("file_list", f"{name}: the run does not name it") for name in sorted(own - {*manifest.run.files})
+    ]
+    problems += [Problem("unknown_file", f"{name} is not part of the manifest") for name in sorted(below - listed)]
+    problems += [
+        Problem("file_gone", f"{name}: the run names it, and it is not there") for name in sorted(listed - below)
+    ]
+    for name in sorted({*sound, *(below & listed)} & {*manifest.run.files}):
+        try:
+            manifest.hold_file(name)
+        except ManifestError as error:
+            is_other = isinstance(error, ManifestMismatch)
+            problems.append(Problem("file_bytes" if is_other else "file_unreadable", error.message))
     return problems
 
 
@@ -79,7 +113,7 @@ def _check_table(manifest: Manifest, name: str, table: pa.Table, written: pa.Tab
         ordered = sorted_table(table, TABLES[name])
     except ValueError as error:
         return [Problem("table_values", str(error))]
-    if written is None or manifest.written_as == SCHEMA_VERSION:
+    if written is None or is_as_written(name, manifest.written_as):
         found = digest_table(ordered)
     else:
         found = digest_as_written(written)

@@ -1,4 +1,4 @@
-"""Older schema versions: brought to the newest by steps, checked as they were written. The steps here are made up."""
+"""Older schema versions: brought to the newest by steps, checked as they were written. Version 0 is made up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def older_document(document):
     del core["redaction"]
     core["schema"] = {"name": "dataaudit-manifest", "version": 0}
     core["tables"] = {name: held for name, held in core["tables"].items() if name != LATER}
-    return document | {"core": core}
+    run = {name: held for name, held in document["run"].items() if name != "files"}
+    return document | {"core": core, "run": run}
 
 
 def newer_document(document):
@@ -68,7 +69,7 @@ def older(tmp_path, monkeypatch):
 def test_an_older_manifest_is_read_in_the_newest_form(older):
     """Core and tables; the id is that of the core as it was written."""
     manifest = load_manifest(older)
-    assert (manifest.written_as, manifest.core.schema_.version) == (0, 1)
+    assert (manifest.written_as, manifest.core.schema_.version, manifest.run.files) == (0, 2, {})
     assert manifest.core.dataset.name == "made"
     assert manifest.id == json.loads((older / "manifest.json").read_text())["id"]
     assert manifest.table("shards", ["shard", "uri"]).to_pylist() == [
@@ -103,7 +104,7 @@ def test_a_changed_core_of_an_older_manifest_is_found(older):
         load_manifest(older)
 
 
-@pytest.mark.parametrize("version", [2, 10**9, -1, True, "1", 1.0, None])
+@pytest.mark.parametrize("version", [3, 10**9, -1, True, "1", 1.0, None])
 def test_a_version_without_a_step_is_refused_by_name(tmp_path, version):
     """A later one, and whatever is no version."""
     made_manifest.make(tmp_path / "m", [made_manifest.shard("a")])
@@ -111,7 +112,7 @@ def test_a_version_without_a_step_is_refused_by_name(tmp_path, version):
     document = json.loads(path.read_text())
     document["core"]["schema"]["version"] = version
     path.write_text(json.dumps(document))
-    with pytest.raises(ManifestError, match=f"schema version {version}, this program reads version 1"):
+    with pytest.raises(ManifestError, match=f"schema version {version}, this program reads version 2"):
         load_manifest(tmp_path / "m")
 
 
@@ -121,6 +122,6 @@ def test_a_manifest_of_an_older_version_is_compared_with_one_of_the_newest(older
 
     made_manifest.make(tmp_path / "new", [made_manifest.shard("a"), made_manifest.shard("b")])
     found = compare(load_manifest(older), load_manifest(tmp_path / "new"), hidden=lambda _manifest, _records: ())
-    assert (found.old.schema, found.new.schema) == (0, 1)
+    assert (found.old.schema, found.new.schema) == (0, 2)
     assert (str(found.proposal.bump), found.unchanged_shards) == ("none", 2)
-    assert [(one.area, one.name, one.old, one.new) for one in found.settings] == [("schema", "version", "0", "1")]
+    assert [(one.area, one.name, one.old, one.new) for one in found.settings] == [("schema", "version", "0", "2")]

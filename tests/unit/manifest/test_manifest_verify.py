@@ -8,6 +8,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from forged import hold_bytes, rewrite
 
 from dataaudit.errors import ExitCode, ManifestError, ManifestMismatch
 from dataaudit.manifest.load import load_manifest
@@ -15,12 +16,6 @@ from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.publish import publish
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.verify import verify
-
-
-def rewrite(folder: Path, name: str, how) -> None:
-    """Write a changed table in the place of one."""
-    path = folder / f"{name}.parquet"
-    pq.write_table(how(pq.read_table(path)), path)
 
 
 def codes(folder: Path) -> list[str]:
@@ -49,13 +44,15 @@ class TestTables:
         assert codes(folder) == []
 
     def test_rewriting_without_change_is_no_problem(self, folder):
-        """Other row groups, another compression and another order of rows are the same table."""
+        """Other row groups, another compression and another order of rows are the same table in other bytes."""
         for name in TABLES:
             path = folder / f"{name}.parquet"
             table = pq.read_table(path)
             if name != "shards":
                 table = table.take(list(reversed(range(table.num_rows))))
             pq.write_table(table, path, row_group_size=1, compression="gzip", store_schema=False)
+        assert set(codes(folder)) == {"file_bytes"}
+        hold_bytes(folder)
         assert codes(folder) == []
 
     @pytest.mark.parametrize(
@@ -154,6 +151,9 @@ class TestTables:
         manifest = load_manifest(folder)
         assert manifest.table("pairs", ["jaccard", "verified"]).column_names == ["jaccard", "verified"]
         (folder / "pairs.parquet").write_bytes(b"PAR1")
+        with pytest.raises(ManifestMismatch, match=f"pairs.parquet of {folder} is not the file that was published"):
+            load_manifest(folder).table("pairs")
+        hold_bytes(folder)
         with pytest.raises(ManifestError, match=f"table pairs of {folder} cannot be read") as caught:
             load_manifest(folder).table("pairs")
         assert caught.value.hint == "Restore the file or build again."
@@ -260,8 +260,8 @@ class TestPointer:
 
     def test_later_schema_version(self, edit):
         """A manifest of a later version is refused with both versions and what to do."""
-        folder = edit(lambda document: document["core"]["schema"].update(version=2))
-        with pytest.raises(ManifestError, match="schema version 2, this program reads version 1") as caught:
+        folder = edit(lambda document: document["core"]["schema"].update(version=3))
+        with pytest.raises(ManifestError, match="schema version 3, this program reads version 2") as caught:
             load_manifest(folder)
         assert "Install" in caught.value.hint
 

@@ -1,0 +1,142 @@
+"""Bytes of a manifest's files: held by the run from version 2 on, so that what other programs believe is as published."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from forged import hold_bytes
+
+from dataaudit.errors import ManifestError, ManifestMismatch
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.publish import publish
+from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.verify import verify
+
+GOLDEN = Path(__file__).parents[2] / "golden/manifest"
+RELEASED = Path(__file__).parents[2] / "compat"
+
+
+def codes(folder):
+    """Return the codes of all problems."""
+    return [problem.code for problem in verify(load_manifest(folder))]
+
+
+def published(parts, folder, **below):
+    """Publish a manifest with a folder of files; return where it lies."""
+
+    def fill(to):
+        for name, data in below.items():
+            (to / name).write_bytes(data)
+
+    publish(folder, *parts, {"repeat_index": fill})
+    return folder
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_the_same_rows_in_other_bytes_are_found(folder, name):
+    """Each table: by `verify`, and by whoever reads it; the digest of its rows would say nothing."""
+    path = folder / f"{name}.parquet"
+    pq.write_table(pq.read_table(path), path, compression="gzip")
+    assert codes(folder) == ["file_bytes"]
+    with pytest.raises(ManifestMismatch, match=f"{name}.parquet of .* is not the file that was published"):
+        load_manifest(folder).table(name)
+
+
+def test_statistics_that_other_programs_believe_are_bytes(folder):
+    """An edited least value in the footer leaves every row as it was; DuckDB would pass over the row group."""
+    path = folder / "lengths.parquet"
+    column = pq.read_metadata(path).row_group(0).column(2).statistics
+    least, most = (int(value).to_bytes(8, "little") for value in (column.min, column.max))
+    data = path.read_bytes()
+    at = data.rindex(least)
+    path.write_bytes(data[:at] + most + data[at + 8 :])
+    assert pq.read_table(path).equals(pq.read_table(GOLDEN / "lengths.parquet"))
+    changed = pq.read_metadata(path).row_group(0).column(2).statistics
+    assert (changed.min, changed.max) != (column.min, column.max)
+    assert codes(folder) == ["file_bytes"]
+
+
+def test_every_file_of_a_folder_is_held(golden_parts, tmp_path):
+    """One that changed, one that is gone, one that came, and one that is none: each is a problem of its own."""
+    folder = published(golden_parts, tmp_path / "m", a=b"1", b=b"22", c=b"333")
+    assert load_manifest(folder).run.files["repeat_index/c"].size == 3
+    assert codes(folder) == []
+    index = folder / "repeat_index"
+    (index / "a").write_bytes(b"2")
+    (index / "b").unlink()
+    (index / "deep").mkdir()
+    (index / "deep" / "d").write_bytes(b"")
+    (index / "c").unlink()
+    os.mkfifo(index / "c")
+    assert codes(folder) == ["unknown_file", "file_gone", "file_bytes", "file_unreadable"]
+
+
+def test_what_is_yours_beside_it_is_no_problem(folder):
+    """Files and folders of other names, of any kind."""
+    (folder / "quarantine.jsonl").write_text("")
+    (folder / "notes").mkdir()
+    (folder / "notes" / "a.parquet").write_bytes(b"x")
+    assert codes(folder) == []
+
+
+def test_a_run_that_names_less_than_there_is_is_refused(folder):
+    """Leaving a table out of the run is no way around its bytes; nor is a path that leaves the folder."""
+    path = folder / "manifest.json"
+    document = json.loads(path.read_text())
+    del document["run"]["files"]["metrics.parquet"]
+    document["run"]["files"]["../secret"] = {"size": 1, "sha256": "0" * 64}
+    path.write_text(json.dumps(document))
+    assert codes(folder) == ["file_list", "file_gone"]
+    with pytest.raises(ManifestError, match="the run of .* names no file metrics.parquet"):
+        load_manifest(folder).metrics()
+
+
+def test_a_file_that_changes_after_it_was_read_is_held_again(folder):
+    """Its time and inode are not those that were checked."""
+    manifest = load_manifest(folder)
+    assert manifest.table("pairs").num_rows
+    (folder / "pairs.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ManifestMismatch):
+        load_manifest(folder).table("pairs")
+    hold_bytes(folder)
+    with pytest.raises(ManifestError, match="table pairs of .* cannot be read"):
+        load_manifest(folder).table("pairs")
+
+
+@pytest.mark.parametrize("name", ["metrics.parquet", "manifest.json"])
+@pytest.mark.parametrize("kind", ["pipe", "folder", "nothing", "broken link", "link to a pipe"])
+def test_what_is_no_file_is_an_error_that_says_so(folder, name, kind):
+    """A pipe would keep its reader waiting for ever."""
+    path = folder / name
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "broken link":
+        path.symlink_to("nowhere")
+    elif kind == "link to a pipe":
+        os.mkfifo(folder / "pipe")
+        path.symlink_to("pipe")
+    words = {"pipe": "a pipe", "folder": "a folder", "link to a pipe": "a pipe"}.get(kind)
+    with pytest.raises(ManifestError, match=f"expected a file, found {words}" if words else "(?i)no such file|has none"):
+        load_manifest(folder).metrics()
+
+
+def test_a_link_to_the_file_that_was_published_is_as_good_as_it(folder, tmp_path):
+    """Stores of data keep files elsewhere and link to them."""
+    shutil.move(folder / "metrics.parquet", tmp_path / "kept")
+    (folder / "metrics.parquet").symlink_to(tmp_path / "kept")
+    assert codes(folder) == []
+
+
+@pytest.mark.parametrize("version", sorted(path.name for path in RELEASED.iterdir()))
+def test_a_released_manifest_that_holds_no_bytes_says_so(version):
+    """It is read all the same."""
+    manifest = load_manifest(RELEASED / version)
+    assert manifest.holds_bytes == (manifest.run.files != {}) == (version != "v1")
