@@ -100,28 +100,28 @@ def runlog_description() -> Json:
     }
 
 
-SCHEMAS: Mapping[str, tuple[str, int, Callable[[], Json]]] = {
-    "config": ("JSON Schema of a config file, for editors and checks", 1, config_schema),
-    "manifest": ("JSON Schema of manifest.json", core.SCHEMA_VERSION, manifest_schema),
-    "metric": ("JSON Schema of one metric record", 1, metric_schema),
-    "policy": ("JSON Schema of a gate's policy", 1, Policy.model_json_schema),
-    "gate": ("JSON Schema of gate.json, a verdict", document.SCHEMA_VERSION, document.gate_schema),
-    "quarantine": ("JSON Schema of one line of a quarantine list", entry.SCHEMA_VERSION, entry.entry_schema),
-    "tables": ("columns, types, meanings and keys of every table", core.SCHEMA_VERSION, tables_description),
+SCHEMAS: Mapping[str, tuple[str, Callable[[], Json], int]] = {
+    "config": ("JSON Schema of a config file, for editors and checks", config_schema, 1),
+    "manifest": ("JSON Schema of manifest.json", manifest_schema, core.SCHEMA_VERSION),
+    "metric": ("JSON Schema of one metric record", metric_schema, 1),
+    "policy": ("JSON Schema of a gate's policy", Policy.model_json_schema, 1),
+    "gate": ("JSON Schema of gate.json, a verdict", document.gate_schema, document.SCHEMA_VERSION),
+    "quarantine": ("JSON Schema of one line of a quarantine list", entry.entry_schema, entry.SCHEMA_VERSION),
+    "tables": ("columns, types, meanings and keys of every table", tables_description, core.SCHEMA_VERSION),
     "attribution": (
         "JSON Schema of attribution.json, what a run log says",
-        findings.SCHEMA_VERSION,
         findings.attribution_schema,
+        findings.SCHEMA_VERSION,
     ),
-    "diff": ("JSON Schema of what `diff --json` prints", plain.SCHEMA_VERSION, plain.diff_schema),
+    "diff": ("JSON Schema of what `diff --json` prints", plain.diff_schema, plain.SCHEMA_VERSION),
     "run": (
         "JSON Schema of run.json, the head of a training run's log",
-        runlog.SCHEMA_VERSION,
         runlog.RunFile.model_json_schema,
+        runlog.SCHEMA_VERSION,
     ),
-    "runlog": ("columns, types, meanings and keys of a run log's tables", runlog.SCHEMA_VERSION, runlog_description),
+    "runlog": ("columns, types, meanings and keys of a run log's tables", runlog_description, runlog.SCHEMA_VERSION),
 }
-"""What it is of, the version of that form, and what makes it, by name."""
+"""What it is of, what makes it, and the version of that form, by name."""
 
 
 def export_schemas(name: str | None, out: Path | None, *, as_json: bool) -> str:
@@ -146,14 +146,14 @@ def export_schemas(name: str | None, out: Path | None, *, as_json: bool) -> str:
 def render(name: str) -> str:
     """Return the text of a schema's file."""
     head = {"$schema": _DIALECT} if name not in {"tables", "runlog"} else {}
-    _, version, make = SCHEMAS[name]
+    _, make, version = SCHEMAS[name]
     value = {**head, "$id": f"urn:dataaudit:schema:{name}:v{version}", **make()}
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=True) + "\n"
 
 
 def file_name(name: str) -> str:
     """Return the name of a schema's file."""
-    return f"{name}-v{SCHEMAS[name][1]}.schema.json"
+    return f"{name}-v{SCHEMAS[name][2]}.schema.json"
 
 
 def _write(folder: Path, names: list[str]) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Bytes of a manifest's files: held by the run from version 2 on, so that what other programs believe is as published."""
+"""Bytes of a manifest's files: held by the run from version 2 on, for what other programs believe of them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_run_that_names_less_than_there_is_is_refused(folder):
     document["run"]["files"]["../secret"] = {"size": 1, "sha256": "0" * 64}
     path.write_text(json.dumps(document))
     assert codes(folder) == ["file_list", "file_gone"]
-    with pytest.raises(ManifestError, match="the run of .* names no file metrics.parquet"):
+    with pytest.raises(ManifestError, match=r"the run of .* names no file metrics.parquet"):
         load_manifest(folder).metrics()
 
 
@@ -104,7 +104,7 @@ def test_a_file_that_changes_after_it_was_read_is_held_again(folder):
     with pytest.raises(ManifestMismatch):
         load_manifest(folder).table("pairs")
     hold_bytes(folder)
-    with pytest.raises(ManifestError, match="table pairs of .* cannot be read"):
+    with pytest.raises(ManifestError, match=r"table pairs of .* cannot be read"):
         load_manifest(folder).table("pairs")
 
 
@@ -124,7 +124,8 @@ def test_what_is_no_file_is_an_error_that_says_so(folder, name, kind):
         os.mkfifo(folder / "pipe")
         path.symlink_to("pipe")
     words = {"pipe": "a pipe", "folder": "a folder", "link to a pipe": "a pipe"}.get(kind)
-    with pytest.raises(ManifestError, match=f"expected a file, found {words}" if words else "(?i)no such file|has none"):
+    expected = f"expected a file, found {words}" if words else "(?i)no such file|has none"
+    with pytest.raises(ManifestError, match=expected):
         load_manifest(folder).metrics()
 
 
