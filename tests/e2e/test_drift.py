@@ -8,6 +8,7 @@ import shutil
 import pyarrow.compute as pc
 import pytest
 from corpus import LETTERS, documents, write_jsonl, write_slow_tokenizer
+from forged import hold_bytes
 from levels import workers
 from running import build, metric, run
 
@@ -175,6 +176,10 @@ def test_a_reference_with_other_rows_is_refused(older, tmp_path):
     table = pq.read_table(folder / "histogram.parquet")
     changed = table.set_column(3, table.schema.field(3), pc.add(table["count"], 1))
     pq.write_table(changed.cast(table.schema), folder / "histogram.parquet", write_page_checksum=True)
+    _, err = run("build", config, "--reference", folder, "--manifest", tmp_path / "m", expect=2)
+    assert "histogram.parquet" in err
+    assert "not the file that was published" in err
+    hold_bytes(folder)
     _, err = run("build", config, "--reference", folder, "--manifest", tmp_path / "m", expect=2)
     assert "not those that the manifest was published with" in err
 

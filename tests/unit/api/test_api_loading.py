@@ -142,7 +142,7 @@ def test_a_manifest_shows_what_stands_out_first():
 def test_a_damaged_manifest_says_so(manifest):
     """A notebook gets the error as text, not a traceback."""
     (manifest.folder / "metrics.parquet").write_bytes(b"no table")
-    assert "table metrics of" in api.load(manifest.folder)._repr_html_()
+    assert "metrics.parquet of" in api.load(manifest.folder)._repr_html_()
 
 
 def test_a_verdict_shows_what_does_not_hold_first():

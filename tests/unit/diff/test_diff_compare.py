@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from diff_made import change_core, demands, difference, fates, histogram, made, nobody, shard
+from forged import hold_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from levels import examples
@@ -190,8 +191,11 @@ def test_a_table_that_was_changed_is_an_error(tmp_path):
     """A comparison of what was never published would prove nothing."""
     old, new = made(tmp_path / "old", BASE), made(tmp_path / "new", BASE[:2])
     (tmp_path / "old/shards.parquet").write_bytes((tmp_path / "new/shards.parquet").read_bytes())
-    with pytest.raises(ManifestMismatch, match="table shards"):
+    with pytest.raises(ManifestMismatch, match=r"shards\.parquet of .* is not the file that was published"):
         compare(old, new, hidden=nobody)
+    hold_bytes(tmp_path / "old")
+    with pytest.raises(ManifestMismatch, match="table shards"):
+        compare(load_manifest(tmp_path / "old"), new, hidden=nobody)
 
 
 def test_two_empty_corpora_are_equal(tmp_path):

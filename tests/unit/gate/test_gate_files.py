@@ -4,8 +4,8 @@ import datetime as dt
 
 import jsonschema
 import orjson
-import pyarrow.parquet as pq
 import pytest
+from forged import rewrite
 from made_facts import covered, facts, policy, record, rule
 from made_manifest import make, shard
 
@@ -140,10 +140,6 @@ class TestEvidence:
 
 
 class TestDigests:
-    def spoil(self, folder, name, change):
-        path = folder / f"{name}.parquet"
-        pq.write_table(change(pq.read_table(path)), path)
-
     @pytest.mark.parametrize("name", ["metrics", "sources", "languages", "shards", "overlap"])
     def test_a_table_that_was_changed_is_a_mismatch(self, leaked, name):
         """The gate would judge what nobody measured."""
@@ -151,14 +147,14 @@ class TestDigests:
             row = {"split": "train", "source": "web", "language": "en", "documents": 1, "bytes": 1, "tokens": 1}
             import pyarrow as pa
 
-            self.spoil(leaked, name, lambda table: pa.Table.from_pylist([row], schema=table.schema))
+            rewrite(leaked, name, lambda table: pa.Table.from_pylist([row], schema=table.schema))
         else:
-            self.spoil(leaked, name, lambda table: table.slice(0, table.num_rows - 1))
+            rewrite(leaked, name, lambda table: table.slice(0, table.num_rows - 1))
         with pytest.raises(ManifestMismatch, match=f"table {name} of .*: its rows are not those"):
             judged(leaked, rule(stat="span", **OVERLAP))
 
     def test_shards_out_of_order_are_a_mismatch(self, leaked):
-        self.spoil(leaked, "shards", lambda table: table.sort_by([("shard", "descending")]))
+        rewrite(leaked, "shards", lambda table: table.sort_by([("shard", "descending")]))
         with pytest.raises(ManifestMismatch, match="not numbered"):
             judged(leaked, rule(metric="exact_dup_rate"))
 
