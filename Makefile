@@ -107,6 +107,7 @@ judges: $(VENV)/.judges
 
 # The lock files: exact versions with hashes, for every Python from 3.11 on. Needs `uv` (any recent one).
 # torch has builds for each kind of GPU, which differ from machine to machine: its version stands in constraints.txt.
+# Those for GPUs bring Triton; beside the CPU build it is installed by itself, for its interpreter runs a kernel in tests.
 # requirements.lock is what the demo needs, -dev what tests, linters and the docs need too, -judges the two judges.
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade -c constraints.txt \
   --generate-hashes --no-header --no-annotate
@@ -142,4 +143,5 @@ $(VENV)/.dev: requirements-dev.lock $(VENV)/.base
 $(VENV)/.judges: requirements-judges.lock constraints.txt $(VENV)/.dev
 	$(PIP) install $(TORCH) -c constraints.txt torch
 	$(PIP) install --require-hashes -r requirements-judges.lock
+	$(BIN)/python -c 'import triton' 2>/dev/null || test "$$(uname -sm)" != 'Linux x86_64' || $(PIP) install --no-deps triton==3.9.0
 	@touch $@
