@@ -29,8 +29,8 @@ ROW_STATS = ("max", "entropy", "normalised", "dead")
 HEAD_STATS = (*ROW_STATS, *PASS_STATS)
 ROTATION = 8
 """Of this many layers one has all its rows looked at in a step."""
-_CHUNK_ROWS = 1024
-"""Rows of a layer's units whose absolute values are held at once."""
+_CHUNK_ROWS = 128
+"""Rows of a layer's units whose absolute values are held at once on a CPU: what its cache holds."""
 _TASK = "_current_graph_task_id"
 """Of torch's engine: -1 outside of a backward pass."""
 _ENGINE = importlib.import_module("torch._C")
@@ -106,7 +106,7 @@ def _activations(values: torch.Tensor, slots: torch.Tensor, watch: int, place: i
             square = norm(held).square() / count
             far = OUTLIER_SIGMA * (square - mean.square()).clamp_min(0.0).sqrt()
             some = held[_WATCHES[watch].batch_row % len(held)]
-            outliers = torch.count_nonzero(some > mean + far) + torch.count_nonzero(some < mean - far)
+            outliers = torch.count_nonzero((some.float() - mean).abs_() > far)
             slots[place, row, 1].copy_(square.sqrt())
             slots[place, row, 2].copy_(outliers / some.numel())
 
@@ -117,8 +117,11 @@ def _units(values: torch.Tensor, slots: torch.Tensor, watch: int, place: int, in
     with torch.autocast(values.device.type, enabled=False):
         held = values.detach().flatten(0, -2)
         total = slots[index, row, : held.shape[-1]].zero_()
-        for part in held.split(_CHUNK_ROWS):
-            total.add_(part.abs().sum(0, dtype=torch.float32))
+        if held.device.type == "cpu":
+            for part in held.split(_CHUNK_ROWS):
+                total.add_(part.abs().sum(0, dtype=torch.float32))
+        else:
+            total.copy_(torch.linalg.vector_norm(held, 1, dim=0, dtype=torch.float32))
         total.div_(max(1, held.shape[0]))
 
 

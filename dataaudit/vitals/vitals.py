@@ -74,7 +74,7 @@ class _Batch:
 
     values: Pending
     steps: list[int]
-    seen: list[list[bool]]
+    seen: list[np.ndarray]
     """Of each step: whether each column's tap measured something."""
 
 
@@ -126,6 +126,7 @@ class Vitals:
         self._units = DeadUnits.like(self._taps)
         self.columns = self._all_columns()
         """Which number stands where in a step's vector."""
+        self._places = np.array([one.place for one in self.columns], np.int64)
         self._off = np.array([one.stat == OFF for one in self.columns], bool)
         self.alarms = Alarms(
             [Key(one.metric, one.layer, one.head, one.stat) for one in self.columns],
@@ -140,7 +141,7 @@ class Vitals:
         self._first_weight = len(tap_columns(self._taps))
         self._ring = torch.full((self.config.interval, len(self.columns)), torch.nan, device=device)
         self._held: list[int] = []
-        self._held_seen: list[list[bool]] = []
+        self._held_seen: list[np.ndarray] = []
         self._batches: deque[_Batch] = deque()
         self._open = False
         self._updated = False
@@ -412,9 +413,8 @@ class Vitals:
         places.fill_(torch.nan) if noise is None else places.copy_(noise)
         row[-2].copy_(self._bad)
         row[-1].fill_(0.0 if self._updated or self._optimizer is None else 1.0)
-        seen = self._taps.watch.seen
         self._held.append(number)
-        self._held_seen.append([one.place >= 0 and seen[one.place] > 0 for one in self.columns])
+        self._held_seen.append(np.append(np.array(self._taps.watch.seen) > 0, False)[self._places])
         if self.config.adapt:
             seconds = time.perf_counter() - self._began
             if (said := self._cadence.see(number, seconds)) is not None:
@@ -445,7 +445,7 @@ class Vitals:
             batch = self._batches.popleft()
             table = batch.values.numpy()
             for number, seen, values in zip(batch.steps, batch.seen, table, strict=True):
-                self._hand_over(number, np.array(seen), values)
+                self._hand_over(number, seen, values)
         while self._logged and (wait or self._logged[0][2].ready()):
             number, columns, numbers = self._logged.popleft()
             values = numbers.numpy()
