@@ -353,7 +353,10 @@ def test_measuring_moves_without_compiling_again():
     assert sorted({row[0] for row in sink.values if row[1] == "attn_entropy"}) == [4, 8]
 
 
-def test_two_ranks_are_looked_at_each_and_train_as_before(tmp_path):
+@pytest.mark.parametrize(
+    "backend", [None, *(pytest.param(one, marks=pytest.mark.all) for one in ("aot_eager", "inductor"))]
+)
+def test_two_ranks_are_looked_at_each_and_train_as_before(tmp_path, backend):
     """DDP by gloo: the buckets of its hooks stay as they are."""
     code = f"""
 import sys
@@ -368,6 +371,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 sink = MemorySink()
 vitals = Vitals(model, optimizer, VitalsConfig(mapping=made.MAPPING), [sink]) if sys.argv[2] == "watched" else None
 run = torch.nn.parallel.DistributedDataParallel(model)
+backend = {backend!r}
+run = run if backend is None else torch.compile(run, backend=backend)
 torch.manual_seed(rank)
 import contextlib
 for step in range(1, 4):
@@ -400,7 +405,7 @@ dist.destroy_process_group()
             for rank in range(2)
         ]
         for one in runs:
-            said = one.communicate(timeout=120)[1]
+            said = one.communicate(timeout=300)[1]
             assert one.returncode == 0, said
     for rank in range(2):
         plain, watched = (torch.load(tmp_path / f"{kind}{rank}") for kind in ("plain", "watched"))
