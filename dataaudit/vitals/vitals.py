@@ -427,9 +427,12 @@ class Vitals:
 
     def _log(self, number: int) -> None:
         """Send the loop's own numbers of a step to the host."""
-        device = self._ring.device
-        held = [torch.as_tensor(one, dtype=torch.float32, device=device) for one in self._numbers.values()]
-        values = torch.stack([one.detach().reshape(()) for one in held])
+        values = torch.empty(len(self._numbers), device=self._ring.device)
+        for slot, one in zip(values, self._numbers.values(), strict=True):
+            if isinstance(one, torch.Tensor):
+                slot.copy_(one.detach().reshape(()), non_blocking=True)
+            else:
+                slot.fill_(one)  # a copy from the host would be waited for
         self._logged.append((number, list(self._numbers), Pending(values)))
         self._numbers = {}
 
