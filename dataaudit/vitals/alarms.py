@@ -13,7 +13,8 @@ window of 300, is moved by 0.1. What moves no faster than that is followed, and 
 which stays as it is, is for that.
 
 A *warning* says that a value passed a fixed threshold from the literature. It knows nothing of the run, and is counted
-in no rate. It too is raised once, and again after the value was a fifth away from the threshold on the healthy side.
+in no rate. It too is raised once, and again after the value was a fifth away from the threshold on the healthy side. Of
+several thresholds that a value passes at a step, it names the farthest.
 
 Memory: some 300 bytes a series, and while the baseline is learnt 8 bytes a series and step, up to 256 MiB; of a longer
 window the newest steps are kept.
@@ -95,6 +96,7 @@ class Threshold:
 
 
 _LOWER_BOUNDS = frozenset({"sampled", "lower"})
+_WHOLE_LAYERS = frozenset({"all", "others"})
 THRESHOLDS = (
     Threshold(
         metric="max_attn_logit",
@@ -110,11 +112,18 @@ THRESHOLDS = (
         stats=_LOWER_BOUNDS,
         source="above 1000 runs became unstable: Kimi K2, arXiv 2507.20534",
     ),
-    Threshold(metric="update_to_weight", above=True, value=1e-2, source="rule of thumb: about 1e-3 is healthy"),
+    Threshold(
+        metric="update_to_weight",
+        above=True,
+        value=1e-2,
+        stats=_WHOLE_LAYERS,
+        source="rule of thumb: about 1e-3 is healthy",
+    ),
     Threshold(
         metric="update_to_weight",
         above=False,
         value=1e-4,
+        stats=_WHOLE_LAYERS,
         steady_only=True,
         source="rule of thumb: about 1e-3 is healthy",
     ),
@@ -181,7 +190,8 @@ class Alarms:
             [place for place, key in enumerate(self.keys) if key.metric in LOGARITHMS], np.int64
         )
         self._non_finite = np.array([key.metric == NON_FINITE for key in self.keys], bool)
-        self._watched = [_Watched(one, self.keys) for one in THRESHOLDS]
+        farthest = sorted(THRESHOLDS, key=lambda one: -one.value if one.above else one.value)
+        self._watched = [_Watched(one, self.keys) for one in farthest]
         self._watched = [one for one in self._watched if len(one.places)]
         self._open = np.zeros(number, bool)
         self._calm = np.zeros(number, np.int64)
@@ -211,8 +221,9 @@ class Alarms:
             self._go_back(step)
         self._last_step = step
         found = [*self._bad_numbers(step, held), *self._deviations(step, held)]
+        said = np.zeros(len(self.keys), bool)
         for one in self._watched:
-            found += one.see(self.keys, held, steady=steady)
+            found += one.see(self.keys, held, said, steady=steady)
         return [*found, *self._learn(step, held)]
 
     def first_divergence(self) -> dict[str, Any] | None:
@@ -474,8 +485,15 @@ class _Watched:
         self.places = np.array([one for one, key in enumerate(keys) if threshold.holds_for(key)], np.int64)
         self.open = np.zeros(len(self.places), bool)
 
-    def see(self, keys: Sequence[Key], held: Floats, *, steady: bool) -> list[Finding]:
-        """Return the warnings of a step."""
+    def see(self, keys: Sequence[Key], held: Floats, said: npt.NDArray[np.bool_], *, steady: bool) -> list[Finding]:
+        """Return the warnings of a step.
+
+        Args:
+            keys: Of all series.
+            held: float64[series]
+            said: bool[series]: which were warned of by a threshold farther off; those of this one are added.
+            steady: Whether the learning rate neither warms up nor decays.
+        """
         threshold = self.threshold
         values = held[self.places]
         if threshold.above:
@@ -484,7 +502,9 @@ class _Watched:
             beyond, over = values < threshold.value, values > threshold.value / _CLEAR
         if threshold.steady_only and not steady:
             return []
-        raised = np.flatnonzero(beyond & ~self.open)
+        new = beyond & ~self.open
+        raised = np.flatnonzero(new & ~said[self.places])
+        said[self.places[new]] = True
         self.open = (self.open | beyond) & ~over
         return [
             Finding(

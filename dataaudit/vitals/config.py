@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from dataaudit.errors import ConfigError
 from dataaudit.vitals.baseline import Baseline
@@ -36,7 +38,7 @@ class VitalsConfig:
         first_step: The step that comes first, above 1 where a run goes on.
 
     Raises:
-        ConfigError: A value is out of range.
+        ConfigError: A value is out of range, or of another kind.
     """
 
     preset: Literal["nano", "medium", "large"] = "nano"
@@ -55,17 +57,67 @@ class VitalsConfig:
     first_step: int = 1
 
     def __post_init__(self) -> None:
-        if self.preset not in PRESETS:
-            raise ConfigError(f"vitals: preset: expected {', '.join(PRESETS)}, found {self.preset}")
-        if unknown := set(self.measure) - set(FAMILIES):
-            raise ConfigError(f"vitals: measure: expected some of {', '.join(FAMILIES)}, found {min(unknown)}")
+        if not isinstance(self.preset, str) or self.preset not in PRESETS:
+            raise ConfigError(f"vitals: preset: expected {', '.join(PRESETS)}, found {_shown(self.preset)}")
+        if not isinstance(self.adapt, bool):
+            raise ConfigError(f"vitals: adapt: expected True or False, found {_shown(self.adapt)}")
+        self._check_measure()
+        for name, least in _LEAST.items():
+            self._set(name, _whole_number(name, getattr(self, name), least))
         for name in ("healthy", "steady"):
-            if (found := getattr(self, name)) is not None and not 1 <= found[0] <= found[1]:
-                raise ConfigError(f"vitals: {name}: expected a first and a last step, found {found}")
+            if (found := getattr(self, name)) is not None:
+                self._set(name, _stretch(name, found))
+        for name, kind, told in (("mapping", Mapping, "Mapping(layers=...)"), ("baseline", Baseline, "a Baseline")):
+            if (found := getattr(self, name)) is not None and not isinstance(found, kind):
+                raise ConfigError(f"vitals: {name}: expected {told}, found {_shown(found)}")
         if self.healthy is not None and self.baseline is not None:
             raise ConfigError("vitals: a healthy stretch is learnt from, or a baseline is given: not both")
-        if not isinstance(self.escalate, int) or self.escalate < 0:
-            raise ConfigError(f"vitals: escalate: expected 0 or more steps, found {self.escalate}")
-        for name in ("sampled_rows", "micro_batches", "interval", "window", "first_step"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ConfigError(f"vitals: {name}: expected 1 or more, a whole number, found {getattr(self, name)}")
+        if self.baseline is not None and self.baseline.total and not self.total:
+            raise ConfigError("vitals: total: the baseline is by position, so the last step of this run is needed")
+
+    def _check_measure(self) -> None:
+        known = ", ".join(FAMILIES)
+        given = self.measure
+        if not isinstance(given, list | tuple | set | frozenset) or not given:
+            raise ConfigError(f"vitals: measure: expected a tuple of some of {known}, found {_shown(given)}")
+        if unknown := [one for one in given if one not in FAMILIES]:
+            raise ConfigError(f"vitals: measure: expected some of {known}, found {_shown(unknown[0])}")
+        self._set("measure", tuple(one for one in FAMILIES if one in given))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+
+_LEAST = {
+    **dict.fromkeys(("sampled_rows", "micro_batches", "interval", "window", "first_step"), 1),
+    **dict.fromkeys(("total", "escalate"), 0),
+}
+
+
+def _whole_number(name: str, value: Any, least: int) -> int:
+    """Return a whole number, of Python or of NumPy.
+
+    Raises:
+        ConfigError: It is none, or less than the least.
+    """
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"vitals: {name}: expected {least} or more, a whole number, found {_shown(value)}")
+    return int(value)
+
+
+def _stretch(name: str, value: Any) -> tuple[int, int]:
+    """Return a first and a last step.
+
+    Raises:
+        ConfigError: They are none.
+    """
+    pair = isinstance(value, list | tuple) and len(value) == 2
+    if not pair or not all(isinstance(one, int | np.integer) and one >= 1 for one in value) or value[0] > value[1]:
+        raise ConfigError(f"vitals: {name}: expected a first and a last step, found {_shown(value)}")
+    return int(value[0]), int(value[1])
+
+
+def _shown(value: object) -> str:
+    """Return a value in few characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,13 +1,24 @@
-"""Whether what an optimizer keeps is finite: a moment that is not spoils every update after it."""
+"""Whether gradients, and what an optimizer keeps, are finite: one moment that is not spoils every update after it."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
+from dataaudit.vitals.columns import Column
+from dataaudit.vitals.norms import as_row
+
 STRIDE = 64
-"""One element in so many is looked at, another one in each step."""
+"""One element of the optimizer's state in so many is looked at, another one in each step."""
+SAMPLED = 256
+"""Elements of each gradient that are looked at, others in each step."""
+_PARTS = ("sampled", "attention", "mlp", "block")
+"""Of a layer, in the order of the forward pass; sampled: its largest logit."""
 
 
 def state_finite(
@@ -36,3 +47,82 @@ def state_finite(
         return None
     with torch.no_grad():
         return torch.stack([one.isfinite().all() for one in held]).float().mean()
+
+
+class GradientsFinite:
+    """Looks at some elements of every gradient, of all layers at once, in a few operators.
+
+    What is not finite in a loss reaches every element of nearly every gradient. What spoils single elements, such as a
+    row of an embedding, is found in the layer's turn, or when its elements have theirs.
+
+    Args:
+        groups: Parameters of each layer.
+        device: Of all of them.
+    """
+
+    def __init__(self, groups: Sequence[Sequence[torch.nn.Parameter]], device: torch.device) -> None:
+        self._parameters = [one for own in groups for one in own]
+        self._zeros = torch.zeros(SAMPLED, device=device)
+        ends = [0, *itertools.accumulate(sum(min(one.numel(), SAMPLED) for one in own) for own in groups)]
+        self._ends = torch.tensor(ends, device=device)
+
+    def look(self, step: int) -> torch.Tensor:
+        """Return whether each layer's gradient has elements that are not finite, bool[layers].
+
+        Args:
+            step: Says which elements. A parameter without a gradient has none that is not finite.
+        """
+        with torch.no_grad():
+            held = torch.cat([self._zeros[:1], *(self._some(one, step) for one in self._parameters)])
+            return (~held.isfinite()).cumsum(0)[self._ends].diff() > 0
+
+    def _some(self, parameter: torch.nn.Parameter, step: int) -> torch.Tensor:
+        number = min(parameter.numel(), SAMPLED)
+        gradient = parameter.grad
+        row = None if gradient is None or gradient.is_sparse else as_row(gradient)
+        if row is None:
+            return self._zeros[:number]
+        first = step * SAMPLED % (len(row) - number + 1)
+        return row[first : first + number].to(self._zeros.dtype)
+
+
+def first_bad(columns: Sequence[Column]) -> dict[str, Any] | None:
+    """Return which of the numbers that are not finite comes first in the forward pass: the detail of an event.
+
+    Args:
+        columns: Whose numbers of a step are not finite.
+    """
+    told = [one for one in columns if one.metric == "activation_mean_abs" or one.stat == _PARTS[0]]
+    if not told:
+        return None
+
+    def order(one: Column) -> tuple[float, int, int]:
+        ends = {"embedding": -math.inf, "final_norm": math.inf}
+        return ends.get(one.stat, one.layer), _PARTS.index(one.stat) if one.stat in _PARTS else 0, one.head
+
+    first = min(told, key=order)
+    return _detail(first.metric, first.layer, first.head, first.stat, len(told) - 1)
+
+
+def first_bad_gradient(layers: Sequence[int], bad: np.ndarray, *, ends: bool) -> dict[str, Any] | None:
+    """Return in which layer a gradient was not finite first, as far as that can be told: the detail of an event.
+
+    A backward pass goes from the last layer to the first, and spoils those after the one it began in. Where what lies
+    behind the layers is spoilt too (by a loss that is not finite, or by clipping), it is ``all`` of layer -1.
+
+    Args:
+        layers: Their numbers, -1 for what lies outside of layers.
+        bad: bool[layers + 1]: whose gradient is not finite; last, that of the last norm.
+        ends: Whether there is one; without it all layers have to be spoilt.
+    """
+    if not bad.any():
+        return None
+    found = np.asarray(layers)[bad[:-1]]
+    if bad[-1] or (not ends and len(found) == len(layers) > 1):
+        return _detail("grad_norm", -1, -1, "all", len(found) - 1)
+    layer = int(found.max())
+    return _detail("grad_norm", layer, -1, "at_step" if layer >= 0 else "others", len(found) - 1)
+
+
+def _detail(metric: str, layer: int, head: int, stat: str, others: int) -> dict[str, Any]:
+    return {"metric": metric, "layer": layer, "head": head, "stat": stat, "others": others}

@@ -24,21 +24,27 @@ def norm(values: torch.Tensor, order: float = 2) -> torch.Tensor:
         values: Of any floating dtype and layout; accumulated in float32, or in its own where that is wider.
         order: 2 for the Euclidean norm, 1 for the sum of absolute values.
     """
+    if values.is_sparse:
+        values = values.coalesce().values()
     wide = torch.promote_types(values.dtype, torch.float32)
     if values.device.type != "cpu" or values.numel() <= _ROW or wide == torch.float64:
         return torch.linalg.vector_norm(values, order, dtype=wide).float()
-    # a norm knows no order: what lies without gaps, such as a transposed matrix, is one row
-    values = values.permute(sorted(range(values.dim()), key=lambda one: -values.stride(one)))
-    if not values.is_contiguous():
+    if (flat := as_row(values)) is None:
         parts = [torch.linalg.vector_norm(one, order, dim=-1, dtype=wide).flatten() for one in values.split(_ROW, -1)]
         return torch.linalg.vector_norm(torch.cat(parts).double(), order).float()
-    flat = values.view(-1)
     if order == 1:  # twice as fast as a norm of rows
         return torch.stack([one.abs().sum(dtype=wide) for one in flat.split(_CHUNK)]).sum(dtype=torch.float64).float()
     whole = len(flat) // _ROW * _ROW
     rows = torch.linalg.vector_norm(flat[:whole].view(-1, _ROW), order, dim=1, dtype=wide)
     rest = torch.linalg.vector_norm(flat[whole:], order, dtype=wide)
     return torch.linalg.vector_norm(torch.cat([rows, rest[None]]).double(), order).float()
+
+
+def as_row(values: torch.Tensor) -> torch.Tensor | None:
+    """Return all elements as one dimension, in the order in which they lie in memory; None where gaps lie between."""
+    if not values.is_contiguous():
+        values = values.permute(sorted(range(values.dim()), key=lambda one: -values.stride(one)))
+    return values.view(-1) if values.is_contiguous() else None
 
 
 def std(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

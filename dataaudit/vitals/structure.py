@@ -8,7 +8,7 @@ a :class:`Mapping` says it in two lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,14 @@ class Mapping:
     """Within a layer."""
     embedding: str | None = None
     final_norm: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "attention", "mlp", "embedding", "final_norm"):
+            value = getattr(self, name)
+            if not (isinstance(value, str) and value) and (value is not None or name == "layers"):
+                raise ConfigError(f"vitals: Mapping: {name}: expected a dotted name, found {value!r}")
+        if not isinstance(self.heads, int) or isinstance(self.heads, bool) or self.heads < 0:
+            raise ConfigError(f"vitals: Mapping: heads: expected a whole number, found {self.heads!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +104,8 @@ def find(model: nn.Module, mapping: Mapping | None = None) -> Structure:
             "vitals: no module list of layers in the model",
             'Say where they are: Mapping(layers="transformer.h", attention="attn", heads=12, mlp="mlp").',
         )
+    if mapping is not None and not any(True for _ in stack.children()):
+        raise ConfigError(f"vitals: the mapping's layers, {mapping.layers}, has no modules in it")
     layers = tuple(_layer(index, names[id(one)], one, mapping, names) for index, one in enumerate(stack.children()))
     inside = {id(module) for layer in layers for module in layer.module.modules()}
     outside = [(name, module) for name, module in model.named_modules() if id(module) not in inside]
@@ -249,21 +259,20 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def parameters_of(
-    structure: Structure, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
+    structure: Structure, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer] = ()
 ) -> list[tuple[int, list[nn.Parameter]]]:
     """Return the parameters of each layer, by its index, then of all else as layer -1; each parameter once.
 
     Args:
         structure: Of the model.
         model: Whose parameters count that require a gradient,
-        optimizer: and are this one's, where it is given.
+        optimizers: and are one of these's, where there are any.
     """
-    groups = [] if optimizer is None else optimizer.param_groups
-    known = {id(one) for group in groups for one in group["params"]}
+    known = {id(one) for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
     seen: set[int] = set()
     found = []
     for index, module in [*((layer.index, layer.module) for layer in structure.layers), (-1, model)]:
         own = [one for one in module.parameters() if one.requires_grad and id(one) not in seen]
         seen.update(map(id, own))
-        found.append((index, [one for one in own if optimizer is None or id(one) in known]))
+        found.append((index, [one for one in own if not optimizers or id(one) in known]))
     return [(index, own) for index, own in found if own]

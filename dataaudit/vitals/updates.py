@@ -34,17 +34,22 @@ class Norms:
     @property
     def update_to_weight(self) -> torch.Tensor:
         """Norm of the update over that of the weights after it; NaN where these are zero."""
-        return _ratio(self.update, self.weight)
+        return ratio(self.update, self.weight)
 
     @property
     def grad_to_weight(self) -> torch.Tensor:
         """Norm of the gradient over that of the weights after the update; NaN where these are zero."""
-        return _ratio(self.gradient, self.weight)
+        return ratio(self.gradient, self.weight)
+
+
+def is_adam(optimizer: torch.optim.Optimizer) -> bool:
+    """Tell whether an optimizer keeps Adam's moments."""
+    return type(optimizer) in {torch.optim.Adam, torch.optim.AdamW}
 
 
 def why_not(optimizer: torch.optim.Optimizer) -> str | None:
     """Return why the updates of an optimizer cannot be told from its state; None where they can."""
-    if type(optimizer) not in {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD}:
+    if not is_adam(optimizer) and type(optimizer) is not torch.optim.SGD:
         return f"{type(optimizer).__name__}: no formula for its update"
     if any(group["weight_decay"] * float(group["lr"]) >= 1 for group in optimizer.param_groups):
         return "weight decay times learning rate is 1 or more: the weights before the step are gone"
@@ -102,7 +107,8 @@ def _together(found: list[torch.Tensor], device: torch.device) -> torch.Tensor:
     return torch.linalg.vector_norm(torch.stack(found)) if found else torch.zeros((), device=device)
 
 
-def _ratio(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
+def ratio(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
+    """Return one over the other, NaN where that is zero."""
     return torch.where(below > 0, above / below, torch.nan)
 
 

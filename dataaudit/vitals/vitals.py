@@ -19,6 +19,7 @@ waits for a device.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,36 +35,27 @@ from dataaudit.errors import ConfigError
 from dataaudit.guarded import Guarded
 from dataaudit.pending import Pending
 from dataaudit.runlog.writer import Columns
-from dataaudit.vitals import micro_batches, updates
+from dataaudit.vitals import micro_batches, weights
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.attention_pass import said_of
 from dataaudit.vitals.baseline import Key
 from dataaudit.vitals.cadence import Cadence
 from dataaudit.vitals.columns import OFF, Column, DeadUnits, tap_columns, tap_values
 from dataaudit.vitals.config import VitalsConfig
-from dataaudit.vitals.finite import state_finite
+from dataaudit.vitals.finite import first_bad, first_bad_gradient
 from dataaudit.vitals.micro_batches import MicroBatches
-from dataaudit.vitals.norms import std
 from dataaudit.vitals.replicas import loss_dispersion, parameter_checksum, ranks_that_differ
 from dataaudit.vitals.sinks import Sink
-from dataaudit.vitals.structure import find, is_compiled, parameters_of
+from dataaudit.vitals.structure import find, is_compiled
 from dataaudit.vitals.watching import Mark, Taps
+from dataaudit.vitals.weights import Weights
 
 _LOG = logging.getLogger("dataaudit")
-_WHOLE = 4
-"""Bytes of an element from which on an update is what was computed."""
 _LOOKED_AT = "_dataaudit_vitals"
-_WEIGHT_METRICS = (
-    ("layer_std", "all"),
-    ("grad_norm", "at_step"),
-    ("update_to_weight", "all"),
-    ("grad_to_weight", "all"),
-    ("opt_state_finite", "share"),
-)
 _FAMILY_METRICS = {
     "attention": ("max_attn_logit", "attn_entropy", "dead_head_rate"),
     "activations": ("activation_mean_abs", "residual_rms", "activation_outlier_rate", "dead_neuron_count"),
-    "weights": tuple(name for name, _ in (*_WEIGHT_METRICS, *micro_batches.STATS)),
+    "weights": tuple(name for name, _ in (*weights.STATS, *micro_batches.STATS)),
 }
 _STEP_METRICS = ("nan_inf_events", "skipped_updates")
 
@@ -83,7 +75,7 @@ class Vitals:
 
     Args:
         model: Not compiled yet; compile it afterwards.
-        optimizer: Whose steps update it; None: weights and updates are not looked at.
+        optimizer: Whose steps update it, or several (Muon and AdamW); None: weights and updates are not looked at.
         config: What is measured, how often and how closely.
         sinks: Where values go: a :class:`dataaudit.training.TrainingMonitor`, a sink of :mod:`dataaudit.vitals.sinks`.
 
@@ -94,7 +86,7 @@ class Vitals:
     def __init__(
         self,
         model: nn.Module,
-        optimizer: torch.optim.Optimizer | None = None,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
         config: VitalsConfig | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
@@ -103,11 +95,7 @@ class Vitals:
                 "vitals: the model is compiled already, and would be measured without what its layers return",
                 "Make Vitals first, then torch.compile(model).",
             )
-        if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
-            kind = type(optimizer).__name__
-            raise ConfigError(
-                f"vitals: optimizer: expected one of torch's, found {kind}", "Several: name the main one."
-            )
+        optimizers = _optimizers(optimizer)
         if getattr(model, _LOOKED_AT, None) is not None:
             raise ConfigError("vitals: the model is looked at already", "Close the other Vitals first.")
         self.config = config or VitalsConfig()
@@ -116,9 +104,9 @@ class Vitals:
         """Steps that are done."""
         self.lost = 0
         """Times that a sink failed to take what it was given."""
-        self._model, self._optimizer, self._sinks = model, optimizer, tuple(sinks)
-        self._groups = parameters_of(self.structure, model, optimizer)
+        self._model, self._optimizers, self._sinks = model, optimizers, tuple(sinks)
         device = next(model.parameters()).device
+        self._weights = Weights(self.structure, model, optimizers, device, self._stepped_outside)
         self._taps = Taps(
             self.structure, device, micro_batches=self.config.micro_batches, rows=self.config.sampled_rows
         )
@@ -135,29 +123,22 @@ class Vitals:
             total=self.config.total,
         )
         """What is alarmed of, and why what is not."""
-        elements = [sum(one.numel() for one in own) for _, own in self._groups]
+        elements = [sum(one.numel() for one in own) for _, own in self._weights.groups]
         self._cadence = Cadence(elements or [1], self.config.preset)
         self._began = 0.0
         self._first_weight = len(tap_columns(self._taps))
-        self._ring = torch.full((self.config.interval, len(self.columns)), torch.nan, device=device)
+        width = len(self.columns) + len(self._weights.groups) + 1
+        self._ring = torch.full((self.config.interval, width), torch.nan, device=device)
+        """Of each step: its columns, then whose gradient is not finite."""
         self._held: list[int] = []
         self._held_seen: list[np.ndarray] = []
         self._batches: deque[_Batch] = deque()
         self._open = False
-        self._updated = False
-        self._weights = torch.full((len(self._groups), len(_WEIGHT_METRICS)), torch.nan, device=device)
-        self._bad = torch.full((), torch.nan, device=device)
         self._numbers: dict[Column, float | torch.Tensor] = {}
         self._logged: deque[tuple[int, list[Column], Pending]] = deque()
-        self._why_no_formula = self._no_formula()
-        self._copies: dict[int, list[torch.Tensor]] = {}
+        self._told: set[str] = set()
+        """What is not finite, and was said to be so."""
         self._micro_batches = self._new_micro_batches()
-        self._handles = []
-        if optimizer is not None:
-            self._handles = [
-                optimizer.register_step_pre_hook(self._before_update),
-                optimizer.register_step_post_hook(self._after_update),
-            ]
         self._say(self.steps, "vitals", self.summary())
 
     def __enter__(self) -> Self:
@@ -200,9 +181,7 @@ class Vitals:
                 "max_attn_logit lower and upper, attn_entropy all_rows": said_of(self._ring.device)
                 if self._taps.head_layers
                 else "none",
-                "update_to_weight": f"copies of weights ({self._why_no_formula})"
-                if self._why_no_formula
-                else "the optimizer's state",
+                "update_to_weight": self._weights.estimator,
             },
             "preset": self.config.preset,
             "alarms": self._alarmed(),
@@ -225,7 +204,7 @@ class Vitals:
             None if self._taps.head_layers else _reason([*self._taps.why.values(), _missing(layers, "attention")])
         )
         no_units = None if self._taps.unit_layers else _reason([_missing(layers, "units")])
-        no_optimizer = "no optimizer was given" if self._optimizer is None else None
+        no_optimizer = None if self._optimizers else "no optimizer was given"
         reasons = {
             "max_attn_logit": no_heads,
             "attn_entropy": no_heads,
@@ -234,7 +213,7 @@ class Vitals:
             "residual_rms": None,
             "activation_outlier_rate": None,
             "dead_neuron_count": no_units,
-            **dict.fromkeys((name for name, _ in _WEIGHT_METRICS), no_optimizer),
+            **dict.fromkeys((name for name, _ in weights.STATS), no_optimizer),
             **dict.fromkeys(dict(micro_batches.STATS), micro_batches.why_not()),
             "nan_inf_events": None,
         }
@@ -260,6 +239,7 @@ class Vitals:
             yield
         except BaseException:
             self._taps.watch.stop()
+            self._weights.stop()
             self._open = False
             raise
         self._open = False
@@ -322,7 +302,14 @@ class Vitals:
         self._copy()
         self._deliver(wait=True)
         noise = None if self._micro_batches is None else self._micro_batches.scale.state_dict()
-        return {"step": self.steps, "cadence": self._cadence.state(), "alarms": self.alarms.state(), "noise": noise}
+        return {
+            "step": self.steps,
+            "cadence": self._cadence.state(),
+            "alarms": self.alarms.state(),
+            "noise": noise,
+            "zeros": self._weights.zeros,
+            "told": sorted(self._told),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint.
@@ -335,6 +322,8 @@ class Vitals:
             self._cadence.load(state["cadence"])
             if self._micro_batches is not None and state["noise"] is not None:
                 self._micro_batches.scale.load_state_dict(state["noise"])
+            self._weights.mark_zeros(state["zeros"])
+            self._told = set(state["told"])
             self.steps = int(state["step"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
@@ -347,8 +336,7 @@ class Vitals:
         if _LOOKED_AT not in vars(self._model):
             return
         self._taps.close()
-        for handle in self._handles:
-            handle.remove()
+        self._weights.close()
         if self._micro_batches is not None:
             self._micro_batches.close()
         del vars(self._model)[_LOOKED_AT]
@@ -367,52 +355,36 @@ class Vitals:
         self._taps.watch.start(self._taps.places_of(layers, heads), turn=turn, closely=closely)
         if self._micro_batches is not None:
             self._micro_batches.start(number, looks=looks)
-        self._weights.fill_(torch.nan)
-        self._bad.fill_(torch.nan)
-        self._updated = False
+        asked = "weights" in self.config.measure and self._weights.groups
+        self._weights.start(number, self._cadence.due(number) if asked else ())
 
-    def _due(self) -> tuple[int, ...]:
-        wanted = "weights" in self.config.measure and self._groups
-        return self._cadence.due(self.steps + 1) if wanted else ()
-
-    def _before_update(self, *_: object) -> None:
-        """Copy the weights of this step's layers, where the optimizer's state does not say how they move."""
-        if self._open and self._why_no_formula is not None:
-            self._copies = {index: [one.detach().clone() for one in self._groups[index][1]] for index in self._due()}
-
-    def _after_update(self, optimizer: torch.optim.Optimizer, _args: object, _named: object) -> None:
-        """Look at weights, gradients and the update that was just made."""
-        if not self._open:
-            return
-        self._updated = True
-        for index in self._due():
-            own = self._groups[index][1]
-            copies = self._copies.pop(index, None)
-            norms = updates.norms(optimizer, own) if copies is None else updates.norms_from_copies(copies, own)
-            self._weights[index, 1].copy_(norms.gradient)
-            self._weights[index, 2].copy_(norms.update_to_weight)
-            self._weights[index, 3].copy_(norms.grad_to_weight)
-            self._weights[index, 0].copy_(std(own))
-            if (share := state_finite(optimizer, own, self.steps)) is not None:
-                self._weights[index, 4].copy_(share)
-            self._bad.copy_(self._bad.nan_to_num(0.0) + ~self._weights[index, 1].isfinite())
+    def _stepped_outside(self) -> None:
+        """Say once that an optimizer's step is not seen."""
+        if "outside" not in self._told:
+            self._told.add("outside")
+            why = "optimizer.step() was called outside of `with vitals.step():`"
+            self._say(self.steps, "not_seen", {"what": "updates", "why": why})
 
     def _end(self) -> None:
-        self._taps.watch.stop()
         self.steps += 1
         number = self.steps
+        self._say_unseen(number)
+        self._taps.watch.stop()
         window_ends = (number - self.config.first_step + 1) % self.config.window == 0
         slot = len(self._held)
         row = self._ring[slot]
         own = tap_values(self._taps, self._units, window_ends=window_ends)
         row[: self._first_weight].copy_(own)
-        weights = self._weights.numel()
-        row[self._first_weight : self._first_weight + weights].copy_(self._weights.T.flatten())
+        values, bad, in_full = self._weights.finish()
+        last = self._first_weight + values.numel()
+        row[self._first_weight : last].copy_(values.flatten())
         noise = None if self._micro_batches is None else self._micro_batches.finish()
-        places = row[self._first_weight + weights : -len(_STEP_METRICS)]
+        places = row[last : len(self.columns) - len(_STEP_METRICS)]
         places.fill_(torch.nan) if noise is None else places.copy_(noise)
-        row[-2].copy_(self._bad)
-        row[-1].fill_(0.0 if self._updated or self._optimizer is None else 1.0)
+        count = bad[:-1].sum(dtype=torch.float32)
+        row[len(self.columns) - 2].copy_(count if in_full else torch.where(count > 0, count, torch.nan))
+        row[len(self.columns) - 1].copy_(self._weights.skipped)
+        row[len(self.columns) :].copy_(bad)
         self._held.append(number)
         self._held_seen.append(np.append(np.array(self._taps.watch.seen) > 0, False)[self._places])
         if self.config.adapt:
@@ -424,6 +396,18 @@ class Vitals:
         if len(self._held) == self.config.interval:
             self._copy()
         self._deliver(wait=False)
+
+    def _say_unseen(self, number: int) -> None:
+        """Say, at the first step that is looked at, which attention handed nothing to a function that is watched."""
+        watch, first = self._taps.watch, len(self._taps.places) + len(self._taps.unit_layers)
+        ran = any(watch.on) and (any(watch.seen) or self._weights.updated)
+        if not ran or "looked" in self._told:
+            return
+        self._told.add("looked")
+        on = [place for place in range(first, len(watch.on)) if watch.on[place]]
+        if silent := [self._taps.head_layers[place - first].index for place in on if not watch.seen[place]]:
+            why = "its module called none of the attention functions that are watched"
+            self._say(number, "not_seen", {"what": "attention", "layers": silent, "why": why})
 
     def _log(self, number: int) -> None:
         """Send the loop's own numbers of a step to the host."""
@@ -444,24 +428,47 @@ class Vitals:
 
     def _deliver(self, *, wait: bool) -> None:
         """Hand over what has arrived."""
+        while self._logged and (wait or self._logged[0][2].ready()):
+            number, columns, numbers = self._logged.popleft()
+            values = numbers.numpy()
+            for column, value in zip(columns, values, strict=True):
+                detail = {"metric": column.metric, "layer": -1, "head": -1, "stat": column.stat}
+                self._tell(number, f"number {column.metric}", detail, known=math.isfinite(value))
+            self._give(number, columns, values)
         while self._batches and (wait or self._batches[0].values.ready()):
             batch = self._batches.popleft()
             table = batch.values.numpy()
             for number, seen, values in zip(batch.steps, batch.seen, table, strict=True):
                 self._hand_over(number, seen, values)
-        while self._logged and (wait or self._logged[0][2].ready()):
-            number, columns, numbers = self._logged.popleft()
-            values = numbers.numpy()
-            for column in (one for one, known in zip(columns, np.isfinite(values), strict=True) if not known):
-                self._say(number, "nan_inf", {"metric": column.metric, "layer": -1, "head": -1, "stat": column.stat})
-            self._give(number, columns, values)
+
+    def _tell(self, step: int, what: str, detail: Mapping[str, Any], *, known: bool) -> None:
+        """Say once, until it is over, that something is not finite; then look at everything, and do not wait."""
+        if known:
+            self._told.discard(what)
+        elif what not in self._told:
+            self._told.add(what)
+            self._say(step, "nan_inf", detail)
+            if self.config.escalate:
+                self.escalate(self.config.escalate)
+            self._copy()
+
+    def _tell_layers(self, step: int, seen: np.ndarray, known: np.ndarray, bad: np.ndarray) -> None:
+        """Say which layer was first not finite: in its activations, or else in its gradient."""
+        activations = first_bad([self.columns[place] for place in np.flatnonzero(seen & ~known)])
+        gradient = first_bad_gradient([layer for layer, _ in self._weights.groups], bad, ends=self._weights.ends)
+        for what, detail, looked in (
+            ("activations", activations, seen.any()),
+            ("gradients", gradient, "weights" in self.config.measure),
+        ):
+            if detail is not None and what == "gradients" and activations is not None:
+                self._told.add(what)  # they follow from activations
+            elif looked:
+                self._tell(step, what, detail or {}, known=detail is None)
 
     def _hand_over(self, step: int, seen: np.ndarray, values: np.ndarray) -> None:
+        values, bad = values[: len(self.columns)], values[len(self.columns) :] > 0
         held = np.isfinite(values)
-        for column in {self.columns[place] for place in np.flatnonzero(seen & ~held)}:
-            if column.metric in {"activation_mean_abs", "max_attn_logit"}:
-                detail = {"metric": column.metric, "layer": column.layer, "head": column.head, "stat": column.stat}
-                self._say(step, "nan_inf", detail)
+        self._tell_layers(step, seen, held, bad)
         for place in np.flatnonzero(self._off & (values > 0)):
             column = self.columns[place]
             self._taps.watch.refused.add(column.place)
@@ -492,16 +499,8 @@ class Vitals:
                 sink.add_values(rows)
             self._failed(call)
 
-    def _no_formula(self) -> str | None:
-        """Return why weights are copied to tell their updates; None where the optimizer's state says them."""
-        if self._optimizer is None:
-            return None
-        if any(one.itemsize < _WHOLE for _, own in self._groups for one in own):
-            return "weights below float32 round updates away"
-        return updates.why_not(self._optimizer)
-
     def _new_micro_batches(self) -> MicroBatches | None:
-        own = [one for _, group in self._groups for one in group]
+        own = [one for _, group in self._weights.groups for one in group]
         if not own or "weights" not in self.config.measure or micro_batches.why_not() is not None:
             return None
         return MicroBatches(own, self.config.micro_batches)
@@ -522,13 +521,39 @@ class Vitals:
             self.lost += 1
 
     def _all_columns(self) -> list[Column]:
-        weights = [
-            Column(metric, layer, -1, stat if layer >= 0 else "others")
-            for metric, stat in _WEIGHT_METRICS
-            for layer, _ in self._groups
+        of_layers = [
+            Column(metric, layer, -1, _stat(stat, layer))
+            for metric, stat in weights.STATS
+            for layer, _ in self._weights.groups
         ]
         noise = [Column(metric, -1, -1, stat) for metric, stat in micro_batches.STATS]
-        return [*tap_columns(self._taps), *weights, *noise, *(Column(name, -1, -1, "count") for name in _STEP_METRICS)]
+        return [
+            *tap_columns(self._taps),
+            *of_layers,
+            *noise,
+            *(Column(name, -1, -1, "count") for name in _STEP_METRICS),
+        ]
+
+
+def _optimizers(given: object) -> tuple[torch.optim.Optimizer, ...]:
+    """Return the optimizers that were given.
+
+    Raises:
+        ConfigError: One is none of torch's.
+    """
+    found = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+    for one in found:
+        if not isinstance(one, torch.optim.Optimizer):
+            kind = type(one).__name__
+            raise ConfigError(f"vitals: optimizer: expected one of torch's, or a list of them, found {kind}")
+    return found
+
+
+def _stat(stat: str, layer: int) -> str:
+    """Return the name of a statistic of a layer; of what lies outside of layers, ``others``."""
+    if layer >= 0:
+        return stat
+    return f"others_{stat}" if stat in {"matrices", "vectors", "adam_proxy"} else "others"
 
 
 def _missing(layers: Sequence[Any], what: str) -> str:

@@ -226,7 +226,8 @@ def warnings_of(key: Key, values: list[float], **settings) -> list[tuple[int, fl
 def test_a_threshold_is_warned_of_once_an_episode():
     key = Key("max_attn_logit", 2, 3, "sampled")
     assert warnings_of(key, [90, 101, 99, 101, 85, 120, 79, 101]) == [(2, 100), (8, 100)]
-    assert warnings_of(key, [5000, 5000]) == [(1, 100), (1, 1000)]
+    assert warnings_of(key, [5000, 5000]) == [(1, 1000)]  # of two thresholds that it passes at once, the farthest
+    assert warnings_of(key, [500, 5000, 500, 5000, 70, 500]) == [(1, 100), (2, 1000), (4, 1000), (6, 100)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,244 @@
+"""Weights, gradients and updates, seen from the hooks of the optimizers.
+
+Layers whose turn it is are looked at in full; of all layers, at every update, sampled elements of their gradients are
+looked at for numbers that are not finite.
+
+A parameter belongs to the optimizer that updates it. Each optimizer's norms stand in places of their own, which its
+step overwrites: of two steps of one optimizer within a step the last is told, and those of several optimizers are put
+together when the step ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from dataaudit.errors import ConfigError
+from dataaudit.vitals import updates
+from dataaudit.vitals.finite import GradientsFinite, state_finite
+from dataaudit.vitals.noise import gsnr_adam_proxy
+from dataaudit.vitals.norms import std
+from dataaudit.vitals.structure import Structure, parameters_of
+
+STATS = (
+    ("layer_std", "all"),
+    ("grad_norm", "at_step"),
+    ("update_to_weight", "all"),
+    ("update_to_weight", "matrices"),
+    ("update_to_weight", "vectors"),
+    ("grad_to_weight", "all"),
+    ("opt_state_finite", "share"),
+    ("gsnr", "adam_proxy"),
+)
+_WHOLE = 4
+"""Bytes of an element from which on an update is what was computed."""
+_KINDS = 2
+"""Matrices, and vectors with what was zero at the beginning."""
+
+
+class Weights:
+    """Looks at weights, gradients and updates.
+
+    Args:
+        structure: Of the model.
+        model: Whose parameters count that require a gradient, and belong to an optimizer where there is one.
+        optimizers: Whose steps update it.
+        device: Of the numbers.
+        outside: Called where an optimizer steps while no step is open.
+
+    Raises:
+        ConfigError: A parameter belongs to two optimizers.
+    """
+
+    def __init__(
+        self,
+        structure: Structure,
+        model: nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        device: torch.device,
+        outside: Callable[[], None],
+    ) -> None:
+        self.groups = parameters_of(structure, model, optimizers)
+        """Parameters of each layer; -1: of all else."""
+        self._optimizers, self._outside = tuple(optimizers), outside
+        self._owner: dict[int, int] = {}
+        for number, one in enumerate(optimizers):
+            for parameter in (each for group in one.param_groups for each in group["params"]):
+                if self._owner.setdefault(id(parameter), number) != number:
+                    raise ConfigError("vitals: optimizer: a parameter belongs to two optimizers")
+        self._parts: list[list[list[list[nn.Parameter]]]] = []
+        """By optimizer, group and kind."""
+        self.mark_zeros([not bool(one.detach().any()) for _, own in self.groups for one in own])
+        self.updated: set[int] = set()
+        """Optimizers that made a step."""
+        self._why = [self._why_no_formula(number) for number in range(len(optimizers))]
+        last = set() if structure.final_norm is None else {id(one) for one in structure.final_norm[1].parameters()}
+        self.ends = any(id(one) in last for _, own in self.groups for one in own)
+        """Whether the last norm's gradient, which comes before those of the layers, is looked at by itself."""
+        after = [
+            [one for own in self._owned(number) for one in own if id(one) in last] for number in range(len(optimizers))
+        ]
+        self._finite = [
+            GradientsFinite([*self._owned(number), after[number]], device) for number in range(len(optimizers))
+        ]
+        self._due: tuple[int, ...] = ()
+        self._step, self._open = 0, False
+        self._copies: dict[tuple[int, int, int], list[torch.Tensor]] = {}
+        self._norms = torch.zeros(len(optimizers), len(self.groups), _KINDS, 3, device=device)
+        self._bad = torch.zeros(len(self.groups) + 1, dtype=torch.bool, device=device)
+        self._idle = torch.ones(len(optimizers), dtype=torch.bool, device=device)
+        self._values = torch.full((len(STATS), len(self.groups)), torch.nan, device=device)
+        self._handles = [
+            handle
+            for number, one in enumerate(optimizers)
+            for handle in (
+                one.register_step_pre_hook(self._before(number)),
+                one.register_step_post_hook(self._after(number)),
+            )
+        ]
+
+    def mark_zeros(self, zeros: Sequence[bool]) -> None:
+        """Say of each parameter, in order, whether it was zero when training began: such matrices count as vectors.
+
+        Raises:
+            ValueError: There are more or fewer parameters.
+        """
+        self.zeros = list(zeros)
+        self._parts = [[[[], []] for _ in self.groups] for _ in self._optimizers]
+        places = [(index, one) for index, (_, own) in enumerate(self.groups) for one in own]
+        for (index, one), zero in zip(places, self.zeros, strict=True):
+            if (number := self._owner.get(id(one))) is not None:
+                self._parts[number][index][one.dim() < 2 or zero].append(one)
+
+    @property
+    def estimator(self) -> str:
+        """How updates are told, in words."""
+        why = "; ".join(dict.fromkeys(one for one in self._why if one))
+        if not why:
+            return "the optimizer's state"
+        return f"copies of weights ({why})" + (", the others' state" if None in self._why else "")
+
+    def start(self, step: int, due: tuple[int, ...]) -> None:
+        """Begin a step in which some groups of parameters have their turn."""
+        self._step, self._due, self._open = step, due, True
+        self.updated.clear()
+        self._norms.zero_()
+        self._bad.zero_()
+        self._idle.fill_(True)
+
+    def stop(self) -> None:
+        """End a step of which nothing is told."""
+        self._open = False
+        self._copies.clear()
+
+    @property
+    def skipped(self) -> torch.Tensor:
+        """Whether no optimizer updated anything in this step, a bool scalar; False without optimizers."""
+        return self._idle.all() & bool(self._optimizers)
+
+    def finish(self) -> tuple[torch.Tensor, torch.Tensor, bool]:
+        """End a step.
+
+        Returns:
+            Its numbers, float32[stats, groups], NaN of those without a turn; whether the gradient is not finite of
+            each group and, last, of the last norm, bool[groups + 1]; whether any was looked at in full.
+        """
+        self.stop()
+        values = self._values.fill_(torch.nan)
+        due = self._due if self.updated else ()
+        for index in due:
+            own = self.groups[index][1]
+            weight, gradient, update = torch.linalg.vector_norm(self._norms[:, index], dim=0).T
+            whole = [torch.linalg.vector_norm(one) for one in (weight, gradient, update)]
+            apart = updates.ratio(update, weight)
+            found = [std(own), whole[1], updates.ratio(whole[2], whole[0]), apart[0], apart[1]]
+            found += [updates.ratio(whole[1], whole[0]), *self._of_state(index)]
+            values[:, index].copy_(torch.stack(found))
+            self._bad[index].logical_or_(~whole[1].isfinite())
+        return values, self._bad, bool(due)
+
+    def close(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _of_state(self, index: int) -> list[torch.Tensor]:
+        """Return the share of the optimizers' state that is finite, and the proxy of Adam's moments."""
+        shares, proxies, counts = [], [], []
+        for number in self.updated:
+            optimizer = self._optimizers[number]
+            if not (own := self._owned(number)[index]):
+                continue
+            if (share := state_finite(optimizer, own, self._step)) is not None:
+                shares.append(share * len(own))
+                counts.append(len(own))
+            proxies += [_proxy(optimizer, own)] if updates.is_adam(optimizer) else []
+        none = self._values.new_full((), torch.nan)
+        return [
+            torch.stack(shares).sum() / sum(counts) if shares else none,
+            proxies[0] if len(proxies) == 1 else none,
+        ]
+
+    def _owned(self, number: int) -> list[list[nn.Parameter]]:
+        """Return of each group the parameters of an optimizer."""
+        return [[*matrices, *vectors] for matrices, vectors in self._parts[number]]
+
+    def _why_no_formula(self, number: int) -> str | None:
+        """Return why weights are copied to tell their updates; None where the optimizer's state says them."""
+        if any(one.itemsize < _WHOLE for own in self._owned(number) for one in own):
+            return "weights below float32 round updates away"
+        return updates.why_not(self._optimizers[number])
+
+    def _before(self, number: int) -> Callable[..., None]:
+        def copy(*_: object) -> None:
+            """Copy the weights whose turn it is, where the optimizer's state does not say how they move."""
+            if self._open and self._why[number] is not None:
+                for index in self._due:
+                    for kind, own in enumerate(self._parts[number][index]):
+                        self._copies[number, index, kind] = [one.detach().clone() for one in own]
+
+        return copy
+
+    def _after(self, number: int) -> Callable[..., None]:
+        def look(optimizer: torch.optim.Optimizer, *_: object) -> None:
+            """Look at gradients, and at the update that was just made."""
+            if not self._open:
+                self._outside()
+                return
+            self.updated.add(number)
+            bad = self._finite[number].look(self._step)
+            skipped = getattr(optimizer, "found_inf", None)  # a GradScaler's overflow is no event
+            if skipped is not None:
+                overflow = skipped.to(bad.device).reshape(()) > 0
+                self._idle[number].logical_and_(overflow)
+                bad = bad & ~overflow
+            else:
+                self._idle[number].fill_(False)
+            self._bad.logical_or_(bad)
+            for index in self._due:
+                for kind, own in enumerate(self._parts[number][index]):
+                    copies = self._copies.pop((number, index, kind), None)
+                    if own:
+                        found = (
+                            updates.norms(optimizer, own) if copies is None else updates.norms_from_copies(copies, own)
+                        )
+                        held = torch.stack([found.weight, found.gradient, found.update])
+                        self._norms[number, index, kind].copy_(held)
+
+        return look
+
+
+def _proxy(optimizer: torch.optim.Optimizer, own: Sequence[nn.Parameter]) -> torch.Tensor:
+    """Return Adam's proxy of some parameters of one optimizer; NaN where their betas differ, or there is no state."""
+    states = [optimizer.state[one] for one in own if "exp_avg" in optimizer.state.get(one, {})]
+    betas = {
+        group["betas"]
+        for group in optimizer.param_groups
+        if any(one is held for held in group["params"] for one in own)
+    }
+    if not states or len(betas) != 1:
+        return torch.full((), torch.nan, device=own[0].device)
+    first, second = ([one[name] for one in states] for name in ("exp_avg", "exp_avg_sq"))
+    return gsnr_adam_proxy(first, second, states[0]["step"], betas.pop()).float()
