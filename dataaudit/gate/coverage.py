@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from dataaudit.gate.policy import Policy, Rule
+from dataaudit.manifest.metric import Metric
+
+if TYPE_CHECKING:
+    from dataaudit.gate.facts import Partial
 
 COVERAGE = "coverage_unread_bytes"
 _NAME = "coverage"
@@ -24,6 +32,20 @@ def complete_rules(policy: Policy) -> tuple[Rule, ...]:
     while any(rule.name == name for rule in policy.rules):
         name += "-of-all-shards"
     return (*policy.rules, _RULE.model_copy(update={"name": name}))
+
+
+def without_tolerated(rule: Rule, record: Metric | None, partial: Iterable[Partial]) -> Metric | None:
+    """Return a record of unread bytes without the bad records that a rule tolerates.
+
+    A shard of which more is bad counts as unread as a whole, whatever the build's `reader.max_bad_records` let pass: a
+    record without a text loses no byte.
+    """
+    if rule.max_bad_records is None or record is None or record.value is None:
+        return record
+    value = record.value
+    for shard in partial:
+        value += -shard.bad_bytes + (shard.size if shard.share > rule.max_bad_records else 0)
+    return replace(record, value=max(0.0, value))
 
 
 def is_added(rule: Rule) -> bool:

@@ -8,20 +8,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dataaudit.gate.coverage import complete_rules
+from dataaudit.gate.coverage import complete_rules, without_tolerated
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.judge import MISSING, UNREAD, Judgement, excess, judge
 from dataaudit.gate.lookup import compared_with, is_part, record_of, why_not_at_all
+from dataaudit.gate.lost import NOTHING, explained, lost_parts
 from dataaudit.gate.policy import Policy, Rule, Waiver
 from dataaudit.gate.scopes import expected_scopes, judged_stats
 from dataaudit.gate.shards import judge_shards, shard_statistics
-from dataaudit.gate.verdict import ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
+from dataaudit.gate.verdict import LOST, ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.family import Statistic
 from dataaudit.metrics.registry import statistic
 
-_NOTHING = "nothing_to_judge"
 _NO_SUCH_PART = "no_such_part"
 _WAIVED = (State.FAILED, State.WARNED)
 
@@ -100,13 +100,20 @@ def _cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[Case], 
     if "shard" in rule.scope.per and now.has(rule.metric):
         cases, counts = _shard_cases(rule, now)
         if counts.total():
-            return cases, counts, False
+            told = [explained(rule, case, now, baseline) for case in cases]
+            for was, case in zip(cases, told, strict=True):
+                counts[was.state] -= 1
+                counts[case.state] += 1
+            return told, counts, False
     cases, waits = _record_cases(rule, now, baseline) if "shard" not in rule.scope.per else ([], False)
     if not cases:
         absent = not rule.required and not now.has(rule.metric)
         state = State.NOT_APPLICABLE if absent else State.NOT_EVALUATED
-        reason = _NOTHING if now.has(rule.metric) else MISSING
+        reason = NOTHING if now.has(rule.metric) else MISSING
         cases = [Case(rule=rule.name, stat=rule.stat, scope=Scope(), state=state, reason=reason, unit=rule.unit)]
+    cases = [explained(rule, case, now, baseline) for case in cases]
+    if "shard" not in rule.scope.per:
+        cases += lost_parts(rule, now, baseline, cases)
     return cases, Counter(case.state for case in cases), waits
 
 
@@ -137,7 +144,7 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[
         for scope in _scopes(rule, known, now, baseline):
             record = record_of(known, now, scope)
             compared = compared_with(known, scope, record, now, baseline) if rule.needs_baseline else None
-            found = judge(rule, record, compared, metric_held=held)
+            found = judge(rule, without_tolerated(rule, record, now.partial), compared, metric_held=held)
             waits = waits or found.waits
             if found.reason == MISSING and not is_part(known, now, scope):
                 found = replace(found, reason=_NO_SUCH_PART)
@@ -189,7 +196,7 @@ def _marked(rule: Rule, case: Case, waivers: dict[str, Waiver]) -> Case:
     return replace(case, fingerprint=name, waived=waived)
 
 
-def _worst_first(rule: Rule, case: Case) -> tuple[bool, int, float, tuple[str, ...]]:
+def _worst_first(rule: Rule, case: Case) -> tuple[bool, int, bool, float, tuple[str, ...]]:
     far = 0.0 if case.judged is None else -excess(rule, case.judged)
     place = tuple(str(value) for value in case.scope.as_dict().values())
-    return case.waived, ORDER.index(case.state), far, place
+    return case.waived, ORDER.index(case.state), case.reason != LOST, far, place

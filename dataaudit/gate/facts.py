@@ -15,8 +15,22 @@ from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.registry import METRICS
 
+UNREAD_STATES = ("quarantined", "skipped")
+"""States of shards of which nothing was read."""
 _OTHER = "other"
 """What sources beyond the config's `max_sources` are called."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partial:
+    """A shard that was read without its bad records."""
+
+    share: float
+    """Of its records that are bad."""
+    bad_bytes: int
+    """Of these, decoded; 0 where a record has no text at all."""
+    size: int
+    """Stored bytes of the shard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +52,10 @@ class Facts:
     """Entity types that were looked for in every document, by metric."""
     detectable: frozenset[str]
     """Codes that the language detectors can give: what is not among them was not looked for."""
+    stages: frozenset[str] = frozenset()
+    """Names of the stages that ran."""
+    partial: tuple[Partial, ...] = ()
+    """The shards that were read without some of their records."""
     is_folded: bool
     """Whether there were too many sources to name all: those without a name are `other` together."""
     records: dict[tuple[str, str], dict[Scope, Metric]]
@@ -75,13 +93,16 @@ def subject_of(manifest: Manifest) -> Subject:
     )
 
 
-def read_facts(manifest: Manifest, metrics: Collection[str], *, shards: Collection[str]) -> Facts:
+def read_facts(
+    manifest: Manifest, metrics: Collection[str], *, shards: Collection[str], partial: bool = False
+) -> Facts:
     """Read what rules about some metrics need; every table that is read is held against its digest in the core.
 
     Args:
         manifest: The manifest.
         metrics: Names of metrics.
         shards: Columns of the table of shards that are needed; none when it is not.
+        partial: Whether bad records of single shards are needed.
 
     Raises:
         ManifestError: A table is absent or damaged.
@@ -108,9 +129,25 @@ def read_facts(manifest: Manifest, metrics: Collection[str], *, shards: Collecti
             if metric.searches_with
         },
         detectable=frozenset({"und", *(code for one in core.detectors for code in one.languages)}),
+        stages=frozenset(stage.name for stage in core.stages),
+        partial=_partial(manifest) if partial else (),
         is_folded=_is_folded(manifest, sources),
         records=records,
         shards=manifest.table("shards", sorted(shards)) if shards else TABLES["shards"].schema.empty_table(),
+    )
+
+
+def _partial(manifest: Manifest) -> tuple[Partial, ...]:
+    """Return the shards that were read without some of their records."""
+    shards = manifest.table("shards", ["shard", "size", "status", "rows", "bad_records"])
+    bad = shards.filter(
+        pc.and_(pc.greater(shards["bad_records"], 0), pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
+    )
+    counted = manifest.table("ledger").group_by("shard").aggregate([("bytes", "sum")]).to_pylist()
+    lost = {row["shard"]: row["bytes_sum"] for row in counted}
+    return tuple(
+        Partial(share=row["bad_records"] / max(1, row["rows"]), bad_bytes=lost.get(row["shard"], 0), size=row["size"])
+        for row in bad.to_pylist()
     )
 
 

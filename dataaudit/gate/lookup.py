@@ -87,6 +87,13 @@ def _is_listed(facts: Facts, scope: Scope) -> bool:
     return any(scope.source in {None, source} and scope.language == language for source, language in pairs)
 
 
+def is_in_corpus(facts: Facts, scope: Scope) -> bool:
+    """Return whether a manifest lists the split, the source and the language of a scope, as far as it names them."""
+    if scope.split is not None and scope.split not in facts.held_out:
+        return False
+    return scope.source is scope.language is None or _is_listed(facts, scope)
+
+
 def compared_with(stat: Statistic, scope: Scope, record: Metric | None, now: Facts, baseline: Facts | None) -> Compared:
     """Return what a record is compared with in the baseline, or why there is nothing."""
     if baseline is None:
@@ -105,7 +112,4 @@ def compared_with(stat: Statistic, scope: Scope, record: Metric | None, now: Fac
 
 def _was_there(stat: Statistic, scope: Scope, facts: Facts) -> bool:
     """Return whether a manifest had this part of the corpus, so that a record is missing."""
-    if scope.split is not None and scope.split not in facts.held_out:
-        return False
-    is_part = scope.source is not None or scope.language is not None
-    return (not is_part or _is_listed(facts, scope)) and (scope.set is None or scope.set in facts.sets_of(stat.metric))
+    return is_in_corpus(facts, scope) and (scope.set is None or scope.set in facts.sets_of(stat.metric))

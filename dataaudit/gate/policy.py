@@ -133,6 +133,17 @@ class Rule(_Model):
         default="required", description="With `optional`, a rule of change waits when there is no baseline yet."
     )
     allow_empty: Truth = Field(default=False, description="Whether a denominator of 0 passes.")
+    allow_lost: Text | None = Field(
+        default=None,
+        description="Why the manifest may lack a number that the baseline has; without it that is exit code 3, also"
+        " of a rule that is not required.",
+    )
+    max_bad_records: Positive | None = Field(
+        default=None,
+        le=1,
+        description="Of `coverage_unread_bytes.bytes`: share of a shard's records that may be bad without their bytes"
+        " counting as unread.",
+    )
     owner: Text | None = None
     reason: Text | None = Field(default=None, description="Why the rule exists.")
     runbook: Text | None = Field(default=None, description="Where the reader finds what to do: an address or a path.")
@@ -232,7 +243,7 @@ class Policy(_Model):
         return digest_json(_without_absent(self.model_dump(mode="json")))
 
 
-LATER_KEYS = frozenset({"up_to"})
+LATER_KEYS = frozenset({"allow_lost", "max_bad_records", "up_to"})
 """Keys that came after policies were pinned by digest; all are None when they are not given."""
 
 

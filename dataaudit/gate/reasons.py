@@ -4,6 +4,7 @@ from __future__ import annotations
 
 REASONS: dict[str, str] = {
     "missing": "the manifest has no such number",
+    "lost": "the baseline has this number, the manifest lost it",
     "no_such_part": "the corpus has no split, source, language or set of that name",
     "empty_denominator": "there is nothing to divide by",
     "nothing_to_judge": "the corpus has no part that the rule speaks of",

@@ -13,7 +13,7 @@ from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.evidence import Clues, evidence_columns, with_evidence
 from dataaudit.gate.facts import Facts, read_facts
 from dataaudit.gate.policy import Policy, check_values, load_policy
-from dataaudit.gate.scopes import check_policy
+from dataaudit.gate.scopes import check_entities, check_policy
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.gate.verdict import Verdict
 from dataaudit.manifest.load import Manifest
@@ -67,6 +67,7 @@ def judge(
     """
     facts = facts_for(manifest, policy)
     older = None if baseline is None else facts_for(baseline, policy, shards=False)
+    check_entities(policy, facts, older, f"policy {policy.policy}")
     now = today()
     verdict = evaluate(policy, facts, older, on=max(on or now, now), fail_on=fail_on)
     if on is not None and not any(on <= waiver.expires < now for waiver in policy.waivers):
@@ -84,4 +85,5 @@ def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Fac
     rules = complete_rules(policy)
     kept = [one for rule in rules for one in shard_statistics(rule)]
     columns = evidence_columns(rules) | {name for one in kept for name in (one.column, one.of)}
-    return read_facts(manifest, {rule.metric for rule in rules}, shards=columns if shards else ())
+    partial = any(rule.max_bad_records is not None for rule in rules)
+    return read_facts(manifest, {rule.metric for rule in rules}, shards=columns if shards else (), partial=partial)

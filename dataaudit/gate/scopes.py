@@ -14,11 +14,12 @@ from operator import attrgetter
 from typing import Any
 
 from dataaudit.errors import ConfigError
+from dataaudit.gate.coverage import COVERAGE
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.policy import LONGEST_WAIVER, Policy, Rule
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.family import Shape, Statistic
+from dataaudit.metrics.family import MetricDefinition, Shape, Statistic
 from dataaudit.metrics.registry import METRICS, SHARD_STATISTICS, statistic, stats_of
 from dataaudit.yamlfile import nearest
 
@@ -48,6 +49,33 @@ def check_policy(policy: Policy, where: str, *, on: dt.date | None = None) -> No
         raise ConfigError("\n".join([f"{where}: {len(problems)} problem(s)", *problems]))
 
 
+def check_entities(policy: Policy, now: Facts, baseline: Facts | None, where: str) -> None:
+    """Hold the entities that a policy names against those that are known: of a name written wrongly nothing is found.
+
+    Raises:
+        ConfigError: A rule names an entity that neither ships nor was looked for in either manifest.
+    """
+    problems = []
+    for rule in policy.rules:
+        metric = METRICS[rule.metric]
+        if not metric.entities or not all(_is_of_patterns(metric, one.stat) for one in chosen_statistics(rule)):
+            continue
+        looked_for = (one.entities.get(rule.metric, frozenset()) for one in (now, baseline) if one is not None)
+        known = metric.entities.union(*looked_for)
+        problems += [
+            f"  rule `{rule.name}`: no entity of `{rule.metric}` is named `{name}`{nearest(name, sorted(known))}"
+            for name in rule.scope.entity or ()
+            if name not in known
+        ]
+    if problems:
+        raise ConfigError("\n".join([f"{where}: {len(problems)} problem(s)", *problems]))
+
+
+def _is_of_patterns(metric: MetricDefinition, stat: str) -> bool:
+    """Return whether the entities of a statistic are those of the patterns; a model's are its own."""
+    return not metric.searches_with or metric.decided_by is None or metric.searches_with in metric.decided_by(stat)
+
+
 def _problems(rule: Rule) -> Iterator[str]:
     known = stats_of(rule.metric)
     if not known:
@@ -62,6 +90,14 @@ def _problems(rule: Rule) -> Iterator[str]:
         yield f"`{rule.metric}.{rule.stat}` is in {' and '.join(units)}, the rule's unit is `{rule.unit}`"
     if rule.unit == "ratio" and not 0 <= (rule.budget if rule.budget is not None else rule.change or 0.0) <= 1:
         yield f"a ratio lies between 0 and 1, the limit is {rule.limit:g}; five percent are 0.05"
+    if rule.max_bad_records is not None and (rule.metric, rule.stat, rule.scope.fields) != (
+        COVERAGE,
+        "bytes",
+        frozenset(),
+    ):
+        yield f"`max_bad_records` goes with `{COVERAGE}.bytes` of the whole dataset"
+    if rule.max_bad_records is not None and (rule.limit_kind != "budget" or rule.comparator not in {"<=", "<"}):
+        yield "`max_bad_records` goes with a `budget` and `<=`"
     if "shard" in rule.scope.per:
         yield from _shard_problems(rule)
         return

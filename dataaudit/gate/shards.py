@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.gate.coverage import COVERAGE
+from dataaudit.gate.facts import UNREAD_STATES
 from dataaudit.gate.judge import FEW_SHARDS, Compared, excess, judge
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, State
@@ -22,7 +23,6 @@ from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.family import ShardStatistic
 from dataaudit.metrics.registry import SHARD_STATISTICS
 
-LOST = ("quarantined", "skipped")
 LEAST_SHARDS = 5
 """Shards of a split below which there is no usual value."""
 _TO_SD = 1.4826
@@ -87,7 +87,7 @@ def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: d
     named = rule.scope.fixed().get("split")
     kept = pc.is_in(shards["split"], pa.array(splits if named is None else sorted(named), pa.string()))
     if statistic.metric != COVERAGE:
-        kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(LOST))))
+        kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
     columns = dict.fromkeys(["shard", "uri", "split", "status", statistic.of, statistic.column])
     return shards.select(list(columns)).filter(kept)
 
@@ -97,7 +97,7 @@ def _values(statistic: ShardStatistic, chosen: pa.Table) -> tuple[np.ndarray, np
     of = pc.fill_null(chosen[statistic.of], 0).to_numpy()
     values = pc.cast(chosen[statistic.column], pa.float64()).to_numpy().astype(np.float64)
     if statistic.metric == COVERAGE:
-        lost = pc.is_in(chosen["status"], pa.array(LOST)).to_numpy()
+        lost = pc.is_in(chosen["status"], pa.array(UNREAD_STATES)).to_numpy()
         return np.where(lost, values, 0.0), np.maximum(values, 1).astype(np.int64)
     if statistic.per_document:
         values = np.divide(values, of, out=np.full(len(values), np.nan), where=of > 0)

@@ -35,6 +35,8 @@ class WaiverState(StrEnum):
     EXPIRED = "expired"
 
 
+LOST = "lost"
+"""Reason of a case that the baseline has a number of and the manifest has none."""
 ORDER = (State.FAILED, State.NOT_EVALUATED, State.WARNED, State.PASSED, State.NOT_APPLICABLE)
 """From worst to best; a rule has the state of its worst case."""
 
@@ -70,6 +72,8 @@ class Case:
     state: State
     reason: str = ""
     """Code, where the number could not be judged or is of a special kind; see docs/reference/gate.md."""
+    why: str = ""
+    """What the manifest tells of why there is no number: ``stage secrets is off``."""
     unit: str = ""
     """Of value, low, high and baseline."""
     value: float | None = None
@@ -108,6 +112,11 @@ class RuleResult:
     """All that do not pass, worst first; or the one nearest to the limit when all pass. There may be 10^5."""
     waits: bool = False
     """Whether it waits for a baseline that the policy does not demand yet."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the baseline has a number of it that the manifest lost: then it counts as required."""
+        return any(case.reason == LOST for case in self.cases)
 
     @property
     def open_states(self) -> frozenset[State]:
@@ -167,7 +176,9 @@ class Verdict(Result):
             found.add(ExitCode.BUDGET_EXCEEDED)
         if any(waiver.state == WaiverState.EXPIRED for waiver in self.waivers):
             found.add(ExitCode.BUDGET_EXCEEDED)
-        if any(State.NOT_EVALUATED in one.open_states and (one.rule.required or strict) for one in self.rules):
+        if any(
+            State.NOT_EVALUATED in one.open_states and (one.rule.required or one.lost or strict) for one in self.rules
+        ):
             found.add(ExitCode.NOT_EVALUATED)
         return tuple(sorted(found)) or (ExitCode.PASS,)
 

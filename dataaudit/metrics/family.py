@@ -195,6 +195,9 @@ class MetricDefinition:
     """Whether the record of a rule, None for any, counts tokens though its unit does not say so."""
     searches_with: str = ""
     """Detector whose entities it looks for in every document."""
+    entities: frozenset[str] = frozenset()
+    """Entities that its scopes can name; with :attr:`searches_with` those that ship, and a manifest names what else it
+    looked for. Empty where they are not known here."""
     area: str = ""
     """Id of the section of the report that says more."""
     personal: bool = False

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from dataaudit.errors import ExitCode
 from dataaudit.gate.policy import Rule
-from dataaudit.gate.verdict import Case, RuleResult, State, Verdict, WaiverResult, WaiverState
+from dataaudit.gate.verdict import LOST, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 
 
 class Effect(StrEnum):
@@ -39,14 +39,16 @@ WORDS = {
 
 def effect_of(verdict: Verdict, result: RuleResult) -> Effect:
     """Return what a rule means for the release."""
-    effect = _effect(result.state, result.rule, strict=verdict.fail_on == "warn")
+    strict, required = verdict.fail_on == "warn", result.rule.required or result.lost
+    effect = _effect(result.state, strict=strict, required=required)
     hidden = effect == Effect.SKIPPED and State.WARNED in result.open_states
     return Effect.WARNS if hidden else effect
 
 
 def effect_of_case(verdict: Verdict, rule: Rule, case: Case) -> Effect:
     """Return what a case means for the release."""
-    effect = _effect(case.state, rule, strict=verdict.fail_on == "warn")
+    required = rule.required or case.reason == LOST
+    effect = _effect(case.state, strict=verdict.fail_on == "warn", required=required)
     return Effect.WAIVED if case.waived and effect in BAD else effect
 
 
@@ -66,11 +68,11 @@ def skipped(verdict: Verdict) -> tuple[str, ...]:
     return tuple(one.rule.name for one in verdict.rules if effect_of(verdict, one) == Effect.SKIPPED)
 
 
-def _effect(state: State, rule: Rule, *, strict: bool) -> Effect:
+def _effect(state: State, *, strict: bool, required: bool) -> Effect:
     if state == State.FAILED:
         return Effect.STOPS
     if state == State.WARNED:
         return Effect.STOPS if strict else Effect.WARNS
     if state == State.NOT_EVALUATED:
-        return Effect.UNKNOWN if strict or rule.required else Effect.SKIPPED
+        return Effect.UNKNOWN if strict or required else Effect.SKIPPED
     return Effect.SKIPPED if state == State.NOT_APPLICABLE else Effect.HOLDS

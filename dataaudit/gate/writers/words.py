@@ -25,7 +25,8 @@ _ADVICE = {
     ),
     ExitCode.NOT_EVALUATED: (
         "Do not release it: a rule that is required could not be judged. See its reason, build again with what is"
-        " missing; a rule that may be left out says `required: false`."
+        " missing; a rule that may be left out says `required: false`, one whose number the baseline has `allow_lost`"
+        " with a reason."
     ),
     ExitCode.NOTHING_EVALUATED: (
         "Do not release it: no rule has a number, or no document was read. See whether it is the right manifest, and"
@@ -71,14 +72,19 @@ def value_words(rule: Rule, case: Case | None) -> str:
         return "no number"
     shown = numbers(rule, case)
     if not shown.value:
-        return f"no number: {name(reason_text(case.reason), 100)}" if case.reason else "no number"
+        return f"no number: {_reason(case)}" if case.reason else "no number"
     parts = [with_unit(shown.value, case.unit)]
     if shown.interval:
         sure = f", {case.confidence * 100:.3g} %" if case.confidence is not None else ""
         parts.append(f"({shown.interval}{sure})")
     if case.reason:
-        parts.append(f"({name(reason_text(case.reason), 100)})")
+        parts.append(f"({_reason(case)})")
     return " ".join(parts)
+
+
+def _reason(case: Case) -> str:
+    told = name(reason_text(case.reason), 100)
+    return f"{told}: {prose(case.why, 160)}" if case.why else told
 
 
 def judged_words(rule: Rule, case: Case | None) -> str:
@@ -203,7 +209,7 @@ def why(result: RuleResult) -> str:
     """Return why a rule was not judged."""
     if result.waits:
         return "it waits for a baseline"
-    reasons = dict.fromkeys(name(reason_text(case.reason), 100) for case in result.cases if case.reason)
+    reasons = dict.fromkeys(_reason(case) for case in result.cases if case.reason)
     return ", ".join(list(reasons)[:3]) or "nothing to judge"
 
 

@@ -47,6 +47,7 @@ FAMILY = Family(
             reading=1,
             evidence=Counted(count=_evidence),
             sets="evaluation",
+            entities=frozenset({"question", "answer", "both"}),
             area="leakage",
         ),
     ),

@@ -17,6 +17,16 @@ def _decided_by(stat: str) -> Collection[str]:
     return (ANALYZER,) if stat in _JUDGED else (DETECTOR,)
 
 
+_SHIPPED = """
+    ABA_ROUTING_NUMBER AU_MEDICARE AU_TFN BE_NATIONAL_NUMBER BR_CPF CA_SIN CH_AHV CL_RUT CN_RESIDENT_ID CREDIT_CARD
+    CRYPTO DATE_OF_BIRTH DE_TAX_ID EMAIL_ADDRESS ES_NIF FI_PERSONAL_IDENTITY_CODE FR_NIR HR_OIB IBAN_CODE IE_PPS
+    IN_AADHAAR IN_PAN IP_ADDRESS IT_FISCAL_CODE KR_RRN MAC_ADDRESS MEDICAL_LICENSE MX_CURP NL_BSN NO_BIRTH_NUMBER
+    PASSPORT PHONE_NUMBER PL_PESEL PT_NIF SE_PERSONNUMMER SG_NRIC_FIN STREET_ADDRESS TH_TNIN TR_NATIONAL_ID UK_NHS
+    UK_NINO US_BANK_NUMBER US_DRIVER_LICENSE US_ITIN US_PASSPORT US_SSN ZA_ID_NUMBER
+"""
+ENTITIES = frozenset(_SHIPPED.split())
+"""What the shipped patterns look for; a config may add to it."""
+
 FAMILY = Family(
     name="pii",
     metrics=(
@@ -40,6 +50,7 @@ FAMILY = Family(
             evidence=ShardColumn(column="pii_documents", noun="documents with personal data", share_of="", least=5),
             decided_by=_decided_by,
             searches_with=DETECTOR,
+            entities=ENTITIES,
             area="privacy",
             personal=True,
         ),

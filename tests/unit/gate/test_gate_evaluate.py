@@ -1,6 +1,7 @@
 """Every state of a rule, and what each makes of the exit code."""
 
 import datetime as dt
+import types
 
 import pytest
 from made_facts import covered, facts, policy, record, rule, sampled, shard_row
@@ -411,3 +412,61 @@ class TestShards:
         one = rule(metric="near_dup_rate", scope={"per": "shard"})
         verdict = judged(policy(one), facts(covered(), shards=[shard_row(n) for n in range(9)]))
         assert verdict.rules[0].counts == {State.NOT_EVALUATED: 1}
+
+
+class TestLost:
+    """A number that the baseline has, the corpus still has the part of, and the manifest has not."""
+
+    RATE = types.MappingProxyType({"metric": "benchmark_contamination", "required": False, "budget": 0.5})
+    SCOPE = types.MappingProxyType({"per": ["set", "entity"], "rule": "verbatim"})
+
+    def item(self, name, tier="verbatim"):
+        return record("benchmark_contamination", "rate", 0.0, set=name, entity="item", rule=tier)
+
+    def judged(self, one, now, was):
+        return judged(policy(one), facts(covered(), *now[0], **now[1]), facts(covered(), *was[0], **was[1]))
+
+    def test_an_evaluation_set_that_is_looked_for_no_more(self):
+        now, was = ([self.item("a")], {"protected": "a"}), ([self.item("a"), self.item("b")], {"protected": "ab"})
+        verdict = self.judged(rule(scope=dict(self.SCOPE), **self.RATE), now, was)
+        lost = verdict.rules[0].cases[0]
+        assert verdict.exit_code == ExitCode.NOT_EVALUATED
+        assert (lost.scope.set, lost.reason, lost.why) == ("b", "lost", "no evaluation set is named b")
+        assert verdict.rules[0].counts == {State.PASSED: 1, State.NOT_EVALUATED: 1}
+
+    def test_a_tier_that_is_counted_no_more(self):
+        one = rule(scope={"per": ["set", "entity", "rule"]}, **self.RATE)
+        now = ([self.item("a")], {"protected": "a"})
+        was = ([self.item("a"), self.item("a", "similar")], {"protected": "a"})
+        assert self.judged(one, now, was).exit_code == ExitCode.NOT_EVALUATED
+        assert self.judged(one, was, now).exit_code == ExitCode.PASS
+
+    def test_a_kind_of_secret_that_is_searched_for_no_more(self):
+        one = rule(metric="secret_hit_rate", stat="hits", unit="hits", required=False, scope={"per": "entity"})
+        records = [record("secret_hit_rate", "hits", 0.0, "hits")]
+        now, was = (records, {"entities": ("JWT",)}), (records, {"entities": ("JWT", "GITHUB_TOKEN")})
+        verdict = self.judged(one, now, was)
+        assert verdict.exit_code == ExitCode.NOT_EVALUATED
+        assert verdict.rules[0].cases[0].why == "GITHUB_TOKEN was not looked for"
+
+    def test_a_source_or_split_that_the_corpus_has_no_more_is_not_lost(self):
+        one = rule(scope={"per": ["split", "source"]}, required=False)
+        old = [record(source=source, split=split) for source in ("web", "code") for split in ("train", "val")]
+        now = ([record(source="web", split="train")], {"sources": ("web",), "splits": {"train": False}})
+        assert self.judged(one, now, (old, {})).exit_code == ExitCode.PASS
+
+    def test_a_denominator_of_0_is_none_to_be_lost(self):
+        one = rule(required=False)
+        assert self.judged(one, ([record(value=None)], {}), ([record()], {})).rules[0].cases[0].reason != "lost"
+
+    def test_a_lost_number_is_not_waived(self):
+        now, was = ([self.item("a")], {"protected": "a"}), ([self.item("a"), self.item("b")], {"protected": "ab"})
+        assert self.judged(rule(scope=dict(self.SCOPE), **self.RATE), now, was).rules[0].cases[0].fingerprint == ""
+
+    def test_single_shards_of_a_number_that_the_whole_lost(self):
+        one = rule(metric="token_kl_drift", stat="kl", unit="nats", required=False, scope={"per": "shard"})
+        none = record("token_kl_drift", "kl", None, "nats", status="not_applicable", reason="no_reference")
+        shards = {"shards": [shard_row(n) for n in range(9)]}
+        verdict = self.judged(one, ([none], shards), ([record("token_kl_drift", "kl", 0.0, "nats")], shards))
+        assert verdict.exit_code == ExitCode.NOT_EVALUATED
+        assert verdict.rules[0].cases[0].why == "the build had no reference"

@@ -6,12 +6,14 @@ from dataclasses import replace
 import pytest
 from made_facts import covered, facts, policy, record, rule
 
+from dataaudit.detectors.content import shipped_patterns
 from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.lookup import record_of
 from dataaudit.gate.scopes import expected_scopes
 from dataaudit.gate.verdict import State
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.registry import statistic
+from dataaudit.metrics.contamination.records import PARTS
+from dataaudit.metrics.registry import METRICS, statistic
 
 TODAY = dt.date(2026, 11, 22)
 
@@ -159,3 +161,10 @@ class TestAmounts:
         now = facts(*shares, sources=("web",))
         found = record_of(statistic("source_mix_share", "share"), now, Scope(split="val", source="code"))
         assert (found.value, found.denominator) == (0.0, 100)
+
+
+def test_the_entities_that_the_gate_knows_are_those_that_ship():
+    known = {name: METRICS[name].entities for name in ("pii_hit_rate", "secret_hit_rate")}
+    shipped = {(one.detector, one.name) for one in shipped_patterns().entities}
+    assert shipped == {(METRICS[metric].searches_with, name) for metric, names in known.items() for name in names}
+    assert METRICS["benchmark_contamination"].entities == frozenset(PARTS)

@@ -94,7 +94,166 @@ TIME = [
 ]
 
 
-@pytest.mark.parametrize(("way", "code", "says"), [row[1:] for row in TIME], ids=[row[0] for row in TIME])
+OPTIONAL = {"required": False, "allow_empty": True}
+KEYS = SECRETS | OPTIONAL
+LEAKS = {"name": "leaks", "metric": "train_val_overlap", "stat": "span", "unit": "ratio", "budget": 0.1}
+LEAKS |= {"scope": {"per": "set"}}
+QUIZZES = {"name": "quizzes", "metric": "benchmark_contamination", "stat": "rate", "unit": "ratio", "budget": 0}
+QUIZZES |= OPTIONAL | {"scope": {"per": ["set", "entity"], "rule": "verbatim"}}
+ODD = {"name": "odd", "metric": "secret_hit_rate", "stat": "validated_hits", "unit": "hits", "budget": 0}
+ODD |= OPTIONAL | {"scope": {"per": "shard"}}
+TOXIC = {"name": "toxic", "metric": "data_toxicity_rate", "stat": "rate", "unit": "ratio", "budget": 0.1} | OPTIONAL
+FEW = record(value=0.1)
+FOUND = record("secret_hit_rate", "validated_hits", 0.0, "hits")
+JUDGED = record("data_toxicity_rate", "rate", 0.01)
+UNJUDGED = record("data_toxicity_rate", "rate", None, reason="no_judge")
+BROKEN = record("data_toxicity_rate", "rate", None, reason="weights_absent")
+VAL = [shard("a.jsonl"), shard("v.jsonl", split="val")]
+BOTH = [*VAL, shard("x.jsonl", split="test")]
+OF_VAL, OF_TEST = (record("train_val_overlap", "span", 0.0, set=name) for name in ("val", "test"))
+
+
+def lost(rules, now, was, shards=(None, None)):
+    """Return a way: the gate with a baseline that has more than the manifest."""
+
+    def way(folder):
+        new = manifest(folder, FEW, *now, shards=shards[0])
+        old = manifest(folder, FEW, *was, name="old", shards=shards[1])
+        return ["gate", str(new), "--policy", str(policy(folder, RATE, *rules)), "--baseline", str(old)]
+
+    return way
+
+
+def without_baseline(rules, *now, shards=None):
+    """Return a way: the gate alone."""
+
+    def way(folder):
+        return ["gate", str(manifest(folder, FEW, *now, shards=shards)), "--policy", str(policy(folder, RATE, *rules))]
+
+    return way
+
+
+def unread(given, bad, **rule):
+    """Return a way: a shard of 100 records of which some are bad, and hold a byte each."""
+
+    def way(folder):
+        of = "b.jsonl"
+        rows = [shard("a.jsonl"), shard(of, documents=100 - bad, bad=bad, status="partial", size=5000)]
+        lost_bytes = record("coverage_unread_bytes", "bytes", float(given), "bytes")
+        made = {"name": "read", "metric": "coverage_unread_bytes", "stat": "bytes", "unit": "bytes", "budget": 0} | rule
+        path = manifest(folder, FEW, lost_bytes, shards=rows, ledger=[(1, "bad_json", "line 1", bad, given)])
+        return ["gate", str(path), "--policy", str(policy(folder, RATE, made))]
+
+    return way
+
+
+GONE = "the baseline has this number, the manifest lost it"
+LOST = [
+    ("a stage that is off, of an optional rule", lost([KEYS], [], [FOUND]), 3, f"{GONE}: stage secrets is off"),
+    (
+        "the same without a baseline",
+        without_baseline([KEYS]),
+        0,
+        "the manifest has no such number: stage secrets is off",
+    ),
+    ("a stage that was always off", lost([KEYS], [], []), 0, "PASS, 1 of 3 rules skipped"),
+    ("a stage that is off, of a required rule", without_baseline([SECRETS]), 3, "stage secrets is off"),
+    ("a warning whose stage is off", lost([KEYS | {"severity": "warn"}], [], [FOUND]), 3, "stage secrets is off"),
+    ("of single shards", lost([ODD], [], [FOUND]), 3, "stage secrets is off"),
+    ("a loss that the policy allows", lost([KEYS | {"allow_lost": "Searched upstream."}], [], [FOUND]), 0, "upstream"),
+    ("allowed without a reason", lost([KEYS | {"allow_lost": True}], [], [FOUND]), 2, "allow_lost: expected text"),
+    ("allowed for an empty reason", lost([KEYS | {"allow_lost": ""}], [], [FOUND]), 2, "expected text that is not"),
+    ("allowed of a required rule", lost([SECRETS | {"allow_lost": "x"}], [], [FOUND]), 3, "the policy allows it: x"),
+    ("a judge that was left out", lost([TOXIC], [UNJUDGED], [JUDGED]), 3, f"{GONE}: the build had no judge"),
+    ("a judge that broke", lost([TOXIC], [BROKEN], [JUDGED]), 3, f"{GONE}: the judge's model could not be had"),
+    ("no judge, as before", lost([TOXIC], [UNJUDGED], [UNJUDGED]), 0, "the build had no judge"),
+    (
+        "a held-out split fewer",
+        lost([LEAKS], [OF_VAL], [OF_VAL, OF_TEST], (VAL, BOTH)),
+        3,
+        f"{GONE}: no held-out split is named test",
+    ),
+    (
+        "a held-out split fewer, of an optional rule",
+        lost([LEAKS | OPTIONAL], [OF_VAL], [OF_VAL, OF_TEST], (VAL, BOTH)),
+        3,
+        "no held-out split is named test",
+    ),
+    (
+        "a held-out split fewer, allowed",
+        lost([LEAKS | {"allow_lost": "test was retired"}], [OF_VAL], [OF_VAL, OF_TEST], (VAL, BOTH)),
+        0,
+        "PASS",
+    ),
+    (
+        "no held-out split any more",
+        lost([LEAKS | OPTIONAL], [], [OF_VAL], (None, VAL)),
+        3,
+        "stage overlap is off",
+    ),
+    (
+        "no held-out split at all",
+        without_baseline([LEAKS], record("train_val_overlap", "span", 0.0)),
+        3,
+        "the corpus has no part that the rule speaks of: no held-out split",
+    ),
+    (
+        "evaluation sets that are looked for no more",
+        lost([QUIZZES], [], [record("benchmark_contamination", "rate", 0.0, set="q", entity="item", rule="verbatim")]),
+        3,
+        GONE,
+    ),
+    ("every record of a shard is bad and holds no byte", unread(0, 100, max_bad_records=0.001), 3, "not everything"),
+    ("bad records beyond the tolerance", unread(5, 5, max_bad_records=0.04), 3, "judged: 5,000"),
+    ("bad records within it", unread(5, 5, max_bad_records=0.05), 0, "PASS"),
+    ("bad records and no tolerance", unread(5, 5), 3, "not everything was read"),
+    ("a tolerance of shards", unread(5, 5, stat="shard_bytes", max_bad_records=1), 2, "goes with `coverage_unread_by"),
+    ("a tolerance that is no share", unread(5, 5, max_bad_records=5), 2, "expected at most 1"),
+]
+PII = {"name": "pii", "metric": "pii_hit_rate", "unit": "ratio", "budget": 0} | OPTIONAL
+NAMES = [
+    (
+        "an entity that nobody looks for",
+        without_baseline([KEYS | {"scope": {"entity": ["GITHUB_TOKEN", "GITHUB_TOKENS"]}}], FOUND),
+        2,
+        "rule `keys`: no entity of `secret_hit_rate` is named `GITHUB_TOKENS` (did you mean `GITHUB_TOKEN`?)",
+    ),
+    ("also where the stage is off", without_baseline([KEYS | {"scope": {"entity": "JWTS"}}]), 2, "no entity of"),
+    (
+        "a part of evaluation items",
+        without_baseline([QUIZZES | {"scope": {"entity": "questions", "per": "set", "rule": "verbatim"}}]),
+        2,
+        "did you mean `question`?",
+    ),
+    (
+        "an entity of the analyzer, whose own they are",
+        without_baseline([PII | {"stat": "analyzer_documents", "scope": {"entity": "PERSON"}}]),
+        0,
+        "PASS",
+    ),
+    (
+        "a source that the data has not",
+        without_baseline([RATE | {"name": "other", "scope": {"source": "wbe"}}]),
+        3,
+        "the corpus has no split, source, language or set of that name",
+    ),
+    (
+        "a split that the data has not",
+        without_baseline([RATE | {"name": "other", "scope": {"split": "trian"}}]),
+        3,
+        "the corpus has no split, source, language or set of that name",
+    ),
+    (
+        "a metric that there is not",
+        without_baseline([RATE | {"name": "x", "metric": "near_dup_rat"}]),
+        2,
+        "did you mean",
+    ),
+]
+WAYS = [*TIME, *LOST, *NAMES]
+
+
+@pytest.mark.parametrize(("way", "code", "says"), [row[1:] for row in WAYS], ids=[row[0] for row in WAYS])
 def test_the_gate_is_not_led(tmp_path, way, code, says):
     result = CliRunner().invoke(main, way(tmp_path), env={"COLUMNS": "200"})
     told = " ".join(result.output.split())
