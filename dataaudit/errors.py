@@ -9,6 +9,7 @@
     +-- DetectorError              a detector or its model cannot be found or read
     +-- ManifestError              a manifest is absent, damaged or of an unknown schema
     |   +-- ManifestMismatch       contents and digests disagree                        (1)
+    |   +-- SignatureRefused       a manifest is not signed by who has to have signed it (1)
     +-- QuarantineError            a quarantine list is absent, of a newer version or no such list
     |   +-- QuarantineDamaged      lines of it cannot be read, so what they hold is not known (3)
     +-- CorpusRefused              a corpus may not be trained on, or not with this checkpoint   (1)
@@ -81,6 +82,12 @@ class ManifestError(DataAuditError):
 
 class ManifestMismatch(ManifestError):
     """The contents of a manifest disagree with its digests, or the data with the manifest."""
+
+    exit_code = ExitCode.BUDGET_EXCEEDED
+
+
+class SignatureRefused(ManifestError):
+    """A manifest is not signed, or not by who has to have signed it, or the signature is of another manifest."""
 
     exit_code = ExitCode.BUDGET_EXCEEDED
 

@@ -15,8 +15,9 @@ from dataaudit.corpus.storage.remote import stat_remote
 from dataaudit.engine.progress import Progress
 from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
 from dataaudit.extras import require
+from dataaudit.manifest.attestation import Attestation, check_attestation
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.manifest.trust import CODES, SignedVerdict, Trust, check_trust
+from dataaudit.manifest.trust import CODES, SignedVerdict, Signer, Trust, check_trust
 from dataaudit.manifest.uri import STREAMED
 from dataaudit.manifest.verify import Problem, verify
 from dataaudit.render.terminal import facts, page, prose, section, terminal_width
@@ -49,7 +50,9 @@ class _Verdict:
     data: DataCheck | None
     """None when the shards were not asked for."""
     signed: SignedVerdict | None = None
-    """None when no signature was asked for."""
+    """None when no signed verdict was asked for."""
+    attested: Attestation | None = None
+    """None when no signature of the manifest was asked for."""
 
 
 def verify_folder(
@@ -60,6 +63,7 @@ def verify_folder(
     as_json: bool,
     quiet: bool = False,
     trust: Trust | None = None,
+    signer: Signer | None = None,
 ) -> tuple[str, ExitCode]:
     """Check a manifest; return what to print and the exit code.
 
@@ -70,6 +74,7 @@ def verify_folder(
         as_json: One JSON object instead of text.
         quiet: No progress on stderr.
         trust: The signed verdict to check, and whose it has to be.
+        signer: Who has to have signed the manifest itself, by ``attestation.json``.
 
     Raises:
         ManifestError: There is no manifest, or its pointer cannot be read.
@@ -81,19 +86,24 @@ def verify_folder(
         raise ConfigError("--root says where the shards lie, but without --data they are not read", "Add --data.")
     if data:
         require("verify --data", "build")
-    verdict = _check(folder, data=data, root=root, quiet=quiet, trust=trust)
+    verdict = _check(folder, data=data, root=root, quiet=quiet, trust=trust, signer=signer)
     code = ExitCode.BUDGET_EXCEEDED if verdict.problems else ExitCode.PASS
     return (_json if as_json else _text)(verdict, code), code
 
 
-def _check(folder: Path, *, data: bool, root: str | Path | None, quiet: bool, trust: Trust | None) -> _Verdict:
+def _check(
+    folder: Path, *, data: bool, root: str | Path | None, quiet: bool, trust: Trust | None, signer: Signer | None
+) -> _Verdict:
     try:
         manifest = load_manifest(folder)
     except ManifestMismatch as error:
         problem = Problem("id", error.message)
         return _Verdict(folder=folder, id=None, tables=0, rows=0, problems=(problem,), data=None)
     problems = verify(manifest)
-    signed, found = None, None
+    signed, found, attested = None, None, None
+    if signer is not None:
+        attested = check_attestation(manifest, signer)
+        problems += [Problem("attestation", attested.problem)] if attested.problem else []
     if trust is not None:
         signed, more = check_trust(manifest, trust)
         problems += more
@@ -109,6 +119,7 @@ def _check(folder: Path, *, data: bool, root: str | Path | None, quiet: bool, tr
         problems=tuple(problems),
         data=found,
         signed=signed,
+        attested=attested,
     )
 
 
@@ -190,6 +201,7 @@ def _json(verdict: _Verdict, code: ExitCode) -> str:
             "tables": verdict.tables,
             "rows": verdict.rows,
             "data": data,
+            "signed_by": None if verdict.attested is None or verdict.attested.problem else verdict.attested.signer,
             "signed_verdict": None if verdict.signed is None else _verdict_json(verdict.signed),
         }
     )
@@ -203,6 +215,9 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
     if verdict.id is not None:
         checked = f"{t.plural(verdict.tables, 'table')}, {t.plural(verdict.rows, 'row')}"
         pairs.append(("tables", f"{checked}: schema, digests and ledger checked"))
+    if verdict.attested is not None:
+        who = t.clean(verdict.attested.signer, 200)
+        pairs.append(("signed by", f"not by {who}" if verdict.attested.problem else who))
     data = verdict.data
     if data is not None:
         size = f"{t.plural(data.shards, 'shard')} as the manifest says, {t.count(data.bytes)} bytes"

@@ -6,8 +6,12 @@ import datetime as dt
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dataaudit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dataaudit.manifest.trust import Signer
 
 PathLike = str | os.PathLike[str]
 """A path of a file or folder."""
@@ -75,3 +79,22 @@ def texts_of(value: object, name: str, *, numbers: bool = False) -> tuple[str, .
         if not isinstance(item, kinds) or isinstance(item, bool):
             raise TypeError(f"{name}: expected texts, found {type(item).__name__}")
     return tuple(os.fspath(item) if isinstance(item, os.PathLike) else str(item) for item in items)
+
+
+def signer_of(public_key: PathLike | None, identity: str | None, issuer: str | None) -> Signer | None:
+    """Return who has to have signed; None when nobody is named.
+
+    Raises:
+        ConfigError: The arguments do not go together.
+        TypeError: The key is no path.
+    """
+    if (public_key, identity, issuer) == (None, None, None):
+        return None
+    if (public_key is None) == (identity is None) or (identity is None) != (issuer is None):
+        raise ConfigError(
+            "a signature needs either public_key=FILE or identity=WHO with issuer=URL",
+            "A signature says nothing without knowing whose it has to be.",
+        )
+    from dataaudit.manifest.trust import Signer
+
+    return Signer(public_key=optional_path(public_key, "public_key"), identity=identity, issuer=issuer)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dataaudit.api.arguments import Day, PathLike, day_of, optional_path, path_of
+from dataaudit.api.arguments import Day, PathLike, day_of, optional_path, path_of, signer_of
 from dataaudit.api.loading import load
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import Manifest as LoadedManifest
@@ -26,6 +26,9 @@ def gate(
     baseline: PathLike | LoadedManifest | None = None,
     fail_on: Literal["fail", "warn"] = "fail",
     on: Day | None = None,
+    public_key: PathLike | None = None,
+    identity: str | None = None,
+    issuer: str | None = None,
 ) -> Verdict:
     """Judge a manifest by a policy.
 
@@ -36,13 +39,18 @@ def gate(
         baseline: An older manifest that rules of change compare with.
         fail_on: Least severity that stops a release: ``fail`` or ``warn``.
         on: The day, UTC, that waivers are held against; today when None.
+        public_key: Key that has to have signed manifest and baseline, by ``attestation.json``; or
+        identity: who has to have signed them, as in sigstore's certificate, with
+        issuer: who vouches for that identity.
 
     Returns:
         The verdict. ``passed`` says whether the manifest may be released, ``exit_code`` is that of ``dataaudit gate``,
         ``rules`` has every rule with its cases. A verdict that fails is no error.
 
     Raises:
-        ConfigError: The policy is wrong, or an argument has no such value.
+        ConfigError: The policy is wrong, or an argument has no such value; or the policy asks for a signature, and
+            nobody is named.
+        SignatureRefused: A manifest is not signed, or not by the one that is named.
         ManifestError: A manifest is absent or damaged.
         ManifestMismatch: A table is not the one that its manifest was published with.
 
@@ -59,7 +67,13 @@ def gate(
         raise ConfigError(f"fail_on: no `{fail_on}`{nearest(str(fail_on), _FAIL_ON)}")
     rules = policy_of(policy if isinstance(policy, Mapping | Policy) else policy_path(path_of(policy, "policy")))
     older = None if baseline is None else load(baseline)
-    return judge(load(manifest), rules, baseline=older, fail_on=fail_on, on=day_of(on, "on"))
+    subject = load(manifest)
+    signer = signer_of(public_key, identity, issuer)
+    if signer is not None:
+        from dataaudit.manifest.attestation import attested
+
+        subject, older = attested(subject, signer), None if older is None else attested(older, signer)
+    return judge(subject, rules, baseline=older, fail_on=fail_on, on=day_of(on, "on"))
 
 
 def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Difference:
@@ -94,6 +108,9 @@ def report(
     policy: PathLike | None = None,
     verdict: PathLike | Verdict | None = None,
     quarantine: PathLike | None = None,
+    public_key: PathLike | None = None,
+    identity: str | None = None,
+    issuer: str | None = None,
 ) -> Path:
     """Write the report of a manifest: one HTML file that opens from disk and fetches nothing.
 
@@ -105,6 +122,9 @@ def report(
         verdict: Instead of a policy: what :func:`gate` returned, or a ``gate.json``; without both, the ``gate.json`` in
             the manifest's folder is shown when it is there.
         quarantine: Quarantine list whose shards are marked.
+        public_key: As of :func:`gate`, of a policy that asks for a signature; or
+        identity: as there, with
+        issuer: as there.
 
     Returns:
         The path of the file.
@@ -113,6 +133,7 @@ def report(
         ConfigError: ``out`` cannot be written, or a policy and a verdict are given.
         ManifestError: A manifest is absent or damaged.
         ManifestMismatch: The verdict is of another manifest.
+        SignatureRefused: A manifest is not signed, or not by the one that is named.
         QuarantineError: The list cannot be read.
 
     Example:
@@ -129,6 +150,7 @@ def report(
         policy=None if policy is None else policy_path(path_of(policy, "policy")),
         verdict=verdict if isinstance(verdict, Verdict) else optional_path(verdict, "verdict"),
         quarantine=optional_path(quarantine, "quarantine"),
+        signer=signer_of(public_key, identity, issuer),
     )
     make_report(load(manifest), path, given)
     return path

@@ -11,6 +11,7 @@ from dataaudit.cli.judging import diff, gate, report
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, block
+from dataaudit.cli.signing import sign
 from dataaudit.cli.training import attribute
 
 _EPILOG = "\n\n".join(
@@ -44,7 +45,7 @@ def main() -> None:
     """Audit LLM pre-training corpora: shards in, a versioned and reproducible manifest out."""
 
 
-for _command in (build, show, inspect, verify, diff, gate, quarantine, report, export, attribute, doctor, schema):
+for _command in (build, sign, show, inspect, verify, diff, gate, quarantine, report, export, attribute, doctor, schema):
     main.add_command(_command)
 
 __all__ = ["main"]

@@ -8,11 +8,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samples, print_text
+from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samples, note, print_text
+from dataaudit.cli.signing import IDENTITY, KEY, signed_line, signing_of
+
+if TYPE_CHECKING:
+    from dataaudit.manifest.signing import Seal, Signing
 
 
 @click.command(
@@ -22,6 +26,7 @@ from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samp
         "dataaudit build data/train data/val --manifest manifests/first",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --workers 8",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --json > summary.json",
+        "dataaudit build corpus.yaml --manifest manifests/2026-11 --sign --key build.pem",
     ),
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="CONFIG.yaml | PATHS...")
@@ -64,6 +69,9 @@ from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samp
 @click.option("--hmac-key", type=FOLDER, metavar="FILE", help="Key of 16 bytes or more; findings get digests under it.")
 @SAMPLES
 @SAMPLES_DIR
+@click.option("--sign", "sign_it", is_flag=True, help="Sign the manifest once it is published: --key or --identity.")
+@KEY
+@IDENTITY
 @click.option("--fresh", is_flag=True, help="Compute everything anew.")
 @click.option("--rehash", is_flag=True, help="Hash every file, also those that look unchanged.")
 @click.option("--quiet", is_flag=True, help="No progress.")
@@ -84,7 +92,10 @@ def build(
     hmac_key: Path | None,
     samples: int | None,
     samples_dir: Path | None,
+    key: Path | None,
     *,
+    sign_it: bool,
+    identity: bool,
     fresh: bool,
     rehash: bool,
     quiet: bool,
@@ -94,7 +105,8 @@ def build(
 
     With CONFIG.yaml the config says what to read. With PATHS (files, folders, globs) splits, text column and
     sources are inferred, and what was inferred is printed. A build that was stopped goes on where it was when
-    the same command is run again. Progress goes to stderr, the summary to stdout.
+    the same command is run again. Progress goes to stderr, the summary to stdout. A key is tried before the build;
+    a signature that fails after it leaves the manifest, not signed, and exit code 2 or 3.
     """
     from dataaudit import api
     from dataaudit.engine.lean import leave_pandas_out
@@ -104,6 +116,8 @@ def build(
         leave_pandas_out()
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
+    signing = signing_of(sign_it, key, identity)
+    seal = None if signing is None else _seal_of(signing)
     with _terminated_as_interrupted():
         result = api.build(
             inputs,
@@ -123,7 +137,21 @@ def build(
             progress="warnings" if quiet else True,
         )
     print_text(build_summary(result, target, as_json=as_json))
+    if seal is not None:
+        from dataaudit.manifest.attestation import sign_manifest
+
+        note(signed_line(target, result.manifest.core.dataset.label, sign_manifest(result.manifest, seal)))
     sys.exit(result.exit_code)
+
+
+def _seal_of(signing: Signing) -> Seal:
+    """Return what will sign, before hours of work: a wrong key is known at once, and that nobody is there to sign."""
+    from dataaudit.manifest.signing import expect_identity, seal_of
+
+    seal = seal_of(signing)
+    if signing.key is None:
+        expect_identity()
+    return seal
 
 
 @contextlib.contextmanager

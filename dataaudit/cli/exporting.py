@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from dataaudit.cli.shell import FOLDER, POLICY, block, print_text
-from dataaudit.errors import ConfigError
-
-if TYPE_CHECKING:
-    from dataaudit.export.verdict import Signing
+from dataaudit.cli.signing import IDENTITY, KEY, signer_of, signing_of
 
 _OUT = click.option("--out", type=FOLDER, metavar="FILE", required=True, help="Where to write it.")
 
@@ -142,8 +138,11 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
 @click.option("--resource-uri", metavar="URI", help="Where consumers get the dataset.")
 @click.option("--verifier", metavar="URI", help="Who runs this gate.")
 @click.option("--sign", is_flag=True, help="Sign it: with --key or --identity.")
-@click.option("--key", type=FOLDER, metavar="FILE", help="Private key, ed25519 or ECDSA, PEM.")
-@click.option("--identity", is_flag=True, help="Sign as this CI job, or as who logs in, with sigstore.")
+@KEY
+@IDENTITY
+@click.option("--public-key", type=FOLDER, metavar="FILE", help="Key that has to have signed DIR by attestation.json.")
+@click.option("--signed-by", metavar="WHO", help="Or: identity that has to have signed it with sigstore.")
+@click.option("--issuer", metavar="URL", help="Who has to vouch for that identity.")
 def export_verdict(
     folder: Path,
     policy: Path,
@@ -155,6 +154,9 @@ def export_verdict(
     resource_uri: str | None,
     verifier: str | None,
     key: Path | None,
+    public_key: Path | None,
+    signed_by: str | None,
+    issuer: str | None,
     *,
     sign: bool,
     identity: bool,
@@ -167,24 +169,18 @@ def export_verdict(
     from dataaudit.export.verdict import About, judge_and_export
 
     about = About(time=time, policy_uri=policy_uri, resource_uri=resource_uri, verifier=verifier)
-    print_text(judge_and_export(folder, policy, baseline, out, fail_on, about, _signing_of(sign, key, identity)))
-
-
-def _signing_of(sign: bool, key: Path | None, identity: bool) -> Signing | None:
-    """Return how the options ask to sign; None when nothing is to be signed.
-
-    Raises:
-        ConfigError: They do not go together.
-    """
-    if not sign:
-        if key is not None or identity:
-            raise ConfigError(f"{'--key' if key else '--identity'} says how to sign", "Add --sign, or leave it out.")
-        return None
-    if (key is not None) == identity:
-        raise ConfigError("--sign needs either --key FILE or --identity")
-    from dataaudit.export.verdict import Signing
-
-    return Signing(key=key)
+    print_text(
+        judge_and_export(
+            folder,
+            policy,
+            baseline,
+            out,
+            fail_on,
+            about,
+            signing_of(sign, key, identity),
+            signer_of(None, public_key, signed_by, issuer),
+        )
+    )
 
 
 @export.command(

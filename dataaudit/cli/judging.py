@@ -10,6 +10,7 @@ from typing import Literal
 import click
 
 from dataaudit.cli.shell import FOLDER, POLICY, block, note, print_text, without_pandas
+from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
 
 
 @click.command(
@@ -21,11 +22,12 @@ from dataaudit.cli.shell import FOLDER, POLICY, block, note, print_text, without
                 "dataaudit gate manifests/2026-11 --policy release-gate",
                 "dataaudit gate manifests/2026-11 --policy gate.yaml --baseline manifests/2026-10",
                 "dataaudit gate manifests/2026-11 --policy gate.yaml --junit junit.xml --sarif findings.sarif",
+                "dataaudit gate manifests/2026-11 --policy gate.yaml --require-signature --public-key build.pub",
             ),
             block(
                 "Exit codes:",
                 "0  every rule holds, or only warns",
-                "1  a budget is exceeded, or a waiver has expired",
+                "1  a budget is exceeded, or a waiver has expired; a manifest was changed, or is not signed",
                 "2  the policy is wrong",
                 "3  a required rule could not be judged: unread shards, a missing metric or baseline",
                 "4  nothing was judged",
@@ -42,6 +44,8 @@ from dataaudit.cli.shell import FOLDER, POLICY, block, note, print_text, without
     help="The rules: a file, or a policy that is ready: release-gate, strict, canary.",
 )
 @click.option("--baseline", type=FOLDER, metavar="DIR", help="Older manifest that rules of change compare with.")
+@REQUIRE_SIGNATURE
+@signer_options
 @click.option(
     "--fail-on",
     type=click.Choice(["fail", "warn"]),
@@ -68,6 +72,9 @@ def gate(
     folder: Path,
     policy: Path,
     baseline: Path | None,
+    public_key: Path | None,
+    identity: str | None,
+    issuer: str | None,
     fail_on: Literal["fail", "warn"],
     out: Path | None,
     junit: Path | None,
@@ -76,13 +83,15 @@ def gate(
     markdown: Path | None,
     quarantine: Path | None,
     *,
+    require_signature: bool,
     annotations: bool | None,
     as_json: bool,
 ) -> None:
     """Judge a manifest by a policy, and say what does not hold, where, and by how much.
 
     Fail closed: a metric that is missing, a denominator of 0, a detector that failed, a shard that was not read never
-    pass a required rule. Nothing but the manifest is read; no document text is in any output.
+    pass a required rule. Without --require-signature, which asks it of manifest and baseline, whoever can write their
+    folders can write any number into them. Nothing but manifests is read; no document text is in any output.
     """
     from dataaudit import api
     from dataaudit.gate.document import gate_json
@@ -99,7 +108,16 @@ def gate(
         environ=os.environ,
     )
     check_outputs(outputs, policy, (folder, baseline))
-    verdict = api.gate(folder, policy, baseline=baseline, fail_on=fail_on)
+    signer_of("--require-signature" if require_signature else None, public_key, identity, issuer)
+    verdict = api.gate(
+        folder,
+        policy,
+        baseline=baseline,
+        fail_on=fail_on,
+        public_key=public_key,
+        identity=identity,
+        issuer=issuer,
+    )
     lines = write_outputs(verdict, outputs, policy)
     print_text(gate_json(verdict).decode("utf-8") if as_json else terminal_text(verdict))
     print_text(lines)
@@ -172,6 +190,7 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
     help="The gate's gate.json, instead of --policy; DIR/gate.json is shown when it is there.",
 )
 @click.option("--quarantine", type=FOLDER, metavar="FILE", help="Quarantine list whose shards are marked.")
+@signer_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 @without_pandas
 def report(
@@ -182,6 +201,9 @@ def report(
     policy: Path | None,
     verdict: Path | None,
     quarantine: Path | None,
+    public_key: Path | None,
+    identity: str | None,
+    issuer: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -194,7 +216,13 @@ def report(
     if (folder is None) == (run is None):
         raise click.UsageError("expected a manifest, DIR, or --run RUNLOG" + (", not both" if folder else ""))
     if run is not None:
-        named = {"--baseline": baseline, "--policy": policy, "--verdict": verdict, "--quarantine": quarantine}
+        named: dict[str, object] = {
+            "--baseline": baseline,
+            "--policy": policy,
+            "--verdict": verdict,
+            "--quarantine": quarantine,
+        }
+        named |= {"--public-key": public_key, "--identity": identity, "--issuer": issuer}
         if wrong := [name for name, value in named.items() if value is not None]:
             raise click.UsageError(f"{wrong[0]} is of a manifest; --run takes a run log alone")
         from dataaudit.training.page import write_run_report
@@ -204,5 +232,6 @@ def report(
     from dataaudit.report.write import Given, write_report
 
     assert folder is not None
-    given = Given(baseline=baseline, policy=policy, verdict=verdict, quarantine=quarantine)
+    signer = signer_of(None, public_key, identity, issuer)
+    given = Given(baseline=baseline, policy=policy, verdict=verdict, quarantine=quarantine, signer=signer)
     print_text(write_report(folder, out, given, as_json=as_json))

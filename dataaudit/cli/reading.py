@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from dataaudit.cli.shell import FOLDER, POLICY, SAMPLES, SAMPLES_DIR, block, chosen_samples, print_text, without_pandas
+from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
 from dataaudit.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dataaudit.manifest.trust import Trust
+    from dataaudit.manifest.trust import Signer, Trust
 
 
 @click.command(
@@ -87,6 +88,7 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
         "dataaudit verify manifests/first",
         "dataaudit verify manifests/first --data",
         "dataaudit verify manifests/first --data --root /mnt/copy/of/the/data",
+        "dataaudit verify manifests/first --require-signature --public-key build.pub",
         "dataaudit verify manifests/first --signature verdict.dsse.json --public-key release.pub",
     ),
 )
@@ -94,9 +96,8 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
 @click.option("--data", is_flag=True, help="Hash the shards again too.")
 @click.option("--root", metavar="DIR", help="Where the shards lie now, a folder or an address; with --data.")
 @click.option("--signature", type=FOLDER, metavar="FILE", help="A signed verdict: it has to be PASSED, and of DIR.")
-@click.option("--public-key", type=FOLDER, metavar="FILE", help="Key that has to have signed it, PEM.")
-@click.option("--identity", metavar="WHO", help="Or: who has to have signed it with sigstore.")
-@click.option("--issuer", metavar="URL", help="Who has to vouch for that identity.")
+@REQUIRE_SIGNATURE
+@signer_options
 @click.option("--policy", type=POLICY, metavar="FILE", help="Policy that the signed verdict has to be of.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -110,51 +111,58 @@ def verify(
     policy: Path | None,
     *,
     data: bool,
+    require_signature: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
     """Check schema, digests and ledger of a manifest; exit 1 when anything disagrees, 2 when there is none.
 
-    With --signature it also checks who said that the manifest passed the gate: `dataaudit export verdict --sign`
-    writes such files.
+    With --require-signature it also checks whose manifest it is: `dataaudit sign` writes attestation.json. With
+    --signature it checks who said that the manifest passed the gate: `dataaudit export verdict --sign` writes that.
     """
     from dataaudit.verify import verify_folder
 
-    trust = _trust_of(signature, public_key, identity, issuer, policy)
-    text, code = verify_folder(folder, data=data, root=root, as_json=as_json, quiet=quiet, trust=trust)
+    asked = next(
+        (name for name, on in {"--signature": signature, "--require-signature": require_signature}.items() if on), None
+    )
+    if asked is None and (public_key, identity, issuer) != (None, None, None):
+        raise ConfigError(
+            "a signer is named, but no signature is to be checked", "Add --signature FILE, or --require-signature."
+        )
+    signer = signer_of(asked, public_key, identity, issuer)
+    text, code = verify_folder(
+        folder,
+        data=data,
+        root=root,
+        as_json=as_json,
+        quiet=quiet,
+        trust=_trust_of(signature, signer, policy),
+        signer=signer if require_signature else None,
+    )
     print_text(text)
     sys.exit(code)
 
 
-def _trust_of(
-    signature: Path | None, public_key: Path | None, identity: str | None, issuer: str | None, policy: Path | None
-) -> Trust | None:
-    """Return what the options of verify ask for; None when no signature is to be checked.
+def _trust_of(signature: Path | None, signer: Signer | None, policy: Path | None) -> Trust | None:
+    """Return what a signed verdict has to be; None when none is to be checked.
 
     Raises:
-        ConfigError: They do not go together, or the policy is wrong.
+        ConfigError: A policy is given without a verdict, or is wrong.
     """
-    others = {"--public-key": public_key, "--identity": identity, "--issuer": issuer, "--policy": policy}
-    if signature is None:
-        given = [name for name, value in others.items() if value is not None]
-        if given:
-            raise ConfigError(f"{given[0]} says what a signature has to be, but there is none", "Add --signature FILE.")
+    if signature is None or signer is None:
+        if policy is not None:
+            raise ConfigError(
+                "--policy says what a signed verdict has to be of, but there is none", "Add --signature FILE."
+            )
         return None
-    if (public_key is None) == (identity is None):
-        raise ConfigError(
-            "--signature needs either --public-key FILE or --identity WHO with --issuer URL",
-            "A signature says nothing without knowing whose it has to be.",
-        )
-    if (identity is None) != (issuer is None):
-        raise ConfigError("--identity and --issuer go together", "Anybody can have an identity from some other issuer.")
     from dataaudit.gate.policy import load_policy
     from dataaudit.manifest.trust import Trust, TrustedPolicy
 
     return Trust(
         signature=signature,
-        public_key=public_key,
-        identity=identity,
-        issuer=issuer,
+        public_key=signer.public_key,
+        identity=signer.identity,
+        issuer=signer.issuer,
         policy=None if policy is None else TrustedPolicy(path=policy, digest=load_policy(policy).digest),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,9 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
     checks = () if verdict is None else read_checks(verdict, manifest.id)
     line = event_json(manifest, checks, namespace, run_id)
     write_file(out, line.encode("ascii") + b"\n", folder)
-    said = f"{t.plural(len(checks), 'rule')} as assertions" if checks else "no verdict"
+    said = (
+        f"{t.plural(len(checks), 'rule')} as assertions, as gate.json says: not judged here" if checks else "no verdict"
+    )
     return f"{t.clean(str(out))}: one event, run {run_uuid(manifest, run_id)}, {said}\n"
 
 
@@ -332,7 +334,7 @@ class Check:
 
 
 def read_checks(path: Path, identity: str) -> tuple[Check, ...]:
-    """Return the rules of a ``gate.json``.
+    """Return the rules of a ``gate.json``, marked as not checked: they are what the file says.
 
     Args:
         path: Of the file.
@@ -345,7 +347,7 @@ def read_checks(path: Path, identity: str) -> tuple[Check, ...]:
     verdict = read_verdict(path)
     if verdict.subject.id != identity:
         raise ConfigError(f"{path} is the verdict of {verdict.subject.id}, the manifest is {identity}")
-    return checks_of(verdict)
+    return tuple(replace(one, params={**one.params, "checked": False}) for one in checks_of(verdict))
 
 
 def checks_of(verdict: Verdict) -> tuple[Check, ...]:

@@ -17,18 +17,12 @@ from dataaudit import text as t
 from dataaudit.export.output import export_time, write_file
 from dataaudit.extras import require
 from dataaudit.gate.verdict import State, Subject, Verdict, WaiverState
+from dataaudit.manifest.attestation import load_attested
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.core import PROGRAM, dataset_uri, digest_of, manifest_uri
-from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.manifest.trust import EXTENSION, FAILED, LEVEL, PASSED, PREDICATE, SLSA_VERSION, VERIFIER
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signing:
-    """How a statement is signed."""
-
-    key: Path | None = None
-    """File of a private key; None: with an identity."""
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.signing import Signing, seal_of
+from dataaudit.manifest.trust import EXTENSION, FAILED, LEVEL, PASSED, PREDICATE, SLSA_VERSION, VERIFIER, Signer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +37,14 @@ class About:
 
 
 def judge_and_export(
-    folder: Path, policy: Path, baseline: Path | None, out: Path, fail_on: str, about: About, signing: Signing | None
+    folder: Path,
+    policy: Path,
+    baseline: Path | None,
+    out: Path,
+    fail_on: str,
+    about: About,
+    signing: Signing | None,
+    signer: Signer | None = None,
 ) -> str:
     """Judge a manifest and write the verdict; waivers are held against the day of the statement.
 
@@ -55,8 +56,10 @@ def judge_and_export(
         fail_on: ``fail`` or ``warn``.
         about: What the caller sets.
         signing: How it is signed.
+        signer: Who has to have signed the manifests themselves; a policy may ask for that.
 
     Raises:
+        SignatureRefused: A manifest is not signed by the signer.
         ConfigError: The policy is wrong, the key cannot be used, or the file not be written.
         ManifestError: A manifest is absent or damaged.
         StoreError: sigstore's services do not answer.
@@ -65,8 +68,8 @@ def judge_and_export(
 
     time = export_time(about.time)
     rules = read_policy(policy)
-    manifest = load_manifest(folder)
-    older = None if baseline is None else load_manifest(baseline)
+    manifest = load_attested(folder, signer)
+    older = None if baseline is None else load_attested(baseline, signer)
     day = dt.datetime.fromisoformat(time).date()
     verdict = judge(manifest, rules, baseline=older, fail_on=fail_on, on=day)
     return export_verdict(verdict, manifest, older, out, replace(about, time=time), signing)
@@ -90,11 +93,7 @@ def export_verdict(
         StoreError: sigstore's services do not answer.
     """
     require("export verdict", "export", *(("sign",) if signing is not None and signing.key is None else ()))
-    key = None
-    if signing is not None and signing.key is not None:
-        from dataaudit.manifest.signing import load_private_key
-
-        key = load_private_key(signing.key)  # before anything is done: a wrong key is known at once
+    seal = None if signing is None else seal_of(signing)  # before anything is done: a wrong key is known at once
     payload = statement(
         verdict,
         manifest,
@@ -104,16 +103,7 @@ def export_verdict(
         resource_uri=about.resource_uri,
         verifier=about.verifier or VERIFIER,
     )
-    if signing is None:
-        data, how = payload + b"\n", "not signed"
-    elif key is not None:
-        from dataaudit.manifest.signing import seal
-
-        data, how = seal(payload, key), f"signed by the key {key.public.id}"
-    else:
-        from dataaudit.manifest.signing import bundle_of
-
-        data, how = bundle_of(payload), "signed by an identity, as a sigstore bundle"
+    data, how = (payload + b"\n", "not signed") if seal is None else seal.sign(payload)
     write_file(out, data, manifest.folder)
     result = PASSED if verdict.passed else FAILED
     return (

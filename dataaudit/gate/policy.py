@@ -215,6 +215,10 @@ class Policy(_Model):
     description: Text | None = None
     rules: tuple[Rule, ...] = Field(min_length=1)
     waivers: tuple[Waiver, ...] = ()
+    require_signature: Truth | None = Field(
+        default=None,
+        description="Whether manifest and baseline have to be signed, by attestation.json; who runs it says by whom.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -243,7 +247,7 @@ class Policy(_Model):
         return digest_json(_without_absent(self.model_dump(mode="json")))
 
 
-LATER_KEYS = frozenset({"allow_lost", "max_bad_records", "up_to"})
+LATER_KEYS = frozenset({"allow_lost", "max_bad_records", "require_signature", "up_to"})
 """Keys that came after policies were pinned by digest; all are None when they are not given."""
 
 

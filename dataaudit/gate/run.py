@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dataaudit.errors import ConfigError
 from dataaudit.gate.coverage import complete_rules
 from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.evidence import Clues, evidence_columns, with_evidence
@@ -62,9 +63,15 @@ def judge(
             are held against the clock as well: none that has expired by now holds again.
 
     Raises:
+        ConfigError: The policy asks for signed manifests, and nobody said whose signature counts.
         ManifestError: A manifest is absent or damaged.
         ManifestMismatch: A table is not the one that its manifest was published with.
     """
+    if policy.require_signature and not all(one.signed_by for one in (manifest, baseline) if one is not None):
+        raise ConfigError(
+            f"the policy {policy.policy} asks for signed manifests, and nobody said whose signature counts",
+            "Name a key, --public-key FILE, or an identity, --identity WHO with --issuer URL.",
+        )
     facts = facts_for(manifest, policy)
     older = None if baseline is None else facts_for(baseline, policy, shards=False)
     check_entities(policy, facts, older, f"policy {policy.policy}")

@@ -45,6 +45,8 @@ class Manifest:
     """Schema version that it was written in; everything here is in the form of the newest."""
     pointer_sha256: str = ""
     """sha256 of the bytes of ``manifest.json`` that were loaded, hex."""
+    signed_by: str = field(default="", compare=False)
+    """Whose signature of it was checked (:mod:`dataaudit.manifest.attestation`); empty when none was."""
 
     _reader: TableReader = field(init=False, repr=False, compare=False)
     _made: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)

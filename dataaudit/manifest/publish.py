@@ -22,6 +22,7 @@ from dataaudit.manifest.canonical import digest_table, sorted_table
 from dataaudit.manifest.core import Core, ManifestFile, Run, TableRecord, core_json, manifest_id
 from dataaudit.manifest.files import FOLDERS, file_records, table_file
 from dataaudit.manifest.replace import (
+    ATTESTATION,
     POINTER,
     alone_in,
     hidden_copy,
@@ -81,7 +82,8 @@ def publish(
 ) -> str:
     """Write a manifest and put it in place atomically; return its id.
 
-    Files in the old folder that are not part of a manifest (a quarantine list, a gate's verdict) stay.
+    Files in the old folder that are not part of a manifest (a quarantine list, a gate's verdict) stay; a signature of
+    the old manifest goes.
 
     Args:
         target: The manifest's folder.
@@ -155,7 +157,7 @@ def _fill(staging: Path, target: Path, tables: dict[str, pa.Table], folders: Map
         sync_folder(staging / name)
     if target.is_dir():
         shutil.copymode(target, staging)
-        ours = {POINTER, *FOLDERS, *map(table_file, TABLES)}
+        ours = {POINTER, ATTESTATION, *FOLDERS, *map(table_file, TABLES)}
         for item in sorted(target.iterdir()):
             if item.name not in ours:
                 _copy_synced(item, staging / item.name)

@@ -24,6 +24,8 @@ from pathlib import Path
 from dataaudit.atomic import sync_folder
 
 POINTER = "manifest.json"
+ATTESTATION = "attestation.json"
+"""Signature of a manifest, of :mod:`dataaudit.manifest.attestation`; of this manifest alone, so no publish keeps it."""
 _PUBLISHING = "publishing"
 _REPLACED = "replaced"
 _AT_FDCWD = -100

@@ -150,6 +150,8 @@ def _found(key: Any, pem: bytes) -> str:
         return f"one on the curve {key.curve.name}"
     if key is not None:
         return "a key of another kind"
+    if b"BEGIN CERTIFICATE-----" in pem:
+        return "a certificate: openssl x509 -pubkey -noout takes its key out; it is checked without a chain or a day"
     if b"PRIVATE KEY-----" in pem:
         return "a private key, damaged or with a wrong pass phrase, or in the place of a public one"
     return "a damaged key, or another kind of file"
@@ -263,6 +265,63 @@ def _bytes(text: str, field: str) -> bytes:
     return data
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signing:
+    """How a statement is signed."""
+
+    key: Path | None = None
+    """File of a private key; None: with an identity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seal:
+    """Signs statements; that its key can be used is known."""
+
+    key: PrivateKey | None
+    """None: an identity signs, which shows when it does."""
+
+    def sign(self, payload: bytes) -> tuple[bytes, str]:
+        """Return the envelope or bundle of a statement, and how it was signed.
+
+        Raises:
+            ConfigError: There is no identity.
+            StoreError: sigstore's services do not answer.
+        """
+        if self.key is not None:
+            return seal(payload, self.key), f"signed by the key {self.key.public.id}"
+        return bundle_of(payload), "signed by an identity, as a sigstore bundle"
+
+
+def seal_of(signing: Signing) -> Seal:
+    """Read the key, before any work is done; or see that sigstore is there.
+
+    Raises:
+        ConfigError: The key cannot be used, or sigstore is not installed.
+    """
+    if signing.key is not None:
+        return Seal(key=load_private_key(signing.key))
+    require("--identity", "sign")
+    return Seal(key=None)
+
+
+def expect_identity() -> None:
+    """Refuse to begin long work after which an identity is to sign, where there is none.
+
+    Raises:
+        ConfigError: This is no CI job that can prove who it is, and nobody is here to log in.
+        StoreError: The CI's service does not answer.
+    """
+    from sigstore.oidc import detect_credential
+
+    found = None
+    with Guarded() as call:
+        found = detect_credential()
+    if call.error is not None:
+        raise StoreError(f"sigstore cannot sign: {_reason(call.error)}", _OFFLINE)
+    if found is None and not sys.stdin.isatty():
+        raise _nobody()
+
+
 def bundle_of(payload: bytes) -> bytes:
     """Sign a statement with the identity of this CI job, or of whoever logs in, and return the bundle as JSON.
 
@@ -331,11 +390,15 @@ def _token(config: Any) -> Any:
     if found is not None:
         return IdentityToken(found)
     if not sys.stdin.isatty():
-        raise ConfigError(
-            "--identity: this is no CI job that can prove who it is, and nobody is here to log in",
-            "On GitHub give the job `permissions: id-token: write`, or sign with a local key: --key FILE.",
-        )
+        raise _nobody()
     return Issuer(config.signing_config.get_oidc_url()).identity_token()
+
+
+def _nobody() -> ConfigError:
+    return ConfigError(
+        "--identity: this is no CI job that can prove who it is, and nobody is here to log in",
+        "On GitHub give the job `permissions: id-token: write`, or sign with a local key: --key FILE.",
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from dataaudit.manifest.core import PROGRAM, digest_of
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.signing import PAYLOAD_TYPE, BadEnvelope, unseal
+from dataaudit.manifest.signing import PAYLOAD_TYPE, BadEnvelope, load_public_key, unseal, unseal_bundle
 from dataaudit.manifest.verify import Problem
 from dataaudit.yamlfile import read_named
 
@@ -29,7 +29,7 @@ EXTENSION = f"{PROGRAM}:verdict:v1"
 PASSED, FAILED = "PASSED", "FAILED"
 LEVEL = "DATAAUDIT_POLICY_PASSED"
 """Of `verifiedLevels` when the verdict is PASSED; names that begin with SLSA_ are SLSA's own."""
-CODES = frozenset({"signature", "statement", "subject", "manifest_file", "verdict", "policy"})
+CODES = frozenset({"attestation", "signature", "statement", "subject", "manifest_file", "verdict", "policy"})
 """Codes of problems with a signed verdict; the manifest itself may be well."""
 
 
@@ -72,17 +72,23 @@ class TrustedPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trust:
+class Signer:
+    """Whose signature counts: a key's, or an identity's."""
+
+    public_key: Path | None = None
+    """File of the key; or:"""
+    identity: str | None = None
+    """Who signs, as in the certificate of sigstore, and"""
+    issuer: str | None = None
+    """who vouches for that identity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust(Signer):
     """What the user trusts, and what was signed."""
 
     signature: Path
     """The signed verdict."""
-    public_key: Path | None = None
-    """Of who signs verdicts; or:"""
-    identity: str | None = None
-    """Who signs verdicts, as in the certificate of sigstore, and"""
-    issuer: str | None = None
-    """who vouches for that identity."""
     policy: TrustedPolicy | None = None
     """The policy that has to have been used; any when None."""
 
@@ -106,7 +112,7 @@ def check_trust(manifest: Manifest, trust: Trust) -> tuple[SignedVerdict, list[P
         ConfigError: A file that the user named cannot be read, or sigstore is asked for and not installed.
         StoreError: The roots of trust of sigstore cannot be had.
     """
-    signer, payload, problem = _payload(trust)
+    signer, payload, problem = signed_payload(read_named(trust.signature, "the signature"), trust, trust.signature)
     if payload is None:
         return SignedVerdict(signer=signer, summary=None), [Problem("signature", problem)]
     try:
@@ -117,26 +123,31 @@ def check_trust(manifest: Manifest, trust: Trust) -> tuple[SignedVerdict, list[P
     return verdict, [*_about(manifest, said), *_result(said), *_waivers(said), *_policy(said, trust.policy)]
 
 
-def _payload(trust: Trust) -> tuple[str, bytes | None, str]:
-    """Return who is trusted, and the payload or why there is none."""
-    data = read_named(trust.signature, "the signature")
+def signed_payload(data: bytes, signer: Signer, path: Path) -> tuple[str, bytes | None, str]:
+    """Return who is trusted, and the payload that they signed, or why there is none.
+
+    Args:
+        data: An envelope, or a bundle.
+        signer: Who has to have signed it.
+        path: Of the data, for messages.
+
+    Raises:
+        ConfigError: The key cannot be read, or sigstore is asked for and not installed.
+        StoreError: The roots of trust of sigstore cannot be had.
+    """
     try:
-        if trust.public_key is not None:
-            from dataaudit.manifest.signing import load_public_key
-
-            key = load_public_key(trust.public_key)
+        if signer.public_key is not None:
+            key = load_public_key(signer.public_key)
             return f"key {key.id}", unseal(data, key), ""
-        from dataaudit.manifest.signing import unseal_bundle
-
-        assert trust.identity is not None
-        assert trust.issuer is not None
-        payload, kind = unseal_bundle(data, identity=trust.identity, issuer=trust.issuer, path=trust.signature)
+        assert signer.identity is not None
+        assert signer.issuer is not None
+        payload, kind = unseal_bundle(data, identity=signer.identity, issuer=signer.issuer, path=path)
         if kind != PAYLOAD_TYPE:
             raise BadEnvelope(f"the payload is of type {kind[:100]!r}, expected {PAYLOAD_TYPE}")
     except BadEnvelope as error:
-        who = f"key of {trust.public_key}" if trust.identity is None else f"{trust.identity} ({trust.issuer})"
+        who = f"key of {signer.public_key}" if signer.identity is None else f"{signer.identity} ({signer.issuer})"
         return who, None, str(error)
-    return f"{trust.identity} ({trust.issuer})", payload, ""
+    return f"{signer.identity} ({signer.issuer})", payload, ""
 
 
 def _about(manifest: Manifest, said: Summary) -> list[Problem]:
@@ -191,13 +202,8 @@ def summary(payload: bytes) -> Summary:
         BadStatement: It is none, or has another predicate.
     """
     try:
-        document = json.loads(payload.decode(), object_pairs_hook=_once)
-        kind, predicate_type, predicate = document["_type"], document["predicateType"], document["predicate"]
-        if kind != STATEMENT or predicate_type != PREDICATE:
-            raise BadStatement(
-                f"expected a statement {STATEMENT} with the predicate {PREDICATE},"
-                f" found {str(kind)[:100]!r} with {str(predicate_type)[:100]!r}"
-            )
+        document = read_statement(payload, PREDICATE)
+        predicate = document["predicate"]
         policy, verifier = predicate["policy"], predicate["verifier"]
         return Summary(
             subjects=tuple((_text(one.get("name", "")), _sha256(one)) for one in document["subject"]),
@@ -215,6 +221,23 @@ def summary(payload: bytes) -> Summary:
         if isinstance(error, BadStatement):
             raise
         raise BadStatement("it is no in-toto statement with the verification summary of SLSA") from None
+
+
+def read_statement(payload: bytes, predicate: str) -> dict[str, Any]:
+    """Return a statement that has a predicate of a type.
+
+    Raises:
+        BadStatement: It has one of another type, or a field is given twice.
+        LookupError, TypeError, ValueError, RecursionError: It is no statement.
+    """
+    document: dict[str, Any] = json.loads(payload.decode(), object_pairs_hook=_once)
+    kind, found = document["_type"], document["predicateType"]
+    if kind != STATEMENT or found != predicate:
+        raise BadStatement(
+            f"expected a statement {STATEMENT} with the predicate {predicate},"
+            f" found {str(kind)[:100]!r} with {str(found)[:100]!r}"
+        )
+    return document
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dataaudit import text as t
 from dataaudit.diff.compare import load_pair
@@ -17,11 +18,18 @@ from dataaudit.quarantine.list import load_quarantine
 from dataaudit.quarantine.selection import COLUMNS, digests_of, row_digests_of
 from dataaudit.render.line import Line, Name, join, say
 
+if TYPE_CHECKING:
+    from dataaudit.manifest.trust import Signer
+
 VERDICT = "gate.json"
 
 
 def verdict_of(
-    manifest: Manifest, policy: Path | None, baseline: Path | None, given: Path | Verdict | None = None
+    manifest: Manifest,
+    policy: Path | None,
+    baseline: Path | None,
+    given: Path | Verdict | None = None,
+    signer: Signer | None = None,
 ) -> Verdict | None:
     """Return the verdict of a policy, or one that the gate wrote; None without either.
 
@@ -30,8 +38,11 @@ def verdict_of(
         policy: Policy to judge by.
         baseline: Older manifest, for rules of change.
         given: A verdict, or a ``gate.json``; without it, the one in the manifest's folder, if there is one.
+            What a file says is not judged anew: who shows it says so.
+        signer: Who has to have signed the baseline.
 
     Raises:
+        SignatureRefused: The baseline is not signed by the signer.
         ConfigError: The policy cannot be read, or a verdict was given beside it.
         ManifestError: ``gate.json`` cannot be read.
         ManifestMismatch: ``gate.json`` speaks of another manifest.
@@ -40,6 +51,10 @@ def verdict_of(
         raise ConfigError("--policy judges anew, --verdict shows what was judged", "Give one of them.")
     if policy is not None:
         older = None if baseline is None else load_manifest(baseline)
+        if older is not None and signer is not None:
+            from dataaudit.manifest.attestation import attested
+
+            older = attested(older, signer)
         return judge(manifest, read_policy(policy), baseline=older)
     if given is None and not (manifest.folder / VERDICT).exists():
         return None

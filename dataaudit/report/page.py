@@ -42,6 +42,8 @@ def page_of(
     verdict: Verdict | None = None,
     difference: Difference | None = None,
     quarantined: Mapping[int, Line] | None = None,
+    *,
+    unchecked: bool = False,
 ) -> Page:
     """Return the page of a manifest.
 
@@ -50,6 +52,7 @@ def page_of(
         verdict: Of a policy on it; without one the page says what stands out.
         difference: From an older manifest to this one.
         quarantined: Shards that a quarantine list holds back, with reasons, by ordinal.
+        unchecked: Whether the verdict is what a file says, which anybody may have edited: the page says so.
     """
     view = overview(manifest)
     shards = shard_section(manifest, odd_shards(manifest, quarantined or {}))
@@ -65,7 +68,7 @@ def page_of(
     if verdict is not None:
         rules, chief = verdict_section(verdict)
         sections = (rules, *(_judged(one, tones.get(one.id, "")) for one in sections))
-    headline, tone, subline = _headline(verdict, found)
+    headline, tone, subline = _headline(verdict, found, unchecked=unchecked)
     built = view.built.replace("T", " ").replace("+00:00", " UTC")
     return Page(
         title=Name(view.dataset),
@@ -105,20 +108,22 @@ def _softer(one: Point) -> Point:
     return replace(one, tone="warn") if one.tone == "bad" else one
 
 
-def _headline(verdict: Verdict | None, findings: Sequence[Point]) -> tuple[str, Tone, Line]:
+def _headline(verdict: Verdict | None, findings: Sequence[Point], *, unchecked: bool) -> tuple[str, Tone, Line]:
     if verdict is not None:
         headline, tone = verdict_title(verdict)
         older = verdict.baseline
         baseline = "no baseline" if older is None else say("baseline {}", Name(older.version, 40))
-        return (
-            headline,
-            tone,
-            say("Policy {} {}, {}.", Name(verdict.policy, 60), Name(verdict.policy_version, 40), baseline),
+        subline = say("Policy {} {}, {}.", Name(verdict.policy, 60), Name(verdict.policy_version, 40), baseline)
+        if not unchecked:
+            return headline, tone, subline
+        told = say(
+            "{} This is what gate.json says; it was not judged here. --policy POLICY.yaml has it judged.", subline
         )
-    subline = "No policy was given, so nothing is passed or stopped: --policy POLICY.yaml has it judged."
+        return f"Unchecked: {headline}", worst((tone, "warn")), told
+    hint = "No policy was given, so nothing is passed or stopped: --policy POLICY.yaml has it judged."
     if not findings:
-        return "Nothing stands out", "good", subline
-    return f"{t.plural(len(findings), 'thing')} to look at", worst(one.tone for one in findings), subline
+        return "Nothing stands out", "good", hint
+    return f"{t.plural(len(findings), 'thing')} to look at", worst(one.tone for one in findings), hint
 
 
 def _figures(view: Overview, lost: Tone) -> tuple[KeyFigure, ...]:

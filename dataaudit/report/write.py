@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
@@ -12,6 +13,9 @@ from dataaudit.gate.verdict import Verdict
 from dataaudit.gate.writers.files import write_file
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.render.line import PERCENT, spell
+
+if TYPE_CHECKING:
+    from dataaudit.manifest.trust import Signer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +30,8 @@ class Given:
     """A verdict, or a ``gate.json``, instead; without either, the one in the manifest's folder is shown."""
     quarantine: Path | None = None
     """A list of quarantined shards to mark."""
+    signer: Signer | None = None
+    """Who has to have signed manifest and baseline; a policy may ask for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +57,14 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
     Raises:
         ManifestError: A manifest is absent or damaged.
         ManifestMismatch: The verdict is of another manifest.
+        SignatureRefused: A manifest is not signed by the signer.
         ConfigError: The policy or the list cannot be read, or ``out`` cannot be written.
     """
     require("report", "report")
+    if given.signer is not None:
+        from dataaudit.manifest.attestation import attested
+
+        manifest = attested(manifest, given.signer)
     from dataaudit.render.html.document import render
     from dataaudit.report.inputs import difference_of, quarantined_shards, verdict_of
     from dataaudit.report.page import page_of
@@ -62,7 +73,8 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
         raise ConfigError(f"{out} is a folder", "Name a file: --out report.html")
     page = page_of(
         manifest,
-        verdict=verdict_of(manifest, given.policy, given.baseline, given.verdict),
+        verdict=verdict_of(manifest, given.policy, given.baseline, given.verdict, given.signer),
+        unchecked=given.policy is None and not isinstance(given.verdict, Verdict),
         difference=difference_of(manifest, given.baseline),
         quarantined=quarantined_shards(manifest, given.quarantine),
     )

@@ -26,7 +26,7 @@ from dataaudit.gate.verdict import State, Verdict
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.places import ROW_BITS
-from dataaudit.manifest.replace import POINTER
+from dataaudit.manifest.replace import ATTESTATION, POINTER
 from dataaudit.manifest.verify import verify
 from dataaudit.quarantine.applied import AppliedFolder, read_applied
 from dataaudit.quarantine.list import Quarantine, in_force, load_quarantine, short_id, today
@@ -99,11 +99,13 @@ def open_manifest(
         require: ``verified``: the manifest's id is its core's digest, and every table has the digest that the core
             names. ``passed``: it also passes ``policy``, judged now; a ``gate.json`` is not believed. ``signed``: it is
             verified, and somebody who is trusted has signed that exactly this ``manifest.json`` passed (needs
-            cryptography, or sigstore).
+            cryptography, or sigstore); where there is no signed verdict, they have signed the manifest itself
+            (``attestation.json``) and ``policy`` is judged now.
         policy: File of a policy, the name of one that is ready, or what such a file says. Of ``signed``: the policy
             that has to have been used; any when None.
         baseline: Of ``passed``: folder of an older manifest that rules of change compare with.
-        public_key: Of ``signed``: whose signature it has to be; or
+        public_key: Whose signature it has to be: of ``signed`` that of the verdict, of ``passed`` and ``verified`` that
+            of the manifest itself, ``attestation.json``, and of the baseline's; or
         identity: who signs, as in sigstore's certificate, with
         issuer: who vouches for that identity.
         signature: The signed verdict; by default ``FOLDER.verdict.dsse.json`` beside the folder for a key, and
@@ -174,6 +176,8 @@ def _open(
     cache: Path | None,
 ) -> Corpus:
     _check_tables(manifest)
+    if demand.require != "signed" and (demand.public_key or demand.identity):
+        manifest = _attested(manifest, demand)
     passed = _passed(manifest, demand)
     _check_age(manifest, passed, demand.max_age)
     if applied is not None:
@@ -244,19 +248,19 @@ def _check_demand(demand: _Demand) -> None:
     Raises:
         ConfigError: There are such.
     """
-    of = {"public_key": demand.public_key, "identity": demand.identity, "issuer": demand.issuer}
-    if demand.require != "signed":
-        for name, value in {"signature": demand.signature, **of}.items():
-            if value is not None:
-                raise ConfigError(
-                    f"{name} is of signed verdicts, but require={demand.require!r} asks for none",
-                    "Add require='signed'.",
-                )
-    elif (demand.public_key is None) == (demand.identity is None) or (demand.identity is None) != (
-        demand.issuer is None
-    ):
+    if demand.require != "signed" and demand.signature is not None:
         raise ConfigError(
-            "require='signed' needs either public_key=FILE or identity=WHO with issuer=URL",
+            f"signature is of signed verdicts, but require={demand.require!r} asks for none", "Add require='signed'."
+        )
+    named = (demand.public_key, demand.identity, demand.issuer) != (None, None, None)
+    halved = (demand.public_key is None) == (demand.identity is None) or (demand.identity is None) != (
+        demand.issuer is None
+    )
+    if halved and (named or demand.require == "signed"):
+        raise ConfigError(
+            "a signature needs either public_key=FILE or identity=WHO with issuer=URL"
+            if demand.require != "signed"
+            else "require='signed' needs either public_key=FILE or identity=WHO with issuer=URL",
             "A signature says nothing without knowing whose it has to be.",
         )
     if demand.max_age is not None and not isinstance(demand.max_age, dt.timedelta):
@@ -280,8 +284,11 @@ def _passed(manifest: Manifest, demand: _Demand) -> Passed | None:
     """Return who says that the manifest passed; None when that was not asked."""
     if demand.require == "verified":
         return None
-    if demand.require == "signed":
-        return _signed(manifest, demand)
+    return _signed(manifest, demand) if demand.require == "signed" else _judged(manifest, demand)
+
+
+def _judged(manifest: Manifest, demand: _Demand) -> Passed:
+    """Return what a policy says now."""
     assert demand.policy is not None
     verdict = judge(manifest, demand.policy, baseline=demand.baseline)
     if not verdict.passed:
@@ -306,21 +313,39 @@ def _why(verdict: Verdict) -> str:
     return "; ".join(told) or "a waiver has expired"
 
 
+def _attested(manifest: Manifest, demand: _Demand) -> Manifest:
+    """Return a manifest that is known to be signed itself; its baseline has to be, too."""
+    try:
+        from dataaudit.manifest.attestation import attested
+        from dataaudit.manifest.trust import Signer
+    except ModuleNotFoundError as error:
+        raise _no_cryptography(error) from None
+    signer = Signer(public_key=demand.public_key, identity=demand.identity, issuer=demand.issuer)
+    if demand.baseline is not None:
+        attested(demand.baseline, signer)
+    return attested(manifest, signer)
+
+
+def _no_cryptography(error: ModuleNotFoundError) -> ConfigError:
+    return ConfigError(f"to check a signature the module {error.name} is needed", "pip install cryptography")
+
+
 def _signed(manifest: Manifest, demand: _Demand) -> Passed:
     try:
         from dataaudit.manifest.trust import Trust, TrustedPolicy, check_trust
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"require='signed' checks a signature, which needs the module {error.name}", "pip install cryptography"
-        ) from None
+        raise _no_cryptography(error) from None
     kind = "sigstore" if demand.public_key is None else "dsse"
     folder = Path(os.path.abspath(manifest.folder))
     beside = folder.with_name(f"{folder.name}.verdict.{kind}.json")
     signature = demand.signature or beside
     if demand.signature is None and not beside.exists():
+        if demand.policy is not None and (folder / ATTESTATION).exists():
+            return _judged(_attested(manifest, demand), demand)
         raise CorpusRefused(
             f"no signed verdict at {beside}",
-            "`dataaudit export verdict DIR --policy FILE --out FILE --sign --key KEY` writes one; signature= names it.",
+            "`dataaudit export verdict DIR --policy FILE --out FILE --sign --key KEY` writes one; signature= names it."
+            " Of a manifest that `dataaudit sign` signed, policy= has it judged now.",
         )
     expected = None if demand.policy is None else TrustedPolicy(path=demand.policy_name, digest=demand.policy.digest)
     trust = Trust(

@@ -16,7 +16,14 @@ import pytest
 from click.testing import CliRunner
 
 from dataaudit import cli
-from dataaudit.errors import BuildInterrupted, ClusterError, ConfigError, DataAuditError, ManifestMismatch
+from dataaudit.errors import (
+    BuildInterrupted,
+    ClusterError,
+    ConfigError,
+    DataAuditError,
+    ManifestMismatch,
+    StoreError,
+)
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = str(Path(sys.executable).with_name("dataaudit"))
@@ -275,6 +282,79 @@ def test_every_reading_command_works_on_a_real_manifest(built):
         json.loads(value.stdout)
         assert "canary" not in text.output + value.output
     assert "the first in the manifest's order is 0:1" in invoke("inspect", target, "0:41").stdout
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    """A pair of keys, made as the pages say."""
+    folder = tmp_path_factory.mktemp("keys")
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", folder / "key.pem"], check=True)
+    subprocess.run(["openssl", "pkey", "-in", folder / "key.pem", "-pubout", "-out", folder / "key.pub"], check=True)
+    return folder
+
+
+def build_signed(corpus, target, *how):
+    """Build in this process, where no unreadable file is read; the state is that of `built`."""
+    given = ["build", corpus / "val.jsonl", "--manifest", target, "--tokenizer", corpus / "tiny.json", "--workers", 0]
+    return invoke(*given, "--quiet", *how)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        (["--sign", "--key", "absent.pem"], "the key absent.pem cannot be read"),
+        (["--sign"], "--sign needs either --key FILE or --identity"),
+        (["--key", "absent.pem"], "Add --sign"),
+        (["--sign", "--key", PAGE], "damaged key, or another kind of file"),
+    ],
+)
+def test_a_key_that_cannot_sign_is_known_before_the_build(corpus, tmp_path, how, says):
+    """Not after hours of it."""
+    done = build_signed(corpus, tmp_path / "m", *how)
+    assert done.exit_code == 2
+    assert says in done.output
+    assert not (tmp_path / "m").exists()
+
+
+def test_an_identity_that_nobody_can_prove_is_known_before_the_build(corpus, tmp_path, monkeypatch):
+    """It is a CI job's, or a person's at a terminal."""
+    from sigstore import oidc
+
+    monkeypatch.setattr(oidc, "detect_credential", lambda: None)
+    done = build_signed(corpus, tmp_path / "m", "--sign", "--identity")
+    assert done.exit_code == 2
+    assert "nobody is here to log in" in done.output
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_build_signs_what_it_published_and_the_next_takes_no_signature_along(corpus, tmp_path, keys):
+    """A signature that fails leaves the manifest, and is a failure."""
+    target = tmp_path / "m"
+    asked = ["verify", target, "--require-signature", "--public-key", keys / "key.pub"]
+    done = build_signed(corpus, target, "--sign", "--key", keys / "key.pem")
+    assert done.exit_code == 0, done.output
+    assert "signed by the key" in done.stderr
+    assert invoke(*asked).exit_code == 0
+    assert build_signed(corpus, target).exit_code == 0
+    assert not (target / "attestation.json").exists()
+    assert invoke(*asked).exit_code == 1
+
+
+def test_a_failed_signature_leaves_the_manifest_and_is_a_failure(corpus, tmp_path, keys, monkeypatch):
+    """The services of sigstore do not answer, say."""
+    from dataaudit.manifest.signing import Seal
+
+    def fail(*_):
+        raise StoreError("sigstore cannot sign: no route")
+
+    monkeypatch.setattr(Seal, "sign", fail)
+    target = tmp_path / "m"
+    done = build_signed(corpus, target, "--sign", "--key", keys / "key.pem", "--json")
+    assert done.exit_code == 3
+    assert "no route" in done.stderr
+    assert json.loads(done.stdout)["exit_code"] == 0
+    assert invoke("verify", target).exit_code == 0
+    assert not (target / "attestation.json").exists()
 
 
 def test_a_changed_shard_makes_verify_exit_1(built, corpus):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -53,6 +54,8 @@ READS = [
     ["inspect", DEMO, "0:0", "--json"],
     ["verify", DEMO],
     ["verify", DEMO, "--signature", "../verdict.dsse.json", "--public-key", "../release.pub"],
+    ["sign", "../manifest", "--key", "../release.pem"],
+    ["gate", "../manifest", "--policy", POLICY, "--require-signature", "--public-key", "../release.pub"],
     ["diff", DEMO, str(ROOT / "tests/golden/manifest")],
     ["diff", DEMO, DEMO, "--format", "md"],
     [
@@ -96,6 +99,7 @@ REFUSED = {
     ("export", "openlineage", DEMO, "--out", "events"): "export",
     ("export", "verdict", DEMO, "--policy", POLICY, "--out", "v"): "export",
     ("export", "verdict", DEMO, "--policy", POLICY, "--out", "v", "--sign", "--identity"): "export,sign",
+    ("sign", DEMO, "--identity"): "sign",
     ("verify", DEMO, "--signature", "../verdict.dsse.json", "--identity", "a@b", "--issuer", "https://c"): "sign",
 }
 """Commands and the extra that they ask for."""
@@ -192,6 +196,7 @@ def test_the_base_installation_reads_manifests_as_a_full_one_does(signed):
     (added,) = run(signed / "adding", [[*adding, "--note", "why"]])
     assert added["code"] == 0, added["err"]
     (signed / "notebook.py").write_text(NOTEBOOK)
+    shutil.copytree(DEMO, signed / "manifest")
     write_log(signed / "runlog")
     base, full = run(signed / "base", READS), run(signed / "full", READS, None)
     for command, one, other in zip(READS, base, full, strict=True):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dataaudit.atomic import replacing
 from dataaudit.errors import ConfigError
-from dataaudit.manifest.replace import POINTER
+from dataaudit.manifest.replace import ATTESTATION, POINTER
 
 
 def check_files(
@@ -37,7 +37,7 @@ def check_files(
             raise ConfigError(f"{option}: {path} is a folder", "Give the name of a file.")
         if not _is_file(path):
             continue
-        if os.path.realpath(parent) in closed and (path.name == POINTER or path.suffix == ".parquet"):
+        if os.path.realpath(parent) in closed and (path.name in {ATTESTATION, POINTER} or path.suffix == ".parquet"):
             raise ConfigError(f"{option}: {path} is a part of a manifest", "Give it another name.")
         real = os.path.realpath(path)
         if real in taken:

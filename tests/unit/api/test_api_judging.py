@@ -66,16 +66,20 @@ def test_a_difference_takes_folders_and_manifests(manifest):
         api.diff(3, manifest)
 
 
-def test_a_report_shows_a_verdict_as_it_is(manifest, tmp_path):
-    """As an object or a file; one of another manifest is refused."""
+def test_a_report_shows_a_verdict_and_marks_what_a_file_says(manifest, tmp_path):
+    """As an object or a file, which anybody may have edited; one of another manifest is refused."""
     verdict = api.gate(manifest, POLICY)
-    (tmp_path / "gate.json").write_bytes(gate_json(verdict))
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(POLICY))
+    (manifest.folder / "gate.json").write_bytes(gate_json(verdict))
     pages = [
-        api.report(manifest, tmp_path / f"{number}.html", verdict=given).read_text("utf-8")
-        for number, given in enumerate((verdict, tmp_path / "gate.json"))
+        api.report(manifest, tmp_path / f"{number}.html", **given).read_text("utf-8")
+        for number, given in enumerate(
+            ({"verdict": verdict}, {"policy": tmp_path / "p.yaml"}, {"verdict": manifest.folder / "gate.json"}, {})
+        )
     ]
-    assert "mine" in pages[0]
-    assert pages[0] == pages[1]
+    assert all("mine" in page for page in pages)
+    assert ["Unchecked: " in page for page in pages] == [False, False, True, True]
+    assert ["it was not judged here" in page for page in pages] == [False, False, True, True]
     with pytest.raises(ManifestMismatch, match="the verdict judges the manifest"):
         api.report(DEMO, tmp_path / "r.html", verdict=verdict)
     with pytest.raises(ConfigError, match="is a folder"):

@@ -194,8 +194,9 @@ def test_the_verdict_is_read_from_the_file_of_the_gate(manifest, tmp_path):
     arguments = ["export", "openlineage", manifest.folder, "--out", tmp_path / "o", "--verdict", tmp_path / "gate.json"]
     done = CliRunner().invoke(main, [str(one) for one in arguments])
     assert done.exit_code == 0, done.output
-    assert "1 rule as assertions" in done.output
+    assert "1 rule as assertions, as gate.json says: not judged here" in done.output
     assert json.loads((tmp_path / "o").read_bytes())["run"]["facets"]["test"]["tests"][0]["name"] == "broken"
+    assert json.loads((tmp_path / "o").read_bytes())["run"]["facets"]["test"]["tests"][0]["params"]["checked"] is False
 
 
 def test_the_verdict_of_another_manifest_is_refused(manifest, tmp_path):

@@ -10,12 +10,16 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from forged import forge
 from levels import thinned
-from made_manifest import make
-from training_world import FAILING, KEY, OTHER, PASSING, ROWS, World, row_of, rule
+from made_manifest import make, shard
+from training_world import FAILING, KEY, OTHER, PASSING, READ, ROWS, World, row_of, rule
 
 from dataaudit.corpus.storage.address import RemotePath
 from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError, ManifestError, QuarantineError
+from dataaudit.manifest.attestation import sign_manifest
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.signing import Seal
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/reference/training-open.md"
@@ -322,11 +326,52 @@ def test_a_policy_is_a_file_a_ready_one_or_what_it_says(tmp_path):
     assert world.open(require="passed", policy=change, baseline=world.manifest).verdict.policy == "enough"
 
 
-@pytest.mark.parametrize("name", ["signature", "public_key", "identity", "issuer"])
-def test_what_a_signature_has_to_be_is_wrong_use_without_one(tmp_path, name):
+def test_a_signed_verdict_is_wrong_use_where_none_is_asked_for(tmp_path):
     """It would be taken for a check that was made."""
-    with pytest.raises(ConfigError, match=f"^{name} is of signed verdicts"):
-        World(tmp_path).open(**{name: "x"})
+    with pytest.raises(ConfigError, match=r"^signature is of signed verdicts"):
+        World(tmp_path).open(signature="x")
+
+
+@pytest.mark.parametrize("how", [{"identity": "a"}, {"issuer": "b"}])
+def test_half_of_an_identity_is_wrong_use_of_any_kind(tmp_path, how):
+    """Nothing would be held to it."""
+    with pytest.raises(ConfigError, match=r"^a signature needs either public_key=FILE"):
+        World(tmp_path).open(**how)
+
+
+def test_a_manifest_that_was_signed_itself_opens_with_a_policy_judged_now(tmp_path):
+    """An attestation says whose a manifest is, not that it is good: without a policy it opens nothing."""
+    world = World(tmp_path)
+    with pytest.raises(CorpusRefused, match=r"it is not signed, there is no attestation.json"):
+        world.open(require="passed", policy=PASSING, public_key=world.public)
+    sign_manifest(load_manifest(world.manifest), Seal(key=KEY))
+    assert world.open(require="passed", policy=PASSING, public_key=world.public).verdict.policy == "enough"
+    assert world.open(require="verified", public_key=world.public).verdict is None
+    assert world.open(require="signed", policy=PASSING, public_key=world.public).verdict.policy == "enough"
+    with pytest.raises(CorpusRefused, match="does not pass"):
+        world.open(require="signed", policy=FAILING, public_key=world.public)
+    with pytest.raises(CorpusRefused, match="no signed verdict at"):
+        world.open(require="signed", public_key=world.public)
+
+
+@pytest.mark.parametrize("how", [{"require": "passed"}, {"require": "signed"}, {"require": "verified", "policy": None}])
+def test_a_forged_manifest_with_an_old_signature_does_not_open(tmp_path, how):
+    """Digests, id and bytes fit; the signature is of what was there before."""
+    world = World(tmp_path)
+    sign_manifest(load_manifest(world.manifest), Seal(key=KEY))
+    forge(world.manifest, core=lambda core: core["dataset"].update(version="2"))
+    assert world.open(require="passed", policy=PASSING).verdict.policy == "enough"
+    with pytest.raises(CorpusRefused, match="the signature is of another manifest"):
+        world.open(**{"policy": PASSING, "public_key": world.public} | how)
+
+
+def test_a_baseline_has_to_be_signed_as_the_manifest_is(tmp_path):
+    """Else numbers of change are led by it."""
+    world = World(tmp_path)
+    sign_manifest(load_manifest(world.manifest), Seal(key=KEY))
+    make(tmp_path / "older", [shard("a.jsonl")], metrics=[READ])
+    with pytest.raises(CorpusRefused, match="older is not believed: it is not signed"):
+        world.open(require="passed", policy=PASSING, public_key=world.public, baseline=tmp_path / "older")
 
 
 def test_both_a_key_and_an_identity_or_half_of_one_are_wrong_use(tmp_path):

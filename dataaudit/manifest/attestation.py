@@ -1,0 +1,203 @@
+"""Who says that a manifest is theirs: ``attestation.json``, a signature that lies in the manifest's folder.
+
+Digests show damage and careless edits. Whoever can write the folder can compute digests and id anew, so only a
+signature by a key that they do not have shows their hand: docs/concepts/threat-model.md.
+
+What is signed is an in-toto statement, version 1, with two subjects: the manifest, whose digest is its id, and the file
+``manifest.json``, which holds the digests of everything else. The envelope is DSSE by a local key, or a sigstore
+bundle by an identity, as of signed verdicts (:mod:`dataaudit.manifest.signing`). Its predicate is of a type of its
+own: a verdict never counts as an attestation, nor the other way round. An attestation says whose a manifest is, and
+nothing about whether it is good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from dataaudit.atomic import replacing, sync_file, sync_folder
+from dataaudit.errors import ConfigError, ManifestMismatch, SignatureRefused
+from dataaudit.manifest.canonical import canonical_json
+from dataaudit.manifest.core import PROGRAM, digest_of, manifest_uri
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.replace import ATTESTATION, POINTER, alone_in
+from dataaudit.manifest.signing import Seal
+from dataaudit.manifest.trust import STATEMENT, BadStatement, Signer, read_statement, signed_payload
+from dataaudit.manifest.verify import verify
+
+PREDICATE = f"{PROGRAM}:attestation:v1"
+MOST_BYTES = 1 << 20
+"""Of an attestation; those that this program writes have some thousands."""
+_SIGN = "`dataaudit sign DIR --key FILE` signs a manifest, where it was built."
+_Loaded = TypeVar("_Loaded", bound=Manifest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attestation:
+    """Whether a manifest is signed by who has to have signed it."""
+
+    signer: str
+    """Who has to: ``key 1a2b...``, or an identity with its issuer."""
+    problem: str = ""
+    """Why it does not count; empty when it does."""
+
+
+def attestation(manifest: Manifest) -> bytes:
+    """Return the statement about a manifest as canonical JSON; the same manifest gives the same bytes."""
+    dataset = manifest.core.dataset
+    return canonical_json(
+        {
+            "_type": STATEMENT,
+            "subject": [
+                {
+                    "name": dataset.label,
+                    "uri": manifest_uri(manifest.id),
+                    "digest": {"sha256": digest_of(manifest.id)},
+                },
+                {"name": POINTER, "digest": {"sha256": manifest.pointer_sha256}},
+            ],
+            "predicateType": PREDICATE,
+            "predicate": {
+                "dataset": {"name": dataset.name, "version": dataset.version},
+                "schemaVersion": manifest.written_as,
+            },
+        }
+    )
+
+
+def sign_manifest(manifest: Manifest, seal: Seal) -> str:
+    """Check a manifest whole, sign it, and put the signature into its folder; an older one is replaced.
+
+    Args:
+        manifest: As it was loaded.
+        seal: Of who signs.
+
+    Returns:
+        How it was signed: ``signed by the key 1a2b...``.
+
+    Raises:
+        ManifestMismatch: It is not as it was published, or another one has taken its place.
+        ConfigError: The signature cannot be written, or there is no identity.
+        StoreError: sigstore's services do not answer.
+    """
+    if problems := verify(manifest):
+        raise ManifestMismatch(
+            f"the manifest {manifest.folder} is not signed, as it is not what was published: {problems[0].text}",
+            "`dataaudit verify` lists every problem; restore the folder or build again.",
+        )
+    data, how = seal.sign(attestation(manifest))
+    folder = Path(os.path.realpath(manifest.folder))
+    try:
+        with alone_in(folder.parent):
+            if hashlib.sha256((folder / POINTER).read_bytes()).hexdigest() != manifest.pointer_sha256:
+                raise ManifestMismatch(
+                    f"the manifest {manifest.folder} was replaced while it was signed; the new one is not signed",
+                    "Sign it again.",
+                )
+            with replacing(folder / ATTESTATION) as file:
+                file.write(data)
+                sync_file(file)
+            sync_folder(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"{manifest.folder / ATTESTATION} cannot be written: {error.strerror or type(error).__name__};"
+            " the manifest is as it was, not signed",
+            f"Mend that, then run `dataaudit sign {manifest.folder}`: nothing is built again.",
+        ) from None
+    return how
+
+
+def check_attestation(manifest: Manifest, signer: Signer) -> Attestation:
+    """Hold the signature in a manifest's folder against the manifest that was loaded.
+
+    Raises:
+        ConfigError: The public key cannot be read, or sigstore is asked for and not installed.
+        StoreError: The roots of trust of sigstore cannot be had.
+    """
+    path = manifest.folder / ATTESTATION
+    data, problem = _read(path)
+    who, payload, refused = signed_payload(data, signer, path)
+    if problem or payload is None:
+        return Attestation(signer=who, problem=problem or _other_kind(data, signer) or refused)
+    return Attestation(signer=who, problem=_about(payload, manifest))
+
+
+def attested(manifest: _Loaded, signer: Signer) -> _Loaded:
+    """Return a manifest that is known to be signed; see :attr:`Manifest.signed_by`.
+
+    Raises:
+        SignatureRefused: It is not signed, or not by the signer, or the signature is of another manifest.
+        ConfigError, StoreError: As of :func:`check_attestation`.
+    """
+    found = check_attestation(manifest, signer)
+    if found.problem:
+        raise SignatureRefused(f"the manifest {manifest.folder} is not believed: {found.problem}", _SIGN)
+    return replace(manifest, signed_by=found.signer)
+
+
+def load_attested(folder: Path, signer: Signer | None) -> Manifest:
+    """Load a manifest, and hold its signature against it when somebody has to have signed it.
+
+    Raises:
+        ManifestError: As of :func:`dataaudit.manifest.load.load_manifest`.
+        SignatureRefused, ConfigError, StoreError: As of :func:`attested`.
+    """
+    manifest = load_manifest(folder)
+    return manifest if signer is None else attested(manifest, signer)
+
+
+def _read(path: Path) -> tuple[bytes, str]:
+    """Return the bytes of an attestation, or why there are none; a pipe is never waited for."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return b"", f"{ATTESTATION} is no file"
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        return b"", f"it is not signed, there is no {ATTESTATION}"
+    except OSError as error:
+        return b"", f"{ATTESTATION} cannot be read: {error.strerror or type(error).__name__}"
+    if len(data) > MOST_BYTES:
+        return b"", f"{ATTESTATION} is larger than any signature, {MOST_BYTES:,} bytes"
+    return data, "" if data else f"{ATTESTATION} is empty"
+
+
+def _other_kind(data: bytes, signer: Signer) -> str:
+    """Say that a key was named for the signature of an identity, or the other way round."""
+    try:
+        fields = set(json.loads(data))
+    except (ValueError, TypeError, RecursionError):
+        return ""
+    if signer.public_key is not None and "dsseEnvelope" in fields:
+        return "an identity signed it with sigstore, and a key is expected: name it with --identity and --issuer"
+    if signer.public_key is None and "payload" in fields:
+        return "a key signed it, and an identity is expected: name the key with --public-key"
+    return ""
+
+
+def _about(payload: bytes, manifest: Manifest) -> str:
+    """Say why a signed statement is not one about exactly this manifest; empty when it is."""
+    try:
+        subjects = [(one["name"], one["digest"]) for one in read_statement(payload, PREDICATE)["subject"]]
+    except BadStatement as error:
+        return str(error)
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError):
+        return "what was signed is no in-toto statement"
+    expected = [
+        (manifest.core.dataset.label, {"sha256": digest_of(manifest.id)}),
+        (POINTER, {"sha256": manifest.pointer_sha256}),
+    ]
+    if subjects == expected:
+        return ""
+    if len(subjects) != len(expected):
+        return f"the signature is of {len(subjects)} subjects, expected the manifest and its {POINTER} alone"
+    if subjects[0] != expected[0]:
+        return f"the signature is of another manifest, this one is {manifest.id}"
+    return (
+        f"the signature is of this id, but of other bytes of {POINTER}: its part `run` was changed after it was signed"
+    )
