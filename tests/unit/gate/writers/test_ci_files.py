@@ -22,6 +22,8 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
 PAGE = (ROOT / "docs/howto/ci.md").read_text()
+UNSIGNED = {"PUBLIC_KEY": "", "IDENTITY": "", "ISSUER": ""}
+"""Variables of the gate's step where no signature is asked for."""
 SNIPPETS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 STUB = """#!{python}
 import json, os, pathlib, sys
@@ -116,7 +118,7 @@ def test_actions_of_others_are_pinned():
 
 def test_every_output_comes_from_the_gate_step(stubs):
     """Each is set by the script when the files are there."""
-    assert step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE="", FAIL_ON="fail").returncode == 0
+    assert step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE="", FAIL_ON="fail", **UNSIGNED).returncode == 0
     named = {
         re.fullmatch(r"\${{ steps\.gate\.outputs\.([a-z-]+) }}", one["value"])[1] for one in ACTION["outputs"].values()
     }
@@ -126,7 +128,7 @@ def test_every_output_comes_from_the_gate_step(stubs):
 def test_the_gate_is_called_with_what_the_inputs_say(stubs):
     """The baseline only when there is one."""
     for baseline in ("", "old"):
-        step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE=baseline, FAIL_ON="warn")
+        step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE=baseline, FAIL_ON="warn", **UNSIGNED)
     first, second = calls(stubs)
     assert first[:4] == ["dataaudit", "gate", "--policy=p.yaml", "--fail-on=warn"]
     assert first[-2:] == ["--", "m"]
@@ -138,7 +140,9 @@ def test_the_gate_is_called_with_what_the_inputs_say(stubs):
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
 def test_the_job_ends_with_the_gates_code_after_everything_is_written(stubs, code):
     """The gate's step itself goes on, so that the comment is written."""
-    done = step("Gate", stubs | {"CODE_OF_GATE": str(code)}, MANIFEST="m", POLICY="p", BASELINE="", FAIL_ON="fail")
+    done = step(
+        "Gate", stubs | {"CODE_OF_GATE": str(code)}, MANIFEST="m", POLICY="p", BASELINE="", FAIL_ON="fail", **UNSIGNED
+    )
     assert done.returncode == 0, done.stderr
     found = outputs(stubs)
     words = ["pass", "fail", "wrong_use", "not_evaluated", "nothing_evaluated"]
@@ -148,14 +152,33 @@ def test_the_job_ends_with_the_gates_code_after_everything_is_written(stubs, cod
     assert step("Verdict", stubs, CODE="").returncode == 2
 
 
+def test_a_signature_is_asked_for_when_somebody_is_named(stubs):
+    """Half of a name, too: the gate refuses it."""
+    for given in ({"PUBLIC_KEY": "k.pub"}, {"IDENTITY": "who", "ISSUER": "https://i"}, {"ISSUER": "https://i"}):
+        step("Gate", stubs, MANIFEST="m", POLICY="p", BASELINE="", FAIL_ON="fail", **UNSIGNED | given)
+    assert [call[call.index("--require-signature") + 1 : -2] for call in calls(stubs)] == [
+        ["--public-key=k.pub"],
+        ["--identity=who", "--issuer=https://i"],
+        ["--issuer=https://i"],
+    ]
+
+
 def test_inputs_are_never_code(stubs, tmp_path):
     """Whatever they hold arrives as it is."""
-    step("Gate", stubs, MANIFEST=INJECTED, POLICY=INJECTED, BASELINE=INJECTED, FAIL_ON=INJECTED)
+    step(
+        "Gate",
+        stubs,
+        MANIFEST=INJECTED,
+        POLICY=INJECTED,
+        BASELINE=INJECTED,
+        FAIL_ON=INJECTED,
+        **dict.fromkeys(UNSIGNED, INJECTED),
+    )
     (call,) = calls(stubs)
     assert call[2:4] == [f"--policy={INJECTED}", f"--fail-on={INJECTED}"]
     assert call[-1] == INJECTED
     assert not list(tmp_path.rglob("owned"))
-    step("Gate", stubs, MANIFEST="--help", POLICY="p", BASELINE="", FAIL_ON="fail")
+    step("Gate", stubs, MANIFEST="--help", POLICY="p", BASELINE="", FAIL_ON="fail", **UNSIGNED)
     assert calls(stubs)[1][-2:] == ["--", "--help"]
 
 
@@ -183,7 +206,7 @@ def test_the_action_judges_a_real_manifest(stubs, tmp_path):
         "policy: p\nrules:\n  - name: large-enough\n    metric: documents\n    stat: count\n    unit: documents\n"
         "    comparator: '>='\n    budget: 1000\n"
     )
-    done = step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE="", FAIL_ON="fail")
+    done = step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE="", FAIL_ON="fail", **UNSIGNED)
     found = outputs(stubs)
     assert found["verdict"] == "fail", done.stdout + done.stderr
     assert "file=p.yaml,line=3::documents.count, whole dataset: 20 documents; limit >= 1,000 documents" in done.stdout
