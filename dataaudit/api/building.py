@@ -35,7 +35,11 @@ class Build:
     planned: int
     """Parts of shards in all."""
     unread: tuple[tuple[str, str], ...]
-    """(uri, reason code) of shards that are in no number."""
+    """(uri, reason code) of shards that could not be read."""
+    held_back: int
+    """Shards that the quarantine list holds back."""
+    held_back_documents: int
+    """Documents of other shards that it holds back."""
     warnings: tuple[str, ...]
     """What was to be said and is no error, a line each."""
 
@@ -76,6 +80,7 @@ def build(
     state: PathLike | None = None,
     shard_timeout: float = 1800.0,
     hmac_key: PathLike | bytes | None = None,
+    quarantine: PathLike | None = None,
     samples: tuple[int, PathLike] | None = None,
     fresh: bool = False,
     rehash: bool = False,
@@ -104,6 +109,7 @@ def build(
         state: Folder of partial results; ``.dataaudit`` beside the manifest when None.
         shard_timeout: Seconds that a part of a shard may take before it counts as stuck.
         hmac_key: Key of 16 bytes or more, or a file of it; findings get digests under it.
+        quarantine: Quarantine list: the shards and documents that it holds back today are in no number.
         samples: How many findings of each kind get their surroundings written, masked, and the new folder for them.
         fresh: Compute everything anew.
         rehash: Hash every file, also those that look unchanged.
@@ -114,7 +120,8 @@ def build(
         The manifest, with what became of the run. Shards that could not be read are no error: see ``exit_code``.
 
     Raises:
-        ConfigError: An argument, the config or a path in it is wrong.
+        ConfigError: An argument, the config or a path in it is wrong, or the list leaves nothing of a split.
+        QuarantineError: The quarantine list is absent, damaged or of a newer version.
         TokenizerError: The tokenizer cannot be found or read.
         DetectorError: A detector cannot be found or read.
         ClusterError: The workers cannot do the work.
@@ -130,6 +137,7 @@ def build(
     from dataaudit.engine.build import build as run
     from dataaudit.engine.cluster import ClusterChoice, check_client
     from dataaudit.engine.job import BuildOptions
+    from dataaudit.quarantine.list import load_quarantine
 
     given = {"workers": workers, "scheduler": scheduler, "client": client}
     if len(named := [name for name, value in given.items() if value is not None]) > 1:
@@ -152,6 +160,7 @@ def build(
             workers=workers, scheduler=scheduler, client=client, memory_limit=memory_limit, isolate=isolate
         ),
         hmac_key=_key(hmac_key),
+        quarantine=None if quarantine is None else load_quarantine(path_of(quarantine, "quarantine")),
     )
     with _as_before(), _progress(progress) as reported:
         prepared = _prepared(inputs, base, tokenizer=tokenizer, text=text, reference=reference, note=reported.note)
@@ -173,6 +182,8 @@ def build(
         scanned=result.scanned,
         planned=result.planned,
         unread=result.unread,
+        held_back=result.held_back,
+        held_back_documents=result.held_back_documents,
         warnings=tuple(reported.warnings),
     )
 

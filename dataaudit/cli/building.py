@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     help="Seconds a sub-shard may take before it counts as stuck.",
 )
 @click.option("--hmac-key", type=FOLDER, metavar="FILE", help="Key of 16 bytes or more; findings get digests under it.")
+@click.option("--quarantine", type=FOLDER, metavar="FILE", help="List whose shards and documents are left out.")
 @SAMPLES
 @SAMPLES_DIR
 @click.option("--sign", "sign_it", is_flag=True, help="Sign the manifest once it is published: --key or --identity.")
@@ -90,6 +91,7 @@ def build(
     state: Path | None,
     shard_timeout: float,
     hmac_key: Path | None,
+    quarantine: Path | None,
     samples: int | None,
     samples_dir: Path | None,
     key: Path | None,
@@ -131,6 +133,7 @@ def build(
             state=state,
             shard_timeout=shard_timeout,
             hmac_key=hmac_key,
+            quarantine=quarantine,
             samples=chosen_samples(samples, samples_dir),
             fresh=fresh,
             rehash=rehash,

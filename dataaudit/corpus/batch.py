@@ -87,6 +87,20 @@ class DocBatch:
             source_names=self.source_names,
         )
 
+    def without(self, rows: frozenset[int]) -> DocBatch:
+        """Return the batch as if some records had not been there, as it was read: without digests and annotations.
+
+        Args:
+            rows: Their numbers within the sub-shard.
+        """
+        if not rows or rows.isdisjoint(self.rows.tolist()):
+            return self
+        left = self.take(np.flatnonzero(~np.isin(self.rows, list(rows))))
+        used, first, codes = np.unique(left.source_codes, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        names = tuple(self.source_names[code] for code in used[order].tolist())
+        return replace(left, source_codes=np.argsort(order)[codes].astype(np.int32), source_names=names)
+
     def sources(self) -> pa.DictionaryArray:
         """[n] source of each document."""
         return pa.DictionaryArray.from_arrays(pa.array(self.source_codes), pa.array(self.source_names, pa.string()))

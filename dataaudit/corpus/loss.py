@@ -84,6 +84,8 @@ class Reason(StrEnum):
     """Reading it alone needs more memory than a worker has."""
     TIMED_OUT = "timed_out"
     """Reading it alone does not come to an end in time."""
+    QUARANTINE_LIST = "quarantine_list"
+    """The list that the build was given holds the shard back: left out on purpose, and not counted as unread."""
     INTERNAL = "internal_error"
     """Our own code failed on it; please report it."""
 

@@ -20,6 +20,7 @@ from dataaudit.corpus.storage.address import Access
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.digesting import rows_digests
 from dataaudit.engine.gather import GatheredShard, fold_sources, gather_partials, gather_readings
+from dataaudit.engine.holding import Holding, check_documents, check_splits
 from dataaudit.engine.index import StatIndex
 from dataaudit.engine.job import (
     BuildOptions,
@@ -43,7 +44,7 @@ from dataaudit.engine.protected import Preparing, prepare_protected
 from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Outcome, Probe
+from dataaudit.engine.units import Outcome, Probe, ScanSettings
 from dataaudit.engine.work import scan_part
 from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.extras import require
@@ -51,7 +52,7 @@ from dataaudit.link.step import DamagedEntryError, kept_sources
 from dataaudit.manifest.publish import check_target
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import make_stages
-from dataaudit.stages.base import Limited
+from dataaudit.stages.base import Limited, Stage
 
 _SCANS = 8
 """Scans of one build: damage may come to light at every step after one, and the encoder may change once."""
@@ -100,22 +101,7 @@ def build(
         try:
             probes, failures = _probe(config, options, discovery, state, runner, progress)
             config = resolve_columns(config, discovery.shards, runner, progress)
-            protected = prepare_protected(
-                Preparing(
-                    config=config,
-                    base=base,
-                    shards=discovery.shards,
-                    probes=probes,
-                    failures=failures,
-                    store=PartialStore(state),
-                    runner=runner,
-                    progress=progress,
-                    fresh=options.fresh,
-                ),
-                stages,
-            )
-            if protected is None:
-                stages = tuple(stage for stage in stages if MATCHES not in stage.needs)
+            store = PartialStore(state)
             job = Job(
                 config=config,
                 options=options,
@@ -129,12 +115,15 @@ def build(
                 parents=parents,
                 reference=reference,
                 older=None if config.reference is None else base / config.reference,
-                store=PartialStore(state),
+                store=store,
                 runner=runner,
-                protected=protected,
                 content=content,
+                holding=None if options.quarantine is None else Holding(quarantine=options.quarantine, store=store),
             )
-            gathered = _scan_and_link(job, probes, failures)
+            gathered = None
+            while gathered is None:
+                _protect(job, base, stages, probes, failures)
+                gathered = _scan_and_link(job, probes, failures)
         except KeyboardInterrupt:
             raise BuildInterrupted(
                 "interrupted; what was finished is kept",
@@ -149,11 +138,58 @@ def build(
         ) from None
 
 
-def _scan_and_link(job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]) -> Gathered:
+def _protect(
+    job: Job, base: Path, stages: Sequence[Stage], probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]
+) -> None:
+    """Prepare what is protected, once it is known which of it is held back."""
+    _count(job, probes, failures)
+    job.protected = prepare_protected(
+        Preparing(
+            config=job.config,
+            base=base,
+            shards=job.discovery.shards,
+            probes=probes,
+            failures=failures,
+            store=job.store,
+            runner=job.runner,
+            progress=job.progress,
+            fresh=job.options.fresh,
+            holding=job.holding,
+        ),
+        stages,
+    )
+    job.stages = tuple(stage for stage in stages if job.protected is not None or MATCHES not in stage.needs)
+
+
+def _count(job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]) -> None:
+    """Read the shards of which single documents are held back, as far as it is not known which part holds these."""
+    if job.holding is None:
+        return
+    planned = [
+        plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, (), {})
+        for shard in job.discovery.shards
+    ]
+    check_splits([job.holding.applied(one, (), {}) for one in planned])
+    if units := job.holding.uncounted(planned):
+        settings = ScanSettings(state=job.store.root, stages=(), annotators=())
+        job.progress.begin("count", len(units), sum(unit.size for unit in units))
+
+        def done(index: int, outcome: Outcome) -> bool:
+            job.progress.advance(units[index].size, failed=outcome.reason is not None)
+            return True
+
+        job.runner.run("count", partial(scan_part, settings=settings), units, done)
+        job.progress.end()
+
+
+def _scan_and_link(job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]) -> Gathered | None:
     """Scan until nothing is missing and no encoder was found to differ, then link.
 
     Whether the fast encoder differs is decided by the shards that are read, all of them: a decision by what
     came first, or by this run alone, would give a rerun another identity.
+
+    Returns:
+        None when the rows of shards showed that more of them is held back than their bytes had.
     """
     job.force_reference = not job.risks.supported
     job.encoder_reason = job.risks.reason
@@ -168,7 +204,11 @@ def _scan_and_link(job: Job, probes: dict[str, Probe], failures: dict[str, tuple
                 job.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
                 job.force_reference, job.encoder_reason = True, "sample_difference"
                 continue
-            return _link(job, shards, fresh=fresh)
+            digests = rows_digests(shards, job.store, job.runner)
+            if job.holding is not None and job.holding.learn(shards, digests):
+                return None
+            check_documents(shards)
+            return _link(job, shards, digests, fresh=fresh)
         except DamagedEntryError as error:
             fresh = False
             job.runner.notes.append(f"{len(error.names)} damaged partial(s) computed again: {error}")
@@ -231,10 +271,11 @@ def _plan(
     failures: dict[str, tuple[Reason, str]],
 ) -> list[PlannedShard]:
     decisive = decisive_values(job.annotators())
-    return [
+    planned = [
         plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, decisive)
         for shard in job.discovery.shards
     ]
+    return planned if job.holding is None else [job.holding.applied(one, job.stages, decisive) for one in planned]
 
 
 def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str, tuple[Reason, str]]:
@@ -260,13 +301,12 @@ def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str
     return lost
 
 
-def _link(job: Job, shards: list[GatheredShard], *, fresh: bool) -> Gathered:
+def _link(job: Job, shards: list[GatheredShard], digests: dict[int, str], *, fresh: bool) -> Gathered:
     stages = [stage for stage in job.stages if stage.name in job.links]
     linkings = {stage.name: LinkContext(job=job, stage=stage, shards=shards, fresh=fresh) for stage in stages}
     found = run_link_steps({name: job.links[name](context) for name, context in linkings.items()}, linkings)
     for warning in (line for one in found.values() for line in one.warnings):
         job.progress.note(f"warning: {warning}", important=True)
-    digests = rows_digests(shards, job.store, job.runner)
     kept = kept_sources(shards, job.config.max_sources)
     if kept is not None:
         fold_sources(shards, job.stages, kept)

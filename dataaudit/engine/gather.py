@@ -54,6 +54,18 @@ class GatheredShard:
             yield part.stage_keys[stage], first_row
 
     @property
+    def documents(self) -> int:
+        """Documents that entered the metrics."""
+        return sum(self.partials["volume"]["volume"]["documents"].to_pylist()) if self.partials else 0
+
+    @property
+    def held_back(self) -> int:
+        """Documents that the quarantine list holds back one by one."""
+        if not any(part.request.without for part in self.planned.parts) or not self.partials:
+            return 0
+        return self.records - self.bad_records - self.documents
+
+    @property
     def size(self) -> int:
         """Stored bytes, as far as the file system knew; of a streamed dataset the bytes of its texts."""
         if self.planned.shard.format == "datasets":
@@ -90,7 +102,8 @@ def _gather_reading(
 ) -> GatheredShard:
     gathered = GatheredShard(planned=item)
     if item.reason is not None:
-        status = "skipped" if item.shard.skip is not None else "quarantined"
+        meant = item.shard.skip is not None or item.reason == Reason.QUARANTINE_LIST
+        status = "skipped" if meant else "quarantined"
         return _unread(gathered, status, item.reason, item.place)
     first_rows: list[int] = []
     columns: set[str] = set()

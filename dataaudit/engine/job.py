@@ -21,6 +21,7 @@ from dataaudit.corpus.shards import Discovery, Shard
 from dataaudit.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
 from dataaudit.detectors import ContentModels, LanguageModels, resolve_content, resolve_languages
 from dataaudit.engine.cluster import ClusterChoice
+from dataaudit.engine.holding import Holding
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
@@ -29,6 +30,7 @@ from dataaudit.errors import ConfigError, ExitCode, ManifestError
 from dataaudit.kernels.jit import are_compiled, compile_all
 from dataaudit.link.step import LinkContext, LinkStep, Protected
 from dataaudit.manifest.load import load_manifest
+from dataaudit.quarantine.list import Quarantine
 from dataaudit.stages.base import Comparing, Stage
 from dataaudit.stages.token_counts import Reference
 from dataaudit.text import plural
@@ -38,7 +40,7 @@ STATE_FOLDER = ".dataaudit"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildOptions:
-    """How to run a build; nothing here changes a number."""
+    """How to run a build."""
 
     target: Path
     """Folder of the manifest."""
@@ -54,6 +56,8 @@ class BuildOptions:
     """Time a sub-shard may take before it counts as stuck."""
     hmac_key: bytes | None = field(default=None, repr=False)
     """The user's key for digests of findings; no number depends on it."""
+    quarantine: Quarantine | None = None
+    """The list whose shards and documents are left out: the one option on which numbers depend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,11 @@ class BuildResult:
     planned: int
     """Sub-shards in the plan."""
     unread: tuple[tuple[str, str], ...]
-    """(uri, reason) of shards that are not in the metrics."""
+    """(uri, reason) of shards that could not be read."""
+    held_back: int
+    """Shards that the quarantine list holds back."""
+    held_back_documents: int
+    """Documents of other shards that it holds back."""
     paths: Mapping[int, str]
     """Where each shard is, by ordinal."""
 
@@ -101,6 +109,8 @@ class Job:
     """What is protected, when a stage looks for it."""
     content: ContentModels = field(default_factory=ContentModels)
     """What looks at the content of documents, as far as stages need it."""
+    holding: Holding | None = None
+    """What the quarantine list holds back, when the build was given one."""
 
     def tokens(self) -> Tokens:
         """Return what finds tokens."""

@@ -68,21 +68,24 @@ def reading_key(sha256: str, split: str, format_: str, compression: Compression,
     )
 
 
-def stage_key(reading: str, stage: Stage, decisive: Mapping[str, Any]) -> str:
+def stage_key(reading: str, stage: Stage, decisive: Mapping[str, Any], *, without: Sequence[int] = ()) -> str:
     """Return the key of one stage's partial of a part.
 
     Args:
         reading: Key of what reading the part gives.
         stage: The stage.
         decisive: Of :func:`decisive_values`. What no stage looks at may be left out.
+        without: Records of the part that are held back from the stage, ascending.
     """
-    value = {
+    value: dict[str, Any] = {
         "reading": reading,
         "stage": stage.name,
         "version": stage.version,
         "parameters": parameters(stage),
         "normal_form": [NORMAL_FORM, NORMAL_FORM_VERSION],
     }
+    if without:
+        value["without"] = list(without)
     for name in _looked_at(stage):
         assert decisive.get(name) is not None, f"{name} is part of the key of a stage that looks at it"
         value[name] = decisive[name]

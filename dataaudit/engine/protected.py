@@ -19,8 +19,9 @@ from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.sets import ItemFields
 from dataaudit.corpus.shards import Shard, expand, remote_lister
 from dataaudit.corpus.storage.address import Access
+from dataaudit.engine.holding import Holding
 from dataaudit.engine.keys import library_versions
-from dataaudit.engine.plan import PlannedShard, plan_shard
+from dataaudit.engine.plan import PlannedPart, PlannedShard, plan_shard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.protected_errors import file_name, no_items, unreadable, wrong_file
 from dataaudit.engine.protected_work import HELD_OUT, HELD_OUT_RECORDS, ITEMS, read_held_out, read_set
@@ -52,6 +53,8 @@ class Preparing:
     runner: Runner
     progress: Progress
     fresh: bool
+    holding: Holding | None = None
+    """What is held back."""
 
 
 def prepare_protected(work: Preparing, stages: Sequence[Stage]) -> Protected | None:
@@ -72,6 +75,8 @@ def prepare_protected(work: Preparing, stages: Sequence[Stage]) -> Protected | N
         plan_shard(shard, work.probes.get(shard.path), work.failures.get(shard.path), work.config, (), {})
         for shard in held_out
     ]
+    if work.holding is not None:
+        planned = [work.holding.applied(one, (), {}) for one in planned]
     sets, pairs = _read_sets(work)
     _store_words(work, planned)
     file, index = _index(work, planned, sets, pairs, stage.max_grams)
@@ -133,7 +138,7 @@ def _store_words(work: Preparing, planned: Sequence[PlannedShard]) -> None:
         if shard.probe is None:
             continue
         for part in shard.parts:
-            key = _words_key(part.reading_key)
+            key = _words_key(part)
             if work.fresh or not work.store.has(HELD_OUT, key):
                 units[key] = HeldOutUnit(
                     request=part.request,
@@ -150,8 +155,9 @@ def _store_words(work: Preparing, planned: Sequence[PlannedShard]) -> None:
         work.runner.notes.append(f"{said}: {next(iter(failed.values()))[0]}")
 
 
-def _words_key(reading_key: str) -> str:
-    return digest_json([reading_key, _VERSION]).removeprefix("sha256:")
+def _words_key(part: PlannedPart) -> str:
+    without = [sorted(part.request.without)] if part.request.without else []
+    return digest_json([part.reading_key, _VERSION, *without]).removeprefix("sha256:")
 
 
 def _run(
@@ -175,9 +181,9 @@ def _index(
 ) -> tuple[IndexFile, ProtectedIndex]:
     """Return the index of exactly this, built unless it is there."""
     whole = {
-        number: [_words_key(part.reading_key) for part in shard.parts]
+        number: [_words_key(part) for part in shard.parts]
         for number, shard in enumerate(planned)
-        if shard.parts and all(work.store.has(HELD_OUT, _words_key(part.reading_key)) for part in shard.parts)
+        if shard.parts and all(work.store.has(HELD_OUT, _words_key(part)) for part in shard.parts)
     }
     bad = {number for number, keys in whole.items() if _too_many_bad(work, keys)}
     if bad:

@@ -32,7 +32,8 @@ def read_held_out(unit: HeldOutUnit) -> Outcome:
 def _read_held_out(unit: HeldOutUnit) -> Outcome:
     stats, losses = PartStats(), LossLog()
     rows, lengths, hashes = ([np.zeros(0, dtype=kind)] for kind in (np.int64, np.int64, np.uint64))
-    for batch in read_part(unit.request, losses, stats):
+    for read in read_part(unit.request, losses, stats):
+        batch = read.without(unit.request.without)
         words = split_words(batch.byte_values(), batch.byte_offsets())
         rows.append(batch.rows)
         lengths.append(words.num_words())

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit import __version__
+from dataaudit.corpus.loss import Reason
 from dataaudit.detectors import key_id
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.job import BuildResult, Job
@@ -97,6 +98,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         totals=whole,
         headline=headline(metrics),
         ledger=ledger_record(shards, whole.documents),
+        quarantine=() if job.holding is None else job.holding.identities(),
         seeds={"sample": job.config.seed},
         hmac_key=key_id(job.options.hmac_key),
         tables=table_records(tables),
@@ -114,6 +116,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         parts_planned=job.planned_parts,
         parts_scanned=job.scanned,
         notes=tuple(job.runner.notes[:100]),
+        quarantine=None if job.holding is None else job.holding.record(),
     )
     if whole.documents == 0 and (job.options.target / POINTER).is_file():
         raise NothingEvaluated(
@@ -125,7 +128,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     unread = tuple(
         (f"{shard.planned.shard.split}/{shard.planned.shard.uri}", str(shard.reason))
         for shard in shards
-        if not shard.partials
+        if not shard.partials and shard.reason != Reason.QUARANTINE_LIST
     )
     code = ExitCode.NOT_EVALUATED if unread else ExitCode.PASS
     if whole.documents == 0:
@@ -136,6 +139,8 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         scanned=job.scanned,
         planned=job.planned_parts,
         unread=unread,
+        held_back=sum(shard.reason == Reason.QUARANTINE_LIST for shard in shards),
+        held_back_documents=sum(shard.held_back for shard in shards),
         paths={shard.ordinal: shard.path for shard in job.discovery.shards},
     )
 

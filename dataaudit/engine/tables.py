@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataaudit.config import AuditConfig
+from dataaudit.corpus.loss import Reason
 from dataaudit.engine.gather import GatheredShard, merge_scope
 from dataaudit.manifest.core import Coverage, HeadlineMetric, LedgerRecord, SplitRecord, Totals
 from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
@@ -159,7 +160,8 @@ def _upstream(config: AuditConfig) -> list[Metric]:
 
 
 def _coverage(shards: Sequence[GatheredShard]) -> list[Metric]:
-    """Return the bytes that were planned and not read, in all and by reason."""
+    """Return the bytes that were planned and not read, in all and by reason; what is held back was not planned."""
+    shards = [shard for shard in shards if shard.reason != Reason.QUARANTINE_LIST]
     planned = sum(shard.size for shard in shards)
     by_reason: dict[str, int] = {}
     for shard in shards:
@@ -232,14 +234,27 @@ def ledger_record(shards: Sequence[GatheredShard], documents: int) -> LedgerReco
     for shard in shards:
         by_status[shard.status if shard.status in UNREAD else "read"].append(shard)
     bad = sum(shard.bad_records for shard in by_status["read"])
+    held = sum(shard.held_back for shard in by_status["read"])
+    listed = [shard for shard in by_status["skipped"] if shard.reason == Reason.QUARANTINE_LIST]
     known = sum(shard.records for shard in by_status["quarantined"])
     sizes = {name: sum(shard.size for shard in group) for name, group in by_status.items()}
     numbers = {name: len(group) for name, group in by_status.items()}
     return LedgerRecord(
         shards=Coverage(planned=len(shards), **numbers),
         bytes=Coverage(planned=sum(sizes.values()), **sizes),
-        documents=Coverage(planned=documents + bad + known, read=documents, bad=bad, quarantined=known, skipped=0),
-        uncounted_shards=sum(shard.records == 0 for name in UNREAD for shard in by_status[name]),
+        documents=Coverage(
+            planned=documents + bad + known + held,
+            read=documents,
+            bad=bad,
+            held_back=held,
+            quarantined=known,
+            skipped=0,
+        ),
+        uncounted_shards=sum(
+            shard.records == 0 and shard not in listed for name in UNREAD for shard in by_status[name]
+        ),
+        listed_shards=len(listed),
+        listed_bytes=sum(shard.size for shard in listed),
     )
 
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.annotators.base import load_annotators
+from dataaudit.annotators.base import Annotators, load_annotators
 from dataaudit.annotators.tokens import Tokens
 from dataaudit.atomic import DamagedFileError
 from dataaudit.corpus.batch import DocBatch
@@ -30,7 +30,7 @@ from dataaudit.corpus.readers.hub_rows import key_of_rows
 from dataaudit.corpus.storage.address import RemotePath
 from dataaudit.corpus.storage.files import open_binary, stat_file
 from dataaudit.corpus.storage.hub import RowsPath
-from dataaudit.corpus.texts import row_digests
+from dataaudit.corpus.texts import row_digests, text_digests
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.engine.running_task import RunningTask, documents_at, wanted_of
 from dataaudit.engine.store import PartialStore
@@ -197,9 +197,15 @@ class _Collected:
     emitted: dict[tuple[str, str], list[pa.Table]] = field(default_factory=dict)
     rows: list[bytes] = field(default_factory=list)
 
-    def add(self, batch: DocBatch) -> None:
+    def add(self, raw: DocBatch, annotators: Annotators, without: frozenset[int]) -> None:
+        """Map a batch; records that are held back are in the digests of rows alone."""
+        left = raw.without(without)
+        batch = annotators.annotate(left)
         assert batch.digests is not None
-        self.rows.append(row_digests(batch.digests, batch.source_codes, batch.source_names).tobytes())
+        digests = batch.digests if left is raw else text_digests(raw.texts)
+        self.rows.append(row_digests(digests, raw.source_codes, raw.source_names).tobytes())
+        if left is not raw and not len(batch):
+            return
         for stage in self.stages:
             if stage.name not in self.partials:
                 self.partials[stage.name] = Accumulator(stage)
@@ -229,7 +235,7 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     unreadable: ShardUnreadable | None = None
     try:
         for raw in read_part(unit.request, losses, stats):
-            collected.add(annotators.annotate(raw))
+            collected.add(raw, annotators, unit.request.without)
     except ShardUnreadable as error:
         unreadable = error
     if _may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:

@@ -15,6 +15,7 @@ from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, Evidence, RuleResult, State, Verdict
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
+from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import Counted, Population, ShardColumn
 from dataaudit.metrics.overlap.evidence import shards_with
 from dataaudit.metrics.registry import METRICS
@@ -31,7 +32,7 @@ def evidence_columns(rules: Sequence[Rule]) -> set[str]:
     found = {one.column for one in evidence if isinstance(one, ShardColumn)}
     if any("source" in rule.scope.fields for rule in rules):
         found.add("sources")
-    return found | {"shard", "uri", "split", "status", "documents", "tokens", *_DIGESTS}
+    return found | {"shard", "uri", "split", "status", "reason", "documents", "tokens", *_DIGESTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +140,8 @@ def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> tuple[Evide
     values = pc.fill_null(pc.cast(shards[evidence.column], pa.float64()), 0.0).to_numpy().copy()
     if evidence.share_of:
         values *= shards[evidence.share_of].to_numpy()
-    lost = pc.is_in(shards["status"], pa.array(["quarantined", "skipped"])).to_numpy()
+    lost = pc.is_in(shards["status"], pa.array(["quarantined", "skipped"]))
+    lost = pc.and_(lost, pc.not_equal(shards["reason"], HELD_BACK)).to_numpy()
     values[lost != evidence.unread] = 0
     if scope.split is not None:
         values[np.asarray(shards["split"].to_pylist(), dtype=object) != scope.split] = 0

@@ -20,6 +20,7 @@ from dataaudit.gate.judge import FEW_SHARDS, Compared, excess, judge
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, State
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import ShardStatistic
 from dataaudit.metrics.registry import SHARD_STATISTICS
 
@@ -88,6 +89,7 @@ def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: d
     kept = pc.is_in(shards["split"], pa.array(splits if named is None else sorted(named), pa.string()))
     if statistic.metric != COVERAGE:
         kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
+    kept = pc.and_(kept, pc.not_equal(shards["reason"], HELD_BACK))
     columns = dict.fromkeys(["shard", "uri", "split", "status", statistic.of, statistic.column])
     return shards.select(list(columns)).filter(kept)
 

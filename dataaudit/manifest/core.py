@@ -127,11 +127,14 @@ class Totals(_Model):
 
 
 class Coverage(_Model):
-    """One line of the coverage ledger: planned = read + bad + quarantined + skipped."""
+    """One line of the coverage ledger: planned = read + bad + held_back + quarantined + skipped."""
 
     planned: Count
     read: Count
     bad: Count = Field(default=0, description="Bad records inside shards that were read.")
+    held_back: Count = Field(
+        default=0, description="Documents of shards that were read which the quarantine list holds back one by one."
+    )
     quarantined: Count
     skipped: Count
 
@@ -143,6 +146,8 @@ class LedgerRecord(_Model):
     bytes: Coverage = Field(description="Stored bytes of whole shards.")
     documents: Coverage = Field(description="Records; of quarantined shards those that are known.")
     uncounted_shards: Count = Field(description="Quarantined shards whose records cannot be known.")
+    listed_shards: Count = Field(default=0, description="Of the skipped shards those on the quarantine list.")
+    listed_bytes: Count = Field(default=0, description="Their stored bytes, which do not count as unread.")
 
 
 class TableRecord(_Model):
@@ -150,6 +155,14 @@ class TableRecord(_Model):
 
     rows: Count
     digest: Digest
+
+
+class HeldBack(_Model):
+    """A shard that a quarantine list held back, or the rows of one; the digests are those of the list."""
+
+    sha256: str | None = Field(pattern=r"^[0-9a-f]{64}$")
+    rows_digest: str | None = Field(pattern=r"^[0-9a-f]{64}$")
+    rows: tuple[Count, ...] | None = Field(description="Records of the shard, ascending; null for all of it.")
 
 
 class HeadlineMetric(_Model):
@@ -182,6 +195,9 @@ class Core(_Model):
     totals: Totals
     headline: tuple[HeadlineMetric, ...]
     ledger: LedgerRecord
+    quarantine: tuple[HeldBack, ...] = Field(
+        default=(), description="What the quarantine list of the build had in force, in the data or not."
+    )
     seeds: dict[str, Count]
     redaction: Literal["no_text"] = Field(default="no_text", description="No document text is stored.")
     hmac_key: str | None = Field(
@@ -197,6 +213,14 @@ class FileRecord(_Model):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
+class QuarantineRecord(_Model):
+    """The quarantine list that a build was given."""
+
+    digest: Digest = Field(description="Of the file.")
+    heads: tuple[Digest, ...] = Field(description="Ids of the lines that no other line names: who has them has all.")
+    on: str = Field(pattern=r"^\d{4}-\d\d-\d\d$", description="The day, UTC, that expiries were held against.")
+
+
 class Run(_Model):
     """What may differ between two runs with the same numbers."""
 
@@ -209,6 +233,7 @@ class Run(_Model):
     parts_planned: int = Field(description="Sub-shards in the plan.")
     parts_scanned: int = Field(description="Sub-shards read in this run; the others were known.")
     notes: tuple[str, ...] = Field(default=(), description="What the run met and survived.")
+    quarantine: QuarantineRecord | None = Field(default=None, description="The list of the build; null without one.")
     files: dict[str, FileRecord] = Field(
         default_factory=dict,
         description="Every file of the manifest but this one, by its path below the folder; none before version 2.",

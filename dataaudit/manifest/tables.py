@@ -36,6 +36,8 @@ class TableSpec:
     """One line for the format page."""
 
 
+HELD_BACK = "quarantine_list"
+"""Reason of a skipped shard that the quarantine list of the build holds back: neither read nor unread."""
 SHARD = field("shard", pa.int32(), "row of shards")
 ROW = field("row", COUNT, "record of the shard, in reading order, bad records counted")
 SPAN = [field("start", COUNT, "first byte"), field("end", COUNT, "byte after the last")]

@@ -4,8 +4,8 @@ A step knows one version and the next. Steps are applied one after another to th
 table, so that nobody else ever sees an older form. The id is the digest of the core as it was written, and the digest
 of a table that of its rows as they were written: both are checked before a step changes anything.
 
-Version 1 is the first that was released. Version 2 holds the bytes of every file in ``run.files``; of a manifest of
-version 1 they are not held.
+Version 1 is the first that was released. Version 2 holds the bytes of every file in ``run.files``, and what a
+quarantine list held back; of a manifest of version 1 the bytes are not held, and no list was honoured.
 """
 
 from __future__ import annotations
@@ -37,10 +37,25 @@ class Step:
     """Tables that it adds or changes; others are read as if they were of the next version."""
 
 
+_SINCE_2: Final = (
+    ("run", "files"),
+    ("run", "quarantine"),
+    ("core", "quarantine"),
+    ("core", "ledger", "listed_shards"),
+    ("core", "ledger", "listed_bytes"),
+    *(("core", "ledger", line, "held_back") for line in ("shards", "bytes", "documents")),
+)
+"""Fields that version 1 does not know."""
+
+
 def _without_bytes(document: Json) -> Json:
-    """Return a pointer of version 1 as one of version 2 that holds nothing of its files' bytes."""
-    if "files" in (document.get("run") or {}):
-        raise ValueError("run.files: unknown field, before version 2")
+    """Return a pointer of version 1 as one of version 2, of unknown bytes, built without a quarantine list."""
+    for path in _SINCE_2:
+        found: Any = document
+        for name in path:
+            found = found.get(name) if isinstance(found, dict) else None
+        if found is not None:
+            raise ValueError(f"{'.'.join(path)}: unknown field, before version 2")
     core = document["core"]
     return document | {"core": core | {"schema": core["schema"] | {"version": 2}}}
 

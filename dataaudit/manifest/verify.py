@@ -16,7 +16,7 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.minhash import FOLDER, file_name, read_signatures
 from dataaudit.manifest.reading import digest_as_written
 from dataaudit.manifest.replace import POINTER
-from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.tables import HELD_BACK, TABLES
 from dataaudit.manifest.upgrade import is_as_written
 
 LOST = ("quarantined", "skipped")
@@ -141,23 +141,31 @@ def _rows_with_known_key(ordered: pa.Table, key: tuple[str, ...]) -> int:
 
 
 def _check_ledger(manifest: Manifest, shards: pa.Table) -> list[Problem]:
-    """Check that planned = read + bad + quarantined + skipped, and that the shards add up to it."""
+    """Check that planned = read + bad + held back + quarantined + skipped, and that the shards add up to it."""
     core = manifest.core
     problems = []
     for unit in ("shards", "bytes", "documents"):
         line: Coverage = getattr(core.ledger, unit)
-        total = line.read + line.bad + line.quarantined + line.skipped
+        total = line.read + line.bad + line.held_back + line.quarantined + line.skipped
         if line.planned != total:
-            parts = f"read {line.read}, bad {line.bad}, quarantined {line.quarantined}, skipped {line.skipped}"
+            counts = ((name.replace("_", " "), value) for name, value in line.model_dump().items() if name != "planned")
+            parts = ", ".join(f"{name} {value}" for name, value in counts if value or name != "held back")
             text = f"ledger {unit}: planned {line.planned}, accounted for {total} ({parts})"
             problems.append(Problem("ledger_balance", text))
     kept = shards.filter(pc.invert(pc.is_in(shards["status"], pa.array(LOST))))
+    listed = shards.filter(pc.equal(shards["reason"], HELD_BACK))
     sums = {
         "shards": (kept.num_rows, core.ledger.shards.read, core.totals.shards),
         "documents": (_sum(kept, "documents"), core.ledger.documents.read, core.totals.documents),
         "stored bytes": (_sum(kept, "size"), core.ledger.bytes.read),
         "text bytes": (_sum(kept, "bytes"), core.totals.bytes),
         "tokens": (_sum(kept, "tokens"), core.totals.tokens),
+        "records held back": (
+            _sum(kept, "rows") - _sum(kept, "documents") - _sum(kept, "bad_records"),
+            core.ledger.documents.held_back,
+        ),
+        "shards held back": (listed.num_rows, core.ledger.listed_shards),
+        "stored bytes held back": (_sum(listed, "size"), core.ledger.listed_bytes),
         "planned shards": (shards.num_rows, core.ledger.shards.planned),
         "planned bytes": (_sum(shards, "size"), core.ledger.bytes.planned),
     }

@@ -44,6 +44,7 @@ REASONS: dict[str, str] = {
     "worker_died": "reading it alone ends the worker process",
     "out_of_memory": "reading it alone needs more memory than a worker has (--memory-limit)",
     "timed_out": "reading it alone does not end in time (--shard-timeout)",
+    "quarantine_list": "the quarantine list of the build holds it back",
     "internal_error": "our own code failed on it; please report it",
 }
 
@@ -51,7 +52,7 @@ STATUSES: dict[str, str] = {
     "ok": "read as a whole",
     "partial": "read, without its bad records",
     "quarantined": "in no number: it cannot be read, or too much of it is bad",
-    "skipped": "in no number: its name or place says that it is not to be read",
+    "skipped": "in no number: its name or place, or the quarantine list, says that it is not to be read",
 }
 
 ENCODERS: dict[str, str] = {

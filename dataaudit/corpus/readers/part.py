@@ -49,6 +49,9 @@ class ReadRequest:
     only: frozenset[int] | None = None
     """Records, by their number within the part, that are wanted: others may be left out unread, of documents, losses
     and stats, and the reading may end after the last. None: all."""
+    without: frozenset[int] = frozenset()
+    """Records, by their number within the part, that are held back. Readers give them like all others: they count, and
+    are in the digest of the rows, but no stage gets them."""
 
 
 @dataclass(slots=True)

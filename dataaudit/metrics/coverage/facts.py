@@ -6,13 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.meanings import reason_text
 from dataaudit.metrics.shown import Kind, Oddity, OddShard, Part, Shown, Standout, first_of
 from dataaudit.metrics.volume.facts import UNREAD, LostShard, Overview, lost_shards, overview
 from dataaudit.render.blocks import Block, Facts, Row, Section, Table, Tone, bad, names, numbers, rows_of, texts, words
 from dataaudit.render.line import Line, Name, join, say, size
 
-_STATES = ("planned", "read", "bad", "quarantined", "skipped")
+_HELD = "held_back"
+_STATES = ("planned", "read", "bad", _HELD, "quarantined", "skipped")
+_MISSED = ("bad", "quarantined", "skipped")
+_LINES = (("shards", "shards"), ("stored bytes", "stored_bytes"), ("documents", "documents"))
 _CODES, _CODE = 30, 40
 
 
@@ -20,7 +24,8 @@ def _section(view: Overview) -> Section:
     """Return the ledger with every lost shard."""
     ledger = view.ledger
     planned, unread, bad_records = ledger["shards"]["planned"], ledger["unread_bytes"], ledger["documents"]["bad"]
-    leads: list[Line] = [f"All {t.plural(planned, 'planned shard')} were read."]
+    asked = planned - len(view.held_back)
+    leads: list[Line] = [f"All {t.plural(asked, 'planned shard')} were read."]
     if view.unread:
         one, number = view.unread[0], len(view.unread)
         verb = "was" if number == 1 else "were"
@@ -39,6 +44,8 @@ def _section(view: Overview) -> Section:
                 f", and {t.count(number - 1)} more" if number > 1 else "",
             )
         ]
+    if held := _held_back(view):
+        leads.append(f"The quarantine list holds back {held}: in no number, and not counted as unread.")
     if bad_records:
         partial = t.plural(len(view.partial), "shard")
         leads.append(f"{t.plural(bad_records, 'bad record')} in {partial} were left out of every number.")
@@ -51,6 +58,7 @@ def _section(view: Overview) -> Section:
         )
     blocks: list[Block] = [_ledger(view)]
     blocks += [_lost(view.unread, "Not read")] if view.unread else []
+    blocks += [_lost(view.held_back, "Held back by the quarantine list")] if view.held_back else []
     blocks += [_lost(view.partial, "Read without their bad records")] if view.partial else []
     if codes := sorted({code for one in (*view.unread, *view.partial) for code in one.reasons})[:_CODES]:
         pairs = tuple((Name(code), reason_text(code)) for code in codes)
@@ -60,13 +68,23 @@ def _section(view: Overview) -> Section:
 
 
 def _ledger(view: Overview) -> Table:
-    rows = []
-    for title, key in (("shards", "shards"), ("stored bytes", "stored_bytes"), ("documents", "documents")):
-        line = view.ledger[key]
-        rows.append((title, *(bad(line[state]) if state in _STATES[2:] else line[state] for state in _STATES)))
+    lines = [(title, view.ledger[key]) for title, key in _LINES]
+    states = [state for state in _STATES if state != _HELD or any(line[_HELD] for _, line in lines)]
+    rows: list[Row] = [
+        (title, *(bad(line[state]) if state in _MISSED else line[state] for state in states)) for title, line in lines
+    ]
     unread = view.ledger["unread_bytes"]
     note = f"unread: {t.count(unread)} stored bytes" + (f" ({t.size(unread)})" if unread > 999 else "")
-    return Table(title="Planned and read", columns=(*names(""), *numbers(*_STATES)), rows=tuple(rows), note=note)
+    heads = (state.replace("_", " ") for state in states)
+    return Table(title="Planned and read", columns=(*names(""), *numbers(*heads)), rows=tuple(rows), note=note)
+
+
+def _held_back(view: Overview) -> str:
+    """Return what the quarantine list of the build held back; nothing without one."""
+    shards, documents = len(view.held_back), view.ledger["documents"][_HELD]
+    told = [t.plural(shards, "shard")] if shards else []
+    told += [t.plural(documents, "document")] if documents else []
+    return " and ".join(told)
 
 
 def _lost(shards: Sequence[LostShard], title: str) -> Table:
@@ -129,6 +147,8 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
 def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
     for lost in lost_shards(manifest):
         codes = join(", ", (Name(code, 60) for code in sorted(lost.reasons)[:4]))
+        if HELD_BACK in lost.reasons:
+            continue
         if lost.status in UNREAD:
             place = say(" ({})", Name(lost.place, 60)) if lost.place else ""
             kind, text = (
@@ -145,6 +165,8 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
     view = overview(manifest)
     shards, stored, documents = (view.ledger[name] for name in ("shards", "stored_bytes", "documents"))
     read = f"{t.count(shards['read'])} of {t.plural(shards['planned'], 'shard')}"
+    if held := _held_back(view):
+        yield f"The quarantine list of the build held back {held}, which are in no number."
     yield f"The audit read {read}, {t.count(stored['read'])} of {t.plural(stored['planned'], 'stored byte')}."
     if view.unread:
         why = "; ".join(map(reason_text, sorted({reason for shard in view.unread for reason in shard.reasons})))

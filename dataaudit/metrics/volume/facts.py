@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from dataaudit import text as t
 from dataaudit.manifest.core import Coverage, LedgerRecord
 from dataaudit.manifest.load import Manifest, once
+from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.meanings import encoder_text
 from dataaudit.metrics.shown import LONG, Kind, Part, Shown, Standout, listed_shares
 from dataaudit.render.blocks import (
@@ -122,6 +123,8 @@ class Overview:
     ledger: dict[str, Any]
     unread: tuple[LostShard, ...] = field(default=())
     partial: tuple[LostShard, ...] = field(default=())
+    held_back: tuple[LostShard, ...] = field(default=())
+    """Skipped, as the quarantine list of the build says."""
 
 
 @once
@@ -170,7 +173,8 @@ def overview(manifest: Manifest) -> Overview:
         ),
         sources=_shares(manifest),
         ledger=ledger_facts(core.ledger),
-        unread=tuple(shard for shard in lost if shard.status in UNREAD),
+        unread=tuple(shard for shard in lost if shard.status in UNREAD and HELD_BACK not in shard.reasons),
+        held_back=tuple(shard for shard in lost if HELD_BACK in shard.reasons),
         partial=tuple(shard for shard in lost if shard.status not in UNREAD),
     )
 
@@ -185,8 +189,10 @@ def ledger_facts(ledger: LedgerRecord) -> dict[str, Any]:
         "shards": line(ledger.shards),
         "stored_bytes": line(ledger.bytes),
         "documents": line(ledger.documents),
-        "unread_bytes": ledger.bytes.planned - ledger.bytes.read,
+        "unread_bytes": ledger.bytes.planned - ledger.bytes.read - ledger.listed_bytes,
         "shards_of_unknown_documents": ledger.uncounted_shards,
+        "listed_shards": ledger.listed_shards,
+        "listed_bytes": ledger.listed_bytes,
     }
 
 

@@ -91,7 +91,8 @@ def test_where_decoding_begins_changes_no_key():
 def test_the_read_request_has_no_field_that_no_key_knows():
     """Of a request all is in the key but the place of the file and the size of batches, which decide nothing.
 
-    What is stored is of all records: a request for some of them is never planned.
+    What is stored is of all records: a request for some of them is never planned. Records that are held back are read,
+    and are in the keys of what stages make of the others.
     """
     assert {field.name for field in fields(ReadRequest)} == {
         "path",
@@ -101,8 +102,16 @@ def test_the_read_request_has_no_field_that_no_key_knows():
         "fields",
         "batch_bytes",
         "only",
+        "without",
     }
     assert [part.request.only for part in plan(shard(), probe(parts=((0, 50), (50, 100)))).parts] == [None, None]
+
+
+def test_what_is_held_back_changes_the_keys_of_stages():
+    """And nothing held back changes none."""
+    made = [keys.stage_key("r", Volume(), DECISIVE, without=rows) for rows in ((), (1,), (1, 2))]
+    assert len(set(made)) == 3
+    assert made[0] == keys.stage_key("r", Volume(), DECISIVE)
 
 
 @pytest.mark.parametrize("name", ["__version__", "READER_VERSION", "STORE_VERSION"])

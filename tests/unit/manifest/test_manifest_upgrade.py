@@ -27,7 +27,13 @@ def older_document(document):
     del core["redaction"]
     core["schema"] = {"name": "dataaudit-manifest", "version": 0}
     core["tables"] = {name: held for name, held in core["tables"].items() if name != LATER}
-    run = {name: held for name, held in document["run"].items() if name != "files"}
+    del core["quarantine"]
+    ledger = {name: held for name, held in core["ledger"].items() if not name.startswith("listed")}
+    core["ledger"] = {
+        name: {key: value for key, value in line.items() if key != "held_back"} if isinstance(line, dict) else line
+        for name, line in ledger.items()
+    }
+    run = {name: held for name, held in document["run"].items() if name not in {"files", "quarantine"}}
     return document | {"core": core, "run": run}
 
 

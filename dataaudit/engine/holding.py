@@ -1,0 +1,174 @@
+"""What a quarantine list holds back in a build: whole shards, and single documents of the others.
+
+A shard goes by the sha256 of its bytes, which the probe gives, or by the digest of its rows, which only reading it
+gives: one that was packed anew is read once, and then left out as if it had not been there. A document goes by the
+digests of its shard and its row, as the shard stands on disk; once the rows of a shard have changed, its row means
+another document, so the entry holds nothing back and is said to be stale.
+
+What is held back enters no stage. It stays in the digest of the shard's rows and in its number of records: these are
+what the list, and the next build, know the shard by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.keys import stage_key
+from dataaudit.engine.plan import PlannedPart, PlannedShard, missing_units
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.units import READING, ScanUnit
+from dataaudit.errors import ConfigError
+from dataaudit.manifest.core import HeldBack, QuarantineRecord
+from dataaudit.quarantine.list import Quarantine
+from dataaudit.quarantine.selection import digests_of, row_digests_of
+from dataaudit.stages.base import Stage
+from dataaudit.text import plural
+
+
+@dataclass(slots=True, kw_only=True)
+class Holding:
+    """The list of a build, and what is known of its shards."""
+
+    quarantine: Quarantine
+    """The entries in force."""
+    store: PartialStore
+    """Where readings are."""
+    read: dict[int, tuple[str, int, int]] = field(default_factory=dict)
+    """Digest of the rows, documents and bad records of shards that were read, by ordinal."""
+
+    def applied(self, planned: PlannedShard, stages: Sequence[Stage], decisive: Mapping[str, object]) -> PlannedShard:
+        """Return a shard as it is read under the list.
+
+        Args:
+            planned: The shard, planned without a list.
+            stages: All stages.
+            decisive: As of :func:`dataaudit.engine.keys.stage_key`.
+        """
+        row = self._row(planned)
+        digests = digests_of(row)
+        if digests and self.quarantine.holds(**digests):
+            return replace(planned, parts=(), reason=Reason.QUARANTINE_LIST, place="", stages=())
+        rows = self._rows(planned)
+        if not rows or planned.reason is not None:
+            return planned
+        looking = [stage for stage in stages if stage.name in planned.stages]
+        firsts, parts = self._first_rows(planned), []
+        for part, first in zip(planned.parts, firsts, strict=True):
+            stop = first + self._records(part)
+            without = frozenset(row - first for row in rows if first <= row < stop)
+            keys = {
+                stage.name: stage_key(part.reading_key, stage, decisive, without=sorted(without)) for stage in looking
+            }
+            parts.append(replace(part, request=replace(part.request, without=without), stage_keys=keys))
+        return replace(planned, parts=tuple(parts))
+
+    def uncounted(self, planned: Iterable[PlannedShard]) -> list[ScanUnit]:
+        """Return a unit for each part of which only reading says how many records it has, and that has to be known."""
+        asked = [one for one in planned if one.reason is None and self._rows(one)]
+        return missing_units(
+            [replace(one, parts=tuple(map(_bare, one.parts))) for one in asked], self.store, fresh=False
+        )
+
+    def learn(self, shards: Iterable[GatheredShard], digests: Mapping[int, str]) -> bool:
+        """Take what the scan showed of shards; tell whether more is held back than was known before."""
+        more = False
+        for shard in shards:
+            digest = digests.get(shard.ordinal)
+            if digest is None or shard.ordinal in self.read:
+                continue
+            rows = self._rows(shard.planned)
+            self.read[shard.ordinal] = digest, shard.records - shard.bad_records, shard.bad_records
+            now = digests_of(self._row(shard.planned))
+            more = more or self.quarantine.holds(**now) or self._rows(shard.planned) != rows
+        return more
+
+    def identities(self) -> tuple[HeldBack, ...]:
+        """Return what is in force: a shard once, and the rows of one together."""
+        found: dict[tuple[str, str], set[int] | None] = {}
+        for entry in self.quarantine.entries:
+            target = entry.target
+            assert target is not None
+            name = target.sha256 or "", target.rows_digest or ""
+            if target.row is None:
+                found[name] = None
+            elif (rows := found.setdefault(name, set())) is not None:
+                rows.add(target.row)
+        return tuple(
+            HeldBack(
+                sha256=stored or None, rows_digest=digest or None, rows=None if rows is None else tuple(sorted(rows))
+            )
+            for (stored, digest), rows in sorted(found.items(), key=lambda item: item[0])
+        )
+
+    def record(self) -> QuarantineRecord:
+        """Return which list it was."""
+        held = self.quarantine
+        return QuarantineRecord(digest=held.digest, heads=held.heads, on=held.on.isoformat())
+
+    def digest_of(self, shard: GatheredShard) -> str | None:
+        """Return the digest of the rows of a shard that was read before it turned out to be held back."""
+        return self.read[shard.ordinal][0] if shard.ordinal in self.read else None
+
+    def _row(self, planned: PlannedShard) -> dict[str, object]:
+        """Return what the table of shards knows a shard by."""
+        digest, documents, bad = self.read.get(planned.shard.ordinal, (None, 0, 0))
+        stored = "" if planned.probe is None else planned.probe.sha256
+        if planned.shard.format == "datasets":
+            stored = digest or ""
+        return {"sha256": stored, "rows_digest": digest, "documents": documents, "bad_records": bad}
+
+    def _rows(self, planned: PlannedShard) -> frozenset[int]:
+        digests = row_digests_of(self._row(planned))
+        return self.quarantine.rows(**digests) if digests else frozenset()
+
+    def _records(self, part: PlannedPart) -> int:
+        entry = self.store.read(READING, part.reading_key)
+        return 0 if entry is None else int(entry.meta["records"])
+
+    def _first_rows(self, planned: PlannedShard) -> list[int]:
+        return [0, *accumulate(map(self._records, planned.parts[:-1]))]
+
+
+def _bare(part: PlannedPart) -> PlannedPart:
+    return replace(part, stage_keys={})
+
+
+def check_splits(shards: Sequence[PlannedShard]) -> None:
+    """Refuse a list that leaves nothing of a split: its numbers would be gone without a word.
+
+    Raises:
+        ConfigError: Every shard of a split is held back.
+    """
+    held: dict[str, list[bool]] = {}
+    for one in shards:
+        held.setdefault(one.shard.split, []).append(one.reason == Reason.QUARANTINE_LIST)
+    for split, found in held.items():
+        if all(found):
+            raise _vanished(split, plural(len(found), "shard"))
+
+
+def check_documents(shards: Sequence[GatheredShard]) -> None:
+    """Refuse a list that leaves no document of a split.
+
+    Raises:
+        ConfigError: Every document of the shards of a split is held back.
+    """
+    held: dict[str, int] = {}
+    left: dict[str, int] = {}
+    for shard in shards:
+        held[shard.split] = held.get(shard.split, 0) + shard.held_back
+        left[shard.split] = left.get(shard.split, 0) + shard.documents
+    for split, number in held.items():
+        if number and not left[split]:
+            raise _vanished(split, plural(number, "document"))
+
+
+def _vanished(split: str, what: str) -> ConfigError:
+    return ConfigError(
+        f"the split `{split}` would vanish: the quarantine list holds back all of it ({what})",
+        "Take the split out of the config, or lift entries with `dataaudit quarantine lift`.",
+    )

@@ -1,0 +1,235 @@
+"""A build under a quarantine list: what is held back leaves every number as if it had not been in the corpus."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from corpus import documents, write_jsonl
+from running import build, metric, run
+
+from dataaudit.manifest.verify import verify
+from dataaudit.quarantine.list import read
+
+CONFIG = """
+dataset: {name: held, version: 1.0.0}
+splits:
+  train: {paths: ["data/train/*"], text: text, source: {column: source}}
+  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
+protected:
+  quiz: {paths: ["eval/quiz.jsonl"], question: question, answer: answer}
+reader: {max_bad_records: 0.5, part_bytes: 20000}
+stages: {language: false, toxicity: false}
+"""
+OF_FILES = {"size", "sha256", "rows_digest", "rows", "held_back_documents", "schema_fingerprint"}
+"""Columns of the table of shards that are of the file, not of its documents."""
+
+
+def question(number):
+    """Return a question that no other text has."""
+    rng = random.Random(number)
+    words = ["".join(rng.choice("bcdfglmnprst") + rng.choice("aeiou") for _ in range(3)) for _ in range(20)]
+    return f"How many {' '.join(words)} were there?"
+
+
+def corpus():
+    """Return {name: lines}: exact and near duplicates, repeats, secrets, leaks of a split and of a question."""
+    texts = list(dict.fromkeys(text.strip() for text in documents(400, seed=3)))
+    train, val = texts[:150], texts[150:165]
+    train[70] = train[3]
+    train[71] = train[4] + " And a few more words at its end."
+    train[72] = train[5] + " Again, a few more words at its end."
+    train[80] = f"Before. {val[2]} After."
+    train[81] = f"Before it. {val[6]} After it."
+    train[90] = f"{question(1)} Seven of them. {train[90]}"
+    train[91] = f"{question(1)} Seven of them. {train[91]}"
+    train[100] += " mail ana.smith@example.com or bo@example.net, key AKIAQ3EGRZ7WXQ5NPLMT"
+    train[101] += " mail cy.brown@firm.com, key AKIAQ3EGRZ7WXQ5NPLMV"
+    lines = [{"text": text, "source": f"s{index % 3}"} for index, text in enumerate(train)]
+    lines[120]["source"] = "alone"
+    shards = {"train/a.jsonl": lines[:60], "train/b.jsonl": lines[60:110], "train/c.jsonl": lines[110:]}
+    return shards | {"val/v.jsonl": [{"text": text, "source": "v"} for text in val]}
+
+
+def write(folder, shards):
+    """Write a corpus with its config."""
+    for name, lines in shards.items():
+        write_jsonl(folder / "data" / name, lines)
+    write_jsonl(folder / "eval/quiz.jsonl", [{"question": question(n), "answer": "seven"} for n in (1, 2)])
+    (folder / "config.yaml").write_text(CONFIG, encoding="utf-8")
+    return folder
+
+
+def facts(manifest, *, rows=None, shards=None):
+    """Return metrics and tables as plain values; names of rows and shards of the smaller corpus as in the larger one.
+
+    Args:
+        manifest: The manifest.
+        rows: Records of the larger corpus that are left, by ordinal of the larger corpus.
+        shards: Ordinals of the larger corpus that are left.
+    """
+    ordinal = (lambda number: number) if shards is None else (lambda number: shards[number])
+
+    def place(row):
+        if "shard" not in row or row["shard"] is None:
+            return row
+        row = row | {"shard": ordinal(row["shard"])}
+        if rows is not None and "row" in row and row["shard"] in rows:
+            row |= {"row": rows[row["shard"]][row["row"]]}
+        return row
+
+    found = {}
+    for name in manifest.core.tables:
+        kept = [place(row) for row in manifest.table(name).to_pylist()]
+        if name == "shards":
+            kept = [{key: value for key, value in row.items() if key not in OF_FILES} for row in kept]
+            kept = [row for row in kept if row["status"] != "skipped"]
+        if name == "ledger":
+            kept = [row for row in kept if row["reason"] != "quarantine_list"]
+        if name == "metrics":
+            kept = [row for row in kept if row["metric"] != "coverage_unread_bytes"]
+            for row in kept:
+                row["scope"] = place(row["scope"])
+        found[name] = sorted(kept, key=lambda row: json.dumps(row, sort_keys=True, default=str))
+    return found
+
+
+def without(shards, gone):
+    """Return a corpus without some records, and what is left, by name."""
+    left = {name: [row for row in range(len(lines)) if row not in gone.get(name, ())] for name, lines in shards.items()}
+    return {name: [shards[name][row] for row in rows] for name, rows in left.items()}, left
+
+
+GONE = {"train/a.jsonl": {3, 5, 59}, "train/b.jsonl": {0, 11, 20, 30, 40}, "train/c.jsonl": {10}, "val/v.jsonl": {6, 9}}
+"""One of a pair of each kind of what joins documents, the only document of a source, held-out documents."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The corpus, its folder, and its manifest without a list."""
+    folder = write(tmp_path_factory.mktemp("whole"), corpus())
+    return folder, build("config.yaml", manifest=folder / "all", cwd=folder)[1]
+
+
+def hold(folder, *places, file="q.jsonl"):
+    """Hold shards or documents back."""
+    run("quarantine", "add", file, "--manifest", "all", *places, "--reason", "spam", "--who", "ana", cwd=folder)
+
+
+def test_documents_held_back_leave_every_number_as_if_they_had_not_been_there(whole, tmp_path):
+    """Duplicates, leaks, repeats, findings, sources, histograms: every table and metric of a corpus without them."""
+    folder, before = whole
+    hold(folder, *(f"data/{name}:{row}" for name, rows in GONE.items() for row in rows), file="documents.jsonl")
+    summary, held = build(
+        "config.yaml", "--quarantine", "documents.jsonl", manifest=folder / "documents", cwd=folder, expect=0
+    )
+    smaller, left = without(corpus(), GONE)
+    clean = build("config.yaml", manifest=tmp_path / "m", cwd=write(tmp_path, smaller))[1]
+    rows = {number: left[name] for number, name in enumerate(corpus())}
+    one, other = facts(held), facts(clean, rows=rows)
+    for name in one:
+        assert one[name] == other[name], name
+    assert one["metrics"] != facts(before)["metrics"]
+    assert metric(held, "coverage_unread_bytes", "bytes") == 0
+    ledger, number = held.core.ledger.documents, sum(map(len, GONE.values()))
+    assert (ledger.held_back, ledger.planned) == (number, before.core.ledger.documents.planned)
+    assert summary["ledger"]["documents"]["held_back"] == number
+    assert {one.sha256: set(one.rows) for one in held.core.quarantine} == {
+        row["sha256"]: GONE[row["uri"].removeprefix("data/")] for row in before.table("shards").to_pylist()
+    }
+    assert verify(held) == []
+
+
+def test_a_shard_held_back_leaves_every_number_as_if_it_had_not_been_there(whole, tmp_path):
+    """It stands in the table of shards and in the ledger: skipped, by the list; no byte counts as unread, exit 0."""
+    folder, _ = whole
+    hold(folder, "train/data/train/b.jsonl", file="shards.jsonl")
+    _, held = build("config.yaml", "--quarantine", "shards.jsonl", manifest=folder / "shards", cwd=folder, expect=0)
+    smaller = {name: lines for name, lines in corpus().items() if name != "train/b.jsonl"}
+    clean = build("config.yaml", manifest=tmp_path / "m", cwd=write(tmp_path, smaller))[1]
+    one, other = facts(held), facts(clean, shards=[0, 2, 3])
+    for name in one:
+        assert one[name] == other[name], name
+    row = held.table("shards").to_pylist()[1]
+    assert (row["status"], row["reason"], row["documents"]) == ("skipped", "quarantine_list", 0)
+    assert len(row["sha256"]) == 64
+    ledger = held.core.ledger
+    assert (ledger.shards.skipped, ledger.listed_shards, ledger.listed_bytes) == (1, 1, row["size"])
+    assert [one.rows for one in held.core.quarantine] == [None]
+    listed = read(folder / "shards.jsonl")
+    assert (held.run.quarantine.digest, held.run.quarantine.heads) == (listed.digest, listed.heads)
+    assert verify(held) == []
+    out, _ = run("show", "shards", "--section", "coverage", cwd=folder)
+    assert "All 3 planned shards were read. The quarantine list holds back 1 shard" in " ".join(out.split())
+    assert metric(held, "coverage_unread_bytes", "bytes") == metric(clean, "coverage_unread_bytes", "bytes") == 0
+
+
+def test_a_shard_packed_anew_is_held_back_still(whole, tmp_path):
+    """Its rows are the same: it is read once, then left out; so are single documents of one without bad records."""
+    folder, _ = whole
+    hold(folder, "data/train/b.jsonl", "data/train/a.jsonl:3", "data/val/v.jsonl:6", file="anew.jsonl")
+    shards = corpus()
+    packed = write(tmp_path / "packed", {f"{name}.gz": lines for name, lines in shards.items()})
+    call = ("config.yaml", "--quarantine", folder / "anew.jsonl")
+    _, held = build(*call, manifest=packed / "m", cwd=packed)
+    gone = {"train/a.jsonl": {3}, "val/v.jsonl": {6}}
+    smaller, left = without({name: lines for name, lines in shards.items() if name != "train/b.jsonl"}, gone)
+    clean = build("config.yaml", manifest=tmp_path / "m", cwd=write(tmp_path, smaller))[1]
+    one = facts(held)
+    other = facts(clean, rows={0: left["train/a.jsonl"], 3: left["val/v.jsonl"]}, shards=[0, 2, 3])
+    assert [row["reason"] for row in held.table("shards").to_pylist()] == ["", "quarantine_list", "", ""]
+    for name in set(one) - {"shards"}:
+        assert one[name] == other[name], name
+    again = build(*call, manifest=packed / "again", cwd=packed)[1]
+    assert again.id == held.id
+    fresh = build(*call, "--fresh", "--state", tmp_path / "state", manifest=packed / "fresh", cwd=packed)[1]
+    assert fresh.id == held.id
+
+
+def test_a_row_of_a_shard_that_has_changed_is_another_document(whole, tmp_path):
+    """An entry holds nothing back under another digest: its row may be anything now."""
+    folder, _ = whole
+    hold(folder, "data/train/a.jsonl:3", "data/train/b.jsonl", file="stale.jsonl")
+    shards = corpus()
+    changed = shards | {"train/a.jsonl": shards["train/a.jsonl"][1:], "train/b.jsonl": shards["train/b.jsonl"][1:]}
+    call = {"cwd": write(tmp_path, changed)}
+    held = build("config.yaml", "--quarantine", folder / "stale.jsonl", manifest=tmp_path / "held", **call)[1]
+    clean = build("config.yaml", manifest=tmp_path / "clean", **call)[1]
+    assert facts(held) == facts(clean)
+
+
+@pytest.mark.parametrize(
+    ("places", "says"),
+    [
+        (["data/val/v.jsonl"], "the split `val` would vanish: the quarantine list holds back all of it (1 shard)"),
+        ([f"data/val/v.jsonl:{row}" for row in range(15)], "the split `val` would vanish"),
+    ],
+)
+def test_a_split_that_would_vanish_is_an_error(whole, tmp_path, places, says):
+    """Whole, or document by document: its numbers would be gone without a word."""
+    folder, _ = whole
+    hold(folder, *places, file=tmp_path / "val.jsonl")
+    call = ("build", "config.yaml", "--quarantine", tmp_path / "val.jsonl", "--manifest", tmp_path / "m")
+    _, err = run(*call, cwd=folder, expect=2)
+    assert says in err
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_list_with_a_lost_line_is_refused(whole, tmp_path):
+    """What that line held back is not known: exit 3, nothing is published."""
+    folder, _ = whole
+    path = tmp_path / "q.jsonl"
+    hold(folder, "data/train/a.jsonl:3", "data/train/a.jsonl:4", file=path)
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[1])
+    call = ("build", "config.yaml", "--quarantine", path, "--manifest", tmp_path / "m")
+    assert "1 line(s) are lost" in run(*call, cwd=folder, expect=3)[1]
+    assert "no quarantine list" in run("build", "config.yaml", "--quarantine", "no", *call[4:], cwd=folder, expect=2)[1]
+
+
+def test_the_corpus_holds_what_the_list_is_to_leave_out(whole):
+    """Else these tests would say nothing: shards are cut into parts, and every table has rows."""
+    _, before = whole
+    assert before.run.parts_planned > 4
+    joined = {"clusters", "findings", "histogram", "near_sources", "overlap", "pairs", "sources"}
+    assert joined <= {name for name in before.core.tables if before.table(name).num_rows}
