@@ -116,10 +116,12 @@ def check_attestation(manifest: Manifest, signer: Signer) -> Attestation:
     """Hold the signature in a manifest's folder against the manifest that was loaded.
 
     Raises:
-        ConfigError: The public key cannot be read, or sigstore is asked for and not installed.
+        ConfigError: The public key cannot be read, or is the folder's own; or sigstore is asked for and not installed.
         StoreError: The roots of trust of sigstore cannot be had.
     """
     path = manifest.folder / ATTESTATION
+    if signer.public_key is not None:
+        _expect_outside(signer.public_key, manifest.folder)
     data, problem = _read(path)
     who, payload, refused = signed_payload(data, signer, path)
     if problem or payload is None:
@@ -165,6 +167,19 @@ def _read(path: Path) -> tuple[bytes, str]:
     if len(data) > MOST_BYTES:
         return b"", f"{ATTESTATION} is larger than any signature, {MOST_BYTES:,} bytes"
     return data, "" if data else f"{ATTESTATION} is empty"
+
+
+def _expect_outside(key: Path, folder: Path) -> None:
+    """Refuse a key that lies where the manifest lies: whoever forges the one puts the other beside it.
+
+    Raises:
+        ConfigError: It does.
+    """
+    if Path(os.path.realpath(folder)) in Path(os.path.realpath(key)).parents:
+        raise ConfigError(
+            f"the public key {key} lies in the folder that it is to vouch for; whoever can write there can put theirs",
+            "Name one from a place of its own: a reviewed branch, a secret store.",
+        )
 
 
 def _other_kind(data: bytes, signer: Signer) -> str:

@@ -176,7 +176,7 @@ def _open(
     cache: Path | None,
 ) -> Corpus:
     _check_tables(manifest)
-    if demand.require != "signed" and (demand.public_key or demand.identity):
+    if demand.require != "signed" and (demand.public_key, demand.identity) != (None, None):
         manifest = _attested(manifest, demand)
     passed = _passed(manifest, demand)
     _check_age(manifest, passed, demand.max_age)

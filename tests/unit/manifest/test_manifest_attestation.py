@@ -475,6 +475,63 @@ def test_the_baseline_has_to_be_signed_too(place):
     assert "is not believed" not in gate(place, "--baseline", place / "old").output
 
 
+def test_a_key_out_of_the_folder_that_it_vouches_for_is_refused(place):
+    """Whoever forges the manifest puts a key of theirs beside it."""
+    sign(place)
+    shutil.copy(place / "build.pub", place / "m/build.pub")
+    (place / "link.pub").symlink_to(place / "m/build.pub")
+    for key in ("m/build.pub", "link.pub"):
+        done = gate(place, key=key)
+        assert done.exit_code == 2
+        assert "lies in the folder that it is to vouch for" in done.output
+
+
+def test_an_option_that_is_empty_is_no_signer(place):
+    """A variable that is not set in CI."""
+    sign(place)
+    asked = ["gate", place / "m", "--policy", place / "policy.yaml", "--require-signature"]
+    assert run(*asked, "--public-key", "").exit_code == 2
+    assert run(*asked, "--identity", "", "--issuer", "").exit_code == 1
+
+
+def test_an_identity_signs_and_is_held_to(place, monkeypatch):
+    """Sigstore is played; its bundle lies in the same file."""
+    from sigstore import models, verify
+    from sigstore.errors import VerificationError
+
+    class _Verifier:
+        @classmethod
+        def production(cls):
+            return cls()
+
+        def verify_dsse(self, bundle, policy):
+            if policy._identity != "ci@example.org":
+                raise VerificationError("certificate's SANs do not match")
+            return PAYLOAD_TYPE, bundle
+
+    def from_json(data):
+        if b"payloadType" in data:
+            raise ValueError("no bundle")
+        return data
+
+    monkeypatch.setattr("dataaudit.manifest.signing.bundle_of", lambda payload: payload)
+    monkeypatch.setattr(models.Bundle, "from_json", from_json)
+    monkeypatch.setattr(verify, "Verifier", _Verifier)
+    done = run("sign", place / "m", "--identity")
+    assert "signed by an identity, as a sigstore bundle" in done.output
+    asked = ["verify", place / "m", "--require-signature", "--issuer", "https://i.example", "--identity"]
+    assert run(*asked, "ci@example.org").exit_code == 0
+    assert run(*asked, "ana@example.org").exit_code == 1
+    forged(place)
+    done = run(*asked, "ci@example.org")
+    assert done.exit_code == 1
+    assert "the signature is of another manifest" in done.output
+    sign(place)
+    done = run(*asked, "ci@example.org")
+    assert done.exit_code == 1
+    assert "a key signed it, and an identity is expected" in done.output
+
+
 def test_a_copy_of_a_signed_manifest_is_signed(place):
     sign(place)
     shutil.copytree(place / "m", place / "copy")

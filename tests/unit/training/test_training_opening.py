@@ -332,6 +332,13 @@ def test_a_signed_verdict_is_wrong_use_where_none_is_asked_for(tmp_path):
         World(tmp_path).open(signature="x")
 
 
+def test_an_identity_without_a_name_is_nobody(tmp_path):
+    """A variable that is not set asks for a signature all the same."""
+    world = World(tmp_path)
+    with pytest.raises(CorpusRefused, match="it is not signed"):
+        world.open(require="passed", policy=PASSING, identity="", issuer="")
+
+
 @pytest.mark.parametrize("how", [{"identity": "a"}, {"issuer": "b"}])
 def test_half_of_an_identity_is_wrong_use_of_any_kind(tmp_path, how):
     """Nothing would be held to it."""
