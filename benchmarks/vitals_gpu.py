@@ -2,10 +2,10 @@
 
     python benchmarks/vitals_gpu.py [--size 10m|124m|1b] [--compile] [--rounds 12] [--steps 4] [--ways NAMES]
 
-Each way has a model and an optimizer of its own, with the same weights. Blocks of steps alternate between them: a ratio
-is of neighbouring blocks; the first round of each is not counted. On a CPU the seconds are CPU seconds of all
-threads; on a GPU they are wall seconds up to a synchronisation at the end of a block. Sizes: 10 million parameters with
-8 x 512 tokens in float32; 124 million and 1 billion with 8 x 1024 in bfloat16.
+Each way has a model and an optimizer of its own, with the same weights. Blocks of steps alternate between them, as long
+as a way's cadence at least: a ratio is of neighbouring blocks; the first steps of each are not counted. On a CPU the
+seconds are CPU seconds of all threads; on a GPU they are wall seconds up to a synchronisation at the end of a block.
+Sizes: 10 million parameters with 8 x 512 tokens in float32; 124 million and 1 billion with 8 x 1024 in bfloat16.
 
 The other ways are short versions of what is in use: histograms of all gradients at every step, read at once, as
 ``wandb.watch`` does at every 1,000th; forward hooks that read mean and spread of every module at once; hooks that keep
@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from dataaudit.vitals import Mapping, MemorySink, Vitals, VitalsConfig
+from dataaudit.vitals.cadence import PRESETS
 
 SIZES = {  # width, layers, heads, vocabulary, rows, length
     "10m": (320, 6, 5, 8192, 8, 512),
@@ -177,7 +178,8 @@ class Way:
         elif name in OTHERS:
             self.after = OTHERS[name](model)
         self.run = torch.compile(model) if compiled else model
-        self.tokens = torch.randint(vocabulary, (rows, length + 1), device=device)
+        self.shape = vocabulary, (rows, length + 1)
+        self.draw = torch.Generator(device).manual_seed(0)
         self.device = device
 
     def steps(self, number: int) -> tuple[float, int]:
@@ -188,10 +190,12 @@ class Way:
             torch.cuda.reset_peak_memory_stats()
         began = time.perf_counter() if cuda else time.process_time()
         for _ in range(number):
+            # others at each step: a model that learns one batch by heart ends in tiny numbers, which CPUs are slow with
+            tokens = torch.randint(*self.shape, device=self.device, generator=self.draw)
             with self.vitals.step() if self.vitals else contextlib.nullcontext():
                 with torch.autocast(self.device.type, self.dtype, enabled=cuda):
-                    logits = self.run(self.tokens[:, :-1])
-                    loss = nn.functional.cross_entropy(logits.flatten(0, 1), self.tokens[:, 1:].flatten())
+                    logits = self.run(tokens[:, :-1])
+                    loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
                 loss.backward()
                 self.optimizer.step()
                 self.after()
@@ -211,6 +215,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--ways", help="names, separated by a semicolon and a blank; all by default")
     given = parser.parse_args()
+    torch.set_flush_denormal(True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     size = given.size or ("124m" if device.type == "cuda" else "10m")
     names = [name for name in (*WAYS, *OTHERS) if given.ways is None or name in given.ways.split("; ")]
@@ -223,10 +228,11 @@ def main() -> None:
         turn = number % len(names)
         for name in [*names[turn:], *names[:turn]]:
             order = ("bare", name) if number % 2 else (name, "bare")
-            found = {one: ways[one].steps(given.steps) for one in order}
+            steps = max(given.steps, PRESETS[WAYS[name]["preset"]].every) if name in WAYS else given.steps
+            found = {one: ways[one].steps(steps) for one in order}
             ratios[name].append(found[name][0] / found["bare"][0])
             memory[name] = found[name][1] / found["bare"][1] if found["bare"][1] else 0.0
-            seconds.append(found["bare"][0] / given.steps)
+            seconds.append(found["bare"][0] / steps)
     kind = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(
         f"{ways['bare'].parameters / 1e6:.1f} M parameters, {kind}, torch {torch.__version__},"

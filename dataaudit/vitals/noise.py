@@ -113,8 +113,9 @@ def gsnr_adam_proxy(
     share = (1 - betas[0]) * (1 + decayed) / ((1 + betas[0]) * (1 - decayed))
     m = torch.stack([norm(one) for one in first]).double().square().sum()
     v = torch.stack([one.sum(dtype=torch.float32) for one in second]).double().sum()
-    m, v, share = m / (1 - decayed) ** 2, v / (1 - betas[1] ** steps), share.to(m.device)
-    return torch.where(steps.to(m.device) > 1, _over(m - share * v, v - m), torch.nan)
+    m, v = m / (1 - decayed) ** 2, v / (1 - betas[1] ** steps)
+    later = torch.zeros_like(m) + steps > 1  # steps may lie on the host, and a copy would be waited for
+    return torch.where(later, _over(m - share * v, v - m), torch.nan)
 
 
 class NoiseScale:

@@ -12,7 +12,7 @@ import vitals_models as made  # noqa: E402
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from dataaudit.vitals import attention_pass, norms, taps, updates  # noqa: E402
+from dataaudit.vitals import attention_pass, noise, norms, taps, updates  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.finite import state_finite  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
@@ -159,12 +159,15 @@ def test_operators_run_on_a_device_that_is_not_there(watch, dtype, monkeypatch):
             for one in own:
                 one.grad = torch.empty_like(one)
                 optimizer.state[one] = {
-                    "step": held(dtype=torch.float32),
+                    "step": torch.tensor(3.0),  # on the host, unless the optimizer is fused or capturable
                     "exp_avg": torch.empty_like(one),
                     "exp_avg_sq": torch.empty_like(one),
                     "momentum_buffer": None,
                 }
             updates.norms(optimizer, own)
             state_finite(optimizer, own, 3)
+            moments = [optimizer.state[one]["exp_avg"] for one in own]
+            found = noise.gsnr_adam_proxy(moments, moments, optimizer.state[own[0]]["step"], (0.9, 0.99))
+            assert found.device == device
         with pytest.raises((RuntimeError, DataDependentOutputException)):
             held(2).sum().item()
