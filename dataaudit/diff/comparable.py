@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dataaudit.manifest.core import Core
+from dataaudit.manifest.core import Core, tokenizer_of
 from dataaudit.manifest.load import Manifest
-from dataaudit.metrics.family import JUDGE, LANGUAGE_DETECTION, MetricDefinition, Statistic
-from dataaudit.metrics.registry import FAMILIES, FAMILY_OF, METRICS, statistic
+from dataaudit.metrics.family import JUDGE, LANGUAGE_DETECTION, MetricDefinition
+from dataaudit.metrics.registry import FAMILIES, FAMILY_OF, METRICS, TOKEN_UNITS, is_of_tokens, statistic
 
 OTHER_UNIT = "other_unit"
 OTHER_VERSION = "other_version"
@@ -18,8 +18,6 @@ OTHER_SET = "other_protected_set"
 OTHER_REFERENCE = "other_reference"
 OTHER_PARAMETERS = "other_parameters"
 
-_TOKENS = frozenset({"tokens", "bytes/token", "nats", "hits per million tokens"})
-"""Units that tokens are in."""
 _HARMLESS_CONFIG = frozenset({"half_width", "most_judged"})
 
 
@@ -33,7 +31,7 @@ class Meaning:
 
     def __init__(self, old: Manifest, new: Manifest) -> None:
         one, other = old.core, new.core
-        self.same_tokenizer = _tokenizer(one) == _tokenizer(other)
+        self.same_tokenizer = tokenizer_of(one) == tokenizer_of(other)
         self._same_reference = one.parents == other.parents
         detectors = [{item.name: (item.version, item.sha256) for item in core.detectors} for core in (one, other)]
         self._detectors = {
@@ -59,7 +57,7 @@ class Meaning:
             return ""
         kind = statistic(metric, stat)
         other = {
-            OTHER_TOKENIZER: not self.same_tokenizer and (_is_over_tokens(kind) or _counts_tokens(known, scope)),
+            OTHER_TOKENIZER: not self.same_tokenizer and is_of_tokens(metric, stat, "", scope.get("rule")),
             OTHER_REFERENCE: not self._same_reference and kind is not None and kind.against_reference,
             OTHER_DETECTOR: self._other_detector(known, stat, scope),
             OTHER_SET: known.sets == "evaluation" and (scope.get("set") or "") in self._sets,
@@ -69,7 +67,7 @@ class Meaning:
 
     def other_unit(self, unit: str) -> str:
         """Return a reason when a unit counts tokens of two tokenizers, or nothing."""
-        return OTHER_TOKENIZER if unit in _TOKENS and not self.same_tokenizer else ""
+        return OTHER_TOKENIZER if unit in TOKEN_UNITS and not self.same_tokenizer else ""
 
     def same_languages(self) -> bool:
         """Return whether both manifests tell languages apart in the same way."""
@@ -88,18 +86,6 @@ class Meaning:
             or (JUDGE in deciding and not self._same_judge)
             or deciding & self._detectors
         )
-
-
-def _is_over_tokens(kind: Statistic | None) -> bool:
-    return kind is not None and kind.over_tokens
-
-
-def _counts_tokens(metric: MetricDefinition, scope: Mapping[str, Any]) -> bool:
-    return metric.counts_tokens is not None and metric.counts_tokens(scope.get("rule"))
-
-
-def _tokenizer(core: Core) -> tuple[str, str, int]:
-    return core.tokenizer.sha256, core.tokenizer.format, core.tokenizer.vocab_size
 
 
 def _judges(detectors: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dataaudit.gate.coverage import complete_rules, without_tolerated
 from dataaudit.gate.facts import Facts
-from dataaudit.gate.judge import MISSING, UNREAD, Judgement, excess, judge
-from dataaudit.gate.lookup import compared_with, is_part, record_of, why_not_at_all
+from dataaudit.gate.judge import MISSING, UNREAD, Compared, Judgement, excess, judge
+from dataaudit.gate.lookup import compared_with, declared_for, is_part, record_of, why_not_at_all
 from dataaudit.gate.lost import NOTHING, explained, lost_parts
 from dataaudit.gate.policy import Policy, Rule, Waiver
 from dataaudit.gate.scopes import expected_scopes, judged_stats
 from dataaudit.gate.shards import judge_shards, shard_statistics
-from dataaudit.gate.verdict import LOST, ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
+from dataaudit.gate.verdict import LOST, ORDER, Case, RuleResult, State, Subject, Verdict, WaiverResult, WaiverState
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.family import Statistic
@@ -56,16 +56,27 @@ def evaluate(
         fail_on=fail_on,
         on=on.isoformat(),
         rules=results,
+        remarks=tuple(_remarks(now.subject, None if baseline is None else baseline.subject)),
         waivers=tuple(
             WaiverResult(waiver=one, state=_waiver_state(one, on, cases.get(one.fingerprint))) for one in policy.waivers
         ),
     )
 
 
+def _remarks(subject: Subject, baseline: Subject | None) -> Iterator[str]:
+    if baseline is None:
+        return
+    if baseline.id == subject.id:
+        yield "The baseline is this manifest itself: no rule of change can fail."
+    elif baseline.name != subject.name:
+        yield f"The baseline is of another dataset: {baseline.name}, this one is {subject.name}."
+
+
 def fingerprint(rule: Rule, case: Case) -> str:
     """Return 16 hex digits that name a rule at a place, whatever manifest it is in."""
     place = {name: value for name, value in case.scope.as_dict().items() if name != "shard"}
-    facts = [rule.name, rule.metric, case.stat, rule.limit_kind, place, case.shard_uri or ""]
+    kind = rule.limit_kind if rule.budget_from is None else f"{rule.limit_kind} from {rule.budget_from}"
+    facts = [rule.name, rule.metric, case.stat, kind, place, case.shard_uri or ""]
     return hashlib.sha256(canonical_json(facts)).hexdigest()[:16]
 
 
@@ -143,7 +154,7 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[
             continue
         for scope in _scopes(rule, known, now, baseline):
             record = record_of(known, now, scope)
-            compared = compared_with(known, scope, record, now, baseline) if rule.needs_baseline else None
+            compared = _compared(rule, known, scope, record, now, baseline)
             found = judge(rule, without_tolerated(rule, record, now.partial), compared, metric_held=held)
             waits = waits or found.waits
             if found.reason == MISSING and not is_part(known, now, scope):
@@ -152,9 +163,19 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[
     return cases, waits
 
 
+def _compared(
+    rule: Rule, stat: Statistic, scope: Scope, record: Metric | None, now: Facts, baseline: Facts | None
+) -> Compared | None:
+    if rule.budget_from is not None:
+        return declared_for(scope, now)
+    return compared_with(stat, scope, record, now, baseline) if rule.needs_baseline else None
+
+
 def _scopes(rule: Rule, stat: Statistic, now: Facts, baseline: Facts | None) -> Sequence[Scope]:
     """Return the scopes to judge; of amounts also those that only the baseline has: they fell to nothing."""
     scopes = expected_scopes(rule, stat, now)
+    if rule.budget_from is not None and rule.scope.split is None:
+        return [scope for scope in scopes if scope.split in now.splits("training")]
     if baseline is None or not rule.needs_baseline or not stat.is_amount:
         return scopes
     known = set(scopes)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.gate.verdict import Subject
-from dataaudit.manifest.core import DetectorRecord
+from dataaudit.manifest.core import DetectorRecord, tokenizer_of
 from dataaudit.manifest.load import Manifest, metric_from_row
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES
@@ -17,6 +17,7 @@ from dataaudit.metrics.registry import METRICS
 
 UNREAD_STATES = ("quarantined", "skipped")
 """States of shards of which nothing was read."""
+MIXTURE = "source_mix_share"
 _OTHER = "other"
 """What sources beyond the config's `max_sources` are called."""
 
@@ -39,7 +40,7 @@ class Facts:
 
     subject: Subject
     tokenizer: str
-    """sha256 of the tokenizer's file."""
+    """What tells the tokenizer from others: the sha256 of its file, format and size of the vocabulary."""
     held_out: dict[str, bool]
     """Of every split: whether it is held out."""
     sources: dict[str, frozenset[str]]
@@ -118,7 +119,7 @@ def read_facts(
     sources = _by_split(manifest.table("sources"), "source")
     return Facts(
         subject=subject_of(manifest),
-        tokenizer=core.tokenizer.sha256,
+        tokenizer=" ".join(map(str, tokenizer_of(core))),
         held_out={split.name: split.held_out for split in core.splits},
         sources={split: frozenset(one for (one,) in found) for split, found in sources.items()},
         languages=_by_split(manifest.table("languages"), "source", "language"),

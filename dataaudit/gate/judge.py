@@ -78,9 +78,9 @@ def against(rule: Rule, record: Metric) -> float:
     return high if rule.comparator in {"<=", "<"} else low
 
 
-def holds(rule: Rule, judged: float) -> bool:
-    """Return whether a judged number keeps the limit."""
-    limit = rule.limit
+def holds(rule: Rule, judged: float, limit: float | None = None) -> bool:
+    """Return whether a judged number keeps the limit, or another one in its place."""
+    limit = rule.limit if limit is None else limit
     return {
         "<=": judged <= limit,
         "<": judged < limit,
@@ -156,7 +156,8 @@ def _distance(rule: Rule, record: Metric, compared: Compared) -> float:
 def _compare(rule: Rule, judged: float, baseline: float | None) -> Judgement:
     number = rounded(judged) if math.isfinite(judged) else judged
     if holds(rule, number):
-        return Judgement(state=State.PASSED, judged=number, baseline=baseline)
+        warns = rule.warn is not None and not holds(rule, number, rule.warn)
+        return Judgement(state=State.WARNED if warns else State.PASSED, judged=number, baseline=baseline)
     if rule.metric == COVERAGE:
         return Judgement(state=State.NOT_EVALUATED, reason=UNREAD, judged=number, baseline=baseline)
     state = State.FAILED if rule.severity == Severity.FAIL else State.WARNED

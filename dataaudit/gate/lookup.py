@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dataaudit.gate.facts import Facts
+from dataaudit.gate.facts import MIXTURE, Facts
 from dataaudit.gate.judge import EMPTY, NEW, NO_BASELINE, Compared
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.family import Statistic
+from dataaudit.metrics.registry import is_of_tokens
 
 _OTHER_TOKENIZER = "other_tokenizer"
 _OTHER_DEFINITION = "other_definition"
@@ -87,6 +88,15 @@ def _is_listed(facts: Facts, scope: Scope) -> bool:
     return any(scope.source in {None, source} and scope.language == language for source, language in pairs)
 
 
+def declared_for(scope: Scope, now: Facts) -> Compared:
+    """Return the share that the build's config declares for a source of a split, 0 where it does not name it."""
+    found = now.find(MIXTURE, "declared", scope)
+    if found is not None:
+        return Compared(value=found.value)
+    has_any = any(place.split == scope.split for place in now.records.get((MIXTURE, "declared"), {}))
+    return Compared(value=0.0) if has_any else Compared(reason="no_mixture")
+
+
 def is_in_corpus(facts: Facts, scope: Scope) -> bool:
     """Return whether a manifest lists the split, the source and the language of a scope, as far as it names them."""
     if scope.split is not None and scope.split not in facts.held_out:
@@ -98,7 +108,7 @@ def compared_with(stat: Statistic, scope: Scope, record: Metric | None, now: Fac
     """Return what a record is compared with in the baseline, or why there is nothing."""
     if baseline is None:
         return Compared(reason=NO_BASELINE)
-    if "token" in stat.unit and now.tokenizer != baseline.tokenizer:
+    if now.tokenizer != baseline.tokenizer and is_of_tokens(stat.metric, stat.stat, stat.unit, scope.rule):
         return Compared(reason=_OTHER_TOKENIZER)
     other = record_of(stat, baseline, scope)
     if other is None:

@@ -46,6 +46,8 @@ class Numbers:
 def numbers(rule: Rule, case: Case | None) -> Numbers:
     """Return the numbers of a case, and the limit of its rule."""
     limit = f"{_KINDS[rule.limit_kind]}{_WAYS[rule.direction]}{rule.comparator} {_as_written(rule.limit)}"
+    limit = limit if rule.budget_from is None else limit.replace(" ", f" from {rule.budget_from} ", 1)
+    limit = limit if rule.warn is None else f"{limit} (warns at {_as_written(rule.warn)})"
     if case is None:
         return Numbers(value="", interval="", limit=limit, baseline="", judged="")
     if rule.metric in PERSONAL:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -13,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.text import clean
 from dataaudit.yamlfile import NAME_PATTERN, explain, load_yaml, nearest
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]
@@ -28,6 +31,7 @@ LIMITS: tuple[Limit, ...] = ("budget", "change", "relative_change", "robust_sd")
 
 LONGEST_WAIVER = dt.timedelta(days=180)
 """How far ahead the last day of a waiver may lie, from the day on which the gate runs."""
+COVERAGE_METRIC = "coverage_unread_bytes"
 COVERAGE_NAME = "coverage"
 """Of the rule that the gate adds; it may be waived too."""
 
@@ -117,6 +121,15 @@ class Rule(_Model):
         description="Limit of a shard's distance from the median of its split, in robust standard deviations"
         " (1.4826 x the median absolute deviation).",
     )
+    budget_from: Literal["declared"] | None = Field(
+        default=None,
+        description="`declared`: a change is that from the share which the build's config declares for the source, not"
+        " from a baseline.",
+    )
+    warn: Finite | None = Field(
+        default=None,
+        description="A first limit of the same kind, beyond which the rule warns; beyond the other one it fails.",
+    )
     direction: Literal["up", "down", "either"] = Field(
         default="either", description="Which change counts, for change, relative_change and robust_sd."
     )
@@ -150,19 +163,40 @@ class Rule(_Model):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if problems := [f"rule `{self.name}`: {problem}" for problem in self._problems()]:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        """Yield what does not go together."""
         given = [name for name in LIMITS if getattr(self, name) is not None]
         if len(given) != 1:
-            found = ", ".join(given) or "none"
-            raise ValueError(f"rule `{self.name}`: expected exactly one of {', '.join(LIMITS)}, found {found}")
-        if self.limit_kind != "budget" and self.comparator not in {"<=", "<"}:
-            raise ValueError(f"rule `{self.name}`: a limit of change is compared with `<=` or `<`")
-        if self.limit_kind == "budget" and self.direction != "either":
-            raise ValueError(f"rule `{self.name}`: `direction` goes with a change, not with a budget")
-        if self.limit_kind == "robust_sd" and "shard" not in self.scope.per:
-            raise ValueError(f"rule `{self.name}`: `robust_sd` needs `scope: {{per: shard}}`")
+            yield f"expected exactly one of {', '.join(LIMITS)}, found {', '.join(given) or 'none'}"
+            return
+        kind = self.limit_kind
+        if kind != "budget" and self.comparator not in {"<=", "<"}:
+            yield "a limit of change is compared with `<=` or `<`"
+        if kind == "budget" and self.direction != "either":
+            yield "`direction` goes with a change, not with a budget"
+        if kind == "robust_sd" and "shard" not in self.scope.per:
+            yield "`robust_sd` needs `scope: {per: shard}`"
         if set(self.scope.per) & set(self.scope.fixed()):
-            raise ValueError(f"rule `{self.name}`: a field is either named or in `per`, not both")
-        return self
+            yield "a field is either named or in `per`, not both"
+        if self.budget_from is not None and kind not in {"change", "relative_change"}:
+            yield "`budget_from: declared` goes with `change` or `relative_change`: how far a share may be from it"
+        if self.warn is not None:
+            yield from self._warn_problems(self.warn)
+
+    def _warn_problems(self, warn: float) -> Iterator[str]:
+        above = self.comparator in {"<=", "<"}
+        if self.comparator == "==":
+            yield "`warn` does not go with `==`"
+        elif warn >= self.limit if above else warn <= self.limit:
+            yield f"`warn` is {warn:g}, expected a number {'below' if above else 'above'} the limit, {self.limit:g}"
+        if self.severity == Severity.WARN:
+            yield "`warn` is the first of two limits; a rule of `severity: warn` has one"
+        if self.metric == COVERAGE_METRIC:
+            yield "`warn` does not go with unread bytes: nobody knows what is in them"
 
     @property
     def limit_kind(self) -> Limit:
@@ -177,7 +211,12 @@ class Rule(_Model):
     @property
     def needs_baseline(self) -> bool:
         """Whether the rule compares with a baseline."""
-        return self.limit_kind in {"change", "relative_change"}
+        return self.limit_kind in {"change", "relative_change"} and self.budget_from is None
+
+    @property
+    def first_limit(self) -> float:
+        """The limit from which on something is said: that of a warning where there are two."""
+        return self.limit if self.warn is None else self.warn
 
 
 class Waiver(_Model):
@@ -222,20 +261,12 @@ class Policy(_Model):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        twice = [name for name, number in Counter(rule.name for rule in self.rules).items() if number > 1]
-        if twice:
-            raise ValueError(f"two rules are named `{twice[0]}`")
-        names = [rule.name for rule in self.rules]
+        if problems := list(_whole_problems([rule.name for rule in self.rules], self.waivers)):
+            raise ValueError("\n".join(problems))
         for waiver in self.waivers:
-            if waiver.rule not in names and not waiver.rule.startswith(COVERAGE_NAME):
-                raise ValueError(
-                    f"a waiver names the rule `{waiver.rule}`, which is not here{nearest(waiver.rule, names)}"
-                )
-        for waiver in self.waivers:
-            _check_ceiling(waiver, next((rule for rule in self.rules if rule.name == waiver.rule), None))
-        twice = [name for name, number in Counter(waiver.fingerprint for waiver in self.waivers).items() if number > 1]
-        if twice:
-            raise ValueError(f"two waivers have the fingerprint {twice[0]}")
+            problems += _ceiling_problems(waiver, next((rule for rule in self.rules if rule.name == waiver.rule), None))
+        if problems:
+            raise ValueError("\n".join(problems))
         return self
 
     @property
@@ -247,7 +278,7 @@ class Policy(_Model):
         return digest_json(_without_absent(self.model_dump(mode="json")))
 
 
-LATER_KEYS = frozenset({"allow_lost", "max_bad_records", "require_signature", "up_to"})
+LATER_KEYS = frozenset({"allow_lost", "budget_from", "max_bad_records", "require_signature", "up_to", "warn"})
 """Keys that came after policies were pinned by digest; all are None when they are not given."""
 
 
@@ -259,19 +290,32 @@ def _without_absent(value: Any) -> Any:
     return {key: _without_absent(one) for key, one in value.items() if one is not None or key not in LATER_KEYS}
 
 
-def _check_ceiling(waiver: Waiver, rule: Rule | None) -> None:
-    """Refuse a ceiling that the rule's limit keeps: the waiver would cover nothing."""
+def _whole_problems(names: Sequence[str], waivers: Sequence[Waiver]) -> Iterator[str]:
+    """Yield what is wrong with rules and waivers together."""
+    for name, number in Counter(names).items():
+        if number > 1:
+            yield f"two rules are named `{name}`"
+    for waiver in waivers:
+        if waiver.rule not in names and not waiver.rule.startswith(COVERAGE_NAME):
+            yield f"a waiver names the rule `{waiver.rule}`, which is not here{nearest(waiver.rule, names)}"
+    for name, number in Counter(waiver.fingerprint for waiver in waivers).items():
+        if number > 1:
+            yield f"two waivers have the fingerprint {name}"
+
+
+def _ceiling_problems(waiver: Waiver, rule: Rule | None) -> Iterator[str]:
+    """Yield that a ceiling lies within the rule's limit: the waiver would cover nothing."""
     if waiver.up_to is None or rule is None or rule.comparator == "==":
         return
-    lower, upper = sorted((waiver.up_to, rule.limit))
-    if (upper if rule.comparator in {"<=", "<"} else lower) != waiver.up_to or lower == upper:
-        raise ValueError(
+    limit = rule.first_limit
+    if waiver.up_to <= limit if rule.comparator in {"<=", "<"} else waiver.up_to >= limit:
+        yield (
             f"the waiver {waiver.fingerprint} of the rule `{rule.name}`: `up_to` is {waiver.up_to:g}, expected a number"
-            f" beyond the rule's limit, {rule.limit:g}"
+            f" beyond the rule's limit, {limit:g}"
         )
 
 
-def load_policy(path: Path) -> Policy:
+def load_policy(path: Path, more: Check | None = None) -> Policy:
     """Read a policy file.
 
     Raises:
@@ -282,26 +326,75 @@ def load_policy(path: Path) -> Policy:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"the policy {path} cannot be read: {reason}") from None
-    return parse_policy(text, where=str(path))
+    return parse_policy(text, where=str(path), more=more)
 
 
-def parse_policy(text: str, *, where: str) -> Policy:
+def parse_policy(text: str, *, where: str, more: Check | None = None) -> Policy:
     """Return the policy of a YAML document.
 
     Raises:
         ConfigError: As of :func:`load_policy`.
     """
-    return check_values(load_yaml(text, where=where), where=where)
+    return check_values(load_yaml(text, where=where), where=where, more=more)
 
 
-def check_values(plain: Any, *, where: str) -> Policy:
+def check_values(plain: Any, *, where: str, more: Check | None = None) -> Policy:
     """Return the policy of the plain values of a document.
 
+    Args:
+        plain: The values.
+        where: What it is called in messages.
+        more: What else may be wrong with a rule, so that all problems are named at once.
+
     Raises:
-        ConfigError: It is no policy; every problem is named.
+        ConfigError: It is no policy; every problem is named, those of rules by the rule's name.
     """
+    rules = plain.get("rules") if isinstance(plain, dict) else None
+    known = rules if isinstance(rules, list) else []
     try:
-        return Policy.model_validate(plain)
+        policy = Policy.model_validate(plain)
     except ValidationError as error:
-        lines = explain(error, Policy)
-        raise ConfigError("\n".join([f"{where}: {len(lines)} problem(s)", *(f"  {line}" for line in lines)])) from None
+        lines = [part for line in explain(error, Policy) for part in _by_name(line, known).split("\n")]
+        lines += _of_others(plain, known, lines, more)
+    else:
+        lines = [f"rule `{rule.name}`: {problem}" for rule in policy.rules for problem in (more(rule) if more else ())]
+        if not lines:
+            return policy
+    raise ConfigError("\n".join([f"{where}: {len(lines)} problem(s)", *(f"  {line}" for line in lines)])) from None
+
+
+Check = Callable[[Rule], Iterator[str]]
+_PLACE = re.compile(r"^(rules|waivers)\.(\d+)\.?")
+
+
+def _by_name(line: str, rules: Sequence[Any]) -> str:
+    """Return a problem with the name of its rule in place of the rule's number."""
+    place = _PLACE.match(line)
+    if place is None:
+        return line.removeprefix("(top level): ")
+    if place[1] == "waivers":
+        return line
+    one = rules[int(place[2])] if int(place[2]) < len(rules) else None
+    name = one.get("name") if isinstance(one, dict) else None
+    rest = line[place.end() :].removeprefix(": ")
+    if not isinstance(name, str) or not name or rest.startswith(f"rule `{name}`"):
+        return rest if isinstance(name, str) and name else line
+    return f"rule `{clean(name, 100)}`: {rest}"
+
+
+def _of_others(plain: Any, rules: Sequence[Any], known: Sequence[str], more: Check | None) -> Iterator[str]:
+    """Yield what is wrong beside what a model said: of the rules that are rules, and of rules and waivers together."""
+    for one in rules:
+        try:
+            rule = Rule.model_validate(one)
+        except ValidationError:
+            continue
+        yield from (f"rule `{rule.name}`: {problem}" for problem in (more(rule) if more else ()))
+    waivers = []
+    for one in plain.get("waivers") or [] if isinstance(plain, dict) and isinstance(plain.get("waivers"), list) else []:
+        try:
+            waivers.append(Waiver.model_validate(one))
+        except ValidationError:
+            continue
+    names = [str(one["name"]) for one in rules if isinstance(one, dict) and "name" in one]
+    yield from (line for line in _whole_problems(names, waivers) if line not in known)

@@ -12,6 +12,7 @@ REASONS: dict[str, str] = {
     "unread_bytes": "not everything was read",
     "too_few_shards": "fewer than 5 shards have no usual value",
     "no_baseline": "no baseline was given",
+    "no_mixture": "the build's config declares no mixture",
     "new_scope": "the baseline did not have this part",
     "baseline_missing": "the baseline has no such number",
     "other_tokenizer": "the baseline was counted with another tokenizer",

@@ -14,7 +14,7 @@ from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.evidence import Clues, evidence_columns, with_evidence
 from dataaudit.gate.facts import Facts, read_facts
 from dataaudit.gate.policy import Policy, check_values, load_policy
-from dataaudit.gate.scopes import check_entities, check_policy
+from dataaudit.gate.scopes import check_entities, check_policy, rule_problems
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.gate.verdict import Verdict
 from dataaudit.manifest.load import Manifest
@@ -26,7 +26,7 @@ def read_policy(path: Path) -> Policy:
     Raises:
         ConfigError: It cannot be read, or a rule of it could never be judged.
     """
-    policy = load_policy(path)
+    policy = load_policy(path, rule_problems)
     check_policy(policy, str(path), on=today())
     return policy
 
@@ -39,7 +39,7 @@ def policy_of(given: Path | Mapping[str, Any] | Policy) -> Policy:
     """
     if isinstance(given, Path):
         return read_policy(given)
-    policy = given if isinstance(given, Policy) else check_values(dict(given), where="policy")
+    policy = given if isinstance(given, Policy) else check_values(dict(given), where="policy", more=rule_problems)
     check_policy(policy, "policy", on=today())
     return policy
 

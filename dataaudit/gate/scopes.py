@@ -15,7 +15,7 @@ from typing import Any
 
 from dataaudit.errors import ConfigError
 from dataaudit.gate.coverage import COVERAGE
-from dataaudit.gate.facts import Facts
+from dataaudit.gate.facts import MIXTURE, Facts
 from dataaudit.gate.policy import LONGEST_WAIVER, Policy, Rule
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.manifest.metric import Scope
@@ -38,7 +38,7 @@ def check_policy(policy: Policy, where: str, *, on: dt.date | None = None) -> No
     Raises:
         ConfigError: A rule names what no manifest holds, or a waiver ends too late; every one is named.
     """
-    problems = [f"  rule `{rule.name}`: {problem}" for rule in policy.rules for problem in _problems(rule)]
+    problems = [f"  rule `{rule.name}`: {problem}" for rule in policy.rules for problem in rule_problems(rule)]
     problems += [
         f"  the waiver {waiver.fingerprint} of the rule `{waiver.rule}`: it ends on {waiver.expires},"
         f" {(waiver.expires - on).days:,} days from now; expected at most {LONGEST_WAIVER.days}"
@@ -76,7 +76,8 @@ def _is_of_patterns(metric: MetricDefinition, stat: str) -> bool:
     return not metric.searches_with or metric.decided_by is None or metric.searches_with in metric.decided_by(stat)
 
 
-def _problems(rule: Rule) -> Iterator[str]:
+def rule_problems(rule: Rule) -> Iterator[str]:
+    """Yield what of a rule no manifest could ever have."""
     known = stats_of(rule.metric)
     if not known:
         yield f"no metric is named `{rule.metric}`{nearest(rule.metric, list(METRICS))}"
@@ -88,8 +89,24 @@ def _problems(rule: Rule) -> Iterator[str]:
     units = sorted({one.unit for one in chosen})
     if units != [rule.unit]:
         yield f"`{rule.metric}.{rule.stat}` is in {' and '.join(units)}, the rule's unit is `{rule.unit}`"
-    if rule.unit == "ratio" and not 0 <= (rule.budget if rule.budget is not None else rule.change or 0.0) <= 1:
-        yield f"a ratio lies between 0 and 1, the limit is {rule.limit:g}; five percent are 0.05"
+    yield from _limit_problems(rule)
+    if "shard" in rule.scope.per:
+        yield from _shard_problems(rule)
+        return
+    for one in chosen:
+        if rule.scope.fields not in one.shapes:
+            yield f"`{one.metric}.{one.stat}` is not kept per {_words(rule.scope.fields)}, but for: {_shapes(one)}"
+
+
+def _limit_problems(rule: Rule) -> Iterator[str]:
+    limits = (rule.budget, rule.change, rule.warn if rule.limit_kind in {"budget", "change"} else None)
+    for limit in limits if rule.unit == "ratio" else ():
+        if limit is not None and not 0 <= limit <= 1:
+            yield f"a ratio lies between 0 and 1, the limit is {limit:g}; five percent are 0.05"
+    if rule.budget_from is not None and (
+        (rule.metric, rule.stat) != (MIXTURE, "share") or rule.scope.fields != {"split", "source"}
+    ):
+        yield f"`budget_from: declared` goes with `{MIXTURE}.share` per split and source"
     if rule.max_bad_records is not None and (rule.metric, rule.stat, rule.scope.fields) != (
         COVERAGE,
         "bytes",
@@ -98,12 +115,6 @@ def _problems(rule: Rule) -> Iterator[str]:
         yield f"`max_bad_records` goes with `{COVERAGE}.bytes` of the whole dataset"
     if rule.max_bad_records is not None and (rule.limit_kind != "budget" or rule.comparator not in {"<=", "<"}):
         yield "`max_bad_records` goes with a `budget` and `<=`"
-    if "shard" in rule.scope.per:
-        yield from _shard_problems(rule)
-        return
-    for one in chosen:
-        if rule.scope.fields not in one.shapes:
-            yield f"`{one.metric}.{one.stat}` is not kept per {_words(rule.scope.fields)}, but for: {_shapes(one)}"
 
 
 def _shard_problems(rule: Rule) -> Iterator[str]:

@@ -128,7 +128,7 @@ def _suspects(rule: Rule, values: np.ndarray, medians: np.ndarray, spreads: np.n
             judged = np.abs(values - medians) / spreads
     else:
         judged = values
-    limit = rule.limit
+    limit = rule.first_limit
     sign = -1.0 if rule.comparator in {">=", ">"} else 1.0
     distance = np.abs(judged - limit) if rule.comparator == "==" else sign * (judged - limit)
     unsure = np.isnan(distance) | (distance > -1e-9 * max(1.0, abs(limit)))

@@ -163,6 +163,8 @@ class Verdict(Result):
     rules: tuple[RuleResult, ...]
     """In the policy's order; a rule that the gate adds itself stands last."""
     waivers: tuple[WaiverResult, ...]
+    remarks: tuple[str, ...] = ()
+    """What is odd about the comparison, in sentences."""
 
     @property
     def codes(self) -> tuple[ExitCode, ...]:

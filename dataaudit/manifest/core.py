@@ -258,6 +258,11 @@ def manifest_id(core: Core) -> str:
     return digest_json(core_json(core))
 
 
+def tokenizer_of(core: Core) -> tuple[str, str, int]:
+    """Return what tells the tokenizer from others: numbers of tokens of two of them are not compared."""
+    return core.tokenizer.sha256, core.tokenizer.format, core.tokenizer.vocab_size
+
+
 def manifest_uri(identity: str) -> str:
     """Return ``urn:dataaudit:manifest:sha256:...`` of a manifest's id."""
     return f"{PROGRAM}:manifest:{identity}"

@@ -51,6 +51,8 @@ FAMILY_OF: MappingProxyType[str, Family] = MappingProxyType(
     {metric.name: family for family in FAMILIES for metric in family.metrics}
 )
 """The family of each metric."""
+TOKEN_UNITS = frozenset({"tokens", "bytes/token", "nats", "hits per million tokens"})
+"""Units that tokens are in."""
 _NUMBER = re.compile(r"_[1-9][0-9]*$")
 
 
@@ -70,6 +72,20 @@ def stats_of(metric: str, pattern: str = "*") -> tuple[Statistic, ...]:
     """Return the statistics of a metric whose names a shell pattern matches."""
     known = METRICS.get(metric)
     return () if known is None else tuple(one for one in known.statistics if fnmatchcase(one.stat, pattern))
+
+
+def is_of_tokens(metric: str, stat: str, unit: str, rule: str | None) -> bool:
+    """Return whether a number counts tokens, so that another tokenizer gives another one.
+
+    Args:
+        metric: Its metric.
+        stat: Its statistic.
+        unit: Its unit; empty where the unit is for the caller to judge.
+        rule: The rule that its scope names.
+    """
+    known, kind = METRICS.get(metric), statistic(metric, stat)
+    counts = known is not None and known.counts_tokens is not None and known.counts_tokens(rule)
+    return unit in TOKEN_UNITS or counts or (kind is not None and kind.over_tokens)
 
 
 def by_stage() -> dict[str, Family]:

@@ -139,6 +139,7 @@ def _judged(verdict: Verdict) -> Facts:
         pairs=(
             ("manifest", verdict.subject.id),
             *baseline,
+            *(("remark", words.name(remark, 300)) for remark in verdict.remarks),
             ("policy", say("{} {}, {}", *policy)),
             ("rules", words.tally(verdict)),
             ("exit code", f"{int(verdict.exit_code)}{also}"),
@@ -206,7 +207,8 @@ def _beside(result: RuleResult, case: Case | None) -> str:
     found = numbers(rule, case)
     baseline = ""
     if found.baseline and case is not None:
-        baseline = f"{'median' if rule.limit_kind == 'robust_sd' else 'from'} {with_unit(found.baseline, case.unit)}"
+        of = "median" if rule.limit_kind == "robust_sd" else rule.budget_from or "from"
+        baseline = f"{of} {with_unit(found.baseline, case.unit)}"
     return ", ".join(part for part in (words.judged_words(rule, case), baseline) if part)
 
 

@@ -73,6 +73,8 @@ def _head(verdict: Verdict) -> str:
     ]
     if verdict.baseline is not None:
         lines += ["", f"Compared with: {_subject(verdict.baseline)}."]
+    for remark in verdict.remarks:
+        lines += ["", f"Remark: {code(remark, 300)}"]
     return "\n".join([*lines, "", ""])
 
 

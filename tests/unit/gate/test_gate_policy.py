@@ -14,7 +14,7 @@ from dataaudit.gate.policy import parse_policy
 from dataaudit.gate.ready import policy_path
 from dataaudit.gate.reasons import REASONS, reason_text
 from dataaudit.gate.run import read_policy
-from dataaudit.gate.scopes import check_policy
+from dataaudit.gate.scopes import check_policy, rule_problems
 from dataaudit.gate.shards import SHARD_STATISTICS
 from dataaudit.schemas import SCHEMAS
 
@@ -223,3 +223,34 @@ def test_a_key_that_came_later_and_is_not_given_leaves_the_digest_as_it_was():
     waiver = f"waivers: [{{fingerprint: {'a' * 16}, rule: r, owner: o, reason: x, expires: 2027-01-31"
     assert parse_policy(f"{HEAD}}}\n{waiver}}}]", where="p").digest == before
     assert parse_policy(f"{HEAD}}}\n{waiver}, up_to: 2}}]", where="p").digest != before
+
+
+def test_all_that_is_wrong_with_a_policy_is_said_at_once_by_rule():
+    """Of each kind one: form, what does not go together, the catalogue, two rules, waivers."""
+    text = """
+policy: p
+rules:
+  - {name: typo, metric: near_dup_rate, stat: rate, unit: ratio, bugdet: 1}
+  - {name: both, metric: near_dup_rate, stat: rate, unit: ratio, change: 0.1, comparator: '>=', warn: 0.2}
+  - {name: far, metric: near_dup_rat, stat: rate, unit: ratio, budget: 1}
+  - {name: far, metric: near_dup_rate, stat: rate, unit: percent, budget: 1}
+  - {metric: near_dup_rate}
+waivers:
+  - {fingerprint: 0123456789abcdef, rule: farr, owner: o, reason: x, expires: 2027-01-31}
+  - {fingerprint: 0123456789abcdef, rule: far, owner: o, reason: x, expires: soon}
+"""
+    with pytest.raises(ConfigError) as error:
+        parse_policy(text, where="p.yaml", more=rule_problems)
+    lines = str(error.value).splitlines()
+    told = [
+        "  rule `typo`: bugdet: unknown key (did you mean `budget`?)",
+        "  rule `both`: a limit of change is compared with `<=` or `<`",
+        "  rule `far`: no metric is named `near_dup_rat`",
+        "  rule `far`: `near_dup_rate.rate` is in ratio, the rule's unit is `percent`",
+        "  rules.4.name: required, but absent",
+        "  two rules are named `far`",
+        "  waivers.1.expires: ",
+        "  a waiver names the rule `farr`, which is not here (did you mean `far`?)",
+    ]
+    assert [one for one in told if not any(line.startswith(one) for line in lines)] == []
+    assert f"{len(lines) - 1} problem(s)" in lines[0]

@@ -13,7 +13,7 @@ from dataaudit.gate.scopes import expected_scopes
 from dataaudit.gate.verdict import State
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.contamination.records import PARTS
-from dataaudit.metrics.registry import METRICS, statistic
+from dataaudit.metrics.registry import METRICS, is_of_tokens, statistic
 
 TODAY = dt.date(2026, 11, 22)
 
@@ -168,3 +168,19 @@ def test_the_entities_that_the_gate_knows_are_those_that_ship():
     shipped = {(one.detector, one.name) for one in shipped_patterns().entities}
     assert shipped == {(METRICS[metric].searches_with, name) for metric, names in known.items() for name in names}
     assert METRICS["benchmark_contamination"].entities == frozenset(PARTS)
+
+
+@pytest.mark.parametrize(
+    ("metric", "stat", "unit", "says"),
+    [
+        ("source_mix_share", "share", "ratio", "other_tokenizer"),
+        ("tokens", "count", "tokens", "other_tokenizer"),
+        ("documents", "count", "documents", ""),
+    ],
+)
+def test_what_another_tokenizer_counts_otherwise_is_not_compared_as_in_diff(metric, stat, unit, says):
+    one = rule(metric=metric, stat=stat, unit=unit, change=0.5, scope={"per": "source"})
+    old = facts(covered(), record(metric, stat, 0.5, unit, source="web"), sources=("web",), tokenizer="u" * 64)
+    now = record(metric, stat, 0.5, unit, source="web")
+    assert result_of(one, now, baseline=old, sources=("web",)).cases[0].reason == says
+    assert bool(says) == is_of_tokens(metric, stat, unit, None)

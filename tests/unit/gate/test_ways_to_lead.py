@@ -250,7 +250,58 @@ NAMES = [
         "did you mean",
     ),
 ]
-WAYS = [*TIME, *LOST, *NAMES]
+MIX = {"name": "mix", "metric": "source_mix_share", "stat": "share", "unit": "ratio", "change": 0.02}
+MIX |= {"scope": {"per": ["split", "source"]}, "budget_from": "declared"}
+
+
+def shares(rule, *found, declared=0.5):
+    """Return a way: sources of `train` with these shares, `web` declared with half."""
+    made = [record("source_mix_share", "share", value, split="train", source=name) for name, value in found]
+    made += [record("source_mix_share", "declared", declared, split="train", source="web")] if declared else []
+    rows = [shard("a.jsonl", sources={name: 10 for name, _ in found} or {"web": 10})]
+    return without_baseline([rule], *made, shards=rows)
+
+
+def compared(same):
+    """Return a way: a baseline that is the manifest itself, or that of another dataset."""
+
+    def way(folder):
+        new = manifest(folder, FEW)
+        old = new if same else manifest(folder, FEW, name="old", dataset="other")
+        return ["gate", str(new), "--policy", str(policy(folder, RATE)), "--baseline", str(old)]
+
+    return way
+
+
+LIMITS = [
+    ("a mixture that is not the declared one", shares(MIX, ("web", 0.6)), 1, "change from declared <= 0.02"),
+    ("a mixture as declared", shares(MIX, ("web", 0.51)), 0, "PASS"),
+    ("a source that nobody declared", shares(MIX, ("web", 0.5), ("spam", 0.1)), 1, "source spam"),
+    ("a mixture that nobody declared", shares(MIX, ("web", 0.6), declared=None), 3, "config declares no mixture"),
+    (
+        "the declared mixture without a limit",
+        shares({name: MIX[name] for name in MIX if name != "change"} | {"budget": 1}, ("web", 0.6)),
+        2,
+        "`budget_from: declared` goes with `change` or `relative_change`",
+    ),
+    (
+        "the declared mixture of all",
+        shares(MIX | {"scope": {"per": "source"}}, ("web", 0.6)),
+        2,
+        "per split and source",
+    ),
+    ("a number between two limits", without_baseline([RATE | {"name": "two", "warn": 0.05}]), 0, "1 rule warns"),
+    ("a number beyond both", lambda folder: gated(folder, [RATE | {"warn": 0.05}], COPIES), 1, "(warns at 0.05)"),
+    (
+        "a warning after the failure",
+        without_baseline([RATE | {"name": "two", "warn": 0.6}]),
+        2,
+        "number below the limit",
+    ),
+    ("the manifest as its own baseline", compared(same=True), 0, "The baseline is this manifest itself"),
+    ("a baseline of another dataset", compared(same=False), 0, "another dataset: other, this one is made"),
+]
+WAYS = [*TIME, *LOST, *NAMES, *LIMITS]
 
 
 @pytest.mark.parametrize(("way", "code", "says"), [row[1:] for row in WAYS], ids=[row[0] for row in WAYS])
