@@ -7,10 +7,12 @@ float64. Devices add up in trees, and need none of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
+PIECE = 1 << 20
+"""Elements of a temporary tensor at most."""
 _ROW = 4_096
 """Elements that are added up one after the other."""
 _CHUNK = 32_768
@@ -24,20 +26,42 @@ def norm(values: torch.Tensor, order: float = 2) -> torch.Tensor:
         values: Of any floating dtype and layout; accumulated in float32, or in its own where that is wider.
         order: 2 for the Euclidean norm, 1 for the sum of absolute values.
     """
+    values = values.detach()
     if values.is_sparse:
         values = values.coalesce().values()
     wide = torch.promote_types(values.dtype, torch.float32)
     if values.device.type != "cpu" or values.numel() <= _ROW or wide == torch.float64:
         return torch.linalg.vector_norm(values, order, dtype=wide).float()
-    if (flat := as_row(values)) is None:
+    flat = as_row(values)
+    found = [_norm(one, order, wide) for [one] in pieces([values if flat is None else flat])]
+    return torch.linalg.vector_norm(torch.stack(found), order).float()
+
+
+def _norm(values: torch.Tensor, order: float, wide: torch.dtype) -> torch.Tensor:
+    """Return the norm of a piece, a float64 scalar."""
+    if not values.is_contiguous():
         parts = [torch.linalg.vector_norm(one, order, dim=-1, dtype=wide).flatten() for one in values.split(_ROW, -1)]
-        return torch.linalg.vector_norm(torch.cat(parts).double(), order).float()
+        return torch.linalg.vector_norm(torch.cat(parts).double(), order)
+    flat = values.view(-1)
     if order == 1:  # twice as fast as a norm of rows
-        return torch.stack([one.abs().sum(dtype=wide) for one in flat.split(_CHUNK)]).sum(dtype=torch.float64).float()
+        return torch.stack([one.abs().sum(dtype=wide) for one in flat.split(_CHUNK)]).sum(dtype=torch.float64)
     whole = len(flat) // _ROW * _ROW
     rows = torch.linalg.vector_norm(flat[:whole].view(-1, _ROW), order, dim=1, dtype=wide)
     rest = torch.linalg.vector_norm(flat[whole:], order, dtype=wide)
-    return torch.linalg.vector_norm(torch.cat([rows, rest[None]]).double(), order).float()
+    return torch.linalg.vector_norm(torch.cat([rows, rest[None]]).double(), order)
+
+
+def pieces(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Yield views of some tensors of one shape, the same part of each, of :data:`PIECE` elements at most."""
+    if tensors[0].numel() <= PIECE:
+        yield list(tensors)
+        return
+    row = tensors[0][0].numel()
+    for parts in zip(*(one.split(max(1, PIECE // row)) for one in tensors), strict=True):
+        if row > PIECE:
+            yield from pieces([one[0] for one in parts])
+        else:
+            yield list(parts)
 
 
 def as_row(values: torch.Tensor) -> torch.Tensor | None:
@@ -53,7 +77,8 @@ def std(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     Args:
         tensors: On one device, of any floating dtype; at least one element.
     """
+    tensors = [one.detach() for one in tensors]
     count = sum(one.numel() for one in tensors)
-    total = torch.stack([one.sum(dtype=torch.float64) for one in tensors]).sum()
+    total = torch.stack([part.sum(dtype=torch.float64) for one in tensors for [part] in pieces([one])]).sum()
     square = torch.stack([norm(one) for one in tensors]).double().square().sum()
     return (square / count - (total / count).square()).clamp_min(0.0).sqrt().float()

@@ -10,6 +10,8 @@ was. With a = lr·weight_decay and w the weights after it:
 
 It is the update that was computed. Weights in bfloat16 may round it away, which this does not see. Of other optimizers
 (Muon) the weights are copied before the step, a layer or so at a time.
+
+Tensors are taken in pieces: what is held beside them is never larger than a million elements (``norms.PIECE``).
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from typing import Any
 
 import torch
 
-from dataaudit.vitals.norms import norm
+from dataaudit.vitals.norms import norm, pieces
+
+_MOMENTS = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,7 @@ def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parame
         raise ValueError("norms: a parameter is none of the optimizer's")
     with torch.no_grad():
         updated = [one for one in parameters if one.grad is not None]
-        updates = [norm(_update(optimizer, groups[id(one)], one)) for one in updated]
+        updates = [_norm_of_update(optimizer, groups[id(one)], one) for one in updated]
         device = parameters[0].device
         update, skipped = _together(updates, device), getattr(optimizer, "found_inf", None)
         if skipped is not None:
@@ -112,21 +116,43 @@ def ratio(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
     return torch.where(below > 0, above / below, torch.nan)
 
 
-def _update(optimizer: torch.optim.Optimizer, group: dict[str, Any], one: torch.nn.Parameter) -> torch.Tensor:
-    lr, state = group["lr"], optimizer.state[one]
+def _norm_of_update(
+    optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: torch.nn.Parameter
+) -> torch.Tensor:
+    """Return the norm of the update of a parameter, a float32 scalar."""
+    state = optimizer.state[parameter]
+    held = {"weight": parameter.detach(), "gradient": parameter.grad}
+    held |= {name: state[name] for name in _MOMENTS if isinstance(state.get(name), torch.Tensor)}
+    if parameter.grad is not None and parameter.grad.is_sparse:
+        return norm(_update(optimizer, group, state.get("step"), held))
+    return _together(
+        [
+            norm(_update(optimizer, group, state.get("step"), dict(zip(held, piece, strict=True))))
+            for piece in pieces([one for one in held.values() if one is not None])
+        ],
+        parameter.device,
+    )
+
+
+def _update(
+    optimizer: torch.optim.Optimizer, group: dict[str, Any], step: torch.Tensor | None, held: dict[str, Any]
+) -> torch.Tensor:
+    """Return the update of a piece of a parameter."""
+    lr, weight, gradient = group["lr"], held["weight"], held["gradient"]
     decay = lr * group["weight_decay"]
     if isinstance(optimizer, torch.optim.SGD):
-        gradient = -one.grad if group["maximize"] else one.grad
+        gradient = -gradient if group["maximize"] else gradient
         momentum = group["momentum"]
         if momentum and not group["nesterov"]:
-            return -lr * state["momentum_buffer"]
-        direction = gradient + momentum * state["momentum_buffer"] if momentum else gradient
-        return -(decay * one + lr * direction) / (1 - decay)
+            return -lr * held["momentum_buffer"]
+        direction = gradient + momentum * held["momentum_buffer"] if momentum else gradient
+        return -(decay * weight + lr * direction) / (1 - decay)
+    assert step is not None
     first, second = group["betas"]
-    step = state["step"].double()  # 1 - 0.999 in float32 would be off by 6e-5
-    variance = state["max_exp_avg_sq"] if group["amsgrad"] else state["exp_avg_sq"]
-    denominator = (variance / (1 - second**step)).sqrt() + group["eps"]
-    direction = state["exp_avg"] / (1 - first**step) / denominator
+    steps = step.double()  # 1 - 0.999 in float32 would be off by 6e-5
+    variance = held["max_exp_avg_sq"] if group["amsgrad"] else held["exp_avg_sq"]
+    denominator = (variance / (1 - second**steps)).sqrt() + group["eps"]
+    direction = held["exp_avg"] / (1 - first**steps) / denominator
     if isinstance(optimizer, torch.optim.AdamW) or group.get("decoupled_weight_decay"):
-        return -(decay * one + lr * direction) / (1 - decay)
+        return -(decay * weight + lr * direction) / (1 - decay)
     return -lr * direction

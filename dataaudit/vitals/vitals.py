@@ -234,7 +234,8 @@ class Vitals:
         if self._open:
             raise ConfigError("vitals: a step is open already", "Use `with vitals.step():` once for each update.")
         self._open = True
-        self._begin()
+        with torch.no_grad():
+            self._begin()
         try:
             yield
         except BaseException:
@@ -243,7 +244,8 @@ class Vitals:
             self._open = False
             raise
         self._open = False
-        self._end()
+        with torch.no_grad():
+            self._end()
 
     def log(self, **numbers: float | torch.Tensor) -> None:
         """Add numbers of the step, such as ``loss`` and ``learning_rate``; tensors of one are not waited for.

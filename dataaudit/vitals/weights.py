@@ -207,6 +207,10 @@ class Weights:
             if not self._open:
                 self._outside()
                 return
+            with torch.no_grad():
+                see(optimizer)
+
+        def see(optimizer: torch.optim.Optimizer) -> None:
             self.updated.add(number)
             bad = self._finite[number].look(self._step)
             skipped = getattr(optimizer, "found_inf", None)  # a GradScaler's overflow is no event
