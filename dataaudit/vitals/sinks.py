@@ -114,6 +114,11 @@ class RunLogSink:
         row: dict[str, Any] = {"step": [step], "time": [time.time()], "loss_sum": [0.0], "user_loss": [loss]}
         self._put("steps", {**counts, **row})
 
+    @property
+    def lost_steps(self) -> int:
+        """Steps that the log lacks, because it could not be written."""
+        return self._writer.lost.steps
+
     def close(self) -> None:
         """Write everything."""
         if self._thread.is_alive():

@@ -1,0 +1,26 @@
+"""A run log that cannot be written ends no run: what is lost is counted."""
+
+import subprocess
+import sys
+
+from dataaudit.runlog.reader import load_run
+
+FULL = """
+import resource, signal, sys
+from dataaudit.vitals.sinks import RunLogSink
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with RunLogSink(sys.argv[1]) as sink:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    for step in range(1, 41):
+        sink.add_step(step, 1.0)
+print(sink.lost_steps)
+"""
+
+
+def test_a_full_disk_ends_no_run_and_is_counted(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path / "run")], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "40\n"), done.stderr
+    assert "cannot be written" in done.stderr
+    assert load_run(tmp_path / "run").table("steps").num_rows == 0
