@@ -24,11 +24,10 @@ from __future__ import annotations
 
 import base64
 import math
-import sys
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, Self
+from dataclasses import asdict
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -46,11 +45,10 @@ from dataaudit.vitals.baseline import (
     logarithm,
 )
 from dataaudit.vitals.tails import Floats
+from dataaudit.vitals.thresholds import MOST_AT_ONCE, THRESHOLDS, Finding, Watched, few, finite
 
 NON_FINITE = "nan_inf_events"
 """Metric of which any value above 0 is an alarm, without a baseline."""
-MOST_AT_ONCE = 32
-"""Alarms that a step raises of a metric, those that began first, and warnings; the last one counts the others."""
 _MOST_LEARNT = 1 << 25
 """Values that are kept while a baseline is learnt."""
 _LEAST_LEARNT = 256
@@ -60,87 +58,6 @@ _CALM = 0.5
 _FARTHEST = 1e300
 _MEDIAN_DISTANCE = 1 / 1.4826
 """Of the values from their level, in scales."""
-_CLEAR = 0.8
-"""Share of a threshold below which a warning is over."""
-
-
-class Finding(NamedTuple):
-    """An event of the run log."""
-
-    kind: Literal["alarm", "warning", "baseline"]
-    detail: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Threshold:
-    """A fixed threshold from the literature."""
-
-    metric: str
-    above: bool
-    """Whether it is a value above it that is warned of; below it otherwise."""
-    value: float
-    source: str
-    stats: frozenset[str] = frozenset()
-    """Statistics that it holds for; empty: all."""
-    heads_only: bool = False
-    steady_only: bool = False
-    """Whether it holds outside of warm-up and decay of the learning rate alone."""
-
-    def holds_for(self, key: Key) -> bool:
-        """Return whether a series is measured against it."""
-        return (
-            key.metric == self.metric
-            and (not self.stats or key.stat in self.stats)
-            and (key.head >= 0 or not self.heads_only)
-        )
-
-
-_LOWER_BOUNDS = frozenset({"sampled", "lower"})
-_WHOLE_LAYERS = frozenset({"all", "others"})
-THRESHOLDS = (
-    Threshold(
-        metric="max_attn_logit",
-        above=True,
-        value=100.0,
-        stats=_LOWER_BOUNDS,
-        source="QK-clip acts at 100: Kimi K2, arXiv 2507.20534",
-    ),
-    Threshold(
-        metric="max_attn_logit",
-        above=True,
-        value=1000.0,
-        stats=_LOWER_BOUNDS,
-        source="above 1000 runs became unstable: Kimi K2, arXiv 2507.20534",
-    ),
-    Threshold(
-        metric="update_to_weight",
-        above=True,
-        value=1e-2,
-        stats=_WHOLE_LAYERS,
-        source="rule of thumb: about 1e-3 is healthy",
-    ),
-    Threshold(
-        metric="update_to_weight",
-        above=False,
-        value=1e-4,
-        stats=_WHOLE_LAYERS,
-        steady_only=True,
-        source="rule of thumb: about 1e-3 is healthy",
-    ),
-    Threshold(
-        metric="gradient_spike_score",
-        above=True,
-        value=2.0,
-        source="rule of thumb: twice the average of earlier norms",
-    ),
-    Threshold(
-        metric="dead_head_rate",
-        above=True,
-        value=0.99,
-        heads_only=True,
-        source="attention to one key in effect: entropy below log 2 in 99 % of rows",
-    ),
-)
 
 
 class Alarms:
@@ -191,7 +108,7 @@ class Alarms:
         )
         self._non_finite = np.array([key.metric == NON_FINITE for key in self.keys], bool)
         farthest = sorted(THRESHOLDS, key=lambda one: -one.value if one.above else one.value)
-        self._watched = [_Watched(one, self.keys) for one in farthest]
+        self._watched = [Watched(one, self.keys) for one in farthest]
         self._watched = [one for one in self._watched if len(one.places)]
         self._open = np.zeros(number, bool)
         self._calm = np.zeros(number, np.int64)
@@ -463,10 +380,10 @@ class Alarms:
         places = places[np.lexsort((self._rank[places], self._began[places]))]
         found = []
         for metric in np.unique(self._metric[places]):
-            for one, others in _few(places[self._metric[places] == metric]):
+            for one, others in few(places[self._metric[places] == metric]):
                 detail = {
                     **self.keys[one]._asdict(),
-                    "value": _finite(float(held[one])),
+                    "value": finite(float(held[one])),
                     "first_step": int(self._began[one]),
                 }
                 found.append(Finding("alarm", {**detail, **band(one), **others}))
@@ -475,50 +392,6 @@ class Alarms:
             key=lambda one: (one["first_step"], one["layer"], one["head"], one["metric"], one["stat"]),
         )[: 4 * MOST_AT_ONCE]
         return found
-
-
-class _Watched:
-    """The series that a threshold holds for, and which of them were warned of."""
-
-    def __init__(self, threshold: Threshold, keys: Sequence[Key]) -> None:
-        self.threshold = threshold
-        self.places = np.array([one for one, key in enumerate(keys) if threshold.holds_for(key)], np.int64)
-        self.open = np.zeros(len(self.places), bool)
-
-    def see(self, keys: Sequence[Key], held: Floats, said: npt.NDArray[np.bool_], *, steady: bool) -> list[Finding]:
-        """Return the warnings of a step.
-
-        Args:
-            keys: Of all series.
-            held: float64[series]
-            said: bool[series]: which were warned of by a threshold farther off; those of this one are added.
-            steady: Whether the learning rate neither warms up nor decays.
-        """
-        threshold = self.threshold
-        values = held[self.places]
-        if threshold.above:
-            beyond, over = values > threshold.value, values < _CLEAR * threshold.value
-        else:
-            beyond, over = values < threshold.value, values > threshold.value / _CLEAR
-        if threshold.steady_only and not steady:
-            return []
-        new = beyond & ~self.open
-        raised = np.flatnonzero(new & ~said[self.places])
-        said[self.places[new]] = True
-        self.open = (self.open | beyond) & ~over
-        return [
-            Finding(
-                "warning",
-                {
-                    **keys[self.places[one]]._asdict(),
-                    "value": _finite(float(values[one])),
-                    "threshold": threshold.value,
-                    "source": threshold.source,
-                    **others,
-                },
-            )
-            for one, others in _few(raised)
-        ]
 
 
 def first_divergence(alarms: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -530,16 +403,3 @@ def first_divergence(alarms: Iterable[Mapping[str, Any]]) -> dict[str, Any] | No
     order = ("first_step", "layer", "head", "metric", "stat")
     first = min(alarms, key=lambda one: tuple(one[name] for name in order), default=None)
     return None if first is None else dict(first)
-
-
-def _few(places: npt.NDArray[np.int64]) -> list[tuple[int, dict[str, int]]]:
-    """Return the first few places; with the last of them, how many others there were."""
-    few: list[tuple[int, dict[str, int]]] = [(one, {}) for one in places[:MOST_AT_ONCE].tolist()]
-    if len(places) > MOST_AT_ONCE:
-        few[-1] = few[-1][0], {"others": len(places) - MOST_AT_ONCE}
-    return few
-
-
-def _finite(value: float) -> float:
-    """Return a value as JSON can say it: the largest number in place of an infinite one."""
-    return max(-sys.float_info.max, min(value, sys.float_info.max))
