@@ -102,6 +102,12 @@ class QuarantineDamaged(QuarantineError):
     exit_code = ExitCode.NOT_EVALUATED
 
 
+class ReleasedHeldBack(QuarantineError):
+    """A manifest has shards or documents in its numbers that a quarantine list holds back."""
+
+    exit_code = ExitCode.BUDGET_EXCEEDED
+
+
 class CorpusRefused(DataAuditError):
     """A corpus may not be trained on: it did not pass, was changed, is too old, or its files are not those audited."""
 

@@ -29,6 +29,7 @@ def gate(
     public_key: PathLike | None = None,
     identity: str | None = None,
     issuer: str | None = None,
+    quarantine: PathLike | None = None,
 ) -> Verdict:
     """Judge a manifest by a policy.
 
@@ -42,6 +43,8 @@ def gate(
         public_key: Key that has to have signed manifest and baseline, by ``attestation.json``; or
         identity: who has to have signed them, as in sigstore's certificate, with
         issuer: who vouches for that identity.
+        quarantine: Quarantine list: what it holds back today may not be in the manifest's numbers, and it has every line
+            that the builds of manifest and baseline saw in it.
 
     Returns:
         The verdict. ``passed`` says whether the manifest may be released, ``exit_code`` is that of ``dataaudit gate``,
@@ -51,6 +54,8 @@ def gate(
         ConfigError: The policy is wrong, or an argument has no such value; or the policy asks for a signature, and
             nobody is named.
         SignatureRefused: A manifest is not signed, or not by the one that is named.
+        ReleasedHeldBack: The list holds back what the manifest has in its numbers.
+        QuarantineError: The list is absent, damaged, of a newer version, or has lost lines.
         ManifestError: A manifest is absent or damaged.
         ManifestMismatch: A table is not the one that its manifest was published with.
 
@@ -73,6 +78,10 @@ def gate(
         from dataaudit.manifest.attestation import attested
 
         subject, older = attested(subject, signer), None if older is None else attested(older, signer)
+    if quarantine is not None:
+        from dataaudit.quarantine.released import check_released
+
+        check_released(subject, path_of(quarantine, "quarantine"), older)
     return judge(subject, rules, baseline=older, fail_on=fail_on, on=day_of(on, "on"))
 
 
@@ -134,6 +143,8 @@ def report(
         ManifestError: A manifest is absent or damaged.
         ManifestMismatch: The verdict is of another manifest.
         SignatureRefused: A manifest is not signed, or not by the one that is named.
+        ReleasedHeldBack: The list holds back what the manifest has in its numbers.
+        QuarantineError: The list is absent, damaged, of a newer version, or has lost lines.
         QuarantineError: The list cannot be read.
 
     Example:

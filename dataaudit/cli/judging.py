@@ -66,6 +66,9 @@ from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
 @click.option(
     "--quarantine", type=FOLDER, metavar="FILE", help="List to which shards that fail rules about shards are proposed."
 )
+@click.option(
+    "--quarantine-list", type=FOLDER, metavar="FILE", help="List of which nothing may be released: else exit code 1."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print gate.json instead of tables.")
 @without_pandas
 def gate(
@@ -82,6 +85,7 @@ def gate(
     summary: Path | None,
     markdown: Path | None,
     quarantine: Path | None,
+    quarantine_list: Path | None,
     *,
     require_signature: bool,
     annotations: bool | None,
@@ -117,6 +121,7 @@ def gate(
         public_key=public_key,
         identity=identity,
         issuer=issuer,
+        quarantine=quarantine_list,
     )
     lines = write_outputs(verdict, outputs, policy)
     print_text(gate_json(verdict).decode("utf-8") if as_json else terminal_text(verdict))

@@ -7,6 +7,7 @@ which the next publish removes. Two publishes to one place wait for each other; 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -165,6 +166,11 @@ def _fill(staging: Path, target: Path, tables: dict[str, pa.Table], folders: Map
 
 def _copy_synced(item: Path, to: Path) -> None:
     if item.is_symlink() or not item.is_dir():
+        with contextlib.suppress(
+            OSError
+        ):  # the file itself: who adds lines to a list meanwhile adds them to the new one
+            os.link(item, to, follow_symlinks=False)
+            return
         shutil.copy2(item, to, follow_symlinks=False)
         if not to.is_symlink():
             with to.open("rb") as handle:

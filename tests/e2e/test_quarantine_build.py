@@ -227,6 +227,35 @@ def test_a_list_with_a_lost_line_is_refused(whole, tmp_path):
     assert "no quarantine list" in run("build", "config.yaml", "--quarantine", "no", *call[4:], cwd=folder, expect=2)[1]
 
 
+def gate(folder, manifest, *more, expect):
+    """Judge by a policy that everything passes; return what is said on stderr."""
+    rule = {"metric": "documents", "stat": "count", "unit": "documents", "budget": 10**6}
+    policy = {"policy": "p", "version": "1", "rules": {"documents": rule}}
+    (folder / "p.yaml").write_text(json.dumps(policy), encoding="utf-8")
+    return run("gate", manifest, "--policy", "p.yaml", *more, cwd=folder, expect=expect)[1]
+
+
+def test_what_is_held_back_is_not_released(whole):
+    """A manifest built before an entry was added; one that was built under the list; one under a list since cut off."""
+    folder, _ = whole
+    path = folder / "released.jsonl"
+    hold(folder, "data/train/b.jsonl", "data/train/a.jsonl:3", file=path)
+    listed = ("--quarantine-list", path)
+    assert gate(folder, "all", expect=0) == ""
+    said = gate(folder, "all", *listed, expect=1)
+    assert "holds back 1 shard and 1 document that the manifest releases" in said
+    assert "train/data/train/b.jsonl" in said
+    assert "train/data/train/a.jsonl:3" in said
+    build("config.yaml", "--quarantine", path, manifest=folder / "released", cwd=folder)
+    assert gate(folder, "released", *listed, expect=0) == ""
+    hold(folder, "data/train/a.jsonl:4", file=path)
+    assert "1 document that the manifest releases" in gate(folder, "released", *listed, expect=1)
+    build("config.yaml", "--quarantine", path, manifest=folder / "later", cwd=folder)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    for more in (["later"], ["released", "--baseline", "later"]):
+        assert "1 line(s) are lost that the" in gate(folder, *more, *listed, expect=3)
+
+
 def test_the_corpus_holds_what_the_list_is_to_leave_out(whole):
     """Else these tests would say nothing: shards are cut into parts, and every table has rows."""
     _, before = whole
