@@ -12,6 +12,7 @@
     |   +-- SignatureRefused       a manifest is not signed by who has to have signed it (1)
     +-- QuarantineError            a quarantine list is absent, of a newer version or no such list
     |   +-- QuarantineDamaged      lines of it cannot be read, so what they hold is not known (3)
+    |   +-- ReleasedHeldBack       a manifest releases what the list holds back           (1)
     +-- CorpusRefused              a corpus may not be trained on, or not with this checkpoint   (1)
     +-- RunLogError                a run log is absent, damaged or of an unknown schema
     +-- TagsError                  a batch has no tags, or tags that do not fit it

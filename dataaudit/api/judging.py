@@ -43,8 +43,8 @@ def gate(
         public_key: Key that has to have signed manifest and baseline, by ``attestation.json``; or
         identity: who has to have signed them, as in sigstore's certificate, with
         issuer: who vouches for that identity.
-        quarantine: Quarantine list: what it holds back today may not be in the manifest's numbers, and it has every line
-            that the builds of manifest and baseline saw in it.
+        quarantine: Quarantine list: what it holds back today may not be in the manifest's numbers, and it has to have
+            every line that the builds of manifest and baseline saw in it.
 
     Returns:
         The verdict. ``passed`` says whether the manifest may be released, ``exit_code`` is that of ``dataaudit gate``,

@@ -37,6 +37,10 @@ Fill = Callable[[Path], None]
 __all__ = ["FOLDERS", "POINTER", "Fill", "check_target", "prepare_tables", "publish", "table_records"]
 
 
+_OURS = frozenset({POINTER, ATTESTATION, *FOLDERS, *map(table_file, TABLES)})
+"""What a later manifest does not take over."""
+
+
 def prepare_tables(filled: dict[str, pa.Table]) -> dict[str, pa.Table]:
     """Return every table of a manifest in canonical order; those not given are empty."""
     unknown = sorted(set(filled) - set(TABLES))
@@ -111,7 +115,7 @@ def publish(
                 pointer = _pointer(identity, core, run.model_copy(update={"files": file_records(staging)}))
                 write_synced(staging / POINTER, pointer)
                 sync_folder(staging)
-                take_place(staging, target)
+                take_place(staging, target, _OURS)
             except BaseException:
                 shutil.rmtree(staging, ignore_errors=True)
                 raise
@@ -158,17 +162,14 @@ def _fill(staging: Path, target: Path, tables: dict[str, pa.Table], folders: Map
         sync_folder(staging / name)
     if target.is_dir():
         shutil.copymode(target, staging)
-        ours = {POINTER, ATTESTATION, *FOLDERS, *map(table_file, TABLES)}
         for item in sorted(target.iterdir()):
-            if item.name not in ours:
+            if item.name not in _OURS:
                 _copy_synced(item, staging / item.name)
 
 
 def _copy_synced(item: Path, to: Path) -> None:
     if item.is_symlink() or not item.is_dir():
-        with contextlib.suppress(
-            OSError
-        ):  # the file itself: who adds lines to a list meanwhile adds them to the new one
+        with contextlib.suppress(OSError):  # the file itself, so that lines that are added meanwhile stay
             os.link(item, to, follow_symlinks=False)
             return
         shutil.copy2(item, to, follow_symlinks=False)

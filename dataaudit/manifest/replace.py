@@ -17,7 +17,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,8 +72,14 @@ def hidden_copy(target: Path) -> Path | None:
     return max(whole, key=lambda folder: folder.stat().st_ctime_ns, default=None)
 
 
-def take_place(prepared: Path, target: Path) -> None:
+def take_place(prepared: Path, target: Path, ours: Collection[str] | None = None) -> None:
     """Give ``prepared`` the name ``target``; what was there before is removed.
+
+    Args:
+        prepared: The new folder.
+        target: The name.
+        ours: Names that are no loss; what else was put into the old folder while the new one was prepared is moved to
+            it. None for all.
 
     Raises:
         OSError: It cannot be done; what was there is there still.
@@ -90,6 +96,9 @@ def take_place(prepared: Path, target: Path) -> None:
             old.rename(target)
             raise
     sync_folder(target.parent)
+    for item in sorted(old.iterdir()) if ours is not None and old.is_dir() else ():
+        if item.name not in (ours or ()) and not os.path.lexists(target / item.name):
+            item.rename(target / item.name)
     shutil.rmtree(old, ignore_errors=True)
 
 

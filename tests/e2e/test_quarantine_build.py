@@ -229,8 +229,8 @@ def test_a_list_with_a_lost_line_is_refused(whole, tmp_path):
 
 def gate(folder, manifest, *more, expect):
     """Judge by a policy that everything passes; return what is said on stderr."""
-    rule = {"metric": "documents", "stat": "count", "unit": "documents", "budget": 10**6}
-    policy = {"policy": "p", "version": "1", "rules": {"documents": rule}}
+    rule = {"name": "documents", "metric": "documents", "stat": "count", "unit": "documents", "budget": 10**6}
+    policy = {"policy": "p", "version": "1", "rules": [rule]}
     (folder / "p.yaml").write_text(json.dumps(policy), encoding="utf-8")
     return run("gate", manifest, "--policy", "p.yaml", *more, cwd=folder, expect=expect)[1]
 

@@ -328,6 +328,28 @@ def below_a_file(tmp_path: Path) -> Path:
     return a_file(tmp_path) / "deep" / "manifest"
 
 
+class TestOthersMeanwhile:
+    def test_what_others_write_while_a_manifest_is_published_stays(self, tmp_path, two, monkeypatch):
+        """An entry added to a list in the folder, by a writer that had it open; a list that is begun just then."""
+        target = tmp_path / "manifest"
+        publish(target, *two[0])
+        (target / "quarantine.jsonl").write_bytes(b"one\n")
+        take_place = replace.take_place
+
+        def late(*given):
+            with (target / "quarantine.jsonl").open("ab") as file:
+                (target / "other.jsonl").write_bytes(b"begun\n")
+                file.write(b"two\n")
+                file.flush()
+                take_place(*given)
+                file.write(b"three\n")
+
+        monkeypatch.setattr("dataaudit.manifest.publish.take_place", late)
+        assert publish(target, *two[1]) == load_manifest(target).id
+        assert extras_of(target) == {"other.jsonl": b"begun\n", "quarantine.jsonl": b"one\ntwo\nthree\n"}
+        assert hidden(tmp_path) == []
+
+
 class TestTarget:
     @pytest.mark.parametrize(
         ("make", "words"),
