@@ -33,7 +33,7 @@ from dataaudit.manifest.verify import verify
 PREDICATE = f"{PROGRAM}:attestation:v1"
 MOST_BYTES = 1 << 20
 """Of an attestation; those that this program writes have some thousands."""
-_SIGN = "`dataaudit sign DIR --key FILE` signs a manifest, where it was built."
+_SIGN = "Take it from where it was built; `dataaudit sign DIR --key FILE` signs it there."
 _Loaded = TypeVar("_Loaded", bound=Manifest)
 
 

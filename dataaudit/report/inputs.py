@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dataaudit import text as t
 from dataaudit.diff.compare import load_pair
 from dataaudit.diff.difference import Difference
-from dataaudit.errors import ConfigError, ManifestMismatch
+from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
 from dataaudit.gate.document import read_verdict
 from dataaudit.gate.run import judge, read_policy
 from dataaudit.gate.verdict import Verdict
@@ -59,6 +59,8 @@ def verdict_of(
     if given is None and not (manifest.folder / VERDICT).exists():
         return None
     path = manifest.folder / VERDICT if given is None else given
+    if given is None and not (manifest.folder / VERDICT).is_file():  # a pipe would be waited for
+        raise ManifestError(f"{path} is no file", "Take it away, or give --policy.")
     verdict = path if isinstance(path, Verdict) else read_verdict(path)
     if verdict.subject.id != manifest.id:
         name = "the verdict" if isinstance(path, Verdict) else path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from pathlib import Path
 
 import made_manifest
@@ -80,6 +81,10 @@ def test_a_report_shows_a_verdict_and_marks_what_a_file_says(manifest, tmp_path)
     assert all("mine" in page for page in pages)
     assert ["Unchecked: " in page for page in pages] == [False, False, True, True]
     assert ["it was not judged here" in page for page in pages] == [False, False, True, True]
+    (manifest.folder / "gate.json").unlink()
+    os.mkfifo(manifest.folder / "gate.json")
+    with pytest.raises(ManifestError, match=r"gate\.json is no file"):
+        api.report(manifest, tmp_path / "r.html")
     with pytest.raises(ManifestMismatch, match="the verdict judges the manifest"):
         api.report(DEMO, tmp_path / "r.html", verdict=verdict)
     with pytest.raises(ConfigError, match="is a folder"):
