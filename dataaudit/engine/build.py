@@ -20,7 +20,7 @@ from dataaudit.corpus.storage.address import Access
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.digesting import rows_digests
 from dataaudit.engine.gather import GatheredShard, fold_sources, gather_partials, gather_readings
-from dataaudit.engine.holding import Holding, check_documents, check_splits
+from dataaudit.engine.holding import Holding, check_documents, check_inputs, check_splits
 from dataaudit.engine.index import StatIndex
 from dataaudit.engine.job import (
     BuildOptions,
@@ -88,6 +88,7 @@ def build(
         root=config.root,
         access=Access(timeout_seconds=reader.timeout_seconds, retries=reader.retries),
     )
+    check_inputs(discovery.shards)
     tell_discovery(discovery, progress)
     state = state_folder(options)
     tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress)

@@ -227,6 +227,16 @@ def test_a_list_with_a_lost_line_is_refused(whole, tmp_path):
     assert "no quarantine list" in run("build", "config.yaml", "--quarantine", "no", *call[4:], cwd=folder, expect=2)[1]
 
 
+def test_a_list_of_paths_is_not_taken_for_data(whole, tmp_path):
+    """What `quarantine apply` writes is text: its lines would become documents."""
+    folder, _ = whole
+    hold(folder, "data/train/b.jsonl", file=tmp_path / "q.jsonl")
+    run("quarantine", "apply", tmp_path / "q.jsonl", "--manifest", "all", "--out", tmp_path / "clean", cwd=folder)
+    for given in (tmp_path / "clean", tmp_path / "clean/train.txt"):
+        said = run("build", given, "--manifest", tmp_path / "m", cwd=folder, expect=2)[1]
+        assert "holds lists of paths that `quarantine apply` wrote, no data" in said
+
+
 def gate(folder, manifest, *more, expect):
     """Judge by a policy that everything passes; return what is said on stderr."""
     rule = {"name": "documents", "metric": "documents", "stat": "count", "unit": "documents", "budget": 10**6}
