@@ -37,7 +37,6 @@ from dataaudit.pending import Pending
 from dataaudit.runlog.writer import Columns
 from dataaudit.vitals import micro_batches, weights
 from dataaudit.vitals.alarms import Alarms
-from dataaudit.vitals.attention_pass import said_of
 from dataaudit.vitals.baseline import Key
 from dataaudit.vitals.cadence import Cadence
 from dataaudit.vitals.columns import OFF, Column, DeadUnits, tap_columns, tap_values
@@ -47,16 +46,12 @@ from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.replicas import loss_dispersion, parameter_checksum, ranks_that_differ
 from dataaudit.vitals.sinks import Sink
 from dataaudit.vitals.structure import find, is_compiled
+from dataaudit.vitals.summary import METRICS, estimators, in_words, states_of_metrics, what_alarms, what_is_found
 from dataaudit.vitals.watching import Mark, Taps
 from dataaudit.vitals.weights import Weights
 
 _LOG = logging.getLogger("dataaudit")
 _LOOKED_AT = "_dataaudit_vitals"
-_FAMILY_METRICS = {
-    "attention": ("max_attn_logit", "attn_entropy", "dead_head_rate"),
-    "activations": ("activation_mean_abs", "residual_rms", "activation_outlier_rate", "dead_neuron_count"),
-    "weights": tuple(name for name, _ in (*weights.STATS, *micro_batches.STATS)),
-}
 _STEP_METRICS = ("nan_inf_events", "skipped_updates")
 
 
@@ -148,79 +143,17 @@ class Vitals:
         self.close()
 
     def __str__(self) -> str:
-        said = self.summary()
-        found = said["found"]
-        lines = [f"vitals of {found['model']}: {found['layers']} layers in {found['where']}"]
-        lines += [f"  {name}: {value}" for name, value in found.items() if name not in {"model", "layers", "where"}]
-        width = max(map(len, said["metrics"]))
-        lines += [f"  {name:<{width}}  {state}" for name, state in said["metrics"].items()]
-        return "\n".join([*lines, f"  alarms: {said['alarms']}"])
+        return in_words(self.summary())
 
     def summary(self) -> dict[str, Any]:
         """Return what was found, and of each metric ``ok`` or ``not_applicable`` with the reason; plain JSON."""
-        layers = self.structure.layers
-        heads = sorted({one.attention.heads for one in self._taps.head_layers if one.attention})
-        kinds = sorted({one.attention.kind for one in self._taps.head_layers if one.attention})
-        where = layers[0].name.rpartition(".")[0] or layers[0].name
-        found = {
-            "model": type(self._model).__name__,
-            "layers": len(layers),
-            "where": where,
-            "attention": f"{len(self._taps.head_layers)} of {len(layers)} layers"
-            + (f", {'/'.join(map(str, heads))} heads, {'/'.join(kinds)}" if heads else ""),
-            "mlp": f"{sum(one.mlp is not None or one.down is not None for one in layers)} of {len(layers)} layers",
-            "embedding": self.structure.embedding[0] if self.structure.embedding else "none",
-            "final_norm": self.structure.final_norm[0] if self.structure.final_norm else "none",
-            "not_seen": ", ".join(self.structure.others) or "nothing",
-        }
         return {
-            "found": found,
-            "metrics": self._metrics(),
-            "estimators": {
-                "max_attn_logit, attn_entropy, dead_head_rate": self._estimator(),
-                "max_attn_logit lower and upper, attn_entropy all_rows": said_of(self._ring.device)
-                if self._taps.head_layers
-                else "none",
-                "update_to_weight": self._weights.estimator,
-            },
+            "found": what_is_found(self._model, self.structure, self._taps),
+            "metrics": states_of_metrics(self.structure, self._taps, self._optimizers, self.config),
+            "estimators": estimators(self._taps, self._weights),
             "preset": self.config.preset,
-            "alarms": self._alarmed(),
+            "alarms": what_alarms(self.config),
         }
-
-    def _alarmed(self) -> str:
-        if self.config.baseline is not None:
-            return "deviations from the baseline that was given; fixed thresholds are warnings"
-        if self.config.healthy is not None:
-            first, last = self.config.healthy
-            return f"deviations from steps {first:,} to {last:,} of this run; fixed thresholds are warnings"
-        return "what is not finite alone; fixed thresholds are warnings (a healthy stretch: VitalsConfig(healthy=...))"
-
-    def _estimator(self) -> str:
-        return "; ".join(sorted(set(self._taps.estimators.values()))) or "none"
-
-    def _metrics(self) -> dict[str, str]:
-        layers = self.structure.layers
-        no_heads = (
-            None if self._taps.head_layers else _reason([*self._taps.why.values(), _missing(layers, "attention")])
-        )
-        no_units = None if self._taps.unit_layers else _reason([_missing(layers, "units")])
-        no_optimizer = None if self._optimizers else "no optimizer was given"
-        reasons = {
-            "max_attn_logit": no_heads,
-            "attn_entropy": no_heads,
-            "dead_head_rate": no_heads,
-            "activation_mean_abs": None,
-            "residual_rms": None,
-            "activation_outlier_rate": None,
-            "dead_neuron_count": no_units,
-            **dict.fromkeys((name for name, _ in weights.STATS), no_optimizer),
-            **dict.fromkeys(dict(micro_batches.STATS), micro_batches.why_not()),
-            "nan_inf_events": None,
-        }
-        for family, metrics in _FAMILY_METRICS.items():
-            if family not in self.config.measure:
-                reasons.update(dict.fromkeys(metrics, "not asked for"))
-        return {name: "ok" if why is None else f"not_applicable: {why}" for name, why in reasons.items()}
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -254,7 +187,7 @@ class Vitals:
             ConfigError: A value is neither a number nor a tensor of one.
         """
         for name, value in numbers.items():
-            if name in self._metrics():
+            if name in METRICS:
                 raise ConfigError(f"vitals: {name} is a metric of its own", "Log it under another name.")
             is_one = value.numel() == 1 if isinstance(value, torch.Tensor) else isinstance(value, int | float)
             if not is_one:
@@ -556,11 +489,3 @@ def _stat(stat: str, layer: int) -> str:
     if layer >= 0:
         return stat
     return f"others_{stat}" if stat in {"matrices", "vectors", "adam_proxy"} else "others"
-
-
-def _missing(layers: Sequence[Any], what: str) -> str:
-    return next((one.why[what] for one in layers if what in one.why), "")
-
-
-def _reason(reasons: Sequence[str]) -> str:
-    return "; ".join(dict.fromkeys(one for one in reasons if one)) or "none found"
