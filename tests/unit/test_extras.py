@@ -85,8 +85,8 @@ READS = [
 """Every command of the base installation."""
 FRAMES = {"pandas", "polars"}
 """Libraries that only those ask for who have them: `load(DIR).pandas(...)`."""
-COMES_ALONG = {"pydantic_core", "typing_extensions", "markupsafe", "google", "backports"}
-"""Modules that are part of what pydantic, Jinja2, protobuf and `backports.zstd` offer."""
+COMES_ALONG = {"pydantic_core", "typing_extensions", "markupsafe", "google", "backports", "triton"}
+"""Modules that are part of what pydantic, Jinja2, protobuf and `backports.zstd` offer; torch for GPUs brings Triton."""
 REFUSED = {
     ("build", "data", "--manifest", "m"): "build",
     ("verify", DEMO, "--data"): "build",
