@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dataaudit.config import AuditConfig, Split, nearest
-from dataaudit.corpus.infer import infer_source, infer_text, is_held_out_name, is_plain_name
+from dataaudit.corpus.infer import TEXT_NAMES, infer_source, infer_text, is_held_out_name, is_plain_name
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import READER_VERSION, Part
 from dataaudit.corpus.shards import Shard
@@ -116,13 +117,19 @@ def resolve_columns(config: AuditConfig, shards: Sequence[Shard], runner: Runner
         if split.text is not None and split.source is not None:
             continue
         columns = seen[0] if seen else {}
-        text = split.text or infer_text(name, columns)
+        holds_nothing = not seen and all(_is_empty(shard) for shard in own)
+        text = split.text or (TEXT_NAMES[0] if holds_nothing else infer_text(name, columns))
         source = split.source or infer_source(own, columns)
         splits[name] = split.model_copy(update={"text": text, "source": source})
         (kind, value) = next(iter(source.model_dump(exclude_none=True).items()))
         how = "given" if split.text else "inferred"
         progress.note(f"inferred: split {name}: text column `{text}` ({how}), source from {kind} `{value}`")
     return config.model_copy(update={"splits": splits})
+
+
+def _is_empty(shard: Shard) -> bool:
+    """Return whether a shard is a local file without a byte: it has no columns to infer from, and needs none."""
+    return os.path.isfile(shard.path) and os.path.getsize(shard.path) == 0
 
 
 def _warnings(name: str, split: Split, seen: list[dict[str, bool]]) -> Iterator[str]:

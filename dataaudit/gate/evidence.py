@@ -118,7 +118,19 @@ def _evidence(rule: Rule, case: Case, clues: Clues) -> tuple[Evidence, ...]:
     if isinstance(metric.evidence, Counted):
         noun, counts = metric.evidence.count(_Broken(metric=rule.metric, stat=case.stat, scope=case.scope), clues)
         return _named(counts, clues, noun)
-    return () if metric.evidence is None else _of_column(metric.evidence, case.scope, clues)
+    return _newcomers(case.scope, clues) if metric.evidence is None else _of_column(metric.evidence, case.scope, clues)
+
+
+def _newcomers(scope: Scope, clues: Clues) -> tuple[Evidence, ...]:
+    """Name the largest shards that are new since the baseline: what moved, a share or a drift, moved by them."""
+    shards = clues.shards
+    chosen = clues.fresh() & (shards["tokens"].to_numpy() > 0)
+    if scope.split is not None:
+        chosen &= np.asarray(shards["split"].to_pylist(), dtype=object) == scope.split
+    if scope.source is not None and chosen.any():
+        chosen &= shards_with(shards, scope.source)
+    tokens = shards["tokens"].to_numpy()
+    return _named({int(one): int(tokens[one]) for one in np.flatnonzero(chosen)}, clues, "tokens")
 
 
 def _equals(shard: int, clues: Clues) -> tuple[Evidence, ...]:

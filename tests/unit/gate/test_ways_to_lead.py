@@ -301,7 +301,27 @@ LIMITS = [
     ("the manifest as its own baseline", compared(same=True), 0, "The baseline is this manifest itself"),
     ("a baseline of another dataset", compared(same=False), 0, "another dataset: other, this one is made"),
 ]
-WAYS = [*TIME, *LOST, *NAMES, *LIMITS]
+
+
+def empty(number, *, with_config):
+    """Return a way: a build of a folder of empty files."""
+
+    def way(folder):
+        for one in range(number):
+            (folder / f"{one}.jsonl").touch()
+        (folder / "c.yaml").write_text("splits: {train: {paths: ['*.jsonl'], text: text, source: {constant: all}}}")
+        given = folder / "c.yaml" if with_config else folder / "*.jsonl"
+        return ["build", str(given), "--manifest", str(folder / "m"), "--workers", "0", "--quiet"]
+
+    return way
+
+
+NOTHING = [
+    ("a corpus of empty files, with a config", empty(2, with_config=True), 4, "nothing was evaluated"),
+    ("a corpus of empty files, without one", empty(2, with_config=False), 4, "nothing was evaluated"),
+    ("more empty files than are looked at together", empty(7, with_config=False), 4, "nothing was evaluated"),
+]
+WAYS = [*TIME, *LOST, *NAMES, *LIMITS, *NOTHING]
 
 
 @pytest.mark.parametrize(("way", "code", "says"), [row[1:] for row in WAYS], ids=[row[0] for row in WAYS])
