@@ -85,7 +85,11 @@ def tap_columns(taps: Taps) -> list[Column]:
         ("dead_head_rate", "share"),
     ):
         for index, layer in enumerate(taps.head_layers):
-            found += [Column(metric, layer.index, head, stat, first + index) for head in range(taps.heads.shape[2])]
+            own = 0 if layer.attention is None else layer.attention.heads  # others may have more
+            found += [
+                Column(metric, layer.index, head, stat, first + index if head < own else -1)
+                for head in range(taps.heads.shape[2])
+            ]
     for metric, stat in ALL_ROWS:
         for layer in taps.head_layers:
             found += [Column(metric, layer.index, head, stat) for head in range(taps.heads.shape[2])]

@@ -18,6 +18,8 @@ from torch import nn
 from dataaudit.errors import ConfigError
 
 _FUNCTION = "_attn_implementation"
+_WIDTHS = ("head_dim", "attention_head_size", "key_value_proj_dim")
+"""What the width of a head is called."""
 EXACT_ROWS = "sampled rows in float32 over all keys"
 PROJECTED = "sampled rows in float32, projected again from the module's weights"
 
@@ -113,6 +115,7 @@ def find(model: nn.Module, mapping: Mapping | None = None) -> Structure:
     final_norm = _chosen(model, None if mapping is None else mapping.final_norm, "final_norm", _norms(outside))
     known = {id(found[1]) for found in (embedding, final_norm) if found is not None}
     others = tuple(name for name, one in outside if id(one) not in known and any(True for _ in one.parameters(False)))
+    others += tuple(names[id(one)] for layer in layers for one in layer.module.modules() if _is_another(one, layer))
     return Structure(layers=layers, embedding=embedding, final_norm=final_norm, others=others)
 
 
@@ -154,13 +157,19 @@ def _is_attention(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention) or _calls_by_name(module)
 
 
+def _is_another(module: nn.Module, layer: Layer) -> bool:
+    """Tell whether a module is attention of a layer that is not looked at, as that to an encoder."""
+    own = layer.attention
+    return own is not None and own.kind != "mapped" and module is not own.module and _is_attention(module)
+
+
 def _calls_by_name(module: nn.Module) -> bool:
     config = getattr(module, "config", None)
     return (
         hasattr(config, _FUNCTION)
         and hasattr(module, "is_causal")
         and any(is_linear(one) for one in module.children())
-        and hasattr(module, "head_dim")
+        and any(hasattr(module, name) for name in _WIDTHS)
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from dataaudit.guarded import Guarded
 from dataaudit.vitals.attention import attention_rows, head_statistics, sample_rows
 from dataaudit.vitals.attention_pass import PASS_STATS, attention_pass, pass_statistics, why_no_pass
 from dataaudit.vitals.norms import norm
@@ -38,6 +39,10 @@ _NUMBERS = itertools.count()
 _WATCHES: weakref.WeakValueDictionary[int, Watch] = weakref.WeakValueDictionary()
 
 
+class UnfitError(ValueError):
+    """What attention is given is not what was found in the model."""
+
+
 class Watch:
     """What is measured now, place by place; kept on the host, where operators read it.
 
@@ -55,6 +60,10 @@ class Watch:
         """Forward passes of this step that were measured there."""
         self.all_rows = bytearray(places)
         """Whether all rows of attention are looked at there, not sampled ones alone."""
+        self.heads: dict[int, int] = {}
+        """Heads of attention, by place."""
+        self.failed: dict[int, str] = {}
+        """By place, why it could not be measured: it is left alone from then on."""
         self.refused: set[int] = set()
         """Places where all rows and sampled ones did not agree: sampled ones alone are looked at from then on."""
         self.batch_row = 0
@@ -72,7 +81,7 @@ class Watch:
         self.on[:] = bytes(len(self.on))
         self.all_rows[:] = bytes(len(self.on))
         for place in places:
-            self.on[place] = 1
+            self.on[place] = place not in self.failed
             self.all_rows[place] = (closely or (place - turn) % ROTATION == 0) and place not in self.refused
         self.seen = [0] * len(self.on)
 
@@ -96,7 +105,7 @@ def _row(watch: int, place: int) -> int | None:
 
 
 def _activations(values: torch.Tensor, slots: torch.Tensor, watch: int, place: int, spread: bool) -> None:
-    if (row := _row(watch, place)) is None:
+    if not values.numel() or (row := _row(watch, place)) is None:
         return
     with torch.autocast(values.device.type, enabled=False):
         count, held = values.numel(), values.detach()
@@ -112,7 +121,7 @@ def _activations(values: torch.Tensor, slots: torch.Tensor, watch: int, place: i
 
 
 def _units(values: torch.Tensor, slots: torch.Tensor, watch: int, place: int, index: int) -> None:
-    if (row := _row(watch, place)) is None:
+    if not values.numel() or (row := _row(watch, place)) is None:
         return
     with torch.autocast(values.device.type, enabled=False):
         held = values.detach().flatten(0, -2)
@@ -141,14 +150,18 @@ def _heads(
     softcap: float | None,
 ) -> None:
     """Write the statistics of sampled rows of one row of the batch, head by head; in its turn those of all rows."""
-    if (row := _row(watch, place)) is None:
+    if not query.numel() or not key.numel() or (row := _row(watch, place)) is None:
         return
+    if query.dim() != 4:
+        raise UnfitError(f"queries of {query.dim()} dimensions, expected [batch, heads, rows, width]")
+    if query.shape[1] != (expected := _WATCHES[watch].heads.get(place, query.shape[1])):
+        raise UnfitError(f"queries of {query.shape[1]} heads, expected {expected}")
     chosen = _WATCHES[watch].batch_row % query.shape[0]
     one = slice(chosen, chosen + 1)
-    if mask is not None and mask.dim() == 2:  # what is padding, row by row of the batch
-        mask = mask[:, None, None, :].bool()
-    if mask is not None and mask.shape[0] > 1:
-        mask = mask[one]
+    if mask is not None:
+        mask = mask[(None,) * (4 - mask.dim())]
+        mask = mask if mask.is_floating_point() else mask.bool()
+        mask = mask[one] if mask.shape[0] > 1 else mask
     own = slots[index, row, : query.shape[1]]
     query, key = query[one].detach(), key[one].detach()
     named: dict[str, Any] = {
@@ -184,7 +197,7 @@ def _projected_heads(
 ) -> None:
     """Project the inputs of one row of the batch, [B, L, E], as ``nn.MultiheadAttention`` does, then as above."""
     held = _WATCHES.get(watch)
-    if held is None or not held.on[place] or _in_backward():
+    if held is None or not held.on[place] or _in_backward() or not query.numel():
         return
     chosen = held.batch_row % query.shape[0]
     one = slice(chosen, chosen + 1)
@@ -200,9 +213,19 @@ def _projected_heads(
 
 
 def _operator(name: str, body: Callable[..., None], schema: str) -> Any:
+    at = schema[: schema.index("int place")].count(",")
+
+    def run(*args: Any) -> None:
+        """Measure; what fails here is no reason to end a run, and is said."""
+        with Guarded() as call:
+            body(*args)
+        if call.error is not None and (held := _WATCHES.get(args[at - 1])) is not None:
+            held.failed[args[at]] = str(call.error) if isinstance(call.error, UnfitError) else call.origin
+            held.on[args[at]] = held.seen[args[at]] = 0
+
     made = torch.library.custom_op(
         f"dataaudit::{name}",
-        body,
+        run,
         mutates_args=("slots",),
         schema=schema,
         tags=(torch.Tag.cudagraph_unsafe,),
@@ -233,9 +256,9 @@ see_projected_heads = _operator(
 """The same, for queries and keys that are not projected yet."""
 
 
-def first_tensor(output: object) -> torch.Tensor:
-    """Return what a module returns, or the first of it."""
-    found = output[0] if isinstance(output, tuple) else output
-    if not isinstance(found, torch.Tensor):
-        raise TypeError(f"expected a tensor, found {type(found).__name__}")
-    return found
+def first_tensor(output: object) -> torch.Tensor | None:
+    """Return what a module returns, or the first of it; None where that is no tensor."""
+    if isinstance(output, dict):
+        output = next(iter(output.values()), None)
+    found = output[0] if isinstance(output, tuple | list) and output else output
+    return found if isinstance(found, torch.Tensor) else None

@@ -52,6 +52,8 @@ from dataaudit.vitals.weights import Weights
 
 _LOG = logging.getLogger("dataaudit")
 _LOOKED_AT = "_dataaudit_vitals"
+_NOT_CALLED = "its module called none of the attention functions that are watched"
+_NO_TENSOR = "its module did not run, or what it returns is no tensor and begins with none"
 _STEP_METRICS = ("nan_inf_events", "skipped_updates")
 
 
@@ -131,6 +133,8 @@ class Vitals:
         self._open = False
         self._numbers: dict[Column, float | torch.Tensor] = {}
         self._logged: deque[tuple[int, list[Column], Pending]] = deque()
+        self._silent: set[int] = set()
+        """Places of which nothing is seen, and was said to be so."""
         self._told: set[str] = set()
         """What is not finite, and was said to be so."""
         self._micro_batches = self._new_micro_batches()
@@ -333,16 +337,23 @@ class Vitals:
         self._deliver(wait=False)
 
     def _say_unseen(self, number: int) -> None:
-        """Say, at the first step that is looked at, which attention handed nothing to a function that is watched."""
-        watch, first = self._taps.watch, len(self._taps.places) + len(self._taps.unit_layers)
+        """Say once of each part that nothing of it was seen where it was looked at, and why."""
+        watch, taps = self._taps.watch, self._taps
+        reasons = {place: why for place, why in watch.failed.items() if place not in self._silent}
         ran = any(watch.on) and (any(watch.seen) or self._weights.updated)
-        if not ran or "looked" in self._told:
-            return
-        self._told.add("looked")
-        on = [place for place in range(first, len(watch.on)) if watch.on[place]]
-        if silent := [self._taps.head_layers[place - first].index for place in on if not watch.seen[place]]:
-            why = "its module called none of the attention functions that are watched"
-            self._say(number, "not_seen", {"what": "attention", "layers": silent, "why": why})
+        if ran and "looked" not in self._told:
+            self._told.add("looked")
+            for place in range(len(watch.on)):
+                what, _ = taps.about(place)
+                if watch.on[place] and not watch.seen[place] and what != "units":
+                    reasons[place] = _NOT_CALLED if what == "attention" else _NO_TENSOR
+        self._silent |= set(reasons)
+        layers: dict[tuple[str, str], list[int]] = {}
+        for place, why in sorted(reasons.items()):
+            what, layer = taps.about(place)
+            layers.setdefault((what, why), []).append(layer)
+        for (what, why), held in layers.items():
+            self._say(number, "not_seen", {"what": what, "layers": held, "why": why})
 
     def _log(self, number: int) -> None:
         """Send the loop's own numbers of a step to the host."""

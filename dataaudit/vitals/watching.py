@@ -147,6 +147,7 @@ class Taps:
             self._tap_input(layer.down, counts[0] + index, index)
         for index, layer in enumerate(self.head_layers):
             assert layer.attention is not None
+            self.watch.heads[counts[0] + counts[1] + index] = layer.attention.heads
             tap = HeadTap(
                 slots=self.heads,
                 watch=self.watch.number,
@@ -168,6 +169,15 @@ class Taps:
         found += [len(self.places) + index for index, one in enumerate(self.unit_layers) if one.index in layers]
         first = len(self.places) + len(self.unit_layers)
         return found + [first + index for index, one in enumerate(self.head_layers) if one.index in heads]
+
+    def about(self, place: int) -> tuple[str, int]:
+        """Return what is measured at a place, in a word, and of which layer."""
+        if place < len(self.places):
+            return self.places[place].part, self.places[place].layer
+        place -= len(self.places)
+        if place < len(self.unit_layers):
+            return "units", self.unit_layers[place].index
+        return "attention", self.head_layers[place - len(self.unit_layers)].index
 
     def clear(self) -> None:
         """Forget what the last step wrote."""
@@ -213,7 +223,9 @@ class Taps:
         slots, watch, spread = self.activations, self.watch.number, self.places[place].part == "block"
 
         def hook(_: nn.Module, _args: object, output: object) -> None:
-            see_activations(first_tensor(output).detach(), slots, watch, place, spread)
+            found = first_tensor(output)
+            if found is not None:
+                see_activations(found.detach(), slots, watch, place, spread)
 
         self._stack.callback(module.register_forward_hook(Hook(hook)).remove)
 
@@ -289,6 +301,8 @@ def _see(
     causal = (module.is_causal if is_causal is None else is_causal) and query.shape[2] > 1
     if not flash:
         causal = causal and mask is None and tap.function != "eager"
+    elif mask is not None and mask.dim() == 2:  # what is padding, row by row of the batch
+        mask = mask[:, None, None, :]
     see_heads(
         query.detach(),
         key.detach(),
@@ -313,7 +327,9 @@ def _multihead_hook(tap: HeadTap) -> Callable[..., None]:
         names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask")
         given = {**dict(zip(names, args, strict=False)), **named}
         query, key = given["query"], given["key"]
-        if not module.batch_first:
+        if query.dim() == 2:  # without a batch
+            query, key = query[None], key[None]
+        elif not module.batch_first:
             query, key = query.transpose(0, 1), key.transpose(0, 1)
         width = module.embed_dim
         if module.in_proj_weight is not None:
