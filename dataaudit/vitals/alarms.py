@@ -45,7 +45,7 @@ from dataaudit.vitals.baseline import (
     logarithm,
 )
 from dataaudit.vitals.tails import Floats
-from dataaudit.vitals.thresholds import MOST_AT_ONCE, THRESHOLDS, Finding, Watched, few, finite
+from dataaudit.vitals.thresholds import MOST_AT_ONCE, THRESHOLDS, FarOff, Finding, Watched, few, finite
 
 NON_FINITE = "nan_inf_events"
 """Metric of which any value above 0 is an alarm, without a baseline."""
@@ -110,6 +110,7 @@ class Alarms:
         farthest = sorted(THRESHOLDS, key=lambda one: -one.value if one.above else one.value)
         self._watched = [Watched(one, self.keys) for one in farthest]
         self._watched = [one for one in self._watched if len(one.places)]
+        self._far_off = FarOff(self.keys)
         self._open = np.zeros(number, bool)
         self._calm = np.zeros(number, np.int64)
         self._began = np.zeros(number, np.int64)
@@ -141,6 +142,9 @@ class Alarms:
         said = np.zeros(len(self.keys), bool)
         for one in self._watched:
             found += one.see(self.keys, held, said, steady=steady)
+        if self.baseline is not None:
+            level = np.where(self._columns >= 0, self._level(step), np.nan)
+            found += self._far_off.see(self.keys, held, level, ~np.isnan(self._scale))
         return [*found, *self._learn(step, held)]
 
     def first_divergence(self) -> dict[str, Any] | None:
@@ -165,7 +169,7 @@ class Alarms:
             "calm": self._calm.tolist(),
             "began": self._began.tolist(),
             "inside": self._inside.tolist(),
-            "warned": [one.open.tolist() for one in self._watched],
+            "warned": [one.open.tolist() for one in (*self._watched, self._far_off)],
             "episode": self.episode,
         }
 
@@ -189,7 +193,7 @@ class Alarms:
                 self._shift[:], self._growth[:] = state["shift"], state["growth"]
             self._open[:], self._inside[:] = state["open"], state["inside"]
             self._calm[:], self._began[:] = state["calm"], state["began"]
-            for one, warned in zip(self._watched, state["warned"], strict=True):
+            for one, warned in zip((*self._watched, self._far_off), state["warned"], strict=True):
                 one.open[:] = warned
             self.episode = [dict(one) for one in state["episode"]]
         except (KeyError, TypeError, AttributeError) as error:
@@ -311,11 +315,15 @@ class Alarms:
         }
         return self._raise(raised, held, lambda _: dict(detail))
 
+    def _level(self, step: int) -> Floats:
+        assert self.baseline is not None
+        return self._fixed if self._fixed is not None else self.baseline.level(step, self.total)[self._columns]
+
     def _deviations(self, step: int, held: Floats) -> list[Finding]:
         baseline, runs = self.baseline, self._runs
         if baseline is None or runs is None:
             return []
-        level = self._fixed if self._fixed is not None else baseline.level(step, self.total)[self._columns]
+        level = self._level(step)
         with np.errstate(divide="ignore", invalid="ignore"):
             z = held - level
             if len(self._logarithms):

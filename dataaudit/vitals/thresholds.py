@@ -17,6 +17,9 @@ MOST_AT_ONCE = 32
 """Alarms that a step raises of a metric, those that began first, and warnings; the last one counts the others."""
 _CLEAR = 0.8
 """Share of a threshold below which a warning is over."""
+_AMOUNTS = frozenset({"activation_mean_abs", "residual_rms", "layer_std"})
+_TIMES = 4.0
+"""How many times its healthy level, or what part of it, is warned of in a series that cannot be judged."""
 
 
 class Finding(NamedTuple):
@@ -96,6 +99,49 @@ THRESHOLDS = (
         source="attention to one key in effect: entropy below log 2 in 99 % of rows",
     ),
 )
+
+
+class FarOff:
+    """Amounts that are many times their healthy level, of series with too few values of their own for an alarm.
+
+    A layer's activations drift so smoothly that a healthy stretch may be worth a dozen independent values: no limit
+    with a rate can be told from them, and still a tenfold jump is one. These are warnings, outside of any rate.
+
+    Args:
+        keys: Of all series.
+    """
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self.amounts = np.array([key.metric in _AMOUNTS for key in keys], bool)
+        self.open = np.zeros(len(keys), bool)
+
+    def see(self, keys: Sequence[Key], held: Floats, level: Floats, judged: npt.NDArray[np.bool_]) -> list[Finding]:
+        """Return the warnings of a step.
+
+        Args:
+            keys: Of all series.
+            held: float64[series]
+            level: float64[series], of the baseline; NaN where there is none.
+            judged: bool[series]: those that alarms are told of.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = np.where(self.amounts & ~judged & (level > 0), held / level, np.nan)
+        beyond = (times > _TIMES) | (times < 1 / _TIMES)
+        raised = np.flatnonzero(beyond & ~self.open)
+        self.open = beyond | (self.open & ~((times < _TIMES * _CLEAR) & (times > 1 / (_TIMES * _CLEAR))))
+        return [
+            Finding(
+                "warning",
+                {
+                    **keys[one]._asdict(),
+                    "value": finite(float(held[one])),
+                    "threshold": float(level[one] * (_TIMES if times[one] > 1 else 1 / _TIMES)),
+                    "source": f"{_TIMES:g} times its healthy level, or a {_TIMES:g}th; too few values for an alarm",
+                    **others,
+                },
+            )
+            for one, others in few(raised)
+        ]
 
 
 class Watched:

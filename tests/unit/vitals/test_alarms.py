@@ -310,3 +310,30 @@ def test_wrong_use_is_refused():
     by_position = baseline_of(key, np.arange(1, 101), run_of(100, 1), total=100)
     with pytest.raises(ValueError, match="last step of this run"):
         Alarms(key, baseline=by_position)
+
+
+@pytest.mark.parametrize(("factor", "threshold"), [(10.0, 4.0), (0.0, 0.25), (0.1, 0.25), (2.0, None)])
+def test_an_amount_that_cannot_be_judged_and_is_many_times_its_healthy_level_is_warned_of_once(factor, threshold):
+    """A walk that drifts slowly is worth a dozen values: no alarm can be told of it, a tenfold jump still is one."""
+    draw = np.random.default_rng(4)
+    keys = [Key("activation_mean_abs", layer, -1, "mlp") for layer in range(4)]
+    keys += [Key("attn_entropy", 0, 0, "mean")]  # no amount: it may be near 0, and is not warned of
+    walks = np.exp(np.cumsum(draw.normal(size=(400, 5)), 0) * 0.01)
+    alarms = Alarms(keys, healthy=(1, 300))
+    found = []
+    for step in range(1, 401):
+        values = walks[step - 1].copy()
+        if 350 <= step < 380:
+            values[[1, 4]] *= factor
+        found += [(step, one) for one in alarms.see(step, values) if one.kind != "baseline"]
+        if step == 360:
+            state = alarms.state()
+            alarms = Alarms(keys, healthy=(1, 300)).load(state)
+    assert len(alarms.not_evaluated) == 5
+    if threshold is None:
+        assert not found
+        return
+    ((step, warning),) = found
+    assert (step, warning.kind, warning.detail["layer"]) == (350, "warning", 1)
+    assert warning.detail["threshold"] == pytest.approx(threshold * walks[299, 1], rel=0.1)
+    assert warning.detail["value"] == pytest.approx(factor * walks[349, 1])
