@@ -169,7 +169,7 @@ class Alarms:
             "calm": self._calm.tolist(),
             "began": self._began.tolist(),
             "inside": self._inside.tolist(),
-            "warned": [one.open.tolist() for one in (*self._watched, self._far_off)],
+            "warned": [*(one.open.tolist() for one in self._watched), self._far_off.open.tolist()],
             "episode": self.episode,
         }
 
@@ -193,8 +193,10 @@ class Alarms:
                 self._shift[:], self._growth[:] = state["shift"], state["growth"]
             self._open[:], self._inside[:] = state["open"], state["inside"]
             self._calm[:], self._began[:] = state["calm"], state["began"]
-            for one, warned in zip((*self._watched, self._far_off), state["warned"], strict=True):
+            *watched, far_off = state["warned"]
+            for one, warned in zip(self._watched, watched, strict=True):
                 one.open[:] = warned
+            self._far_off.open[:] = far_off
             self.episode = [dict(one) for one in state["episode"]]
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no state of alarms: {error}") from None
