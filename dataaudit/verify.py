@@ -46,6 +46,8 @@ class _Verdict:
     """None when the manifest's own id is wrong."""
     tables: int
     rows: int
+    files: int
+    """Whose bytes the manifest holds; 0 before version 2."""
     problems: tuple[Problem, ...]
     data: DataCheck | None
     """None when the shards were not asked for."""
@@ -98,7 +100,7 @@ def _check(
         manifest = load_manifest(folder)
     except ManifestMismatch as error:
         problem = Problem("id", error.message)
-        return _Verdict(folder=folder, id=None, tables=0, rows=0, problems=(problem,), data=None)
+        return _Verdict(folder=folder, id=None, tables=0, rows=0, files=0, problems=(problem,), data=None)
     problems = verify(manifest)
     signed, found, attested = None, None, None
     if signer is not None:
@@ -116,6 +118,7 @@ def _check(
         id=manifest.id,
         tables=len(records),
         rows=sum(record.rows for record in records),
+        files=len(manifest.run.files),
         problems=tuple(problems),
         data=found,
         signed=signed,
@@ -146,7 +149,7 @@ def _check_data(manifest: Manifest, root: str | Path | None, *, quiet: bool) -> 
             if row["format"] == "datasets" or (path is not None and not row["sha256"]):
                 not_checkable.append(name)
             elif path is None:
-                problems.append(Problem("uri_outside_root", f"shard {name}: its URI leads out of the root"))
+                pass  # its URI leads out of the root: a problem of the manifest, told already
             elif problem := _check_file(path, row, f"shard {name}", digests):
                 problems.append(problem)
             else:
@@ -200,6 +203,7 @@ def _json(verdict: _Verdict, code: ExitCode) -> str:
             "problems": [{"code": problem.code, "text": problem.text} for problem in verdict.problems],
             "tables": verdict.tables,
             "rows": verdict.rows,
+            "files_held": verdict.files,
             "data": data,
             "signed_by": None if verdict.attested is None or verdict.attested.problem else verdict.attested.signer,
             "signed_verdict": None if verdict.signed is None else _verdict_json(verdict.signed),
@@ -215,6 +219,8 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
     if verdict.id is not None:
         checked = f"{t.plural(verdict.tables, 'table')}, {t.plural(verdict.rows, 'row')}"
         pairs.append(("tables", f"{checked}: schema, digests and ledger checked"))
+        held = f"{t.plural(verdict.files, 'file')}: size and sha256 checked"
+        pairs.append(("bytes", held if verdict.files else "not held: a manifest of version 1 says nothing of them"))
     if verdict.attested is not None:
         who = t.clean(verdict.attested.signer, 200)
         pairs.append(("signed by", f"not by {who}" if verdict.attested.problem else who))

@@ -73,15 +73,21 @@ def sorted_table(table: pa.Table, spec: TableSpec) -> pa.Table:
     return table.take(indices).combine_chunks()
 
 
-def is_sorted(spec: TableSpec, column: Callable[[str], pa.ChunkedArray]) -> bool:
+def is_sorted(spec: TableSpec, column: Callable[[str], pa.ChunkedArray], *, unique: bool = False) -> bool:
     """Return whether rows are in canonical order, with one column in memory at a time.
 
     Args:
         spec: Of the table.
         column: Gives a column by its name; those of the key are asked for, others where rows have the same key.
+        unique: Whether no two rows may have the same key.
+
+    Raises:
+        ValueError: Two rows have the same key, and may not.
     """
     tied: pa.Array | None = None  # of each row: whether it equals the row before in all columns so far
-    for name in _order(spec):
+    for place, name in enumerate(_order(spec)):
+        if place == len(spec.key) and unique:
+            break
         whole, _, _ = name.partition(".")
         flat = dict(flat_columns(pa.table({whole: column(whole)})))[name]
         before, after = flat[:-1], flat[1:]
@@ -93,6 +99,8 @@ def is_sorted(spec: TableSpec, column: Callable[[str], pa.ChunkedArray]) -> bool
         tied = same if tied is None else pc.and_(tied, same)
         if not pc.any(tied).as_py():
             return True
+    if unique and pc.any(tied).as_py():
+        raise ValueError(f"{pc.sum(tied).as_py()} rows have the same ({', '.join(spec.key)}) as another")
     return True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -142,8 +143,15 @@ def once(make: Callable[[Manifest], _Made]) -> Callable[[Manifest], _Made]:
 
 
 def metric_from_row(row: dict[str, Any]) -> Metric:
-    """Return the record of one row of the metrics table."""
-    return Metric(**{**row, "scope": Scope(**row["scope"])})
+    """Return the record of one row of the metrics table.
+
+    Raises:
+        ManifestError: It contradicts itself, so no build wrote it.
+    """
+    try:
+        return Metric(**{**row, "scope": Scope(**row["scope"])})
+    except ValueError as error:
+        raise ManifestError(f"table metrics: {error}", RESTORE) from None
 
 
 def metrics_table(metrics: list[Metric]) -> pa.Table:
@@ -170,7 +178,7 @@ def load_manifest(folder: Path) -> Manifest:
     """Read and check the pointer of a manifest: schema, and id against core.
 
     Raises:
-        ManifestError: Absent, not JSON, of another schema, or with unknown content.
+        ManifestError: Absent, not JSON, of another schema, or with a key that is unknown or stands twice.
         ManifestMismatch: The id is not the digest of the core.
     """
     path = folder / POINTER
@@ -181,6 +189,10 @@ def load_manifest(folder: Path) -> Manifest:
         raise _absent(folder, error) from None
     except orjson.JSONDecodeError as error:
         raise ManifestError(f"{path} is not valid JSON: {error}", RESTORE) from None
+    try:
+        json.loads(data, object_pairs_hook=_expect_once)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"{path}: {error}", RESTORE) from None
     version = _check_schema(document, path)
     try:
         parsed = ManifestFile.model_validate(upgraded_document(document, version))
@@ -210,6 +222,15 @@ def load_manifest(folder: Path) -> Manifest:
         written_as=version,
         pointer_sha256=hashlib.sha256(data).hexdigest(),
     )
+
+
+def _expect_once(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object with a key that stands twice: one reader takes the first, another one the last."""
+    keys = set[str]()
+    for key, _ in pairs:
+        if key in keys:
+            raise ValueError(f"the key `{t.clean(key, 80)}` stands twice in one object")
+        keys.add(key)
 
 
 def _read_pointer(path: Path) -> bytes:

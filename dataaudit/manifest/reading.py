@@ -26,6 +26,7 @@ from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_columns, digest_table, is_sorted, plain_floats, sorted_table
 from dataaudit.manifest.core import SCHEMA_VERSION, FileRecord, TableRecord
 from dataaudit.manifest.files import file_record, open_file, table_file
+from dataaudit.manifest.laws import check_column, check_records
 from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.tables import TABLES, TableSpec
 from dataaudit.manifest.upgrade import BYTES_SINCE, is_as_written, upgraded_table
@@ -166,21 +167,24 @@ class TableReader:
             table, written = self._read_whole(name, checked=True)
             if record is not None and written is not None:
                 self._hold(name, record, digest_as_written(written))
-            return self._sorted(name, table)
+            return self._lawful(name, self._sorted(name, table))
         spec = TABLES[name]
         with self._open(name, checked=True) as (file, state):
             if self._checked.get(name) == state:
                 missing = [one for one in columns if held is None or one not in held.column_names]
                 return _in_order(spec, [file.read(columns=missing), *([] if held is None else [held])])
             self._expect_schema(name, file.schema_arrow)
-            column = _Columns(spec, file, columns)
+            column = _Columns(spec, file, columns, self._num_shards())
             if self._is_sorted(name, column):
                 self._hold(name, record, digest_columns(spec.schema, file.metadata.num_rows, column))
+                found = _in_order(spec, [pa.table(column.kept)])
+                if name == "metrics" and found.num_columns == len(spec.schema):
+                    check_records(found)
                 self._checked[name] = state
-                return _in_order(spec, [pa.table(column.kept)])
+                return found
             table = self._sorted(name, file.read())
             self._hold(name, record, digest_table(table))
-            return table
+            return self._lawful(name, table)
 
     def _is_sorted(self, name: str, column: Callable[[str], pa.ChunkedArray]) -> bool:
         """Return whether a table is in canonical order.
@@ -189,14 +193,33 @@ class TableReader:
             ManifestMismatch: Shards are not numbered in their order: other tables name them so.
         """
         if name != "shards":
-            return is_sorted(TABLES[name], column)
+            return is_sorted(TABLES[name], column, unique=True)
         if not np.array_equal(numbers := column("shard").to_numpy(), np.arange(len(numbers))):
             raise ManifestMismatch(f"table shards of {self.folder}: its rows are not numbered 0, 1, 2, ...", _VERIFY)
         return True
 
     def _sorted(self, name: str, table: pa.Table) -> pa.Table:
         """Return a table in canonical order; shards are in theirs already, or refused."""
-        return table if name == "shards" and self._is_sorted(name, table.column) else sorted_table(table, TABLES[name])
+        if name == "shards" and self._is_sorted(name, table.column):
+            return table
+        ordered = sorted_table(table, TABLES[name])
+        self._is_sorted(name, ordered.column)
+        return ordered
+
+    def _num_shards(self) -> int:
+        return self.records["shards"].rows if "shards" in self.records else 0
+
+    def _lawful(self, name: str, table: pa.Table) -> pa.Table:
+        """Return a table whose values keep the laws of :mod:`dataaudit.manifest.laws`.
+
+        Raises:
+            ValueError: One does not.
+        """
+        for one in table.schema:
+            check_column(name, one, table[one.name], self._num_shards())
+        if name == "metrics":
+            check_records(table)
+        return table
 
     def _read_whole(self, name: str, *, checked: bool) -> tuple[pa.Table, pa.Table | None]:
         """Return a table in the form of the newest schema version, and as it was written, with no check of rows."""
@@ -269,31 +292,36 @@ class _Columns:
         spec: What the file holds.
         file: Open.
         wanted: Names of the columns that are kept; never none, so that the number of rows is known.
+        num_shards: Rows of the table of shards.
     """
 
-    def __init__(self, spec: TableSpec, file: pq.ParquetFile, wanted: Collection[str]) -> None:
+    def __init__(self, spec: TableSpec, file: pq.ParquetFile, wanted: Collection[str], num_shards: int) -> None:
         groups = (file.metadata.row_group(index).total_byte_size for index in range(file.num_row_groups))
         is_small = sum(groups) <= SMALL_TABLE_BYTES
-        self._schema, self._file = spec.schema, file
+        self._spec, self._file, self._num_shards = spec, file, num_shards
         self._wanted = set(spec.schema.names) if is_small else {*wanted} or {spec.schema.names[0]}
         self.kept: dict[str, pa.ChunkedArray] = {}
         if is_small:
             whole = file.read().combine_chunks()
-            self.kept = {name: plain_floats(whole[name], spec.schema.field(name)) for name in whole.column_names}
+            self.kept = {name: self._checked(name, whole[name]) for name in whole.column_names}
 
     def __call__(self, name: str) -> pa.ChunkedArray:
         """Return a column.
 
         Raises:
-            ValueError: It holds NaN or an infinity.
+            ValueError: It holds NaN or an infinity, or a value that breaks a law.
         """
         if name in self.kept:
             return self.kept[name]
-        column = self._file.read(columns=[name]).combine_chunks()[name]
-        column = plain_floats(column, self._schema.field(name))
+        column = self._checked(name, self._file.read(columns=[name]).combine_chunks()[name])
         if name in self._wanted:
             self.kept[name] = column
         return column
+
+    def _checked(self, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        field = self._spec.schema.field(name)
+        check_column(self._spec.name, field, column, self._num_shards)
+        return plain_floats(column, field)
 
 
 def digest_as_written(written: pa.Table) -> str:

@@ -12,12 +12,15 @@ from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_table, flat_columns, sorted_table
 from dataaudit.manifest.core import Coverage
 from dataaudit.manifest.files import files_below, table_file
+from dataaudit.manifest.laws import check_column, check_records
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.minhash import FOLDER, file_name, read_signatures
 from dataaudit.manifest.reading import digest_as_written
 from dataaudit.manifest.replace import POINTER
+from dataaudit.manifest.statistics import wrong_statistics
 from dataaudit.manifest.tables import HELD_BACK, TABLES
 from dataaudit.manifest.upgrade import is_as_written
+from dataaudit.manifest.uri import relative_path
 
 LOST = ("quarantined", "skipped")
 _ADDED_UP = ("metrics", "shards", "sources")
@@ -52,7 +55,8 @@ def verify(manifest: Manifest) -> list[Problem]:
         if name in _ADDED_UP:
             tables[name] = table
         if not is_older:
-            problems += (found := _check_table(manifest, name, table, written))
+            found = _check_table(manifest, name, table, written) or _check_statistics(manifest, name)
+            problems += found
             sound += [] if found else [table_file(name)]
     problems += _check_bytes(manifest, sound)
     problems += _check_signatures(manifest) if not problems else []
@@ -60,10 +64,19 @@ def verify(manifest: Manifest) -> list[Problem]:
     strangers = sorted(item.name for item in manifest.folder.glob("*.parquet") if item.name not in known)
     problems += [Problem("unknown_table", f"{name} is not part of a manifest") for name in strangers]
     if not problems:
+        problems += _check_uris(tables["shards"])
         problems += _check_ledger(manifest, tables["shards"])
         problems += _check_sums(manifest, tables)
         problems += _check_headline(manifest, tables["metrics"])
     return problems
+
+
+def _check_statistics(manifest: Manifest, name: str) -> list[Problem]:
+    """Check what the footer of a table's file says of its rows."""
+    try:
+        return [Problem("statistics", text) for text in wrong_statistics(manifest.folder / table_file(name))]
+    except (OSError, pa.ArrowException):
+        return [Problem("table_unreadable", f"table {name}: its file changed while it was read")]
 
 
 def _check_bytes(manifest: Manifest, sound: Sequence[str]) -> list[Problem]:
@@ -109,7 +122,12 @@ def _check_table(manifest: Manifest, name: str, table: pa.Table, written: pa.Tab
     record = manifest.core.tables[name]
     if table.num_rows != record.rows:
         return [Problem("table_rows", f"table {name}: the core says {record.rows} rows, found {table.num_rows}")]
+    num_shards = manifest.core.tables["shards"].rows if "shards" in manifest.core.tables else 0
     try:
+        for field in table.schema:
+            check_column(name, field, table[field.name], num_shards)
+        if name == "metrics":
+            check_records(table)
         ordered = sorted_table(table, TABLES[name])
     except ValueError as error:
         return [Problem("table_values", str(error))]
@@ -138,6 +156,15 @@ def _rows_with_known_key(ordered: pa.Table, key: tuple[str, ...]) -> int:
         equal = pc.or_(equal, pc.and_(left.is_null(), right.is_null()))
         same = equal if same is None else pc.and_(same, equal)
     return int(pc.sum(same).as_py() or 0)
+
+
+def _check_uris(shards: pa.Table) -> list[Problem]:
+    """Check that no shard's URI leads out of its root; streamed ones are no files."""
+    files = shards.filter(pc.not_equal(shards["format"], "datasets"))
+    out = [uri for uri in files["uri"].to_pylist() if relative_path(uri) is None]
+    more = f", and {len(out) - 1} more" if len(out) > 1 else ""
+    text = f"table shards: the URI {out[0]!r} leads out of the root{more}" if out else ""
+    return [Problem("uri_outside_root", text)] if out else []
 
 
 def _check_ledger(manifest: Manifest, shards: pa.Table) -> list[Problem]:

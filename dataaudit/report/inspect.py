@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dataaudit import text as t
+from dataaudit.errors import ManifestError
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.place import find_place
+from dataaudit.manifest.reading import RESTORE
 from dataaudit.metrics.meanings import STATUSES, reason_text
 from dataaudit.metrics.overlap.places import ShardNames
 from dataaudit.report.inspect_blocks import render_row, render_shard
@@ -113,7 +115,8 @@ def _duplicates(manifest: Manifest, ordinal: int, names: ShardNames) -> dict[str
         keeper_of = dict(zip(keepers["cluster"].to_pylist(), keepers["shard"].to_pylist(), strict=True))
         kept_in: dict[int, int] = {}
         for cluster in repeats["cluster"].to_pylist():
-            shard = keeper_of[cluster]
+            if (shard := keeper_of.get(cluster)) is None:
+                raise ManifestError(f"table clusters: the group {cluster} of kind {kind} keeps no document", RESTORE)
             kept_in[shard] = kept_in.get(shard, 0) + 1
         others = groups.filter(
             pc.and_(pc.not_equal(groups["shard"], ordinal), pc.is_in(groups["cluster"], own["cluster"]))

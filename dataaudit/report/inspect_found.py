@@ -149,8 +149,10 @@ def shown_columns(manifest: Manifest, row: dict[str, Any]) -> dict[str, Any]:
         manifest: Of the shard.
         row: Of the table of shards.
     """
-    if row["pii"] is None or (cells := pii_cells(manifest)) is None:
+    if row["pii"] is None:
         return {}
+    if (cells := pii_cells(manifest)) is None:  # without cells small counts cannot be told from others
+        return dict.fromkeys(("pii", "pii_hits", "pii_documents"))
     total, counts = shard_counts(cells, row["shard"], row["documents"], row["tokens"])
     return {
         "pii_hits": total.per_million,

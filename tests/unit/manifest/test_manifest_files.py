@@ -58,7 +58,34 @@ def test_statistics_that_other_programs_believe_are_bytes(folder):
     assert pq.read_table(path).equals(pq.read_table(GOLDEN / "lengths.parquet"))
     changed = pq.read_metadata(path).row_group(0).column(2).statistics
     assert (changed.min, changed.max) != (column.min, column.max)
-    assert codes(folder) == ["file_bytes"]
+    with pytest.raises(ManifestMismatch, match="not the file that was published"):
+        load_manifest(folder).table("lengths")
+    assert set(codes(folder)) == {"statistics"}
+    hold_bytes(folder)
+    assert set(codes(folder)) == {"statistics"}
+
+
+def test_statistics_of_a_manifest_that_holds_no_bytes_are_compared_with_the_values(tmp_path):
+    """Nothing else could tell."""
+    folder = shutil.copytree(RELEASED / "v1", tmp_path / "m")
+    assert codes(folder) == []
+    path = folder / "pairs.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table, path, write_statistics=False)
+    assert codes(folder) == []
+    pq.write_table(table, path, write_page_index=True)
+    assert set(codes(folder)) == {"statistics"}
+    shutil.copy(RELEASED / "v1/pairs.parquet", path)
+    lengths = folder / "lengths.parquet"
+    stated = pq.read_metadata(lengths).row_group(0).column(2).statistics
+    data = lengths.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    least, most = (int(value).to_bytes(8, "little") for value in (stated.min, stated.max))
+    lengths.write_bytes(data[:footer] + data[footer:].replace(least, most))
+    [problem, *_] = verify(load_manifest(folder))
+    assert problem.text == (
+        "lengths.parquet: row group 0, column low: the statistics say another least or largest value than it has"
+    )
 
 
 def test_every_file_of_a_folder_is_held(golden_parts, tmp_path):

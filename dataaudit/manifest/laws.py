@@ -1,0 +1,94 @@
+"""What every value of a table keeps whatever the corpus: counts are not negative, shards that are named are there.
+
+A digest says that a table is the one that was published, not that a build published it. Readers index by the shards,
+rows and counts that tables name, so a table that breaks a law is refused before anybody does.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.manifest.metric import METHODS, STATUSES
+from dataaudit.manifest.places import ROW_BITS
+
+_LEAST = {("ledger", "records"): -1, ("judged", "level"): -1}
+"""Columns in which -1 has a meaning: not known, not screened."""
+_SHARDS = frozenset({"shard", "left_shard", "right_shard"})
+_ROWS = frozenset({"row", "left_row", "right_row"})
+_NEVER_EMPTY = frozenset({("hotspots", "shards"), ("hotspots", "sources")})
+_BOUNDS = ("low", "high", "confidence")
+_KNOWN = {
+    ("metrics", "method"): METHODS,
+    ("metrics", "status"): STATUSES,
+    ("shards", "status"): ("ok", "partial", "quarantined", "skipped"),
+    ("clusters", "kind"): ("exact", "near"),
+}
+
+
+def check_column(table: str, field: pa.Field, values: pa.ChunkedArray, num_shards: int) -> None:
+    """Hold the values of a column against the laws of its kind.
+
+    Args:
+        table: Name of the table.
+        field: The column.
+        values: What it holds.
+        num_shards: Rows of the table of shards.
+
+    Raises:
+        ValueError: A value breaks a law; names the column, never more than a number of the value.
+    """
+    kind = field.type
+    if (table, field.name) in _NEVER_EMPTY and pc.any(pc.equal(pc.list_value_length(values), 0)).as_py():
+        raise ValueError(f"column {field.name}: expected items in every row, found a row with none")
+    if pa.types.is_list(kind):
+        inner = kind.value_type
+        pieces = [chunk.flatten() for chunk in values.chunks]
+        check_column(table, pa.field(f"{field.name}[]", inner), pa.chunked_array(pieces, inner), num_shards)
+    elif pa.types.is_struct(kind):
+        opened = [chunk.flatten() for chunk in values.chunks]
+        for index, part in enumerate(kind):
+            child = pa.chunked_array([pieces[index] for pieces in opened], part.type)
+            check_column(table, pa.field(f"{field.name}.{part.name}", part.type), child, num_shards)
+    elif pa.types.is_integer(kind):
+        _check_numbers(table, field.name, values, num_shards)
+    elif (known := _KNOWN.get((table, field.name))) and pc.all(pc.is_in(values, pa.array(known))).as_py() is False:
+        raise ValueError(f"column {field.name}: expected one of {', '.join(known)}, found another word")
+
+
+def check_records(table: pa.Table) -> None:
+    """Hold metric records against the laws of :class:`dataaudit.manifest.metric.Metric` that take several columns.
+
+    Args:
+        table: The table of metrics, whole.
+
+    Raises:
+        ValueError: A record contradicts itself.
+    """
+    holds = pc.equal(table["status"], "ok")
+    inexact = pc.and_(holds, pc.not_equal(table["method"], "exact"))
+    broken = [
+        ("a value without the status ok, or that without a value", pc.xor(holds, table["value"].is_valid())),
+        ("no value and no reason", pc.and_(pc.invert(holds), pc.equal(table["reason"], ""))),
+        *(("bounds that its method does not have", pc.xor(inexact, table[name].is_valid())) for name in _BOUNDS),
+        ("a value outside its bounds", pc.less(table["value"], table["low"])),
+        ("a value outside its bounds", pc.greater(table["value"], table["high"])),
+    ]
+    for words, found in broken:
+        if pc.any(found).as_py():
+            raise ValueError(f"a record has {words}")
+
+
+def _check_numbers(table: str, name: str, values: pa.ChunkedArray, num_shards: int) -> None:
+    bounds = pc.min_max(values).as_py()
+    if bounds["min"] is None or (table, name) == ("shards", "shard"):  # they are numbered, which has a check of its own
+        return
+    last = name.rpartition(".")[2]
+    least, most = _LEAST.get((table, name), 0), 2**53 - 1
+    if last in _SHARDS:
+        most = num_shards - 1
+    elif last in _ROWS:
+        most = 2**ROW_BITS - 1
+    for found in (bounds["min"], bounds["max"]):
+        if not least <= found <= most:
+            raise ValueError(f"column {name}: expected {least} to {most}, found {found}")
