@@ -20,6 +20,7 @@ from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.trust import CODES, SignedVerdict, Signer, Trust, check_trust
 from dataaudit.manifest.uri import STREAMED
 from dataaudit.manifest.verify import Problem, verify
+from dataaudit.metrics.relations import contradictions
 from dataaudit.render.terminal import facts, page, prose, section, terminal_width
 
 _LISTED = 10
@@ -102,6 +103,7 @@ def _check(
         problem = Problem("id", error.message)
         return _Verdict(folder=folder, id=None, tables=0, rows=0, files=0, problems=(problem,), data=None)
     problems = verify(manifest)
+    problems += contradictions(manifest) if not problems else []
     signed, found, attested = None, None, None
     if signer is not None:
         attested = check_attestation(manifest, signer)
@@ -218,7 +220,7 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
     pairs = [("id", verdict.id or "does not match the contents")]
     if verdict.id is not None:
         checked = f"{t.plural(verdict.tables, 'table')}, {t.plural(verdict.rows, 'row')}"
-        pairs.append(("tables", f"{checked}: schema, digests and ledger checked"))
+        pairs.append(("tables", f"{checked}: schema, digests and ledger checked, numbers computed again"))
         held = f"{t.plural(verdict.files, 'file')}: size and sha256 checked"
         pairs.append(("bytes", held if verdict.files else "not held: a manifest of version 1 says nothing of them"))
     if verdict.attested is not None:

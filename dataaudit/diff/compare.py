@@ -20,6 +20,7 @@ from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.core import core_json
 from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.metrics.relations import hold_together
 
 _ORDER = {kind: number for number, kind in enumerate(ShardChangeKind)}
 _OLD_GONE = (ShardChangeKind.REMOVED, ShardChangeKind.CHANGED)
@@ -60,6 +61,8 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
         ManifestError: A table is absent or damaged.
         ManifestMismatch: A table is not the one that its manifest was published with.
     """
+    for manifest in (old, new):
+        hold_together(manifest)
     meaning = Meaning(old, new)
     tables = tuple(manifest.table("shards", COLUMNS) for manifest in (old, new))
     pairs = list(match(*tables))

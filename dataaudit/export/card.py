@@ -16,9 +16,10 @@ from dataaudit import text as t
 from dataaudit.errors import ConfigError
 from dataaudit.export.output import utc, write_file
 from dataaudit.export.sentences import filters, sentences
-from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.language.facts import languages
 from dataaudit.metrics.language.facts import section as language_section
+from dataaudit.metrics.relations import load_consistent
 from dataaudit.metrics.volume.facts import Overview, mixture, overview, splits_table
 from dataaudit.render.markdown import code, lines_of, markdown, table
 from dataaudit.yamlfile import NAME_PATTERN, read_named
@@ -57,7 +58,7 @@ def export_card(folder: Path, out: Path | None, update: Path | None) -> str:
     """
     if out is not None and update is not None:
         raise ConfigError("--out writes a whole card, --update changes one", "Give one of them.")
-    manifest = load_manifest(folder)
+    manifest = load_consistent(folder)
     view = overview(manifest)
     inner = section(manifest, view)
     if update is not None:

@@ -14,8 +14,8 @@ import numpy as np
 from dataaudit.errors import ManifestError
 from dataaudit.export.output import write_file
 from dataaudit.extras import require
-from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.minhash import STAGE, read_signatures, signature_settings
+from dataaudit.metrics.relations import load_consistent
 
 SCHEME, SEED = "affine32", 1
 
@@ -30,7 +30,7 @@ def export_lsh(folder: Path, out: Path) -> str:
     require("export lsh", "export")
     from datasketch import MinHash, MinHashLSH
 
-    manifest = load_manifest(folder)
+    manifest = load_consistent(folder)
     settings = signature_settings(manifest)
     if settings is None:
         raise ManifestError(

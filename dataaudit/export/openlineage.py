@@ -22,9 +22,10 @@ from dataaudit.gate.document import read_verdict
 from dataaudit.gate.numbers import numbers, with_unit
 from dataaudit.gate.verdict import Case, RuleResult, State, Verdict
 from dataaudit.manifest.core import PROGRAM, manifest_uri
-from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.replace import POINTER
+from dataaudit.metrics.relations import load_consistent
 from dataaudit.metrics.volume.facts import UNREAD
 
 _QUANTILES = {"p1": "0.01", "p5": "0.05", "p25": "0.25", "p50": "0.5", "p75": "0.75", "p95": "0.95", "p99": "0.99"}
@@ -56,7 +57,7 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
         ManifestError: There is no manifest, or it is damaged.
     """
     require("export openlineage", "export")
-    manifest = load_manifest(folder)
+    manifest = load_consistent(folder)
     checks = () if verdict is None else read_checks(verdict, manifest.id)
     line = event_json(manifest, checks, namespace, run_id)
     write_file(out, line.encode("ascii") + b"\n", folder)

@@ -18,6 +18,7 @@ from dataaudit.gate.scopes import check_entities, check_policy, rule_problems
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.gate.verdict import Verdict
 from dataaudit.manifest.load import Manifest
+from dataaudit.metrics.relations import hold_together
 
 
 def read_policy(path: Path) -> Policy:
@@ -88,8 +89,14 @@ def today() -> dt.date:
 
 
 def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Facts:
-    """Read the facts that a policy asks for; those of shards only where asked for."""
+    """Read the facts that a policy asks for; those of shards only where asked for.
+
+    Raises:
+        ManifestError: A table is absent or damaged.
+        ManifestMismatch: A table is not the one that was published, or a number not what other tables determine.
+    """
     rules = complete_rules(policy)
+    hold_together(manifest, {rule.metric for rule in rules})
     kept = [one for rule in rules for one in shard_statistics(rule)]
     columns = evidence_columns(rules) | {name for one in kept for name in (one.column, one.of)}
     partial = any(rule.max_bad_records is not None for rule in rules)

@@ -12,7 +12,9 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
+from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.recomputed import Recomputed
 
 Population = Literal["all", "training", "held_out"]
 Shape = frozenset[str]
@@ -209,6 +211,18 @@ class MetricDefinition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """Tables that determine numbers which stand elsewhere too."""
+
+    tables: tuple[str, ...]
+    """What the numbers are computed again from."""
+    metrics: tuple[str, ...]
+    """Metrics whose records are held against them."""
+    recompute: Callable[[Manifest], Recomputed]
+    """Computes them: records, columns of the shards, and sums of tables that have to agree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """A family of metrics."""
 
@@ -235,3 +249,5 @@ class Family:
     """Parameters of the stage that change no number, or only how much of it is kept or how it is estimated."""
     config: str = ""
     """Part of the config that decides what its metrics mean."""
+    relations: tuple[Relation, ...] = ()
+    """What of its numbers other tables determine: see :mod:`dataaudit.metrics.relations`."""

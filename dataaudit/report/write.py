@@ -11,7 +11,8 @@ from dataaudit.errors import ConfigError
 from dataaudit.extras import require
 from dataaudit.gate.verdict import Verdict
 from dataaudit.gate.writers.files import write_file
-from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.load import Manifest
+from dataaudit.metrics.relations import load_consistent
 from dataaudit.render.line import PERCENT, spell
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def write_report(folder: Path, out: Path, given: Given, *, as_json: bool) -> str
     Raises:
         DataAuditError: As of :func:`make_report`.
     """
-    manifest = load_manifest(folder)
+    manifest = load_consistent(folder)
     written = make_report(manifest, out, given)
     if as_json:
         value = {

@@ -21,8 +21,9 @@ from dataaudit.export.croissant.files import distribution, groups, record_sets
 from dataaudit.export.output import write_file
 from dataaudit.export.sentences import filters, sentences
 from dataaudit.manifest.core import manifest_uri
-from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.language.facts import languages
+from dataaudit.metrics.relations import load_consistent
 
 _SEMVER = re.compile(r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$")
 _LEAST_SHARE = 0.001
@@ -60,7 +61,7 @@ def export_croissant(folder: Path, out: Path, metadata: Path | None, given: Mapp
         ManifestError: There is no manifest, or it is damaged.
     """
     about = about_of(metadata, given)
-    manifest = load_manifest(folder)
+    manifest = load_consistent(folder)
     document = croissant(manifest, about)
     write_file(out, as_json_ld(document), folder)
     files, sets = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics.family import Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
+from dataaudit.metrics import recomputed
+from dataaudit.metrics.family import Family, MetricDefinition, Relation, ShardColumn, ShardStatistic, statistics
 
 METRIC = "coverage_unread_bytes"
 _BY_REASON = frozenset({"rule"})
@@ -27,4 +28,11 @@ FAMILY = Family(
         ),
     ),
     shown="dataaudit.metrics.coverage.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("ledger", "shards"),
+            metrics=(METRIC,),
+            recompute=recomputed.unread,
+        ),
+    ),
 )

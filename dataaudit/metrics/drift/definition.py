@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardStatistic, statistics
+from dataaudit.metrics import recomputed
+from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, Relation, ShardStatistic, statistics
 
 METRIC = "token_kl_drift"
 
@@ -29,4 +30,11 @@ FAMILY = Family(
     tables={"histogram": "histogram"},
     harmless=frozenset({"max_sources"}),
     shown="dataaudit.metrics.drift.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("histogram", "sources"),
+            metrics=(METRIC,),
+            recompute=recomputed.token_counts,
+        ),
+    ),
 )

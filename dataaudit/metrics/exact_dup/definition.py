@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
+from dataaudit.metrics import recomputed
+from dataaudit.metrics.family import (
+    SOURCES,
+    Family,
+    MetricDefinition,
+    Relation,
+    ShardColumn,
+    ShardStatistic,
+    statistics,
+)
 
 FAMILY = Family(
     name="exact_dup",
@@ -32,5 +41,12 @@ FAMILY = Family(
     link="dataaudit.metrics.exact_dup.link:exact_duplicates",
     holds_partials=True,
     shown="dataaudit.metrics.exact_dup.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("clusters", "shards"),
+            metrics=("exact_dup_rate",),
+            recompute=recomputed.exact_duplicates,
+        ),
+    ),
     looked_for=True,
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from dataaudit.metrics.family import LANGUAGE_DETECTION, Family, MetricDefinition, statistics
+from dataaudit.metrics import recomputed
+from dataaudit.metrics.family import LANGUAGE_DETECTION, Family, MetricDefinition, Relation, statistics
 
 METRIC = "language_share"
 _DETECTORS = ("pycld2", "fasttext")
@@ -40,5 +41,12 @@ FAMILY = Family(
     stage_name="language",
     tables={"languages": "languages"},
     shown="dataaudit.metrics.language.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("languages", "sources", "shards"),
+            metrics=("language_share", "documents", "bytes", "tokens", "bytes_per_token"),
+            recompute=recomputed.languages,
+        ),
+    ),
     looked_for=True,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, MetricDefinition, ShardStatistic, statistics
+from dataaudit.metrics import recomputed
+from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, MetricDefinition, Relation, ShardStatistic, statistics
 
 FAMILY = Family(
     name="lengths",
@@ -54,4 +55,11 @@ FAMILY = Family(
     tables={"lengths": "lengths"},
     harmless=frozenset({"max_distinct"}),
     shown="dataaudit.metrics.lengths.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("lengths", "sources"),
+            metrics=("seq_len_p50_p95",),
+            recompute=recomputed.lengths,
+        ),
+    ),
 )

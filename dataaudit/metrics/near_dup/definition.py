@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
+from dataaudit.metrics import recomputed
+from dataaudit.metrics.family import (
+    SOURCES,
+    Family,
+    MetricDefinition,
+    Relation,
+    ShardColumn,
+    ShardStatistic,
+    statistics,
+)
 
 _RATE, _COMPONENT = "near_dup_rate", "near_dup_component_rate"
 _EVIDENCE = ShardColumn(column="near_dup_rate", noun="near-duplicates")
@@ -49,5 +58,12 @@ FAMILY = Family(
     holds_partials=True,
     harmless=frozenset({"signatures", "checked_pairs", "probe_one_in"}),
     shown="dataaudit.metrics.near_dup.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("near_sources", "clusters", "sources", "shards"),
+            metrics=(_RATE, _COMPONENT),
+            recompute=recomputed.near_duplicates,
+        ),
+    ),
     looked_for=True,
 )

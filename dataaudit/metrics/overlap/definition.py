@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dataaudit.metrics import recomputed
 from dataaudit.metrics.family import (
     SOURCES,
     Broken,
     Counted,
     Family,
     MetricDefinition,
+    Relation,
     ShardStatistic,
     Tables,
     statistics,
@@ -67,5 +69,12 @@ FAMILY = Family(
     holds_partials=True,
     harmless=frozenset({"max_rows", "max_grams"}),
     shown="dataaudit.metrics.overlap.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("shards",),
+            metrics=(METRIC,),
+            recompute=recomputed.copies_of_held_out,
+        ),
+    ),
     looked_for=True,
 )

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from dataaudit.metrics.family import CLASSES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
+from dataaudit.metrics import recomputed
+from dataaudit.metrics.family import (
+    CLASSES,
+    Family,
+    MetricDefinition,
+    Relation,
+    ShardColumn,
+    ShardStatistic,
+    statistics,
+)
 from dataaudit.metrics.findings import pattern_statistics
 
 METRIC = "pii_hit_rate"
@@ -66,5 +75,12 @@ FAMILY = Family(
     link="dataaudit.metrics.pii.link:personal_data",
     config="pii",
     shown="dataaudit.metrics.pii.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("findings", "shards"),
+            metrics=(METRIC,),
+            recompute=recomputed.personal_data,
+        ),
+    ),
     looked_for=True,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics.family import RULES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
+from dataaudit.metrics import recomputed
+from dataaudit.metrics.family import RULES, Family, MetricDefinition, Relation, ShardColumn, ShardStatistic, statistics
 
 METRIC = "filter_reject_rate"
 _RUNS = "repeated_ngrams"
@@ -36,5 +37,12 @@ FAMILY = Family(
     stage="dataaudit.metrics.quality.stage:Filters",
     stage_name="filters",
     shown="dataaudit.metrics.quality.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("shards",),
+            metrics=(METRIC,),
+            recompute=recomputed.rejections,
+        ),
+    ),
     looked_for=True,
 )

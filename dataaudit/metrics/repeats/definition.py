@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
+from dataaudit.metrics import recomputed
+from dataaudit.metrics.family import (
+    SOURCES,
+    Family,
+    MetricDefinition,
+    Relation,
+    ShardColumn,
+    ShardStatistic,
+    statistics,
+)
 
 METRIC = "doc_repeat_hotspots"
 _TRAINING = {"population": "training", "sources_of": "training"}
@@ -47,5 +56,12 @@ FAMILY = Family(
     holds_partials=True,
     harmless=frozenset({"index", "max_memory_bytes"}),
     shown="dataaudit.metrics.repeats.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("hotspots", "hotspot_members"),
+            metrics=(METRIC,),
+            recompute=recomputed.repeated_spans,
+        ),
+    ),
     looked_for=True,
 )

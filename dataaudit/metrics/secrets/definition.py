@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics.family import Family, MetricDefinition, ShardColumn, ShardStatistic
+from dataaudit.metrics import recomputed
+from dataaudit.metrics.family import Family, MetricDefinition, Relation, ShardColumn, ShardStatistic
 from dataaudit.metrics.findings import pattern_statistics
 
 METRIC = "secret_hit_rate"
@@ -45,5 +46,12 @@ FAMILY = Family(
     stage_name="secrets",
     link="dataaudit.metrics.secrets.link:secret_findings",
     shown="dataaudit.metrics.secrets.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("findings", "shards"),
+            metrics=(METRIC,),
+            recompute=recomputed.secrets,
+        ),
+    ),
     looked_for=True,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from dataaudit.metrics import recomputed
 from dataaudit.metrics.family import (
     CLASSES,
     JUDGE,
@@ -11,6 +12,7 @@ from dataaudit.metrics.family import (
     SOURCES,
     Family,
     MetricDefinition,
+    Relation,
     ShardColumn,
     ShardStatistic,
     statistics,
@@ -64,5 +66,12 @@ FAMILY = Family(
     link="dataaudit.metrics.toxicity.link:toxic_documents",
     config="toxicity",
     shown="dataaudit.metrics.toxicity.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("shards",),
+            metrics=(METRIC,),
+            recompute=recomputed.screened,
+        ),
+    ),
     looked_for=True,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, MetricDefinition, ShardStatistic, statistics
+from dataaudit.metrics import recomputed
+from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, MetricDefinition, Relation, ShardStatistic, statistics
 
 FAMILY = Family(
     name="volume",
@@ -59,4 +60,11 @@ FAMILY = Family(
     holds_partials=True,
     tables={"sources": "volume"},
     shown="dataaudit.metrics.volume.facts:SHOWN",
+    relations=(
+        Relation(
+            tables=("sources", "shards"),
+            metrics=("documents", "bytes", "tokens", "bytes_per_token", "source_mix_share"),
+            recompute=recomputed.volumes,
+        ),
+    ),
 )

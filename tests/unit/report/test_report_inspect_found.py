@@ -68,8 +68,8 @@ def folder(tmp_path_factory):
                     "occurrences": 40,
                     "tokens": 3000,
                     "variants": 0,
-                    "shards": [],
-                    "sources": [],
+                    "shards": [{"shard": 0, "documents": 1, "occurrences": 1}],
+                    "sources": [{"source": "web", "documents": 1, "occurrences": 1}],
                 }
             ],
             "hotspot_members": [{"hotspot": 1, "shard": 0, "row": 0, "start": 11, "end": 500}],

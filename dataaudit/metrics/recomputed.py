@@ -1,0 +1,449 @@
+"""Numbers that other tables determine, computed again from those tables alone.
+
+The definition of a family lists its relations: which tables determine which records of ``metrics`` and which columns of
+``shards``. A manifest whose digests all fit may still contradict itself; then one of its tables was edited. What a
+whole corpus determines and no table holds (percentiles of density, drift from a reference that is not there,
+duplicates of a source) is in no relation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Metric, Scope, count, ratio
+
+COUNTS = ("documents", "bytes", "tokens")
+TIERS = ("validated", "contextual", "pattern")
+LOST = ("quarantined", "skipped")
+Shards = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recomputed:
+    """What some tables say of numbers that stand elsewhere too."""
+
+    records: list[Metric] = field(default_factory=list)
+    """Records as the tables determine them; their version is left out of account."""
+    columns: dict[str, list[float | int | None]] = field(default_factory=dict)
+    """Columns of ``shards``, a value for each row; None where nothing is determined."""
+    sums: list[tuple[str, float, float]] = field(default_factory=list)
+    """Two tables that have to agree: in words, and both numbers."""
+    undivided: set[str] = field(default_factory=set)
+    """Statistics whose records of sources do not add up to that of all."""
+    open: set[str] = field(default_factory=set)
+    """Metrics of which there may be records that these tables do not determine."""
+
+
+def volumes(manifest: Manifest) -> Recomputed:
+    """Counts, density and shares of sources from ``sources``; that table from the sources of ``shards``."""
+    by_scope = _totals(manifest.table("sources").to_pylist(), "source")
+    found = Recomputed()
+    for scope, own in by_scope.items():
+        found.records.extend([_count(name, "count", own[name], scope, own["documents"]) for name in COUNTS])
+        found.records.append(_ratio("bytes_per_token", "ratio", own["bytes"], own["tokens"], scope))
+        if scope.source is not None:
+            whole = by_scope[Scope(split=scope.split)]["tokens"]
+            found.records.append(_ratio("source_mix_share", "share", own["tokens"], whole, scope))
+    shards = _read_shards(manifest, "sources", *COUNTS)
+    _agree(found, "sources", by_scope, _totals(_listed(shards, "sources"), "source"))
+    for name in COUNTS:
+        found.columns[name] = _column(
+            manifest, {row["shard"]: sum(one[name] for one in row["sources"]) for row in shards}
+        )
+    found.columns["bytes_per_token"] = _column(
+        manifest, {row["shard"]: row["bytes"] / row["tokens"] for row in shards if row["tokens"]}
+    )
+    return found
+
+
+def languages(manifest: Manifest) -> Recomputed:
+    """Counts, density and shares of languages from ``languages``; their sums are those of other tables."""
+    rows = manifest.table("languages").to_pylist()
+    by_language, whole = _totals(rows, "language"), _totals(rows, "source")
+    found = Recomputed()
+    for scope, own in by_language.items():
+        if scope.language is None:
+            continue
+        found.records.extend([_count(name, "count", own[name], scope, own["documents"]) for name in COUNTS])
+        found.records.append(_ratio("bytes_per_token", "ratio", own["bytes"], own["tokens"], scope))
+        total = by_language[Scope(split=scope.split)]["tokens"]
+        found.records.append(_ratio("language_share", "share", own["tokens"], total, scope))
+    for scope, own in _totals(rows, "source", "language").items():
+        if scope.source is not None and scope.language is not None:
+            total = whole[Scope(split=scope.split, source=scope.source)]["tokens"]
+            found.records.append(_ratio("language_share", "share", own["tokens"], total, scope))
+    _agree(found, "languages", whole, _totals(manifest.table("sources").to_pylist(), "source"))
+    shards = [row for row in _read_shards(manifest, "languages") if row["languages"] is not None]
+    _agree(found, "languages", by_language, _totals(_listed(shards, "languages"), "language"))
+    return found
+
+
+def lengths(manifest: Manifest) -> Recomputed:
+    """Percentiles of length and the longest document from ``lengths``, where its buckets are single values."""
+    rows = manifest.table("lengths").to_pylist()
+    found = Recomputed(undivided={"p1", "p5", "p25", "p50", "p75", "p95", "p99", "max"})
+    groups: dict[Scope, list[dict[str, Any]]] = {}
+    for row in rows:
+        for scope in _scopes(row, "source"):
+            groups.setdefault(scope, []).append(row)
+    for scope, own in groups.items():
+        if any(row["low"] != row["high"] for row in own):
+            found.open.add("seq_len_p50_p95")
+            continue
+        own.sort(key=lambda row: int(row["low"]))
+        documents = sum(row["documents"] for row in own)
+        stats = {f"p{percent}": -(-percent * documents // 100) for percent in (1, 5, 25, 50, 75, 95, 99)}
+        for stat, rank in {**stats, "max": documents}.items():
+            value = _at_rank(own, max(1, rank))
+            found.records.append(_number("seq_len_p50_p95", stat, value, scope, documents))
+    sizes = {scope: sum(row["documents"] for row in own) for scope, own in groups.items()}
+    for scope, counts in _totals(manifest.table("sources").to_pylist(), "source").items():
+        words = f"documents of lengths and of sources, {_words(scope)}"
+        found.sums.append((words, sizes.get(scope, 0), counts["documents"]))
+    return found
+
+
+def exact_duplicates(manifest: Manifest) -> Recomputed:
+    """Exact duplicates of all, of a split and of a shard from ``clusters``."""
+    shards = _read_shards(manifest, "split", "documents", "exact_dup_rate")
+    clusters = manifest.table("clusters", ["kind", "cluster", "shard", "kept"])
+    groups = clusters.filter(pc.equal(clusters["kind"], "exact"))
+    own = _by_shard(groups.filter(pc.invert(groups["kept"])))
+    found = _duplicate_records("exact_dup_rate", shards, own, with_count=True)
+    found.columns["exact_dup_rate"] = _column(
+        manifest, {row["shard"]: own.get(row["shard"], 0) / row["documents"] for row in shards if row["documents"]}
+    )
+    splits = manifest.table("shards", ["split"])["split"].take(groups["shard"])
+    in_split = groups.append_column("split", splits).group_by("split")
+    counts = in_split.aggregate([("cluster", "count"), ("cluster", "count_distinct")]).to_pylist()
+    repeated = {row["split"]: row["cluster_count"] - row["cluster_count_distinct"] for row in counts}
+    for split, documents in _sum_by(shards, "split", "documents").items():
+        value, scope = repeated.get(split, 0), Scope(split=split)
+        found.records.append(_ratio("exact_dup_rate", "within_split_rate", value, documents, scope))
+    found.sums.extend(_kept(groups))
+    return found
+
+
+def near_duplicates(manifest: Manifest) -> Recomputed:
+    """Near-duplicates from ``near_sources``, components from ``clusters``; rates of shards add up to them."""
+    shards = _read_shards(manifest, "split", "documents", "near_dup_rate")
+    near = _totals(manifest.table("near_sources").to_pylist(), "source", sums=("documents",))
+    found = Recomputed()
+    for scope, counts in _totals(manifest.table("sources").to_pylist(), "source").items():
+        value = near.get(scope, {"documents": 0})["documents"]
+        found.records.append(_count("near_dup_rate", "documents", value, scope, counts["documents"]))
+        found.records.append(_ratio("near_dup_rate", "rate", value, counts["documents"], scope))
+    for split in {row["split"] for row in shards}:
+        rates = sum(round((row["near_dup_rate"] or 0) * row["documents"]) for row in shards if row["split"] == split)
+        told = near.get(Scope(split=split), {"documents": 0})["documents"]
+        found.sums.append((f"near-duplicates of shards and of near_sources, split {split}", rates, told))
+    clusters = manifest.table("clusters", ["kind", "cluster", "shard", "kept"])
+    groups = clusters.filter(pc.equal(clusters["kind"], "near"))
+    own = _by_shard(groups.filter(pc.invert(groups["kept"])))
+    found.records.extend(_duplicate_records("near_dup_component_rate", shards, own, with_count=False).records)
+    sizes = groups.group_by("cluster").aggregate([("shard", "count")])["shard_count"].to_pylist()
+    documents = sum(row["documents"] for row in shards)
+    found.records.append(_count("near_dup_rate", "clusters", len(sizes), Scope(), documents))
+    found.records.append(_count("near_dup_rate", "largest_cluster", max(sizes, default=0), Scope(), documents))
+    found.sums.extend(_kept(groups))
+    return found
+
+
+def rejections(manifest: Manifest) -> Recomputed:
+    """What quality rules would reject, of all and of a split, from the counts of ``shards``."""
+    shards = [row for row in _read_shards(manifest, "split", "documents", "filters") if row["filters"] is not None]
+    found, sums, documents = Recomputed(), dict[Scope, int](), dict[str | None, int]()
+    for row in shards:
+        for split in (None, row["split"]):
+            documents[split] = documents.get(split, 0) + row["documents"]
+            for one in row["filters"]:
+                scope = Scope(split=split, rule=one["rule"] or None)
+                sums[scope] = sums.get(scope, 0) + one["documents"]
+    for scope, value in sums.items():
+        found.records.append(_ratio("filter_reject_rate", "rate", value, documents[scope.split], scope))
+    return found
+
+
+def screened(manifest: Manifest) -> Recomputed:
+    """The share of documents that the toxicity screen could judge, of all and of a split, from ``shards``."""
+    shards = _read_shards(manifest, "split", "documents", "toxicity_screened")
+    found = Recomputed()
+    for scope, rows in _of_splits(shards).items():
+        judged, documents = (sum(row[name] or 0 for row in rows) for name in ("toxicity_screened", "documents"))
+        found.records.append(_ratio("data_toxicity_rate", "screened_share", judged, documents, scope))
+    return found
+
+
+def secrets(manifest: Manifest) -> Recomputed:
+    """Secrets of all, of a split and of a shard, by entity and tier, from ``findings``."""
+    found, by_shard = _findings(manifest, "secrets", "secret_hit_rate", "secrets")
+    found.columns["secret_hits"] = _column(manifest, {shard: own["", ""]["hits"] for shard, own in by_shard.items()})
+    found.columns["secrets_validated"] = _column(
+        manifest, {shard: own["", TIERS[0]]["hits"] for shard, own in by_shard.items()}
+    )
+    return found
+
+
+def personal_data(manifest: Manifest) -> Recomputed:
+    """Personal data of all, of a split and of a shard, by entity and tier, from ``findings``."""
+    found, by_shard = _findings(manifest, "pii", "pii_hit_rate", "pii")
+    tokens = {row["shard"]: row["tokens"] for row in _read_shards(manifest, "tokens")}
+    found.columns["pii_documents"] = _column(
+        manifest, {shard: own["", ""]["documents"] for shard, own in by_shard.items()}
+    )
+    found.columns["pii_hits"] = _column(
+        manifest, {shard: own["", ""]["hits"] / tokens[shard] * 1e6 for shard, own in by_shard.items() if tokens[shard]}
+    )
+    return found
+
+
+def unread(manifest: Manifest) -> Recomputed:
+    """Bytes that were not read, from ``ledger`` and the sizes of ``shards``."""
+    shards = manifest.table("shards", ["shard", "split", "size", "status", "reason", "bad_records"]).to_pylist()
+    planned, lost = sum(row["size"] for row in shards), {row["shard"]: row for row in shards if row["status"] in LOST}
+    by_reason, bad = dict[str, int](), dict[int, int]()
+    for row in manifest.table("ledger").to_pylist():
+        if row["shard"] not in lost:
+            by_reason[row["reason"]] = by_reason.get(row["reason"], 0) + row["bytes"]
+            bad[row["shard"]] = bad.get(row["shard"], 0) + row["records"]
+    for row in lost.values():
+        by_reason[row["reason"]] = by_reason.get(row["reason"], 0) + row["size"]
+    found, metric = Recomputed(), "coverage_unread_bytes"
+    found.records.append(_count(metric, "bytes", sum(by_reason.values()), Scope(), planned))
+    found.records.extend(
+        [_count(metric, "bytes", value, Scope(rule=name), planned) for name, value in by_reason.items()]
+    )
+    for scope, rows in _of_splits(shards).items():
+        value = sum(row["size"] for row in rows if row["status"] in LOST)
+        found.records.append(_count(metric, "shard_bytes", value, scope, planned))
+    for row in shards:
+        if row["shard"] not in lost:
+            words = f"bad records of shard {row['shard']} and of ledger"
+            found.sums.append((words, row["bad_records"], bad.get(row["shard"], 0)))
+    return found
+
+
+def token_counts(manifest: Manifest) -> Recomputed:
+    """Tokens of ``histogram`` are those of ``sources``, of all and of a split: its sources may be folded."""
+    table = manifest.table("histogram")
+    sums = table.group_by(["split"]).aggregate([("count", "sum")]).to_pylist()
+    counted = _totals([row | {"count": row["count_sum"]} for row in sums], sums=("count",))
+    found = Recomputed()
+    for scope, own in _totals(manifest.table("sources").to_pylist()).items():
+        told = counted.get(scope, {"count": 0})["count"]
+        found.sums.append((f"tokens of histogram and of sources, {_words(scope)}", told, own["tokens"]))
+    return found
+
+
+def copies_of_held_out(manifest: Manifest) -> Recomputed:
+    """Training documents with text of held-out ones, of all and of a split, from ``shards``."""
+    shards = _read_shards(manifest, "split", "documents", "held_out_copies")
+    trained = [row for row in shards if row["held_out_copies"] is not None]
+    found = Recomputed()
+    for scope, rows in _of_splits(trained).items():
+        value, documents = (sum(row[name] for row in rows) for name in ("held_out_copies", "documents"))
+        found.records.append(_ratio("train_val_overlap", "train_documents", value, documents, scope))
+    return found
+
+
+def repeated_spans(manifest: Manifest) -> Recomputed:
+    """The number of repeated spans, the largest, and where they occur, from ``hotspots`` and ``hotspot_members``."""
+    spots = manifest.table("hotspots", ["hotspot", "documents", "occurrences"]).to_pylist()
+    metric, documents = "doc_repeat_hotspots", 0
+    found = Recomputed(undivided={"hotspots", "largest"})
+    for stat, value in (
+        ("hotspots", len(spots)),
+        ("occurrences", sum(row["occurrences"] for row in spots)),
+        ("largest", max((row["documents"] for row in spots), default=0)),
+    ):
+        found.records.append(_count(metric, stat, value, Scope(), documents))
+    members = manifest.table("hotspot_members", ["hotspot"]).group_by("hotspot").aggregate([("hotspot", "count")])
+    told = dict(zip(members["hotspot"].to_pylist(), members["hotspot_count"].to_pylist(), strict=True))
+    for row in spots:
+        words = f"occurrences of hotspot {row['hotspot']} and its members"
+        found.sums.append((words, row["occurrences"], told.get(row["hotspot"], 0)))
+    return found
+
+
+def _findings(
+    manifest: Manifest, detector: str, metric: str, column: str
+) -> tuple[Recomputed, dict[int, dict[tuple[str, str], dict[str, int]]]]:
+    """Return counts by entity and tier, the empty name for all, of scopes; and those of each shard that was read."""
+    shards = _read_shards(manifest, "split", "documents", "tokens", column)
+    by_shard = {row["shard"]: _no_findings() for row in shards if row[column] is not None}
+    table = manifest.table("findings", ["detector", "class", "tier", "shard", "row", "reserved"])
+    table = table.filter(pc.and_(pc.equal(table["detector"], detector), pc.not_equal(table["tier"], "judged")))
+    for entity in ("class", ""):
+        for tier in ("tier", ""):
+            names = [name for name in ("shard", entity, tier) if name]
+            hits = table.group_by([*names, "reserved"]).aggregate([("row", "count"), ("row", "count_distinct")])
+            for row in hits.to_pylist():
+                key = (row["class"] if entity else "", row["tier"] if tier else "")
+                own = by_shard.setdefault(row["shard"], _no_findings()).setdefault(key, _none())
+                if row["reserved"]:
+                    own["reserved"] += row["row_count"]
+                else:
+                    own["hits"], own["documents"] = row["row_count"], row["row_count_distinct"]
+    found = Recomputed()
+    for scope, rows in _of_splits(shards).items():
+        totals: dict[tuple[str, str], dict[str, int]] = _no_findings()
+        for row in rows:
+            for key, own in by_shard.get(row["shard"], {}).items():
+                held = totals.setdefault(key, _none())
+                for name, value in own.items():
+                    held[name] += value
+        documents, tokens = (sum(row[name] for row in rows) for name in ("documents", "tokens"))
+        for (entity, tier), own in totals.items():
+            named = Scope(split=scope.split, entity=entity or None)
+            prefix = f"{tier}_" if tier else ""
+            found.records.extend(_of_findings(metric, prefix, own, named, documents, tokens))
+    found.sums.extend(
+        (
+            f"{column} of shard {row['shard']} and of findings: {key}",
+            told.get(key, 0),
+            by_shard[row["shard"]][key]["hits"],
+        )
+        for row in shards
+        if row[column] is not None
+        for told in [{(one["entity"], one["tier"]): one["hits"] for one in row[column]}]
+        for key in {*told, *(key for key in by_shard[row["shard"]] if all(key))}
+        if by_shard[row["shard"]].get(key, _none())["hits"] or key in told
+    )
+    return found, by_shard
+
+
+def _of_findings(
+    metric: str, prefix: str, own: Mapping[str, int], scope: Scope, documents: int, tokens: int
+) -> Iterator[Metric]:
+    if metric == "pii_hit_rate":
+        if tokens:
+            yield _number(metric, f"{prefix}hits", own["hits"] / tokens * 1e6, scope, tokens)
+        yield _ratio(metric, f"{prefix}documents", own["documents"], documents, scope)
+    else:
+        yield _count(metric, f"{prefix}hits", own["hits"], scope, documents)
+        yield _count(metric, f"{prefix}documents", own["documents"], scope, documents)
+    if not prefix:
+        yield _count(metric, "reserved", own["reserved"], scope, documents)
+
+
+def _none() -> dict[str, int]:
+    return {"hits": 0, "documents": 0, "reserved": 0}
+
+
+def _no_findings() -> dict[tuple[str, str], dict[str, int]]:
+    return {("", tier): _none() for tier in ("", *TIERS)}
+
+
+def _duplicate_records(metric: str, shards: Shards, own: Mapping[int, int], *, with_count: bool) -> Recomputed:
+    found = Recomputed()
+    for scope, rows in _of_splits(shards).items():
+        value, documents = sum(own.get(row["shard"], 0) for row in rows), sum(row["documents"] for row in rows)
+        found.records.append(_ratio(metric, "rate", value, documents, scope))
+        if with_count:
+            found.records.append(_count(metric, "documents", value, scope, documents))
+    return found
+
+
+def _kept(groups: pa.Table) -> Iterator[tuple[str, float, float]]:
+    """Yield whether as many members are kept as there are groups, one of each."""
+    kept = groups.filter(groups["kept"])
+    yield "documents that clusters keep and clusters", kept.num_rows, pc.count_distinct(groups["cluster"]).as_py()
+    yield (
+        "clusters that keep a document and clusters",
+        *(pc.count_distinct(table["cluster"]).as_py() for table in (kept, groups)),
+    )
+
+
+def _read_shards(manifest: Manifest, *columns: str) -> Shards:
+    """Return some columns of the shards that were read."""
+    names = list(dict.fromkeys(("shard", "split", "status", *columns)))
+    return [row for row in manifest.table("shards", names).to_pylist() if row["status"] not in LOST]
+
+
+def _column(manifest: Manifest, values: Mapping[int, float | int]) -> list[float | int | None]:
+    return [values.get(shard) for shard in range(manifest.core.tables["shards"].rows)]
+
+
+def _by_shard(rows: pa.Table) -> dict[int, int]:
+    counts = rows.group_by("shard").aggregate([("shard", "count")])
+    return dict(zip(counts["shard"].to_pylist(), counts["shard_count"].to_pylist(), strict=True))
+
+
+def _of_splits(shards: Shards) -> dict[Scope, Shards]:
+    """Return the shards of everything and of each split."""
+    found: dict[Scope, Shards] = {Scope(): shards}
+    for row in shards:
+        found.setdefault(Scope(split=row["split"]), []).append(row)
+    return found
+
+
+def _sum_by(rows: Shards, by: str, column: str) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for row in rows:
+        sums[row[by]] = sums.get(row[by], 0) + row[column]
+    return sums
+
+
+def _listed(shards: Shards, column: str) -> Shards:
+    """Return the items of a column of lists, with their split."""
+    return [one | {"split": row["split"]} for row in shards for one in row[column]]
+
+
+def _scopes(row: Mapping[str, Any], *names: str) -> Iterator[Scope]:
+    """Yield the scopes that a row counts in: with and without its split, and with and without each further name."""
+    for split in (None, row["split"]):
+        for chosen in range(1 << len(names)):
+            yield Scope(split=split, **{name: row[name] for place, name in enumerate(names) if chosen >> place & 1})
+
+
+def _totals(rows: Shards, *names: str, sums: tuple[str, ...] = COUNTS) -> dict[Scope, dict[str, int]]:
+    found: dict[Scope, dict[str, int]] = {Scope(): dict.fromkeys(sums, 0)}
+    for row in rows:
+        for scope in _scopes(row, *names):
+            own = found.setdefault(scope, dict.fromkeys(sums, 0))
+            for name in sums:
+                own[name] += row[name]
+    return found
+
+
+def _agree(
+    found: Recomputed, table: str, left: Mapping[Scope, Mapping[str, int]], right: Mapping[Scope, Mapping[str, int]]
+) -> None:
+    """Add that two ways to count the same scopes agree."""
+    none = dict.fromkeys(COUNTS, 0)
+    for scope in {**left, **right}:
+        for name in COUNTS:
+            words = f"{name} of {table} and of what it adds up, {_words(scope)}"
+            found.sums.append((words, left.get(scope, none)[name], right.get(scope, none)[name]))
+
+
+def _at_rank(rows: Shards, rank: int) -> int:
+    """Return the value of the document of a rank, from 1, of rows in order of their value."""
+    seen = 0
+    for row in rows:
+        seen += row["documents"]
+        if seen >= rank:
+            return int(row["low"])
+    return 0
+
+
+def _words(scope: Scope) -> str:
+    return ", ".join(f"{name} {value}" for name, value in scope.as_dict().items()) or "all"
+
+
+def _count(metric: str, stat: str, value: int, scope: Scope, n: int) -> Metric:
+    return count(metric, stat, value, scope=scope, unit="", n=n, version="")
+
+
+def _ratio(metric: str, stat: str, value: int, whole: int, scope: Scope) -> Metric:
+    return ratio(metric, stat, value, whole, scope=scope, unit="", version="")
+
+
+def _number(metric: str, stat: str, value: float, scope: Scope, whole: int) -> Metric:
+    return Metric(metric=metric, stat=stat, scope=scope, unit="", value=value, n=whole, denominator=whole, version="")

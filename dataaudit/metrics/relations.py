@@ -1,0 +1,150 @@
+"""A manifest held against itself: what one table says and others determine has to be the same number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from dataaudit.errors import ManifestMismatch
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.verify import Problem
+from dataaudit.metrics.family import Family, Relation
+from dataaudit.metrics.recomputed import Recomputed
+from dataaudit.metrics.registry import FAMILIES
+
+_DIGITS = 1e-11
+"""Relative difference of two ways to compute a number that 12 digits are kept of."""
+_NAMED = 5
+_Key = tuple[str, str, Scope]
+
+
+def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -> list[Problem]:
+    """Return every number that contradicts the tables that determine it.
+
+    Args:
+        manifest: Of stages that its core names; of others nothing is determined.
+        metrics: Names of metrics whose relations are held; all when None.
+
+    Raises:
+        ManifestError: A table is absent or damaged.
+    """
+    ran = {stage.name for stage in manifest.core.stages}
+    found = []
+    for family in FAMILIES:
+        if not _is_determined(family, ran):
+            continue
+        for relation in family.relations:
+            if metrics is None or not {*relation.metrics}.isdisjoint(metrics):
+                found += [Problem("contradiction", text) for text in _broken(manifest, relation)]
+    return found
+
+
+def hold_together(manifest: Manifest, metrics: Collection[str] | None = None) -> None:
+    """Refuse a manifest that contradicts itself; see :func:`contradictions`.
+
+    Raises:
+        ManifestError: A table is absent or damaged.
+        ManifestMismatch: A number is not what other tables determine.
+    """
+    if problems := contradictions(manifest, metrics):
+        more = f"\n  and {len(problems) - _NAMED:,} more" if len(problems) > _NAMED else ""
+        listed = "".join(f"\n  - {problem.text}" for problem in problems[:_NAMED])
+        raise ManifestMismatch(
+            f"the manifest {manifest.folder} contradicts itself:{listed}{more}",
+            "A table was edited: restore it or build again; `dataaudit verify` lists all.",
+        )
+
+
+def load_consistent(folder: Path) -> Manifest:
+    """Load a manifest and hold it against itself, for what passes on its numbers.
+
+    Raises:
+        ManifestError: It, or a table, is absent or damaged.
+        ManifestMismatch: A table is not the one that was published, or a number not what other tables determine.
+    """
+    manifest = load_manifest(folder)
+    hold_together(manifest)
+    return manifest
+
+
+def _is_determined(family: Family, ran: Collection[str]) -> bool:
+    """Tell whether the stage of a family ran; coverage is the engine's, of whatever stages."""
+    return bool(ran) and (not family.stage_name or family.stage_name in ran)
+
+
+def _broken(manifest: Manifest, relation: Relation) -> Iterator[str]:
+    made = relation.recompute(manifest)
+    tables = ", ".join(relation.tables)
+    yield from (f"{text} ({tables})" for text in _records(manifest, made))
+    for name, values in made.columns.items():
+        held = manifest.table("shards", [name])[name].to_pylist()
+        for shard, (told, value) in enumerate(zip(held, values, strict=True)):
+            if value is not None and not _same(told, value):
+                yield f"shard {shard}: {name} is {_shown(told)}, its tables determine {_shown(value)} ({tables})"
+    for words, one, other in made.sums:
+        if not _same(one, other):
+            yield f"{words}: {_shown(one)} and {_shown(other)}"
+
+
+def _records(manifest: Manifest, made: Recomputed) -> Iterator[str]:
+    expected = {(one.metric, one.stat, one.scope): one for one in made.records}
+    kinds = {(metric, stat, _shape(scope)) for metric, stat, scope in expected}
+    held, parts = _held(manifest, made, expected.keys(), kinds)
+    for key in {**expected, **held}:
+        told, value = (found[key].value if key in found else None for found in (held, expected))
+        nothing = not value and not told
+        if not (nothing if value is None or told is None else _same(told, value)):
+            yield f"{_name(*key)} is {_shown(told)}, its tables determine {_shown(value)}"
+        elif key in held and key in expected and not _same(held[key].denominator, expected[key].denominator):
+            one, other = held[key].denominator, expected[key].denominator
+            if other:
+                yield f"{_name(*key)} is of {_shown(one)}, its tables determine {_shown(other)}"
+    for key in [key for key in parts if key in expected and key in held]:
+        if not _same(parts[key], _numerator(held[key])):
+            yield f"{_name(*key)} counts {_shown(_numerator(held[key]))}, its sources add up to {_shown(parts[key])}"
+
+
+def _held(
+    manifest: Manifest, made: Recomputed, expected: Collection[_Key], kinds: Collection[tuple[str, str, frozenset[str]]]
+) -> tuple[dict[_Key, Metric], dict[_Key, float]]:
+    """Return the records that are determined, and what those of sources add up to, by the key of the whole."""
+    held: dict[_Key, Metric] = {}
+    parts: dict[_Key, float] = {}
+    for metric in sorted({metric for metric, _, _ in expected}):
+        for record in manifest.metrics(metric):
+            key = (metric, record.stat, record.scope)
+            if record.scope.source is not None and record.stat not in made.undivided:
+                whole = (metric, record.stat, replace(record.scope, source=None))
+                parts[whole] = parts.get(whole, 0) + _numerator(record)
+            if key in expected or (metric not in made.open and (*key[:2], _shape(record.scope)) in kinds):
+                held[key] = record
+    return held, parts
+
+
+def _numerator(record: Metric) -> float:
+    """Return what a record counts, also where it is shown as a share."""
+    counted = {"ratio": record.denominator, "bytes/token": record.denominator}
+    factor = record.denominator / 1e6 if record.unit == "hits per million tokens" else counted.get(record.unit, 1)
+    return float(round((record.value or 0) * factor))
+
+
+def _shape(scope: Scope) -> frozenset[str]:
+    return frozenset(scope.as_dict())
+
+
+def _name(metric: str, stat: str, scope: Scope) -> str:
+    of = ", ".join(f"{name} {value}" for name, value in scope.as_dict().items())
+    return f"{metric}.{stat}" + (f" of {of}" if of else "")
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=_DIGITS, abs_tol=0.0)
+
+
+def _shown(value: float | None) -> str:
+    return "absent" if value is None else f"{value:.12g}"

@@ -1,0 +1,200 @@
+"""A manifest that contradicts itself: for each relation one number is edited, with digests, id and bytes that fit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from forged import forge
+
+from dataaudit.cli import main
+from dataaudit.errors import ManifestMismatch
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.verify import verify
+from dataaudit.metrics.registry import FAMILIES, METRICS
+from dataaudit.metrics.relations import contradictions, hold_together
+
+DEMO = Path(__file__).parents[3] / "manifests/demo"
+RELATIONS = {(family.name, one.recompute.__name__): one for family in FAMILIES for one in family.relations}
+
+
+@pytest.fixture
+def demo(tmp_path):
+    """A copy of the demo's manifest."""
+    return Path(shutil.copytree(DEMO, tmp_path / "m"))
+
+
+def edited(folder, table, change):
+    """Change the first row that ``change`` takes (it returns True), and make everything fit."""
+    rows = pq.read_table(folder / f"{table}.parquet").to_pylist()
+    assert any(change(row) for row in rows), "a row to change"
+    forge(folder, {table: pa.Table.from_pylist(rows, schema=TABLES[table].schema)})
+    return load_manifest(folder)
+
+
+def with_less(row, column):
+    """Take one from a number of a row that has it."""
+    if not row[column] or (column == "documents" and row[column] < 2):
+        return False
+    row[column] -= 1
+    return True
+
+
+def test_the_demo_does_not_contradict_itself():
+    """What a build publishes agrees in every relation."""
+    assert contradictions(load_manifest(DEMO)) == []
+
+
+def test_definitions_name_what_there_is():
+    """Tables and metrics of every relation are those of the format and of the catalogue."""
+    for relation in RELATIONS.values():
+        assert set(relation.tables) <= set(TABLES)
+        assert set(relation.metrics) <= set(METRICS)
+
+
+def _determined():
+    """Yield every statistic and shape of scope that some relation determines, with one record of each that counts."""
+    manifest = load_manifest(DEMO)
+    held = {(one.metric, one.stat, one.scope): one.value for one in manifest.metrics()}
+    seen = set()
+    for (family, _), relation in RELATIONS.items():
+        for record in relation.recompute(manifest).records:
+            shape = tuple(record.scope.as_dict())
+            kind = (family, record.metric, record.stat, shape)
+            if kind not in seen and held.get((record.metric, record.stat, record.scope)):
+                seen.add(kind)
+                yield pytest.param(family, record, id=" ".join((family, record.metric, record.stat, *shape)))
+
+
+@pytest.mark.parametrize(("family", "record"), [*_determined()])
+def test_an_edited_record_is_found(demo, family, record):
+    """Each statistic and each shape of scope that a relation determines; by its family's relation."""
+
+    def change(row):
+        scope = {name: value for name, value in row["scope"].items() if value is not None}
+        if (row["metric"], row["stat"], scope) != (record.metric, record.stat, record.scope.as_dict()):
+            return False
+        row["value"] *= 0.5
+        return True
+
+    manifest = edited(demo, "metrics", change)
+    texts = [problem.text for problem in contradictions(manifest, {record.metric})]
+    assert any(text.startswith(f"{record.metric}.{record.stat}") for text in texts)
+
+
+COLUMNS = sorted({name for relation in RELATIONS.values() for name in relation.recompute(load_manifest(DEMO)).columns})
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_an_edited_column_of_a_shard_is_found(demo, column):
+    """Each column that a relation determines."""
+
+    def change(row):
+        if not row[column]:
+            return False
+        row[column] = row[column] + 1 if isinstance(row[column], int) else row[column] / 2
+        return True
+
+    texts = [problem.text for problem in contradictions(edited(demo, "shards", change))]
+    assert any(f": {column} is " in text for text in texts)
+
+
+EDITS = {
+    "sources": lambda row: with_less(row, "tokens"),
+    "languages": lambda row: with_less(row, "tokens"),
+    "lengths": lambda row: with_less(row, "documents"),
+    "histogram": lambda row: with_less(row, "count"),
+    "clusters": lambda row: row["kept"] and not row.update(kept=False),
+    "near_sources": lambda row: with_less(row, "documents"),
+    "hotspots": lambda row: with_less(row, "occurrences"),
+    "hotspot_members": lambda row: row["hotspot"] == 1 and not row.update(hotspot=2),
+    "findings": lambda row: row["detector"] == "secrets" and not row["reserved"] and not row.update(reserved=True),
+    "ledger": lambda row: row["records"] > 0 and with_less(row, "bytes"),
+    "shards": lambda row: bool(row["secrets"]) and with_less(row["secrets"][0], "hits"),
+}
+
+
+def test_every_table_that_determines_something_is_tried():
+    """Those of the definitions, no more and no fewer."""
+    assert set(EDITS) == {table for relation in RELATIONS.values() for table in relation.tables}
+
+
+@pytest.mark.parametrize("table", EDITS)
+def test_an_edited_table_is_found_by_what_stands_elsewhere(demo, table):
+    """What it determines is as it was."""
+    manifest = edited(demo, table, EDITS[table])
+    assert contradictions(manifest)
+    with pytest.raises(ManifestMismatch, match="contradicts itself"):
+        hold_together(manifest)
+
+
+CROISSANT = (
+    *("--license", "CC0-1.0", "--url", "https://example.org", "--creator", "Org"),
+    *("--date-published", "2026-11-22", "--description", "Text."),
+)
+
+
+def secrets_hidden(demo):
+    """Set the number of secrets to 0 in the records alone."""
+
+    def change(row):
+        if row["metric"] == "secret_hit_rate" and row["stat"] == "validated_hits" and row["value"]:
+            row["value"] = 0.0
+            return True
+        return False
+
+    return edited(demo, "metrics", change)
+
+
+def test_what_sources_add_up_to_is_held_against_the_whole(demo):
+    """No table says which source a finding is of; that all of them add up is known."""
+
+    def change(row):
+        if row["metric"] != "secret_hit_rate" or not row["value"] or row["scope"]["source"] is None:
+            return False
+        row["value"] += 1
+        return True
+
+    texts = [problem.text for problem in contradictions(edited(demo, "metrics", change))]
+    assert any("its sources add up to" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("gate", "{m}", "--policy", "release-gate"),
+        ("diff", "{m}", str(DEMO)),
+        ("diff", str(DEMO), "{m}"),
+        ("report", "{m}", "--out", "{out}/r.html"),
+        ("export", "card", "{m}"),
+        ("export", "croissant", "{m}", "--out", "{out}/c.json", *CROISSANT),
+        ("export", "openlineage", "{m}", "--out", "{out}/o.json"),
+        ("export", "verdict", "{m}", "--policy", "release-gate", "--out", "{out}/v.json"),
+        ("verify", "{m}"),
+    ],
+    ids=lambda command: " ".join(part for part in command[:2] if "/" not in part),
+)
+def test_whatever_passes_numbers_on_refuses_a_contradiction(demo, tmp_path, command):
+    """With the number by name: all digests, bytes and the id fit."""
+    manifest = secrets_hidden(demo)
+    assert verify(manifest) == []
+    done = CliRunner().invoke(main, [part.format(m=demo, out=tmp_path) for part in command])
+    assert done.exit_code == (2 if command[0] == "diff" else 1), done.output  # 1 of `diff`: they differ
+    assert "secret_hit_rate.validated_hits" in " ".join(done.output.split())
+
+
+def test_the_gate_holds_what_its_policy_judges(demo, tmp_path):
+    """A policy that asks for nothing of it does not pay for it; `verify` finds it."""
+    secrets_hidden(demo)
+    rules = [{"name": "r", "metric": "exact_dup_rate", "stat": "rate", "budget": 1, "unit": "ratio"}]
+    policy = tmp_path / "p.yaml"
+    policy.write_text(json.dumps({"name": "p", "version": "1", "rules": rules}))
+    done = CliRunner().invoke(main, ["gate", str(demo), "--policy", str(policy)])
+    assert "contradicts itself" not in done.output
+    assert CliRunner().invoke(main, ["verify", str(demo)]).exit_code == 1
