@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.manifest.tables import HELD_BACK
 
 COUNTS = ("documents", "bytes", "tokens")
 TIERS = ("validated", "contextual", "pattern")
@@ -206,10 +207,11 @@ def personal_data(manifest: Manifest) -> Recomputed:
 def unread(manifest: Manifest) -> Recomputed:
     """Bytes that were not read, from ``ledger`` and the sizes of ``shards``."""
     shards = manifest.table("shards", ["shard", "split", "size", "status", "reason", "bad_records"]).to_pylist()
+    shards = [row for row in shards if row["reason"] != HELD_BACK]
     planned, lost = sum(row["size"] for row in shards), {row["shard"]: row for row in shards if row["status"] in LOST}
-    by_reason, bad = dict[str, int](), dict[int, int]()
+    by_reason, bad, read = dict[str, int](), dict[int, int](), {row["shard"] for row in shards}
     for row in manifest.table("ledger").to_pylist():
-        if row["shard"] not in lost:
+        if row["shard"] not in lost and row["shard"] in read:
             by_reason[row["reason"]] = by_reason.get(row["reason"], 0) + row["bytes"]
             bad[row["shard"]] = bad.get(row["shard"], 0) + row["records"]
     for row in lost.values():
