@@ -199,7 +199,8 @@ def personal_data(manifest: Manifest) -> Recomputed:
         manifest, {shard: own["", ""]["documents"] for shard, own in by_shard.items()}
     )
     found.columns["pii_hits"] = _column(
-        manifest, {shard: own["", ""]["hits"] / tokens[shard] * 1e6 for shard, own in by_shard.items() if tokens[shard]}
+        manifest,
+        {shard: own["", ""]["hits"] / tokens[shard] * 1e6 for shard, own in by_shard.items() if tokens.get(shard)},
     )
     return found
 

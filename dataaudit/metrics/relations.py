@@ -25,7 +25,7 @@ def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -
     """Return every number that contradicts the tables that determine it.
 
     Args:
-        manifest: Of stages that its core names; of others nothing is determined.
+        manifest: Of stages that its core names, as every build's does; without any nothing is determined.
         metrics: Names of metrics whose relations are held; all when None.
 
     Raises:
@@ -33,8 +33,9 @@ def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -
     """
     ran = {stage.name for stage in manifest.core.stages}
     found = []
-    for family in FAMILIES:
-        if not _is_determined(family, ran):
+    for family in FAMILIES if ran else ():
+        if family.stage_name and family.stage_name not in ran:
+            found += [Problem("contradiction", text) for text in _without_stage(manifest, family, metrics)]
             continue
         for relation in family.relations:
             if metrics is None or not {*relation.metrics}.isdisjoint(metrics):
@@ -70,9 +71,12 @@ def load_consistent(folder: Path) -> Manifest:
     return manifest
 
 
-def _is_determined(family: Family, ran: Collection[str]) -> bool:
-    """Tell whether the stage of a family ran; coverage is the engine's, of whatever stages."""
-    return bool(ran) and (not family.stage_name or family.stage_name in ran)
+def _without_stage(manifest: Manifest, family: Family, metrics: Collection[str] | None) -> Iterator[str]:
+    """Yield the metrics of a family that have values although its stage is not said to have run."""
+    for metric in family.metrics:
+        wanted = metric.by_stage and (metrics is None or metric.name in metrics)
+        if wanted and any(record.value is not None for record in manifest.metrics(metric.name)):
+            yield f"{metric.name} has values, but the core names no stage {family.stage_name}"
 
 
 def _broken(manifest: Manifest, relation: Relation) -> Iterator[str]:

@@ -189,6 +189,17 @@ def test_whatever_passes_numbers_on_refuses_a_contradiction(demo, tmp_path, comm
     assert "secret_hit_rate.validated_hits" in " ".join(done.output.split())
 
 
+def test_a_stage_cannot_be_left_out_of_the_core_to_pass(demo):
+    """Else its relations would not be asked."""
+
+    def without_secrets(core):
+        core["stages"] = [one for one in core["stages"] if one["name"] != "secrets"]
+
+    forge(demo, core=without_secrets)
+    texts = [problem.text for problem in contradictions(load_manifest(demo), {"secret_hit_rate"})]
+    assert texts == ["secret_hit_rate has values, but the core names no stage secrets"]
+
+
 def test_the_gate_holds_what_its_policy_judges(demo, tmp_path):
     """A policy that asks for nothing of it does not pay for it; `verify` finds it."""
     secrets_hidden(demo)
