@@ -113,7 +113,7 @@ def lengths(manifest: Manifest) -> Recomputed:
 def exact_duplicates(manifest: Manifest) -> Recomputed:
     """Exact duplicates of all, of a split and of a shard from ``clusters``."""
     shards = _read_shards(manifest, "split", "documents", "exact_dup_rate")
-    clusters = manifest.table("clusters", ["kind", "cluster", "shard", "kept"])
+    clusters = manifest.table("clusters")
     groups = clusters.filter(pc.equal(clusters["kind"], "exact"))
     own = _by_shard(groups.filter(pc.invert(groups["kept"])))
     found = _duplicate_records("exact_dup_rate", shards, own, with_count=True)
@@ -144,7 +144,7 @@ def near_duplicates(manifest: Manifest) -> Recomputed:
         rates = sum(round((row["near_dup_rate"] or 0) * row["documents"]) for row in shards if row["split"] == split)
         told = near.get(Scope(split=split), {"documents": 0})["documents"]
         found.sums.append((f"near-duplicates of shards and of near_sources, split {split}", rates, told))
-    clusters = manifest.table("clusters", ["kind", "cluster", "shard", "kept"])
+    clusters = manifest.table("clusters")
     groups = clusters.filter(pc.equal(clusters["kind"], "near"))
     own = _by_shard(groups.filter(pc.invert(groups["kept"])))
     found.records.extend(_duplicate_records("near_dup_component_rate", shards, own, with_count=False).records)

@@ -14,6 +14,7 @@ from dataaudit.manifest.verify import Problem
 from dataaudit.metrics.family import Family, Relation
 from dataaudit.metrics.recomputed import Recomputed
 from dataaudit.metrics.registry import FAMILIES
+from dataaudit.text import clean
 
 _DIGITS = 1e-11
 """Relative difference of two ways to compute a number that 12 digits are kept of."""
@@ -52,7 +53,7 @@ def hold_together(manifest: Manifest, metrics: Collection[str] | None = None) ->
     """
     if problems := contradictions(manifest, metrics):
         more = f"\n  and {len(problems) - _NAMED:,} more" if len(problems) > _NAMED else ""
-        listed = "".join(f"\n  - {problem.text}" for problem in problems[:_NAMED])
+        listed = "".join(f"\n  - {clean(problem.text, 300)}" for problem in problems[:_NAMED])
         raise ManifestMismatch(
             f"the manifest {manifest.folder} contradicts itself:{listed}{more}",
             "A table was edited: restore it or build again; `dataaudit verify` lists all.",

@@ -171,7 +171,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path, monkeypatch, out):
 
 def test_a_verdict_of_the_gate_is_shown_as_it_was_given(tmp_path):
     """Beside a policy, or of another manifest, it is refused."""
-    other = ROOT / "tests/compat/v1"
+    other = make_hostile(tmp_path / "other", payloads=False)
     policy = ROOT / "pipelines/release-gate.yaml"
     (tmp_path / "gate.json").write_bytes(gate_json(judge(load_manifest(DEMO), read_policy(policy))))
     line = write_report(DEMO, tmp_path / "r.html", Given(verdict=tmp_path / "gate.json"), as_json=False)
