@@ -56,7 +56,7 @@ READS = [
     ["verify", DEMO, "--signature", "../verdict.dsse.json", "--public-key", "../release.pub"],
     ["sign", "../manifest", "--key", "../release.pem"],
     ["gate", "../manifest", "--policy", POLICY, "--require-signature", "--public-key", "../release.pub"],
-    ["diff", DEMO, str(ROOT / "tests/golden/manifest")],
+    ["diff", DEMO, "../manifest"],
     ["diff", DEMO, DEMO, "--format", "md"],
     [
         "gate",
@@ -71,7 +71,7 @@ READS = [
         "sum.md",
         "--annotations",
     ],
-    ["gate", DEMO, "--policy", POLICY, "--baseline", str(ROOT / "tests/golden/manifest"), "--json"],
+    ["gate", DEMO, "--policy", POLICY, "--baseline", "../manifest", "--json"],
     ["quarantine", "list", "../list.jsonl"],
     ["quarantine", "apply", "../list.jsonl", "--manifest", DEMO, "--out", "applied", "--documents"],
     ["schema"],
