@@ -540,7 +540,7 @@ def test_a_copy_of_a_signed_manifest_is_signed(place):
     key = load_private_key(place / "build.pem").public.id
     assert json.loads(done.output)["signed_by"] == f"key {key}"
     assert (
-        "signed by  key "
+        "signed by  key"
         in run("verify", place / "copy", "--require-signature", "--public-key", place / "build.pub").output
     )
 

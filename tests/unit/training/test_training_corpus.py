@@ -309,6 +309,6 @@ def test_opening_needs_few_libraries(tmp_path):
     assert opened == f"{world.open()} enough body.text"
     assert refused.startswith("CorpusRefused the manifest does not pass the policy release-gate: ")
     assert signed[-2:] == [
-        "ConfigError require='signed' checks a signature, which needs the module cryptography",
+        "ConfigError to check a signature the module cryptography is needed",
         "  pip install cryptography",
     ]
