@@ -1,0 +1,23 @@
+"""Vitals are tested with one thread of torch's."""
+
+import importlib.util
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    """Give torch one thread: with two, inductor's code is not the same from run to run, be it looked at or not.
+
+    It adds the gradient of an embedding's rows in the order in which threads come.
+    """
+    if importlib.util.find_spec("torch") is None:
+        yield
+        return
+    import torch
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
