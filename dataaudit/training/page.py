@@ -110,7 +110,7 @@ def run_page(log: RunLog) -> Page:
     loss, loss_figures = _loss(log, steps, events, findings)
     heads, head_points = _heads(grids)
     layers, layer_points = _layers(grids)
-    findings += [*head_points, *layer_points]
+    findings = sorted([*findings, *head_points, *layer_points], key=lambda one: one.tone != "bad")
     sections = [one for one in (loss, heads, layers, _values(grids), _happened(told), _about(log, told)) if one]
     began = log.run.started.replace("T", " ").replace("Z", " UTC")
     opened = f"Manifest {log.run.manifest}" if log.run.manifest else "No manifest was opened"
@@ -121,7 +121,7 @@ def run_page(log: RunLog) -> Page:
         meta=f"Report of a training run. Started {began}, dataaudit {t.clean(log.run.program, 40)}. {opened}",
         headline=f"{t.plural(len(findings), 'thing')} to look at" if findings else "Nothing stands out",
         tone=tone,
-        subline="Alarms first, then spikes of the loss, then where heads and layers changed most over the run.",
+        subline="What needs action first; then alarms, spikes of the loss and what changed most over the run.",
         findings=tuple(findings[:_FINDINGS]),
         others=(),
         findings_left_out=max(0, len(findings) - _FINDINGS),

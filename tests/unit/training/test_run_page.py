@@ -7,9 +7,11 @@ import pytest
 from click.testing import CliRunner
 
 from dataaudit.cli import main
+from dataaudit.render.blocks import Point
 from dataaudit.runlog.format import ATTRIBUTION_FILE, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, create_run, event
+from dataaudit.training import page as training_page
 from dataaudit.training.grids import changes, grids_of
 from dataaudit.training.page import run_page
 
@@ -99,6 +101,19 @@ def test_alarms_come_first_and_are_said_once(tmp_path):
         "Step 9: max_attn_logit of layer 1, head 2 is 120, beyond 100.",
     ]
     assert run_page(load_run(tmp_path / "run")).tone == "bad"
+
+
+def test_what_needs_action_comes_before_warnings(tmp_path, monkeypatch):
+    writer = made(tmp_path / "run", spike=False)
+    early = {"metric": "max_attn_logit", "layer": 1, "head": 2, "value": 120, "threshold": 100}
+    writer.add("events", event(9, "warning", early))
+    writer.close()
+    found = Point(text="Steps 200 to 203: one shard held all of the excess.", tone="bad", section="loss")
+    monkeypatch.setattr(training_page, "_episodes", lambda log: [found])
+    assert [one["text"] for one in texts(tmp_path / "run")] == [
+        found.text,
+        "Step 9: max_attn_logit of layer 1, head 2 is 120, beyond 100.",
+    ]
 
 
 def texts(folder):

@@ -349,7 +349,7 @@ def test_measuring_moves_without_compiling_again():
                 made.loss_of(compiled, step)
     made.loss_of(compiled, 1)  # outside of a step nothing is looked at
     vitals.close()
-    assert sorted({row[0] for row in sink.values if row[1] == "attn_entropy"}) == [4, 8]
+    assert sorted({row[0] for row in sink.values if row[1] == "attn_entropy"}) == [4, 8], sink.events
 
 
 @pytest.mark.parametrize(
