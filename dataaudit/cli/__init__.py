@@ -7,7 +7,7 @@ import click
 from dataaudit import __version__
 from dataaudit.cli.building import build
 from dataaudit.cli.exporting import export
-from dataaudit.cli.judging import diff, gate, report
+from dataaudit.cli.judging import diff, gate, policy, report
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, block
@@ -45,7 +45,23 @@ def main() -> None:
     """Audit LLM pre-training corpora: shards in, a versioned and reproducible manifest out."""
 
 
-for _command in (build, sign, show, inspect, verify, diff, gate, quarantine, report, export, attribute, doctor, schema):
+_COMMANDS: tuple[click.Command, ...] = (
+    build,
+    sign,
+    show,
+    inspect,
+    verify,
+    diff,
+    gate,
+    policy,
+    quarantine,
+    report,
+    export,
+    attribute,
+    doctor,
+    schema,
+)
+for _command in _COMMANDS:
     main.add_command(_command)
 
 __all__ = ["main"]

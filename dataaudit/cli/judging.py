@@ -1,4 +1,4 @@
-"""The commands that say what manifests come to: gate, diff, report."""
+"""The commands that say what manifests come to, gate, diff, report; and the draft of a policy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import click
 
 from dataaudit.cli.shell import FOLDER, POLICY, block, note, print_text, without_pandas
 from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
+from dataaudit.errors import ConfigError
+from dataaudit.text import clean
 
 
 @click.command(
@@ -131,6 +133,54 @@ def gate(
 
         note(propose_shards(quarantine, verdict, folder))
     sys.exit(verdict.exit_code)
+
+
+@click.group(
+    short_help="Draft a policy from what a manifest measured.",
+    epilog=block("Examples:", "dataaudit policy draft manifests/first --out policy.yaml"),
+)
+def policy() -> None:
+    """Policies say what a manifest has to keep: docs/reference/gate.md. `dataaudit gate` judges by them."""
+
+
+@policy.command(
+    short_help="Write a first policy, its limits drawn from a manifest.",
+    epilog="\n\n".join(
+        (
+            block(
+                "Examples:",
+                "dataaudit policy draft manifests/first",
+                "dataaudit policy draft manifests/first --out policy.yaml",
+                "dataaudit gate manifests/second --policy policy.yaml --baseline manifests/first",
+            ),
+            block("Exit codes:", "0  it is written", "2  the manifest cannot be read, or the file is there already"),
+        )
+    ),
+)
+@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.option("--out", type=FOLDER, metavar="FILE", help="Where to write it; printed by default.")
+@click.option("--force", is_flag=True, help="Replace the file of --out when it is there already.")
+@without_pandas
+def draft(folder: Path, out: Path | None, *, force: bool) -> None:
+    """Write a commented policy: release-gate's bounds, then limits drawn from what the manifest measured.
+
+    Drawn limits are the measured numbers with their intervals, rounded outward to two digits, so the manifest passes;
+    each comment says what was measured. A bound of release-gate that the manifest fails is kept and marked: such a
+    draft does not pass. The same manifest gives the same bytes.
+    """
+    from dataaudit.gate.draft import draft as drafted
+    from dataaudit.gate.writers.files import check_files, write_file
+    from dataaudit.manifest.load import load_manifest
+
+    check_files({"--out": out}, folders=(folder,))
+    if out is not None and out.is_file() and not force:
+        raise ConfigError(f"--out: {out} is there already", "Give another name, or --force to replace it.")
+    text = drafted(load_manifest(folder))
+    if out is None:
+        print_text(text)
+        return
+    write_file(out, text.encode("utf-8"))
+    print_text(f"{clean(str(out))}: a draft; read every limit, then gate by it\n")
 
 
 @click.command(

@@ -27,6 +27,10 @@ _KINDS = {
 }
 _WAYS = {"up": "up ", "down": "down ", "either": ""}
 _SIGNIFICANT = 12
+_ROUNDED_AWAY = 1.12
+"""At least what two roundings to two digits can take away, as a factor."""
+_FEWEST_STEP = 5
+"""Half a step of counts that are rounded to tens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +143,22 @@ def discreet(rule: Rule, case: Case) -> Case:
         evidence=kept,
         reason=case.reason or ("withheld" if few else ""),
     )
+
+
+def discreet_ceiling(rule: Rule, case: Case) -> float:
+    """Return a number of personal data that is not below the judged one, computed from what is shown of it alone.
+
+    A limit drawn from it can be published: it tells no more than :func:`discreet` does. Where the number is withheld,
+    it is that of the fewest hits or documents that are shown.
+    """
+    unit = case.unit.lower()
+    one = 1.0 if unit in {"hits", "documents"} else (1e6 if "million" in unit else 1.0) / max(1, case.denominator)
+    shown = discreet(rule, case).judged
+    if shown == 0:
+        return 0.0
+    if shown is None:
+        return _fewest(unit) * one
+    return shown * _ROUNDED_AWAY + _FEWEST_STEP * one
 
 
 def _discreet(rule: Rule, case: Case, limit: str) -> Numbers:

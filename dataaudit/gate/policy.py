@@ -18,7 +18,9 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.text import clean
 from dataaudit.yamlfile import NAME_PATTERN, explain, load_yaml, nearest
 
-Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]
+NAME_LIMIT = 100
+"""Characters that the name of a policy or rule may have."""
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_LIMIT)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Positive = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]

@@ -13,7 +13,10 @@ def policy_path(given: Path) -> Path:
 
     A file of that name in the current folder comes before the ready policy.
     """
-    if str(given) not in READY or given.exists():
-        return given
+    return given if str(given) not in READY or given.exists() else ready_path(str(given))
+
+
+def ready_path(name: str) -> Path:
+    """Return the file of a policy that comes with the package."""
     shipped = _PACKAGE / "policies"  # the wheel has them there; a checkout keeps them in pipelines/
-    return (shipped if shipped.is_dir() else _PACKAGE.parent / "pipelines") / f"{given}.yaml"
+    return (shipped if shipped.is_dir() else _PACKAGE.parent / "pipelines") / f"{name}.yaml"
