@@ -17,7 +17,6 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from pathlib import Path
 
 from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.facts import Facts
@@ -26,7 +25,7 @@ from dataaudit.gate.policy import NAME_LIMIT, Policy, Rule, ScopeRule, Severity,
 from dataaudit.gate.ready import ready_path
 from dataaudit.gate.reasons import reason_text
 from dataaudit.gate.run import facts_for
-from dataaudit.gate.verdict import Case, RuleResult, State
+from dataaudit.gate.verdict import Case, RuleResult, State, Subject
 from dataaudit.gate.writers.words import judged_words, name, place, prose, value_words
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.registry import PERSONAL
@@ -96,16 +95,19 @@ def draft(manifest: Manifest) -> str:
         ManifestError: A table is absent or damaged.
         ManifestMismatch: A table is not the one that was published, or a number not what other tables determine.
     """
+    return draft_of(facts_for(manifest, _asked()))
+
+
+def draft_of(facts: Facts) -> str:
+    """Return the policy of what is known of a manifest: see :func:`draft`."""
     bounds, changes = candidates()
-    asked = Policy(policy="draft", rules=(*bounds, *DRAWN, *changes))
-    facts = facts_for(manifest, asked)
-    results = {one.rule.name: one for one in evaluate(asked, facts, on=_NO_DAY).rules}
-    held = [_bound(results[rule.name], facts) for rule in bounds]
+    results = {one.rule.name: one for one in evaluate(_asked(), facts, on=_NO_DAY).rules}
     absent: list[RuleResult] = []
-    drawn = list(_blocks((_limit(results[rule.name], bounds) for rule in DRAWN), absent))
-    compared = list(_blocks((_change(results[rule.name]) for rule in changes), absent))
+    held = [_bound(results[rule.name], facts) for rule in bounds]
+    drawn = list(_texts((_limit(results[rule.name], bounds) for rule in DRAWN), absent))
+    compared = list(_texts((_change(results[rule.name]) for rule in changes), absent))
     parts = [
-        _head(manifest),
+        _head(facts.subject),
         "# What fails a release whatever was measured, as in the ready policy release-gate.",
         *held,
         "# Drawn from what was measured: loosen what may grow, tighten what is to become better.",
@@ -117,11 +119,17 @@ def draft(manifest: Manifest) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _asked() -> Policy:
+    """Return every rule that a draft may have."""
+    bounds, changes = candidates()
+    return Policy(policy="draft", rules=(*bounds, *DRAWN, *changes))
+
+
 Block = str | RuleResult
 """A rule as text, or what came of one that is not drafted."""
 
 
-def _blocks(found: Iterable[Block | None], absent: list[RuleResult]) -> Iterator[str]:
+def _texts(found: Iterable[Block | None], absent: list[RuleResult]) -> Iterator[str]:
     for one in found:
         if isinstance(one, str):
             yield one
@@ -129,22 +137,17 @@ def _blocks(found: Iterable[Block | None], absent: list[RuleResult]) -> Iterator
             absent.append(one)
 
 
-def _head(manifest: Manifest) -> str:
-    dataset = manifest.core.dataset
-    called = re.sub(r"[^A-Za-z0-9._-]+", "-", dataset.name).lstrip("._-")[:NAME_LIMIT] or "draft"
-    lines = (
-        f"A draft from the manifest of {name(dataset.label)},",
-        f"{manifest.id}.",
-        f"Limits that were drawn are the judged numbers, rounded outward to {_DIGITS} significant digits: the bound of an"
-        " interval, where there is one; of several parts that of the worst. Read every limit before you hold anybody to"
-        " it. docs/reference/gate.md explains every key.",
+def _head(subject: Subject) -> str:
+    called = re.sub(r"[^A-Za-z0-9._-]+", "-", subject.name).lstrip("._-")[:NAME_LIMIT] or "draft"
+    text = (
+        f"A draft from the manifest of {name(subject.name)} {name(subject.version)}, {subject.id}. Drawn limits are the"
+        f" judged numbers, rounded outward to {_DIGITS} significant digits: the bound of an interval where there is one,"
+        " of several parts that of the worst. Read every limit before you hold anybody to it. docs/reference/gate.md"
+        " explains every key."
     )
-    about = [f"policy: {_scalar(called)}", 'version: "1"', f"description: Drafted from {_short(manifest.id)}."]
-    return "\n".join([*(_comment(" ".join(lines), "")), *about, "", "rules:"])
-
-
-def _short(manifest_id: str) -> str:
-    return manifest_id.rpartition(":")[2][:16]
+    digest = subject.id.rpartition(":")[2][:16]
+    about = (f"policy: {_scalar(called)}", 'version: "1"', f"description: Drafted from the manifest {digest}.")
+    return "\n".join([*_comment(text, ""), *about, "", "rules:"])
 
 
 def _bound(result: RuleResult, facts: Facts) -> str:
@@ -235,9 +238,9 @@ def _why(case: Case) -> str:
 
 def _measured(rule: Rule, case: Case) -> str:
     """Return a number with its interval, what was judged of it, and where; small counts of personal data withheld."""
-    where, judged = place(case), judged_words(rule, case)
-    parts = [value_words(rule, case), f"({judged})" if judged and rule.limit_kind == "budget" else ""]
-    parts.append("" if where == "whole dataset" else f"at {where}")
+    where, judged = place(case), "" if case.low is not None else judged_words(rule, case)
+    parts = [value_words(rule, case), f"({judged})" if judged else ""]
+    parts += [f"of {case.stat}" if "*" in rule.stat else "", "" if where == "whole dataset" else f"at {where}"]
     return " ".join(part for part in parts if part)
 
 
