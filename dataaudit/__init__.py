@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         load,
         quarantine,
         report,
+        sign,
     )
 
 __version__ = "0.2.0"
@@ -41,6 +42,7 @@ __all__ = [
     "load",
     "quarantine",
     "report",
+    "sign",
 ]
 
 _PACKAGES = frozenset({"diff", "gate", "quarantine", "report"})

@@ -24,10 +24,12 @@ HELD = "train/train/manual/part-000.jsonl.zst"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """What the examples find: the demo's manifest, a corpus of two files, a config of it."""
+    """What the examples find: the demo's manifest, one of their own, a key, a corpus of two files, a config of it."""
     for name in ("manifests", "data/train", "data/val"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "manifests/demo").symlink_to(ROOT / "manifests/demo")
+    shutil.copytree(ROOT / "manifests/demo", tmp_path / "manifests/mine")
+    write_keys(tmp_path)
     for split, number in (("train", 40), ("val", 8)):
         texts = (f"Document {row} of {split} says that {row * 7} and {row * 13} are numbers." for row in range(number))
         lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)

@@ -1,4 +1,4 @@
-"""What is said of manifests: a verdict, a difference, a report."""
+"""What is said of manifests: a verdict, a difference, a report, a signature."""
 
 from __future__ import annotations
 
@@ -165,3 +165,36 @@ def report(
     )
     make_report(load(manifest), path, given)
     return path
+
+
+def sign(manifest: PathLike | LoadedManifest, *, key: PathLike | None = None, identity: bool = False) -> Path:
+    """Check a manifest whole and put a signature of its id and of ``manifest.json`` into its folder.
+
+    Args:
+        manifest: A loaded manifest, or its folder.
+        key: File of a private key, ed25519 or ECDSA, PEM; its pass phrase is read from ``DATAAUDIT_KEY_PASSWORD``. Or
+        identity: whether to sign as this CI job, or as who logs in, with sigstore.
+
+    Returns:
+        The path of ``attestation.json``; an older one was replaced.
+
+    Raises:
+        ConfigError: Not just one of key and identity is given, the key cannot be used, or the signature not be written.
+        ManifestError: The manifest is absent or damaged.
+        ManifestMismatch: It is not as it was published, and is not signed.
+        StoreError: sigstore's services do not answer.
+
+    Example:
+        >>> sign("manifests/mine", key="build.pem").name
+        'attestation.json'
+    """
+    if (key is not None) == bool(identity):
+        raise ConfigError("sign needs either key=FILE or identity=True")
+    from dataaudit.manifest.attestation import sign_manifest
+    from dataaudit.manifest.replace import ATTESTATION
+    from dataaudit.manifest.signing import Signing, seal_of
+
+    seal = seal_of(Signing(key=optional_path(key, "key")))
+    loaded = load(manifest)
+    sign_manifest(loaded, seal)
+    return loaded.folder / ATTESTATION

@@ -12,6 +12,7 @@ passes on its manifest, but for a bound that the manifest does not keep: that on
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import re
 import textwrap
@@ -81,6 +82,7 @@ DRAWN: tuple[Rule, ...] = (
 """What limits are drawn for; ``budget`` is a limit that nothing keeps."""
 
 
+@functools.cache
 def candidates() -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
     """Return the bounds and the changes of `release-gate`; its warnings about measured numbers are drawn instead."""
     rules = load_policy(ready_path("release-gate")).rules
@@ -140,10 +142,10 @@ def _texts(found: Iterable[Block | None], absent: list[RuleResult]) -> Iterator[
 def _head(subject: Subject) -> str:
     called = re.sub(r"[^A-Za-z0-9._-]+", "-", subject.name).lstrip("._-")[:NAME_LIMIT] or "draft"
     text = (
-        f"A draft from the manifest of {name(subject.name)} {name(subject.version)}, {subject.id}. Drawn limits are the"
-        f" judged numbers, rounded outward to {_DIGITS} significant digits: the bound of an interval where there is one,"
-        " of several parts that of the worst. Read every limit before you hold anybody to it. docs/reference/gate.md"
-        " explains every key."
+        f"A draft from the manifest of {name(subject.name)} {name(subject.version)}, {subject.id}. Drawn limits are"
+        f" the judged numbers, rounded outward to {_DIGITS} significant digits: the bound of an interval where there is"
+        " one, of several parts that of the worst. Read every limit before you hold anybody to it."
+        " docs/reference/gate.md explains every key."
     )
     digest = subject.id.rpartition(":")[2][:16]
     about = (f"policy: {_scalar(called)}", 'version: "1"', f"description: Drafted from the manifest {digest}.")

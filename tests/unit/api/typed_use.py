@@ -37,6 +37,13 @@ def hold_back(file: Path, manifest: Manifest) -> list[str]:
     return [record.entry.reason for record in held_back.entries()]
 
 
+def attest(folder: Path, private: Path) -> str:
+    """Sign a manifest by a key; return the name of the file that holds the signature."""
+    signed = dataaudit.sign(folder, key=private)
+    assert_type(signed, Path)
+    return signed.name
+
+
 def build(config: dict[str, object], target: Path) -> Build | str:
     """Build in this process; return what went wrong, if anything did."""
     try:
