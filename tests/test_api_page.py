@@ -6,9 +6,11 @@ import doctest
 import inspect
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
+from made_keys import write_keys
 
 import dataaudit
 from dataaudit import api

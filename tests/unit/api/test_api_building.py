@@ -8,6 +8,7 @@ import signal
 
 import pytest
 import typed_use
+from made_keys import write_keys
 
 from dataaudit import api
 from dataaudit.config import parse_config
@@ -107,6 +108,8 @@ def test_a_typed_program_runs(corpus, tmp_path, monkeypatch):
     rule = {"name": "r", "metric": "exact_dup_rate", "stat": "rate", "unit": "ratio", "budget": 0.5}
     assert typed_use.read(built.manifest.folder, {"policy": "mine", "rules": [rule]}) == ExitCode.PASS
     assert typed_use.hold_back(tmp_path / "q.jsonl", built.manifest) == ["drift", "drift"]
+    write_keys(tmp_path)
+    assert typed_use.attest(built.manifest.folder, tmp_path / "build.pem") == "attestation.json"
 
 
 def test_every_error_of_a_user_is_one_of_ours():

@@ -9,10 +9,13 @@ from pathlib import Path
 import made_manifest
 import pytest
 import yaml
+from click.testing import CliRunner
+from forged import rewrite
+from made_keys import write_keys
 from made_manifest import shard
 
-from dataaudit import api
-from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch, QuarantineError
+from dataaudit import api, cli
+from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch, QuarantineError, SignatureRefused
 from dataaudit.gate.document import gate_json
 from dataaudit.gate.policy import Policy
 from dataaudit.quarantine.list import Standing
@@ -20,6 +23,7 @@ from dataaudit.quarantine.list import Standing
 DEMO = Path(__file__).parents[3] / "manifests/demo"
 RULE = {"name": "copies", "metric": "exact_dup_rate", "stat": "rate", "unit": "ratio", "budget": 0.5}
 POLICY = {"policy": "mine", "rules": [RULE]}
+TOKENS = {"stat": "count", "unit": "tokens", "comparator": ">="}
 WHO = {"who": "test"}
 
 
@@ -89,6 +93,51 @@ def test_a_report_shows_a_verdict_and_marks_what_a_file_says(manifest, tmp_path)
         api.report(DEMO, tmp_path / "r.html", verdict=verdict)
     with pytest.raises(ConfigError, match="is a folder"):
         api.report(manifest, tmp_path)
+
+
+def test_a_manifest_is_signed_by_a_key(manifest, tmp_path):
+    """What the command writes: the gate takes it by the key that signed, and by no other."""
+    for name in ("build", "other"):
+        write_keys(tmp_path, name)
+    policy = {"policy": "mine", "require_signature": True, "rules": [RULE | {"metric": "tokens", **TOKENS}]}
+    with pytest.raises(SignatureRefused):
+        api.gate(manifest, policy, public_key=tmp_path / "build.pub")
+    file = api.sign(manifest, key=tmp_path / "build.pem")
+    first = file.read_bytes()
+    assert file == manifest.folder / "attestation.json"
+    assert api.gate(manifest.folder, policy, public_key=tmp_path / "build.pub").subject.id == manifest.id
+    with pytest.raises(SignatureRefused):
+        api.gate(manifest.folder, policy, public_key=tmp_path / "other.pub")
+    shown = CliRunner().invoke(cli.main, ["sign", str(manifest.folder), "--key", str(tmp_path / "build.pem")])
+    assert (shown.exit_code, file.read_bytes()) == (0, first), shown.output
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "says"),
+    [
+        ({}, ConfigError, "either key=FILE or identity=True"),
+        ({"key": "build.pem", "identity": True}, ConfigError, "either key=FILE or identity=True"),
+        ({"key": "none.pem"}, ConfigError, "none.pem"),
+        ({"key": 3}, TypeError, "key: expected a path, found int"),
+        ({"key": "build.pem", "manifest": "nowhere"}, ManifestError, "no manifest at nowhere"),
+    ],
+)
+def test_signing_says_what_is_wrong(given, kind, says, manifest, tmp_path, monkeypatch):
+    """And leaves the folder as it was."""
+    monkeypatch.chdir(tmp_path)
+    write_keys(tmp_path)
+    with pytest.raises(kind, match=says):
+        api.sign(**({"manifest": manifest} | given))
+    assert not (manifest.folder / "attestation.json").exists()
+
+
+def test_what_was_changed_is_not_signed(manifest, tmp_path):
+    """A signature says whose it is as it was published."""
+    write_keys(tmp_path)
+    rewrite(manifest.folder, "metrics", lambda table: table.slice(1))
+    with pytest.raises(ManifestMismatch):
+        api.sign(manifest.folder, key=tmp_path / "build.pem")
+    assert not (manifest.folder / "attestation.json").exists()
 
 
 def test_a_list_is_changed_and_read(manifest, tmp_path):
