@@ -38,6 +38,7 @@ _KEPT_REQUIRED = frozenset({"coverage_unread_bytes", "train_val_overlap", "secre
 """Metrics whose bounds stay required where the manifest has no number of them, though it could have."""
 _DIGITS = 2
 _WIDTH = 118
+_TINY = 1e-9
 _NO_DAY = dt.date.min  # a draft has no waivers
 _PLAIN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./;-]+)*$")
 _PARTS = {"source": "sources", "set": "sets", "entity": "entities", "language": "languages", "split": "splits"}
@@ -311,8 +312,10 @@ def _is_word(text: str) -> bool:
 
 
 def _decimal(value: float) -> str:
-    """Return a number without an exponent, as people write it."""
-    return str(int(value)) if value == int(value) else f"{Decimal(repr(value)):f}"
+    """Return a number as people write it, without an exponent unless it is tiny."""
+    if value == int(value):
+        return str(int(value))
+    return f"{Decimal(repr(value)):f}" if value >= _TINY else repr(value)
 
 
 def _comment(text: str, indent: str) -> list[str]:
