@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -263,10 +263,10 @@ class Policy(_Model):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if problems := list(_whole_problems([rule.name for rule in self.rules], self.waivers)):
-            raise ValueError("\n".join(problems))
-        for waiver in self.waivers:
-            problems += _ceiling_problems(waiver, next((rule for rule in self.rules if rule.name == waiver.rule), None))
+        problems = [
+            *_whole_problems([rule.name for rule in self.rules], self.waivers),
+            *_ceilings_problems(self.rules, self.waivers),
+        ]
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -299,10 +299,26 @@ def _whole_problems(names: Sequence[str], waivers: Sequence[Waiver]) -> Iterator
             yield f"two rules are named `{name}`"
     for waiver in waivers:
         if waiver.rule not in names and not waiver.rule.startswith(COVERAGE_NAME):
-            yield f"a waiver names the rule `{waiver.rule}`, which is not here{nearest(waiver.rule, names)}"
+            known = nearest(waiver.rule, sorted(set(names)))
+            yield f"a waiver names the rule `{waiver.rule}`, which is not here{known}"
     for name, number in Counter(waiver.fingerprint for waiver in waivers).items():
         if number > 1:
             yield f"two waivers have the fingerprint {name}"
+
+
+def term_problems(waivers: Iterable[Waiver], on: dt.date | None) -> Iterator[str]:
+    """Yield which waivers end too late, seen from a day; None: terms are not looked at."""
+    for waiver in waivers:
+        if on is not None and waiver.expires - on > LONGEST_WAIVER:
+            yield (
+                f"the waiver {waiver.fingerprint} of the rule `{waiver.rule}`: it ends on {waiver.expires},"
+                f" {(waiver.expires - on).days:,} days from now; expected at most {LONGEST_WAIVER.days}"
+            )
+
+
+def _ceilings_problems(rules: Sequence[Rule], waivers: Iterable[Waiver]) -> Iterator[str]:
+    for waiver in waivers:
+        yield from _ceiling_problems(waiver, next((rule for rule in rules if rule.name == waiver.rule), None))
 
 
 def _ceiling_problems(waiver: Waiver, rule: Rule | None) -> Iterator[str]:
@@ -317,8 +333,8 @@ def _ceiling_problems(waiver: Waiver, rule: Rule | None) -> Iterator[str]:
         )
 
 
-def load_policy(path: Path, more: Check | None = None) -> Policy:
-    """Read a policy file.
+def load_policy(path: Path, more: Check | None = None, on: dt.date | None = None) -> Policy:
+    """Read a policy file; more and on are as of :func:`check_values`.
 
     Raises:
         ConfigError: It cannot be read, is not YAML, or is not a policy; every problem is named.
@@ -328,38 +344,39 @@ def load_policy(path: Path, more: Check | None = None) -> Policy:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"the policy {path} cannot be read: {reason}") from None
-    return parse_policy(text, where=str(path), more=more)
+    return parse_policy(text, where=str(path), more=more, on=on)
 
 
-def parse_policy(text: str, *, where: str, more: Check | None = None) -> Policy:
+def parse_policy(text: str, *, where: str, more: Check | None = None, on: dt.date | None = None) -> Policy:
     """Return the policy of a YAML document.
 
     Raises:
         ConfigError: As of :func:`load_policy`.
     """
-    return check_values(load_yaml(text, where=where), where=where, more=more)
+    return check_values(load_yaml(text, where=where), where=where, more=more, on=on)
 
 
-def check_values(plain: Any, *, where: str, more: Check | None = None) -> Policy:
+def check_values(plain: Any, *, where: str, more: Check | None = None, on: dt.date | None = None) -> Policy:
     """Return the policy of the plain values of a document.
 
     Args:
         plain: The values.
         where: What it is called in messages.
         more: What else may be wrong with a rule, so that all problems are named at once.
+        on: The day that the terms of waivers begin on; None: they are not looked at.
 
     Raises:
         ConfigError: It is no policy; every problem is named, those of rules by the rule's name.
     """
-    rules = plain.get("rules") if isinstance(plain, dict) else None
-    known = rules if isinstance(rules, list) else []
+    rules, waivers = _entries(plain, "rules"), _entries(plain, "waivers")
     try:
         policy = Policy.model_validate(plain)
     except ValidationError as error:
-        lines = [part for line in explain(error, Policy) for part in _by_name(line, known).split("\n")]
-        lines += _of_others(plain, known, lines, more)
+        lines = [part for line in explain(error, Policy) for part in _by_name(line, rules, waivers).split("\n")]
+        lines += dict.fromkeys(line for line in _of_others(rules, waivers, more, on) if line not in lines)
     else:
         lines = [f"rule `{rule.name}`: {problem}" for rule in policy.rules for problem in (more(rule) if more else ())]
+        lines += term_problems(policy.waivers, on)
         if not lines:
             return policy
     raise ConfigError("\n".join([f"{where}: {len(lines)} problem(s)", *(f"  {line}" for line in lines)])) from None
@@ -367,36 +384,58 @@ def check_values(plain: Any, *, where: str, more: Check | None = None) -> Policy
 
 Check = Callable[[Rule], Iterator[str]]
 _PLACE = re.compile(r"^(rules|waivers)\.(\d+)\.?")
+_SPOKEN_OF = ("name", "metric", "stat", "unit", "scope")
+"""Keys that say what a rule speaks of, whatever its limit is."""
 
 
-def _by_name(line: str, rules: Sequence[Any]) -> str:
-    """Return a problem with the name of its rule in place of the rule's number."""
+def _entries(plain: Any, key: str) -> list[Any]:
+    found = plain.get(key) if isinstance(plain, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _by_name(line: str, rules: Sequence[Any], waivers: Sequence[Any]) -> str:
+    """Return a problem with the name of its rule in place of a number, be it the rule's or that of its waiver."""
     place = _PLACE.match(line)
     if place is None:
         return line.removeprefix("(top level): ")
-    if place[1] == "waivers":
+    of_waiver = place[1] == "waivers"
+    among = waivers if of_waiver else rules
+    one = among[int(place[2])] if int(place[2]) < len(among) else None
+    name = one.get("rule" if of_waiver else "name") if isinstance(one, dict) else None
+    if not isinstance(name, str) or not name:
         return line
-    one = rules[int(place[2])] if int(place[2]) < len(rules) else None
-    name = one.get("name") if isinstance(one, dict) else None
     rest = line[place.end() :].removeprefix(": ")
-    if not isinstance(name, str) or not name or rest.startswith(f"rule `{name}`"):
-        return rest if isinstance(name, str) and name else line
-    return f"rule `{clean(name, 100)}`: {rest}"
+    if rest.startswith(f"rule `{name}`"):
+        return rest
+    whose = f"the waiver {clean(str(one.get('fingerprint')), 16)} of the " if of_waiver else ""
+    return f"{whose}rule `{clean(name, 100)}`: {rest}"
 
 
-def _of_others(plain: Any, rules: Sequence[Any], known: Sequence[str], more: Check | None) -> Iterator[str]:
-    """Yield what is wrong beside what a model said: of the rules that are rules, and of rules and waivers together."""
-    for one in rules:
-        try:
-            rule = Rule.model_validate(one)
-        except ValidationError:
-            continue
-        yield from (f"rule `{rule.name}`: {problem}" for problem in (more(rule) if more else ()))
-    waivers = []
-    for one in plain.get("waivers") or [] if isinstance(plain, dict) and isinstance(plain.get("waivers"), list) else []:
-        try:
-            waivers.append(Waiver.model_validate(one))
-        except ValidationError:
-            continue
-    names = [str(one["name"]) for one in rules if isinstance(one, dict) and "name" in one]
-    yield from (line for line in _whole_problems(names, waivers) if line not in known)
+def _of_others(
+    plain_rules: Sequence[Any], plain_waivers: Sequence[Any], more: Check | None, on: dt.date | None
+) -> Iterator[str]:
+    """Yield what is wrong beside what a model said: of what rules speak of, and of rules and waivers together."""
+    rules = []
+    for plain in plain_rules:
+        rule = _valid(Rule, plain)
+        if rule is not None:
+            rules.append(rule)
+        elif isinstance(plain, dict):  # its limit is wrong, perhaps; a limit that any rule may have shows what else is
+            rule = _valid(Rule, {key: plain[key] for key in _SPOKEN_OF if key in plain} | {"budget": 0})
+        if rule is not None and more is not None:
+            yield from (f"rule `{rule.name}`: {problem}" for problem in more(rule))
+    waivers = [waiver for plain in plain_waivers if (waiver := _valid(Waiver, plain)) is not None]
+    names = [str(plain["name"]) for plain in plain_rules if isinstance(plain, dict) and "name" in plain]
+    yield from _whole_problems(names, waivers)
+    yield from _ceilings_problems(rules, waivers)
+    yield from term_problems(waivers, on)
+
+
+_Kind = TypeVar("_Kind", bound=BaseModel)
+
+
+def _valid(kind: type[_Kind], plain: Any) -> _Kind | None:
+    try:
+        return kind.model_validate(plain)
+    except ValidationError:
+        return None

@@ -27,9 +27,7 @@ def read_policy(path: Path) -> Policy:
     Raises:
         ConfigError: It cannot be read, or a rule of it could never be judged.
     """
-    policy = load_policy(path, rule_problems)
-    check_policy(policy, str(path), on=today())
-    return policy
+    return load_policy(path, rule_problems, today())
 
 
 def policy_of(given: Path | Mapping[str, Any] | Policy) -> Policy:
@@ -40,9 +38,10 @@ def policy_of(given: Path | Mapping[str, Any] | Policy) -> Policy:
     """
     if isinstance(given, Path):
         return read_policy(given)
-    policy = given if isinstance(given, Policy) else check_values(dict(given), where="policy", more=rule_problems)
-    check_policy(policy, "policy", on=today())
-    return policy
+    if not isinstance(given, Policy):
+        return check_values(dict(given), where="policy", more=rule_problems, on=today())
+    check_policy(given, "policy", on=today())
+    return given
 
 
 def judge(

@@ -16,7 +16,7 @@ from typing import Any
 from dataaudit.errors import ConfigError
 from dataaudit.gate.coverage import COVERAGE
 from dataaudit.gate.facts import MIXTURE, Facts
-from dataaudit.gate.policy import LONGEST_WAIVER, Policy, Rule
+from dataaudit.gate.policy import Policy, Rule, term_problems
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.family import MetricDefinition, Shape, Statistic
@@ -39,12 +39,7 @@ def check_policy(policy: Policy, where: str, *, on: dt.date | None = None) -> No
         ConfigError: A rule names what no manifest holds, or a waiver ends too late; every one is named.
     """
     problems = [f"  rule `{rule.name}`: {problem}" for rule in policy.rules for problem in rule_problems(rule)]
-    problems += [
-        f"  the waiver {waiver.fingerprint} of the rule `{waiver.rule}`: it ends on {waiver.expires},"
-        f" {(waiver.expires - on).days:,} days from now; expected at most {LONGEST_WAIVER.days}"
-        for waiver in policy.waivers
-        if on is not None and waiver.expires - on > LONGEST_WAIVER
-    ]
+    problems += [f"  {problem}" for problem in term_problems(policy.waivers, on)]
     if problems:
         raise ConfigError("\n".join([f"{where}: {len(problems)} problem(s)", *problems]))
 

@@ -1,5 +1,6 @@
 """Policies: what may stand in one, and what is said of what may not."""
 
+import datetime as dt
 import re
 from pathlib import Path
 
@@ -235,12 +236,16 @@ rules:
   - {name: far, metric: near_dup_rat, stat: rate, unit: ratio, budget: 1}
   - {name: far, metric: near_dup_rate, stat: rate, unit: percent, budget: 1}
   - {metric: near_dup_rate}
+  - {name: two-ways, metric: near_dup_rat, stat: rate, unit: ratio, budget: '1'}
+  - {name: capped, metric: near_dup_rate, stat: rate, unit: ratio, budget: 0.5}
 waivers:
   - {fingerprint: 0123456789abcdef, rule: farr, owner: o, reason: x, expires: 2027-01-31}
   - {fingerprint: 0123456789abcdef, rule: far, owner: o, reason: x, expires: soon}
+  - {fingerprint: 1123456789abcdef, rule: capped, owner: o, reason: x, expires: 2026-12-31, up_to: 0.4}
+  - {fingerprint: 2123456789abcdef, rule: capped, owner: o, reason: x, expires: 2027-12-31}
 """
     with pytest.raises(ConfigError) as error:
-        parse_policy(text, where="p.yaml", more=rule_problems)
+        parse_policy(text, where="p.yaml", more=rule_problems, on=dt.date(2026, 11, 23))
     lines = str(error.value).splitlines()
     told = [
         "  rule `typo`: bugdet: unknown key (did you mean `budget`?)",
@@ -249,8 +254,26 @@ waivers:
         "  rule `far`: `near_dup_rate.rate` is in ratio, the rule's unit is `percent`",
         "  rules.4.name: required, but absent",
         "  two rules are named `far`",
-        "  waivers.1.expires: ",
+        "  rule `two-ways`: budget: expected a number, found the text '1'",
+        "  rule `two-ways`: no metric is named `near_dup_rat`",
+        "  the waiver 0123456789abcdef of the rule `far`: expires: ",
+        "  the waiver 1123456789abcdef of the rule `capped`: `up_to` is 0.4, expected a number beyond the rule's limit",
+        "  the waiver 2123456789abcdef of the rule `capped`: it ends on 2027-12-31, 403 days from now; expected at most 180",
         "  a waiver names the rule `farr`, which is not here (did you mean `far`?)",
     ]
     assert [one for one in told if not any(line.startswith(one) for line in lines)] == []
     assert f"{len(lines) - 1} problem(s)" in lines[0]
+
+
+def test_what_is_wrong_with_waivers_is_said_beside_a_wrong_rule(tmp_path):
+    """A term that is too long waits for no second run."""
+    policy = tmp_path / "p.yaml"
+    policy.write_text(
+        "policy: p\nrules: [{name: a, metric: tokens, stat: cuont, unit: tokens, budget: 1}]\n"
+        "waivers: [{fingerprint: 0123456789abcdef, rule: a, owner: o, reason: x, expires: 2999-12-31}]\n"
+    )
+    with pytest.raises(ConfigError) as error:
+        read_policy(policy)
+    assert "2 problem(s)" in str(error.value)
+    assert "no stat `cuont`" in str(error.value)
+    assert "the waiver 0123456789abcdef of the rule `a`: it ends on 2999-12-31" in str(error.value)

@@ -87,7 +87,7 @@ TIME = [
     ("a number that grew beyond the waiver's ceiling", waived(10, up_to=0.8), 1, "exceeded"),
     ("a number within the waiver's ceiling", waived(10, up_to=0.9), 0, "1 case is waived"),
     ("a ceiling that covers nothing", waived(10, up_to=0.2), 2, "expected a number beyond the rule's limit, 0.5"),
-    ("a ceiling in quotes", waived(10, up_to="1"), 2, "waivers.0.up_to: expected a number"),
+    ("a ceiling in quotes", waived(10, up_to="1"), 2, "of the rule `copies`: up_to: expected a number"),
     ("a ceiling without end", waived(10, up_to=float("inf")), 2, "up_to"),
     ("a statement dated before the waiver expired", exported(-5, "--time", "2020-01-01"), 0, "FAILED"),
     ("a statement with a waiver that holds", exported(5, "--time", "2020-01-01"), 0, "PASSED"),
