@@ -228,15 +228,15 @@ def _change(result: RuleResult) -> Block:
 
 def _left_out(absent: list[RuleResult]) -> Iterator[str]:
     if absent:
-        lines = [f"#   {one.rule.metric}.{one.rule.stat}: {_why(one.cases[0])}" for one in absent]
-        yield "\n".join(["# Not drafted, for want of a number:", *dict.fromkeys(lines)])
+        lines = [f"#   {one.rule.name}, {one.rule.metric}.{one.rule.stat}: {_why(one.cases[0])}" for one in absent]
+        yield "\n".join(["# Not drafted, for want of a number:", *lines])
 
 
 def _why(case: Case) -> str:
     """Return why there is no number."""
-    if case.value is not None:
-        return "it is 0"
-    return prose(case.why) or reason_text(case.reason) or "there is nothing to compare"
+    if case.reason:
+        return prose(case.why) or reason_text(case.reason)
+    return "it is 0" if case.value == 0 else "there is nothing to compare"
 
 
 def _measured(rule: Rule, case: Case) -> str:

@@ -153,10 +153,14 @@ def test_without_a_held_out_split_the_rules_of_leaks_are_not_required():
 
 def test_what_has_no_number_is_listed_and_not_drafted():
     """A limit from nothing would be a guess."""
-    text = draft_of(facts(*CLEAN))
+    shards = [shard_row(number, bytes_per_token=4.0) for number in range(3)]
+    ratio = record("bytes_per_token", "ratio", 4.2, "bytes/token")
+    text = draft_of(facts(*CLEAN, ratio, record("tokens", "count", 0.0, "tokens"), shards=shards))
     listed = text.partition("# Not drafted, for want of a number:\n")[2]
-    assert "token_kl_drift.kl" in listed
-    assert "pii_hit_rate.validated_hits" in listed
+    assert "#   token-drift-at-most, token_kl_drift.kl: " in listed
+    assert "#   personal-data-at-most, pii_hit_rate.validated_hits: " in listed
+    assert "#   odd-shards, bytes_per_token.ratio: fewer than 5 shards have no usual value" in listed
+    assert "#   tokens-at-least, tokens.count: it is 0" in listed
     assert not any(rule.metric in {"token_kl_drift", "pii_hit_rate"} for rule in loaded(text).rules)
 
 
