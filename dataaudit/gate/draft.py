@@ -54,23 +54,22 @@ def _drawn(called: str, metric: str, stat: str, unit: str = "ratio", *, at_least
 
 _SOURCE = {"per": "source"}
 _SIMILAR = {"per": ["set", "entity"], "rule": "similar"}
-_WARN = {"severity": "warn"}
 DRAWN: tuple[Rule, ...] = (
     *(_drawn(one, one, "count", one, at_least=True) for one in ("documents", "bytes", "tokens")),
     _drawn("exact-duplicates", "exact_dup_rate", "rate", scope=_SOURCE),
     _drawn("near-duplicates", "near_dup_rate", "rate", scope=_SOURCE),
-    _drawn("near-duplicates-recall", "near_dup_rate", "recall", at_least=True, **_WARN),
-    _drawn("repeat-hotspots", "doc_repeat_hotspots", "largest_share", **_WARN),
-    _drawn("benchmark-similar", "benchmark_contamination", "rate", scope=_SIMILAR, **_WARN),
+    _drawn("near-duplicates-recall", "near_dup_rate", "recall", at_least=True, severity="warn"),
+    _drawn("repeat-hotspots", "doc_repeat_hotspots", "largest_share", severity="warn"),
+    _drawn("benchmark-similar", "benchmark_contamination", "rate", scope=_SIMILAR, severity="warn"),
     _drawn("toxic-documents-judged", "data_toxicity_rate", "rate"),
-    _drawn("toxic-documents-screened", "data_toxicity_rate", "screen", scope=_SOURCE, bound="value", **_WARN),
+    _drawn("toxic-documents-screened", "data_toxicity_rate", "screen", scope=_SOURCE, bound="value", severity="warn"),
     _drawn("personal-data", "pii_hit_rate", "validated_hits", "hits per million tokens"),
-    _drawn("passwords", "secret_hit_rate", "contextual_hits", "hits", **_WARN),
-    _drawn("token-drift", "token_kl_drift", "kl", "nats", scope=_SOURCE, **_WARN),
-    _drawn("quality-filters", "filter_reject_rate", "rate", scope=_SOURCE, **_WARN),
-    _drawn("language-detectors-agree", "language_share", "detector_agreement", at_least=True, **_WARN),
+    _drawn("passwords", "secret_hit_rate", "contextual_hits", "hits", severity="warn"),
+    _drawn("token-drift", "token_kl_drift", "kl", "nats", scope=_SOURCE, severity="warn"),
+    _drawn("quality-filters", "filter_reject_rate", "rate", scope=_SOURCE, severity="warn"),
+    _drawn("language-detectors-agree", "language_share", "detector_agreement", at_least=True, severity="warn"),
     *(
-        _drawn(called, metric, stat, unit, at_least=at_least, **_WARN)
+        _drawn(called, metric, stat, unit, at_least=at_least, severity="warn")
         for called, metric, stat, unit in (
             ("bytes-per-token", "bytes_per_token", "ratio", "bytes/token"),
             ("median-document", "seq_len_p50_p95", "p50", "tokens"),
@@ -78,7 +77,7 @@ DRAWN: tuple[Rule, ...] = (
         )
         for at_least in (True, False)
     ),
-    _drawn("packed-padding", "pad_fraction", "packed_*", **_WARN),
+    _drawn("packed-padding", "pad_fraction", "packed_*", severity="warn"),
 )
 """What limits are drawn for; ``budget`` is a limit that nothing keeps."""
 

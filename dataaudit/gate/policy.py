@@ -402,7 +402,7 @@ def _by_name(line: str, rules: Sequence[Any], waivers: Sequence[Any]) -> str:
     among = waivers if of_waiver else rules
     one = among[int(place[2])] if int(place[2]) < len(among) else None
     name = one.get("rule" if of_waiver else "name") if isinstance(one, dict) else None
-    if not isinstance(name, str) or not name:
+    if one is None or not isinstance(name, str) or not name:
         return line
     rest = line[place.end() :].removeprefix(": ")
     if rest.startswith(f"rule `{name}`"):
