@@ -56,6 +56,7 @@ READS = [
     ["verify", DEMO, "--signature", "../verdict.dsse.json", "--public-key", "../release.pub"],
     ["sign", "../manifest", "--key", "../release.pem"],
     ["gate", "../manifest", "--policy", POLICY, "--require-signature", "--public-key", "../release.pub"],
+    ["policy", "draft", DEMO],
     ["diff", DEMO, "../manifest"],
     ["diff", DEMO, DEMO, "--format", "md"],
     [
