@@ -310,7 +310,7 @@ def _findings(
         (
             f"{column} of shard {row['shard']} and of findings: {key}",
             told.get(key, 0),
-            by_shard[row["shard"]][key]["hits"],
+            by_shard[row["shard"]].get(key, _none())["hits"],
         )
         for row in shards
         if row[column] is not None

@@ -56,12 +56,13 @@ def _distribution(manifest: Manifest, splits: Sequence[str]) -> Steps | None:
         index = math.floor(math.log2(middle) * _BINS_PER_OCTAVE)
         own = bins.setdefault(one["split"], {})
         own[index] = own.get(index, 0) + one["documents_sum"]
+    known = [one for one in splits if sum(bins.get(one, {}).values())][:_SERIES]
     used = [index for own in bins.values() for index in own]
-    if not used:
+    if not known:
         return None
     span = range(min(used), max(used) + 1)
     series = []
-    for split in [one for one in splits if one in bins][:_SERIES]:
+    for split in known:
         total = sum(bins[split].values())
         series.append((Name(split), tuple(bins[split].get(index, 0) / total for index in span)))
     edges = tuple(2.0 ** (index / _BINS_PER_OCTAVE) for index in (*span, span[-1] + 1))
