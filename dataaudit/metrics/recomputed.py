@@ -8,6 +8,7 @@ duplicates of a source) is in no relation.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,18 @@ Shards = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What a record counts, its numerator where it is a share, is so much at least and at most."""
+
+    metric: str
+    stat: str
+    scope: Scope
+    least: int
+    most: int | None = None
+    """None where the tables do not tell: they list some of what was counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recomputed:
     """What some tables say of numbers that stand elsewhere too."""
 
@@ -37,6 +50,8 @@ class Recomputed:
     """Two tables that have to agree: in words, and both numbers."""
     undivided: set[str] = field(default_factory=set)
     """Statistics whose records of sources do not add up to that of all."""
+    bounds: list[Bound] = field(default_factory=list)
+    """Numbers of which the tables tell the least, or the most, that they can be."""
     open: set[str] = field(default_factory=set)
     """Metrics of which there may be records that these tables do not determine."""
 
@@ -46,12 +61,13 @@ def volumes(manifest: Manifest) -> Recomputed:
     by_scope = _totals(manifest.table("sources").to_pylist(), "source")
     found = Recomputed()
     for scope, own in by_scope.items():
-        found.records.extend([_count(name, "count", own[name], scope, own["documents"]) for name in COUNTS])
-        found.records.append(_ratio("bytes_per_token", "ratio", own["bytes"], own["tokens"], scope))
+        found.records.extend([as_count(name, "count", own[name], scope, own["documents"]) for name in COUNTS])
+        found.records.append(as_ratio("bytes_per_token", "ratio", own["bytes"], own["tokens"], scope))
         if scope.source is not None:
             whole = by_scope[Scope(split=scope.split)]["tokens"]
-            found.records.append(_ratio("source_mix_share", "share", own["tokens"], whole, scope))
-    shards = _read_shards(manifest, "sources", *COUNTS)
+            found.records.append(as_ratio("source_mix_share", "share", own["tokens"], whole, scope))
+    found.records.extend(_declared(manifest))
+    shards = read_shards(manifest, "sources", *COUNTS)
     _agree(found, "sources", by_scope, _totals(_listed(shards, "sources"), "source"))
     for name in COUNTS:
         found.columns[name] = _column(
@@ -71,16 +87,16 @@ def languages(manifest: Manifest) -> Recomputed:
     for scope, own in by_language.items():
         if scope.language is None:
             continue
-        found.records.extend([_count(name, "count", own[name], scope, own["documents"]) for name in COUNTS])
-        found.records.append(_ratio("bytes_per_token", "ratio", own["bytes"], own["tokens"], scope))
+        found.records.extend([as_count(name, "count", own[name], scope, own["documents"]) for name in COUNTS])
+        found.records.append(as_ratio("bytes_per_token", "ratio", own["bytes"], own["tokens"], scope))
         total = by_language[Scope(split=scope.split)]["tokens"]
-        found.records.append(_ratio("language_share", "share", own["tokens"], total, scope))
+        found.records.append(as_ratio("language_share", "share", own["tokens"], total, scope))
     for scope, own in _totals(rows, "source", "language").items():
         if scope.source is not None and scope.language is not None:
             total = whole[Scope(split=scope.split, source=scope.source)]["tokens"]
-            found.records.append(_ratio("language_share", "share", own["tokens"], total, scope))
+            found.records.append(as_ratio("language_share", "share", own["tokens"], total, scope))
     _agree(found, "languages", whole, _totals(manifest.table("sources").to_pylist(), "source"))
-    shards = [row for row in _read_shards(manifest, "languages") if row["languages"] is not None]
+    shards = [row for row in read_shards(manifest, "languages") if row["languages"] is not None]
     _agree(found, "languages", by_language, _totals(_listed(shards, "languages"), "language"))
     return found
 
@@ -102,7 +118,7 @@ def lengths(manifest: Manifest) -> Recomputed:
         stats = {f"p{percent}": -(-percent * documents // 100) for percent in (1, 5, 25, 50, 75, 95, 99)}
         for stat, rank in {**stats, "max": documents}.items():
             value = _at_rank(own, max(1, rank))
-            found.records.append(_number("seq_len_p50_p95", stat, value, scope, documents))
+            found.records.append(as_number("seq_len_p50_p95", stat, value, scope, documents))
     sizes = {scope: sum(row["documents"] for row in own) for scope, own in groups.items()}
     for scope, counts in _totals(manifest.table("sources").to_pylist(), "source").items():
         words = f"documents of lengths and of sources, {_words(scope)}"
@@ -112,7 +128,7 @@ def lengths(manifest: Manifest) -> Recomputed:
 
 def exact_duplicates(manifest: Manifest) -> Recomputed:
     """Exact duplicates of all, of a split and of a shard from ``clusters``."""
-    shards = _read_shards(manifest, "split", "documents", "exact_dup_rate")
+    shards = read_shards(manifest, "split", "documents", "exact_dup_rate")
     clusters = manifest.table("clusters")
     groups = clusters.filter(pc.equal(clusters["kind"], "exact"))
     own = _by_shard(groups.filter(pc.invert(groups["kept"])))
@@ -126,20 +142,20 @@ def exact_duplicates(manifest: Manifest) -> Recomputed:
     repeated = {row["split"]: row["cluster_count"] - row["cluster_count_distinct"] for row in counts}
     for split, documents in _sum_by(shards, "split", "documents").items():
         value, scope = repeated.get(split, 0), Scope(split=split)
-        found.records.append(_ratio("exact_dup_rate", "within_split_rate", value, documents, scope))
+        found.records.append(as_ratio("exact_dup_rate", "within_split_rate", value, documents, scope))
     found.sums.extend(_kept(groups))
     return found
 
 
 def near_duplicates(manifest: Manifest) -> Recomputed:
     """Near-duplicates from ``near_sources``, components from ``clusters``; rates of shards add up to them."""
-    shards = _read_shards(manifest, "split", "documents", "near_dup_rate")
+    shards = read_shards(manifest, "split", "documents", "near_dup_rate")
     near = _totals(manifest.table("near_sources").to_pylist(), "source", sums=("documents",))
     found = Recomputed()
     for scope, counts in _totals(manifest.table("sources").to_pylist(), "source").items():
         value = near.get(scope, {"documents": 0})["documents"]
-        found.records.append(_count("near_dup_rate", "documents", value, scope, counts["documents"]))
-        found.records.append(_ratio("near_dup_rate", "rate", value, counts["documents"], scope))
+        found.records.append(as_count("near_dup_rate", "documents", value, scope, counts["documents"]))
+        found.records.append(as_ratio("near_dup_rate", "rate", value, counts["documents"], scope))
     for split in {row["split"] for row in shards}:
         rates = sum(round((row["near_dup_rate"] or 0) * row["documents"]) for row in shards if row["split"] == split)
         told = near.get(Scope(split=split), {"documents": 0})["documents"]
@@ -150,15 +166,21 @@ def near_duplicates(manifest: Manifest) -> Recomputed:
     found.records.extend(_duplicate_records("near_dup_component_rate", shards, own, with_count=False).records)
     sizes = groups.group_by("cluster").aggregate([("shard", "count")])["shard_count"].to_pylist()
     documents = sum(row["documents"] for row in shards)
-    found.records.append(_count("near_dup_rate", "clusters", len(sizes), Scope(), documents))
-    found.records.append(_count("near_dup_rate", "largest_cluster", max(sizes, default=0), Scope(), documents))
+    found.records.append(as_count("near_dup_rate", "clusters", len(sizes), Scope(), documents))
+    found.records.append(as_count("near_dup_rate", "largest_cluster", max(sizes, default=0), Scope(), documents))
+    for label, low, high in _size_classes(max(sizes, default=0)):
+        number = sum(low <= size <= high for size in sizes)
+        found.records.append(as_count("near_dup_rate", "clusters_by_size", number, Scope(rule=label), len(sizes)))
+    told = {one.stat: one.value or 0 for one in manifest.metrics("near_dup_rate", scope=Scope())}
+    shown = told.get("verified_pairs", 0) + told.get("same_words", 0)
+    found.sums.append(("verified pairs and documents of the same words, and pairs", shown, _rows(manifest, "pairs")))
     found.sums.extend(_kept(groups))
     return found
 
 
 def rejections(manifest: Manifest) -> Recomputed:
     """What quality rules would reject, of all and of a split, from the counts of ``shards``."""
-    shards = [row for row in _read_shards(manifest, "split", "documents", "filters") if row["filters"] is not None]
+    shards = [row for row in read_shards(manifest, "split", "documents", "filters") if row["filters"] is not None]
     found, sums, documents = Recomputed(), dict[Scope, int](), dict[str | None, int]()
     for row in shards:
         for split in (None, row["split"]):
@@ -167,17 +189,22 @@ def rejections(manifest: Manifest) -> Recomputed:
                 scope = Scope(split=split, rule=one["rule"] or None)
                 sums[scope] = sums.get(scope, 0) + one["documents"]
     for scope, value in sums.items():
-        found.records.append(_ratio("filter_reject_rate", "rate", value, documents[scope.split], scope))
+        found.records.append(as_ratio("filter_reject_rate", "rate", value, documents[scope.split], scope))
     return found
 
 
 def screened(manifest: Manifest) -> Recomputed:
-    """The share of documents that the toxicity screen could judge, of all and of a split, from ``shards``."""
-    shards = _read_shards(manifest, "split", "documents", "toxicity_screened")
-    found = Recomputed()
-    for scope, rows in _of_splits(shards).items():
+    """What the toxicity screen could judge and what it says, of all and of a split, from ``shards``."""
+    shards = read_shards(manifest, "split", "documents", "toxicity_screened", "toxicity_screen")
+    found = Recomputed(undivided={"screen"})
+    for scope, rows in of_splits(shards).items():
         judged, documents = (sum(row[name] or 0 for row in rows) for name in ("toxicity_screened", "documents"))
-        found.records.append(_ratio("data_toxicity_rate", "screened_share", judged, documents, scope))
+        found.records.append(as_ratio("data_toxicity_rate", "screened_share", judged, documents, scope))
+        millionths = sum(
+            round((row["toxicity_screen"] or 0) * (row["toxicity_screened"] or 0) * 1_000_000) for row in rows
+        )
+        if judged:
+            found.records.append(as_number("data_toxicity_rate", "screen", millionths / 1e6 / judged, scope, judged))
     return found
 
 
@@ -194,7 +221,7 @@ def secrets(manifest: Manifest) -> Recomputed:
 def personal_data(manifest: Manifest) -> Recomputed:
     """Personal data of all, of a split and of a shard, by entity and tier, from ``findings``."""
     found, by_shard = _findings(manifest, "pii", "pii_hit_rate", "pii")
-    tokens = {row["shard"]: row["tokens"] for row in _read_shards(manifest, "tokens")}
+    tokens = {row["shard"]: row["tokens"] for row in read_shards(manifest, "tokens")}
     found.columns["pii_documents"] = _column(
         manifest, {shard: own["", ""]["documents"] for shard, own in by_shard.items()}
     )
@@ -218,13 +245,13 @@ def unread(manifest: Manifest) -> Recomputed:
     for row in lost.values():
         by_reason[row["reason"]] = by_reason.get(row["reason"], 0) + row["size"]
     found, metric = Recomputed(), "coverage_unread_bytes"
-    found.records.append(_count(metric, "bytes", sum(by_reason.values()), Scope(), planned))
+    found.records.append(as_count(metric, "bytes", sum(by_reason.values()), Scope(), planned))
     found.records.extend(
-        [_count(metric, "bytes", value, Scope(rule=name), planned) for name, value in by_reason.items()]
+        [as_count(metric, "bytes", value, Scope(rule=name), planned) for name, value in by_reason.items()]
     )
-    for scope, rows in _of_splits(shards).items():
+    for scope, rows in of_splits(shards).items():
         value = sum(row["size"] for row in rows if row["status"] in LOST)
-        found.records.append(_count(metric, "shard_bytes", value, scope, planned))
+        found.records.append(as_count(metric, "shard_bytes", value, scope, planned))
     for row in shards:
         if row["shard"] not in lost:
             words = f"bad records of shard {row['shard']} and of ledger"
@@ -244,41 +271,61 @@ def token_counts(manifest: Manifest) -> Recomputed:
     return found
 
 
-def copies_of_held_out(manifest: Manifest) -> Recomputed:
-    """Training documents with text of held-out ones, of all and of a split, from ``shards``."""
-    shards = _read_shards(manifest, "split", "documents", "held_out_copies")
-    trained = [row for row in shards if row["held_out_copies"] is not None]
-    found = Recomputed()
-    for scope, rows in _of_splits(trained).items():
-        value, documents = (sum(row[name] for row in rows) for name in ("held_out_copies", "documents"))
-        found.records.append(_ratio("train_val_overlap", "train_documents", value, documents, scope))
-    return found
-
-
 def repeated_spans(manifest: Manifest) -> Recomputed:
-    """The number of repeated spans, the largest, and where they occur, from ``hotspots`` and ``hotspot_members``."""
+    """Repeated spans from ``hotspots`` and ``hotspot_members``, the tokens in them from ``shards``; of all and splits.
+
+    Shorter spans and variants, which no table lists, are in the documents too: the members are the fewest there are.
+    """
     spots = manifest.table("hotspots", ["hotspot", "documents", "occurrences"]).to_pylist()
-    metric, documents = "doc_repeat_hotspots", 0
-    found = Recomputed(undivided={"hotspots", "largest"})
-    for stat, value in (
-        ("hotspots", len(spots)),
-        ("occurrences", sum(row["occurrences"] for row in spots)),
-        ("largest", max((row["documents"] for row in spots), default=0)),
-    ):
-        found.records.append(_count(metric, stat, value, Scope(), documents))
-    members = manifest.table("hotspot_members", ["hotspot"]).group_by("hotspot").aggregate([("hotspot", "count")])
-    told = dict(zip(members["hotspot"].to_pylist(), members["hotspot_count"].to_pylist(), strict=True))
+    metric, held_out = "doc_repeat_hotspots", {split.name for split in manifest.core.splits if split.held_out}
+    found = Recomputed(undivided={"hotspots", "largest", "largest_share"})
+    members = manifest.table("hotspot_members", ["hotspot", "shard", "row"])
+    splits = manifest.table("shards", ["split"])["split"].take(members["shard"])
+    rows = members.append_column("split", splits).group_by(["hotspot", "shard", "row", "split"], use_threads=False)
+    places = rows.aggregate([([], "count_all")]).to_pylist()
+    shards = read_shards(manifest, "split", "documents", "tokens", "repeat_token_share")
+    for scope, own in of_splits([row for row in shards if row["split"] not in held_out]).items():
+        documents, tokens = (sum(row[name] for row in own) for name in ("documents", "tokens"))
+        held = [row for row in places if scope.split in {None, row["split"]}]
+        by_spot = Counter(row["hotspot"] for row in held)
+        repeated = sum(round((row["repeat_token_share"] or 0) * row["tokens"]) for row in own)
+        most = max(by_spot.values(), default=0)
+        found.records.extend([
+            as_count(metric, "hotspots", len(by_spot), scope, documents),
+            as_count(metric, "occurrences", sum(row["count_all"] for row in held), scope, documents),
+            as_count(metric, "largest", most, scope, documents),
+            as_count(metric, "tokens", repeated, scope, tokens),
+            as_ratio(metric, "largest_share", most, documents, scope),
+            as_ratio(metric, "token_share", repeated, tokens, scope),
+        ])
+        least = len({(row["shard"], row["row"]) for row in held})
+        found.bounds.append(Bound(metric=metric, stat="documents", scope=scope, least=least))
+    told, holders = Counter[int](), Counter[int]()
+    for row in places:
+        told[row["hotspot"]] += row["count_all"]
+        holders[row["hotspot"]] += 1
     for row in spots:
-        words = f"occurrences of hotspot {row['hotspot']} and its members"
-        found.sums.append((words, row["occurrences"], told.get(row["hotspot"], 0)))
+        words = f"hotspot {row['hotspot']} and its members"
+        found.sums.append((f"occurrences of {words}", row["occurrences"], told.pop(row["hotspot"], 0)))
+        found.sums.append((f"documents of {words}", row["documents"], holders[row["hotspot"]]))
+    found.sums.append(("members of no hotspot", sum(told.values()), 0))
     return found
+
+
+def _declared(manifest: Manifest) -> Iterator[Metric]:
+    """Yield the declared shares of the sources of each training split, from the core."""
+    weights = {source: entry["weight"] for source, entry in manifest.core.mixture.items() if "weight" in entry}
+    whole = sum(weights.values())
+    for split in manifest.core.splits:
+        for source, weight in weights.items() if whole and not split.held_out else ():
+            yield as_number("source_mix_share", "declared", weight / whole, Scope(split=split.name, source=source), 0)
 
 
 def _findings(
     manifest: Manifest, detector: str, metric: str, column: str
 ) -> tuple[Recomputed, dict[int, dict[tuple[str, str], dict[str, int]]]]:
     """Return counts by entity and tier, the empty name for all, of scopes; and those of each shard that was read."""
-    shards = _read_shards(manifest, "split", "documents", "tokens", column)
+    shards = read_shards(manifest, "split", "documents", "tokens", column)
     by_shard = {row["shard"]: _no_findings() for row in shards if row[column] is not None}
     table = manifest.table("findings", ["detector", "class", "tier", "shard", "row", "reserved"])
     table = table.filter(pc.and_(pc.equal(table["detector"], detector), pc.not_equal(table["tier"], "judged")))
@@ -294,7 +341,7 @@ def _findings(
                 else:
                     own["hits"], own["documents"] = row["row_count"], row["row_count_distinct"]
     found = Recomputed()
-    for scope, rows in _of_splits(shards).items():
+    for scope, rows in of_splits(shards).items():
         totals: dict[tuple[str, str], dict[str, int]] = _no_findings()
         for row in rows:
             for key, own in by_shard.get(row["shard"], {}).items():
@@ -326,13 +373,13 @@ def _of_findings(
 ) -> Iterator[Metric]:
     if metric == "pii_hit_rate":
         if tokens:
-            yield _number(metric, f"{prefix}hits", own["hits"] / tokens * 1e6, scope, tokens)
-        yield _ratio(metric, f"{prefix}documents", own["documents"], documents, scope)
+            yield as_number(metric, f"{prefix}hits", own["hits"] / tokens * 1e6, scope, tokens)
+        yield as_ratio(metric, f"{prefix}documents", own["documents"], documents, scope)
     else:
-        yield _count(metric, f"{prefix}hits", own["hits"], scope, documents)
-        yield _count(metric, f"{prefix}documents", own["documents"], scope, documents)
+        yield as_count(metric, f"{prefix}hits", own["hits"], scope, documents)
+        yield as_count(metric, f"{prefix}documents", own["documents"], scope, documents)
     if not prefix:
-        yield _count(metric, "reserved", own["reserved"], scope, documents)
+        yield as_count(metric, "reserved", own["reserved"], scope, documents)
 
 
 def _none() -> dict[str, int]:
@@ -345,12 +392,24 @@ def _no_findings() -> dict[tuple[str, str], dict[str, int]]:
 
 def _duplicate_records(metric: str, shards: Shards, own: Mapping[int, int], *, with_count: bool) -> Recomputed:
     found = Recomputed()
-    for scope, rows in _of_splits(shards).items():
+    for scope, rows in of_splits(shards).items():
         value, documents = sum(own.get(row["shard"], 0) for row in rows), sum(row["documents"] for row in rows)
-        found.records.append(_ratio(metric, "rate", value, documents, scope))
+        found.records.append(as_ratio(metric, "rate", value, documents, scope))
         if with_count:
-            found.records.append(_count(metric, "documents", value, scope, documents))
+            found.records.append(as_count(metric, "documents", value, scope, documents))
     return found
+
+
+def _size_classes(largest: int) -> Iterator[tuple[str, int, int]]:
+    """Yield the classes of cluster sizes, 2, 3 to 4, 5 to 8 and so on, up to the largest: name, least, most."""
+    low, high = 2, 2
+    while low <= largest:
+        yield (f"documents={low}" if low == high else f"documents={low}-{high}"), low, high
+        low, high = high + 1, 2 * high
+
+
+def _rows(manifest: Manifest, table: str) -> int:
+    return manifest.table(table).num_rows
 
 
 def _kept(groups: pa.Table) -> Iterator[tuple[str, float, float]]:
@@ -363,7 +422,7 @@ def _kept(groups: pa.Table) -> Iterator[tuple[str, float, float]]:
     )
 
 
-def _read_shards(manifest: Manifest, *columns: str) -> Shards:
+def read_shards(manifest: Manifest, *columns: str) -> Shards:
     """Return some columns of the shards that were read."""
     names = list(dict.fromkeys(("shard", "split", "status", *columns)))
     return [row for row in manifest.table("shards", names).to_pylist() if row["status"] not in LOST]
@@ -378,7 +437,7 @@ def _by_shard(rows: pa.Table) -> dict[int, int]:
     return dict(zip(counts["shard"].to_pylist(), counts["shard_count"].to_pylist(), strict=True))
 
 
-def _of_splits(shards: Shards) -> dict[Scope, Shards]:
+def of_splits(shards: Shards) -> dict[Scope, Shards]:
     """Return the shards of everything and of each split."""
     found: dict[Scope, Shards] = {Scope(): shards}
     for row in shards:
@@ -440,13 +499,13 @@ def _words(scope: Scope) -> str:
     return ", ".join(f"{name} {value}" for name, value in scope.as_dict().items()) or "all"
 
 
-def _count(metric: str, stat: str, value: int, scope: Scope, n: int) -> Metric:
+def as_count(metric: str, stat: str, value: int, scope: Scope, n: int) -> Metric:
     return count(metric, stat, value, scope=scope, unit="", n=n, version="")
 
 
-def _ratio(metric: str, stat: str, value: int, whole: int, scope: Scope) -> Metric:
+def as_ratio(metric: str, stat: str, value: int, whole: int, scope: Scope) -> Metric:
     return ratio(metric, stat, value, whole, scope=scope, unit="", version="")
 
 
-def _number(metric: str, stat: str, value: float, scope: Scope, whole: int) -> Metric:
+def as_number(metric: str, stat: str, value: float, scope: Scope, whole: int) -> Metric:
     return Metric(metric=metric, stat=stat, scope=scope, unit="", value=value, n=whole, denominator=whole, version="")

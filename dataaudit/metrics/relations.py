@@ -91,6 +91,7 @@ def _broken(manifest: Manifest, relation: Relation) -> Iterator[str]:
         for shard, (told, value) in enumerate(zip(held, values, strict=True)):
             if value is not None and not _same(told, value):
                 yield f"shard {shard}: {name} is {_shown(told)}, its tables determine {_shown(value)} ({tables})"
+    yield from (f"{text} ({tables})" for text in _bounds(manifest, made))
     for words, one, other in made.sums:
         if not _same(one, other):
             yield f"{words}: {_shown(one)} and {_shown(other)}"
@@ -112,6 +113,19 @@ def _records(manifest: Manifest, made: Recomputed) -> Iterator[str]:
     for key in [key for key in parts if key in expected and key in held]:
         if not _same(parts[key], _numerator(held[key])):
             yield f"{_name(*key)} counts {_shown(_numerator(held[key]))}, its sources add up to {_shown(parts[key])}"
+
+
+def _bounds(manifest: Manifest, made: Recomputed) -> Iterator[str]:
+    """Yield the records that count less, or more, than the tables allow."""
+    names = sorted({bound.metric for bound in made.bounds})
+    held = {(name, one.stat, one.scope): _numerator(one) for name in names for one in manifest.metrics(name)}
+    for bound in made.bounds:
+        key = (bound.metric, bound.stat, bound.scope)
+        counted = held.get(key, 0.0)
+        if counted < bound.least:
+            yield f"{_name(*key)} counts {_shown(counted)}, its tables determine {bound.least} at least"
+        elif bound.most is not None and counted > bound.most:
+            yield f"{_name(*key)} counts {_shown(counted)}, its tables determine {bound.most} at most"
 
 
 def _held(

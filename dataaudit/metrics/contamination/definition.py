@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dataaudit.metrics.family import Broken, Counted, Family, MetricDefinition, ShardStatistic, Tables, statistics
+from dataaudit.metrics import recomputed_leaks
+from dataaudit.metrics.family import (
+    Broken,
+    Counted,
+    Family,
+    MetricDefinition,
+    Relation,
+    ShardStatistic,
+    Tables,
+    statistics,
+)
 from dataaudit.metrics.overlap.evidence import documents_with_text_of
 
 METRIC = "benchmark_contamination"
@@ -64,5 +74,12 @@ FAMILY = Family(
         ),
     ),
     stage_name="overlap",
+    relations=(
+        Relation(
+            tables=("overlap", "shards"),
+            metrics=(METRIC,),
+            recompute=recomputed_leaks.evaluation_items,
+        ),
+    ),
     shown="dataaudit.metrics.contamination.facts:SHOWN",
 )

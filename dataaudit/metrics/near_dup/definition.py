@@ -60,7 +60,7 @@ FAMILY = Family(
     shown="dataaudit.metrics.near_dup.facts:SHOWN",
     relations=(
         Relation(
-            tables=("near_sources", "clusters", "sources", "shards"),
+            tables=("near_sources", "clusters", "pairs", "sources", "shards"),
             metrics=(_RATE, _COMPONENT),
             recompute=recomputed.near_duplicates,
         ),

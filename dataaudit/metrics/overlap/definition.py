@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dataaudit.metrics import recomputed
+from dataaudit.metrics import recomputed_leaks
 from dataaudit.metrics.family import (
     SOURCES,
     Broken,
@@ -71,9 +71,9 @@ FAMILY = Family(
     shown="dataaudit.metrics.overlap.facts:SHOWN",
     relations=(
         Relation(
-            tables=("shards",),
+            tables=("shards", "overlap", "pairs", "clusters"),
             metrics=(METRIC,),
-            recompute=recomputed.copies_of_held_out,
+            recompute=recomputed_leaks.held_out_leaks,
         ),
     ),
     looked_for=True,

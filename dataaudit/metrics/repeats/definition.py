@@ -58,7 +58,7 @@ FAMILY = Family(
     shown="dataaudit.metrics.repeats.facts:SHOWN",
     relations=(
         Relation(
-            tables=("hotspots", "hotspot_members"),
+            tables=("hotspots", "hotspot_members", "shards"),
             metrics=(METRIC,),
             recompute=recomputed.repeated_spans,
         ),
