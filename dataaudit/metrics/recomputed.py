@@ -8,7 +8,6 @@ duplicates of a source) is in no relation.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -172,8 +171,9 @@ def near_duplicates(manifest: Manifest) -> Recomputed:
         number = sum(low <= size <= high for size in sizes)
         found.records.append(as_count("near_dup_rate", "clusters_by_size", number, Scope(rule=label), len(sizes)))
     told = {one.stat: one.value or 0 for one in manifest.metrics("near_dup_rate", scope=Scope())}
+    verified = pc.sum(manifest.table("pairs", ["verified"])["verified"]).as_py() or 0
     shown = told.get("verified_pairs", 0) + told.get("same_words", 0)
-    found.sums.append(("verified pairs and documents of the same words, and pairs", shown, _rows(manifest, "pairs")))
+    found.sums.append(("verified pairs and documents of the same words, and pairs", shown, verified))
     found.sums.extend(_kept(groups))
     return found
 
@@ -282,33 +282,35 @@ def repeated_spans(manifest: Manifest) -> Recomputed:
     members = manifest.table("hotspot_members", ["hotspot", "shard", "row"])
     splits = manifest.table("shards", ["split"])["split"].take(members["shard"])
     rows = members.append_column("split", splits).group_by(["hotspot", "shard", "row", "split"], use_threads=False)
-    places = rows.aggregate([([], "count_all")]).to_pylist()
+    places = rows.aggregate([([], "count_all")])
     shards = read_shards(manifest, "split", "documents", "tokens", "repeat_token_share")
     for scope, own in of_splits([row for row in shards if row["split"] not in held_out]).items():
         documents, tokens = (sum(row[name] for row in own) for name in ("documents", "tokens"))
-        held = [row for row in places if scope.split in {None, row["split"]}]
-        by_spot = Counter(row["hotspot"] for row in held)
+        held = places if scope.split is None else places.filter(pc.field("split") == scope.split)
+        by_spot = held.group_by("hotspot").aggregate([("count_all", "count"), ("count_all", "sum")])
         repeated = sum(round((row["repeat_token_share"] or 0) * row["tokens"]) for row in own)
-        most = max(by_spot.values(), default=0)
-        found.records.extend([
-            as_count(metric, "hotspots", len(by_spot), scope, documents),
-            as_count(metric, "occurrences", sum(row["count_all"] for row in held), scope, documents),
-            as_count(metric, "largest", most, scope, documents),
-            as_count(metric, "tokens", repeated, scope, tokens),
-            as_ratio(metric, "largest_share", most, documents, scope),
-            as_ratio(metric, "token_share", repeated, tokens, scope),
-        ])
-        least = len({(row["shard"], row["row"]) for row in held})
+        most = pc.max(by_spot["count_all_count"]).as_py() or 0
+        occurrences = pc.sum(by_spot["count_all_sum"]).as_py() or 0
+        found.records.extend(
+            [
+                as_count(metric, "hotspots", by_spot.num_rows, scope, documents),
+                as_count(metric, "occurrences", occurrences, scope, documents),
+                as_count(metric, "largest", most, scope, documents),
+                as_count(metric, "tokens", repeated, scope, tokens),
+                as_ratio(metric, "largest_share", most, documents, scope),
+                as_ratio(metric, "token_share", repeated, tokens, scope),
+            ]
+        )
+        least = held.group_by(["shard", "row"]).aggregate([]).num_rows
         found.bounds.append(Bound(metric=metric, stat="documents", scope=scope, least=least))
-    told, holders = Counter[int](), Counter[int]()
-    for row in places:
-        told[row["hotspot"]] += row["count_all"]
-        holders[row["hotspot"]] += 1
+    sums = places.group_by("hotspot").aggregate([("count_all", "count"), ("count_all", "sum")]).to_pylist()
+    told = {row["hotspot"]: (row["count_all_count"], row["count_all_sum"]) for row in sums}
     for row in spots:
         words = f"hotspot {row['hotspot']} and its members"
-        found.sums.append((f"occurrences of {words}", row["occurrences"], told.pop(row["hotspot"], 0)))
-        found.sums.append((f"documents of {words}", row["documents"], holders[row["hotspot"]]))
-    found.sums.append(("members of no hotspot", sum(told.values()), 0))
+        documents, occurrences = told.pop(row["hotspot"], (0, 0))
+        found.sums.append((f"documents of {words}", row["documents"], documents))
+        found.sums.append((f"occurrences of {words}", row["occurrences"], occurrences))
+    found.sums.append(("members of no hotspot", sum(occurrences for _, occurrences in told.values()), 0))
     return found
 
 
@@ -406,10 +408,6 @@ def _size_classes(largest: int) -> Iterator[tuple[str, int, int]]:
     while low <= largest:
         yield (f"documents={low}" if low == high else f"documents={low}-{high}"), low, high
         low, high = high + 1, 2 * high
-
-
-def _rows(manifest: Manifest, table: str) -> int:
-    return manifest.table(table).num_rows
 
 
 def _kept(groups: pa.Table) -> Iterator[tuple[str, float, float]]:

@@ -7,8 +7,7 @@ tells of most numbers the least that they can be; the most where nothing was lef
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,6 @@ _COPIED = ("span", "whole")
 _PASSAGE_WORDS = 50
 """Words of a copied passage, at least."""
 _TIERS = {"verbatim": ("verbatim",), "similar": ("verbatim", "similar")}
-_Rows = list[dict[str, Any]]
 
 
 def held_out_leaks(manifest: Manifest) -> Recomputed:
@@ -34,28 +32,25 @@ def held_out_leaks(manifest: Manifest) -> Recomputed:
     for scope, rows in of_splits(trained).items():
         value, documents = (sum(row[name] for row in rows) for name in ("held_out_copies", "documents"))
         found.records.append(as_ratio(_HELD_OUT, "train_documents", value, documents, scope))
-    splits = [split.name for split in manifest.core.splits if split.held_out]
     if not trained:
         return found
+    splits = [split.name for split in manifest.core.splits if split.held_out]
     listed = _listed(manifest, items=False)
-    held = {shard: documents for shard, documents in _documents_by_shard(row for row in listed if _is_copy(row)).items()}
-    told = [(row["shard"], row["held_out_copies"]) for row in trained]
-    found.sums.extend(_of_shards("held_out_copies", told, held, is_all=_lists_all(manifest, listed)))
+    copies = listed.filter(pc.is_in(listed["rule"], pa.array(_COPIED)))
+    is_half = pc.and_(pc.equal(listed["rule"], "ngram"), pc.greater_equal(listed["score"], 0.5))
+    leaked = listed.filter(pc.or_(pc.equal(listed["rule"], "whole"), is_half))
+    copied = listed.filter(pc.equal(listed["rule"], "span"))
+    nothing = None if copies.num_rows else 0
+    found.sums.extend(_of_shards("held_out_copies", trained, copies, is_all=_lists_all(manifest, listed)))
     found.records.extend(_looked_for(manifest, splits, shards))
     near, joined = _near_copies(manifest, splits)
     for name in (None, *splits):
-        rows = [row for row in listed if name in {None, row["set"]}]
-        scope = Scope(set=name)
-        leaked = {(row["set"], row["item"]) for row in rows if row["rule"] == "whole" or _is_half(row)}
-        copied = {(row["set"], row["item"]) for row in rows if row["rule"] == "span"}
-        nothing = 0 if not any(map(_is_copy, listed)) else None
-        found.bounds.extend([
-            _bound(_HELD_OUT, "ngram", scope, len(leaked)),
-            _bound(_HELD_OUT, "span", scope, _PASSAGE_WORDS * len(copied), nothing),
-        ])
+        items, passages = (_distinct(_of(table, "set", name), "set", "item") for table in (leaked, copied))
+        found.bounds.append(_bound(_HELD_OUT, "ngram", Scope(set=name), items))
+        found.bounds.append(_bound(_HELD_OUT, "span", Scope(set=name), _PASSAGE_WORDS * passages, nothing))
         if near is not None:
             least, most = (sum(count for split, count in of.items() if name in {None, split}) for of in (near, joined))
-            found.bounds.append(_bound(_HELD_OUT, "near_dup", scope, least, most))
+            found.bounds.append(_bound(_HELD_OUT, "near_dup", Scope(set=name), least, most))
     return found
 
 
@@ -65,32 +60,29 @@ def evaluation_items(manifest: Manifest) -> Recomputed:
     shards = read_shards(manifest, "split", "documents", "contaminated")
     trained = [row for row in shards if row["contaminated"] is not None]
     listed = _listed(manifest, items=True)
+    by_tier = {rule: listed.filter(pc.is_in(listed["tier"], pa.array(tiers))) for rule, tiers in _TIERS.items()}
     is_all = _lists_all(manifest, listed)
     for scope, rows in of_splits(trained).items():
         value, documents = (sum(row[name] for row in rows) for name in ("contaminated", "documents"))
-        similar = Scope(split=scope.split, rule="similar")
+        similar, verbatim = (Scope(split=scope.split, rule=rule) for rule in ("similar", "verbatim"))
         found.records.append(as_ratio(_ITEMS, "train_documents", value, documents, similar))
-        least = _documents(row for row in listed if scope.split in {None, row["split"]} and row["tier"] == "verbatim")
-        verbatim = Scope(split=scope.split, rule="verbatim")
+        least = _distinct(_of(by_tier["verbatim"], "split", scope.split), "shard", "row")
         found.bounds.append(_bound(_ITEMS, "train_documents", verbatim, least, least if is_all else None))
-    told = [(row["shard"], row["contaminated"]) for row in trained]
-    found.sums.extend(_of_shards("contaminated", told, _documents_by_shard(listed), is_all=is_all))
+    found.sums.extend(_of_shards("contaminated", trained, listed, is_all=is_all))
     items_of = {one.name: one.items for one in manifest.core.protected}
     for record in manifest.metrics(_ITEMS, "items"):
         items = items_of.get(record.scope.set or "", 0)
         found.records.append(as_count(_ITEMS, "items", items, record.scope, items))
-    for one in manifest.core.protected:
-        own = [row for row in listed if row["set"] == one.name]
-        matches = len({(row["item"], row["part"], row["shard"], row["row"]) for row in own})
-        found.bounds.append(_bound(_ITEMS, "matches", Scope(set=one.name), matches, None if own else 0))
-        for rule, tiers in _TIERS.items():
-            of_tier = [row for row in own if row["tier"] in tiers]
-            least, scope = _documents(of_tier), Scope(set=one.name, rule=rule)
+    for name in items_of:
+        matches = _distinct(_of(listed, "set", name), "item", "part", "shard", "row")
+        found.bounds.append(_bound(_ITEMS, "matches", Scope(set=name), matches, None if matches else 0))
+        for rule, rows in by_tier.items():
+            own, scope = _of(rows, "set", name), Scope(set=name, rule=rule)
+            least = _distinct(own, "shard", "row")
             found.bounds.append(_bound(_ITEMS, "train_documents", scope, least, least if is_all else None))
             for part in ("question", "answer", "both"):
-                items = len({row["item"] for row in of_tier if row["part"] == part})
-                scope = Scope(set=one.name, entity=part, rule=rule)
-                found.bounds.append(_bound(_ITEMS, "rate", scope, items, 0 if not items and is_all else None))
+                held, scope = _distinct(_of(own, "part", part), "item"), Scope(set=name, entity=part, rule=rule)
+                found.bounds.append(_bound(_ITEMS, "rate", scope, held, 0 if not held and is_all else None))
     return found
 
 
@@ -98,50 +90,41 @@ def _bound(metric: str, stat: str, scope: Scope, least: int, most: int | None = 
     return Bound(metric=metric, stat=stat, scope=scope, least=least, most=most)
 
 
-def _listed(manifest: Manifest, *, items: bool) -> _Rows:
+def _listed(manifest: Manifest, *, items: bool) -> pa.Table:
     """Return the rows of ``overlap`` of evaluation items, or of held-out documents, with the split they stand in."""
     table = manifest.table("overlap", ["set", "item", "part", "tier", "rule", "shard", "row", "score"])
     splits = manifest.table("shards", ["split"])["split"].take(table["shard"])
     is_document = pc.equal(table["part"], "document")
-    chosen = pc.invert(is_document) if items else is_document
-    found: _Rows = table.append_column("split", splits).filter(chosen).to_pylist()
-    return found
+    return table.append_column("split", splits).filter(pc.invert(is_document) if items else is_document)
 
 
-def _lists_all(manifest: Manifest, listed: _Rows) -> bool:
+def _lists_all(manifest: Manifest, listed: pa.Table) -> bool:
     """Return whether every match is listed: no item has as many as are listed, and no shard was left unread."""
     statuses = manifest.table("shards", ["status"])["status"]
     if pc.any(pc.is_in(statuses, pa.array(LOST))).as_py():
         return False
     most = next((one.parameters.get("max_rows") for one in manifest.core.stages if one.name == "overlap"), None)
-    held = Counter((row["set"], row["item"], row["part"]) for row in listed)
-    return isinstance(most, int) and max(held.values(), default=0) < most
+    held = listed.group_by(["set", "item", "part"]).aggregate([([], "count_all")])["count_all"]
+    return isinstance(most, int) and (pc.max(held).as_py() or 0) < most
 
 
-def _is_copy(row: dict[str, Any]) -> bool:
-    return row["rule"] in _COPIED
+def _of(table: pa.Table, column: str, value: str | None) -> pa.Table:
+    """Return the rows that have a value, all of them for None."""
+    return table if value is None else table.filter(pc.equal(table[column], value))
 
 
-def _is_half(row: dict[str, Any]) -> bool:
-    return row["rule"] == "ngram" and row["score"] >= 0.5
+def _distinct(table: pa.Table, *columns: str) -> int:
+    return int(table.group_by([*columns]).aggregate([]).num_rows)
 
 
-def _documents(rows: Collection[dict[str, Any]] | Iterator[dict[str, Any]]) -> int:
-    return len({(row["shard"], row["row"]) for row in rows})
-
-
-def _documents_by_shard(rows: Collection[dict[str, Any]] | Iterator[dict[str, Any]]) -> Counter[int]:
-    return Counter(shard for shard, _ in {(row["shard"], row["row"]) for row in rows})
-
-
-def _of_shards(
-    column: str, told: list[tuple[int, int]], listed: dict[int, int], *, is_all: bool
-) -> Iterator[tuple[str, float, float]]:
-    """Yield the shards whose count is below, or not, what is listed of them."""
-    for shard, count in told:
-        least = listed.get(shard, 0)
-        if is_all or count < least:
-            yield f"{column} of shard {shard} and of overlap", count, least
+def _of_shards(column: str, trained: Shards, listed: pa.Table, *, is_all: bool) -> Iterator[tuple[str, float, float]]:
+    """Yield what a column of ``shards`` counts and what is listed, where it is less, or has to be the same."""
+    documents = listed.group_by(["shard", "row"]).aggregate([])
+    found = Counter(documents["shard"].to_pylist())
+    for row in trained:
+        shard, told = row["shard"], row[column]
+        if is_all or told < found[shard]:
+            yield f"{column} of shard {shard} and of overlap", told, found[shard]
 
 
 def _looked_for(manifest: Manifest, splits: list[str], shards: Shards) -> Iterator[Metric]:

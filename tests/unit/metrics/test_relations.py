@@ -81,11 +81,68 @@ def test_an_edited_record_is_found(demo, family, record):
         if (row["metric"], row["stat"], scope) != (record.metric, record.stat, record.scope.as_dict()):
             return False
         row["value"] *= 0.5
+        row["low"] = row["low"] and row["low"] * 0.5
         return True
 
     manifest = edited(demo, "metrics", change)
     texts = [problem.text for problem in contradictions(manifest, {record.metric})]
     assert any(text.startswith(f"{record.metric}.{record.stat}") for text in texts)
+
+
+def _bounded():
+    """Yield a bound of each statistic and shape of scope of which the tables tell the least, or the most."""
+    manifest, seen = load_manifest(DEMO), set()
+    for relation in RELATIONS.values():
+        for bound in relation.recompute(manifest).bounds:
+            shape = tuple(bound.scope.as_dict())
+            for edge in ("least", "most"):
+                kind = (bound.metric, bound.stat, edge, *shape)
+                if kind not in seen and (bound.least if edge == "least" else bound.most is not None):
+                    seen.add(kind)
+                    yield pytest.param(bound, edge, id=" ".join(kind))
+
+
+@pytest.mark.parametrize(("bound", "edge"), [*_bounded()])
+def test_a_record_outside_what_the_tables_allow_is_found(demo, bound, edge):
+    """Fewer than the tables list, or more than there can be."""
+
+    def change(row):
+        scope = {name: value for name, value in row["scope"].items() if value is not None}
+        if (row["metric"], row["stat"], scope) != (bound.metric, bound.stat, bound.scope.as_dict()):
+            return False
+        count = bound.least - 1 if edge == "least" else bound.most + 1
+        row["value"] = count / row["denominator"] if row["unit"] == "ratio" else float(count)
+        return True
+
+    texts = [problem.text for problem in contradictions(edited(demo, "metrics", change), {bound.metric})]
+    told = f"its tables determine {getattr(bound, edge)} at {edge}"
+    assert any(text.startswith(f"{bound.metric}.{bound.stat}") and told in text for text in texts)
+
+
+LED = ("train_val_overlap", "benchmark_contamination", "doc_repeat_hotspots")
+
+
+@pytest.mark.parametrize("metric", LED)
+def test_leaks_and_repeats_that_are_zeroed_as_a_whole_are_found(demo, metric):
+    """Every statistic of the metric and the shards' columns say nothing was found; the rows that name it still stand."""
+    rows, shards = (pq.read_table(demo / f"{name}.parquet").to_pylist() for name in ("metrics", "shards"))
+    for row in rows:
+        if row["metric"] == metric and row["value"]:
+            row["value"] = 0.0
+    for row in shards:
+        for column in ("held_out_copies", "contaminated", "repeat_token_share"):
+            row[column] = None if row[column] is None else 0
+
+    def headline(core):
+        for one in core["headline"]:
+            if one["metric"] == metric and one["value"]:
+                one["value"] = 0.0
+
+    tables = {"metrics": rows, "shards": shards}
+    made = {name: pa.Table.from_pylist(held, schema=TABLES[name].schema) for name, held in tables.items()}
+    forge(demo, made, core=headline)
+    texts = [problem.text for problem in contradictions(load_manifest(demo), {metric})]
+    assert any(text.startswith(f"{metric}.") for text in texts)
 
 
 COLUMNS = sorted({name for relation in RELATIONS.values() for name in relation.recompute(load_manifest(DEMO)).columns})
@@ -116,6 +173,8 @@ EDITS = {
     "hotspot_members": lambda row: row["hotspot"] == 1 and not row.update(hotspot=2),
     "findings": lambda row: row["detector"] == "secrets" and not row["reserved"] and not row.update(reserved=True),
     "ledger": lambda row: row["records"] > 0 and with_less(row, "bytes"),
+    "overlap": lambda row: row["part"] != "document" and not row.update(shard=row["shard"] + 1),
+    "pairs": lambda row: row["verified"] and not row.update(verified=False),
     "shards": lambda row: bool(row["secrets"]) and with_less(row["secrets"][0], "hits"),
 }
 
