@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.manifest.formats import FORMATS, UNKNOWN
 from dataaudit.manifest.metric import METHODS, STATUSES
 from dataaudit.manifest.places import ROW_BITS
 
@@ -17,12 +18,36 @@ _LEAST = {("ledger", "records"): -1, ("judged", "level"): -1}
 _SHARDS = frozenset({"shard", "left_shard", "right_shard"})
 _ROWS = frozenset({"row", "left_row", "right_row"})
 _NEVER_EMPTY = frozenset({("hotspots", "shards"), ("hotspots", "sources")})
+_HEX = {
+    ("shards", "sha256"): "^([0-9a-f]{64})?$",
+    ("shards", "rows_digest"): "^[0-9a-f]{64}$",
+    ("shards", "schema_fingerprint"): "^[0-9a-f]{64}$",
+}
+_SHARES = frozenset(
+    {
+        ("overlap", "score"),
+        ("pairs", "jaccard"),
+        ("findings", "score"),
+        ("shards", "exact_dup_rate"),
+        ("shards", "near_dup_rate"),
+        ("shards", "repeat_token_share"),
+        ("shards", "filter_reject_rate"),
+        ("shards", "toxicity_screen"),
+    }
+)
+_SIGNED = frozenset({"kl", "js", "token_kl_drift", "token_js_drift", "token_kl_bias", "value", "low", "high"})
+"""Numbers that may be below 0, if only by rounding."""
 _BOUNDS = ("low", "high", "confidence")
 _KNOWN = {
     ("metrics", "method"): METHODS,
     ("metrics", "status"): STATUSES,
     ("shards", "status"): ("ok", "partial", "quarantined", "skipped"),
+    ("shards", "format"): (*FORMATS, UNKNOWN),
+    ("shards", "compression"): ("none", "gzip", "zstd", "bzip2", "xz"),
     ("clusters", "kind"): ("exact", "near"),
+    ("overlap", "tier"): ("verbatim", "similar"),
+    ("overlap", "part"): ("question", "answer", "both", "document"),
+    ("findings", "tier"): ("validated", "contextual", "pattern", "judged"),
 }
 
 
@@ -52,6 +77,12 @@ def check_column(table: str, field: pa.Field, values: pa.ChunkedArray, num_shard
             check_column(table, pa.field(f"{field.name}.{part.name}", part.type), child, num_shards)
     elif pa.types.is_integer(kind):
         _check_numbers(table, field.name, values, num_shards)
+    elif pa.types.is_floating(kind) and field.name not in _SIGNED:
+        found, most = pc.min_max(values).as_py(), 1.0 if (table, field.name) in _SHARES else None
+        if found["min"] is not None and (found["min"] < 0 or (most is not None and found["max"] > most)):
+            raise ValueError(f"column {field.name}: expected 0 {'to 1' if most else 'or more'}, found another number")
+    elif (form := _HEX.get((table, field.name))) and pc.all(pc.match_substring_regex(values, form)).as_py() is False:
+        raise ValueError(f"column {field.name}: expected a digest in hex, found another word")
     elif (known := _KNOWN.get((table, field.name))) and pc.all(pc.is_in(values, pa.array(known))).as_py() is False:
         raise ValueError(f"column {field.name}: expected one of {', '.join(known)}, found another word")
 

@@ -15,6 +15,8 @@ from urllib.parse import unquote_to_bytes
 STREAMED = "datasets:"
 """How the root of a streamed dataset begins: its shards are no files."""
 _COPY = "#copy="
+_LONGEST = 100_000
+"""Characters: no file system has longer paths."""
 # Categories Cc, Cf, Cs, Zl and Zp, written out: no identity may depend on the tables of a Python version.
 _UNSAFE = re.compile(
     "[%#?\\x00-\\x1f\\x7f-\\x9f\\xad\\u0600-\\u0605\\u061c\\u06dd\\u070f\\u0890\\u0891\\u08e2\\u180e"
@@ -42,9 +44,16 @@ def relative_path(uri: str) -> str | None:
     """Return the relative path of a URI; None when it leaves its root, which no build writes."""
     path = decode_path(uri)
     parts = PurePosixPath(path)
-    if not path or parts.is_absolute() or ".." in parts.parts or "\0" in path:
+    if not parts.parts or parts.is_absolute() or ".." in parts.parts or "\0" in path:
         return None
     return path
+
+
+def is_canonical(uri: str) -> bool:
+    """Return whether a build may write a URI: no other one is of the same file and copy, and no path is as long."""
+    path, _, copy = uri.partition(_COPY)
+    is_copy = uri == path or bool(re.fullmatch("[1-9][0-9]{0,8}", copy) and int(copy) > 1)
+    return is_copy and len(uri) <= _LONGEST and encode_path(decode_path(path)) == path
 
 
 def _percent(match: re.Match[str]) -> str:

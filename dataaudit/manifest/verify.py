@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,9 +22,12 @@ from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.statistics import wrong_statistics
 from dataaudit.manifest.tables import HELD_BACK, TABLES
 from dataaudit.manifest.upgrade import is_as_written
-from dataaudit.manifest.uri import relative_path
+from dataaudit.manifest.uri import is_canonical, relative_path
+from dataaudit.yamlfile import NAME_PATTERN
 
 LOST = ("quarantined", "skipped")
+_MOST_SHOWN = 200
+"""Characters of a URI in a message."""
 _ADDED_UP = ("metrics", "shards", "sources")
 """Tables that are held against the core and against each other; others are in memory one at a time."""
 
@@ -61,13 +66,44 @@ def verify(manifest: Manifest) -> list[Problem]:
     problems += _check_bytes(manifest, sound)
     problems += _check_signatures(manifest) if not problems else []
     known = {POINTER, *map(table_file, TABLES)}
-    strangers = sorted(item.name for item in manifest.folder.glob("*.parquet") if item.name not in known)
+    parquet = [item.name for item in manifest.folder.iterdir() if item.name.lower().endswith(".parquet")]
+    strangers = sorted(name for name in parquet if name not in known)
     problems += [Problem("unknown_table", f"{name} is not part of a manifest") for name in strangers]
-    if not problems:
-        problems += _check_uris(tables["shards"])
-        problems += _check_ledger(manifest, tables["shards"])
-        problems += _check_sums(manifest, tables)
-        problems += _check_headline(manifest, tables["metrics"])
+    problems += _check_run(manifest)
+    return problems or check_core(manifest, tables)
+
+
+def check_core(manifest: Manifest, tables: Mapping[str, pa.Table] | None = None) -> list[Problem]:
+    """Check what the core says against the tables of shards, sources and metrics, and the URIs of shards.
+
+    Args:
+        manifest: A loaded manifest.
+        tables: Those three, checked; read here when None.
+
+    Raises:
+        ManifestError: A table cannot be read.
+        ManifestMismatch: It is not the one that was published.
+    """
+    held = {name: manifest.table(name) for name in _ADDED_UP} if tables is None else tables
+    problems = _check_uris(held["shards"])
+    problems += _check_ledger(manifest, held["shards"])
+    problems += _check_sums(manifest, held)
+    problems += _check_headline(manifest, held["metrics"])
+    return problems
+
+
+def _check_run(manifest: Manifest) -> list[Problem]:
+    """Check the words that other programs are told: the dataset's name and version, and the times of the build."""
+    dataset, run = manifest.core.dataset, manifest.run
+    problems = []
+    if not re.fullmatch(NAME_PATTERN, dataset.name) or not dataset.version or not dataset.version.isprintable():
+        text = "the dataset's name and version are not those of a config: letters, digits and .-_ on one line"
+        problems.append(Problem("dataset", text))
+    for name, value in (("started", run.started), ("finished", run.finished)):
+        try:
+            dt.datetime.fromisoformat(value)
+        except ValueError:
+            problems.append(Problem("run_time", f"run.{name} is no time in ISO 8601"))
     return problems
 
 
@@ -159,12 +195,16 @@ def _rows_with_known_key(ordered: pa.Table, key: tuple[str, ...]) -> int:
 
 
 def _check_uris(shards: pa.Table) -> list[Problem]:
-    """Check that no shard's URI leads out of its root; streamed ones are no files."""
+    """Check that every shard's URI is one that a build writes, below its root; streamed ones are no files."""
     files = shards.filter(pc.not_equal(shards["format"], "datasets"))
     out = [uri for uri in files["uri"].to_pylist() if relative_path(uri) is None]
     more = f", and {len(out) - 1} more" if len(out) > 1 else ""
-    text = f"table shards: the URI {out[0]!r} leads out of the root{more}" if out else ""
-    return [Problem("uri_outside_root", text)] if out else []
+    text = f"table shards: the URI {out[0][:_MOST_SHOWN]!r} leads out of the root{more}" if out else ""
+    if out:
+        return [Problem("uri_outside_root", text)]
+    odd = [uri for uri in files["uri"].to_pylist() if not is_canonical(uri)]
+    more = f", and {len(odd) - 1} more" if len(odd) > 1 else ""
+    return [Problem("uri_form", f"table shards: no build writes the URI {odd[0][:_MOST_SHOWN]!r}{more}")] if odd else []
 
 
 def _check_ledger(manifest: Manifest, shards: pa.Table) -> list[Problem]:
@@ -203,7 +243,7 @@ def _check_ledger(manifest: Manifest, shards: pa.Table) -> list[Problem]:
     return problems
 
 
-def _check_sums(manifest: Manifest, tables: dict[str, pa.Table]) -> list[Problem]:
+def _check_sums(manifest: Manifest, tables: Mapping[str, pa.Table]) -> list[Problem]:
     """Check every split's totals against the tables of shards and of sources."""
     shards = tables["shards"]
     kept = shards.filter(pc.invert(pc.is_in(shards["status"], pa.array(LOST))))

@@ -498,12 +498,15 @@ def _words(scope: Scope) -> str:
 
 
 def as_count(metric: str, stat: str, value: int, scope: Scope, n: int) -> Metric:
+    """Return a count as the tables determine it."""
     return count(metric, stat, value, scope=scope, unit="", n=n, version="")
 
 
 def as_ratio(metric: str, stat: str, value: int, whole: int, scope: Scope) -> Metric:
+    """Return a share as the tables determine it."""
     return ratio(metric, stat, value, whole, scope=scope, unit="", version="")
 
 
 def as_number(metric: str, stat: str, value: float, scope: Scope, whole: int) -> Metric:
+    """Return another number as the tables determine it."""
     return Metric(metric=metric, stat=stat, scope=scope, unit="", value=value, n=whole, denominator=whole, version="")

@@ -10,10 +10,10 @@ from pathlib import Path
 from dataaudit.errors import ManifestMismatch
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.manifest.verify import Problem
+from dataaudit.manifest.verify import Problem, check_core
 from dataaudit.metrics.family import Family, Relation
 from dataaudit.metrics.recomputed import Recomputed
-from dataaudit.metrics.registry import FAMILIES
+from dataaudit.metrics.registry import FAMILIES, STATISTICS
 from dataaudit.text import clean
 
 _DIGITS = 1e-11
@@ -35,7 +35,7 @@ def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -
         ManifestError: A table is absent or damaged.
     """
     ran = {stage.name for stage in manifest.core.stages}
-    found = []
+    found = [Problem("headline", text) for text in _without_headline(manifest)] if _ALWAYS in ran else []
     for family in FAMILIES if _ALWAYS in ran else ():
         if family.stage_name and family.stage_name not in ran:
             found += [Problem("contradiction", text) for text in _without_stage(manifest, family, metrics)]
@@ -47,13 +47,15 @@ def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -
 
 
 def hold_together(manifest: Manifest, metrics: Collection[str] | None = None) -> None:
-    """Refuse a manifest that contradicts itself; see :func:`contradictions`.
+    """Refuse a manifest that contradicts itself; see :func:`contradictions`, and :func:`check_core`.
 
     Raises:
         ManifestError: A table is absent or damaged.
         ManifestMismatch: A number is not what other tables determine.
     """
-    if problems := contradictions(manifest, metrics):
+    ran = {stage.name for stage in manifest.core.stages}
+    problems = check_core(manifest) if _ALWAYS in ran else []
+    if problems := problems + contradictions(manifest, metrics):
         more = f"\n  and {len(problems) - _NAMED:,} more" if len(problems) > _NAMED else ""
         listed = "".join(f"\n  - {clean(problem.text, 300)}" for problem in problems[:_NAMED])
         raise ManifestMismatch(
@@ -72,6 +74,16 @@ def load_consistent(folder: Path) -> Manifest:
     manifest = load_manifest(folder)
     hold_together(manifest)
     return manifest
+
+
+def _without_headline(manifest: Manifest) -> Iterator[str]:
+    """Yield the statistics that are shown first and that the core does not have although there is a record."""
+    shown = {(record.metric, record.stat) for record in manifest.core.headline}
+    wanted = {key for key, known in STATISTICS.items() if known.headline} - shown
+    for name in sorted({metric for metric, _ in wanted}):
+        for record in manifest.metrics(name, scope=Scope()):
+            if (name, record.stat) in wanted:
+                yield f"the headline has no {name}.{record.stat}, which has a record"
 
 
 def _without_stage(manifest: Manifest, family: Family, metrics: Collection[str] | None) -> Iterator[str]:

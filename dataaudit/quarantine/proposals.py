@@ -86,6 +86,7 @@ def target_of(row: dict[str, Any], record: int | None = None) -> Target:
 
     Raises:
         ConfigError: The shard was not read, so it has no digest, or it has no such row.
+        ManifestError: Its digests or its URI are none that a build writes.
     """
     name = f"{row['split']}/{row['uri']}"
     digests = digests_of(row) if record is None else row_digests_of(row)
@@ -97,7 +98,13 @@ def target_of(row: dict[str, Any], record: int | None = None) -> Target:
     if record is not None and record >= row["rows"]:
         raise ConfigError(f"{name} has {row['rows']} rows, counted from 0; found {record}")
     kind: Literal["shard", "document"] = "shard" if record is None else "document"
-    return Target(kind=kind, row=record, split=row["split"], uri=row["uri"], **digests)
+    try:
+        return Target(kind=kind, row=record, split=row["split"], uri=row["uri"], **digests)
+    except ValueError:
+        raise ManifestError(
+            f"shard {row['shard']} has a digest, or a split or URI, that no build writes",
+            "Restore the manifest or build again; `dataaudit verify` says more.",
+        ) from None
 
 
 def _twins(row: dict[str, Any], shards: pa.Table) -> list[str]:

@@ -157,3 +157,72 @@ def test_a_uri_that_leaves_the_root_is_a_problem_without_reading_the_data(folder
     rows[0]["uri"] = uri
     forge(folder, {"shards": pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)})
     assert [problem.code for problem in verify(load_manifest(folder))] == ["uri_outside_root"]
+
+
+@pytest.mark.parametrize("uri", [".", "./", "%ff%fe", "a?b", "a#copy=1", "a#copy=0x2", "a\n::error::", "x" * 200_000])
+def test_a_uri_that_no_build_writes_is_a_problem(folder, uri):
+    """Each file and copy has one URI, so that no two manifests name it in two ways."""
+    rows = pq.read_table(folder / "shards.parquet").to_pylist()
+    rows[0]["uri"] = uri
+    forge(folder, {"shards": pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)})
+    (problem,) = verify(load_manifest(folder))
+    assert problem.code in {"uri_form", "uri_outside_root"}
+    assert len(problem.text) < 300
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("shards", "sha256", "nothex"),
+        ("shards", "rows_digest", "AB" * 32),
+        ("shards", "format", "\x1b[31m"),
+        ("shards", "compression", "rar"),
+        ("shards", "seq_len_p50", -1.0),
+        ("shards", "exact_dup_rate", 1.5),
+        ("pairs", "jaccard", 2.0),
+        ("overlap", "tier", "alike"),
+        ("findings", "tier", ""),
+    ],
+)
+def test_words_and_shares_that_no_build_writes_are_refused(folder, tmp_path, table, column, value):
+    """By their column, whatever command meets them."""
+    rows = pq.read_table(folder / f"{table}.parquet").to_pylist()
+    rows[0][column] = value
+    forge(folder, {table: pa.Table.from_pylist(rows, schema=TABLES[table].schema)})
+    assert set(tell(folder, tmp_path)) & {1, 2}
+    with pytest.raises(ManifestError, match=f"column {column}"):
+        load_manifest(folder).table(table)
+
+
+@pytest.mark.parametrize("uri", ["", "x" * 200_000])
+def test_a_shard_that_no_entry_can_name_is_refused(folder, tmp_path, uri):
+    """`quarantine add` says so."""
+    rows = pq.read_table(folder / "shards.parquet").to_pylist()
+    rows[0]["uri"] = uri
+    forge(folder, {"shards": pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)})
+    add = ["quarantine", "add", str(tmp_path / "q.jsonl"), "--manifest", str(folder), "0", "--reason", "x"]
+    done = CliRunner().invoke(main, add)
+    assert done.exit_code == 2
+    assert "no build writes" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("name", ["", "a\n::error::", "<b>"])
+def test_a_name_of_the_dataset_that_no_config_has_is_a_problem(folder, name):
+    """Other programs print it."""
+    forge(folder, core=lambda core: core["dataset"].update(name=name))
+    assert [problem.code for problem in verify(load_manifest(folder))] == ["dataset"]
+
+
+def test_a_time_that_is_none_is_a_problem(folder):
+    """It is in the run, which the id does not cover."""
+    pointer = folder / "manifest.json"
+    document = json.loads(pointer.read_text())
+    document["run"]["started"] = "garbage"
+    pointer.write_text(json.dumps(document))
+    assert [problem.code for problem in verify(load_manifest(folder))] == ["run_time"]
+
+
+def test_parquet_in_large_letters_is_a_stranger_too(folder):
+    """Other programs read it as well."""
+    (folder / "extra.PARQUET").write_bytes(b"PAR1")
+    assert [problem.code for problem in verify(load_manifest(folder))] == ["unknown_table"]

@@ -124,7 +124,7 @@ LED = ("train_val_overlap", "benchmark_contamination", "doc_repeat_hotspots")
 
 @pytest.mark.parametrize("metric", LED)
 def test_leaks_and_repeats_that_are_zeroed_as_a_whole_are_found(demo, metric):
-    """Every statistic of the metric and the shards' columns say nothing was found; the rows that name it still stand."""
+    """All statistics and the shards' columns say that nothing was found; the rows that name it stand."""
     rows, shards = (pq.read_table(demo / f"{name}.parquet").to_pylist() for name in ("metrics", "shards"))
     for row in rows:
         if row["metric"] == metric and row["value"]:
