@@ -22,6 +22,7 @@ from dataaudit.manifest.tables import HELD_BACK
 COUNTS = ("documents", "bytes", "tokens")
 TIERS = ("validated", "contextual", "pattern")
 LOST = ("quarantined", "skipped")
+PAIRED = ("verified", "left_shard", "left_row", "right_shard", "right_row")
 Shards = list[dict[str, Any]]
 
 
@@ -171,7 +172,7 @@ def near_duplicates(manifest: Manifest) -> Recomputed:
         number = sum(low <= size <= high for size in sizes)
         found.records.append(as_count("near_dup_rate", "clusters_by_size", number, Scope(rule=label), len(sizes)))
     told = {one.stat: one.value or 0 for one in manifest.metrics("near_dup_rate", scope=Scope())}
-    verified = pc.sum(manifest.table("pairs", ["verified"])["verified"]).as_py() or 0
+    verified = pc.sum(manifest.table("pairs", PAIRED)["verified"]).as_py() or 0
     shown = told.get("verified_pairs", 0) + told.get("same_words", 0)
     found.sums.append(("verified pairs and documents of the same words, and pairs", shown, verified))
     found.sums.extend(_kept(groups))

@@ -15,7 +15,17 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.metrics.recomputed import LOST, Bound, Recomputed, Shards, as_count, as_ratio, of_splits, read_shards
+from dataaudit.metrics.recomputed import (
+    LOST,
+    PAIRED,
+    Bound,
+    Recomputed,
+    Shards,
+    as_count,
+    as_ratio,
+    of_splits,
+    read_shards,
+)
 
 _HELD_OUT, _ITEMS = "train_val_overlap", "benchmark_contamination"
 _COPIED = ("span", "whole")
@@ -145,7 +155,7 @@ def _near_copies(manifest: Manifest, splits: list[str]) -> tuple[Counter[str], C
         return None, None
     names = np.asarray(manifest.table("shards", ["split"])["split"].to_pylist(), dtype=object)
     is_held = np.isin(names, splits)
-    pairs = manifest.table("pairs").filter(pc.field("verified"))
+    pairs = manifest.table("pairs", PAIRED).filter(pc.field("verified"))
     sides = [(pairs[f"{side}_shard"].to_numpy(), pairs[f"{side}_row"].to_numpy()) for side in ("left", "right")]
     paired = set()
     for (shard, row), (other, _) in (sides, sides[::-1]):
