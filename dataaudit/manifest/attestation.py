@@ -24,11 +24,13 @@ from dataaudit.atomic import replacing, sync_file, sync_folder
 from dataaudit.errors import ConfigError, ManifestMismatch, SignatureRefused
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.core import PROGRAM, digest_of, manifest_uri
+from dataaudit.manifest.files import table_file
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.replace import ATTESTATION, POINTER, alone_in
 from dataaudit.manifest.signing import Seal
+from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.trust import STATEMENT, BadStatement, Signer, read_statement, signed_payload
-from dataaudit.manifest.verify import verify
+from dataaudit.manifest.verify import check_bytes, verify
 
 PREDICATE = f"{PROGRAM}:attestation:v1"
 MOST_BYTES = 1 << 20
@@ -130,15 +132,24 @@ def check_attestation(manifest: Manifest, signer: Signer) -> Attestation:
 
 
 def attested(manifest: _Loaded, signer: Signer) -> _Loaded:
-    """Return a manifest that is known to be signed; see :attr:`Manifest.signed_by`.
+    """Return a manifest that is known to be signed, with all of its files; see :attr:`Manifest.signed_by`.
+
+    Every file is hashed, about a second for each GB, whether it is read later or not: what is published is the folder.
 
     Raises:
-        SignatureRefused: It is not signed, or not by the signer, or the signature is of another manifest.
+        SignatureRefused: It is not signed, or not by the signer, or the signature is of another manifest; or a file is
+            not the one that the signed run names. A manifest of version 1 names no bytes.
         ConfigError, StoreError: As of :func:`check_attestation`.
     """
     found = check_attestation(manifest, signer)
     if found.problem:
         raise SignatureRefused(f"the manifest {manifest.folder} is not believed: {found.problem}", _SIGN)
+    if problems := check_bytes(manifest, [table_file(name) for name in TABLES]):
+        more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
+        raise SignatureRefused(
+            f"the manifest {manifest.folder} is signed, its files are others: {problems[0].text}{more}",
+            "Restore the files or build again; `dataaudit verify` lists all.",
+        )
     return replace(manifest, signed_by=found.signer)
 
 

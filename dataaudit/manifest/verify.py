@@ -26,6 +26,8 @@ from dataaudit.manifest.uri import is_canonical, relative_path
 from dataaudit.yamlfile import NAME_PATTERN
 
 LOST = ("quarantined", "skipped")
+ALWAYS = "volume"
+"""The stage that every build runs."""
 _MOST_SHOWN = 200
 """Characters of a URI in a message."""
 _ADDED_UP = ("metrics", "shards", "sources")
@@ -63,7 +65,7 @@ def verify(manifest: Manifest) -> list[Problem]:
             found = _check_table(manifest, name, table, written) or _check_statistics(manifest, name)
             problems += found
             sound += [] if found else [table_file(name)]
-    problems += _check_bytes(manifest, sound)
+    problems += check_bytes(manifest, sound)
     problems += _check_signatures(manifest) if not problems else []
     known = {POINTER, *map(table_file, TABLES)}
     parquet = [item.name for item in manifest.folder.iterdir() if item.name.lower().endswith(".parquet")]
@@ -115,7 +117,7 @@ def _check_statistics(manifest: Manifest, name: str) -> list[Problem]:
         return [Problem("table_unreadable", f"table {name}: its file changed while it was read")]
 
 
-def _check_bytes(manifest: Manifest, sound: Sequence[str]) -> list[Problem]:
+def check_bytes(manifest: Manifest, sound: Sequence[str]) -> list[Problem]:
     """Check every file against the size and sha256 in the run, and that there is no other in the manifest's folders.
 
     Args:

@@ -66,7 +66,10 @@ def volumes(manifest: Manifest) -> Recomputed:
         if scope.source is not None:
             whole = by_scope[Scope(split=scope.split)]["tokens"]
             found.records.append(as_ratio("source_mix_share", "share", own["tokens"], whole, scope))
-    found.records.extend(_declared(manifest))
+    declared = [*_declared(manifest)]
+    found.records.extend(declared)
+    told = len(manifest.metrics("source_mix_share", "declared"))
+    found.sums.append(("declared shares and those of the core's mixture", told, len(declared)))
     shards = read_shards(manifest, "sources", *COUNTS)
     _agree(found, "sources", by_scope, _totals(_listed(shards, "sources"), "source"))
     for name in COUNTS:

@@ -10,7 +10,7 @@ from pathlib import Path
 from dataaudit.errors import ManifestMismatch
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.manifest.verify import Problem, check_core
+from dataaudit.manifest.verify import ALWAYS, Problem, check_core
 from dataaudit.metrics.family import Family, Relation
 from dataaudit.metrics.recomputed import Recomputed
 from dataaudit.metrics.registry import FAMILIES, STATISTICS
@@ -19,8 +19,6 @@ from dataaudit.text import clean
 _DIGITS = 1e-11
 """Relative difference of two ways to compute a number that 12 digits are kept of."""
 _NAMED = 5
-_ALWAYS = "volume"
-"""The stage that every build runs."""
 _Key = tuple[str, str, Scope]
 
 
@@ -35,8 +33,8 @@ def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -
         ManifestError: A table is absent or damaged.
     """
     ran = {stage.name for stage in manifest.core.stages}
-    found = [Problem("headline", text) for text in _without_headline(manifest)] if _ALWAYS in ran else []
-    for family in FAMILIES if _ALWAYS in ran else ():
+    found = [Problem("headline", text) for text in _without_headline(manifest)] if ALWAYS in ran else []
+    for family in FAMILIES if ALWAYS in ran else ():
         if family.stage_name and family.stage_name not in ran:
             found += [Problem("contradiction", text) for text in _without_stage(manifest, family, metrics)]
             continue
@@ -54,7 +52,7 @@ def hold_together(manifest: Manifest, metrics: Collection[str] | None = None) ->
         ManifestMismatch: A number is not what other tables determine.
     """
     ran = {stage.name for stage in manifest.core.stages}
-    problems = check_core(manifest) if _ALWAYS in ran else []
+    problems = check_core(manifest) if ALWAYS in ran else []
     if problems := problems + contradictions(manifest, metrics):
         more = f"\n  and {len(problems) - _NAMED:,} more" if len(problems) > _NAMED else ""
         listed = "".join(f"\n  - {clean(problem.text, 300)}" for problem in problems[:_NAMED])

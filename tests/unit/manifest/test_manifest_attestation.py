@@ -170,6 +170,18 @@ def test_signing_again_gives_the_same_bytes_and_another_key_takes_their_place(pl
     assert "is not believed" not in gate(place, key="other.pub").output
 
 
+@pytest.mark.parametrize("name", ["pairs.parquet", "repeat_index/extra", "signatures/0.parquet"])
+def test_a_file_that_no_rule_reads_is_held_as_well(place, name):
+    """What is published is the folder: a signed run names every file of it."""
+    sign(place)
+    path = place / "m" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(path.read_bytes()[:-1] + b"x" if path.exists() else b"x")
+    done = gate(place)
+    assert done.exit_code == 1
+    assert "is signed, its files are others" in " ".join(done.output.split())
+
+
 def test_a_changed_run_is_seen_although_the_id_fits(place):
     sign(place)
     pointer = place / "m/manifest.json"
