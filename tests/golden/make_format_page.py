@@ -10,9 +10,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.tables import TABLES, TableSpec
+from dataaudit.metrics.registry import FAMILIES, STATISTICS
 
-PAGE = Path(__file__).parents[2] / "docs/reference/format.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/reference/format.md"
+HELD_START = "<!-- held: written by tests/golden/make_format_page.py --update-golden -->\n"
+HELD_END = "<!-- end of held -->\n"
 START = "<!-- tables: written by tests/golden/make_format_page.py --update-golden -->\n"
 END = "<!-- end of tables -->\n"
 
@@ -23,9 +28,37 @@ def format_tables() -> str:
 
 
 def updated(page: str) -> str:
-    """Return the page with its tables renewed."""
+    """Return the page with its tables, and what is held, renewed."""
+    head, _, rest = page.partition(HELD_START)
+    page = f"{head}{HELD_START}\n{held_statistics()}\n{HELD_END}{rest.partition(HELD_END)[2]}"
     head, _, rest = page.partition(START)
     return f"{head}{START}{format_tables()}\n{END}{rest.partition(END)[2]}"
+
+
+def held_statistics() -> str:
+    """Return which statistics of each metric relations determine, those of the demo's manifest, as Markdown."""
+    manifest = load_manifest(ROOT / "manifests/demo")
+    exact, bounded = set(), set()
+    for family in FAMILIES:
+        for relation in family.relations:
+            made = relation.recompute(manifest)
+            exact |= {(one.metric, one.stat) for one in made.records}
+            bounded |= {(one.metric, one.stat) for one in made.bounds}
+    lines = ["| metric | computed again | held within bounds | not held |\n|---|---|---|---|\n"]
+    for metric in dict.fromkeys(metric for metric, _ in STATISTICS):
+        stats = [stat for name, stat in STATISTICS if name == metric]
+        kinds: list[list[str]] = [[], [], []]
+        for stat in stats:
+            key = (metric, stat)
+            if key in exact:
+                kinds[0].append(stat)
+            if key in bounded:
+                kinds[1].append(stat)
+            if key not in exact | bounded:
+                kinds[2].append(stat)
+        cells = (", ".join(f"`{stat}`" for stat in kind) for kind in kinds)
+        lines.append(f"| `{metric}` | {' | '.join(cells)} |\n")
+    return "".join(lines)
 
 
 def _section(spec: TableSpec) -> str:
