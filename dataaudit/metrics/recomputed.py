@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
@@ -58,7 +57,7 @@ class Recomputed:
 
 def volumes(manifest: Manifest) -> Recomputed:
     """Counts, density and shares of sources from ``sources``; that table from the sources of ``shards``."""
-    by_scope = _totals(manifest.table("sources").to_pylist(), "source")
+    by_scope = totals(manifest.table("sources").to_pylist(), "source")
     found = Recomputed()
     for scope, own in by_scope.items():
         found.records.extend([as_count(name, "count", own[name], scope, own["documents"]) for name in COUNTS])
@@ -71,12 +70,12 @@ def volumes(manifest: Manifest) -> Recomputed:
     told = len(manifest.metrics("source_mix_share", "declared"))
     found.sums.append(("declared shares and those of the core's mixture", told, len(declared)))
     shards = read_shards(manifest, "sources", *COUNTS)
-    _agree(found, "sources", by_scope, _totals(_listed(shards, "sources"), "source"))
+    _agree(found, "sources", by_scope, totals(_listed(shards, "sources"), "source"))
     for name in COUNTS:
-        found.columns[name] = _column(
+        found.columns[name] = column_of(
             manifest, {row["shard"]: sum(one[name] for one in row["sources"]) for row in shards}
         )
-    found.columns["bytes_per_token"] = _column(
+    found.columns["bytes_per_token"] = column_of(
         manifest, {row["shard"]: row["bytes"] / row["tokens"] for row in shards if row["tokens"]}
     )
     return found
@@ -85,7 +84,7 @@ def volumes(manifest: Manifest) -> Recomputed:
 def languages(manifest: Manifest) -> Recomputed:
     """Counts, density and shares of languages from ``languages``; their sums are those of other tables."""
     rows = manifest.table("languages").to_pylist()
-    by_language, whole = _totals(rows, "language"), _totals(rows, "source")
+    by_language, whole = totals(rows, "language"), totals(rows, "source")
     found = Recomputed()
     for scope, own in by_language.items():
         if scope.language is None:
@@ -94,13 +93,13 @@ def languages(manifest: Manifest) -> Recomputed:
         found.records.append(as_ratio("bytes_per_token", "ratio", own["bytes"], own["tokens"], scope))
         total = by_language[Scope(split=scope.split)]["tokens"]
         found.records.append(as_ratio("language_share", "share", own["tokens"], total, scope))
-    for scope, own in _totals(rows, "source", "language").items():
+    for scope, own in totals(rows, "source", "language").items():
         if scope.source is not None and scope.language is not None:
             total = whole[Scope(split=scope.split, source=scope.source)]["tokens"]
             found.records.append(as_ratio("language_share", "share", own["tokens"], total, scope))
-    _agree(found, "languages", whole, _totals(manifest.table("sources").to_pylist(), "source"))
+    _agree(found, "languages", whole, totals(manifest.table("sources").to_pylist(), "source"))
     shards = [row for row in read_shards(manifest, "languages") if row["languages"] is not None]
-    _agree(found, "languages", by_language, _totals(_listed(shards, "languages"), "language"))
+    _agree(found, "languages", by_language, totals(_listed(shards, "languages"), "language"))
     return found
 
 
@@ -123,62 +122,9 @@ def lengths(manifest: Manifest) -> Recomputed:
             value = _at_rank(own, max(1, rank))
             found.records.append(as_number("seq_len_p50_p95", stat, value, scope, documents))
     sizes = {scope: sum(row["documents"] for row in own) for scope, own in groups.items()}
-    for scope, counts in _totals(manifest.table("sources").to_pylist(), "source").items():
+    for scope, counts in totals(manifest.table("sources").to_pylist(), "source").items():
         words = f"documents of lengths and of sources, {_words(scope)}"
         found.sums.append((words, sizes.get(scope, 0), counts["documents"]))
-    return found
-
-
-def exact_duplicates(manifest: Manifest) -> Recomputed:
-    """Exact duplicates of all, of a split and of a shard from ``clusters``."""
-    shards = read_shards(manifest, "split", "documents", "exact_dup_rate")
-    clusters = manifest.table("clusters")
-    groups = clusters.filter(pc.equal(clusters["kind"], "exact"))
-    own = _by_shard(groups.filter(pc.invert(groups["kept"])))
-    found = _duplicate_records("exact_dup_rate", shards, own, with_count=True)
-    found.columns["exact_dup_rate"] = _column(
-        manifest, {row["shard"]: own.get(row["shard"], 0) / row["documents"] for row in shards if row["documents"]}
-    )
-    splits = manifest.table("shards", ["split"])["split"].take(groups["shard"])
-    in_split = groups.append_column("split", splits).group_by("split")
-    counts = in_split.aggregate([("cluster", "count"), ("cluster", "count_distinct")]).to_pylist()
-    repeated = {row["split"]: row["cluster_count"] - row["cluster_count_distinct"] for row in counts}
-    for split, documents in _sum_by(shards, "split", "documents").items():
-        value, scope = repeated.get(split, 0), Scope(split=split)
-        found.records.append(as_ratio("exact_dup_rate", "within_split_rate", value, documents, scope))
-    found.sums.extend(_kept(groups))
-    return found
-
-
-def near_duplicates(manifest: Manifest) -> Recomputed:
-    """Near-duplicates from ``near_sources``, components from ``clusters``; rates of shards add up to them."""
-    shards = read_shards(manifest, "split", "documents", "near_dup_rate")
-    near = _totals(manifest.table("near_sources").to_pylist(), "source", sums=("documents",))
-    found = Recomputed()
-    for scope, counts in _totals(manifest.table("sources").to_pylist(), "source").items():
-        value = near.get(scope, {"documents": 0})["documents"]
-        found.records.append(as_count("near_dup_rate", "documents", value, scope, counts["documents"]))
-        found.records.append(as_ratio("near_dup_rate", "rate", value, counts["documents"], scope))
-    for split in {row["split"] for row in shards}:
-        rates = sum(round((row["near_dup_rate"] or 0) * row["documents"]) for row in shards if row["split"] == split)
-        told = near.get(Scope(split=split), {"documents": 0})["documents"]
-        found.sums.append((f"near-duplicates of shards and of near_sources, split {split}", rates, told))
-    clusters = manifest.table("clusters")
-    groups = clusters.filter(pc.equal(clusters["kind"], "near"))
-    own = _by_shard(groups.filter(pc.invert(groups["kept"])))
-    found.records.extend(_duplicate_records("near_dup_component_rate", shards, own, with_count=False).records)
-    sizes = groups.group_by("cluster").aggregate([("shard", "count")])["shard_count"].to_pylist()
-    documents = sum(row["documents"] for row in shards)
-    found.records.append(as_count("near_dup_rate", "clusters", len(sizes), Scope(), documents))
-    found.records.append(as_count("near_dup_rate", "largest_cluster", max(sizes, default=0), Scope(), documents))
-    for label, low, high in _size_classes(max(sizes, default=0)):
-        number = sum(low <= size <= high for size in sizes)
-        found.records.append(as_count("near_dup_rate", "clusters_by_size", number, Scope(rule=label), len(sizes)))
-    told = {one.stat: one.value or 0 for one in manifest.metrics("near_dup_rate", scope=Scope())}
-    verified = pc.sum(manifest.table("pairs", PAIRED)["verified"]).as_py() or 0
-    shown = told.get("verified_pairs", 0) + told.get("same_words", 0)
-    found.sums.append(("verified pairs and documents of the same words, and pairs", shown, verified))
-    found.sums.extend(_kept(groups))
     return found
 
 
@@ -215,8 +161,8 @@ def screened(manifest: Manifest) -> Recomputed:
 def secrets(manifest: Manifest) -> Recomputed:
     """Secrets of all, of a split and of a shard, by entity and tier, from ``findings``."""
     found, by_shard = _findings(manifest, "secrets", "secret_hit_rate", "secrets")
-    found.columns["secret_hits"] = _column(manifest, {shard: own["", ""]["hits"] for shard, own in by_shard.items()})
-    found.columns["secrets_validated"] = _column(
+    found.columns["secret_hits"] = column_of(manifest, {shard: own["", ""]["hits"] for shard, own in by_shard.items()})
+    found.columns["secrets_validated"] = column_of(
         manifest, {shard: own["", TIERS[0]]["hits"] for shard, own in by_shard.items()}
     )
     return found
@@ -226,10 +172,10 @@ def personal_data(manifest: Manifest) -> Recomputed:
     """Personal data of all, of a split and of a shard, by entity and tier, from ``findings``."""
     found, by_shard = _findings(manifest, "pii", "pii_hit_rate", "pii")
     tokens = {row["shard"]: row["tokens"] for row in read_shards(manifest, "tokens")}
-    found.columns["pii_documents"] = _column(
+    found.columns["pii_documents"] = column_of(
         manifest, {shard: own["", ""]["documents"] for shard, own in by_shard.items()}
     )
-    found.columns["pii_hits"] = _column(
+    found.columns["pii_hits"] = column_of(
         manifest,
         {shard: own["", ""]["hits"] / tokens[shard] * 1e6 for shard, own in by_shard.items() if tokens.get(shard)},
     )
@@ -267,54 +213,11 @@ def token_counts(manifest: Manifest) -> Recomputed:
     """Tokens of ``histogram`` are those of ``sources``, of all and of a split: its sources may be folded."""
     table = manifest.table("histogram")
     sums = table.group_by(["split"]).aggregate([("count", "sum")]).to_pylist()
-    counted = _totals([row | {"count": row["count_sum"]} for row in sums], sums=("count",))
+    counted = totals([row | {"count": row["count_sum"]} for row in sums], sums=("count",))
     found = Recomputed()
-    for scope, own in _totals(manifest.table("sources").to_pylist()).items():
+    for scope, own in totals(manifest.table("sources").to_pylist()).items():
         told = counted.get(scope, {"count": 0})["count"]
         found.sums.append((f"tokens of histogram and of sources, {_words(scope)}", told, own["tokens"]))
-    return found
-
-
-def repeated_spans(manifest: Manifest) -> Recomputed:
-    """Repeated spans from ``hotspots`` and ``hotspot_members``, the tokens in them from ``shards``; of all and splits.
-
-    Shorter spans and variants, which no table lists, are in the documents too: the members are the fewest there are.
-    """
-    spots = manifest.table("hotspots", ["hotspot", "documents", "occurrences"]).to_pylist()
-    metric, held_out = "doc_repeat_hotspots", {split.name for split in manifest.core.splits if split.held_out}
-    found = Recomputed(undivided={"hotspots", "largest", "largest_share"})
-    members = manifest.table("hotspot_members", ["hotspot", "shard", "row"])
-    splits = manifest.table("shards", ["split"])["split"].take(members["shard"])
-    rows = members.append_column("split", splits).group_by(["hotspot", "shard", "row", "split"], use_threads=False)
-    places = rows.aggregate([([], "count_all")])
-    shards = read_shards(manifest, "split", "documents", "tokens", "repeat_token_share")
-    for scope, own in of_splits([row for row in shards if row["split"] not in held_out]).items():
-        documents, tokens = (sum(row[name] for row in own) for name in ("documents", "tokens"))
-        held = places if scope.split is None else places.filter(pc.field("split") == scope.split)
-        by_spot = held.group_by("hotspot").aggregate([("count_all", "count"), ("count_all", "sum")])
-        repeated = sum(round((row["repeat_token_share"] or 0) * row["tokens"]) for row in own)
-        most = pc.max(by_spot["count_all_count"]).as_py() or 0
-        occurrences = pc.sum(by_spot["count_all_sum"]).as_py() or 0
-        found.records.extend(
-            [
-                as_count(metric, "hotspots", by_spot.num_rows, scope, documents),
-                as_count(metric, "occurrences", occurrences, scope, documents),
-                as_count(metric, "largest", most, scope, documents),
-                as_count(metric, "tokens", repeated, scope, tokens),
-                as_ratio(metric, "largest_share", most, documents, scope),
-                as_ratio(metric, "token_share", repeated, tokens, scope),
-            ]
-        )
-        least = held.group_by(["shard", "row"]).aggregate([]).num_rows
-        found.bounds.append(Bound(metric=metric, stat="documents", scope=scope, least=least))
-    sums = places.group_by("hotspot").aggregate([("count_all", "count"), ("count_all", "sum")]).to_pylist()
-    told = {row["hotspot"]: (row["count_all_count"], row["count_all_sum"]) for row in sums}
-    for row in spots:
-        words = f"hotspot {row['hotspot']} and its members"
-        documents, occurrences = told.pop(row["hotspot"], (0, 0))
-        found.sums.append((f"documents of {words}", row["documents"], documents))
-        found.sums.append((f"occurrences of {words}", row["occurrences"], occurrences))
-    found.sums.append(("members of no hotspot", sum(occurrences for _, occurrences in told.values()), 0))
     return found
 
 
@@ -348,14 +251,14 @@ def _findings(
                     own["hits"], own["documents"] = row["row_count"], row["row_count_distinct"]
     found = Recomputed()
     for scope, rows in of_splits(shards).items():
-        totals: dict[tuple[str, str], dict[str, int]] = _no_findings()
+        added: dict[tuple[str, str], dict[str, int]] = _no_findings()
         for row in rows:
             for key, own in by_shard.get(row["shard"], {}).items():
-                held = totals.setdefault(key, _none())
+                held = added.setdefault(key, _none())
                 for name, value in own.items():
                     held[name] += value
         documents, tokens = (sum(row[name] for row in rows) for name in ("documents", "tokens"))
-        for (entity, tier), own in totals.items():
+        for (entity, tier), own in added.items():
             named = Scope(split=scope.split, entity=entity or None)
             prefix = f"{tier}_" if tier else ""
             found.records.extend(_of_findings(metric, prefix, own, named, documents, tokens))
@@ -396,47 +299,15 @@ def _no_findings() -> dict[tuple[str, str], dict[str, int]]:
     return {("", tier): _none() for tier in ("", *TIERS)}
 
 
-def _duplicate_records(metric: str, shards: Shards, own: Mapping[int, int], *, with_count: bool) -> Recomputed:
-    found = Recomputed()
-    for scope, rows in of_splits(shards).items():
-        value, documents = sum(own.get(row["shard"], 0) for row in rows), sum(row["documents"] for row in rows)
-        found.records.append(as_ratio(metric, "rate", value, documents, scope))
-        if with_count:
-            found.records.append(as_count(metric, "documents", value, scope, documents))
-    return found
-
-
-def _size_classes(largest: int) -> Iterator[tuple[str, int, int]]:
-    """Yield the classes of cluster sizes, 2, 3 to 4, 5 to 8 and so on, up to the largest: name, least, most."""
-    low, high = 2, 2
-    while low <= largest:
-        yield (f"documents={low}" if low == high else f"documents={low}-{high}"), low, high
-        low, high = high + 1, 2 * high
-
-
-def _kept(groups: pa.Table) -> Iterator[tuple[str, float, float]]:
-    """Yield whether as many members are kept as there are groups, one of each."""
-    kept = groups.filter(groups["kept"])
-    yield "documents that clusters keep and clusters", kept.num_rows, pc.count_distinct(groups["cluster"]).as_py()
-    yield (
-        "clusters that keep a document and clusters",
-        *(pc.count_distinct(table["cluster"]).as_py() for table in (kept, groups)),
-    )
-
-
 def read_shards(manifest: Manifest, *columns: str) -> Shards:
     """Return some columns of the shards that were read."""
     names = list(dict.fromkeys(("shard", "split", "status", *columns)))
     return [row for row in manifest.table("shards", names).to_pylist() if row["status"] not in LOST]
 
 
-def _column(manifest: Manifest, values: Mapping[int, float | int]) -> list[float | int | None]:
+def column_of(manifest: Manifest, values: Mapping[int, float | int]) -> list[float | int | None]:
+    """Return a column of ``shards``: the value of each shard, None without one."""
     return [values.get(shard) for shard in range(manifest.core.tables["shards"].rows)]
-
-
-def _by_shard(rows: pa.Table) -> dict[int, int]:
-    counts = rows.group_by("shard").aggregate([("shard", "count")])
-    return dict(zip(counts["shard"].to_pylist(), counts["shard_count"].to_pylist(), strict=True))
 
 
 def of_splits(shards: Shards) -> dict[Scope, Shards]:
@@ -445,13 +316,6 @@ def of_splits(shards: Shards) -> dict[Scope, Shards]:
     for row in shards:
         found.setdefault(Scope(split=row["split"]), []).append(row)
     return found
-
-
-def _sum_by(rows: Shards, by: str, column: str) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for row in rows:
-        sums[row[by]] = sums.get(row[by], 0) + row[column]
-    return sums
 
 
 def _listed(shards: Shards, column: str) -> Shards:
@@ -466,7 +330,8 @@ def _scopes(row: Mapping[str, Any], *names: str) -> Iterator[Scope]:
             yield Scope(split=split, **{name: row[name] for place, name in enumerate(names) if chosen >> place & 1})
 
 
-def _totals(rows: Shards, *names: str, sums: tuple[str, ...] = COUNTS) -> dict[Scope, dict[str, int]]:
+def totals(rows: Shards, *names: str, sums: tuple[str, ...] = COUNTS) -> dict[Scope, dict[str, int]]:
+    """Return the sums of some columns, of every scope that a row counts in."""
     found: dict[Scope, dict[str, int]] = {Scope(): dict.fromkeys(sums, 0)}
     for row in rows:
         for scope in _scopes(row, *names):

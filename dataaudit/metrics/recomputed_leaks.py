@@ -53,13 +53,13 @@ def held_out_leaks(manifest: Manifest) -> Recomputed:
     nothing = None if copies.num_rows else 0
     found.sums.extend(_of_shards("held_out_copies", trained, copies, is_all=_lists_all(manifest, listed)))
     found.records.extend(_looked_for(manifest, splits, shards))
-    near, joined = _near_copies(manifest, splits)
+    near = _near_copies(manifest, splits)
     for name in (None, *splits):
         items, passages = (_distinct(_of(table, "set", name), "set", "item") for table in (leaked, copied))
         found.bounds.append(_bound(_HELD_OUT, "ngram", Scope(set=name), items))
         found.bounds.append(_bound(_HELD_OUT, "span", Scope(set=name), _PASSAGE_WORDS * passages, nothing))
         if near is not None:
-            least, most = (sum(count for split, count in of.items() if name in {None, split}) for of in (near, joined))
+            least, most = (sum(of.values()) if name is None else of[name] for of in near)
             found.bounds.append(_bound(_HELD_OUT, "near_dup", Scope(set=name), least, most))
     return found
 
@@ -146,18 +146,18 @@ def _looked_for(manifest: Manifest, splits: list[str], shards: Shards) -> Iterat
         yield as_count(_HELD_OUT, "documents", documents, Scope(set=name), documents)
 
 
-def _near_copies(manifest: Manifest, splits: list[str]) -> tuple[Counter[str], Counter[str]] | tuple[None, None]:
+def _near_copies(manifest: Manifest, splits: list[str]) -> tuple[Counter[str], Counter[str]] | None:
     """Return the held-out documents by split that are in a pair, and in a cluster, with a training document.
 
-    (None, None) when near-duplicates were not looked for.
+    None when near-duplicates were not looked for.
     """
     if all(stage.name != "near_dup" for stage in manifest.core.stages):
-        return None, None
+        return None
     names = np.asarray(manifest.table("shards", ["split"])["split"].to_pylist(), dtype=object)
     is_held = np.isin(names, splits)
     pairs = manifest.table("pairs", PAIRED).filter(pc.field("verified"))
     sides = [(pairs[f"{side}_shard"].to_numpy(), pairs[f"{side}_row"].to_numpy()) for side in ("left", "right")]
-    paired = set()
+    paired = set[tuple[int, int]]()
     for (shard, row), (other, _) in (sides, sides[::-1]):
         chosen = is_held[shard] & ~is_held[other]
         paired.update(zip(shard[chosen].tolist(), row[chosen].tolist(), strict=True))

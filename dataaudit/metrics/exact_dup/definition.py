@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics import recomputed
+from dataaudit.metrics import recomputed_copies
 from dataaudit.metrics.family import (
     SOURCES,
     Family,
@@ -45,7 +45,7 @@ FAMILY = Family(
         Relation(
             tables=("clusters", "shards"),
             metrics=("exact_dup_rate",),
-            recompute=recomputed.exact_duplicates,
+            recompute=recomputed_copies.exact_duplicates,
         ),
     ),
     looked_for=True,

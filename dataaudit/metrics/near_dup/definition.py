@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics import recomputed
+from dataaudit.metrics import recomputed_copies
 from dataaudit.metrics.family import (
     SOURCES,
     Family,
@@ -62,7 +62,7 @@ FAMILY = Family(
         Relation(
             tables=("near_sources", "clusters", "pairs", "sources", "shards"),
             metrics=(_RATE, _COMPONENT),
-            recompute=recomputed.near_duplicates,
+            recompute=recomputed_copies.near_duplicates,
         ),
     ),
     looked_for=True,

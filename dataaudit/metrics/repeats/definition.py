@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics import recomputed
+from dataaudit.metrics import recomputed_copies
 from dataaudit.metrics.family import (
     SOURCES,
     Family,
@@ -60,7 +60,7 @@ FAMILY = Family(
         Relation(
             tables=("hotspots", "hotspot_members", "shards"),
             metrics=(METRIC,),
-            recompute=recomputed.repeated_spans,
+            recompute=recomputed_copies.repeated_spans,
         ),
     ),
     looked_for=True,
