@@ -68,9 +68,9 @@ def near_duplicates(manifest: Manifest) -> Recomputed:
     for label, low, high in _size_classes(max(sizes, default=0)):
         number = sum(low <= size <= high for size in sizes)
         found.records.append(as_count("near_dup_rate", "clusters_by_size", number, Scope(rule=label), len(sizes)))
-    told = {one.stat: one.value or 0 for one in manifest.metrics("near_dup_rate", scope=Scope())}
+    values = {one.stat: one.value or 0 for one in manifest.metrics("near_dup_rate", scope=Scope())}
     verified = pc.sum(manifest.table("pairs", PAIRED)["verified"]).as_py() or 0
-    shown = told.get("verified_pairs", 0) + told.get("same_words", 0)
+    shown = values.get("verified_pairs", 0) + values.get("same_words", 0)
     found.sums.append(("verified pairs and documents of the same words, and pairs", shown, verified))
     found.sums.extend(_kept(groups))
     return found
