@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from dataaudit.errors import ConfigError
+from dataaudit.regular import read_regular
 from dataaudit.yamlfile import NAME_PATTERN, explain, in_words, load_yaml, nearest
 
 MIB = 1024 * 1024
@@ -326,7 +327,7 @@ def load_config(path: Path) -> AuditConfig:
         ConfigError: The file cannot be read, is not YAML, or a key or value is wrong.
     """
     try:
-        raw = path.read_text(encoding="utf-8")
+        raw = read_regular(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"cannot read the config file {path}: {reason}") from None

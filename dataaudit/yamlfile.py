@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from dataaudit.errors import ConfigError
+from dataaudit.regular import read_regular
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 _MAPPING = "expected a mapping (keys with values)"
@@ -208,6 +209,6 @@ def read_named(path: Path, what: str) -> bytes:
         ConfigError: It cannot be read.
     """
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dataaudit.api.arguments import PathLike, optional_path, path_of, texts_of
 from dataaudit.api.loading import Manifest, load
-from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
+from dataaudit.errors import ConfigError, ExitCode, ManifestError, ManifestMismatch
 
 if TYPE_CHECKING:
     from dataaudit.config import AuditConfig
@@ -160,7 +160,9 @@ def build(
             workers=workers, scheduler=scheduler, client=client, memory_limit=memory_limit, isolate=isolate
         ),
         hmac_key=_key(hmac_key),
-        quarantine=None if quarantine is None else load_quarantine(path_of(quarantine, "quarantine")),
+        quarantine=None
+        if quarantine is None
+        else load_quarantine(path_of(quarantine, "quarantine"), seen_by=_before(target)),
     )
     with _as_before(), _progress(progress) as reported:
         prepared = _prepared(inputs, base, tokenizer=tokenizer, text=text, reference=reference, note=reported.note)
@@ -264,3 +266,11 @@ def _progress(given: bool | str | Callable[[str], object]) -> Progress:
     if isinstance(given, str) and given != "warnings":
         raise ConfigError(f"progress: expected True, False, `warnings` or a function, found `{given}`")
     return Progress(quiet=given is not True, tell=None if given else lambda _: None)
+
+
+def _before(target: Path) -> Manifest | None:
+    """Return the manifest that a build replaces; None where there is none that can be read."""
+    try:
+        return load(target)
+    except ManifestError:
+        return None

@@ -194,7 +194,7 @@ def sign(manifest: PathLike | LoadedManifest, *, key: PathLike | None = None, id
     from dataaudit.manifest.replace import ATTESTATION
     from dataaudit.manifest.signing import Signing, seal_of
 
-    seal = seal_of(Signing(key=optional_path(key, "key")))
     loaded = load(manifest)
+    seal = seal_of(Signing(key=optional_path(key, "key")), loaded.folder)
     sign_manifest(loaded, seal)
     return loaded.folder / ATTESTATION

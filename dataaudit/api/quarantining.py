@@ -64,16 +64,18 @@ class QuarantineList:
             >>> [str(one.standing) for one in quarantine("quarantine.jsonl").entries()]
             ['held']
         """
-        from dataaudit.quarantine.list import OPEN, read_folded
+        from dataaudit.quarantine.list import OPEN, fold, read, today
 
-        _, folded = read_folded(self.file, on=day_of(on, "on"))
+        contents = read(self.file)
+        contents.check(str(self.file))
+        folded = fold(contents.entries, day_of(on, "on") or today())
         return [record for record in folded.records if everything or record.standing in OPEN]
 
     def held(self, *, on: Day | None = None, ignore_bad_lines: bool = False) -> Quarantine:
         """Return what is in force, as a loader asks for it: ``holds(sha256=...)``, ``rows(sha256=...)``.
 
         Args:
-            on: The day, UTC, that expiries are held against; today when None.
+            on: The day, UTC, that expiries are held against; today when None. A later day frees nothing.
             ignore_bad_lines: Go on when lines cannot be read; what they hold back is not held back then.
 
         Raises:

@@ -119,7 +119,7 @@ def build(
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
     signing = signing_of(sign_it, key, identity)
-    seal = None if signing is None else _seal_of(signing)
+    seal = None if signing is None else _seal_of(signing, target)
     with _terminated_as_interrupted():
         result = api.build(
             inputs,
@@ -147,11 +147,11 @@ def build(
     sys.exit(result.exit_code)
 
 
-def _seal_of(signing: Signing) -> Seal:
+def _seal_of(signing: Signing, folder: Path) -> Seal:
     """Return what will sign, before hours of work: a wrong key is known at once, and that nobody is there to sign."""
     from dataaudit.manifest.signing import expect_identity, seal_of
 
-    seal = seal_of(signing)
+    seal = seal_of(signing, folder)
     if signing.key is None:
         expect_identity()
     return seal

@@ -114,7 +114,7 @@ def sign(folder: Path, key: Path | None, *, identity: bool) -> None:
     from dataaudit.manifest.load import load_manifest
     from dataaudit.manifest.signing import Signing, seal_of
 
-    seal = seal_of(Signing(key=key))
+    seal = seal_of(Signing(key=key), folder)
     manifest = load_manifest(folder)
     print_text(signed_line(folder, manifest.core.dataset.label, sign_manifest(manifest, seal)))
 

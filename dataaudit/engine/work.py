@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial as bind
 from pathlib import Path
@@ -49,12 +49,18 @@ from dataaudit.engine.units import (
 from dataaudit.errors import ClusterError, ConfigError, DetectorError
 from dataaudit.guarded import Guarded
 from dataaudit.link.keyed import write_keyed
+from dataaudit.regular import NotAFileError
 from dataaudit.stages.base import Accumulator, Stage, nothing
 
 Again = TypeVar("Again", ScanUnit, SecondPassUnit)
 _HASH_BLOCK = 1 << 20
 _HASHINGS = 2
-_OF_THE_PATH = (Reason.NOT_FOUND, Reason.PERMISSION, Reason.CHANGED)
+_NOT_OPENED: Mapping[type[OSError], Reason] = {
+    FileNotFoundError: Reason.NOT_FOUND,
+    NotAFileError: Reason.NOT_A_FILE,
+    PermissionError: Reason.PERMISSION,
+}
+_OF_THE_PATH = (*_NOT_OPENED.values(), Reason.CHANGED)
 """Reasons that another file of the same bytes does not share."""
 
 
@@ -152,10 +158,8 @@ def as_value(function: Callable[[], Outcome]) -> Outcome:
             return Outcome(fault=(error.message, error.hint))
         except ShardUnreadable as error:
             return Outcome(reason=error.reason, place=error.place)
-        except FileNotFoundError:
-            return Outcome(reason=Reason.NOT_FOUND)
-        except PermissionError:
-            return Outcome(reason=Reason.PERMISSION)
+        except tuple(_NOT_OPENED) as error:
+            return Outcome(reason=next(why for kind, why in _NOT_OPENED.items() if isinstance(error, kind)))
     return Outcome(reason=Reason.INTERNAL, place=call.origin)  # a fault of ours costs one shard, by name
 
 

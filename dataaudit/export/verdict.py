@@ -93,7 +93,8 @@ def export_verdict(
         StoreError: sigstore's services do not answer.
     """
     require("export verdict", "export", *(("sign",) if signing is not None and signing.key is None else ()))
-    seal = None if signing is None else seal_of(signing)  # before anything is done: a wrong key is known at once
+    # Before anything is done: a wrong key is known at once.
+    seal = None if signing is None else seal_of(signing, manifest.folder)
     payload = statement(
         verdict,
         manifest,

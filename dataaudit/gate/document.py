@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dataaudit.errors import ManifestError
 from dataaudit.gate.numbers import discreet
 from dataaudit.gate.verdict import RuleResult, Verdict
+from dataaudit.regular import read_regular
 
 SCHEMA_NAME: Final = "dataaudit-gate"
 SCHEMA_VERSION: Final = 1
@@ -68,7 +69,7 @@ def read_verdict(path: Path) -> Verdict:
         ManifestError: The file cannot be read, or is none.
     """
     try:
-        document: Any = orjson.loads(path.read_bytes())
+        document: Any = orjson.loads(read_regular(path))
     except (OSError, orjson.JSONDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise ManifestError(f"the verdict {path} cannot be read: {reason}") from None

@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.regular import read_regular
 from dataaudit.text import clean
 from dataaudit.yamlfile import NAME_PATTERN, explain, load_yaml, nearest
 
@@ -340,7 +341,7 @@ def load_policy(path: Path, more: Check | None = None, on: dt.date | None = None
         ConfigError: It cannot be read, is not YAML, or is not a policy; every problem is named.
     """
     try:
-        text = path.read_text("utf-8")
+        text = read_regular(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"the policy {path} cannot be read: {reason}") from None

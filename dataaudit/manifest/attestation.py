@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -27,10 +26,11 @@ from dataaudit.manifest.core import PROGRAM, digest_of, manifest_uri
 from dataaudit.manifest.files import table_file
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.replace import ATTESTATION, POINTER, alone_in
-from dataaudit.manifest.signing import Seal
+from dataaudit.manifest.signing import Seal, lies_in
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.trust import STATEMENT, BadStatement, Signer, read_statement, signed_payload
 from dataaudit.manifest.verify import check_bytes, verify
+from dataaudit.regular import NotAFileError, open_regular
 
 PREDICATE = f"{PROGRAM}:attestation:v1"
 MOST_BYTES = 1 << 20
@@ -167,12 +167,12 @@ def load_attested(folder: Path, signer: Signer | None) -> Manifest:
 def _read(path: Path) -> tuple[bytes, str]:
     """Return the bytes of an attestation, or why there are none; a pipe is never waited for."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return b"", f"{ATTESTATION} is no file"
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             data = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         return b"", f"it is not signed, there is no {ATTESTATION}"
+    except (NotAFileError, IsADirectoryError):
+        return b"", f"{ATTESTATION} is no file"
     except OSError as error:
         return b"", f"{ATTESTATION} cannot be read: {error.strerror or type(error).__name__}"
     if len(data) > MOST_BYTES:
@@ -186,7 +186,7 @@ def _expect_outside(key: Path, folder: Path) -> None:
     Raises:
         ConfigError: It does.
     """
-    if Path(os.path.realpath(folder)) in Path(os.path.realpath(key)).parents:
+    if lies_in(key, folder):
         raise ConfigError(
             f"the public key {key} lies in the folder that it is to vouch for; whoever can write there can put theirs",
             "Name one from a place of its own: a reviewed branch, a secret store.",

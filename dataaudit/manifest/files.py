@@ -7,10 +7,8 @@ a manifest's folders, has its size and the sha256 of its bytes in ``run.files``,
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +16,7 @@ import pyarrow as pa
 
 from dataaudit.manifest.core import FileRecord
 from dataaudit.manifest.tables import TABLES
+from dataaudit.regular import expect_regular
 
 FOLDERS = ("repeat_index", "signatures")
 """Folders that a manifest may have: what is too large for a table. A table may hold digests of their files."""
@@ -38,25 +37,8 @@ def open_file(path: Path) -> pa.OSFile:
     Raises:
         OSError: There is none, it cannot be opened, or it is a folder, a pipe, a socket or a device.
     """
-    expect_file(path)
+    expect_regular(path)
     return pa.OSFile(os.fsencode(path))
-
-
-def expect_file(path: Path) -> None:
-    """Hold that a path leads to a file.
-
-    Raises:
-        OSError: It leads to nothing, or to a folder, a pipe, a socket or a device.
-    """
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, f"expected a file, found {kind_of(mode)}", str(path))
-
-
-def kind_of(mode: int) -> str:
-    """Return in words what is no file: ``a folder``, ``a pipe``, ..."""
-    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISLNK, "a link"), (stat.S_ISFIFO, "a pipe"))
-    return next((words for holds, words in kinds if holds(mode)), "a socket or a device")
 
 
 def file_record(file: pa.NativeFile) -> FileRecord:

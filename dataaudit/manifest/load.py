@@ -20,12 +20,12 @@ from dataaudit import text as t
 from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import SCHEMA_NAME, SCHEMA_VERSION, Core, ManifestFile, Run
-from dataaudit.manifest.files import expect_file
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.reading import RESTORE, TRIES, TableReader
 from dataaudit.manifest.replace import POINTER, hidden_copy
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.upgrade import BYTES_SINCE, readable, upgraded_document
+from dataaudit.regular import read_regular
 
 _Made = TypeVar("_Made")
 
@@ -214,6 +214,11 @@ def load_manifest(folder: Path) -> Manifest:
             f"{path}: the id says {parsed.id}, the core's digest is {found}",
             f"The file was changed after it was written. {RESTORE}",
         )
+    if parsed.core.quarantine and parsed.run.quarantine is None:
+        raise ManifestMismatch(
+            f"{path}: the core names what a quarantine list held back, `run.quarantine` names no list",
+            f"The file was changed after it was written. {RESTORE}",
+        )
     return Manifest(
         folder=folder,
         id=parsed.id,
@@ -237,11 +242,10 @@ def _read_pointer(path: Path) -> bytes:
     """Read the pointer; tried again when its folder was replaced just as it was opened."""
     for _ in range(TRIES):
         with contextlib.suppress(FileNotFoundError):
-            expect_file(path)
-            return path.read_bytes()
+            return read_regular(path)
         if not path.exists():
             break
-    return path.read_bytes()
+    return read_regular(path)
 
 
 def _absent(folder: Path, error: OSError) -> ManifestError:

@@ -265,6 +265,11 @@ def _bytes(text: str, field: str) -> bytes:
     return data
 
 
+def lies_in(path: Path, folder: Path) -> bool:
+    """Tell whether a file lies in a folder, links followed."""
+    return Path(os.path.realpath(folder)) in Path(os.path.realpath(path)).parents
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signing:
     """How a statement is signed."""
@@ -292,12 +297,21 @@ class Seal:
         return bundle_of(payload), "signed by an identity, as a sigstore bundle"
 
 
-def seal_of(signing: Signing) -> Seal:
+def seal_of(signing: Signing, folder: Path) -> Seal:
     """Read the key, before any work is done; or see that sigstore is there.
 
+    Args:
+        signing: How a statement is signed.
+        folder: Of the manifest that it vouches for. It is published, so no private key may lie in it.
+
     Raises:
-        ConfigError: The key cannot be used, or sigstore is not installed.
+        ConfigError: The key cannot be used, or lies in the folder; or sigstore is not installed.
     """
+    if signing.key is not None and lies_in(signing.key, folder):
+        raise ConfigError(
+            f"the private key {signing.key} lies in the folder that is signed, and would be published with it",
+            "Move it to a place of its own, a secret store; if others have had the folder, make a new key.",
+        )
     if signing.key is not None:
         return Seal(key=load_private_key(signing.key))
     require("--identity", "sign")

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from dataaudit.errors import QuarantineDamaged, QuarantineError
 from dataaudit.quarantine.selection import DROPPED
+from dataaudit.regular import read_regular
 
 RECORD: Final = "applied.json"
 """What a folder of `apply` is known by."""
@@ -48,7 +49,7 @@ def read_applied(folder: Path) -> AppliedFolder:
         QuarantineDamaged: A file of it is absent or cannot be read.
     """
     try:
-        data = (folder / RECORD).read_bytes()
+        data = read_regular(folder / RECORD)
     except OSError as error:
         raise QuarantineError(
             f"{folder} is no folder of `quarantine apply`: {RECORD} cannot be read: {error.strerror}", _AGAIN
@@ -79,7 +80,7 @@ def read_applied(folder: Path) -> AppliedFolder:
 def _read(folder: Path, name: str, state: Any) -> bytes:
     """Return a file's bytes; ``state`` is updated with them."""
     try:
-        data = (folder / name).read_bytes()
+        data = read_regular(folder / name)
     except OSError as error:
         raise _damaged(folder, name, str(error.strerror)) from None
     state.update(hashlib.sha256(data).digest())

@@ -37,6 +37,7 @@ from dataaudit.quarantine.applied import DOCUMENTS, EXCLUDED, FORM, RECORD
 from dataaudit.quarantine.entry import Contents, no_collection
 from dataaudit.quarantine.list import Quarantine, Standing, in_force, read_folded, today
 from dataaudit.quarantine.selection import DETECTORS, ORIGINS, TIERS, Choice, Drops, Selection, Shard, drop_list, select
+from dataaudit.regular import read_regular
 from dataaudit.yamlfile import NAME_PATTERN, nearest
 
 
@@ -51,7 +52,7 @@ class Request:
     out: Path
     """Folder to write."""
     on: dt.date
-    """The day that expiries are held against."""
+    """The day that expiries are held against; what is in force by the clock stays held back."""
     formats: tuple[str, ...] = ("list",)
     """Of :data:`dataaudit.quarantine.apply.FORMATS`."""
     documents: Choice | None = None
@@ -374,8 +375,10 @@ def apply(request: Request) -> Applied:
     with no_collection():
         contents, folded = read_folded(request.file, on=request.on, ignore_bad_lines=request.ignore_bad_lines)
         held = folded.standing(Standing.HELD)
-        quarantine = in_force(held, digest=contents.digest, on=request.on, heads=contents.heads)
+        quarantine = in_force(held, digest=contents.digest, on=folded.on, heads=contents.heads)
     manifest = request.manifest if isinstance(request.manifest, Manifest) else load_manifest(request.manifest)
+    if not request.ignore_bad_lines:
+        contents.check_seen(manifest, str(request.file))
     selection = select(manifest, quarantine, exclude_changed=request.exclude_changed, keep_unread=request.keep_unread)
     drops = None if request.documents is None else drop_list(manifest, selection, quarantine, request.documents)
     roots = Roots(of_split={split.name: _root(request, manifest, split.name) for split in manifest.core.splits})
@@ -389,7 +392,7 @@ def apply(request: Request) -> Applied:
     wrong, looked = check_files(located)
     proposed = select(
         manifest,
-        in_force(folded.standing(Standing.PROPOSED), digest=contents.digest, on=request.on),
+        in_force(folded.standing(Standing.PROPOSED), digest=contents.digest, on=folded.on),
         keep_unread=True,
     )
     single = [entry for entry in quarantine.entries if entry.target is not None and entry.target.kind == "document"]
@@ -432,7 +435,7 @@ def _record(request: Request, applied: Applied) -> dict[str, Any]:
         "schema": FORM,
         "manifest": applied.manifest.id,
         "quarantine": applied.quarantine.digest,
-        "on": request.on.isoformat(),
+        "on": applied.quarantine.on.isoformat(),
         "formats": sorted(request.formats),
         "root": request.root,
         "exclude_changed": request.exclude_changed,
@@ -465,7 +468,7 @@ def _check_target(target: Path) -> None:
     if not found:
         return
     try:
-        record = orjson.loads((target / RECORD).read_bytes())
+        record = orjson.loads(read_regular(target / RECORD))
         ours = set(record["files"]) if record["schema"] == FORM else set()
     except (OSError, ValueError, LookupError, TypeError):
         ours = set()

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -28,6 +28,9 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from dataaudit.errors import QuarantineDamaged, QuarantineError
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.yamlfile import NAME_PATTERN
+
+if TYPE_CHECKING:
+    from dataaudit.manifest.load import Manifest
 
 SCHEMA_NAME: Final = "dataaudit-quarantine"
 SCHEMA_VERSION: Final = 2
@@ -359,21 +362,30 @@ class Contents:
                 "Restore the file; or say that you know of it: `dataaudit quarantine dismiss FILE sha256:...`.",
             )
 
-    def check_pinned(self, heads: Iterable[str], where: str, pinned_by: str) -> None:
-        """Refuse a file that lacks lines which somebody has seen in it.
+    def check_seen(self, manifest: Manifest, where: str, what: str = "the manifest") -> None:
+        """Refuse a file that lacks lines which the build of a manifest saw in it: heads, or what they hold back.
+
+        A line that was dismissed may have held anything back, so that heads alone count then.
 
         Args:
-            heads: The heads that it had.
-            where: Its name, for messages.
-            pinned_by: What names these heads, for messages.
+            manifest: The manifest.
+            where: The file's name, for messages.
+            what: What the manifest is, for messages.
 
         Raises:
             QuarantineDamaged: Some are not there.
         """
-        gone = sorted(set(heads) - self.known)
+        seen = manifest.run.quarantine
+        gone = [] if seen is None else sorted(set(seen.heads) - self.known)
+        targets = [entry.target for entry in self.entries if entry.target is not None]
+        named = {(digest, target.row) for target in targets for digest in (target.sha256, target.rows_digest)}
+        for one in () if gone or self.dismissed else manifest.core.quarantine:
+            for row in (None,) if one.rows is None else one.rows:
+                if named.isdisjoint({(one.sha256, row), (one.rows_digest, row)}):
+                    gone.append(f"of {one.sha256 or one.rows_digest}" + ("" if row is None else f", row {row:,}"))
         if gone:
             raise QuarantineDamaged(
-                _listed(f"{where}: {len(gone)} line(s) are lost that {pinned_by} names", _indented(gone)),
+                _listed(f"{where}: {len(gone)} line(s) are lost that {what} {manifest.id[:19]} names", _indented(gone)),
                 "Restore the file, or name the list that was meant; lines are ended with `quarantine lift`.",
             )
 

@@ -17,7 +17,6 @@ import errno
 import fcntl
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,10 +24,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from dataaudit.atomic import sync_folder
 from dataaudit.errors import QuarantineError
 from dataaudit.quarantine.entry import Action, Contents, Entry, no_collection, parse
+from dataaudit.regular import NotAFileError, open_regular
+
+if TYPE_CHECKING:
+    from dataaudit.manifest.load import Manifest
 
 Decide = Callable[[Contents], Sequence[Entry]]
 DEFAULT = Path("quarantine.jsonl")
@@ -139,10 +143,11 @@ def _opened(path: Path, flags: int, kind: int) -> Iterator[tuple[int, bool]]:
     """Open and lock a file; yield its descriptor and whether the lock is held."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
-        descriptor = os.open(path, flags | os.O_CLOEXEC, _MODE)
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise QuarantineError(f"{path} is not a file, so it is no quarantine list")
+            descriptor = open_regular(path, flags, _MODE)
+        except (NotAFileError, IsADirectoryError):
+            raise QuarantineError(f"{path} is not a file, so it is no quarantine list") from None
+        try:
             locked = _lock(descriptor, kind, deadline, path)
             if _still_there(descriptor, path):
                 yield descriptor, locked
@@ -398,13 +403,17 @@ class Quarantine:
         return _found(self._documents, _given(sha256, rows_digest))
 
 
-def load_quarantine(path: Path, *, on: dt.date | None = None, ignore_bad_lines: bool = False) -> Quarantine:
+def load_quarantine(
+    path: Path, *, on: dt.date | None = None, ignore_bad_lines: bool = False, seen_by: Manifest | None = None
+) -> Quarantine:
     """Read a list for a loader.
 
     Args:
         path: The file.
-        on: The day that expiries are held against; today, UTC, when None.
+        on: The day that expiries are held against, to take back expiries since; today, UTC, when None. A later day
+            frees nothing: what is in force by the clock is held back.
         ignore_bad_lines: Go on although lines cannot be read or are lost; what they hold back is not held back then.
+        seen_by: A manifest that was built with an older state of the list, so that lines lost since are known.
 
     Raises:
         QuarantineError: There is no such file, or it is of a newer version.
@@ -412,6 +421,8 @@ def load_quarantine(path: Path, *, on: dt.date | None = None, ignore_bad_lines: 
     """
     with no_collection():
         contents, folded = read_folded(path, on=on, ignore_bad_lines=ignore_bad_lines)
+        if seen_by is not None:
+            contents.check_seen(seen_by, str(path), "the manifest before")
         held = folded.standing(Standing.HELD)
         return in_force(held, digest=contents.digest, on=folded.on, heads=contents.heads)
 
@@ -421,7 +432,8 @@ def read_folded(path: Path, *, on: dt.date | None = None, ignore_bad_lines: bool
     contents = read(path)
     if not ignore_bad_lines:
         contents.check(str(path))
-    return contents, fold(contents.entries, on or today())
+    now = today()
+    return contents, fold(contents.entries, min(on or now, now))
 
 
 def in_force(entries: Iterable[Entry], *, digest: str, on: dt.date, heads: tuple[str, ...] = ()) -> Quarantine:

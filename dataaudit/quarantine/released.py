@@ -72,8 +72,8 @@ def check_released(manifest: Manifest, path: Path, baseline: Manifest | None = N
     """
     contents, folded = read_folded(path)
     for one, what in ((manifest, "the manifest"), (baseline, "the baseline")):
-        if one is not None and one.run.quarantine is not None:
-            contents.check_pinned(one.run.quarantine.heads, str(path), f"{what} {one.id[:19]}")
+        if one is not None:
+            contents.check_seen(one, str(path), what)
     held = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on, heads=contents.heads)
     found = released(manifest, held)
     if not found.shards and not found.documents:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from dataaudit.errors import RunLogError
+from dataaudit.regular import read_regular
 from dataaudit.runlog.format import RANKS_FOLDER, RUN_FILE, SCHEMA_NAME, SCHEMA_VERSION, SHARDS_FILE, TABLES, RunFile
 from dataaudit.runlog.parts import ReadPart, part_numbers, part_path, rank_folder, read_header, read_part
 
@@ -140,7 +141,7 @@ def load_run(folder: Path) -> RunLog:
     """
     path = folder / RUN_FILE
     try:
-        document = orjson.loads(path.read_bytes())
+        document = orjson.loads(read_regular(path))
         schema = document.get("schema", {})
         if schema.get("name") != SCHEMA_NAME:
             raise RunLogError(f"{path}: expected a {SCHEMA_NAME}, found another kind of JSON")

@@ -14,6 +14,7 @@ from dataaudit import text as t
 from dataaudit.errors import ConfigError, NothingEvaluated
 from dataaudit.extras import require
 from dataaudit.gate.writers.files import write_file
+from dataaudit.regular import read_regular
 from dataaudit.render.blocks import (
     Block,
     Cell,
@@ -178,7 +179,7 @@ def _alarms(told: Sequence[dict[str, Any]]) -> list[Point]:
 def _episodes(log: RunLog) -> list[Point]:
     """Return what ``dataaudit attribute`` found, where its file is there."""
     try:
-        found = Attribution.model_validate_json((log.folder / ATTRIBUTION_FILE).read_bytes())
+        found = Attribution.model_validate_json(read_regular(log.folder / ATTRIBUTION_FILE))
     except FileNotFoundError:
         return []
     except (OSError, ValueError):

@@ -264,6 +264,19 @@ def test_what_is_held_back_is_not_released(whole):
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
     for more in (["later"], ["released", "--baseline", "later"]):
         assert "1 line(s) are lost that the" in gate(folder, *more, *listed, expect=3)
+    apply = ("quarantine", "apply", path, "--manifest", "later", "--out", "left")
+    assert "1 line(s) are lost that the manifest sha256:" in run(*apply, cwd=folder, expect=3)[1]
+    again = ("build", "config.yaml", "--quarantine", path, "--manifest", "later")
+    assert "1 line(s) are lost that the manifest before sha256:" in run(*again, cwd=folder, expect=3)[1]
+    pointer = json.loads((folder / "later/manifest.json").read_text())
+    pointer["run"]["quarantine"]["heads"] = []
+    (folder / "later/manifest.json").write_text(json.dumps(pointer))
+    assert "1 line(s) are lost that the manifest sha256:" in gate(folder, "later", *listed, expect=3)
+    pointer["run"]["quarantine"] = None
+    (folder / "later/manifest.json").write_text(json.dumps(pointer))
+    for call in (("verify", "later"), ("gate", "later", "--policy", "p.yaml", *listed)):
+        said = "".join(run(*call, cwd=folder, expect=1))
+        assert "the core names what a quarantine list held back" in said
 
 
 def test_the_corpus_holds_what_the_list_is_to_leave_out(whole):

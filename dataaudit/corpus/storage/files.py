@@ -21,6 +21,7 @@ from dataaudit.corpus.storage.address import Access, RemotePath, RemoteStat, par
 from dataaudit.corpus.storage.hub import RowsPath, stat_rows
 from dataaudit.corpus.storage.remote import open_object, run, stat_remote, submit
 from dataaudit.manifest.uri import relative_path
+from dataaudit.regular import expect_regular, open_regular
 
 _REMOTE_BUFFER_BYTES = 4 << 20
 
@@ -97,7 +98,7 @@ def open_binary(path: str, *, buffer_bytes: int = 0) -> BinaryIO:
     """
     if isinstance(path, RemotePath):
         return cast("BinaryIO", RemoteFile(path, ahead=True))
-    return open(path, "rb", buffering=buffer_bytes)
+    return open(path, "rb", buffering=buffer_bytes, opener=open_regular)
 
 
 def stored_bytes(file: BinaryIO) -> int:
@@ -117,6 +118,7 @@ def arrow_source(path: str) -> str | pa.NativeFile:
     """Return what Arrow opens: a path, or an open file for a remote one and for a name that is no UTF-8."""
     if isinstance(path, RemotePath):
         return pa.PythonFile(RemoteFile(path, ahead=False), mode="r")
+    expect_regular(Path(path))
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -24,6 +24,7 @@ from dataaudit.corpus.tokens.tiktoken_ranks import CONVERSION_VERSION, encoding_
 from dataaudit.errors import TokenizerError
 from dataaudit.extras import install_line
 from dataaudit.guarded import Guarded
+from dataaudit.regular import read_regular
 
 Facts = tuple[int, tuple[int, ...]]
 """Largest id + 1, and the ids of special tokens, ascending."""
@@ -180,7 +181,7 @@ def resolve_tokenizer(
             )
     if path.is_file():
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except OSError as error:
             raise TokenizerError(
                 f"tokenizer {spec}: cannot be read ({error.strerror})", "Check the file's permissions."

@@ -23,6 +23,7 @@ from dataaudit.detectors.patterns.context import anchor
 from dataaudit.detectors.patterns.entity import Entity, Evidence, Predicate, Rule, TierPolicy, Validator
 from dataaudit.errors import ConfigError
 from dataaudit.kept import kept, sources_digest
+from dataaudit.regular import read_regular
 from dataaudit.yamlfile import explain, in_words, load_yaml, nearest
 
 codes: Any = importlib.import_module("re._constants")
@@ -154,7 +155,7 @@ def read_layer(path: Path, *, detector: str, names: Names) -> Layer:
         ConfigError: It cannot be read, or :func:`parse_layer` refuses it.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"cannot read the file of entities {path}: {reason}") from None

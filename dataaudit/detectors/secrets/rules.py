@@ -21,6 +21,7 @@ from dataaudit.detectors.secrets.pem import body_of
 from dataaudit.detectors.secrets.upstream import UPSTREAM_FILE, add_upstream, library_version
 from dataaudit.detectors.secrets.validators import RESERVED, VALIDATORS, VERSION
 from dataaudit.errors import ConfigError
+from dataaudit.regular import read_regular
 
 DETECTOR = "secrets"
 _FILE = "secrets.yaml"
@@ -143,7 +144,7 @@ def read_allow_list(path: Path) -> frozenset[str]:
         ConfigError: It cannot be read, or a line is no fingerprint.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"cannot read the allow-list {path}: {reason}", _HOW) from None

@@ -11,6 +11,7 @@ from dataaudit.extras import require
 from dataaudit.gate.verdict import Verdict
 from dataaudit.gate.writers.files import append_file, check_files, size_of, write_file
 from dataaudit.gate.writers.place_in_repository import PolicyFile, policy_file
+from dataaudit.regular import read_regular
 
 RUNNER = "GITHUB_ACTIONS"
 SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -121,7 +122,7 @@ def _is_runners(path: Path, environ: Mapping[str, str]) -> bool:
 
 def _place(policy: Path, outputs: Outputs) -> PolicyFile:
     try:
-        text = policy.read_text("utf-8")
+        text = read_regular(policy).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         text = None
     return policy_file(str(policy), text, outputs.environ)

@@ -383,6 +383,20 @@ def test_a_manifest_that_is_replaced_while_it_is_signed_stays_unsigned(place):
     assert not (place / "m" / ATTESTATION).exists()
 
 
+def test_a_private_key_is_not_published(place):
+    """In the folder, below it or by a link: it would go where the manifest goes."""
+    inside = place / "m" / "k.pem"
+    shutil.copy(place / "build.pem", inside)
+    (place / "link").symlink_to(place / "m")
+    for key in (inside, place / "link" / "k.pem"):
+        done = run("sign", place / "m", "--key", key)
+        assert done.exit_code == 2
+        assert "lies in the folder that is signed, and would be published with it" in done.output
+    assert not (place / "m" / ATTESTATION).exists()
+    done = run("build", place, "--manifest", place / "m", "--sign", "--key", inside)
+    assert (done.exit_code, "would be published with it" in done.output) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

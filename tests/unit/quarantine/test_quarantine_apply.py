@@ -13,7 +13,7 @@ from quarantine_made import AUTHOR, digest
 from dataaudit.cli import main
 from dataaudit.manifest.load import load_manifest
 from dataaudit.quarantine.changes import add, lift
-from dataaudit.quarantine.list import load_quarantine
+from dataaudit.quarantine.list import load_quarantine, today
 from dataaudit.quarantine.proposals import add_requests
 
 MARKUP = "<script>alert(1)</script> ::error::x =cmd() | `a` $(b) \u202e [x]*?.jsonl"
@@ -86,6 +86,16 @@ def test_lifted_and_expired_entries_hold_nothing(place):
     day = AUTHOR.today + dt.timedelta(days=1)
     assert names(apply(place, "--on", AUTHOR.today)[1]) == ["a.jsonl", "c #.jsonl"]
     assert names(apply(place, "--on", day)[1]) == ["a.jsonl", "b.jsonl", "c #.jsonl"]
+
+
+def test_a_later_day_frees_nothing(place):
+    """A label is no clock: what is in force today is left out, and the record says today."""
+    now = today()
+    hold(place, "b.jsonl", until=max(now, AUTHOR.today) + dt.timedelta(days=3))
+    out = apply(place, "--on", "2099-01-01")[1]
+    assert names(out) == ["a.jsonl", "c #.jsonl"]
+    assert json.loads((out / "applied.json").read_text())["on"] in {now.isoformat(), today().isoformat()}
+    assert len(load_quarantine(place / "q.jsonl", on=dt.date(2099, 1, 1)).entries) == 1
 
 
 def test_a_repacked_shard_is_still_held(place):
