@@ -13,6 +13,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from dataaudit.annotators.matches import MATCHES
+from dataaudit.atomic import DamagedFileError
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import Discovery, discover
@@ -53,9 +54,13 @@ from dataaudit.manifest.publish import check_target
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import make_stages
 from dataaudit.stages.base import Limited, Stage
+from dataaudit.text import plural
 
 _SCANS = 8
-"""Scans of one build: damage may come to light at every step after one, and the encoder may change once."""
+"""Scans of one build. Damage costs one more, since all of it is looked for when some is met; more only when the disk
+damages what was just written."""
+_NAMED = 3
+"""Damaged files that a message names."""
 
 
 def build(
@@ -99,7 +104,7 @@ def build(
     notes = left_out_notes(discovery)
     with open_runner(options.cluster, state, unit_seconds=options.unit_seconds, notes=notes) as runner:
         progress.note(f"workers: {runner}")
-        try:
+        with _interruptible():
             probes, failures = _probe(config, options, discovery, state, runner, progress)
             config = resolve_columns(config, discovery.shards, runner, progress)
             store = PartialStore(state)
@@ -121,26 +126,88 @@ def build(
                 content=content,
                 holding=None if options.quarantine is None else Holding(quarantine=options.quarantine, store=store),
             )
-            gathered = None
-            while gathered is None:
-                _protect(job, base, stages, probes, failures)
-                gathered = _scan_and_link(job, probes, failures)
-        except KeyboardInterrupt:
-            raise BuildInterrupted(
-                "interrupted; what was finished is kept",
-                "Run the same command again and it goes on from here.",
-            ) from None
-        hosts, workers = runner.hosts, runner.workers
+            gathered = _gather(job, base, stages, probes, failures)
+            hosts, workers = runner.hosts, runner.workers
+    while True:
+        try:
+            return publish_build(job, gathered, started, hosts, workers)
+        except DamagedEntryError as error:
+            _mend(job, error.names)
+        except DamagedFileError as error:
+            _mend(job, [job.store.remove_of(path) for path in error.paths])
+        with open_runner(options.cluster, state, unit_seconds=options.unit_seconds, notes=notes) as runner:
+            with _interruptible():
+                job.runner = runner
+                gathered = _gather(job, base, stages, probes, failures)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Turn an interrupt into an error that says how to go on.
+
+    Raises:
+        BuildInterrupted: The user has stopped the build.
+    """
     try:
-        return publish_build(job, gathered, started, hosts, workers)
-    except DamagedEntryError as error:
-        raise ClusterError(
-            f"the state folder {state} changed while the build used it: {error}", "Run the same command again."
+        yield
+    except KeyboardInterrupt:
+        raise BuildInterrupted(
+            "interrupted; what was finished is kept",
+            "Run the same command again and it goes on from here.",
         ) from None
 
 
-def _protect(
+def _gather(
     job: Job, base: Path, stages: Sequence[Stage], probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]
+) -> Gathered:
+    """Scan and link until nothing is missing or damaged, and no shard has shown that more is held back.
+
+    Raises:
+        ClusterError: The work cannot be done on these workers, or the disk damages what was written.
+    """
+    gathered = None
+    while gathered is None:
+        fresh = job.options.fresh and not job.mended
+        try:
+            _protect(job, base, stages, probes, failures, fresh=fresh)
+            gathered = _scan_and_link(job, probes, failures, fresh=fresh)
+        except DamagedEntryError as error:
+            _mend(job, error.names)
+    return gathered
+
+
+def _mend(job: Job, names: Sequence[str]) -> None:
+    """Remove whatever else in the state folder is damaged, and say what is computed again.
+
+    Args:
+        job: The build.
+        names: ``kind/key`` of entries that were absent or damaged, and are removed.
+
+    Raises:
+        ClusterError: It has happened too often.
+    """
+    paths = {str(job.store.path(*name.split("/")).relative_to(job.store.root)) for name in names}
+    listed = sorted(paths.union(job.store.remove_damaged()))
+    job.mended += 1
+    more = f" and {len(listed) - _NAMED:,} more" if len(listed) > _NAMED else ""
+    what = plural(len(listed), "absent or damaged file")
+    said = f"{what} of the state folder, computed again: {', '.join(listed[:_NAMED])}{more}"
+    job.runner.notes.append(said)
+    job.progress.note(said, important=True)
+    if job.mended >= _SCANS:
+        raise ClusterError(
+            f"what is stored keeps being damaged, the last time {listed[0]}", f"Check the disk of {job.store.root}."
+        )
+
+
+def _protect(
+    job: Job,
+    base: Path,
+    stages: Sequence[Stage],
+    probes: dict[str, Probe],
+    failures: dict[str, tuple[Reason, str]],
+    *,
+    fresh: bool,
 ) -> None:
     """Prepare what is protected, once it is known which of it is held back."""
     _count(job, probes, failures)
@@ -154,7 +221,7 @@ def _protect(
             store=job.store,
             runner=job.runner,
             progress=job.progress,
-            fresh=job.options.fresh,
+            fresh=fresh,
             holding=job.holding,
         ),
         stages,
@@ -183,7 +250,9 @@ def _count(job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason,
         job.progress.end()
 
 
-def _scan_and_link(job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]) -> Gathered | None:
+def _scan_and_link(
+    job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]], *, fresh: bool
+) -> Gathered | None:
     """Scan until nothing is missing and no encoder was found to differ, then link.
 
     Whether the fast encoder differs is decided by the shards that are read, all of them: a decision by what
@@ -191,29 +260,26 @@ def _scan_and_link(job: Job, probes: dict[str, Probe], failures: dict[str, tuple
 
     Returns:
         None when the rows of shards showed that more of them is held back than their bytes had.
+
+    Raises:
+        DamagedEntryError: What is stored is absent or damaged.
     """
     job.force_reference = not job.risks.supported
     job.encoder_reason = job.risks.reason
-    fresh = job.options.fresh
-    for _ in range(_SCANS):
+    while True:
         planned = _plan(job, probes, failures)
         lost = _scan(job, planned, fresh=fresh)
-        try:
-            shards = gather_readings(planned, lost, job.store, max_bad=job.config.reader.max_bad_records)
-            gather_partials(shards, job.stages, job.store)
-            if not job.force_reference and _differing(shards):
-                job.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
-                job.force_reference, job.encoder_reason = True, "sample_difference"
-                continue
-            digests = rows_digests(shards, job.store, job.runner)
-            if job.holding is not None and job.holding.learn(shards, digests):
-                return None
-            check_documents(shards)
-            return _link(job, shards, digests, fresh=fresh)
-        except DamagedEntryError as error:
-            fresh = False
-            job.runner.notes.append(f"{len(error.names)} damaged partial(s) computed again: {error}")
-    raise ClusterError("stored partials keep being damaged", f"Check the disk of {job.store.root}.")
+        shards = gather_readings(planned, lost, job.store, max_bad=job.config.reader.max_bad_records)
+        gather_partials(shards, job.stages, job.store)
+        if job.force_reference or not _differing(shards):
+            break
+        job.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
+        job.force_reference, job.encoder_reason = True, "sample_difference"
+    digests = rows_digests(shards, job.store, job.runner)
+    if job.holding is not None and job.holding.learn(shards, digests):
+        return None
+    check_documents(shards)
+    return _link(job, shards, digests, fresh=fresh)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from dataaudit.corpus.shards import Shard
 from dataaudit.corpus.storage.address import scheme_of
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.keys import stage_key
+from dataaudit.engine.partials import Damage
 from dataaudit.engine.plan import PlannedPart, PlannedShard, missing_units
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, ScanUnit
@@ -130,7 +131,16 @@ class Holding:
         return self.quarantine.rows(**digests) if digests else frozenset()
 
     def _records(self, part: PlannedPart) -> int:
-        entry = self.store.read(READING, part.reading_key)
+        """Return the records of a part, 0 for one that was not read.
+
+        Raises:
+            DamagedEntryError: It was read, but what that showed is damaged.
+        """
+        if not self.store.has(READING, part.reading_key):
+            return 0
+        damage = Damage(self.store)
+        entry = damage.read(READING, part.reading_key)
+        damage.tell()
         return 0 if entry is None else int(entry.meta["records"])
 
     def _first_rows(self, planned: PlannedShard) -> list[int]:

@@ -102,6 +102,8 @@ class Job:
     runner: Runner
     scanned: int = 0
     planned_parts: int = 0
+    mended: int = 0
+    """Times that stored results were found absent or damaged."""
     encoder_reason: str = "ok"
     force_reference: bool = False
     """Whether the reference encoder counts everything."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 from itertools import pairwise
-from pathlib import Path
 
 import pyarrow as pa
 
-from dataaudit.atomic import write_whole
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.partials import Damage
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import LinkUnit, Outcome
+from dataaudit.engine.units import FILES, LinkUnit, Outcome
 from dataaudit.engine.work import link_partition
 from dataaudit.errors import ClusterError
 from dataaudit.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts
@@ -40,8 +38,7 @@ def run_join(
     """
     if not join.files:
         return JoinedParts(keys=(), tables=(), kind=join.kind)
-    files, digest = _write_files(join, store)
-    units = _units(join, files, digest, store)
+    units = _units(join, _write_files(join, store), store)
     failed: list[tuple[Reason, str]] = []
     todo = [unit for unit in units if fresh or not store.has(join.kind, unit.key)]
     damage, damaged = Damage(store), set[str]()
@@ -70,8 +67,8 @@ def run_join(
     return JoinedParts(keys=tuple(unit.key for unit in units), tables=tuple(entries), kind=join.kind)
 
 
-def _write_files(join: Join, store: PartialStore) -> tuple[Path, str]:
-    """Write the list of keyed files for the workers; return its path and a digest of its meaning."""
+def _write_files(join: Join, store: PartialStore) -> str:
+    """Write the list of keyed files for the workers; return its key, a digest of its meaning."""
     rows = [[file.kind, file.key, file.name, file.shard, file.split, file.first_row] for file in join.files]
     digest = digest_json(rows).removeprefix("sha256:")
     table = pa.table(
@@ -85,13 +82,11 @@ def _write_files(join: Join, store: PartialStore) -> tuple[Path, str]:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, LINK_FILES) as writer:
         writer.write_table(table)
-    path = store.path(join.kind, f"{digest}.files")
-    with store.writing():
-        write_whole(path, sink.getvalue().to_pybytes())
-    return path, digest
+    store.write_rows(join.kind, digest, sink.getvalue().to_pybytes(), FILES)
+    return digest
 
 
-def _units(join: Join, files: Path, digest: str, store: PartialStore) -> list[LinkUnit]:
+def _units(join: Join, files: str, store: PartialStore) -> list[LinkUnit]:
     partitions = min(NUM_BYTES, max(1, -(-join.rows // ROWS_PER_PARTITION)))
     bounds = [NUM_BYTES * index // partitions for index in range(partitions + 1)]
     return [
@@ -103,7 +98,7 @@ def _units(join: Join, files: Path, digest: str, store: PartialStore) -> list[Li
             stop=stop,
             state=store.root,
             kind=join.kind,
-            key=digest_json([digest, start, stop, join.identity]).removeprefix("sha256:"),
+            key=digest_json([files, start, stop, join.identity]).removeprefix("sha256:"),
             size=1,
         )
         for start, stop in pairwise(bounds)

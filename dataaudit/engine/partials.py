@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from dataaudit.engine.plan import PlannedShard
-from dataaudit.engine.store import Entry, PartialStore
+from dataaudit.engine.store import Entry, PartialStore, StateFolderError
 from dataaudit.link.step import DamagedEntryError
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial, fold_table, group
@@ -24,8 +24,19 @@ class Damage:
     """``kind/key`` of what was removed."""
 
     def read(self, kind: str, key: str) -> Entry | None:
-        """Return an entry, or None when it is absent or damaged."""
-        entry = self.store.read(kind, key)
+        """Return an entry, or None when it is absent or damaged.
+
+        Raises:
+            StateFolderError: It cannot be read.
+        """
+        try:
+            entry = self.store.read(kind, key)
+        except OSError as error:
+            path = self.store.path(kind, key)
+            raise StateFolderError(
+                f"{path} cannot be read: {error.strerror or type(error).__name__}",
+                "Check the disk, or remove the file: what it holds is computed again.",
+            ) from None
         if entry is None:
             self.remove(kind, key)
         return entry

@@ -21,20 +21,21 @@ from dataaudit.corpus.shards import Shard, expand, remote_lister
 from dataaudit.corpus.storage.address import Access
 from dataaudit.engine.holding import Holding
 from dataaudit.engine.keys import library_versions
+from dataaudit.engine.partials import Damage
 from dataaudit.engine.plan import PlannedPart, PlannedShard, plan_shard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.protected_errors import file_name, no_items, unreadable, wrong_file
 from dataaudit.engine.protected_work import HELD_OUT, HELD_OUT_RECORDS, ITEMS, read_held_out, read_set
 from dataaudit.engine.runner import Runner
-from dataaudit.engine.store import PartialStore
+from dataaudit.engine.store import Entry, PartialStore
 from dataaudit.engine.units import HeldOutUnit, Outcome, Probe, SetUnit
 from dataaudit.errors import ClusterError
-from dataaudit.link.step import Protected, SetFacts
+from dataaudit.link.step import DamagedEntryError, Protected, SetFacts
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.metrics.overlap.stage import Overlap
 from dataaudit.stages.base import Stage
 
-_VERSION = "3"
+_VERSION = "4"
 """Changes whenever the same documents and items may give another index, or the kernels read another one."""
 _Pairs = list[tuple[str, str | None]]
 
@@ -63,6 +64,7 @@ def prepare_protected(work: Preparing, stages: Sequence[Stage]) -> Protected | N
     Raises:
         ConfigError: An evaluation set cannot be used.
         ClusterError: The work cannot be done on these workers.
+        DamagedEntryError: What was stored of held-out documents is absent or damaged.
     """
     stage = next((stage for stage in stages if isinstance(stage, Overlap)), None)
     held_out = [shard for shard in work.shards if work.config.splits[shard.split].held_out]
@@ -203,7 +205,9 @@ def _index(
         try:
             known, sha256 = open_index(path, check=True)
         except DamagedFileError:
-            pass
+            if path.exists():
+                work.runner.notes.append(f"{path.relative_to(work.store.root)} was damaged and is built again")
+                work.progress.note(work.runner.notes[-1], important=True)
         else:
             return IndexFile(path=path, sha256=sha256), known
     held = index_held_out(_parts(work, planned, whole), max_grams)
@@ -217,22 +221,28 @@ def _too_many_bad(work: Preparing, keys: Sequence[str]) -> bool:
     """Tell whether the scan will quarantine a held-out shard, so that nothing may be found of it.
 
     Raises:
-        ClusterError: What was stored is damaged.
+        DamagedEntryError: What was stored is absent or damaged.
     """
     records = bad = 0
     for key in keys:
-        entry = work.store.read(HELD_OUT_RECORDS, key)
-        if entry is None:
-            raise _damaged(work, key)
+        entry = _stored(work, HELD_OUT_RECORDS, key)
         records += entry.meta["records"]
         bad += entry.meta["bad"]
     return bad > 0 and bad / records > work.config.reader.max_bad_records
 
 
-def _damaged(work: Preparing, key: str) -> ClusterError:
-    """Remove the stored words of a part, so that they are stored again; return the error."""
-    work.store.remove(HELD_OUT, key)
-    return ClusterError("stored words of held-out documents are damaged", "Run the same command again.")
+def _stored(work: Preparing, kind: str, key: str) -> Entry:
+    """Return what is stored of a held-out part.
+
+    Raises:
+        DamagedEntryError: It is absent or damaged; both of its entries are removed, so that they are stored again.
+    """
+    damage = Damage(work.store)
+    entry = damage.read(kind, key)
+    if entry is None:
+        work.store.remove(HELD_OUT, key)
+        raise DamagedEntryError(damage.names)
+    return entry
 
 
 def _parts(
@@ -241,15 +251,13 @@ def _parts(
     """Yield the held-out documents with their words.
 
     Raises:
-        ClusterError: What was stored is damaged.
+        DamagedEntryError: What was stored is absent or damaged.
     """
     for number, keys in whole.items():
         probe, first_row = planned[number].probe, 0
         assert probe is not None
         for key in keys:
-            entry = work.store.read(HELD_OUT, key)
-            if entry is None:
-                raise _damaged(work, key)
+            entry = _stored(work, HELD_OUT, key)
             documents = entry.tables["documents"]
             rows = documents["row"].to_numpy() + first_row
             first_row += entry.meta["records"]

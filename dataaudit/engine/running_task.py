@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from dataaudit.annotators.base import Annotators
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.engine.store import PartialStore, StateFolderError
-from dataaudit.engine.units import WANTED, task_kind
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.units import task_kind
 from dataaudit.link.keyed import write_keyed
 from dataaudit.link.second_pass import Encode, SecondPassTask
 
@@ -56,19 +56,6 @@ class RunningTask:
             if name not in self.task.emits
         }
         store.write(kind, self.key, {}, tables)
-
-
-def wanted_of(store: PartialStore, key: str) -> pa.Table:
-    """Read what a task wants of a part.
-
-    Raises:
-        StateFolderError: It is gone or damaged.
-    """
-    entry = store.read(WANTED, key)
-    if entry is None:
-        store.remove(WANTED, key)
-        raise StateFolderError(f"the state folder {store.root} changed while the build used it", "Run it again.")
-    return entry.tables[WANTED]
 
 
 def documents_at(batch: DocBatch, rows: np.ndarray) -> DocBatch:

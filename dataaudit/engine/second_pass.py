@@ -55,9 +55,11 @@ def run_second_pass(
         plan.add(request)
     units = plan.units(fresh=fresh)
     lost: list[tuple[str, Reason, str]] = []
+    damage, damaged = Damage(store), set[str]()
     progress.begin("second-pass", len(units), sum(unit.size for unit in units))
 
     def done(index: int, outcome: Outcome) -> bool:
+        damaged.update(outcome.damaged)
         if outcome.reason is not None:
             lost.append((plan.uris[units[index].reading_key], outcome.reason, outcome.place))
         progress.advance(units[index].size, failed=outcome.reason is not None)
@@ -71,6 +73,9 @@ def run_second_pass(
             f"{len(lost)} part(s) could not be read a second time, the first of {uri}: {reason} {place}".rstrip(),
             "Run the same command again; what was finished is kept, and what changed is read anew.",
         )
+    for name in sorted(damaged):
+        damage.remove(*name.split("/"))
+    damage.tell()
     return plan.results(len(requests))
 
 
@@ -132,7 +137,7 @@ class _Plan:
                 self._seconds[reading_key] = self._seconds.get(reading_key, 0.0) + more
             digest = _digest(wanted)
             key = digest_json([reading_key, *identity, digest]).removeprefix("sha256:")
-            if not self._store.has(WANTED, key):
+            if self._store.read(WANTED, key) is None:
                 self._store.write(WANTED, key, {}, {WANTED: wanted})
             keys_by_part[reading_key] = key
         self._requests.append((request.task, keys_by_part))

@@ -20,11 +20,14 @@ import pyarrow as pa
 
 from dataaudit.atomic import write_whole
 from dataaudit.errors import ClusterError
+from dataaudit.link.keyed import is_keyed, is_sound
 
-STORE_VERSION = 3
+STORE_VERSION = 4
 """Changes whenever the form of what lies under a key changes; part of every key."""
 _DIGEST_BYTES = 32
 _ALIGN = 64
+_OTHERS = (".arrow", ".tmp")
+"""Files that are written anew by every build that reads them, and those that are being written."""
 _MAGIC = b"dataaudit partial 2\n".ljust(_ALIGN - _DIGEST_BYTES, b"\0")
 
 
@@ -74,18 +77,17 @@ class PartialStore:
         body = self._read(self.path(kind, key))
         return None if body is None else _unpack(body)
 
-    def write_rows(self, kind: str, key: str, data: bytes) -> None:
-        """Write an entry's rows, as bytes; they appear whole or not at all.
+    def write_rows(self, kind: str, key: str, data: bytes, name: str = "rows") -> None:
+        """Write an entry's rows of a name, as bytes; they appear whole or not at all.
 
         Raises:
             StateFolderError: The folder cannot be written.
         """
-        self._write(self.side_path(kind, key), data)
+        self._write(self.side_path(kind, key, name), data)
 
-    def read_rows(self, kind: str, key: str) -> bytes | None:
+    def read_rows(self, kind: str, key: str, name: str = "rows") -> pa.Buffer | None:
         """Return what :meth:`write_rows` wrote, or None when it is absent or damaged."""
-        body = self._read(self.side_path(kind, key))
-        return None if body is None else body.to_pybytes()
+        return self._read(self.side_path(kind, key, name))
 
     def remove(self, kind: str, key: str) -> None:
         """Remove an entry and its rows, so that they are computed again."""
@@ -94,6 +96,38 @@ class PartialStore:
             path.unlink(missing_ok=True)
             for side in path.parent.glob(f"{key}.*"):
                 side.unlink(missing_ok=True)
+
+    def remove_of(self, path: str) -> str:
+        """Remove the entry that a file belongs to; return its ``kind/key``."""
+        name = entry_of(path)
+        self.remove(*name.split("/"))
+        return name
+
+    def remove_damaged(self) -> list[str]:
+        """Read every file and remove the entries of those that are not as they were written.
+
+        For a build that met one: whatever harmed it may have harmed others, and each would cost a round of its own.
+
+        Returns:
+            Paths below the state folder of the damaged files, sorted.
+
+        Raises:
+            StateFolderError: One cannot be removed.
+        """
+        damaged = []
+        for above, _, names in os.walk(self.root / "partials"):
+            damaged += [path for name in names if not self._is_sound(path := Path(above) / name)]
+        for path in damaged:
+            self.remove_of(str(path))
+        return sorted(str(path.relative_to(self.root)) for path in damaged)
+
+    def _is_sound(self, path: Path) -> bool:
+        if path.suffix in _OTHERS:
+            return True
+        try:
+            return is_sound(path) if is_keyed(path) else self._read(path) is not None or not path.exists()
+        except OSError:
+            return True  # whoever needs it meets the error and says it
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -126,6 +160,11 @@ class PartialStore:
         if magic != _MAGIC or _digest(path, view[_ALIGN:]) != digest:
             return None
         return data.slice(_ALIGN)
+
+
+def entry_of(path: str) -> str:
+    """Return ``kind/key`` of the entry that a file of a store belongs to."""
+    return f"{Path(path).parent.parent.name}/{Path(path).name.partition('.')[0]}"
 
 
 def _digest(path: Path, body: bytes | memoryview) -> bytes:

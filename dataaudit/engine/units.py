@@ -24,6 +24,9 @@ READING = "reading"
 WANTED = "wanted"
 """Kind of the entries that hold what a task wants of a part."""
 
+FILES = "files"
+"""Name of the rows that list the files of a join."""
+
 
 def task_kind(task: SecondPassTask) -> str:
     """Return the kind of the entries that hold what a task found."""
@@ -245,7 +248,8 @@ class LinkUnit:
 
     function: JoinFunction
     emits: Mapping[str, pa.Schema]
-    files: Path
+    files: str
+    """Key of the list of files, of schema :data:`dataaudit.link.joins.LINK_FILES`."""
     start: int
     stop: int
     state: Path

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -32,10 +31,12 @@ from dataaudit.corpus.storage.files import open_binary, stat_file
 from dataaudit.corpus.storage.hub import RowsPath
 from dataaudit.corpus.texts import row_digests, text_digests
 from dataaudit.corpus.tokens import TokenBatch
-from dataaudit.engine.running_task import RunningTask, documents_at, wanted_of
-from dataaudit.engine.store import PartialStore
+from dataaudit.engine.running_task import RunningTask, documents_at
+from dataaudit.engine.store import PartialStore, entry_of
 from dataaudit.engine.units import (
+    FILES,
     READING,
+    WANTED,
     LinkUnit,
     Outcome,
     PeekUnit,
@@ -88,23 +89,20 @@ def link_partition(unit: LinkUnit) -> Outcome:
 
 
 def _link(unit: LinkUnit) -> Outcome:
-    with pa.memory_map(os.fsencode(unit.files)) as source:
-        files = pa.ipc.open_file(source).read_all()
+    store = PartialStore(unit.state)
+    listed = store.read_rows(unit.kind, unit.files, FILES)
+    if listed is None:
+        return Outcome(damaged=(f"{unit.kind}/{unit.files}",))
+    files = pa.ipc.open_file(listed).read_all()
     try:
         joined = unit.function(files, unit.start, unit.stop)
     except DamagedFileError as error:
-        return Outcome(damaged=tuple(map(_entry_of, error.paths)))
-    store = PartialStore(unit.state)
+        return Outcome(damaged=tuple(map(entry_of, error.paths)))
     for name, schema in unit.emits.items():
         with store.writing():
             write_keyed(store.side_path(unit.kind, unit.key, name), [joined.keyed[name]], schema)
     store.write(unit.kind, unit.key, {}, joined.tables)
     return Outcome()
-
-
-def _entry_of(path: str) -> str:
-    """Return ``kind/key`` of the entry that keyed rows belong to."""
-    return f"{Path(path).parent.parent.name}/{Path(path).name.partition('.')[0]}"
 
 
 def probe_file(unit: ProbeUnit) -> Outcome:
@@ -255,8 +253,11 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
 
 def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
     store = PartialStore(settings.state)
+    wanted = {key: entry.tables[WANTED] for _, key in unit.tasks if (entry := store.read(WANTED, key)) is not None}
+    if missing := [key for _, key in unit.tasks if key not in wanted]:
+        return Outcome(damaged=tuple(f"{WANTED}/{key}" for key in missing))
     tasks = [
-        RunningTask(task, key, wanted_of(store, key), load_annotators(task.needs, settings.annotators))
+        RunningTask(task, key, wanted[key], load_annotators(task.needs, settings.annotators))
         for task, key in unit.tasks
     ]
     rows = np.unique(np.concatenate([one.rows for one in tasks]))

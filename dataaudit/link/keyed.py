@@ -2,7 +2,8 @@
 
 A link task that owns some first bytes reads only their blocks of every file, so no shuffle is needed and
 memory is bounded by the rows of those bytes. Every block has its sha256 in the file's head, and so has the
-head itself: rows that were cut, flipped or lost are found out before they are counted.
+head itself, together with the file's place in the store: rows that were cut, flipped, lost or another's are found out
+before they are counted.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import pyarrow.compute as pc
 from dataaudit.atomic import DamagedFileError, write_whole
 
 NUM_BYTES = 256
-_MAGIC = b"dataaudit keyed rows 1\n".ljust(24, b"\0")
+KEYED_VERSION = 2
+"""Changes with the form of the files."""
+_MAGIC = f"dataaudit keyed rows {KEYED_VERSION}\n".encode().ljust(24, b"\0")
 _ALIGN = 64
 _FIXED = _ALIGN
-"""Bytes before the head: magic, length of the head (8 bytes), sha256 of the head."""
+"""Bytes before the head: magic, length of the head (8 bytes), sha256 of the place and the head."""
 
 
 def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
@@ -34,7 +37,7 @@ def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> No
         blocks.append([value, len(body), _short_digest(body)])
         bodies.append(body)
     head = orjson.dumps({"schema": schema.serialize().to_pybytes().hex(), "blocks": blocks})
-    fixed = _MAGIC + len(head).to_bytes(8, "little") + hashlib.sha256(head).digest()
+    fixed = _MAGIC + len(head).to_bytes(8, "little") + _head_digest(path, head)
     write_whole(path, fixed, _padded(head), *bodies)
 
 
@@ -74,6 +77,25 @@ def stored_bytes(path: Path, start: int, stop: int) -> int:
     except FileNotFoundError:
         raise DamagedFileError(str(path)) from None
     return sum(size for value, size, _ in blocks if start <= value < stop)
+
+
+def is_keyed(path: Path) -> bool:
+    """Tell by its first bytes whether a file holds keyed rows.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def is_sound(path: Path) -> bool:
+    """Tell whether a file is there whole, as it was written."""
+    try:
+        read_keyed(path, 0, NUM_BYTES)
+    except DamagedFileError:
+        return False
+    return True
 
 
 def key_matrix(array: pa.FixedSizeBinaryArray) -> np.ndarray:
@@ -122,11 +144,17 @@ def _head(path: Path, source: pa.NativeFile) -> tuple[pa.Schema, list[tuple[int,
     fixed = source.read(_FIXED)
     length = int.from_bytes(fixed[len(_MAGIC) : len(_MAGIC) + 8], "little")
     head = source.read(length) if fixed.startswith(_MAGIC) and length <= source.size() else b""
-    if hashlib.sha256(head).digest() != fixed[len(_MAGIC) + 8 :]:
+    if _head_digest(path, head) != fixed[len(_MAGIC) + 8 :]:
         raise DamagedFileError(str(path))
     value = orjson.loads(head)
     schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(value["schema"])))
     return schema, [tuple(block) for block in value["blocks"]], _FIXED + length + -length % _ALIGN
+
+
+def _head_digest(path: Path, head: bytes) -> bytes:
+    """Return the digest of a head in its place: rows of another part, stage or partition are not these rows."""
+    place = f"{path.parent.parent.name}/{path.name}\n"
+    return hashlib.sha256(os.fsencode(place) + head).digest()
 
 
 def _short_digest(body: bytes | memoryview) -> str:

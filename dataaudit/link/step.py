@@ -82,6 +82,14 @@ class Store(Protocol):
         """Write an entry: a small JSON value and some tables."""
         ...
 
+    def write_rows(self, kind: str, key: str, data: bytes, name: str = "rows") -> None:
+        """Write an entry's rows of a name, as bytes."""
+        ...
+
+    def read_rows(self, kind: str, key: str, name: str = "rows") -> pa.Buffer | None:
+        """Return what was written, or None when it is absent or damaged."""
+        ...
+
     def remove(self, kind: str, key: str) -> None:
         """Remove an entry with its rows."""
         ...

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +22,10 @@ from dataaudit.corpus.protected.items import Items
 from dataaudit.kernels.items import SeedIndex
 from dataaudit.kernels.ngrams import GramTable
 
-_MAGIC = b"dataaudit protected 1\n".ljust(24, b"\0")
+_MAGIC = b"dataaudit protected 2\n".ljust(24, b"\0")
 _ALIGN = 64
 _FIXED = _ALIGN
-"""Bytes before the head: magic, length of the head (8 bytes), sha256 of the head."""
+"""Bytes before the head: magic, length of the head (8 bytes), sha256 of the name and the head."""
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> str:
@@ -40,15 +41,14 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str
         described.append([name, array.dtype.str, list(array.shape), position, sha256])
         position += array.nbytes + -array.nbytes % _ALIGN
     head = orjson.dumps({"arrays": described, "meta": meta}, option=orjson.OPT_SORT_KEYS)
-    digest = hashlib.sha256(head)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
-        file.write(_MAGIC + len(head).to_bytes(8, "little") + digest.digest())
+        file.write(_MAGIC + len(head).to_bytes(8, "little") + _head_digest(path, head))
         file.write(head + bytes(-len(head) % _ALIGN))
         for array in bodies.values():
             file.write(array.tobytes() if array.size == 0 else array.data.cast("B"))
             file.write(bytes(-array.nbytes % _ALIGN))
-    return digest.hexdigest()
+    return hashlib.sha256(head).hexdigest()
 
 
 def map_arrays(path: Path, *, check: bool) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
@@ -68,8 +68,7 @@ def map_arrays(path: Path, *, check: bool) -> tuple[dict[str, np.ndarray], dict[
         raise DamagedFileError(str(path)) from None
     length = int.from_bytes(view[len(_MAGIC) : len(_MAGIC) + 8], "little")
     head = bytes(view[_FIXED : _FIXED + length])
-    digest = hashlib.sha256(head)
-    if bytes(view[: len(_MAGIC)]) != _MAGIC or digest.digest() != view[len(_MAGIC) + 8 : _FIXED]:
+    if bytes(view[: len(_MAGIC)]) != _MAGIC or _head_digest(path, head) != view[len(_MAGIC) + 8 : _FIXED]:
         raise DamagedFileError(str(path))
     value = orjson.loads(head)
     start = _FIXED + length + -length % _ALIGN
@@ -81,7 +80,12 @@ def map_arrays(path: Path, *, check: bool) -> tuple[dict[str, np.ndarray], dict[
         if len(body) != size or (check and hashlib.sha256(body).hexdigest() != expected):
             raise DamagedFileError(str(path))
         arrays[name] = np.frombuffer(body, dtype=kind, count=count).reshape(shape)
-    return arrays, value["meta"], digest.hexdigest()
+    return arrays, value["meta"], hashlib.sha256(head).hexdigest()
+
+
+def _head_digest(path: Path, head: bytes) -> bytes:
+    """Return the digest of a head under its name: an index of other sets and documents is not this index."""
+    return hashlib.sha256(os.fsencode(f"{path.name}\n") + head).digest()
 
 
 _GRAMS = ("grams", "spans", "wholes")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from dataaudit.atomic import DamagedFileError
 from dataaudit.kernels.minhash import band_keys
 from dataaudit.link.joins import Join, JoinedParts, KeyedFile
-from dataaudit.link.keyed import NUM_BYTES, read_keyed, write_keyed
+from dataaudit.link.keyed import KEYED_VERSION, NUM_BYTES, read_keyed, write_keyed
 from dataaudit.link.places import distinct, key_array
 from dataaudit.link.step import DamagedEntryError, LinkContext, Store
 from dataaudit.manifest.canonical import digest_json
@@ -92,7 +92,7 @@ def _older_bands(manifest: Manifest, stage: NearDup, store: Store) -> list[Keyed
     digests = dict(zip(*(manifest.table("signatures")[name].to_pylist() for name in ("shard", "digest")), strict=True))
     files = []
     for shard, table in read_signatures(manifest):
-        key = digest_json([digests[shard], bands, rows]).removeprefix("sha256:")
+        key = digest_json([digests[shard], bands, rows, KEYED_VERSION]).removeprefix("sha256:")
         files.append(KeyedFile(kind=_KIND, key=key, name="older", shard=shard, split=0))
         if store.has(_KIND, key):
             continue

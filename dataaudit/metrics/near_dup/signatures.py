@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataaudit.atomic import DamagedFileError, write_synced, write_whole
+from dataaudit.atomic import DamagedFileError, write_synced
 from dataaudit.link.keyed import NUM_BYTES, read_keyed
 from dataaudit.link.step import DamagedEntryError, LinkShard, Store
 from dataaudit.manifest.canonical import digest_json
@@ -18,6 +18,7 @@ from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.near_dup.stage import NearDup
 
 _KIND = "signatures"
+_PARQUET = "parquet"
 
 
 def collect_signatures(
@@ -36,18 +37,20 @@ def collect_signatures(
         ordinal = shard.ordinal
         table = _of_shard(shard, stage, store)
         key = digest_json([digest_signatures(table), stage.num_perm]).removeprefix("sha256:")
-        path = store.path(_KIND, f"{key}.parquet")
-        if not path.is_file():
+        if store.read_rows(_KIND, key, _PARQUET) is None:
             sink = pa.BufferOutputStream()
             pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-            with store.writing():
-                write_whole(path, sink.getvalue().to_pybytes())
-        files[Path(file_name(ordinal)).name] = path
+            store.write_rows(_KIND, key, sink.getvalue().to_pybytes(), _PARQUET)
+        files[Path(file_name(ordinal)).name] = key
         rows.append({"shard": ordinal, "documents": table.num_rows, "digest": digest_signatures(table)})
 
     def fill(folder: Path) -> None:
-        for name, path in files.items():
-            write_synced(folder / name, path.read_bytes())
+        for name, key in files.items():
+            data = store.read_rows(_KIND, key, _PARQUET)
+            if data is None:
+                store.remove(_KIND, key)
+                raise DamagedEntryError([f"{_KIND}/{key}"])
+            write_synced(folder / name, data.to_pybytes())
 
     return pa.Table.from_pylist(rows, schema=TABLES["signatures"].schema), fill
 
