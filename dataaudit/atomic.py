@@ -7,6 +7,7 @@ published is prepared in a folder of its own, forced to disk file by file (:func
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _NAME_BYTES = 64
+_SEAL_BYTES = 32
 
 
 class DamagedFileError(Exception):
@@ -58,6 +60,29 @@ def write_whole(path: Path, *pieces: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.writelines(pieces)
+
+
+def write_sealed(path: Path, content: bytes) -> None:
+    """Write a file as :func:`write_whole` does, after the digest of its name and its content.
+
+    Raises:
+        OSError: It cannot be written; what had the name before is there still.
+    """
+    write_whole(path, _seal(path, content), content)
+
+
+def read_sealed(path: Path) -> bytes | None:
+    """Return what :func:`write_sealed` wrote; None when that is absent, cut, altered or another file's."""
+    try:
+        whole = path.read_bytes()
+    except OSError:
+        return None
+    content = whole[_SEAL_BYTES:]
+    return content if _seal(path, content) == whole[:_SEAL_BYTES] else None
+
+
+def _seal(path: Path, content: bytes) -> bytes:
+    return hashlib.sha256(os.fsencode(path.name) + b"\n" + content).digest()
 
 
 def write_changed(path: Path, content: bytes) -> None:

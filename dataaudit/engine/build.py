@@ -135,10 +135,10 @@ def build(
             _mend(job, error.names)
         except DamagedFileError as error:
             _mend(job, [job.store.remove_of(path) for path in error.paths])
-        with open_runner(options.cluster, state, unit_seconds=options.unit_seconds, notes=notes) as runner:
-            with _interruptible():
-                job.runner = runner
-                gathered = _gather(job, base, stages, probes, failures)
+        limit = options.unit_seconds
+        with open_runner(options.cluster, state, unit_seconds=limit, notes=notes) as runner, _interruptible():
+            job.runner = runner
+            gathered = _gather(job, base, stages, probes, failures)
 
 
 @contextmanager

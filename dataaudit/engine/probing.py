@@ -75,8 +75,9 @@ def probe_shards(
         said = f"{unvouched:,} remote file(s) have no ETag, checksum or time, so they are hashed in every build"
         progress.note(f"hash: {said}")
         runner.notes.append(said)
-    if index.fault:
-        runner.notes.append(f"the index of hashed files was done without: {index.fault}")
+    for said in index.notes():
+        progress.note(said, important=True)
+        runner.notes.append(said)
     return probes, failures
 
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial as bind
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np

@@ -114,7 +114,7 @@ def check(built, seed):
         before = built / "state" / path.relative_to(state)
         if own[0] in REWRITTEN or path.suffix in (".files", ".arrow") or content == before.read_bytes():
             continue
-        if path.read_bytes() != content and "wanted" not in own:
+        if "wanted" not in own and not (path.is_file() and path.read_bytes() == content):
             assert "damaged" in told, where
     shutil.rmtree(state)
     shutil.rmtree(target)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.atomic import write_changed
+from dataaudit.atomic import read_sealed, write_sealed
 from dataaudit.corpus.tokens import probes
 from dataaudit.corpus.tokens.fast import FastEncoder, UnsupportedModelError
 from dataaudit.corpus.tokens.hf_tokenizer import ReferenceEncoder, load_reference
@@ -64,13 +64,13 @@ def inspect_risks(file: TokenizerFile, *, cache_dir: Path) -> Risks:
     )
     path = cache_dir / f"risks-{sha256(key.encode()).hexdigest()}.json"
     try:
-        known = Risks.from_json(path.read_text())
-    except (OSError, ValueError, KeyError, TypeError):
+        known = Risks.from_json((read_sealed(path) or b"").decode())
+    except (ValueError, KeyError, TypeError):
         known = None
     if known is not None and known.key == key:
         return known
     risks = replace(_inspect(file), key=key)
-    write_changed(path, risks.to_json().encode())
+    write_sealed(path, risks.to_json().encode())
     return risks
 
 

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from dataaudit.atomic import write_changed
+from dataaudit.atomic import read_sealed, write_changed, write_sealed
 from dataaudit.corpus.tokens.tiktoken_ranks import CONVERSION_VERSION, encoding_for, to_tokenizer_json
 from dataaudit.errors import TokenizerError
 from dataaudit.extras import install_line
@@ -47,15 +47,15 @@ def facts_of(digest: str, form: str, facts_dir: Path | None, inspect: Callable[[
     key = "/".join((f"facts-{_VERSION}", digest, form, *libraries))
     path = facts_dir / f"facts-{sha256(key.encode()).hexdigest()}.json"
     try:
-        known = json.loads(path.read_bytes())
+        known = json.loads(read_sealed(path) or b"")
         if known["key"] == key:
             return int(known["vocab_size"]), tuple(map(int, known["special_ids"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         pass
     vocab_size, special_ids = inspect()
     content = {"key": key, "vocab_size": vocab_size, "special_ids": special_ids}
     with contextlib.suppress(OSError):  # a full disk costs the memory of it, no more
-        write_changed(path, json.dumps(content, sort_keys=True).encode())
+        write_sealed(path, json.dumps(content, sort_keys=True).encode())
     return vocab_size, special_ids
 
 
@@ -231,10 +231,14 @@ def _store(data: bytes, *, name: str, form: Format, cache_dir: Path, facts_dir: 
     elif form == "tiktoken":
         # The split rule comes from the file's name, so the name belongs to the name of the copy.
         path = cache_dir / f"{digest}.{name.removesuffix('.tiktoken')}-{CONVERSION_VERSION}.json"
-        if not path.is_file():
-            write_changed(path, to_tokenizer_json(data, name=name))
-        converted = path.read_bytes()
+        sealed = path.with_suffix(".sha256")
+        converted = path.read_bytes() if path.is_file() else b""
         content = sha256(converted).hexdigest()
+        if read_sealed(sealed) != content.encode():
+            converted = to_tokenizer_json(data, name=name)
+            content = sha256(converted).hexdigest()
+            write_changed(path, converted)
+            write_sealed(sealed, content.encode())
         vocab_size, special_ids = facts_of(content, form, facts_dir, lambda: _inspect_json(converted, name))
     else:
         vocab_size, special_ids = facts_of(digest, form, facts_dir, lambda: _inspect_json(data, name))
