@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _NAME_BYTES = 64
-_SEAL_BYTES = 32
+_SEAL_BYTES = 65
 
 
 class DamagedFileError(Exception):
@@ -63,7 +63,7 @@ def write_whole(path: Path, *pieces: bytes) -> None:
 
 
 def write_sealed(path: Path, content: bytes) -> None:
-    """Write a file as :func:`write_whole` does, after the digest of its name and its content.
+    """Write a file as :func:`write_whole` does, after a line with the digest of its name and its content.
 
     Raises:
         OSError: It cannot be written; what had the name before is there still.
@@ -82,7 +82,7 @@ def read_sealed(path: Path) -> bytes | None:
 
 
 def _seal(path: Path, content: bytes) -> bytes:
-    return hashlib.sha256(os.fsencode(path.name) + b"\n" + content).digest()
+    return hashlib.sha256(os.fsencode(path.name) + b"\n" + content).hexdigest().encode() + b"\n"
 
 
 def write_changed(path: Path, content: bytes) -> None:

@@ -62,11 +62,12 @@ def make(
     dataset="made",
     tables=None,
     config=None,
+    folders=None,
 ):
     """Publish a manifest of these shards and return its id; splits other than train are held out.
 
     `ledger` holds (shard, reason, place, records, bytes), `clusters` (kind, cluster, shard, row, kept),
-    `tables` rows of further tables, as dicts, by name.
+    `tables` rows of further tables, as dicts, by name, `folders` what fills further folders.
     """
     rows = [row | {"shard": ordinal} for ordinal, row in enumerate(shards)]
     read = [row for row in rows if row["status"] not in UNREAD]
@@ -112,7 +113,7 @@ def make(
         parts_planned=len(rows),
         parts_scanned=len(rows),
     )
-    return publish(folder, core, run, prepared)
+    return publish(folder, core, run, prepared, folders or {})
 
 
 _TOKENIZER = TokenizerRecord(

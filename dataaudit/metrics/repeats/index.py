@@ -24,6 +24,8 @@ from dataaudit.kernels.winnow import GRAM, WINDOW, winnow
 from dataaudit.kernels.words import split_words
 from dataaudit.link.joins import Joined
 from dataaudit.link.keyed import key_matrix, read_keyed
+from dataaudit.manifest.files import expect_file, open_file
+from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.metrics.repeats.stage import KEY_BYTES
 
 FOLDER = "repeat_index"
@@ -121,15 +123,18 @@ class RepeatIndex:
         manifest: Folder of a manifest that was built with ``stages: {repeats: {index: true}}``.
 
     Raises:
-        ManifestError: It has no index, or one of another version.
+        ManifestError: There is no manifest, it has no index, or one of another version.
+        ManifestMismatch: A file of the index is not the one that was published; all of them are read to know.
     """
 
     def __init__(self, manifest: Path) -> None:
-        self._folder = manifest / FOLDER
+        self._folder, loaded = manifest / FOLDER, load_manifest(manifest)
         try:
+            expect_file(self._folder / _POINTER)
+            loaded.hold_file(f"{FOLDER}/{_POINTER}")
             head = orjson.loads((self._folder / _POINTER).read_bytes())
             known = {name: head.get(name) for name in _KIND} == _KIND
-            self._files = [_opened(self._folder / name) for name in head["files"]] if known else []
+            self._files = [_opened(loaded, name) for name in head["files"]] if known else []
         except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
             known = False
         if not known:
@@ -173,8 +178,10 @@ class _File:
         return table.filter(pc.is_in(table["fingerprint"], value_set=pa.array(wanted)))
 
 
-def _opened(path: Path) -> _File:
-    file = pq.ParquetFile(path)
+def _opened(manifest: Manifest, name: str) -> _File:
+    handle = open_file(manifest.folder / FOLDER / name)
+    manifest.hold_bytes(f"{FOLDER}/{name}", handle)
+    file = pq.ParquetFile(handle)
     groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
     limits = [group.column(0).statistics for group in groups]
     assert all(group.num_rows for group in groups)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataaudit.atomic import DamagedFileError
-from dataaudit.link.keyed import NUM_BYTES, _order, read_keyed, stored_bytes, write_keyed
+from dataaudit.link.keyed import NUM_BYTES, _order, is_sound, read_keyed, stored_bytes, write_keyed
 
 SCHEMA = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("source", pa.string())])
 KEYS = st.one_of(st.binary(min_size=16, max_size=16), st.sampled_from([b"\0" * 16, b"\xff" * 16, b"a" * 16]))
@@ -58,9 +58,23 @@ def test_the_same_rows_are_the_same_bytes(tmp_path):
     """The order in which batches came does not reach the file."""
     rows = [(hashlib.md5(bytes([number]), usedforsecurity=False).digest(), "s") for number in range(50)]
     tables = [table_of(rows[:20]), table_of(rows[20:], 20)]
-    write_keyed(tmp_path / "one", tables, SCHEMA)
-    write_keyed(tmp_path / "two", tables[::-1], SCHEMA)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    write_keyed(tmp_path / "rows", tables, SCHEMA)
+    first = (tmp_path / "rows").read_bytes()
+    write_keyed(tmp_path / "rows", tables[::-1], SCHEMA)
+    assert (tmp_path / "rows").read_bytes() == first
+
+
+@pytest.mark.parametrize("other", ["kind/aa/two", "kind/aa/one.more", "another/aa/one"])
+def test_rows_of_another_place_are_damage(tmp_path, other):
+    """A whole file under the name of another part or stage is found out by its head, also where no row is read."""
+    path, moved = tmp_path / "kind/aa/one", tmp_path / other
+    write_keyed(path, [table_of([(bytes(16), "s")])], SCHEMA)
+    moved.parent.mkdir(parents=True, exist_ok=True)
+    moved.write_bytes(path.read_bytes())
+    assert is_sound(path) and not is_sound(moved)
+    for read in (read_keyed, stored_bytes):
+        with pytest.raises(DamagedFileError):
+            read(moved, 200, 201)
 
 
 def test_a_file_that_is_not_there_is_damage(tmp_path):

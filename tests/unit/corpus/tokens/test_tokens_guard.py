@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 
+from dataaudit.atomic import read_sealed
 from dataaudit.corpus.tokens import Risks, guard, inspect_risks
 
 
@@ -58,15 +59,16 @@ def test_other_library_version_asks_again(tiny_file, tmp_path, monkeypatch):
     assert "gigatoken-99.0" in again.key
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"supported": true}'])
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"supported": true}', "flip"])
 def test_damaged_cache_is_written_anew(tiny_file, tmp_path, monkeypatch, damage):
     """A cache file that cannot be read costs a new check, nothing else."""
     monkeypatch.setattr(guard, "_inspect", lambda file: Risks(supported=True, reason="ok"))
     first = inspect_risks(tiny_file, cache_dir=tmp_path)
     (path,) = tmp_path.glob("risks-*.json")
-    path.write_text(damage)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"true", b"false") if damage == "flip" else damage.encode())
     assert inspect_risks(tiny_file, cache_dir=tmp_path) == first
-    assert Risks.from_json(path.read_text()) == first
+    assert Risks.from_json(read_sealed(path).decode()) == first
 
 
 def test_model_that_gigatoken_cannot_load_is_unsupported(sentencepiece_trainer, tmp_path):

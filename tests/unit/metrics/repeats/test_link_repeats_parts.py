@@ -7,6 +7,7 @@ import os
 from functools import partial
 from itertools import pairwise
 
+import made_manifest
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from repeats_made import batch_of, spell
 
 from dataaudit.atomic import DamagedFileError
-from dataaudit.errors import ManifestError
+from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import write_keyed
 from dataaudit.manifest.places import places_of, rows_of
@@ -166,8 +167,9 @@ def indexed(tmp_path):
     for start, stop in ((0, 77), (77, 78), (78, 256)):
         sorted_paths.append(tmp_path / f"index-{start}")
         write_keyed(sorted_paths[-1], [link_index(files, start, stop).keyed["index"]], INDEX_ROWS)
-    (tmp_path / "m" / FOLDER).mkdir(parents=True)
-    write_index(tmp_path / "m" / FOLDER, sorted_paths)
+    made_manifest.make(
+        tmp_path / "m", [made_manifest.shard("a")], folders={FOLDER: partial(write_index, paths=sorted_paths)}
+    )
     return tmp_path / "m", texts
 
 
@@ -209,5 +211,24 @@ def test_an_index_that_cannot_be_read_is_said(indexed, harm):
         first.unlink()
     else:
         first.write_bytes(first.read_bytes()[:-9])
-    with pytest.raises(ManifestError, match="index of its text"):
+    with pytest.raises(ManifestError, match="index of its text|is not the file that was published|no manifest"):
         RepeatIndex(folder)
+
+
+def test_no_harm_to_a_file_of_the_index_goes_unseen(indexed):
+    """A flipped bit at every sampled place, a file in another's place, and a cut: an error that names the file."""
+    folder, _ = indexed
+    files = sorted((folder / FOLDER).iterdir())
+    contents = [path.read_bytes() for path in files]
+    harmed = list(zip(files, [*contents[1:], contents[0]], strict=True))
+    for path, content in zip(files, contents, strict=True):
+        harmed += [(path, content[: len(content) // 2])]
+        for place in range(0, len(content), max(1, len(content) // 40)):
+            harmed.append((path, content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]))
+    for path, content in harmed:
+        whole = path.read_bytes()
+        path.write_bytes(content)
+        with pytest.raises(ManifestMismatch, match=path.name):
+            RepeatIndex(folder)
+        path.write_bytes(whole)
+    assert RepeatIndex(folder).look_up("") == []
