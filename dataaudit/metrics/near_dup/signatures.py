@@ -19,6 +19,8 @@ from dataaudit.metrics.near_dup.stage import NearDup
 
 _KIND = "signatures"
 _PARQUET = "parquet"
+_VERSION = 2
+"""Changes with the form of what is stored."""
 
 
 def collect_signatures(
@@ -36,8 +38,10 @@ def collect_signatures(
     for shard in shards:
         ordinal = shard.ordinal
         table = _of_shard(shard, stage, store)
-        key = digest_json([digest_signatures(table), stage.num_perm]).removeprefix("sha256:")
-        if store.read_rows(_KIND, key, _PARQUET) is None:
+        key = digest_json([digest_signatures(table), stage.num_perm, _VERSION]).removeprefix("sha256:")
+        if store.side_path(_KIND, key, _PARQUET).exists():
+            _read(store, key)
+        else:
             sink = pa.BufferOutputStream()
             pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
             store.write_rows(_KIND, key, sink.getvalue().to_pybytes(), _PARQUET)
@@ -46,13 +50,17 @@ def collect_signatures(
 
     def fill(folder: Path) -> None:
         for name, key in files.items():
-            data = store.read_rows(_KIND, key, _PARQUET)
-            if data is None:
-                store.remove(_KIND, key)
-                raise DamagedEntryError([f"{_KIND}/{key}"])
-            write_synced(folder / name, data.to_pybytes())
+            write_synced(folder / name, _read(store, key).to_pybytes())
 
     return pa.Table.from_pylist(rows, schema=TABLES["signatures"].schema), fill
+
+
+def _read(store: Store, key: str) -> pa.Buffer:
+    data = store.read_rows(_KIND, key, _PARQUET)
+    if data is None:
+        store.remove(_KIND, key)
+        raise DamagedEntryError([f"{_KIND}/{key}"])
+    return data
 
 
 def _of_shard(shard: LinkShard, stage: NearDup, store: Store) -> pa.Table:

@@ -131,6 +131,57 @@ def test_any_number_of_damaged_files_costs_a_rescan(corpus, runners, harm):
     assert again.scanned
 
 
+def test_a_flipped_bit_in_every_file_costs_one_build_and_one_message(corpus, runners):
+    """All damage is looked for when some is met; the message is true and names files."""
+    first, _ = run(corpus)
+    for path in (path for path in (corpus / "state" / "partials").rglob("*") if path.is_file()):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    again, manifest = run(corpus)
+    assert again.id == first.id
+    (note,) = [note for note in manifest.run.notes if "damaged" in note]
+    assert note.startswith("1")
+    assert "computed again: partials/" in note
+    assert run(corpus)[1].run.notes == ()
+
+
+def test_keyed_rows_of_another_part_are_not_counted(corpus, runners):
+    """Two whole files that have changed places are found out, and both parts are read again."""
+    write_file(corpus / "train" / "b.jsonl", b'{"text": "other", "source": "a"}\n' * 7)
+    first, _ = run(corpus)
+    one, other, *_ = stored(corpus, "exact_dup", rows=True)
+    data = one.read_bytes()
+    assert data != other.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+    for path in (corpus / "state" / "partials" / "link-exact").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    again, manifest = run(corpus)
+    assert again.id == first.id
+    assert any("2 absent or damaged files" in note for note in manifest.run.notes)
+
+
+def test_what_is_damaged_when_it_is_published_is_computed_again(corpus, runners, monkeypatch):
+    """Rows that nothing but publishing reads: the same build mends them."""
+    publish, harmed = module.publish_build, []
+
+    def late(job, *more):
+        if not harmed:
+            harmed.append(stored(corpus, "volume")[0])
+            harmed[0].write_bytes(b"damaged")
+        return publish(job, *more)
+
+    first, _ = run(corpus)
+    monkeypatch.setattr(module, "publish_build", late)
+    again, manifest = run(corpus)
+    assert harmed
+    assert harmed[0].read_bytes() != b"damaged"
+    assert again.id == first.id
+    assert any("damaged" in note for note in manifest.run.notes)
+
+
 def test_the_cut_does_not_change_an_identity_with_losses(corpus, runners):
     """Bad records, with places, and a shard with too many of them: any cut gives one id."""
     bad = b"".join(b"not json\n" if number % 7 == 0 else b'{"text": "x"}\n' for number in range(400))

@@ -134,6 +134,47 @@ def test_a_damaged_database_is_made_anew(tmp_path, content):
     index.close()
 
 
+def test_a_flipped_bit_anywhere_gives_the_right_answer_or_none(tmp_path):
+    """Never another one: where a part ends is in a row, and SQLite checks no byte of it."""
+    path, probe = tmp_path / "files.sqlite", {"sha256": "x" * 64, "parts": [[0, 4000]]}
+    index = StatIndex(path)
+    index.store([(f"/data/{name}", stat(), NOW, probe | {"name": name}) for name in "abc"])
+    index.close()
+    whole = path.read_bytes()
+    places = [*range(0, len(whole), 61), *range(whole.index(b'{"stat"') - 64, len(whole), 3)]
+    lost = 0
+    for place in places:
+        for suffix in ("", "-journal"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        index = StatIndex(path)
+        for name in "abc":
+            found = index.find(f"/data/{name}", stat())
+            assert found in (None, probe | {"name": name}), place
+            lost += found is None
+        notes = list(index.notes())
+        index.close()
+        assert not index.damaged or any("1 damaged row" in note for note in notes)
+    assert lost > 50
+
+
+def test_rows_that_have_changed_places_are_damage(tmp_path):
+    """A row is of one path: under another it is not trusted, and the note says so."""
+    path = tmp_path / "files.sqlite"
+    index = StatIndex(path)
+    index.store([(f"/data/{name}", stat(), NOW, {"name": name}) for name in "ab"])
+    index.close()
+    with sqlite3.connect(path) as database:
+        rows = dict(database.execute("select path, row from files").fetchall())
+        swapped = zip(rows, reversed(list(rows.values())), strict=True)
+        database.executemany("insert or replace into files values (?, ?)", swapped)
+    database.close()
+    index = StatIndex(path)
+    assert [index.find(f"/data/{name}", stat()) for name in "ab"] == [None, None]
+    assert list(index.notes()) == ["files.sqlite: 2 damaged rows, so as many files are hashed again"]
+    index.close()
+
+
 def test_damage_that_shows_later_ends_the_use_of_the_index_only(tmp_path, index):
     """A page that turns out to be damaged in the middle of a build raises nothing."""
     index.close()
@@ -146,6 +187,10 @@ def test_damage_that_shows_later_ends_the_use_of_the_index_only(tmp_path, index)
     damaged.find("/data/a", stat())
     damaged.store([(f"/data/{number}", stat(), NOW, {}) for number in range(300)])
     damaged.close()
+    assert any("made anew" in note for note in damaged.notes())
+    index = StatIndex(path)
+    assert index.find("/data/7", stat()) == {}
+    index.close()
 
 
 def test_a_database_that_another_build_holds_is_left_alone(tmp_path):

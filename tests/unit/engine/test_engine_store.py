@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataaudit.engine.store import PartialStore, StateFolderError
+from dataaudit.link.keyed import write_keyed
 
 KEY = "ab" * 32
 COLUMNS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5)
@@ -52,6 +53,26 @@ def test_what_is_not_there_is_none(store):
     assert store.read("volume", KEY) is None
     assert store.read_rows("volume", KEY) is None
     assert not store.has("volume", KEY)
+
+
+def test_all_damage_is_removed_at_once_and_named(store):
+    """Entries, their rows and keyed rows; what is whole stays, and so does what others are writing."""
+    schema = pa.schema([("key", pa.binary(8)), ("row", pa.int64())])
+    for key in ("aa1", "aa2", "aa3", "aa4"):
+        store.write("kind", key, {}, {})
+        store.write_rows("kind", key, b"rows")
+        write_keyed(store.side_path("kind", key, "keyed"), [], schema)
+    store.path("kind", ".aa9.tmp").write_bytes(b"half")
+    for path in (store.path("kind", "aa1"), store.side_path("kind", "aa2"), store.side_path("kind", "aa3", "keyed")):
+        path.write_bytes(path.read_bytes()[:-1] + b"!")
+    store.side_path("kind", "aa3", "keyed").write_bytes(store.side_path("kind", "aa4", "keyed").read_bytes())
+    assert store.remove_damaged() == ["partials/kind/aa/aa1", "partials/kind/aa/aa2.rows", "partials/kind/aa/aa3.keyed"]
+    assert sorted(path.name for path in store.path("kind", "aa4").parent.iterdir() if path.suffix != ".tmp") == [
+        "aa4",
+        "aa4.keyed",
+        "aa4.rows",
+    ]
+    assert store.remove_damaged() == []
 
 
 def test_damage_at_any_byte_is_found(store):

@@ -71,7 +71,8 @@ def test_rows_of_another_place_are_damage(tmp_path, other):
     write_keyed(path, [table_of([(bytes(16), "s")])], SCHEMA)
     moved.parent.mkdir(parents=True, exist_ok=True)
     moved.write_bytes(path.read_bytes())
-    assert is_sound(path) and not is_sound(moved)
+    assert is_sound(path)
+    assert not is_sound(moved)
     for read in (read_keyed, stored_bytes):
         with pytest.raises(DamagedFileError):
             read(moved, 200, 201)

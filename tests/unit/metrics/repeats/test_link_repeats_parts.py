@@ -211,7 +211,7 @@ def test_an_index_that_cannot_be_read_is_said(indexed, harm):
         first.unlink()
     else:
         first.write_bytes(first.read_bytes()[:-9])
-    with pytest.raises(ManifestError, match="index of its text|is not the file that was published|no manifest"):
+    with pytest.raises(ManifestError, match=r"index of its text|is not the file that was published|no manifest"):
         RepeatIndex(folder)
 
 
