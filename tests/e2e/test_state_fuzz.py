@@ -23,9 +23,21 @@ protected: {quiz: {paths: [set.jsonl], question: question, answer: answer}}
 stages: {repeats: {index: true}, near_dup: {signatures: true}}
 reader: {part_bytes: 8192}
 """
-REWRITTEN = ("tokenizers", "detectors", ".gitignore", "in-work", "files.sqlite")
-"""What every build compares with its source and writes anew where it differs; and the index of hashed files, whose row
-may be lost with its name, so that a file looks new."""
+REWRITTEN = frozenset(
+    (
+        "tokenizers",
+        "detectors",
+        ".gitignore",
+        "in-work",
+        "files.sqlite",
+        "wanted",
+        "protected-items",
+        ".files",
+        ".arrow",
+    )
+)
+"""What every build compares with its source, or writes anew before it reads it; and the index of hashed files, whose
+row may be lost with its name, so that a file looks new."""
 
 
 def words(rng, size):
