@@ -71,3 +71,20 @@ def test_a_file_system_that_cannot_sync_folders_need_not(tmp_path, monkeypatch, 
     else:
         with pytest.raises(OSError, match=os.strerror(number)):
             atomic.sync_folder(tmp_path)
+
+
+def test_what_is_sealed_is_read_as_it_was_written_or_not_at_all(tmp_path):
+    """Absent, cut, flipped anywhere, or under another's name: None."""
+    path, other = tmp_path / "one", tmp_path / "two"
+    assert atomic.read_sealed(path) is None
+    for content in (b"", b"some bytes\n"):
+        atomic.write_sealed(path, content)
+        assert atomic.read_sealed(path) == content
+        whole = path.read_bytes()
+        for place in range(len(whole)):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+            assert atomic.read_sealed(path) is None
+            path.write_bytes(whole[:place])
+            assert atomic.read_sealed(path) is None
+        other.write_bytes(whole)
+        assert atomic.read_sealed(other) is None

@@ -71,6 +71,20 @@ def test_name_decides_the_split_rule_even_for_equal_bytes(ranks_writer, tmp_path
     )
 
 
+def test_a_converted_copy_that_was_altered_is_converted_again(ranks_writer, tmp_path):
+    """A flipped bit in it would be other tokens; the rank file says nothing of it, the seal beside it does."""
+    ranks_writer(tmp_path / "r50k_base.tiktoken")
+    call = {"base_dir": tmp_path, "cache_dir": tmp_path / "copies"}
+    file = resolve_tokenizer("r50k_base.tiktoken", **call)
+    whole = file.path.read_bytes()
+    seal = file.path.with_suffix(".sha256").read_bytes()
+    for path, content in ((file.path, whole.replace(b'"a"', b'"A"', 1)), (file.path.with_suffix(".sha256"), b"")):
+        assert path.read_bytes() != content
+        path.write_bytes(content)
+        assert resolve_tokenizer("r50k_base.tiktoken", **call) == file
+        assert (file.path.read_bytes(), file.path.with_suffix(".sha256").read_bytes()) == (whole, seal)
+
+
 @pytest.mark.parametrize("name", ["tekken.tiktoken", "mine.tiktoken"])
 def test_unknown_rank_file_is_refused_with_the_accepted_names(name, ranks_writer, tmp_path):
     """A rank file does not carry its split rule; a name that does not tell it is an error, not a guess."""
