@@ -131,10 +131,8 @@ def build(
     while True:
         try:
             return publish_build(job, gathered, started, hosts, workers)
-        except DamagedEntryError as error:
-            _mend(job, error.names)
-        except DamagedFileError as error:
-            _mend(job, [job.store.remove_of(path) for path in error.paths])
+        except (DamagedEntryError, DamagedFileError) as error:
+            _mend(job, error)
         limit = options.unit_seconds
         with open_runner(options.cluster, state, unit_seconds=limit, notes=notes) as runner, _interruptible():
             job.runner = runner
@@ -171,21 +169,22 @@ def _gather(
         try:
             _protect(job, base, stages, probes, failures, fresh=fresh)
             gathered = _scan_and_link(job, probes, failures, fresh=fresh)
-        except DamagedEntryError as error:
-            _mend(job, error.names)
+        except (DamagedEntryError, DamagedFileError) as error:
+            _mend(job, error)
     return gathered
 
 
-def _mend(job: Job, names: Sequence[str]) -> None:
+def _mend(job: Job, error: DamagedEntryError | DamagedFileError) -> None:
     """Remove whatever else in the state folder is damaged, and say what is computed again.
 
     Args:
         job: The build.
-        names: ``kind/key`` of entries that were absent or damaged, and are removed.
+        error: What was met: entries that are removed already, or files of some.
 
     Raises:
         ClusterError: It has happened too often.
     """
+    names = error.names if isinstance(error, DamagedEntryError) else list(map(job.store.remove_of, error.paths))
     paths = {str(job.store.path(*name.split("/")).relative_to(job.store.root)) for name in names}
     listed = sorted(paths.union(job.store.remove_damaged()))
     job.mended += 1

@@ -93,10 +93,7 @@ def _link(unit: LinkUnit) -> Outcome:
     if listed is None:
         return Outcome(damaged=(f"{unit.kind}/{unit.files}",))
     files = pa.ipc.open_file(listed).read_all()
-    try:
-        joined = unit.function(files, unit.start, unit.stop)
-    except DamagedFileError as error:
-        return Outcome(damaged=tuple(map(entry_of, error.paths)))
+    joined = unit.function(files, unit.start, unit.stop)
     for name, schema in unit.emits.items():
         with store.writing():
             write_keyed(store.side_path(unit.kind, unit.key, name), [joined.keyed[name]], schema)
@@ -155,6 +152,8 @@ def as_value(function: Callable[[], Outcome]) -> Outcome:
             return Outcome(fault=(error.message, error.hint))
         except ShardUnreadable as error:
             return Outcome(reason=error.reason, place=error.place)
+        except DamagedFileError as error:  # what is not there afterwards is computed again
+            return Outcome(damaged=tuple(map(entry_of, error.paths)))
         except tuple(_NOT_OPENED) as error:
             return Outcome(reason=next(why for kind, why in _NOT_OPENED.items() if isinstance(error, kind)))
     return Outcome(reason=Reason.INTERNAL, place=call.origin)  # a fault of ours costs one shard, by name
