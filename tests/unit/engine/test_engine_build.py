@@ -164,12 +164,12 @@ def test_keyed_rows_of_another_part_are_not_counted(corpus, runners):
 
 
 def test_what_is_damaged_when_it_is_published_is_computed_again(corpus, runners, monkeypatch):
-    """Rows that nothing but publishing reads: the same build mends them."""
+    """Partials that are read again then: the same build mends them."""
     publish, harmed = module.publish_build, []
 
     def late(job, *more):
         if not harmed:
-            harmed.append(stored(corpus, "volume")[0])
+            harmed.append(stored(corpus, "lengths")[0])
             harmed[0].write_bytes(b"damaged")
         return publish(job, *more)
 

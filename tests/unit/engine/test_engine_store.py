@@ -62,7 +62,7 @@ def test_all_damage_is_removed_at_once_and_named(store):
         store.write("kind", key, {}, {})
         store.write_rows("kind", key, b"rows")
         write_keyed(store.side_path("kind", key, "keyed"), [], schema)
-    store.path("kind", ".aa9.tmp").write_bytes(b"half")
+    (store.path("kind", "aa4").parent / ".aa9.tmp").write_bytes(b"half")
     for path in (store.path("kind", "aa1"), store.side_path("kind", "aa2"), store.side_path("kind", "aa3", "keyed")):
         path.write_bytes(path.read_bytes()[:-1] + b"!")
     store.side_path("kind", "aa3", "keyed").write_bytes(store.side_path("kind", "aa4", "keyed").read_bytes())
