@@ -135,6 +135,7 @@ def build(
             _mend(job, error)
         limit = options.unit_seconds
         with open_runner(options.cluster, state, unit_seconds=limit, notes=notes) as runner, _interruptible():
+            runner.notes = job.runner.notes
             job.runner = runner
             gathered = _gather(job, base, stages, probes, failures)
 
