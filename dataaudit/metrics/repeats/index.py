@@ -24,7 +24,7 @@ from dataaudit.kernels.winnow import GRAM, WINDOW, winnow
 from dataaudit.kernels.words import split_words
 from dataaudit.link.joins import Joined
 from dataaudit.link.keyed import key_matrix, read_keyed
-from dataaudit.manifest.files import expect_file, open_file
+from dataaudit.manifest.files import open_file
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.metrics.repeats.stage import KEY_BYTES
 
@@ -130,9 +130,9 @@ class RepeatIndex:
     def __init__(self, manifest: Path) -> None:
         self._folder, loaded = manifest / FOLDER, load_manifest(manifest)
         try:
-            expect_file(self._folder / _POINTER)
-            loaded.hold_file(f"{FOLDER}/{_POINTER}")
-            head = orjson.loads((self._folder / _POINTER).read_bytes())
+            with open_file(self._folder / _POINTER) as file:
+                loaded.hold_bytes(f"{FOLDER}/{_POINTER}", file)
+                head = orjson.loads(file.read())
             known = {name: head.get(name) for name in _KIND} == _KIND
             self._files = [_opened(loaded, name) for name in head["files"]] if known else []
         except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
