@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import io
 import os
@@ -120,13 +121,40 @@ def _wrong_use(error: click.ClickException) -> str:
     return "\n".join(lines)
 
 
+_NO_MEMORY = """dataaudit: out of memory
+  Raise `ulimit -v` or the memory of the container; a build needs less with fewer --workers."""
+_LIMITS = {
+    errno.EMFILE: "This process may not open more files: raise `ulimit -n`.",
+    errno.ENFILE: "This machine may not open more files: close some.",
+    errno.EFBIG: "This process may not write larger files: raise `ulimit -f`.",
+    errno.ENOSPC: "Make room there, then run the same command: finished work is kept.",
+}
+
+
 def _os_error(error: OSError) -> str:
-    place = f": {error.filename}" if error.filename is not None else ""
-    return f"operating system error: {error.strerror or type(error).__name__}{place}"
+    if error.filename is None and error.errno == errno.ENOENT and (gone := _folder_gone()):
+        return gone
+    place = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
+    lines = [f"operating system error: {error.strerror or type(error).__name__}{place}"]
+    if error.errno in _LIMITS:
+        lines.append(f"  {_LIMITS[error.errno]}")
+    return "\n".join(lines)
+
+
+def _folder_gone() -> str:
+    """Return what to say when the current folder was deleted; nothing when it is there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        place = os.environ.get("PWD", "")
+        return f"the current folder was deleted{f': {place}' if place else ''}\n  Change to one that exists."
+    return ""
 
 
 def _fault(error: Exception) -> str:
     """Name a fault of ours by kind and place; its message may hold text of a document."""
+    if isinstance(error, MemoryError):
+        return _NO_MEMORY
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

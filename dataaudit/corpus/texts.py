@@ -48,7 +48,7 @@ def normal_form(text: str) -> str:
 LONG_RUN = 64
 """Marks in a row from which on they are put in order here."""
 _BEYOND_MARKS = 0x20000
-"""No code point from here on has a combining class, or decomposes to one that has; a test holds that for all of them."""
+"""No code point from here on has a combining class, or decomposes to one that has; a test holds that."""
 
 
 def nfc(text: str) -> str:

@@ -184,6 +184,9 @@ def test_wrong_use_is_exit_code_2_with_a_way_out(arguments, says):
         (DataAuditError("any"), 2, "dataaudit: any\n"),
         (KeyboardInterrupt(), 130, "dataaudit: interrupted\n"),
         (OSError(28, "No space left on device", "/disk/x"), 3, "No space left on device: /disk/x"),
+        (OSError(24, "Too many open files", "/disk/x"), 3, "Too many open files: /disk/x\n  This process may not"),
+        (OSError(27, "File too large", b"/disk/x"), 3, "File too large: /disk/x\n  This process may not write larger"),
+        (MemoryError("text of a document"), 3, "dataaudit: out of memory\n  Raise `ulimit -v`"),
         (ValueError(TEXT), 3, "internal error, a fault of this program: ValueError at "),
     ],
 )
@@ -200,6 +203,17 @@ def test_every_error_has_its_exit_code_and_no_traceback(monkeypatch, error, code
     assert says in shown.stderr
     assert "Traceback" not in shown.stderr
     assert "canary" not in shown.stderr
+
+
+def test_a_current_folder_that_was_deleted_is_said_with_its_path(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setenv("PWD", str(gone))
+    gone.rmdir()
+    result = invoke("build", tmp_path, "--manifest", tmp_path / "manifest", "--workers", 0)
+    assert result.exit_code == 3
+    assert f"the current folder was deleted: {gone}\n  Change to one that exists." in result.stderr
 
 
 def test_a_fault_shows_its_traceback_when_asked(monkeypatch):
