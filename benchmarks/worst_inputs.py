@@ -1,11 +1,11 @@
-"""The worst documents that could be thought of, each through a whole build: does its cost follow its size?
+"""The worst documents that could be thought of, through a whole build: does its cost follow its size?
 
-    python benchmarks/worst_inputs.py [--kb 100 200 400] [--only NAME ...] [--seconds 60] [--steps]
+    python benchmarks/worst_inputs.py [--kb 100 200 400] [--only NAME ...] [--steps]
 
-A build has one shard of one document, all default stages, an evaluation set and a held-out split to be matched
-against, in one process. The table shows CPU seconds of the build less those of a build of a short document, and the
-ratio of each step; two ratios in a row above 2.6 are suspicious. A build that takes more than the limit is killed.
-`--steps` prints the functions of the longest build that took the most.
+One build, in one process, with all default stages, an evaluation set and a held-out split to be matched against. Each
+document is a batch of its own. The table shows the CPU seconds from where a batch is handed out to where the next is
+asked for, that is of all annotators and stages, and the ratio of each step; two in a row above 2.6 are suspicious. What
+joins documents at the end is shown as the rest of the build. `--steps` prints the functions that took the most.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ import json
 import os
 import pstats
 import random
-import resource
-import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 os.environ["RAYON_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from dataaudit import api
-from dataaudit.guarded import Guarded
+from dataaudit.engine import work as worker
 
 SUSPICIOUS = 2.6
-NOISE_SECONDS = 0.1
+NOISE_SECONDS = 0.02
 """Below this, a ratio says nothing."""
 
 TILES: dict[str, str] = {
@@ -155,57 +154,46 @@ MADE: dict[str, Callable[[int], str]] = {
 """The texts of about so many bytes, by name."""
 
 
-def write_corpus(folder: Path, text: str) -> dict[str, Any]:
-    """Write a corpus of one document; return its config."""
+def write_corpus(folder: Path, texts: list[str]) -> dict[str, Any]:
+    """Write a corpus of these documents; return its config."""
     item = "what is the capital of the country that lies beside the sea and under the hill"
     held = "it was a bright cold day in the month when clocks are read twice by those who wake"
-    folder.mkdir(parents=True)
-    for name, content in (("train", text), ("held", held)):
-        (folder / f"{name}.jsonl").write_text(json.dumps({"text": content}) + "\n")
-    (folder / "items.jsonl").write_text(json.dumps({"question": item, "answer": "none"}) + "\n")
+    for name, contents in (("train", texts), ("held", [held])):
+        lines = [json.dumps({"text": content}) + "\n" for content in contents]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    (folder / "items.jsonl").write_text(json.dumps({"question": item}) + "\n")
     return {
         "splits": {
             "train": {"paths": [str(folder / "train.jsonl")], "text": "text"},
             "held": {"paths": [str(folder / "held.jsonl")], "text": "text", "held_out": True},
         },
         "protected": {"items": {"paths": [str(folder / "items.jsonl")], "question": "question"}},
+        "reader": {"batch_bytes": 1024},
     }
 
 
-def cpu_of_build(text: str, seconds: int, steps: bool = False) -> tuple[float, str]:
-    """Build a corpus of one text in a child; return CPU seconds, infinity when it was killed, and what became of it."""
-    folder = Path(tempfile.mkdtemp(prefix="worst-"))
-    out, into = os.pipe()
-    child = os.fork()
-    if child == 0:
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
-        said = _said(folder, text, steps)
-        os.write(into, json.dumps(said).encode())
-        os._exit(0)
-    os.close(into)
-    with open(out, "rb") as file:
-        data = file.read()
-    os.waitpid(child, 0)
-    shutil.rmtree(folder)
-    cpu, outcome = json.loads(data) if data else (float("inf"), "killed")
-    return cpu, outcome
+def cpu_of_documents(texts: list[str], *, tell: Callable[[int, float], None]) -> float:
+    """Build a corpus of texts, tell the number and the CPU seconds of each; return those of the rest of the build."""
+    read_part, told = worker.read_part, 0
 
+    def timed(request: Any, *arguments: Any) -> Iterator[Any]:
+        nonlocal told, spent
+        for batch in read_part(request, *arguments):
+            begun = time.process_time()
+            yield batch
+            taken = time.process_time() - begun
+            if request.path.endswith("train.jsonl") and told < len(texts):
+                spent += taken
+                tell(told, taken)
+                told += 1
 
-def _said(folder: Path, text: str, steps: bool) -> tuple[float, str]:
-    config = write_corpus(folder / "corpus", text)
-    profiler = cProfile.Profile() if steps else None
-    begun = time.process_time()
-    if profiler is not None:
-        profiler.enable()
-    outcome = ""
-    with Guarded() as call:
-        result = api.build(config, folder / "manifest", workers=0, isolate=False, progress=False)
-        outcome = "read" if result.exit_code == 0 else f"exit {result.exit_code}: {result.unread}"
-    cpu = time.process_time() - begun
-    if profiler is not None:
-        profiler.disable()
-        pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(12)
-    return cpu, outcome or call.origin
+    spent, begun = 0.0, time.process_time()
+    with tempfile.TemporaryDirectory(prefix="worst-") as folder, patch.object(worker, "read_part", timed):
+        config = write_corpus(Path(folder), texts)
+        result = api.build(config, Path(folder) / "manifest", workers=0, isolate=False, progress=False)
+    if result.exit_code or told != len(texts):
+        raise SystemExit(f"{result.unread} shards were not read, {told} of {len(texts)} documents were timed")
+    return time.process_time() - begun - spent
 
 
 def main() -> None:
@@ -213,29 +201,34 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kb", type=int, nargs="+", default=[100, 200, 400])
     parser.add_argument("--only", nargs="+", choices=list(MADE), default=list(MADE))
-    parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--steps", action="store_true")
     arguments = parser.parse_args()
-    _said(Path(tempfile.mkdtemp(prefix="worst-")), "a short text, that loads all there is: a@example.org", False)
-    none, outcome = min(cpu_of_build("a short text", arguments.seconds) for _ in range(3))
-    print(f"a short document: {none:.2f} s, {outcome}", flush=True)
-    print("| input |" + "".join(f" {kb} kB |" for kb in arguments.kb) + " ratios | s/MB | |")
-    print("|---|" + "--:|" * (len(arguments.kb) + 2) + "---|")
-    for name in arguments.only:
-        seconds = []
-        outcome = ""
-        for kb in arguments.kb:
-            text = MADE[name](kb * 1000)
-            text = text.encode("utf-8")[: kb * 1000].decode("utf-8", "ignore")
-            last = kb == arguments.kb[-1]
-            cpu, outcome = cpu_of_build(text, arguments.seconds, steps=arguments.steps and last)
-            seconds.append(max(0.0, cpu - none))
-        ratios = [more / less if less > NOISE_SECONDS else 0.0 for less, more in pairwise(seconds)]
-        marks = ["suspicious"] if all(ratio > SUSPICIOUS for ratio in ratios) else []
-        notes = ", ".join([*marks, *([outcome] if outcome != "read" else [])])
-        cells = "".join(f" {one:.2f} |" for one in seconds)
-        per_mb = seconds[-1] / arguments.kb[-1] * 1000
-        print(f"| {name} |{cells} {', '.join(f'{r:.1f}' for r in ratios)} | {per_mb:.1f} | {notes} |", flush=True)
+    sizes = [kb * 1000 for kb in arguments.kb]
+    cpu_of_documents(["a short text, for what is loaded once: a@example.org"], tell=lambda *_: None)
+    texts = [MADE[name](size).encode()[:size].decode(errors="ignore") for name in arguments.only for size in sizes]
+    print("| input |" + "".join(f" {kb} kB, s |" for kb in arguments.kb) + " ratios | s/MB | |", flush=True)
+    print("|---|" + "--:|" * (len(sizes) + 2) + "---|")
+    row: list[float] = []
+
+    def tell(number: int, seconds: float) -> None:
+        row.append(seconds)
+        if len(row) == len(sizes):
+            name = arguments.only[number // len(sizes)]
+            ratios = [more / max(less, NOISE_SECONDS) for less, more in pairwise(row)]
+            mark = "suspicious" if ratios and min(ratios) > SUSPICIOUS else ""
+            cells = "".join(f" {one:.3f} |" for one in row)
+            shown = ", ".join(f"{ratio:.1f}" for ratio in ratios)
+            print(f"| {name} |{cells} {shown} | {row[-1] / sizes[-1] * 1e6:.2f} | {mark} |", flush=True)
+            row.clear()
+
+    profiler = cProfile.Profile()
+    if arguments.steps:
+        profiler.enable()
+    rest = cpu_of_documents(texts, tell=tell)
+    print(f"\nThe rest of the build: {rest:.1f} s for {sum(map(len, texts)) / 1e6:.0f} million characters.")
+    if arguments.steps:
+        profiler.disable()
+        pstats.Stats(profiler, stream=sys.stdout).sort_stats("tottime").print_stats(25)
 
 
 if __name__ == "__main__":
