@@ -172,8 +172,8 @@ def write_corpus(folder: Path, texts: list[str]) -> dict[str, Any]:
     }
 
 
-def cpu_of_documents(texts: list[str], *, tell: Callable[[int, float], None]) -> float:
-    """Build a corpus of texts, tell the number and the CPU seconds of each; return those of the rest of the build."""
+def cpu_of_documents(texts: list[str], *, tell: Callable[[float], object]) -> float:
+    """Build a corpus of texts, tell the CPU seconds of each; return those of the rest of the build."""
     read_part, told = worker.read_part, 0
 
     def timed(request: Any, *arguments: Any) -> Iterator[Any]:
@@ -184,7 +184,7 @@ def cpu_of_documents(texts: list[str], *, tell: Callable[[int, float], None]) ->
             taken = time.process_time() - begun
             if request.path.endswith("train.jsonl") and told < len(texts):
                 spent += taken
-                tell(told, taken)
+                tell(taken)
                 told += 1
 
     spent, begun = 0.0, time.process_time()
@@ -204,27 +204,22 @@ def main() -> None:
     parser.add_argument("--steps", action="store_true")
     arguments = parser.parse_args()
     sizes = [kb * 1000 for kb in arguments.kb]
-    cpu_of_documents(["a short text, for what is loaded once: a@example.org"], tell=lambda *_: None)
+    cpu_of_documents(["a short text, for what is loaded once: a@example.org"], tell=lambda _: None)
     texts = [MADE[name](size).encode()[:size].decode(errors="ignore") for name in arguments.only for size in sizes]
-    print("| input |" + "".join(f" {kb} kB, s |" for kb in arguments.kb) + " ratios | s/MB | |", flush=True)
-    print("|---|" + "--:|" * (len(sizes) + 2) + "---|")
-    row: list[float] = []
-
-    def tell(number: int, seconds: float) -> None:
-        row.append(seconds)
-        if len(row) == len(sizes):
-            name = arguments.only[number // len(sizes)]
-            ratios = [more / max(less, NOISE_SECONDS) for less, more in pairwise(row)]
-            mark = "suspicious" if ratios and min(ratios) > SUSPICIOUS else ""
-            cells = "".join(f" {one:.3f} |" for one in row)
-            shown = ", ".join(f"{ratio:.1f}" for ratio in ratios)
-            print(f"| {name} |{cells} {shown} | {row[-1] / sizes[-1] * 1e6:.2f} | {mark} |", flush=True)
-            row.clear()
-
     profiler = cProfile.Profile()
     if arguments.steps:
         profiler.enable()
-    rest = cpu_of_documents(texts, tell=tell)
+    seconds: list[float] = []
+    rest = cpu_of_documents(texts, tell=seconds.append)
+    print("| input |" + "".join(f" {kb} kB, s |" for kb in arguments.kb) + " ratios | s/MB | |")
+    print("|---|" + "--:|" * (len(sizes) + 2) + "---|")
+    for place, name in enumerate(arguments.only):
+        row = seconds[place * len(sizes) : (place + 1) * len(sizes)]
+        ratios = [more / max(less, NOISE_SECONDS) for less, more in pairwise(row)]
+        mark = "suspicious" if ratios and min(ratios) > SUSPICIOUS else ""
+        cells = "".join(f" {one:.3f} |" for one in row)
+        shown = ", ".join(f"{ratio:.1f}" for ratio in ratios)
+        print(f"| {name} |{cells} {shown} | {row[-1] / sizes[-1] * 1e6:.2f} | {mark} |")
     print(f"\nThe rest of the build: {rest:.1f} s for {sum(map(len, texts)) / 1e6:.0f} million characters.")
     if arguments.steps:
         profiler.disable()
