@@ -9,6 +9,7 @@ import pyarrow as pa
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.policy import Policy, Rule
 from dataaudit.gate.verdict import Subject
+from dataaudit.manifest.core import Core, SplitRecord, TokenizerRecord
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES
 
@@ -48,6 +49,7 @@ def facts(
     entities=("JWT", "GITHUB_TOKEN"),
     is_folded=False,
     shards=(),
+    core=(),
 ):
     """Return facts with these records; `splits` is {name: held out}; every split has every source."""
     splits = {"train": False, "val": True} if splits is None else splits
@@ -60,7 +62,7 @@ def facts(
     ]
     return Facts(
         subject=Subject(id="sha256:" + "a" * 64, name="made", version="1.0.0", documents=documents, shards=len(rows)),
-        tokenizer=tokenizer,
+        core=core_of(tokenizer, splits, documents, **dict(core)),
         held_out=splits,
         sources={name: frozenset(sources) for name in splits},
         languages={name: frozenset(product(sources, languages)) for name in splits},
@@ -71,6 +73,21 @@ def facts(
         records=found,
         shards=pa.Table.from_pylist(rows, schema=TABLES["shards"].schema),
     )
+
+
+def core_of(tokenizer="t" * 64, splits=(), documents=100, **more):
+    """Return the part of a core that decides what numbers mean."""
+    held = {
+        "tokenizer": TokenizerRecord.model_construct(sha256=tokenizer, format="tokenizer.json", vocab_size=100),
+        "splits": [
+            SplitRecord(
+                name=name, held_out=splits[name], shards=1, documents=documents, bytes=documents, tokens=documents
+            )
+            for name in splits
+        ],
+    }
+    empty = {"parents": (), "detectors": (), "protected": (), "config": {}, "stages": ()}
+    return Core.model_construct(**empty | held | more)
 
 
 def shard_row(number, *, split="train", status="ok", documents=10, size=100, **columns):

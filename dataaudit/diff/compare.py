@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.diff.bump import Tally, causes_of, propose
-from dataaudit.diff.comparable import Meaning
 from dataaudit.diff.difference import Difference, FateCount, Recut, Setting, ShardChange, ShardChangeKind, Side
 from dataaudit.diff.drifts import drifts
 from dataaudit.diff.matching import COLUMNS, UNREAD, Pairs, match
@@ -20,6 +19,7 @@ from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.core import core_json
 from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.metrics.comparable import Meaning
 from dataaudit.metrics.relations import hold_together
 
 _ORDER = {kind: number for number, kind in enumerate(ShardChangeKind)}
@@ -63,7 +63,7 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
     """
     for manifest in (old, new):
         hold_together(manifest)
-    meaning = Meaning(old, new)
+    meaning = Meaning(old.core, new.core)
     tables = tuple(manifest.table("shards", COLUMNS) for manifest in (old, new))
     pairs = list(match(*tables))
     gone = _splits(tables[0], [pair.old for pair in pairs if pair.kind in _OLD_GONE])

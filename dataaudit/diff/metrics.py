@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.diff.comparable import OTHER_UNIT, OTHER_VERSION, Meaning
 from dataaudit.diff.difference import MetricChange, MetricChangeKind, Number
 from dataaudit.diff.matching import codes, joined
 from dataaudit.diff.sampling_error import EffectiveSampleSizes, Interval, chance, difference
@@ -21,6 +20,7 @@ from dataaudit.manifest.canonical import flat_columns
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope, rounded
 from dataaudit.manifest.tables import TABLES, TableSpec
+from dataaudit.metrics.comparable import OTHER_UNIT, OTHER_VERSION, Meaning
 from dataaudit.metrics.family import LAST
 from dataaudit.metrics.registry import METRICS, PERSONAL
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.diff.comparable import Meaning
 from dataaudit.diff.difference import Recut
 from dataaudit.diff.drifts import Histogram
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
+from dataaudit.metrics.comparable import Meaning
 
 TOTALS = "documents, bytes and tokens of each source"
 SIZES = "documents and bytes of each source"

@@ -8,17 +8,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from dataaudit import text as t
 from dataaudit.gate.coverage import complete_rules, without_tolerated
 from dataaudit.gate.facts import Facts
-from dataaudit.gate.judge import MISSING, UNREAD, Compared, Judgement, excess, judge
+from dataaudit.gate.judge import MISSING, UNREAD, Judgement, excess, judge
 from dataaudit.gate.lookup import compared_with, declared_for, is_part, record_of, why_not_at_all
 from dataaudit.gate.lost import NOTHING, explained, lost_parts
 from dataaudit.gate.policy import Policy, Rule, Waiver
 from dataaudit.gate.scopes import expected_scopes, judged_stats
 from dataaudit.gate.shards import judge_shards, shard_statistics
-from dataaudit.gate.verdict import LOST, ORDER, Case, RuleResult, State, Subject, Verdict, WaiverResult, WaiverState
+from dataaudit.gate.verdict import LOST, ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.comparable import Meaning
 from dataaudit.metrics.family import Statistic
 from dataaudit.metrics.registry import statistic
 
@@ -45,7 +47,8 @@ def evaluate(
     """
     rules = complete_rules(policy)
     waivers = {waiver.fingerprint: waiver for waiver in policy.waivers if waiver.expires >= on}
-    results = tuple(_result(rule, now, baseline, waivers) for rule in rules)
+    meaning = None if baseline is None else Meaning(baseline.core, now.core)
+    results = tuple(_result(rule, now, baseline, meaning, waivers) for rule in rules)
     cases = {case.fingerprint: case for result in results for case in result.cases if case.fingerprint}
     return Verdict(
         policy=policy.policy,
@@ -56,20 +59,32 @@ def evaluate(
         fail_on=fail_on,
         on=on.isoformat(),
         rules=results,
-        remarks=tuple(_remarks(now.subject, None if baseline is None else baseline.subject)),
+        remarks=() if baseline is None else tuple(_remarks(now, baseline)),
         waivers=tuple(
             WaiverResult(waiver=one, state=_waiver_state(one, on, cases.get(one.fingerprint))) for one in policy.waivers
         ),
     )
 
 
-def _remarks(subject: Subject, baseline: Subject | None) -> Iterator[str]:
-    if baseline is None:
-        return
-    if baseline.id == subject.id:
+def _remarks(now: Facts, baseline: Facts) -> Iterator[str]:
+    """Say what makes a comparison empty, and which sets are others: of leaks into less there are fewer."""
+    one, other = now.subject, baseline.subject
+    if other.id == one.id:
         yield "The baseline is this manifest itself: no rule of change can fail."
-    elif baseline.name != subject.name:
-        yield f"The baseline is of another dataset: {baseline.name}, this one is {subject.name}."
+    elif other.name != one.name:
+        yield f"The baseline is of another dataset: {other.name}, this one is {one.name}."
+    were = {item.name: item for item in baseline.core.protected}
+    for item in now.core.protected:
+        was = were.get(item.name, item)
+        if was.sha256 != item.sha256:
+            sizes = f"{t.plural(item.items, 'item')}, {was.items:,} before"
+            yield f"The evaluation set {item.name} is not the baseline's: {sizes}."
+    splits = {split.name: split for split in baseline.core.splits}
+    for split in now.core.splits:
+        old = splits.get(split.name, split)
+        if split.held_out and (old.documents, old.bytes) != (split.documents, split.bytes):
+            sizes = f"{t.plural(split.documents, 'document')}, {old.documents:,} before"
+            yield f"The held-out split {split.name} is not the baseline's: {sizes}."
 
 
 def fingerprint(rule: Rule, case: Case) -> str:
@@ -88,8 +103,10 @@ def _waiver_state(waiver: Waiver, on: dt.date, case: Case | None) -> WaiverState
     return WaiverState.USED if case.waived else WaiverState.EXCEEDED
 
 
-def _result(rule: Rule, now: Facts, baseline: Facts | None, waivers: dict[str, Waiver]) -> RuleResult:
-    cases, counts, waits = _cases(rule, now, baseline)
+def _result(
+    rule: Rule, now: Facts, baseline: Facts | None, meaning: Meaning | None, waivers: dict[str, Waiver]
+) -> RuleResult:
+    cases, counts, waits = _cases(rule, now, baseline, meaning)
     marked = [_marked(rule, case, waivers) for case in cases]
     deciding = {case.state for case in marked if not case.waived} | ({State.PASSED} if counts[State.PASSED] else set())
     if not deciding:
@@ -106,7 +123,9 @@ def _result(rule: Rule, now: Facts, baseline: Facts | None, waivers: dict[str, W
     )
 
 
-def _cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[Case], Counter[State], bool]:
+def _cases(
+    rule: Rule, now: Facts, baseline: Facts | None, meaning: Meaning | None
+) -> tuple[list[Case], Counter[State], bool]:
     """Return the cases of a rule that matter, the number of all by state, and whether it waits for a baseline."""
     if "shard" in rule.scope.per and now.has(rule.metric):
         cases, counts = _shard_cases(rule, now)
@@ -116,7 +135,7 @@ def _cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[Case], 
                 counts[was.state] -= 1
                 counts[case.state] += 1
             return told, counts, False
-    cases, waits = _record_cases(rule, now, baseline) if "shard" not in rule.scope.per else ([], False)
+    cases, waits = _record_cases(rule, now, baseline, meaning) if "shard" not in rule.scope.per else ([], False)
     if not cases:
         absent = not rule.required and not now.has(rule.metric)
         state = State.NOT_APPLICABLE if absent else State.NOT_EVALUATED
@@ -145,7 +164,7 @@ def _shard_cases(rule: Rule, now: Facts) -> tuple[list[Case], Counter[State]]:
     return cases, counts
 
 
-def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[Case], bool]:
+def _record_cases(rule: Rule, now: Facts, baseline: Facts | None, meaning: Meaning | None) -> tuple[list[Case], bool]:
     held = now.has(rule.metric)
     cases, waits = [], False
     for stat in judged_stats(rule, now):
@@ -154,21 +173,17 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None) -> tuple[list[
             continue
         for scope in _scopes(rule, known, now, baseline):
             record = record_of(known, now, scope)
-            compared = _compared(rule, known, scope, record, now, baseline)
+            compared = None
+            if rule.budget_from is not None:
+                compared = declared_for(scope, now)
+            elif rule.needs_baseline:
+                compared = compared_with(known, scope, record, baseline, meaning)
             found = judge(rule, without_tolerated(rule, record, now.partial), compared, metric_held=held)
             waits = waits or found.waits
             if found.reason == MISSING and not is_part(known, now, scope):
                 found = replace(found, reason=_NO_SUCH_PART)
             cases.append(_case(rule, stat, scope, record, found, 0 if compared is None else compared.denominator))
     return cases, waits
-
-
-def _compared(
-    rule: Rule, stat: Statistic, scope: Scope, record: Metric | None, now: Facts, baseline: Facts | None
-) -> Compared | None:
-    if rule.budget_from is not None:
-        return declared_for(scope, now)
-    return compared_with(stat, scope, record, now, baseline) if rule.needs_baseline else None
 
 
 def _scopes(rule: Rule, stat: Statistic, now: Facts, baseline: Facts | None) -> Sequence[Scope]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.gate.verdict import Subject
-from dataaudit.manifest.core import DetectorRecord, tokenizer_of
+from dataaudit.manifest.core import Core, DetectorRecord
 from dataaudit.manifest.load import Manifest, metric_from_row
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES
@@ -39,8 +39,8 @@ class Facts:
     """What rules are judged by; nothing of it depends on the policy but how much was read."""
 
     subject: Subject
-    tokenizer: str
-    """What tells the tokenizer from others: the sha256 of its file, format and size of the vocabulary."""
+    core: Core
+    """What decides the meaning of its numbers: tokenizer, stages and their parameters, detectors, evaluation sets."""
     held_out: dict[str, bool]
     """Of every split: whether it is held out."""
     sources: dict[str, frozenset[str]]
@@ -119,7 +119,7 @@ def read_facts(
     sources = _by_split(manifest.table("sources"), "source")
     return Facts(
         subject=subject_of(manifest),
-        tokenizer=" ".join(map(str, tokenizer_of(core))),
+        core=core,
         held_out={split.name: split.held_out for split in core.splits},
         sources={split: frozenset(one for (one,) in found) for split, found in sources.items()},
         languages=_by_split(manifest.table("languages"), "source", "language"),

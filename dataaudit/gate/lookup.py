@@ -7,10 +7,9 @@ from dataclasses import replace
 from dataaudit.gate.facts import MIXTURE, Facts
 from dataaudit.gate.judge import EMPTY, NEW, NO_BASELINE, Compared
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.comparable import Meaning
 from dataaudit.metrics.family import Statistic
-from dataaudit.metrics.registry import is_of_tokens
 
-_OTHER_TOKENIZER = "other_tokenizer"
 _OTHER_DEFINITION = "other_definition"
 _BASELINE_MISSING = "baseline_missing"
 
@@ -104,12 +103,15 @@ def is_in_corpus(facts: Facts, scope: Scope) -> bool:
     return scope.source is scope.language is None or _is_listed(facts, scope)
 
 
-def compared_with(stat: Statistic, scope: Scope, record: Metric | None, now: Facts, baseline: Facts | None) -> Compared:
+def compared_with(
+    stat: Statistic, scope: Scope, record: Metric | None, baseline: Facts | None, meaning: Meaning | None
+) -> Compared:
     """Return what a record is compared with in the baseline, or why there is nothing."""
-    if baseline is None:
+    if baseline is None or meaning is None:
         return Compared(reason=NO_BASELINE)
-    if now.tokenizer != baseline.tokenizer and is_of_tokens(stat.metric, stat.stat, stat.unit, scope.rule):
-        return Compared(reason=_OTHER_TOKENIZER)
+    why_not = meaning.why_not(stat.metric, stat.stat, scope.as_dict()) or meaning.other_unit(stat.unit)
+    if why_not:
+        return Compared(reason=why_not)
     other = record_of(stat, baseline, scope)
     if other is None:
         return Compared(reason=_BASELINE_MISSING if _was_there(stat, scope, baseline) else NEW)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dataaudit.diff import bump, comparable, drifts, recuts
+from dataaudit.diff import bump, drifts, recuts
 from dataaudit.diff.difference import Bump, MetricChangeKind, ShardChangeKind
+from dataaudit.metrics import comparable
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/diff.md").read_text("utf-8")
 

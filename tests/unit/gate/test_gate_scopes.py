@@ -11,6 +11,7 @@ from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.lookup import record_of
 from dataaudit.gate.scopes import expected_scopes
 from dataaudit.gate.verdict import State
+from dataaudit.manifest.core import DetectorRecord, ProtectedRecord, StageRecord
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.contamination.records import PARTS
 from dataaudit.metrics.registry import METRICS, is_of_tokens, statistic
@@ -168,6 +169,55 @@ def test_the_entities_that_the_gate_knows_are_those_that_ship():
     shipped = {(one.detector, one.name) for one in shipped_patterns().entities}
     assert shipped == {(METRICS[metric].searches_with, name) for metric, names in known.items() for name in names}
     assert METRICS["benchmark_contamination"].entities == frozenset(PARTS)
+
+
+def near_dup(threshold):
+    return {"stages": [StageRecord(name="near_dup", version="1", parameters={"threshold": threshold})]}
+
+
+def quiz(digit, items=5):
+    return {"protected": [ProtectedRecord(name="quiz", items=items, sha256=digit * 64)]}
+
+
+def screened(digit):
+    return {"detectors": [DetectorRecord(name="secrets", version="1", sha256=digit * 64)]}
+
+
+@pytest.mark.parametrize(
+    ("metric", "stat", "unit", "scope", "old", "new", "says"),
+    [
+        ("near_dup_rate", "rate", "ratio", {}, near_dup(0.8), near_dup(1.0), "other_parameters"),
+        ("near_dup_rate", "rate", "ratio", {}, near_dup(0.8), near_dup(0.8), ""),
+        ("exact_dup_rate", "rate", "ratio", {}, near_dup(0.8), near_dup(1.0), ""),
+        ("benchmark_contamination", "rate", "ratio", {"set": "quiz"}, quiz("1"), quiz("2"), "other_protected_set"),
+        ("benchmark_contamination", "rate", "ratio", {"set": "quiz"}, quiz("1"), quiz("1"), ""),
+        ("token_kl_drift", "kl", "nats", {}, {"parents": ("1",)}, {"parents": ("2",)}, "other_reference"),
+        ("secret_hit_rate", "validated_hits", "hits", {}, screened("1"), screened("2"), "other_detector"),
+    ],
+)
+def test_what_diff_does_not_compare_the_gate_does_not_either(metric, stat, unit, scope, old, new, says):
+    """A number of another meaning cannot have changed: it is not evaluated, never passed."""
+    one = rule(metric=metric, stat=stat, unit=unit, change=0.5, scope=scope)
+    number = record(metric, stat, 0.5, unit, **scope)
+    before = facts(covered(), number, core=old, protected=("quiz",))
+    found = result_of(one, number, baseline=before, core=new, protected=("quiz",))
+    assert found.cases[0].reason == says
+    assert found.state == (State.NOT_EVALUATED if says else State.PASSED)
+
+
+def test_a_set_that_is_not_the_baselines_is_remarked_on():
+    """Fewer leaks into less say nothing; the rules with limits of their own are judged as ever."""
+    one = rule(metric="benchmark_contamination", stat="rate", scope={"set": "quiz"})
+    number = record("benchmark_contamination", "rate", 0.0, set="quiz")
+    old = facts(covered(), number, core=quiz("1"), protected=("quiz",), documents=60)
+    now = facts(covered(), number, core=quiz("2", items=1), protected=("quiz",), documents=1)
+    found = evaluate(policy(one), now, old, on=TODAY)
+    assert found.rules[0].state == State.PASSED
+    assert found.remarks[-2:] == (
+        "The evaluation set quiz is not the baseline's: 1 item, 5 before.",
+        "The held-out split val is not the baseline's: 1 document, 60 before.",
+    )
+    assert evaluate(policy(one), replace(now, subject=replace(now.subject, id="sha256:0")), now, on=TODAY).remarks == ()
 
 
 @pytest.mark.parametrize(

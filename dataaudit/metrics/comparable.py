@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from dataaudit.manifest.core import Core, tokenizer_of
-from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.family import JUDGE, LANGUAGE_DETECTION, MetricDefinition
 from dataaudit.metrics.registry import FAMILIES, FAMILY_OF, METRICS, TOKEN_UNITS, is_of_tokens, statistic
 
@@ -22,29 +21,28 @@ _HARMLESS_CONFIG = frozenset({"half_width", "most_judged"})
 
 
 class Meaning:
-    """Why records of two manifests cannot be compared.
+    """Why records of two manifests cannot be compared: what diff and the gate go by.
 
     Args:
-        old: The older manifest.
-        new: The newer one.
+        old: Core of the older manifest.
+        new: Of the newer one.
     """
 
-    def __init__(self, old: Manifest, new: Manifest) -> None:
-        one, other = old.core, new.core
-        self.same_tokenizer = tokenizer_of(one) == tokenizer_of(other)
-        self._same_reference = one.parents == other.parents
-        detectors = [{item.name: (item.version, item.sha256) for item in core.detectors} for core in (one, other)]
+    def __init__(self, old: Core, new: Core) -> None:
+        self.same_tokenizer = tokenizer_of(old) == tokenizer_of(new)
+        self._same_reference = old.parents == new.parents
+        detectors = [{item.name: (item.version, item.sha256) for item in core.detectors} for core in (old, new)]
         self._detectors = {
             name for name in detectors[0].keys() & detectors[1].keys() if detectors[0][name] != detectors[1][name]
         }
         self._same_judge = _judges(detectors[0]) == _judges(detectors[1])
-        self._languages = [_language(core) for core in (one, other)]
-        self._sets = _other_sets(one, other)
-        self._stages = _other_stages(one, other)
+        self._languages = [_language(core) for core in (old, new)]
+        self._sets = _other_sets(old, new)
+        self._stages = _other_stages(old, new)
         self._settings = {
             family.name
             for family in FAMILIES
-            if family.config and _meant(one.config, family.config) != _meant(other.config, family.config)
+            if family.config and _meant(old.config, family.config) != _meant(new.config, family.config)
         }
 
     def why_not(self, metric: str, stat: str, scope: Mapping[str, Any]) -> str:
