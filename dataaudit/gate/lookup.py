@@ -109,9 +109,6 @@ def compared_with(
     """Return what a record is compared with in the baseline, or why there is nothing."""
     if baseline is None or meaning is None:
         return Compared(reason=NO_BASELINE)
-    why_not = meaning.why_not(stat.metric, stat.stat, scope.as_dict()) or meaning.other_unit(stat.unit)
-    if why_not:
-        return Compared(reason=why_not)
     other = record_of(stat, baseline, scope)
     if other is None:
         return Compared(reason=_BASELINE_MISSING if _was_there(stat, scope, baseline) else NEW)
@@ -119,6 +116,9 @@ def compared_with(
         return Compared(reason=f"baseline_{other.reason}" if other.status == "not_evaluated" else other.reason)
     if record is not None and (record.version, record.unit) != (other.version, other.unit):
         return Compared(reason=_OTHER_DEFINITION)
+    why_not = meaning.why_not(stat.metric, stat.stat, scope.as_dict()) or meaning.other_unit(stat.unit)
+    if why_not:
+        return Compared(reason=why_not)
     return Compared(value=other.value, denominator=other.denominator)
 
 

@@ -141,7 +141,7 @@ def test_what_was_changed_is_not_signed(manifest, tmp_path):
 
 
 def test_a_list_is_changed_and_read(manifest, tmp_path):
-    """Added, known already, lifted, expired; days as text or dates; a day to come shows what expires and frees nothing."""
+    """Added, known already, lifted, expired; days as text or dates; a day to come shows expiries, frees nothing."""
     held = api.quarantine(tmp_path / "q.jsonl")
     assert [entry.target.uri for entry in held.add("a", manifest=manifest, reason="drift", **WHO).added] == ["a"]
     again = held.add(["train/a", 1], manifest=manifest.folder, reason="drift", until="2999-01-01", **WHO)

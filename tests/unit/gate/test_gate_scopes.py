@@ -205,6 +205,15 @@ def test_what_diff_does_not_compare_the_gate_does_not_either(metric, stat, unit,
     assert found.state == (State.NOT_EVALUATED if says else State.PASSED)
 
 
+def test_a_set_that_is_new_waits_for_a_baseline_that_has_it():
+    """One that was added is no other one."""
+    one = rule(metric="benchmark_contamination", stat="rate", change=0.5, scope={"set": "quiz"})
+    number = record("benchmark_contamination", "rate", 0.5, set="quiz")
+    before = facts(covered(), core={"protected": ()})
+    found = result_of(one, number, baseline=before, core=quiz("1"), protected=("quiz",))
+    assert (found.cases[0].reason, found.state) == ("new_scope", State.NOT_APPLICABLE)
+
+
 def test_a_set_that_is_not_the_baselines_is_remarked_on():
     """Fewer leaks into less say nothing; the rules with limits of their own are judged as ever."""
     one = rule(metric="benchmark_contamination", stat="rate", scope={"set": "quiz"})
