@@ -38,7 +38,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
     try:
         found = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(found):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+            raise IsADirectoryError(errno.EISDIR, _found(found), os.fspath(path))
         if not stat.S_ISREG(found):
             raise _not_a_file(path, found)
         os.set_blocking(descriptor, True)
@@ -79,4 +79,8 @@ def kind_of(mode: int) -> str:
 
 
 def _not_a_file(path: str | os.PathLike[str], mode: int) -> NotAFileError:
-    return NotAFileError(errno.EINVAL, f"expected a file, found {kind_of(mode)}", os.fspath(path))
+    return NotAFileError(errno.EINVAL, _found(mode), os.fspath(path))
+
+
+def _found(mode: int) -> str:
+    return f"expected a file, found {kind_of(mode)}"

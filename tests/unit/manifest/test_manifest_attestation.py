@@ -403,7 +403,7 @@ def test_a_private_key_is_not_published(place):
         (["sign", "{m}"], "sign needs either --key FILE or --identity"),
         (["sign", "{m}", "--key", "k", "--identity"], "sign needs either --key FILE or --identity"),
         (["sign", "{m}", "--key", "absent.pem"], "the key absent.pem cannot be read"),
-        (["sign", "{m}", "--key", "{place}"], "cannot be read: Is a directory"),
+        (["sign", "{m}", "--key", "{place}"], "cannot be read: expected a file, found a folder"),
         (["sign", "{m}", "--key", "{place}/build.pub"], "damaged key, or another kind of file"),
         (["sign", "{place}/nowhere", "--key", "{place}/build.pem"], "no manifest at"),
         (["sign", "s3://bucket/m", "--key", "{place}/build.pem"], "no manifest at"),

@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from forged import forge
@@ -527,11 +528,17 @@ def test_a_shard_that_changed_since_it_was_listed_is_not_held_and_it_is_said(tmp
 
 def test_names_from_the_data_are_harmless_in_messages(tmp_path):
     """What could steer a terminal is shown as an escape."""
-    world = World(tmp_path, row_of("\x1b[31mz\u202e.jsonl", b"{}\n"))
-    with pytest.raises(CorpusRefused) as caught:
-        world.open()
-    assert caught.value.message.isprintable()
-    assert "train/\\x1b[31mz\\u202e.jsonl (absent)" in caught.value.message
+    for uri, says in (
+        ("\x1b[31mz\u202e.jsonl", "no build writes the URI '\\x1b[31mz\\u202e.jsonl'"),
+        (quote("\x1b[31mz\u202e.jsonl"), "train/%1B%5B31mz%E2%80%AE.jsonl (absent)"),
+    ):
+        place = tmp_path / str(len(uri))
+        place.mkdir()
+        world = World(place, row_of(uri, b"{}\n"))
+        with pytest.raises(CorpusRefused) as caught:
+            world.open()
+        assert caught.value.message.isprintable()
+        assert says in caught.value.message
 
 
 def test_remote_files_are_addressed_and_asked_for(tmp_path, monkeypatch):
