@@ -8,7 +8,6 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from forged import forge
@@ -21,6 +20,7 @@ from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError, Manifes
 from dataaudit.manifest.attestation import sign_manifest
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.signing import Seal
+from dataaudit.manifest.uri import encode_path
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/reference/training-open.md"
@@ -530,7 +530,7 @@ def test_names_from_the_data_are_harmless_in_messages(tmp_path):
     """What could steer a terminal is shown as an escape."""
     for uri, says in (
         ("\x1b[31mz\u202e.jsonl", "no build writes the URI '\\x1b[31mz\\u202e.jsonl'"),
-        (quote("\x1b[31mz\u202e.jsonl"), "train/%1B%5B31mz%E2%80%AE.jsonl (absent)"),
+        (encode_path("\x1b[31mz\u202e.jsonl"), "train/%1B[31mz%E2%80%AE.jsonl (absent)"),
     ):
         place = tmp_path / str(len(uri))
         place.mkdir()
