@@ -7,12 +7,14 @@ Rows are computed in float32 over all keys, which costs rows x keys; those of al
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, MutableMapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from dataaudit.vitals.replaced import replaced
 
 DEAD_NATS = math.log(2)
 DEAD_SHARE = 0.99
@@ -122,8 +124,9 @@ def dead_share(rows: AttentionRows) -> torch.Tensor:
     return low.sum((0, 2)) / counted.sum((0, 2))
 
 
-@contextmanager
-def watched(functions: MutableMapping[str, Callable[..., Any]], name: str, see: Callable[..., None]) -> Iterator[None]:
+def watched(
+    functions: MutableMapping[str, Callable[..., Any]], name: str, see: Callable[..., None]
+) -> AbstractContextManager[None]:
     """Let ``see`` have what an attention function gets; the function stays registered under its own name.
 
     A framework chooses the mask by that name: one that it does not know gets none, and then rows see what they must
@@ -135,19 +138,17 @@ def watched(functions: MutableMapping[str, Callable[..., Any]], name: str, see: 
         see: Called with (module, query, key, value, mask) and the keywords, before the function is.
 
     Raises:
-        KeyError: There is none of that name.
+        KeyError: There is none of that name; on entering.
     """
-    own = functions[name]
 
-    def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, *args: Any, **named: Any) -> Any:
-        see(module, query, key, value, mask, **named)
-        return own(module, query, key, value, mask, *args, **named)
+    def make(own: Callable[..., Any]) -> Callable[..., Any]:
+        def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, *args: Any, **named: Any) -> Any:
+            see(module, query, key, value, mask, **named)
+            return own(module, query, key, value, mask, *args, **named)
 
-    functions[name] = attention
-    try:
-        yield
-    finally:
-        functions[name] = own
+        return attention
+
+    return replaced(functions, name, see, make)
 
 
 def repeated(key: torch.Tensor, heads: int) -> torch.Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from dataaudit.vitals.attention import watched
+from dataaudit.vitals.replaced import replaced
 from dataaudit.vitals.structure import EXACT_ROWS, PROJECTED, Attention, Structure
 from dataaudit.vitals.taps import (
     ACTIVATION_STATS,
@@ -376,11 +377,12 @@ def _multihead_mask(
     return added
 
 
-@contextmanager
-def _watched_sdpa() -> Iterator[None]:
+def _watched_sdpa() -> AbstractContextManager[None]:
     """Let ``torch.nn.functional.scaled_dot_product_attention`` show what a mapped module hands to it."""
-    own = torch.nn.functional.scaled_dot_product_attention
+    return replaced(vars(torch.nn.functional), "scaled_dot_product_attention", _seeing_sdpa, _seeing_sdpa)
 
+
+def _seeing_sdpa(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def scaled_dot_product_attention(
         query: torch.Tensor,
         key: torch.Tensor,
@@ -409,8 +411,4 @@ def _watched_sdpa() -> Iterator[None]:
             )
         return own(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
-    torch.nn.functional.scaled_dot_product_attention = scaled_dot_product_attention
-    try:
-        yield
-    finally:
-        torch.nn.functional.scaled_dot_product_attention = own
+    return scaled_dot_product_attention

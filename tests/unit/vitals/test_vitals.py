@@ -1,6 +1,7 @@
 """Vitals see what goes on in a model, and change no bit of its training."""
 
 import copy
+import gc
 import json
 import math
 import subprocess
@@ -21,6 +22,7 @@ from dataaudit.vitals.sinks import MemorySink, RunLogSink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
 pytestmark = pytest.mark.torch
+OWN_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 SELDOM = [pytest.mark.all, pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")]
 COMPILED = [pytest.mark.ci, pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")]
 
@@ -333,6 +335,27 @@ def test_a_run_log_holds_what_was_seen(tmp_path):
     assert losses == pytest.approx({row["step"]: row["user_loss"] for row in log.table("steps").to_pylist()}, rel=1e-6)
     with pytest.raises(ConfigError, match="holds a run log already"):
         RunLogSink(tmp_path / "run")
+
+
+@pytest.mark.parametrize("family", ["llama", "mapped"])
+@pytest.mark.parametrize("end", ["closed", "collected"])
+def test_two_models_are_looked_at_whoever_ends_first(family, end):
+    """A teacher beside a student: who began first takes nothing from the other when it ends or is forgotten."""
+    config = VitalsConfig(preset="nano", adapt=False, mapping=made.MAPPING if family == "mapped" else None)
+    first = Vitals(model_of(family), None, config, [MemorySink()])
+    model = model_of(family)
+    second = Vitals(model, None, config, [sink := MemorySink()])
+    if end == "closed":
+        first.close()
+    del first
+    gc.collect()
+    for step in range(1, 9):
+        with second.step():
+            made.loss_of(model, step)
+    second.close()
+    assert {row[0] for row in sink.values if row[1] == "attn_entropy"}
+    assert not [one for one in sink.events if one[1] == "not_seen"]
+    assert torch.nn.functional.scaled_dot_product_attention is OWN_ATTENTION
 
 
 @pytest.mark.ci
