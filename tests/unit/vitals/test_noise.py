@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="gradients are of torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
+from vitals_models import leave  # noqa: E402
 
 from dataaudit.vitals.noise import (  # noqa: E402
     GradientNorms,
@@ -291,7 +292,7 @@ def worker(rank, port, queue):
     squares = [torch.zeros(1, dtype=torch.float64) for _ in range(2)]
     torch.distributed.all_gather(squares, norms.totals())
     queue.put((torch.cat(squares).tolist(), reduced.item()))
-    torch.distributed.destroy_process_group()
+    leave()
 
 
 def test_workers_norms_are_their_own_before_they_are_reduced():

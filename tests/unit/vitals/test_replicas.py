@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="weights are of torch")
 
+from vitals_models import leave  # noqa: E402
+
 from dataaudit.vitals.replicas import loss_dispersion, parameter_checksum, ranks_that_differ  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -75,7 +77,7 @@ def worker(rank, port, queue):
         spread = loss_dispersion(gathered(model(batch).square().mean().detach()))
         found.append((differ.tolist(), spread.item()))
     queue.put(found)
-    torch.distributed.destroy_process_group()
+    leave()
 
 
 def test_a_flipped_bit_on_one_of_two_ranks_is_found():

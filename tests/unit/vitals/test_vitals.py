@@ -419,7 +419,7 @@ if vitals:
     assert vitals.summary()["metrics"]["gsnr"].startswith("not_applicable: gradients are averaged over ranks")
 kept = [*(one.detach() for one in model.parameters()), torch.get_rng_state()]
 torch.save(kept, f"{tmp_path}/" + sys.argv[2] + sys.argv[1])
-dist.destroy_process_group()
+made.leave()
 """
     for kind in ("plain", "watched"):
         runs = [

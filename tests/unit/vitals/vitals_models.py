@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 
 import torch
 from torch import nn
@@ -170,3 +172,11 @@ def train(model, *, backend=None, watched=True, steps=3, micro_batches=2, config
 def same(one, two):
     """Tell whether everything has the same bits."""
     return len(one) == len(two) and all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def leave():
+    """End a process of a group that has done its work: threads of gloo can abort one that goes on to tidy itself up."""
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+    sys.stderr.flush()
+    os._exit(0)
