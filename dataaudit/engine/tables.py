@@ -140,7 +140,7 @@ def metric_records(
     for stage in stages:
         metrics += stage.finalize(merged[""][stage.name], setting.context(stage, None))
     metrics += _upstream(config)
-    metrics += _coverage(shards)
+    metrics += [*_coverage(shards), *_held_back(shards)]
     return metrics, merged
 
 
@@ -177,6 +177,22 @@ def _coverage(shards: Sequence[GatheredShard]) -> list[Metric]:
         count("coverage_unread_bytes", stat, value, scope=scope, unit="bytes", n=planned, version="1")
         for stat, scope, value in values
     ]
+
+
+def _held_back(shards: Sequence[GatheredShard]) -> list[Metric]:
+    """Return what the quarantine list held back, in all and by split; no record where that is nothing."""
+    by_split: dict[str, list[GatheredShard]] = {}
+    for shard in shards:
+        by_split.setdefault(shard.split, []).append(shard)
+    groups = [(Scope(), list(shards)), *((Scope(split=name), group) for name, group in sorted(by_split.items()))]
+    found = []
+    for scope, group in groups:
+        whole = sum(shard.reason == Reason.QUARANTINE_LIST for shard in group)
+        documents = sum(shard.held_back for shard in group)
+        records = sum(shard.records for shard in group)
+        for stat, value, n in (("shards", whole, len(group)), ("documents", documents, records)):
+            found.append(count("held_back_shards", stat, value, scope=scope, unit=stat, n=n, version="1"))
+    return found if any(record.value for record in found) else []
 
 
 def headline(metrics: Sequence[Metric]) -> tuple[HeadlineMetric, ...]:

@@ -23,6 +23,8 @@ def record_of(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
     found = facts.find(stat.metric, stat.stat, scope) or why_not_at_all(stat, facts, scope)
     if found is not None:
         return found
+    if stat.zero_version and not facts.has(stat.metric) and scope.split in {None, *facts.held_out}:
+        return replace(_zero(stat, scope, None), version=stat.zero_version)
     if stat.is_amount:
         return _no_amount(stat, facts, scope)
     zero = [name for name in stat.absent_is_zero if getattr(scope, name) is not None]

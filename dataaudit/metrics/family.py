@@ -52,6 +52,8 @@ class Statistic:
     absent_is_zero: frozenset[str] = frozenset()
     """Scope fields whose values have a record only where there is something: no record means none of it, as long as
     it was looked for, and there is a record without the field."""
+    zero_version: str = ""
+    """Version in which a manifest without any record of the metric has none of it, 0; empty where that says nothing."""
     is_amount: bool = False
     """Whether it says how much of the corpus a source or language is: of one that the manifest does not list, 0."""
     headline: bool = False

@@ -209,6 +209,26 @@ def unread(manifest: Manifest) -> Recomputed:
     return found
 
 
+def held_back(row: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many shards, 0 or 1, and documents of a row of ``shards`` the list of the build held back."""
+    if row["status"] in LOST:
+        return {"shards": int(row["reason"] == HELD_BACK), "documents": 0}
+    return {"shards": 0, "documents": row["rows"] - row["documents"] - row["bad_records"]}
+
+
+def held_back_shards(manifest: Manifest) -> Recomputed:
+    """What the quarantine list of the build held back, from ``shards``; none where the core names nothing in force."""
+    columns = ["split", "status", "reason", "rows", "documents", "bad_records"]
+    shards = manifest.table("shards", columns).to_pylist()
+    found = Recomputed()
+    for scope, rows in of_splits(shards).items():
+        counts = [held_back(row) for row in rows] if manifest.core.quarantine else []
+        for stat in ("shards", "documents"):
+            value = sum(one[stat] for one in counts)
+            found.records.append(as_count("held_back_shards", stat, value, scope, 0))
+    return found
+
+
 def token_counts(manifest: Manifest) -> Recomputed:
     """Tokens of ``histogram`` are those of ``sources``, of all and of a split: its sources may be folded."""
     table = manifest.table("histogram")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 
+import pyarrow.compute as pc
 import pytest
 from corpus import documents, write_jsonl
+from forged import forge
 from running import build, metric, run
 
+from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.verify import verify
 from dataaudit.quarantine.list import read
 
@@ -88,7 +92,7 @@ def facts(manifest, *, rows=None, shards=None):
         if name == "ledger":
             kept = [row for row in kept if row["reason"] != "quarantine_list"]
         if name == "metrics":
-            kept = [row for row in kept if row["metric"] != "coverage_unread_bytes"]
+            kept = [row for row in kept if row["metric"] not in {"coverage_unread_bytes", "held_back_shards"}]
             for row in kept:
                 row["scope"] = place(row["scope"])
         found[name] = sorted(kept, key=lambda row: json.dumps(row, sort_keys=True, default=str))
@@ -135,6 +139,7 @@ def test_documents_held_back_leave_every_number_as_if_they_had_not_been_there(wh
     ledger, number = held.core.ledger.documents, sum(map(len, GONE.values()))
     assert (ledger.held_back, ledger.planned) == (number, before.core.ledger.documents.planned)
     assert summary["ledger"]["documents"]["held_back"] == number
+    assert metric(held, "held_back_shards", "documents") == number
     assert {one.sha256: set(one.rows) for one in held.core.quarantine} == {
         row["sha256"]: GONE[row["uri"].removeprefix("data/")] for row in before.table("shards").to_pylist()
     }
@@ -237,12 +242,53 @@ def test_a_list_of_paths_is_not_taken_for_data(whole, tmp_path):
         assert "holds lists of paths that `quarantine apply` wrote, no data" in said
 
 
-def gate(folder, manifest, *more, expect):
-    """Judge by a policy that everything passes; return what is said on stderr."""
-    rule = {"name": "documents", "metric": "documents", "stat": "count", "unit": "documents", "budget": 10**6}
-    policy = {"policy": "p", "version": "1", "rules": [rule]}
-    (folder / "p.yaml").write_text(json.dumps(policy), encoding="utf-8")
-    return run("gate", manifest, "--policy", "p.yaml", *more, cwd=folder, expect=expect)[1]
+RULE = {"name": "documents", "metric": "documents", "stat": "count", "unit": "documents", "budget": 10**6}
+
+
+def gate(folder, manifest, *more, expect, name="p.yaml", **keys):
+    """Judge by a policy that everything passes, unless keys say otherwise; return what is said on stderr."""
+    policy = {"policy": "p", "version": "1", "rules": [RULE], **keys}
+    (folder / name).write_text(json.dumps(policy), encoding="utf-8")
+    return run("gate", manifest, "--policy", name, *more, cwd=folder, expect=expect)[1]
+
+
+def test_what_is_held_back_is_a_number_that_a_policy_can_limit(whole, tmp_path):
+    """In all and by split, with the shards as evidence; 0 of a build without a list, whose records name none."""
+    folder, before = whole
+    path = folder / "counted.jsonl"
+    hold(folder, "data/train/b.jsonl", "data/train/a.jsonl:3", "data/val/v.jsonl:6", "data/val/v.jsonl:9", file=path)
+    _, held = build("config.yaml", "--quarantine", path, manifest=folder / "counted", cwd=folder)
+    for stat, numbers in {"shards": (1, 1, 0), "documents": (3, 1, 2)}.items():
+        scopes = (Scope(), Scope(split="train"), Scope(split="val"))
+        assert tuple(held.metrics("held_back_shards", stat, scope)[0].value for scope in scopes) == numbers
+    assert before.metrics("held_back_shards") == []
+    few = {"name": "few", "metric": "held_back_shards", "stat": "documents", "unit": "documents", "budget": 1}
+    few["scope"] = {"per": "split"}
+    none = {"name": "none", "metric": "held_back_shards", "stat": "shards", "unit": "shards", "budget": 0}
+    grown = {"name": "grown", "metric": "held_back_shards", "stat": "shards", "unit": "shards", "change": 0}
+    grown["direction"] = "up"
+    rules = {"rules": [few, none, grown], "name": "counted.yaml"}
+    gate(folder, "all", "--baseline", "all", expect=0, **rules)
+    out = tmp_path / "gate.json"
+    gate(folder, "counted", "--baseline", "all", "--out", out, expect=1, **rules)
+    cases = {
+        (case["rule"], case["scope"]["split"]): (case["judged"], [one["uri"] for one in case["evidence"]])
+        for result in json.loads(out.read_bytes())["verdict"]["rules"]
+        for case in result["cases"]
+    }
+    assert cases == {
+        ("few", "val"): (2, ["val/data/val/v.jsonl"]),
+        ("none", None): (1, ["train/data/train/b.jsonl"]),
+        ("grown", None): (1, ["train/data/train/b.jsonl"]),
+        ("coverage", None): (0, []),
+    }
+    gate(folder, "all", "--baseline", "counted", expect=0, **rules)
+    shutil.copytree(folder / "counted", tmp_path / "forged")
+    records = held.table("metrics")
+    forge(tmp_path / "forged", {"metrics": records.filter(pc.not_equal(records["metric"], "held_back_shards"))})
+    for call in (("verify", tmp_path / "forged"), ("gate", tmp_path / "forged", "--policy", "counted.yaml")):
+        said = "".join(run(*call, cwd=folder, expect=1))
+        assert "held_back_shards.shards is absent, its tables determine 1" in " ".join(said.split())
 
 
 def test_what_is_held_back_is_not_released(whole):
