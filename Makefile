@@ -23,7 +23,7 @@ demo: $(VENV)/.base
 	@$(BIN)/dataaudit report demo/manifest --policy release-gate --out demo/report.html
 
 # A small model on a corpus with one bad shard: the spike is named (exit code 1), with the shard held back the run is
-# silent (0), and killed and resumed it is as before (1). About four minutes, most of them training.
+# silent (0), and killed and resumed it is as before (1). About two minutes, most of them training.
 RUN = $(BIN)/python pipelines/demo_train.py train --manifest demo-train/manifest --run demo-train
 ATTRIBUTE = $(BIN)/dataaudit attribute --manifest demo-train/manifest
 define expect

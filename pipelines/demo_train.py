@@ -34,11 +34,11 @@ SHARDS = {"code": 54, "docs": 34}
 SHARD_BYTES = 15_000
 DOCUMENT_BYTES = (300, 1_500)
 BAD = ("code", 47)
-CONTEXT, ROWS, STEPS = 256, 8, 600
+CONTEXT, ROWS, STEPS = 256, 8, 420
 OPEN_SHARDS = 3
 WIDTH, LAYERS, HEADS = 128, 2, 4
 LEARNING_RATE, WARM_UP_STEPS = 3e-3, 40
-CHECKPOINT_STEPS = 100
+CHECKPOINT_STEPS = 60
 HEALTHY_STEPS = (100, 340)
 """After warm-up and before the bad shard: what vitals hold later values against."""
 
