@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
+# Bytecode is written when a module is first imported: most of what is installed never is, and compiling all of it takes
+# longer than unpacking it.
+INSTALL := $(PIP) install --no-compile
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 
@@ -120,7 +123,7 @@ lock:
 
 # What the training demo needs: torch, and what draws.
 $(VENV)/.train: constraints.txt $(VENV)/.dev
-	$(PIP) install $(TORCH) -c constraints.txt torch
+	$(INSTALL) $(TORCH) -c constraints.txt torch
 	@touch $@
 
 clean:
@@ -132,16 +135,16 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: requirements.lock pyproject.toml | $(VENV)/bin/python
-	$(PIP) install --require-hashes -r requirements.lock
-	$(PIP) install --no-deps --no-build-isolation -e .
+	$(INSTALL) --require-hashes -r requirements.lock
+	$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.base
-	$(PIP) install --require-hashes -r requirements-dev.lock
+	$(INSTALL) --require-hashes -r requirements-dev.lock
 	@touch $@
 
 $(VENV)/.judges: requirements-judges.lock constraints.txt $(VENV)/.dev
-	$(PIP) install $(TORCH) -c constraints.txt torch
-	$(PIP) install --require-hashes -r requirements-judges.lock
-	$(BIN)/python -c 'import triton' 2>/dev/null || test "$$(uname -sm)" != 'Linux x86_64' || $(PIP) install --no-deps triton==3.9.0
+	$(INSTALL) $(TORCH) -c constraints.txt torch
+	$(INSTALL) --require-hashes -r requirements-judges.lock
+	$(BIN)/python -c 'import triton' 2>/dev/null || test "$$(uname -sm)" != 'Linux x86_64' || $(INSTALL) --no-deps triton==3.9.0
 	@touch $@
