@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from dataaudit.manifest.trust import CODES, SignedVerdict, Signer, Trust, check_
 from dataaudit.manifest.uri import STREAMED
 from dataaudit.manifest.verify import Problem, verify
 from dataaudit.metrics.relations import contradictions
+from dataaudit.quarantine.released import check_pinned
 from dataaudit.render.terminal import facts, page, prose, section, terminal_width
 
 _LISTED = 10
@@ -56,6 +57,8 @@ class _Verdict:
     """None when no signed verdict was asked for."""
     attested: Attestation | None = None
     """None when no signature of the manifest was asked for."""
+    listed: int | None = None
+    """Entries of the quarantine list; None when it was not looked at."""
 
 
 def verify_folder(
@@ -67,6 +70,7 @@ def verify_folder(
     quiet: bool = False,
     trust: Trust | None = None,
     signer: Signer | None = None,
+    quarantine: Path | None = None,
 ) -> tuple[str, ExitCode]:
     """Check a manifest; return what to print and the exit code.
 
@@ -78,18 +82,25 @@ def verify_folder(
         quiet: No progress on stderr.
         trust: The signed verdict to check, and whose it has to be.
         signer: Who has to have signed the manifest itself, by ``attestation.json``.
+        quarantine: List that has to have every line which the build, and the signed verdict, saw in it.
 
     Raises:
         ManifestError: There is no manifest, or its pointer cannot be read.
         ConfigError: The folder of the shards does not exist, or --root without --data; a file of the signature
             cannot be read.
         StoreError: The roots of trust of a signature by an identity cannot be had.
+        QuarantineError: The list is absent, cannot be read, or has lost lines.
     """
     if root is not None and not data:
         raise ConfigError("--root says where the shards lie, but without --data they are not read", "Add --data.")
     if data:
         require("verify --data", "build")
     verdict = _check(folder, data=data, root=root, quiet=quiet, trust=trust, signer=signer)
+    if quarantine is not None and not verdict.problems:
+        listed = check_pinned(
+            quarantine, load_manifest(folder), None if verdict.signed is None else verdict.signed.summary
+        )
+        verdict = replace(verdict, listed=len(listed.entries))
     code = ExitCode.BUDGET_EXCEEDED if verdict.problems else ExitCode.PASS
     return (_json if as_json else _text)(verdict, code), code
 
@@ -208,6 +219,7 @@ def _json(verdict: _Verdict, code: ExitCode) -> str:
             "files_held": verdict.files,
             "data": data,
             "signed_by": None if verdict.attested is None or verdict.attested.problem else verdict.attested.signer,
+            "list_entries": verdict.listed,
             "signed_verdict": None if verdict.signed is None else _verdict_json(verdict.signed),
         }
     )
@@ -226,6 +238,9 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
     if verdict.attested is not None:
         who = t.clean(verdict.attested.signer, 200)
         pairs.append(("signed by", f"not by {who}" if verdict.attested.problem else who))
+    if verdict.listed is not None:
+        who = "the build" if verdict.signed is None else "the build and the verdict"
+        pairs.append(("list", f"{t.plural(verdict.listed, 'line')}; none is lost that {who} saw"))
     data = verdict.data
     if data is not None:
         size = f"{t.plural(data.shards, 'shard')} as the manifest says, {t.count(data.bytes)} bytes"

@@ -44,7 +44,7 @@ def gate(
         identity: who has to have signed them, as in sigstore's certificate, with
         issuer: who vouches for that identity.
         quarantine: Quarantine list: what it holds back today may not be in the manifest's numbers, and it has to have
-            every line that the builds of manifest and baseline saw in it.
+            every line that the builds of manifest and baseline saw in it. One that the policy names counts as well.
 
     Returns:
         The verdict. ``passed`` says whether the manifest may be released, ``exit_code`` is that of ``dataaudit gate``,
@@ -66,6 +66,7 @@ def gate(
     from dataaudit.gate.policy import Policy
     from dataaudit.gate.ready import policy_path
     from dataaudit.gate.run import judge, policy_of
+    from dataaudit.quarantine.released import held_against
     from dataaudit.yamlfile import nearest
 
     if fail_on not in _FAIL_ON:
@@ -78,11 +79,8 @@ def gate(
         from dataaudit.manifest.attestation import attested
 
         subject, older = attested(subject, signer), None if older is None else attested(older, signer)
-    if quarantine is not None:
-        from dataaudit.quarantine.released import check_released
-
-        check_released(subject, path_of(quarantine, "quarantine"), older)
-    return judge(subject, rules, baseline=older, fail_on=fail_on, on=day_of(on, "on"))
+    lists = held_against(subject, rules, optional_path(quarantine, "quarantine"), older)
+    return judge(subject, rules, baseline=older, fail_on=fail_on, on=day_of(on, "on"), lists=lists)
 
 
 def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Difference:
@@ -143,9 +141,8 @@ def report(
         ManifestError: A manifest is absent or damaged.
         ManifestMismatch: The verdict is of another manifest.
         SignatureRefused: A manifest is not signed, or not by the one that is named.
-        ReleasedHeldBack: The list holds back what the manifest has in its numbers.
-        QuarantineError: The list is absent, damaged, of a newer version, or has lost lines.
-        QuarantineError: The list cannot be read.
+        ReleasedHeldBack: The list that the policy names holds back what the manifest has in its numbers.
+        QuarantineError: A list is absent, damaged, of a newer version, or has lost lines.
 
     Example:
         >>> report("manifests/demo", "report.html").name

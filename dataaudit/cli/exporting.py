@@ -133,6 +133,7 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
     show_default=True,
     help="Least severity that makes the verdict FAILED.",
 )
+@click.option("--quarantine-list", type=FOLDER, metavar="FILE", help="List of which nothing may be released.")
 @click.option("--time", metavar="TIME", help="When it was verified; SOURCE_DATE_EPOCH or now by default.")
 @click.option("--policy-uri", metavar="URI", help="Where consumers find the policy.")
 @click.option("--resource-uri", metavar="URI", help="Where consumers get the dataset.")
@@ -149,6 +150,7 @@ def export_verdict(
     baseline: Path | None,
     out: Path,
     fail_on: str,
+    quarantine_list: Path | None,
     time: str | None,
     policy_uri: str | None,
     resource_uri: str | None,
@@ -179,6 +181,7 @@ def export_verdict(
             about,
             signing_of(sign, key, identity),
             signer_of(None, public_key, signed_by, issuer),
+            quarantine_list,
         )
     )
 

@@ -75,9 +75,10 @@ def quarantine() -> None:
 )
 @click.argument("file", type=FOLDER, metavar="[FILE]", default=Path("quarantine.jsonl"))
 @click.option("--all", "everything", is_flag=True, help="Lifted, expired and accepted entries too.")
+@click.option("--verdict", type=FOLDER, metavar="FILE", help="A gate.json: lines that it names may not be lost either.")
 @ON
 @JSON
-def list_entries(file: Path, on: dt.date | None, *, everything: bool, as_json: bool) -> None:
+def list_entries(file: Path, verdict: Path | None, on: dt.date | None, *, everything: bool, as_json: bool) -> None:
     """Print the entries of a list: FILE, or quarantine.jsonl; exit 3 when lines of it cannot be read or are lost."""
     from dataaudit.quarantine.list import fold, read, today
     from dataaudit.quarantine.view import list_view
@@ -87,6 +88,10 @@ def list_entries(file: Path, on: dt.date | None, *, everything: bool, as_json: b
         file, contents, fold(contents.entries, on or today()), everything=everything, as_json=as_json
     )
     print_text(text)
+    if verdict is not None:
+        from dataaudit.quarantine.released import check_verdict
+
+        check_verdict(contents, verdict, file)
     sys.exit(code)
 
 

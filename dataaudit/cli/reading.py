@@ -99,6 +99,9 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
 @REQUIRE_SIGNATURE
 @signer_options
 @click.option("--policy", type=POLICY, metavar="FILE", help="Policy that the signed verdict has to be of.")
+@click.option(
+    "--quarantine-list", type=FOLDER, metavar="FILE", help="List that may lack no line which build and verdict saw."
+)
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def verify(
@@ -109,6 +112,7 @@ def verify(
     identity: str | None,
     issuer: str | None,
     policy: Path | None,
+    quarantine_list: Path | None,
     *,
     data: bool,
     require_signature: bool,
@@ -119,6 +123,7 @@ def verify(
 
     With --require-signature it also checks whose manifest it is: `dataaudit sign` writes attestation.json. With
     --signature it checks who said that the manifest passed the gate: `dataaudit export verdict --sign` writes that.
+    With --quarantine-list exit 3 when the list has lost lines since.
     """
     from dataaudit.verify import verify_folder
 
@@ -138,6 +143,7 @@ def verify(
         quiet=quiet,
         trust=_trust_of(signature, signer, policy),
         signer=signer if require_signature else None,
+        quarantine=quarantine_list,
     )
     print_text(text)
     sys.exit(code)

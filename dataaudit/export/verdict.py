@@ -19,7 +19,7 @@ from dataaudit.extras import require
 from dataaudit.gate.verdict import State, Subject, Verdict, WaiverState
 from dataaudit.manifest.attestation import load_attested
 from dataaudit.manifest.canonical import canonical_json
-from dataaudit.manifest.core import PROGRAM, dataset_uri, digest_of, manifest_uri
+from dataaudit.manifest.core import PROGRAM, VERDICT_LISTS, dataset_uri, digest_of, manifest_uri
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.signing import Signing, seal_of
 from dataaudit.manifest.trust import EXTENSION, FAILED, LEVEL, PASSED, PREDICATE, SLSA_VERSION, VERIFIER, Signer
@@ -45,6 +45,7 @@ def judge_and_export(
     about: About,
     signing: Signing | None,
     signer: Signer | None = None,
+    quarantine: Path | None = None,
 ) -> str:
     """Judge a manifest and write the verdict; waivers are held against the day of the statement.
 
@@ -57,21 +58,25 @@ def judge_and_export(
         about: What the caller sets.
         signing: How it is signed.
         signer: Who has to have signed the manifests themselves; a policy may ask for that.
+        quarantine: List of which nothing may be released, beside that of the policy.
 
     Raises:
         SignatureRefused: A manifest is not signed by the signer.
+        QuarantineError: A list holds back what the manifest releases, or cannot be relied on.
         ConfigError: The policy is wrong, the key cannot be used, or the file not be written.
         ManifestError: A manifest is absent or damaged.
         StoreError: sigstore's services do not answer.
     """
     from dataaudit.gate.run import judge, read_policy
+    from dataaudit.quarantine.released import held_against
 
     time = export_time(about.time)
     rules = read_policy(policy)
     manifest = load_attested(folder, signer)
     older = None if baseline is None else load_attested(baseline, signer)
     day = dt.datetime.fromisoformat(time).date()
-    verdict = judge(manifest, rules, baseline=older, fail_on=fail_on, on=day)
+    lists = held_against(manifest, rules, quarantine, older)
+    verdict = judge(manifest, rules, baseline=older, fail_on=fail_on, on=day, lists=lists)
     return export_verdict(verdict, manifest, older, out, replace(about, time=time), signing)
 
 
@@ -185,6 +190,7 @@ def _facts(verdict: Verdict) -> dict[str, Any]:
         "policy": {"name": verdict.policy, "version": verdict.policy_version},
         "failOn": verdict.fail_on,
         "waiversHeldAgainst": verdict.on,
+        VERDICT_LISTS: [{"digest": one.digest, "heads": list(one.heads)} for one in verdict.quarantine_lists],
         "dataset": _dataset(verdict.subject),
         "baseline": None if verdict.baseline is None else _dataset(verdict.baseline),
         "rules": {state.value: verdict.count(state) for state in State},

@@ -26,7 +26,7 @@ from dataaudit.gate.policy import NAME_LIMIT, Policy, Rule, ScopeRule, Severity,
 from dataaudit.gate.ready import ready_path
 from dataaudit.gate.reasons import reason_text
 from dataaudit.gate.run import facts_for
-from dataaudit.gate.verdict import Case, RuleResult, State, Subject
+from dataaudit.gate.verdict import Case, RuleResult, State
 from dataaudit.gate.writers.words import judged_words, name, place, prose, value_words
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.registry import PERSONAL
@@ -109,7 +109,7 @@ def draft_of(facts: Facts) -> str:
     drawn = list(_texts((_limit(results[rule.name], bounds) for rule in DRAWN), absent))
     compared = list(_texts((_change(results[rule.name]) for rule in changes), absent))
     parts = [
-        _head(facts.subject),
+        _head(facts),
         "# What fails a release whatever was measured, as in the ready policy release-gate.",
         *held,
         "# Drawn from what was measured: loosen what may grow, tighten what is to become better.",
@@ -139,7 +139,8 @@ def _texts(found: Iterable[Block | None], absent: list[RuleResult]) -> Iterator[
             absent.append(one)
 
 
-def _head(subject: Subject) -> str:
+def _head(facts: Facts) -> str:
+    subject = facts.subject
     called = re.sub(r"[^A-Za-z0-9._-]+", "-", subject.name).lstrip("._-")[:NAME_LIMIT] or "draft"
     text = (
         f"A draft from the manifest of {name(subject.name)} {name(subject.version)}, {subject.id}. Drawn limits are"
@@ -149,7 +150,12 @@ def _head(subject: Subject) -> str:
     )
     digest = subject.id.rpartition(":")[2][:16]
     about = (f"policy: {_scalar(called)}", 'version: "1"', f"description: Drafted from the manifest {digest}.")
-    return "\n".join([*_comment(text, ""), *about, "", "rules:"])
+    listed = (
+        "The build held back what a quarantine list names. This key has the gate refuse what such a list, a path from"
+        " this file, holds back:"
+    )
+    key = [*_comment(listed, ""), "# quarantine_list: quarantine.jsonl"] if facts.core.quarantine else []
+    return "\n".join([*_comment(text, ""), *about, *key, "", "rules:"])
 
 
 def _bound(result: RuleResult, facts: Facts) -> str:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from dataaudit.errors import ConfigError
@@ -261,6 +261,11 @@ class Policy(_Model):
         default=None,
         description="Whether manifest and baseline have to be signed, by attestation.json; who runs it says by whom.",
     )
+    quarantine_list: Text | None = Field(
+        default=None,
+        description="File of a quarantine list, relative to the policy's folder: what it holds back is not released.",
+    )
+    _folder: Path = PrivateAttr(default_factory=Path)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -273,6 +278,16 @@ class Policy(_Model):
         return self
 
     @property
+    def list_path(self) -> Path | None:
+        """Path of the quarantine list; None when the policy names none."""
+        return None if self.quarantine_list is None else self._folder / self.quarantine_list
+
+    def from_folder(self, folder: Path) -> Self:
+        """Return the policy as one whose file lies in a folder; of one without a file it is the working folder."""
+        self._folder = folder
+        return self
+
+    @property
     def digest(self) -> str:
         """``sha256:`` and the digest of the policy in canonical JSON; waivers are a part of it.
 
@@ -281,7 +296,9 @@ class Policy(_Model):
         return digest_json(_without_absent(self.model_dump(mode="json")))
 
 
-LATER_KEYS = frozenset({"allow_lost", "budget_from", "max_bad_records", "require_signature", "up_to", "warn"})
+LATER_KEYS = frozenset(
+    {"allow_lost", "budget_from", "max_bad_records", "quarantine_list", "require_signature", "up_to", "warn"}
+)
 """Keys that came after policies were pinned by digest; all are None when they are not given."""
 
 
@@ -345,7 +362,7 @@ def load_policy(path: Path, more: Check | None = None, on: dt.date | None = None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"the policy {path} cannot be read: {reason}") from None
-    return parse_policy(text, where=str(path), more=more, on=on)
+    return parse_policy(text, where=str(path), more=more, on=on).from_folder(path.parent)
 
 
 def parse_policy(text: str, *, where: str, more: Check | None = None, on: dt.date | None = None) -> Policy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from dataaudit.gate.facts import Facts, read_facts
 from dataaudit.gate.policy import Policy, check_values, load_policy
 from dataaudit.gate.scopes import check_entities, check_policy, rule_problems
 from dataaudit.gate.shards import shard_statistics
-from dataaudit.gate.verdict import Verdict
+from dataaudit.gate.verdict import ListSeen, Verdict
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.relations import hold_together
 
@@ -51,6 +51,7 @@ def judge(
     baseline: Manifest | None = None,
     fail_on: str = "fail",
     on: dt.date | None = None,
+    lists: Sequence[ListSeen] = (),
 ) -> Verdict:
     """Judge a manifest, with evidence.
 
@@ -61,9 +62,12 @@ def judge(
         fail_on: ``fail`` or ``warn``.
         on: The day of the verdict, to write an earlier one again or to look ahead; today, in UTC, by default. Waivers
             are held against the clock as well: none that has expired by now holds again.
+        lists: Quarantine lists that the manifest was held against, of
+            :func:`dataaudit.quarantine.released.held_against`.
 
     Raises:
-        ConfigError: The policy asks for signed manifests, and nobody said whose signature counts.
+        ConfigError: The policy asks for signed manifests, and nobody said whose signature counts; or it names a
+            quarantine list that nobody held the manifest against.
         ManifestError: A manifest is absent or damaged.
         ManifestMismatch: A table is not the one that its manifest was published with.
     """
@@ -72,6 +76,11 @@ def judge(
             f"the policy {policy.policy} asks for signed manifests, and nobody said whose signature counts",
             "Name a key, --public-key FILE, or an identity, --identity WHO with --issuer URL.",
         )
+    if policy.list_path is not None and not lists:
+        raise ConfigError(
+            f"the policy {policy.policy} names a quarantine list, and the manifest was not held against it",
+            "Judge with `dataaudit gate`, in Python dataaudit.gate(...).",
+        )
     facts = facts_for(manifest, policy)
     older = None if baseline is None else facts_for(baseline, policy, shards=False)
     check_entities(policy, facts, older, f"policy {policy.policy}")
@@ -79,6 +88,7 @@ def judge(
     verdict = evaluate(policy, facts, older, on=max(on or now, now), fail_on=fail_on)
     if on is not None and not any(on <= waiver.expires < now for waiver in policy.waivers):
         verdict = replace(verdict, on=on.isoformat())  # the same on that day as now
+    verdict = replace(verdict, quarantine_lists=tuple(lists))
     return with_evidence(verdict, Clues(manifest=manifest, facts=facts, baseline=baseline))
 
 

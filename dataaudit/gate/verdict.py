@@ -144,6 +144,16 @@ class Subject:
     shards: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListSeen:
+    """A quarantine list that the manifest was held against: nothing that it held back is released."""
+
+    digest: str
+    """``sha256:`` and the sha256 of the file."""
+    heads: tuple[str, ...]
+    """Ids of the lines that no other line names: a list that lacks one of them later has lost lines."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Verdict(Result):
     """What a policy says of a manifest."""
@@ -165,6 +175,8 @@ class Verdict(Result):
     waivers: tuple[WaiverResult, ...]
     remarks: tuple[str, ...] = ()
     """What is odd about the comparison, in sentences."""
+    quarantine_lists: tuple[ListSeen, ...] = ()
+    """The one of the policy and the one that was given, as far as there are such."""
 
     @property
     def codes(self) -> tuple[ExitCode, ...]:

@@ -19,6 +19,8 @@ SCHEMA_NAME: Final = "dataaudit-manifest"
 SCHEMA_VERSION: Final = 2
 PROGRAM: Final = "urn:dataaudit"
 """What this program's own URIs begin with; none of them names a place on a network."""
+VERDICT_LISTS: Final = "quarantineLists"
+"""Field of a signed verdict: digest and heads of the quarantine lists that the manifest was held against."""
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 

@@ -384,10 +384,23 @@ class Contents:
                 if named.isdisjoint({(one.sha256, row), (one.rows_digest, row)}):
                     gone.append(f"of {one.sha256 or one.rows_digest}" + ("" if row is None else f", row {row:,}"))
         if gone:
-            raise QuarantineDamaged(
-                _listed(f"{where}: {len(gone)} line(s) are lost that {what} {manifest.id[:19]} names", _indented(gone)),
-                "Restore the file, or name the list that was meant; lines are ended with `quarantine lift`.",
-            )
+            raise _lost(gone, where, f"{what} {manifest.id[:19]}")
+
+    def check_heads(self, heads: Iterable[str], where: str, what: str) -> None:
+        """Refuse a file that lacks lines which something names, for example a verdict; arguments as above.
+
+        Raises:
+            QuarantineDamaged: Some are not there.
+        """
+        if gone := sorted(set(heads) - self.known):
+            raise _lost(gone, where, what)
+
+
+def _lost(gone: Sequence[str], where: str, what: str) -> QuarantineDamaged:
+    return QuarantineDamaged(
+        _listed(f"{where}: {len(gone)} line(s) are lost that {what} names", _indented(gone)),
+        "Restore the file, or name the list that was meant; lines are ended with `quarantine lift`.",
+    )
 
 
 def _indented(ids: Iterable[str]) -> list[str]:

@@ -1,16 +1,25 @@
-"""What a manifest releases although a quarantine list holds it back, and whether the list has lost its tail."""
+"""What a manifest releases although a quarantine list holds it back, and whether a list has lost its tail."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dataaudit.errors import ReleasedHeldBack
+from dataaudit.errors import QuarantineError, ReleasedHeldBack
+from dataaudit.gate.document import read_verdict
+from dataaudit.gate.policy import Policy
+from dataaudit.gate.verdict import ListSeen
+from dataaudit.manifest.core import VERDICT_LISTS as LISTS
 from dataaudit.manifest.load import Manifest
-from dataaudit.quarantine.list import Quarantine, Standing, in_force, read_folded
+from dataaudit.quarantine.entry import Contents
+from dataaudit.quarantine.list import Quarantine, Standing, in_force, read, read_folded
 from dataaudit.quarantine.selection import COLUMNS, digests_of, row_digests_of
 from dataaudit.text import clean, plural
+
+if TYPE_CHECKING:
+    from dataaudit.manifest.trust import Summary
 
 _READ = frozenset({"ok", "partial"})
 _NAMED = 5
@@ -56,13 +65,86 @@ def released(manifest: Manifest, quarantine: Quarantine) -> Released:
     return Released(shards=tuple(shards), documents=tuple(documents))
 
 
-def check_released(manifest: Manifest, path: Path, baseline: Manifest | None = None) -> None:
+def held_against(
+    manifest: Manifest, policy: Policy, given: Path | None = None, baseline: Manifest | None = None
+) -> tuple[ListSeen, ...]:
+    """Hold a manifest against the list that a policy names and the one that is given; return what a verdict pins.
+
+    Raises:
+        DataAuditError: As of :func:`check_released`.
+    """
+    paths = {path.absolute(): path for path in (given, policy.list_path) if path is not None}
+    return tuple(check_released(manifest, path, baseline) for path in paths.values())
+
+
+def pinned_lists(said: Summary) -> tuple[ListSeen, ...]:
+    """Return what a signed verdict pins of lists; nothing of what another program wrote there."""
+    found = said.facts.get(LISTS)
+    return tuple(
+        ListSeen(digest=str(one.get("digest")), heads=tuple(map(str, one["heads"])))
+        for one in (found if isinstance(found, list) else [])
+        if isinstance(one, dict) and isinstance(one.get("heads"), list)
+    )
+
+
+def check_pinned(path: Path, manifest: Manifest | None, said: Summary | None) -> Contents:
+    """Read a list that has to have every line which the build of a manifest and a signed verdict saw in it.
+
+    Raises:
+        QuarantineDamaged: Lines of it cannot be read, or are lost.
+        QuarantineError: There is no such list, or it is of a newer version.
+    """
+    contents = read(path)
+    contents.check(str(path))
+    if manifest is not None:
+        contents.check_seen(manifest, str(path))
+    if said is not None:
+        check_judged(contents, pinned_lists(said), str(path), "the signed verdict")
+    return contents
+
+
+def check_verdict(contents: Contents, verdict: Path, where: Path) -> None:
+    """Refuse a list that lacks lines which a ``gate.json`` pins: it is not signed, but can only name more lines.
+
+    Raises:
+        QuarantineDamaged: Some are not there.
+        QuarantineError: It was given without a list.
+        ManifestError: It cannot be read.
+    """
+    lists = read_verdict(verdict).quarantine_lists
+    if not lists:
+        raise QuarantineError(
+            f"{verdict} names no quarantine list", "`gate --quarantine-list FILE`, or a policy's key, pins one."
+        )
+    check_judged(contents, lists, str(where), f"the verdict {verdict}")
+
+
+def check_judged(contents: Contents, lists: Sequence[ListSeen], where: str, what: str) -> None:
+    """Refuse a list that lacks lines which a verdict pins; of several lists it means the one that has most of them.
+
+    Args:
+        contents: Of the list.
+        lists: Of the verdict.
+        where: The list's name, for messages.
+        what: What the verdict is, for messages.
+
+    Raises:
+        QuarantineDamaged: Some are not there.
+    """
+    meant = max((set(one.heads) for one in lists if one.heads), key=lambda one: len(one & contents.known), default=())
+    contents.check_heads(meant, where, what)
+
+
+def check_released(manifest: Manifest, path: Path, baseline: Manifest | None = None) -> ListSeen:
     """Refuse a manifest that releases what a list holds back today, and a list that lacks what a build saw in it.
 
     Args:
         manifest: What is to be released.
         path: The list.
         baseline: An older manifest, whose heads of the list count as well.
+
+    Returns:
+        What a verdict pins of the list.
 
     Raises:
         ReleasedHeldBack: Shards or documents that the list holds back are in the numbers.
@@ -77,7 +159,7 @@ def check_released(manifest: Manifest, path: Path, baseline: Manifest | None = N
     held = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on, heads=contents.heads)
     found = released(manifest, held)
     if not found.shards and not found.documents:
-        return
+        return ListSeen(digest=contents.digest, heads=contents.heads)
     told = [
         plural(len(names), noun) for noun, names in (("shard", found.shards), ("document", found.documents)) if names
     ]

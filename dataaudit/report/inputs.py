@@ -15,6 +15,7 @@ from dataaudit.gate.verdict import Verdict
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.metrics.pii.cells import hidden_records
 from dataaudit.quarantine.list import load_quarantine
+from dataaudit.quarantine.released import held_against
 from dataaudit.quarantine.selection import COLUMNS, digests_of, row_digests_of
 from dataaudit.render.line import Line, Name, join, say
 
@@ -44,6 +45,7 @@ def verdict_of(
     Raises:
         SignatureRefused: The baseline is not signed by the signer.
         ConfigError: The policy cannot be read, or a verdict was given beside it.
+        QuarantineError: The list that the policy names holds back what the manifest releases, or cannot be relied on.
         ManifestError: ``gate.json`` cannot be read.
         ManifestMismatch: ``gate.json`` speaks of another manifest.
     """
@@ -55,7 +57,8 @@ def verdict_of(
             from dataaudit.manifest.attestation import attested
 
             older = attested(older, signer)
-        return judge(manifest, read_policy(policy), baseline=older)
+        rules = read_policy(policy)
+        return judge(manifest, rules, baseline=older, lists=held_against(manifest, rules, baseline=older))
     if given is None and not (manifest.folder / VERDICT).exists():
         return None
     path = manifest.folder / VERDICT if given is None else given

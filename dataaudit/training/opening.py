@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit import text as t
-from dataaudit.errors import ConfigError, CorpusRefused, ExitCode, ManifestError, QuarantineDamaged
+from dataaudit.errors import ConfigError, CorpusRefused, ExitCode, ManifestError, QuarantineDamaged, ReleasedHeldBack
 from dataaudit.gate.policy import Policy
 from dataaudit.gate.ready import policy_path
 from dataaudit.gate.run import judge, policy_of
@@ -30,6 +30,7 @@ from dataaudit.manifest.replace import ATTESTATION, POINTER
 from dataaudit.manifest.verify import verify
 from dataaudit.quarantine.applied import AppliedFolder, read_applied
 from dataaudit.quarantine.list import Quarantine, in_force, load_quarantine, short_id, today
+from dataaudit.quarantine.released import check_pinned, held_against
 from dataaudit.quarantine.selection import UNREAD, Choice, Selection, drop_list, select
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.files import CHECKS, STREAMED, Check, Roots, check_files, locate
@@ -71,6 +72,8 @@ class _Demand:
     identity: str | None
     issuer: str | None
     max_age: dt.timedelta | None
+    listed: Path | None
+    """The quarantine list, whose lines may not be lost."""
 
 
 def open_manifest(
@@ -142,6 +145,7 @@ def open_manifest(
         identity=identity,
         issuer=issuer,
         max_age=max_age,
+        listed=None if ignore_bad_lines else _path(quarantine),
     )
     _check_demand(demand)
     _one_of("check", check, CHECKS)
@@ -158,7 +162,7 @@ def open_manifest(
             splits=splits,
             cache=_path(cache),
         )
-    except (ManifestError, QuarantineDamaged) as error:
+    except (ManifestError, QuarantineDamaged, ReleasedHeldBack) as error:
         if isinstance(error, ManifestError) and not (where / POINTER).exists():
             raise
         raise CorpusRefused(error.message, error.hint) from None
@@ -180,6 +184,8 @@ def _open(
         manifest = _attested(manifest, demand)
     passed = _passed(manifest, demand)
     _check_age(manifest, passed, demand.max_age)
+    if demand.listed is not None:
+        check_pinned(demand.listed, manifest, None)
     if applied is not None:
         _check_applied(manifest, listed, applied)
     shards = manifest.table("shards", [*COPIED, *COUNTS, *METRICS, "sources"])
@@ -290,7 +296,8 @@ def _passed(manifest: Manifest, demand: _Demand) -> Passed | None:
 def _judged(manifest: Manifest, demand: _Demand) -> Passed:
     """Return what a policy says now."""
     assert demand.policy is not None
-    verdict = judge(manifest, demand.policy, baseline=demand.baseline)
+    lists = held_against(manifest, demand.policy, baseline=demand.baseline)
+    verdict = judge(manifest, demand.policy, baseline=demand.baseline, lists=lists)
     if not verdict.passed:
         raise CorpusRefused(
             f"the manifest does not pass the policy {t.clean(verdict.policy)}: {_why(verdict)}",
@@ -362,6 +369,8 @@ def _signed(manifest: Manifest, demand: _Demand) -> Passed:
             f"the signed verdict does not count: {t.clean(problems[0].text)}",
             "Train on what was signed, or have this manifest judged and signed: docs/howto/exports.md.",
         )
+    if demand.listed is not None:
+        check_pinned(demand.listed, None, said)
     policy = said.facts.get("policy")
     own = policy if isinstance(policy, dict) else {}
     return Passed(

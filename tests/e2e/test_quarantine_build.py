@@ -283,6 +283,8 @@ def test_what_is_held_back_is_a_number_that_a_policy_can_limit(whole, tmp_path):
         ("coverage", None): (0, []),
     }
     gate(folder, "all", "--baseline", "counted", expect=0, **rules)
+    key = "\n# quarantine_list: quarantine.jsonl\n"
+    assert [key in run("policy", "draft", name, cwd=folder)[0] for name in ("all", "counted")] == [False, True]
     shutil.copytree(folder / "counted", tmp_path / "forged")
     records = held.table("metrics")
     forge(tmp_path / "forged", {"metrics": records.filter(pc.not_equal(records["metric"], "held_back_shards"))})
