@@ -15,7 +15,7 @@ from dataaudit.manifest.core import VERDICT_LISTS as LISTS
 from dataaudit.manifest.load import Manifest
 from dataaudit.quarantine.entry import Contents
 from dataaudit.quarantine.list import Quarantine, Standing, in_force, read, read_folded
-from dataaudit.quarantine.selection import COLUMNS, digests_of, row_digests_of
+from dataaudit.quarantine.selection import COLUMNS, digests_of, row_digests_of, rows_left_out
 from dataaudit.text import clean, plural
 
 if TYPE_CHECKING:
@@ -44,11 +44,7 @@ def released(manifest: Manifest, quarantine: Quarantine) -> Released:
     Raises:
         ManifestError: The table of shards cannot be read.
     """
-    left_out: dict[str, set[int]] = {}
-    for one in manifest.core.quarantine:
-        for digest in (one.sha256, one.rows_digest):
-            if digest is not None:
-                left_out.setdefault(digest, set()).update(one.rows or ())
+    left_out = rows_left_out(manifest)
     shards, documents = [], []
     for row in manifest.table("shards", COLUMNS).to_pylist():
         digests = digests_of(row)

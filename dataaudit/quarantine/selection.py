@@ -2,7 +2,8 @@
 
 A document-level drop list holds, in this order:
 
-1. documents that entries of the list name,
+1. documents that entries of the list name, and those that the build left out by an entry that has ended since: nobody
+   audited them,
 2. training documents that leak: they hold an item of an evaluation set or a copied span of a held-out document, or at
    least ``ngram_score`` of its 13-grams; and their exact copies,
 3. documents with findings of the chosen detectors and tiers,
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.places import ROW_BITS, places_of, rows_of, shards_of
-from dataaudit.manifest.tables import COUNT, STRING, TableSpec
+from dataaudit.manifest.tables import COUNT, HELD_BACK, STRING, TableSpec
 from dataaudit.manifest.tables import field as column
 from dataaudit.quarantine.entry import Entry
 from dataaudit.quarantine.list import Quarantine
@@ -296,7 +297,7 @@ def drop_list(manifest: Manifest, selection: Selection, quarantine: Quarantine, 
         choice=choice,
     )
     incomplete = []
-    beyond = _entries(work, selection, quarantine)
+    beyond = _entries(work, selection, quarantine, rows_left_out(manifest))
     if "overlap" in choice.origins:
         incomplete += _leaks(work, manifest, selection)
     if "findings" in choice.origins:
@@ -319,11 +320,25 @@ def drop_list(manifest: Manifest, selection: Selection, quarantine: Quarantine, 
     )
 
 
-def _entries(work: _Work, selection: Selection, quarantine: Quarantine) -> int:
-    """Drop what entries name, in any split; return how many name a row that there is not."""
+def rows_left_out(manifest: Manifest) -> Mapping[str, set[int]]:
+    """Return the rows that a build left out by its quarantine list, by either digest of their shard."""
+    found: dict[str, set[int]] = {}
+    for one in manifest.core.quarantine:
+        for digest in (one.sha256, one.rows_digest):
+            if digest is not None:
+                found.setdefault(digest, set()).update(one.rows or ())
+    return found
+
+
+def _entries(work: _Work, selection: Selection, quarantine: Quarantine, left_out: Mapping[str, set[int]]) -> int:
+    """Drop what entries name, in any split, and what the build left out; return how many name a row that is not."""
     beyond = 0
     for shard in selection.shards:
         digests = row_digests_of(shard.row) if shard.kept and digests_of(shard.row) else {}
+        gone = set[int]().union(*(left_out.get(digest, ()) for digest in digests.values()))
+        if gone := {row for row in gone - quarantine.rows(**digests) if row < shard.row["rows"]} if gone else gone:
+            rows = np.array(sorted(gone), np.int64)
+            work.drop(HELD_BACK, _keys(np.full(len(rows), shard.row["shard"], np.int64), rows))
         for entry in quarantine.document_entries(**digests) if digests else ():
             assert entry.target is not None
             row = entry.target.row

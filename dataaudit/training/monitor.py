@@ -152,7 +152,8 @@ class TrainingMonitor:
             hold_steps=KEPT_BATCHES if score is not None else 0,
         )
         began = "started" if state is None else "resumed"
-        self.add_event(self.steps, began, {"program": __version__, **corpus.digests, **self._digests})
+        detail = {"program": __version__, **corpus.digests, **self._digests, "notes": list(corpus.notes)}
+        self.add_event(self.steps, began, detail)
 
     def _create(self, block_rows: int, *, on: bool) -> None:
         """Write what the run is, or hold it against what is written."""

@@ -27,6 +27,7 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.places import ROW_BITS
 from dataaudit.manifest.replace import ATTESTATION, POINTER
+from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.manifest.verify import verify
 from dataaudit.quarantine.applied import AppliedFolder, read_applied
 from dataaudit.quarantine.list import Quarantine, in_force, load_quarantine, short_id, today
@@ -188,7 +189,7 @@ def _open(
         check_pinned(demand.listed, manifest, None)
     if applied is not None:
         _check_applied(manifest, listed, applied)
-    shards = manifest.table("shards", [*COPIED, *COUNTS, *METRICS, "sources"])
+    shards = manifest.table("shards", [*COPIED, *COUNTS, *METRICS, "bad_records", "reason", "sources"])
     chosen = _splits(manifest, splits)
     quarantine = listed or in_force((), digest="", on=today())
     selection = select(manifest, quarantine)
@@ -202,7 +203,7 @@ def _open(
     notes = check_files(manifest, shards, paths, check)
     if applied is not None:
         notes += [f"the drop list lacks {t.clean(what)}" for what in applied.lacks]
-    documents = [drop_list(manifest, selection, listed, Choice(origins=())).table] if listed is not None else []
+    documents = [drop_list(manifest, selection, quarantine, Choice(origins=())).table]
     documents += [applied.documents] if applied is not None else []
     places = listed_places(documents)
     about = About(
@@ -226,7 +227,7 @@ def _open(
     return Corpus(
         file=share(make_table(shards, paths=paths, held=held, about=about), "shards", place),
         drops_file=share(pa.table({"place": places}), "drops", place),
-        notes=(*notes, *_notes(shards, held, selection)),
+        notes=(*notes, *_notes(manifest, shards, held, selection)),
     )
 
 
@@ -467,14 +468,19 @@ def _tally(held: list[str]) -> str:
     return ", ".join(f"{held.count(why):,} {why}" for why in sorted(set(held))) or "it has none"
 
 
-def _notes(shards: pa.Table, held: list[str], selection: Selection) -> list[str]:
+def _notes(manifest: Manifest, shards: pa.Table, held: list[str], selection: Selection) -> list[str]:
     """Return what nobody should overlook."""
     formats = shards["format"].to_pylist()
     streamed = sum(kind == STREAMED and not why for kind, why in zip(formats, held, strict=True))
     found = (
         [f"{t.plural(streamed, 'shard')} of streamed datasets: no digest of a file to hold them to"] if streamed else []
     )
-    if unread := held.count(UNREAD):
+    ledger = manifest.core.ledger
+    counts = ((ledger.listed_shards, "shard"), (ledger.documents.held_back, "document"))
+    if told := " and ".join(t.plural(many, noun) for many, noun in counts if many):
+        found.append(f"{told} left out, as the quarantine list of the build said: nobody audited them")
+    reasons = shards["reason"].to_pylist()
+    if unread := sum(why == UNREAD and by != HELD_BACK for why, by in zip(held, reasons, strict=True)):
         found.append(f"{t.plural(unread, 'shard')} could not be read by the build: held, as nobody audited them")
     for one in selection.stale[:_NAMED]:
         name = t.clean(selection.shards[one.shard].name, 200)

@@ -56,7 +56,9 @@ SCHEMA: Final = pa.schema(
         column("sha256", STRING, "of the stored bytes, hex; of a streamed dataset its rows_digest; empty: unread"),
         column("rows_digest", STRING, "sha256 over the documents' texts and sources in order", null=True),
         column("status", STRING, "ok, partial, quarantined or skipped"),
-        *(column(name, COUNT, f"{name} of the shard, as in the manifest") for name in COUNTS),
+        column("rows", COUNT, "rows of the shard, as in the manifest"),
+        column("documents", COUNT, "documents that are read of it, with those that the list of the build held back"),
+        *(column(name, COUNT, f"{name} of the shard, as in the manifest") for name in COUNTS[2:]),
         column("path", STRING, "file or address that opens it now; empty when it is held or streamed"),
         column("held", STRING, "why loaders do not get it; empty: they do"),
         column("twin_of", pa.int32(), "lowest ordinal of the shards with equal bytes; its own when there is none"),
@@ -105,7 +107,8 @@ def make_table(shards: pa.Table, *, paths: Sequence[str], held: Sequence[str], a
     """Return the table.
 
     Args:
-        shards: Columns of the manifest's table of shards: :data:`COPIED`, :data:`COUNTS`, :data:`METRICS`.
+        shards: Columns of the manifest's table of shards: :data:`COPIED`, :data:`COUNTS`, :data:`METRICS`, and
+            ``bad_records``.
         paths: Where each shard's file lies; empty for none.
         held: Why loaders do not get it; empty when they do.
         about: What is said of the corpus.
@@ -113,6 +116,7 @@ def make_table(shards: pa.Table, *, paths: Sequence[str], held: Sequence[str], a
     made = {
         "path": pa.array(paths, STRING),
         "held": pa.array(held, STRING),
+        "documents": _documents(shards),
         "twin_of": pa.array(_twins(shards["sha256"]), pa.int32()),
     }
     columns = [made[name] if name in made else shards[name] for name in SCHEMA.names]
@@ -128,6 +132,13 @@ def make_table(shards: pa.Table, *, paths: Sequence[str], held: Sequence[str], a
     }
     schema = SCHEMA.with_metadata({_ABOUT: json.dumps(said, sort_keys=True).encode()})
     return pa.table(columns, schema=schema).combine_chunks()
+
+
+def _documents(shards: pa.Table) -> pa.ChunkedArray:
+    """Return the documents that are read of each shard: those that a list holds back stand in the file as well."""
+    was_read = pc.is_in(shards["status"], pa.array(["ok", "partial"]))
+    there = pc.subtract(shards["rows"], shards["bad_records"])
+    return pc.if_else(was_read, there, shards["documents"])
 
 
 def about_of(table: pa.Table) -> About:

@@ -15,6 +15,12 @@ from running import build, metric, run
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.verify import verify
 from dataaudit.quarantine.list import read
+from dataaudit.runlog.reader import load_run
+from dataaudit.training.documents import Documents, byte_encoder
+from dataaudit.training.monitor import TrainingMonitor
+from dataaudit.training.opening import open_manifest
+from dataaudit.training.packing import PackedDocuments
+from dataaudit.training.tags import ROW, SHARD
 
 CONFIG = """
 dataset: {name: held, version: 1.0.0}
@@ -325,6 +331,30 @@ def test_what_is_held_back_is_not_released(whole):
     for call in (("verify", "later"), ("gate", "later", "--policy", "p.yaml", *listed)):
         said = "".join(run(*call, cwd=folder, expect=1))
         assert "the core names what a quarantine list held back" in said
+
+
+def test_training_leaves_out_what_the_build_left_out(whole, tmp_path):
+    """By the manifest alone, whoever names a list or none: no tag of a batch names such a row, and the log says so."""
+    folder, _ = whole
+    gone = {(0, 3), (0, 59), (2, 10)}
+    rows = [f"data/train/{'abc'[shard]}.jsonl:{row}" for shard, row in gone]
+    hold(folder, "data/train/b.jsonl", *rows, file="t.jsonl")
+    build("config.yaml", "--quarantine", "t.jsonl", manifest=folder / "trained", cwd=folder)
+    run("quarantine", "lift", "t.jsonl", "train/data/train/a.jsonl:3", "--reason", "fine", cwd=folder)
+    for more in ({}, {"quarantine": folder / "t.jsonl"}):
+        corpus = open_manifest(folder / "trained", require="verified", cache=tmp_path / "cache", **more)
+        held = Documents(corpus, "train", byte_encoder(end=0))
+        rows = PackedDocuments(held, 512, seed=3, order="sequential")
+        seen = {(int(tag[SHARD]), int(tag[ROW])) for row in rows for tag in row["tags"] if tag[SHARD] >= 0}
+        assert {shard for shard, _ in seen} == {0, 2}
+        assert len(seen) > 80
+        assert not seen & gone
+    [said] = [note for note in corpus.notes if "left out" in note]
+    assert said == "1 shard and 3 documents left out, as the quarantine list of the build said: nobody audited them"
+    with TrainingMonitor(tmp_path / "log", corpus):
+        pass
+    events = load_run(tmp_path / "log").table("events").to_pylist()
+    assert said in json.loads(events[0]["detail"])["notes"]
 
 
 def test_the_corpus_holds_what_the_list_is_to_leave_out(whole):

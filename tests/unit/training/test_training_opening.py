@@ -21,6 +21,7 @@ from dataaudit.manifest.attestation import sign_manifest
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.signing import Seal
 from dataaudit.manifest.uri import encode_path
+from dataaudit.quarantine.list import read
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/reference/training-open.md"
@@ -135,6 +136,17 @@ def _bad_line(world):
     return {"quarantine": world.list}
 
 
+def _lost_line(world):
+    heads = read(world.hold("0")).heads
+    world.edit(quarantine={"digest": heads[0], "heads": heads, "on": "2026-11-21"})
+    world.list.write_bytes(b"")
+    return {"quarantine": world.list}
+
+
+def _policys_list(world):
+    return {"require": "passed", "policy": PASSING | {"quarantine_list": str(world.hold("0"))}}
+
+
 def _applied_elsewhere(world):
     with tempfile.TemporaryDirectory() as folder:
         other = World(Path(folder), row_of("d.jsonl", b"{}\n"))
@@ -240,6 +252,8 @@ CASES = {
     "the signed verdict is by another policy": (CorpusRefused, _other_policy),
     "every shard is held": (CorpusRefused, _all_held),
     "a line of the list cannot be read": (CorpusRefused, _bad_line),
+    "a line of the list is lost that the build saw": (CorpusRefused, _lost_line),
+    "the list that the policy names holds a shard back": (CorpusRefused, _policys_list),
     "there is no list": (QuarantineError, lambda world: {"quarantine": world.folder / "none.jsonl"}),
     "the applied list is of another manifest": (CorpusRefused, _applied_elsewhere),
     "the list was added to since it was applied": (CorpusRefused, _applied_before),
@@ -277,7 +291,7 @@ def first_line(case, folder):
     for name, path in (("DIR", world.manifest), ("ROOT", world.data), ("LIST", world.list), ("FOLDER", world.applied)):
         line = line.replace(str(path), name)
     line = LIBRARY.sub(r"\1...", line.replace(f"{world.folder}/", ""))
-    return kind.__name__, re.sub(r"\b[0-9a-f]{16}(?:[0-9a-f]{48})?\b", "...", line)
+    return kind.__name__, re.sub(r"\b[0-9a-f]{16}(?:[0-9a-f]{48})?\b|(?<=sha256:)[0-9a-f]{12}\b", "...", line)
 
 
 def row(case, folder):
