@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 import shutil
 import subprocess
@@ -261,6 +262,7 @@ CORPUS = {
         '{"text": "glpat-x3K9mQ2vB7nR5tY8wZ1c", "source": "web"}',
         '{"text": "Four!", "source": "web"}',
     ],
+    "data/train/d.jsonl": ['{"text": "held back", "source": "web"}'],
     "eval/set.jsonl": ['{"question": "Six words stand here on line"}', "no json"],
     "data/val/b.jsonl": ['{"text": "", "source": "code"}', '{"text": "four", "source": "code"}', "no json"],
 }
@@ -278,15 +280,18 @@ reader: {max_bad_records: 0.5}
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The manifest of a tiny corpus, built by the program itself."""
+    """The manifest of a tiny corpus, built by the program itself, under a list that holds one shard back."""
     folder = tmp_path_factory.mktemp("built")
     for name, lines in CORPUS.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("\n".join(lines), encoding="utf-8")
     (folder / "c.yaml").write_text(BUILD_CONFIG, encoding="utf-8")
     program = "from dataaudit.cli import main; main()"
-    for target, more in (("older", []), ("m", ["--reference", "older"])):
-        options = ["build", "c.yaml", "--manifest", target, "--workers", "0", "--quiet", *more]
+    digest = hashlib.sha256((folder / "data/train/d.jsonl").read_bytes()).hexdigest()
+    calls = [["quarantine", "add", "list.jsonl", f"sha256:{digest}", "--reason", "spam", "--who", "ana"]]
+    for target, more in (("older", []), ("m", ["--reference", "older", "--quarantine", "list.jsonl"])):
+        calls.append(["build", "c.yaml", "--manifest", target, "--workers", "0", "--quiet", *more])
+    for options in calls:
         command = [sys.executable, "-c", program, *options]
         done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import gc
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -303,6 +304,7 @@ def _adapter() -> TypeAdapter[Entry]:
 
 
 _NAMED = 5
+_DIGITS = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 BEGINNINGS = (b'{"accepts":"sha256:', b'{"action":"')
 """How every line of ours begins: keys stand in order."""
 
@@ -321,6 +323,8 @@ class BadLine:
     """Of its bytes, hex, the line's end left out: what a dismissal names."""
     size: int
     """Its bytes."""
+    digests: frozenset[str] = frozenset()
+    """Digests that stand in it, hex: of what it may have held back."""
     ours: bool
     """Whether it begins as a line of ours does, as far as it goes."""
 
@@ -365,7 +369,7 @@ class Contents:
     def check_seen(self, manifest: Manifest, where: str, what: str = "the manifest") -> None:
         """Refuse a file that lacks lines which the build of a manifest saw in it: heads, or what they hold back.
 
-        A line that was dismissed may have held anything back, so that heads alone count then.
+        A dismissed line that cannot be read excuses what its bytes name, a dismissed line that was lost one entry.
 
         Args:
             manifest: The manifest.
@@ -378,11 +382,20 @@ class Contents:
         seen = manifest.run.quarantine
         gone = [] if seen is None else sorted(set(seen.heads) - self.known)
         targets = [entry.target for entry in self.entries if entry.target is not None]
-        named = {(digest, target.row) for target in targets for digest in (target.sha256, target.rows_digest)}
-        for one in () if gone or self.dismissed else manifest.core.quarantine:
-            for row in (None,) if one.rows is None else one.rows:
-                if named.isdisjoint({(one.sha256, row), (one.rows_digest, row)}):
-                    gone.append(f"of {one.sha256 or one.rows_digest}" + ("" if row is None else f", row {row:,}"))
+        named = {(name, target.row) for target in targets for name in (target.sha256, target.rows_digest) if name}
+        excused = {digest for line in self.dismissed for digest in line.digests}
+        missing = []
+        for one in () if gone else manifest.core.quarantine:
+            if not excused.isdisjoint({one.sha256, one.rows_digest}):
+                continue
+            missing += [
+                f"of {one.sha256 or one.rows_digest}" + ("" if row is None else f", row {row:,}")
+                for row in ((None,) if one.rows is None else one.rows)
+                if named.isdisjoint({(one.sha256, row), (one.rows_digest, row)})
+            ]
+        lost = self.known - {entry.id for entry in self.entries} - {f"sha256:{line.sha256}" for line in self.dismissed}
+        if len(missing) > len(lost):
+            gone += missing
         if gone:
             raise _lost(gone, where, f"{what} {manifest.id[:19]}")
 
@@ -524,5 +537,11 @@ def _is_its_own(entry: Entry, line: bytes) -> bool:
 def _bad(line: bytes, number: int, code: str, says: str) -> BadLine:
     ours = any(line.startswith(start) or start.startswith(line) for start in BEGINNINGS)
     return BadLine(
-        number=number, code=code, says=says, sha256=hashlib.sha256(line).hexdigest(), size=len(line), ours=ours
+        number=number,
+        code=code,
+        says=says,
+        sha256=hashlib.sha256(line).hexdigest(),
+        size=len(line),
+        digests=frozenset(digits.decode() for digits in _DIGITS.findall(line)),
+        ours=ours,
     )

@@ -103,6 +103,96 @@ def test_what_a_build_held_back_is_looked_for_where_its_heads_are_gone(other):
     assert second.target.sha256 in str(caught.value)
 
 
+def seen_after(path, manifest):
+    """Return what is said of a list that a manifest's build saw; nothing when nothing is lost."""
+    try:
+        read(path).check_seen(manifest, "list")
+    except QuarantineDamaged as error:
+        return str(error)
+    return ""
+
+
+def test_a_dismissed_line_excuses_what_it_holds_and_nothing_else(tmp_path):
+    """Dust that somebody passed over years ago does not end the look at what a build held back."""
+    path = tmp_path / "list.jsonl"
+    path.write_bytes(b"dust\n" + lines_of(entry()))
+    dismiss(path, [1], "dust", AUTHOR)
+    held = add(path, [asked("b"), asked("c", 3)], AUTHOR).added
+    lines = path.read_bytes().splitlines(keepends=True)
+    manifest = built_with(contents([]), held=held)
+    assert seen_after(path, manifest) == ""
+    for gone in (3, 4):
+        path.write_bytes(b"".join(line for index, line in enumerate(lines) if index != gone))
+        assert held[gone - 3].target.sha256 in seen_after(path, manifest)
+    spoiled = lines[4].replace(b'"row":3', b'"row":4')
+    path.write_bytes(b"".join([*lines[:4], spoiled]))
+    assert held[1].target.sha256 in seen_after(path, manifest)
+    dismiss(path, [5], "spoiled", AUTHOR)
+    assert seen_after(path, manifest) == ""
+
+
+def test_entries_without_one_of_the_digests_are_told_apart(tmp_path):
+    """What is absent in two of them is nothing that they share."""
+    one, other = (entry(target=target(name, rows_digest=None)) for name in "ab")
+    path = tmp_path / "list.jsonl"
+    path.write_bytes(lines_of(one))
+    assert other.target.sha256 in seen_after(path, built_with(contents([]), held=(one, other)))
+
+
+def test_a_lost_line_that_was_dismissed_excuses_one_entry(tmp_path):
+    """What it held back is not known, but a line holds back one thing."""
+    path = tmp_path / "list.jsonl"
+    first, second, third = add(path, [asked("a"), asked("b"), asked("c")], AUTHOR).added
+    path.write_bytes(lines_of(second, third))
+    dismiss(path, [first.id], "looked", AUTHOR)
+    manifest = built_with(contents([]), held=(first, second, third))
+    assert seen_after(path, manifest) == ""
+    kept = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([kept[0], kept[2]]))
+    assert "2 line(s) are lost that the manifest m names" in seen_after(path, manifest)
+
+
+def test_a_list_that_is_cut_in_the_middle_of_a_line_is_never_taken_for_a_shorter_one(tmp_path):
+    """At every byte: a line that cannot be read, or heads that are gone. Once dismissed, the heads are gone still."""
+    path = tmp_path / "list.jsonl"
+    held = add(path, [asked("a"), asked("b", 3)], AUTHOR).added
+    whole = path.read_bytes()
+    first = whole.index(b"\n") + 1
+    manifest = built_with(read(path), held=held)
+    for size in {*range(0, len(whole) - 1, 97), first - 1, first, first + 1, len(whole) - 2}:
+        path.write_bytes(whole[:size])
+        with pytest.raises(QuarantineDamaged, match=r"cannot be read|are lost that the manifest before m names"):
+            load_quarantine(path, on=TODAY, seen_by=manifest)
+    path.write_bytes(whole[:-1])
+    assert len(load_quarantine(path, on=TODAY, seen_by=manifest).entries) == 2
+    path.write_bytes(whole[: first + 30])
+    dismiss(path, [2], "killed-writer", AUTHOR)
+    assert held[1].id in seen_after(path, manifest)
+
+
+def test_both_branches_of_a_fork_count(tmp_path):
+    """Two heads: what either holds back is held back, both are pinned, and the loss of either shows."""
+    path = tmp_path / "list.jsonl"
+    base = entry()
+    left, right = (entry(name=name, after=(base.id,)) for name in "bc")
+    path.write_bytes(lines_of(base, left, right))
+    loaded = load_quarantine(path, on=TODAY)
+    assert loaded.heads == tuple(sorted((left.id, right.id)))
+    assert all(loaded.holds(sha256=one.target.sha256) for one in (base, left, right))
+    for heads, held in ((read(path), ()), (contents([]), (base, left, right))):
+        manifest = built_with(heads, held=held)
+        for kept, lost in ((left, right), (right, left)):
+            path.write_bytes(lines_of(base, kept))
+            said = seen_after(path, manifest)
+            assert "1 line(s) are lost" in said
+            assert (lost.target.sha256 if held else lost.id) in said
+        path.write_bytes(lines_of(base, left, right))
+        assert seen_after(path, manifest) == ""
+    joined = lift(path, ["train/b"], "mended", AUTHOR).added[0]
+    assert joined.after == loaded.heads
+    assert seen_after(path, built_with(contents([base, left, right]))) == ""
+
+
 def test_a_line_of_version_1_says_nothing_of_what_it_comes_after():
     """And one of version 2 has to."""
     new, old = entry(), first_version(entry())
