@@ -57,7 +57,7 @@ def test_a_shard_that_became_a_pipe_is_not_waited_for(pipe):
         ["quarantine", "apply", "{pipe}", "--manifest", "{m}", "--out", "{m}-out"],
         ["gate", "{m}", "--policy", "{pipe}"],
         ["gate", "{m}", "--policy", "release-gate", "--quarantine-list", "{pipe}"],
-        ["export", "verdict", "{m}", "--policy", "release-gate", "--quarantine-list", "{pipe}", "--out", "{out}"],
+        ["export", "verdict", "{m}", "--policy", "release-gate", "--quarantine-list", "{pipe}", "--out", "{m}.json"],
         ["verify", "{m}", "--quarantine-list", "{pipe}"],
         ["gate", "{m}", "--policy", "release-gate", "--public-key", "{pipe}", "--require-signature"],
         ["sign", "{m}", "--key", "{pipe}"],
