@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from dataaudit.gate.verdict import ListSeen
 from dataaudit.manifest.core import VERDICT_LISTS as LISTS
 from dataaudit.manifest.load import Manifest
 from dataaudit.quarantine.entry import Contents
-from dataaudit.quarantine.list import Quarantine, Standing, in_force, read, read_folded
+from dataaudit.quarantine.list import Folded, Quarantine, Standing, in_force, read, read_folded
 from dataaudit.quarantine.selection import COLUMNS, digests_of, row_digests_of, rows_left_out
 from dataaudit.text import clean, plural
 
@@ -66,11 +66,34 @@ def held_against(
 ) -> tuple[ListSeen, ...]:
     """Hold a manifest against the list that a policy names and the one that is given; return what a verdict pins.
 
+    Args:
+        manifest: What is to be released.
+        policy: It may name a list.
+        given: Another list.
+        baseline: An older manifest, whose heads of the lists count as well.
+
     Raises:
-        DataAuditError: As of :func:`check_released`.
+        ReleasedHeldBack: Shards or documents that a list holds back today are in the numbers.
+        QuarantineDamaged: Lines of a list cannot be read, or are lost: no list has what the build of a manifest saw.
+        QuarantineError: There is no such list, or it is of a newer version.
+        ManifestError: The table of shards cannot be read.
     """
     paths = {path.absolute(): path for path in (given, policy.list_path) if path is not None}
-    return tuple(check_released(manifest, path, baseline) for path in paths.values())
+    lists = [(path, *read_folded(path)) for path in paths.values()]
+    if lists:
+        seen = [contents for _, contents, _ in lists]
+        together = replace(
+            seen[0],
+            entries=tuple(entry for one in seen for entry in one.entries),
+            dismissed=tuple(line for one in seen for line in one.dismissed),
+            known=frozenset().union(*(one.known for one in seen)),
+        )
+        for one, what in ((manifest, "the manifest"), (baseline, "the baseline")):
+            if one is not None:
+                together.check_seen(one, " and ".join(map(str, paths.values())), what)
+    for path, contents, folded in lists:
+        _check_released(manifest, path, contents, folded)
+    return tuple(ListSeen(digest=contents.digest, heads=contents.heads) for _, contents, _ in lists)
 
 
 def pinned_lists(said: Summary) -> tuple[ListSeen, ...]:
@@ -131,31 +154,12 @@ def check_judged(contents: Contents, lists: Sequence[ListSeen], where: str, what
     contents.check_heads(meant, where, what)
 
 
-def check_released(manifest: Manifest, path: Path, baseline: Manifest | None = None) -> ListSeen:
-    """Refuse a manifest that releases what a list holds back today, and a list that lacks what a build saw in it.
-
-    Args:
-        manifest: What is to be released.
-        path: The list.
-        baseline: An older manifest, whose heads of the list count as well.
-
-    Returns:
-        What a verdict pins of the list.
-
-    Raises:
-        ReleasedHeldBack: Shards or documents that the list holds back are in the numbers.
-        QuarantineDamaged: Lines of the list cannot be read, or are lost: the heads that a manifest names tell.
-        QuarantineError: There is no such list, or it is of a newer version.
-        ManifestError: The table of shards cannot be read.
-    """
-    contents, folded = read_folded(path)
-    for one, what in ((manifest, "the manifest"), (baseline, "the baseline")):
-        if one is not None:
-            contents.check_seen(one, str(path), what)
+def _check_released(manifest: Manifest, path: Path, contents: Contents, folded: Folded) -> None:
+    """Refuse a manifest that releases what a list holds back."""
     held = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on, heads=contents.heads)
     found = released(manifest, held)
     if not found.shards and not found.documents:
-        return ListSeen(digest=contents.digest, heads=contents.heads)
+        return
     told = [
         plural(len(names), noun) for noun, names in (("shard", found.shards), ("document", found.documents)) if names
     ]

@@ -97,6 +97,24 @@ def test_a_list_of_the_policy_and_one_that_is_given_both_count(place):
         assert "other.jsonl holds back 1 document that the manifest releases: train/a.jsonl:3" in run(*call, expect=1)
 
 
+def test_of_two_lists_the_build_saw_one(place):
+    """The other one has none of its heads, which is no loss; a line that is in neither is one."""
+    held, other = place / "team/held.jsonl", place / "other.jsonl"
+    add(held, [asked("c"), asked("d")], AUTHOR)
+    add(other, [asked("e")], AUTHOR)
+    pointer = json.loads((place / "m/manifest.json").read_bytes())
+    seen = read(held)
+    pointer["run"]["quarantine"] = {"digest": seen.digest, "heads": seen.heads, "on": "2026-11-21"}
+    (place / "m/manifest.json").write_text(json.dumps(pointer))
+    for policy, option in (("naming", other), ("plain", held)):
+        run("gate", "m", "--policy", f"team/{policy}.yaml", "--quarantine-list", option)
+    only = ("gate", "m", "--policy", "team/plain.yaml", "--quarantine-list", other)
+    assert "1 line(s) are lost that the manifest" in run(*only, expect=3)
+    held.write_bytes(held.read_bytes().splitlines(keepends=True)[0])
+    both = ("gate", "m", "--policy", "team/naming.yaml", "--quarantine-list", other)
+    assert "other.jsonl and team/held.jsonl: 1 line(s) are lost that the manifest" in run(*both, expect=3)
+
+
 def test_a_list_that_a_policy_names_and_that_is_not_there_is_an_error(place):
     """Nothing held back and a typing error must not look alike; nor may a caller forget the list."""
     (place / "team/held.jsonl").unlink()
