@@ -1,8 +1,9 @@
-"""Where to look: the shards that hold most of what broke a rule."""
+"""Where to look: the shards that hold most of what broke a rule, and most of what broke all rules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,27 +12,35 @@ import pyarrow.compute as pc
 
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.judge import UNREAD
+from dataaudit.gate.numbers import shown_count
 from dataaudit.gate.policy import Rule
-from dataaudit.gate.verdict import Case, Evidence, RuleResult, State, Verdict
+from dataaudit.gate.verdict import Case, Evidence, ShardBehind, State, Verdict
+from dataaudit.gate.writers.effects import STOPPING, effect_of_case
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.metric import Scope
+from dataaudit.manifest.metric import Scope, rounded
 from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import Counted, Population, ShardColumn
 from dataaudit.metrics.overlap.evidence import shards_with
-from dataaudit.metrics.registry import METRICS
+from dataaudit.metrics.registry import METRICS, statistic
 
 MOST_SHARDS = 5
+MOST_BEHIND = 10_000
+"""Shards behind all rules that a verdict lists; all are counted."""
 _MOST_CASES = 20
 """Cases of a rule that get evidence: the worst."""
+Counts = tuple[str, Mapping[int, int]]
+"""What is counted, in the plural, and how many by shard."""
+_NOTHING: Counts = ("", {})
 _DIGESTS = ("rows_digest", "sha256")
+_PARTS = ("source", "language")
+"""Parts of a shard that the table of shards counts tokens of, in a column of that name and an s."""
 
 
 def evidence_columns(rules: Sequence[Rule]) -> set[str]:
     """Return the columns of the table of shards that evidence for some rules needs."""
     evidence = (METRICS[rule.metric].evidence for rule in rules)
     found = {one.column for one in evidence if isinstance(one, ShardColumn)}
-    if any("source" in rule.scope.fields for rule in rules):
-        found.add("sources")
+    found |= {f"{name}s" for name in _PARTS for rule in rules if name in rule.scope.fields}
     return found | {"shard", "uri", "split", "status", "reason", "documents", "tokens", *_DIGESTS}
 
 
@@ -73,6 +82,10 @@ class Clues:
         """Return a table of the manifest."""
         return self.manifest.table(name)
 
+    def uri(self, shard: int) -> str:
+        """Return ``split/uri`` of a shard."""
+        return f"{self.shards['split'][shard].as_py()}/{self.shards['uri'][shard].as_py()}"
+
     def contents(self) -> np.ndarray:
         """Return what names the content of each shard."""
         if "contents" not in self.arrays:
@@ -84,70 +97,137 @@ class Clues:
         if self.baseline is None:
             return np.zeros(self.facts.shards.num_rows, dtype=bool)
         if "fresh" not in self.arrays:
-            known = _contents(self.baseline.table("shards", _DIGESTS))
+            known = _contents(self.baseline.table("shards", (*_DIGESTS, "split", "uri")))
             self.arrays["fresh"] = ~np.isin(self.contents(), known)
         return self.arrays["fresh"]
 
 
 def with_evidence(verdict: Verdict, clues: Clues) -> Verdict:
-    """Return the verdict with the shards that count most, for the worst of the cases that broke a rule.
+    """Return the verdict with the shards that count most, for the worst of the cases that broke a rule, and for all.
 
     Raises:
         ManifestError: A table is absent or damaged.
         ManifestMismatch: A table is not the one that the manifest was published with.
     """
-    return replace(verdict, rules=tuple(_with_evidence(result, clues) for result in verdict.rules))
-
-
-def _with_evidence(result: RuleResult, clues: Clues) -> RuleResult:
-    worst, rest = result.cases[:_MOST_CASES], result.cases[_MOST_CASES:]
-    found = (
-        replace(case, evidence=_evidence(result.rule, case, clues)) if _is_broken(case) else case for case in worst
+    results, ranking = [], Ranking()
+    for result in verdict.rules:
+        cases = []
+        for index, case in enumerate(result.cases):
+            noun, counts = _counted(result.rule, case, clues) if index < _MOST_CASES and is_broken(case) else _NOTHING
+            cases.append(replace(case, evidence=_named(counts, clues, noun)) if counts else case)
+            if is_broken(case) and effect_of_case(verdict, result.rule, case) in STOPPING:
+                ranking.add(result.rule, case, noun, counts)
+        results.append(replace(result, cases=tuple(cases)))
+    behind = tuple(
+        ShardBehind(shard=shard, uri=clues.uri(shard), rules=rules, weight=weight, fresh=bool(clues.fresh()[shard]))
+        for shard, rules, weight in ranking.first(MOST_BEHIND)
     )
-    return replace(result, cases=(*found, *rest))
+    return replace(verdict, rules=tuple(results), shards_behind=behind, num_shards_behind=len(ranking))
 
 
-def _is_broken(case: Case) -> bool:
+class Ranking:
+    """Shards by how many rules they broke, then by their part of what broke each."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[int]] = {}
+
+    def __len__(self) -> int:
+        return len(set().union(*self._counts.values()))
+
+    def add(self, rule: Rule, case: Case, noun: str, counts: Mapping[int, int]) -> None:
+        """Add what a case counts in each shard; of personal data as it is shown, so that no weight tells more.
+
+        Shards that are cases themselves count the same each.
+        """
+        own = self._counts.setdefault(rule.name, Counter())
+        if case.scope.shard is not None:
+            own[case.scope.shard] += 1
+            return
+        shown = ((shard, shown_count(rule, number, noun)) for shard, number in counts.items())
+        own.update({shard: number for shard, number in shown if number})
+
+    def first(self, most: int) -> Iterator[tuple[int, tuple[str, ...], float]]:
+        """Yield the first shards: row of the table, rules in the order that they came in, weight."""
+        rules: dict[int, list[str]] = {}
+        weights: dict[int, float] = {}
+        for name, counts in self._counts.items():
+            total = counts.total()
+            for shard, number in counts.items():
+                rules.setdefault(shard, []).append(name)
+                weights[shard] = weights.get(shard, 0.0) + number / total
+        order = sorted(rules, key=lambda shard: (-len(rules[shard]), -rounded(weights[shard]), shard))
+        for shard in order[:most]:
+            yield shard, tuple(rules[shard]), rounded(weights[shard])
+
+
+def is_broken(case: Case) -> bool:
+    """Return whether a number was beyond a limit, waived or not."""
     return case.state in {State.FAILED, State.WARNED} or case.reason == UNREAD
 
 
-def _evidence(rule: Rule, case: Case, clues: Clues) -> tuple[Evidence, ...]:
+def _counted(rule: Rule, case: Case, clues: Clues) -> Counts:
+    """Return what of a case counts in shards, in words, and how much of it in each."""
     metric = METRICS[rule.metric]
     if case.scope.shard is not None:
-        return _equals(case.scope.shard, clues) if metric.finds_copies else ()
+        return _equals(case.scope.shard, clues) if metric.finds_copies else _NOTHING
     if isinstance(metric.evidence, Counted):
-        noun, counts = metric.evidence.count(_Broken(metric=rule.metric, stat=case.stat, scope=case.scope), clues)
-        return _named(counts, clues, noun)
-    return _newcomers(case.scope, clues) if metric.evidence is None else _of_column(metric.evidence, case.scope, clues)
+        return metric.evidence.count(_Broken(metric=rule.metric, stat=case.stat, scope=case.scope), clues)
+    return _newcomers(rule, case, clues) if metric.evidence is None else _of_column(metric.evidence, case.scope, clues)
 
 
-def _newcomers(scope: Scope, clues: Clues) -> tuple[Evidence, ...]:
-    """Name the largest shards that are new since the baseline: what moved, a share or a drift, moved by them."""
-    shards = clues.shards
-    chosen = clues.fresh() & (shards["tokens"].to_numpy() > 0)
+def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
+    """Count tokens of the shards that are new since the baseline: what moved, a share or a drift, moved by them.
+
+    Of a source or language they are its own tokens; where its share fell, those of the others.
+    """
+    shards, scope = clues.shards, case.scope
+    fell = case.value is not None and case.baseline is not None and case.value < case.baseline
+    known = statistic(rule.metric, case.stat)
+    is_amount = known is not None and known.is_amount
+    if fell and is_amount and rule.unit != "ratio":
+        return _NOTHING  # what came cannot have made it less
+    noun, tokens = "tokens", shards["tokens"].to_numpy()
+    for name in _PARTS:
+        if (part := getattr(scope, name)) is not None and clues.baseline is not None:
+            own = _tokens_of(shards, name, part)
+            if fell and is_amount:
+                noun, own = f"tokens of other {name}s", shards["tokens"].to_numpy() - own
+            tokens = np.minimum(tokens, own)
+    chosen = clues.fresh() & (tokens > 0)
     if scope.split is not None:
         chosen &= np.asarray(shards["split"].to_pylist(), dtype=object) == scope.split
-    if scope.source is not None and chosen.any():
-        chosen &= shards_with(shards, scope.source)
-    tokens = shards["tokens"].to_numpy()
-    return _named({int(one): int(tokens[one]) for one in np.flatnonzero(chosen)}, clues, "tokens")
+    return noun, {int(one): int(tokens[one]) for one in np.flatnonzero(chosen)}
 
 
-def _equals(shard: int, clues: Clues) -> tuple[Evidence, ...]:
-    """Name the shards that hold the same documents as one."""
+def _tokens_of(shards: pa.Table, name: str, part: str) -> np.ndarray:
+    """int64[n]: tokens of a source or language in each shard."""
+    column = shards[f"{name}s"]
+    flat, parents = pc.list_flatten(column), pc.list_parent_indices(column).to_numpy()
+    own = pc.equal(pc.struct_field(flat, name), part).to_numpy()
+    found = np.zeros(shards.num_rows, dtype=np.int64)
+    np.add.at(found, parents[own], pc.struct_field(flat, "tokens").to_numpy()[own])
+    return found
+
+
+def _equals(shard: int, clues: Clues) -> Counts:
+    """Count the documents of shards that hold the same ones as one."""
     contents = clues.contents()
-    twins = np.flatnonzero((contents == contents[shard]) & (contents != ""))
+    twins = np.flatnonzero(contents == contents[shard])
     documents = clues.facts.shards["documents"].to_numpy()
-    return _named({int(one): int(documents[one]) for one in twins if one != shard}, clues, "documents, the same ones")
+    return "documents, the same ones", {int(one): int(documents[one]) for one in twins if one != shard}
 
 
 def _contents(shards: pa.Table) -> np.ndarray:
-    """Return what names the content of each shard: the digest of its rows, else of its bytes."""
-    rows, stored = (shards[name].to_pylist() for name in _DIGESTS)
-    return np.asarray([one or other for one, other in zip(rows, stored, strict=True)], dtype=str)
+    """Return what names the content of each shard: the digest of its rows, else of its bytes, else its place.
+
+    Of an unread shard whose bytes nobody knows only its name tells whether it was there before.
+    """
+    columns = (shards[name].to_pylist() for name in (*_DIGESTS, "split", "uri"))
+    held = [rows or stored or f"{split}/{uri}" for rows, stored, split, uri in zip(*columns, strict=True)]
+    return np.asarray(held, dtype=str)
 
 
-def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> tuple[Evidence, ...]:
+def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> Counts:
     shards = clues.shards
     values = pc.fill_null(pc.cast(shards[evidence.column], pa.float64()), 0.0).to_numpy().copy()
     if evidence.share_of:
@@ -160,21 +240,14 @@ def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> tuple[Evide
     if scope.source is not None:
         values[~shards_with(shards, scope.source)] = 0
     counts = {int(index): round(float(values[index])) for index in np.flatnonzero(values >= evidence.least - 0.5)}
-    return _named(counts, clues, evidence.noun)
+    return evidence.noun, counts
 
 
 def _named(counts: Mapping[int, int], clues: Clues, noun: str) -> tuple[Evidence, ...]:
     """Return the shards with most, those first that are new since the baseline."""
     fresh = clues.fresh() if counts else np.zeros(0, dtype=bool)
     worst = sorted(counts.items(), key=lambda item: (not fresh[item[0]], -item[1], item[0]))[:MOST_SHARDS]
-    shards = clues.facts.shards
     return tuple(
-        Evidence(
-            shard=shard,
-            uri=f"{shards['split'][shard].as_py()}/{shards['uri'][shard].as_py()}",
-            count=count,
-            noun=noun,
-            fresh=bool(fresh[shard]),
-        )
+        Evidence(shard=shard, uri=clues.uri(shard), count=count, noun=noun, fresh=bool(fresh[shard]))
         for shard, count in worst
     )

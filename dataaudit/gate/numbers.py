@@ -79,6 +79,13 @@ def evidence_count(rule: Rule, evidence: Evidence) -> str:
     return f"fewer than {few} {noun}{new}" if evidence.count < few else f"about {about(evidence.count):,} {noun}{new}"
 
 
+def shown_count(rule: Rule, count: int, noun: str) -> int:
+    """Return a count of evidence as it may be passed on: of personal data rounded, 0 where it is small."""
+    if rule.metric not in PERSONAL:
+        return count
+    return about(count) if count >= _fewest(noun) else 0
+
+
 def number(value: float | None) -> str:
     """Return a number with four significant digits; a count is given whole."""
     if value is None:
@@ -132,7 +139,8 @@ def discreet(rule: Rule, case: Case) -> Case:
     if judged is not None:
         of_value = rule.limit_kind == "budget"
         judged = _rounded(case, judged, case.denominator) if of_value else two_digits(judged)
-    kept = tuple(replace(one, count=about(one.count)) for one in case.evidence if one.count >= _fewest(one.noun))
+    counts = [(one, shown_count(rule, one.count, one.noun)) for one in case.evidence]
+    kept = tuple(replace(one, count=count) for one, count in counts if count)
     return replace(
         case,
         value=value,

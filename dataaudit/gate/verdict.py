@@ -145,6 +145,22 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardBehind:
+    """A shard that holds some of what broke the rules that stop the release."""
+
+    shard: int
+    """Row of the table of shards."""
+    uri: str
+    """``split/uri`` of it."""
+    rules: tuple[str, ...]
+    """Names of the rules, in the policy's order."""
+    weight: float
+    """Its part of all that broke each rule, these parts added up: 1 is all of one rule."""
+    fresh: bool = False
+    """Whether the baseline has no shard of this content."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListSeen:
     """A quarantine list that the manifest was held against: nothing that it held back is released."""
 
@@ -177,6 +193,10 @@ class Verdict(Result):
     """What is odd about the comparison, in sentences."""
     quarantine_lists: tuple[ListSeen, ...] = ()
     """The one of the policy and the one that was given, as far as there are such."""
+    shards_behind: tuple[ShardBehind, ...] = ()
+    """Shards that most rules which stop the release sit in, then by weight: at most 10,000."""
+    num_shards_behind: int = 0
+    """How many there are in all."""
 
     @property
     def codes(self) -> tuple[ExitCode, ...]:

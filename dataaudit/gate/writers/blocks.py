@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataaudit.errors import ExitCode
 from dataaudit.gate.numbers import number, numbers, with_unit
 from dataaudit.gate.policy import Rule
-from dataaudit.gate.verdict import ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
+from dataaudit.gate.verdict import ORDER, Case, RuleResult, ShardBehind, State, Verdict, WaiverResult, WaiverState
 from dataaudit.gate.writers import words
 from dataaudit.gate.writers.effects import WORST_FIRST, Effect, effect_of, expired, only_expired, skipped
 from dataaudit.gate.writers.pick import Shown, pick, problems
@@ -29,6 +29,7 @@ from dataaudit.render.blocks import (
     web_address,
     worst,
 )
+from dataaudit.render.blocks import numbers as number_columns
 from dataaudit.render.blocks import words as word_columns
 from dataaudit.render.line import Line, Name, join, say
 from dataaudit.render.terminal import render
@@ -36,6 +37,10 @@ from dataaudit.text import plural
 
 MOST_CASES = 30
 OF_A_RULE = 5
+"""Cases of a rule that are listed, and shards behind all rules."""
+_RULES = 12
+"""Rules that are named of a shard."""
+_REST = "in gate.json (--out)"
 _WORD = r"(?:[A-Za-z]+(?:[-/][a-z]+)*|-?[0-9][0-9,]*(?:\.[0-9]+)?)"
 _PLAIN = re.compile(rf"(?:{_WORD}(?:[,;:)]{{0,2}} \(?{_WORD}|'[a-z]+)*(?: %)?\)?\.?)?")
 _HEXADECIMAL = re.compile(r"\b[0-9a-fA-F]{7,}\b")
@@ -68,8 +73,9 @@ def terminal_text(verdict: Verdict, width: int | None = None) -> str:
         width: Columns to write for; those of the terminal when None.
     """
     shown = verdict_blocks(verdict)
-    facts, *rules = reversed(shown.blocks)
-    return render(shown.title, [Prose(text=shown.lead), facts, *reversed(rules)], width=width, most=None)
+    first = 1 if verdict.shards_behind else 0
+    *rules, facts = shown.blocks[first:]
+    return render(shown.title, [Prose(text=shown.lead), *shown.blocks[:first], facts, *rules], width=width, most=None)
 
 
 def verdict_blocks(verdict: Verdict) -> Section:
@@ -114,9 +120,10 @@ def verdict_section(verdict: Verdict) -> tuple[Section, list[Point]]:
     lead: Line = f"{plural(len(verdict.rules), 'rule')}: {', '.join(counts)}."
     if verdict.waiting:
         lead = say("{} Waiting for a baseline: {}.", lead, join(", ", (Name(one, 60) for one in verdict.waiting)))
-    blocks = (*rule_blocks(verdict), _judged(verdict))
+    blocks = (*rule_blocks(verdict, shards=len(verdict.shards_behind)), _judged(verdict))
     section = Section(id="verdict", title="Rules", lead=lead, tone=verdict_title(verdict)[1], blocks=blocks)
-    return section, [_point(one) for state in _VERBS for one in verdict.rules if one.state == state]
+    points = [_point(one) for state in _VERBS for one in verdict.rules if one.state == state]
+    return section, [*_behind_point(verdict), *points]
 
 
 def _area(rule: Rule) -> str:
@@ -147,25 +154,29 @@ def _judged(verdict: Verdict) -> Facts:
     )
 
 
-def rule_blocks(verdict: Verdict, rows: int = MOST_CASES, of_a_rule: int = OF_A_RULE) -> list[Table | Facts]:
-    """Return what does not hold, where to look, waivers, and the other rules.
+def rule_blocks(
+    verdict: Verdict, rows: int = MOST_CASES, of_a_rule: int = OF_A_RULE, shards: int = OF_A_RULE
+) -> list[Table | Facts]:
+    """Return the shards behind what fails, what does not hold, where to look, waivers, and the other rules.
 
     Args:
         verdict: The verdict.
         rows: Cases that are listed.
         of_a_rule: Cases of one rule that are.
+        shards: Shards that are listed.
     """
     picked = pick(verdict, rows, first=of_a_rule, most=of_a_rule)
     heads = (*word_columns("state"), *names("rule", "where"), *texts("value"), *names("limit"))
     blocks: list[Table | Facts] = [
+        _behind(verdict, shards),
         Table(
             title="What does not hold",
             columns=heads,
             rows=tuple(map(_case, picked.shown)),
             number=len(picked.shown) + picked.left_out,
             noun="case",
-            rest="in gate.json (--out)",
-        )
+            rest=_REST,
+        ),
     ]
     if look := tuple(_look(verdict, of_a_rule)):
         blocks.append(Facts(title="Where to look", pairs=look))
@@ -177,6 +188,41 @@ def rule_blocks(verdict: Verdict, rows: int = MOST_CASES, of_a_rule: int = OF_A_
         Table(title="The other rules", columns=columns, rows=tuple(_other(verdict, one) for one in rest), noun="rule")
     )
     return [one for one in blocks if not isinstance(one, Table) or one.rows]
+
+
+def _behind(verdict: Verdict, most: int) -> Table:
+    """Return the shards that most rules which stop the release sit in."""
+
+    def row(one: ShardBehind) -> Row:
+        new = ", new since the baseline" if one.fresh else ""
+        named: list[Line] = [_name(rule) for rule in one.rules[:_RULES]]
+        if len(one.rules) > _RULES:
+            named.append(f"{len(one.rules) - _RULES:,} more")
+        return _name(words.name(one.uri)), len(one.rules), _weight(one), say("{}{}", join(", ", named), new)
+
+    return Table(
+        title="Shards behind this",
+        columns=(*names("shard"), *number_columns("rules", "weight"), *texts("which rules")),
+        rows=tuple(map(row, verdict.shards_behind[:most])),
+        number=verdict.num_shards_behind,
+        noun="shard",
+        rest=_REST,
+    )
+
+
+def _weight(behind: ShardBehind) -> str:
+    return f"{behind.weight:.2f}" if behind.weight >= 0.005 else "<0.01"
+
+
+def _behind_point(verdict: Verdict) -> Iterator[Point]:
+    """Yield the first shards behind what fails, where there is more than one rule to tell."""
+    first = verdict.shards_behind[:OF_A_RULE]
+    told: list[Line] = [say("{} ({})", _name(words.name(one.uri)), plural(len(one.rules), "rule")) for one in first]
+    left = verdict.num_shards_behind - len(first)
+    if left > 0:
+        told.append(plural(left, "more shard"))
+    if told:
+        yield Point(tone="bad", head="Shards behind this", text=say("{}.", join(", ", told)), section="verdict")
 
 
 def _case(shown: Shown) -> Row:

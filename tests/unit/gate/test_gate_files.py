@@ -263,9 +263,16 @@ class TestClock:
 READ_ALL = rule("read", metric="coverage_unread_bytes", stat="shard_bytes", unit="bytes", budget=1000)
 
 
-@pytest.mark.parametrize(("scope", "named"), [({"per": "source"}, ["train/c.jsonl"]), ({"source": "web"}, [])])
-def test_a_mixture_that_moved_names_the_shards_that_are_new(tmp_path, scope, named):
-    """Of the source that moved, and no others; without a baseline there are none."""
+@pytest.mark.parametrize(
+    ("scope", "nouns"),
+    [
+        ({"per": "source"}, ["tokens", "tokens of other sources"]),
+        ({"source": "code"}, ["tokens"]),
+        ({"source": "web"}, ["tokens of other sources"]),
+    ],
+)
+def test_a_mixture_that_moved_names_the_shards_that_are_new(tmp_path, scope, nouns):
+    """Of the source that rose; of one that fell those of the others, which took its place."""
     web, code = shard("a.jsonl", tokens=100), shard("b.jsonl", tokens=50, sha256="b" * 64, sources={"code": 50})
     new = shard("c.jsonl", tokens=200, sha256="c" * 64, sources={"code": 200})
     shares = [
@@ -280,4 +287,4 @@ def test_a_mixture_that_moved_names_the_shards_that_are_new(tmp_path, scope, nam
     one = rule(metric="source_mix_share", stat="share", change=0.1, scope=scope)
     cases = judged(tmp_path / "new", one, baseline=tmp_path / "old").rules[0].cases
     told = [(found.uri, found.count, found.noun, found.fresh) for case in cases for found in case.evidence]
-    assert told == [(uri, 200, "tokens", True) for uri in named]
+    assert told == [("train/c.jsonl", 200, noun, True) for noun in nouns]

@@ -95,7 +95,7 @@ def test_sections_stand_in_the_order_of_reading(demo):
 
 
 def test_a_policy_puts_its_verdict_first():
-    """The rules stand first; what stands out besides is said apart."""
+    """The shards behind it and the rules stand first; what stands out besides is said apart."""
     policy = parse_policy(
         "policy: p\nrules:\n  - {name: leak, metric: train_val_overlap, stat: span, unit: ratio,"
         " scope: {per: set}, budget: 0.001}\n",
@@ -105,9 +105,11 @@ def test_a_policy_puts_its_verdict_first():
     assert page.sections[0].id == "verdict"
     assert page.tone == "bad"
     assert page.headline.startswith("Stopped")
-    assert text(page.findings[0].head) == "leak fails"
-    assert "of set val is 0.1263" in text(page.findings[0].text)
+    assert text(page.findings[0].head) == "Shards behind this"
     assert "part-000.jsonl.zst" in text(page.findings[0].text)
+    assert text(page.findings[1].head) == "leak fails"
+    assert "of set val is 0.1263" in text(page.findings[1].text)
+    assert "part-000.jsonl.zst" in text(page.findings[1].text)
     assert any("secrets" in text(one.text) for one in page.others)
 
 
