@@ -79,6 +79,7 @@ def make_hostile(folder, *, payloads=True):
         ),
         "tables": table_records(prepared),
         "stages": (),  # names and numbers are made by hand, and contradict each other
+        "libraries": {},
     }
     publish(folder, core.model_copy(update=update), base.run, prepared)
     return folder

@@ -1,4 +1,8 @@
-"""Manifests made by hand, through the same publishing code as a build's, in milliseconds."""
+"""Manifests made by hand, through the same publishing code as a build's, in milliseconds.
+
+They hold the few numbers that a test asks for. No stage and no library is said to have made them, which a build's manifest
+would be refused for (see ``conftest.py``). What another process reads is asked for whole.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from dataaudit.manifest.core import Core, Coverage, LedgerRecord, Named, Run, SplitRecord, TokenizerRecord, Totals
+from dataaudit.engine.tables import headline
+from dataaudit.manifest.core import Core, Coverage, LedgerRecord, Named, Run, SplitRecord, StageRecord, TokenizerRecord, Totals
 from dataaudit.manifest.load import metrics_table
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.manifest.publish import prepare_tables, publish, table_records
@@ -63,11 +68,13 @@ def make(
     tables=None,
     config=None,
     folders=None,
+    whole=False,
 ):
     """Publish a manifest of these shards and return its id; splits other than train are held out.
 
     `ledger` holds (shard, reason, place, records, bytes), `clusters` (kind, cluster, shard, row, kept),
-    `tables` rows of further tables, as dicts, by name, `folders` what fills further folders.
+    `tables` rows of further tables, as dicts, by name, `folders` what fills further folders. A whole one names the
+    stage of volume, and has all that it determines and nothing of other stages.
     """
     rows = [row | {"shard": ordinal} for ordinal, row in enumerate(shards)]
     read = [row for row in rows if row["status"] not in UNREAD]
@@ -75,6 +82,11 @@ def make(
     records = [*_volume(Scope(), read), *metrics]
     for name in names:
         records += _volume(Scope(split=name), [row for row in read if row["split"] == name])
+    if whole:
+        records = [record for record in records if record.metric not in ("bytes_per_token", "seq_len_p50_p95")]
+        records += _by_source(Scope(), read)
+        for name in names:
+            records += _by_source(Scope(split=name), [row for row in read if row["split"] == name])
     prepared = prepare_tables(
         {
             "shards": pa.Table.from_pylist(rows, schema=TABLES["shards"].schema),
@@ -89,7 +101,7 @@ def make(
         tool=Named(name="dataaudit", version="0.1.0"),
         dataset=Named(name=dataset, version="1.0.0"),
         config=config or {},
-        stages=(),
+        stages=tuple(StageRecord(name=name, version="1", parameters={}) for name in ("volume",) if whole),
         libraries={},
         tokenizer=_TOKENIZER,
         mixture={name: {"weight": weight, "epochs": 1.0} for name, weight in (mixture or {}).items()},
@@ -98,7 +110,7 @@ def make(
             for name in names
         ),
         totals=Totals(**_sums(read)),
-        headline=(),
+        headline=headline(records) if whole else (),
         ledger=_ledger(rows),
         seeds={},
         tables=table_records(prepared),
@@ -147,6 +159,17 @@ def _volume(scope, rows):
         length = Metric(metric="seq_len_p50_p95", stat="p50", scope=scope, unit="tokens", value=9.5, n=documents)
         made += [length, replace(length, stat="p95", value=1151.0)]
     return made
+
+
+def _by_source(scope, rows):
+    tokens = sum(row["tokens"] for row in rows)
+    for name in sorted({one["source"] for row in rows for one in row["sources"]}):
+        own = [one for row in rows for one in row["sources"] if one["source"] == name]
+        sums = {unit: sum(one[unit] for one in own) for unit in ("documents", "bytes", "tokens")}
+        of = replace(scope, source=name)
+        for unit, number in sums.items():
+            yield count(unit, "count", number, scope=of, unit=unit, n=sums["documents"], version="1")
+        yield ratio("source_mix_share", "share", sums["tokens"], tokens, scope=of, unit="ratio", version="1")
 
 
 def _sources(rows):

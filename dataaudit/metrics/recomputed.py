@@ -56,12 +56,11 @@ class Recomputed:
 
 
 def volumes(manifest: Manifest) -> Recomputed:
-    """Counts, density and shares of sources from ``sources``; that table from the sources of ``shards``."""
+    """Counts and shares of sources from ``sources``; that table from the sources of ``shards``."""
     by_scope = totals(manifest.table("sources").to_pylist(), "source")
     found = Recomputed()
     for scope, own in by_scope.items():
         found.records.extend([as_count(name, "count", own[name], scope, own["documents"]) for name in COUNTS])
-        found.records.append(as_ratio("bytes_per_token", "ratio", own["bytes"], own["tokens"], scope))
         if scope.source is not None:
             whole = by_scope[Scope(split=scope.split)]["tokens"]
             found.records.append(as_ratio("source_mix_share", "share", own["tokens"], whole, scope))
@@ -75,9 +74,17 @@ def volumes(manifest: Manifest) -> Recomputed:
         found.columns[name] = column_of(
             manifest, {row["shard"]: sum(one[name] for one in row["sources"]) for row in shards}
         )
-    found.columns["bytes_per_token"] = column_of(
-        manifest, {row["shard"]: row["bytes"] / row["tokens"] for row in shards if row["tokens"]}
-    )
+    return found
+
+
+def densities(manifest: Manifest) -> Recomputed:
+    """Bytes per token from ``sources``; those of shards from the sources of ``shards``."""
+    found = Recomputed()
+    for scope, own in totals(manifest.table("sources").to_pylist(), "source").items():
+        found.records.append(as_ratio("bytes_per_token", "ratio", own["bytes"], own["tokens"], scope))
+    shards = read_shards(manifest, "bytes", "tokens")
+    by_shard = {row["shard"]: row["bytes"] / row["tokens"] for row in shards if row["tokens"]}
+    found.columns["bytes_per_token"] = column_of(manifest, by_shard)
     return found
 
 

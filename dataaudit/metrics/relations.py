@@ -26,17 +26,20 @@ def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -
     """Return every number that contradicts the tables that determine it.
 
     Args:
-        manifest: Of stages that its core names, as every build's names `volume`; without it nothing is determined.
+        manifest: Any; one whose core does not name the stage that every build runs is a contradiction by itself.
         metrics: Names of metrics whose relations are held; all when None.
 
     Raises:
         ManifestError: A table is absent or damaged.
     """
     ran = {stage.name for stage in manifest.core.stages}
-    found = [Problem("headline", text) for text in _without_headline(manifest)] if ALWAYS in ran else []
-    for family in FAMILIES if ALWAYS in ran else ():
+    if ALWAYS not in ran:
+        return _without_stages(manifest)
+    found = [Problem("headline", text) for text in _without_headline(manifest)]
+    found += [Problem("contradiction", text) for text in _left_over(manifest, ran)]
+    for family in FAMILIES:
         if family.stage_name and family.stage_name not in ran:
-            found += [Problem("contradiction", text) for text in _without_stage(manifest, family, metrics)]
+            found += [Problem("contradiction", text) for text in _without_stage(manifest, family, ran, metrics)]
             continue
         for relation in family.relations:
             if metrics is None or not {*relation.metrics}.isdisjoint(metrics):
@@ -74,6 +77,22 @@ def load_consistent(folder: Path) -> Manifest:
     return manifest
 
 
+def _without_stages(manifest: Manifest) -> list[Problem]:
+    """Return what a core is told that does not name the stage of every build: nothing could be held against it."""
+    return [Problem("contradiction", f"the core names no stage {ALWAYS}, which every build runs")]
+
+
+def _left_over(manifest: Manifest, ran: Collection[str]) -> Iterator[str]:
+    """Yield the tables that have rows although no stage is said to have run that they come from."""
+    made: dict[str, set[str]] = {}
+    for family in FAMILIES:
+        for name in {table for relation in family.relations for table in relation.tables}:
+            made.setdefault(name, set()).add(family.stage_name or ALWAYS)
+    for name, stages in sorted(made.items()):
+        if stages.isdisjoint(ran) and name in manifest.core.tables and manifest.table(name).num_rows:
+            yield f"the table {name} has rows, but the core names no stage {' or '.join(sorted(stages))}"
+
+
 def _without_headline(manifest: Manifest) -> Iterator[str]:
     """Yield the statistics that are shown first and that the core does not have although there is a record."""
     shown = {(record.metric, record.stat) for record in manifest.core.headline}
@@ -84,12 +103,31 @@ def _without_headline(manifest: Manifest) -> Iterator[str]:
                 yield f"the headline has no {name}.{record.stat}, which has a record"
 
 
-def _without_stage(manifest: Manifest, family: Family, metrics: Collection[str] | None) -> Iterator[str]:
-    """Yield the metrics of a family that have values although its stage is not said to have run."""
+def _without_stage(
+    manifest: Manifest, family: Family, ran: Collection[str], metrics: Collection[str] | None
+) -> Iterator[str]:
+    """Yield the metrics of a family that have values although its stage is not said to have run, nor another gives them."""
     for metric in family.metrics:
-        wanted = metric.by_stage and (metrics is None or metric.name in metrics)
-        if wanted and any(record.value is not None for record in manifest.metrics(metric.name)):
+        if not metric.by_stage or (metrics is not None and metric.name not in metrics):
+            continue
+        records = [_key(record) for record in manifest.metrics(metric.name) if record.value is not None]
+        if records and not _given(manifest, metric.name, ran).issuperset(records):
             yield f"{metric.name} has values, but the core names no stage {family.stage_name}"
+
+
+def _given(manifest: Manifest, metric: str, ran: Collection[str]) -> set[_Key]:
+    """Return the records of a metric that stages which ran determine, those of other families too."""
+    relations = [
+        relation
+        for family in FAMILIES
+        for relation in family.relations
+        if metric in relation.metrics and (family.stage_name or ALWAYS) in ran
+    ]
+    return {_key(record) for relation in relations for record in relation.recompute(manifest).records}
+
+
+def _key(record: Metric) -> _Key:
+    return (record.metric, record.stat, record.scope)
 
 
 def _broken(manifest: Manifest, relation: Relation) -> Iterator[str]:
@@ -108,7 +146,7 @@ def _broken(manifest: Manifest, relation: Relation) -> Iterator[str]:
 
 
 def _records(manifest: Manifest, made: Recomputed) -> Iterator[str]:
-    expected = {(one.metric, one.stat, one.scope): one for one in made.records}
+    expected = {_key(one): one for one in made.records}
     kinds = {(metric, stat, _shape(scope)) for metric, stat, scope in expected}
     held, parts = _held(manifest, made, expected.keys(), kinds)
     for key in {**expected, **held}:

@@ -18,7 +18,9 @@ from running import build
 from dataaudit.cli import main
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.verify import verify
 from dataaudit.metrics.relations import contradictions
+from dataaudit.metrics.stages import STAGES
 
 CONFIG = """
 dataset: {name: small, version: 1.0.0}
@@ -35,8 +37,9 @@ reader: {max_bad_records: 0.5}
 UNTOLD = frozenset({"drift", "judged", "signatures"})
 """Tables that this build leaves empty: they need a reference, a judge, and an option."""
 LISTS = ("stages", "detectors", "protected", "splits", "headline", "mixture", "libraries", "config", "seeds", "tables")
-TOLD = frozenset({"protected", "splits", "headline", "mixture", "tables"})
+TOLD = frozenset({"stages", "protected", "splits", "headline", "mixture", "tables"})
 """Parts that tables say something of."""
+OFF = sorted(stage.name for stage in STAGES if stage.name != "volume")
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +124,26 @@ def test_an_emptied_part_of_the_core_is_never_a_fault_of_the_program(small, copy
     codes = tell(copy, small, tmp_path)
     if name in TOLD:
         assert codes["verify"] == 1
+
+
+@pytest.mark.parametrize("stage", ["volume", *OFF])
+def test_a_stage_that_is_struck_from_the_core_is_missed(copy, stage):
+    """What it found is there still: whoever strikes it would be rid of every check of it."""
+
+    def strike(core):
+        core["stages"] = [one for one in core["stages"] if one["name"] != stage]
+
+    forge(copy, core=strike)
+    found = [problem.text for problem in verify(load_manifest(copy)) + contradictions(load_manifest(copy))]
+    assert any(f"the core names no stage {stage}" in text for text in found), found
+
+
+@pytest.mark.parametrize("stage", OFF)
+def test_a_build_without_a_stage_does_not_contradict_itself(small, stage, tmp_path):
+    """Nobody is to blame for what was switched off."""
+    config = small.parent / f"without-{stage}.yaml"
+    config.write_text(CONFIG.replace("  repeats: {min_documents: 3}\n", f"  {stage}: false\n"))
+    _, manifest = build(config.name, manifest=tmp_path / "m", cwd=small.parent)
+    assert stage not in {one.name for one in manifest.core.stages}
+    assert verify(manifest) == []
+    assert contradictions(manifest) == []

@@ -61,5 +61,6 @@ FAMILY = Family(
             metrics=("seq_len_p50_p95",),
             recompute=recomputed.lengths,
         ),
+        Relation(tables=("sources", "shards"), metrics=("bytes_per_token",), recompute=recomputed.densities),
     ),
 )

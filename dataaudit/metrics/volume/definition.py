@@ -63,7 +63,7 @@ FAMILY = Family(
     relations=(
         Relation(
             tables=("sources", "shards"),
-            metrics=("documents", "bytes", "tokens", "bytes_per_token", "source_mix_share"),
+            metrics=("documents", "bytes", "tokens", "source_mix_share"),
             recompute=recomputed.volumes,
         ),
     ),

@@ -81,7 +81,7 @@ class World:
         (self.data / "v.jsonl").write_bytes(lines("v"))
         rows.append(row_of("v.jsonl", lines("v"), split="val", sources={"v": 100}))
         self.rows = sorted([*rows, *more], key=lambda row: (row["split"], row["uri"]))
-        make(self.manifest, self.rows, roots=self.data, config=CONFIG, metrics=[READ])
+        make(self.manifest, self.rows, roots=self.data, config=CONFIG, metrics=[READ], whole=True)
         self.list.touch()
         self.public.write_bytes(KEY.public.key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
 

@@ -201,7 +201,7 @@ def test_the_action_judges_a_real_manifest(stubs, tmp_path):
     program = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m dataaudit "$@"\n'
     (tmp_path / "bin/dataaudit").write_text(program)
     unread = count("coverage_unread_bytes", "shard_bytes", 0, scope=Scope(), unit="bytes", n=100, version="1")
-    make(tmp_path / "m", [shard("a.jsonl"), shard("b::error::.jsonl")], metrics=[unread])
+    make(tmp_path / "m", [shard("a.jsonl"), shard("b::error::.jsonl")], metrics=[unread], whole=True)
     (tmp_path / "p.yaml").write_text(
         "policy: p\nrules:\n  - name: large-enough\n    metric: documents\n    stat: count\n    unit: documents\n"
         "    comparator: '>='\n    budget: 1000\n"
