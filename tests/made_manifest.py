@@ -11,7 +11,17 @@ from dataclasses import replace
 import pyarrow as pa
 
 from dataaudit.engine.tables import headline
-from dataaudit.manifest.core import Core, Coverage, LedgerRecord, Named, Run, SplitRecord, StageRecord, TokenizerRecord, Totals
+from dataaudit.manifest.core import (
+    Core,
+    Coverage,
+    LedgerRecord,
+    Named,
+    Run,
+    SplitRecord,
+    StageRecord,
+    TokenizerRecord,
+    Totals,
+)
 from dataaudit.manifest.load import metrics_table
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.manifest.publish import prepare_tables, publish, table_records

@@ -35,7 +35,7 @@ _TIERS = {"verbatim": ("verbatim",), "similar": ("verbatim", "similar")}
 
 
 def held_out_leaks(manifest: Manifest) -> Recomputed:
-    """Held-out documents in training data: from ``shards``, ``overlap``, ``pairs`` and ``clusters``."""
+    """Held-out documents in training data: from ``shards`` and ``overlap``."""
     found = Recomputed()
     shards = read_shards(manifest, "split", "documents", "held_out_copies")
     trained = [row for row in shards if row["held_out_copies"] is not None]
@@ -53,14 +53,21 @@ def held_out_leaks(manifest: Manifest) -> Recomputed:
     nothing = None if copies.num_rows else 0
     found.sums.extend(_of_shards("held_out_copies", trained, copies, is_all=_lists_all(manifest, listed)))
     found.records.extend(_looked_for(manifest, splits, shards))
-    near = _near_copies(manifest, splits)
     for name in (None, *splits):
         items, passages = (_distinct(_of(table, "set", name), "set", "item") for table in (leaked, copied))
         found.bounds.append(_bound(_HELD_OUT, "ngram", Scope(set=name), items))
         found.bounds.append(_bound(_HELD_OUT, "span", Scope(set=name), _PASSAGE_WORDS * passages, nothing))
-        if near is not None:
-            least, most = (sum(of.values()) if name is None else of[name] for of in near)
-            found.bounds.append(_bound(_HELD_OUT, "near_dup", Scope(set=name), least, most))
+    return found
+
+
+def near_leaks(manifest: Manifest) -> Recomputed:
+    """Held-out documents near ones of the training data: from ``pairs``, at least, and ``clusters``, at most."""
+    found = Recomputed()
+    splits = [split.name for split in manifest.core.splits if split.held_out]
+    near = _near_copies(manifest, splits)
+    for name in (None, *splits):
+        least, most = (sum(of.values()) if name is None else of[name] for of in near)
+        found.bounds.append(_bound(_HELD_OUT, "near_dup", Scope(set=name), least, most))
     return found
 
 
@@ -146,13 +153,8 @@ def _looked_for(manifest: Manifest, splits: list[str], shards: Shards) -> Iterat
         yield as_count(_HELD_OUT, "documents", documents, Scope(set=name), documents)
 
 
-def _near_copies(manifest: Manifest, splits: list[str]) -> tuple[Counter[str], Counter[str]] | None:
-    """Return the held-out documents by split that are in a pair, and in a cluster, with a training document.
-
-    None when near-duplicates were not looked for.
-    """
-    if all(stage.name != "near_dup" for stage in manifest.core.stages):
-        return None
+def _near_copies(manifest: Manifest, splits: list[str]) -> tuple[Counter[str], Counter[str]]:
+    """Return the held-out documents by split that are in a pair, and in a cluster, with a training document."""
     names = np.asarray(manifest.table("shards", ["split"])["split"].to_pylist(), dtype=object)
     is_held = np.isin(names, splits)
     pairs = manifest.table("pairs", PAIRED).filter(pc.field("verified"))

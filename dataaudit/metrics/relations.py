@@ -123,7 +123,8 @@ def _given(manifest: Manifest, metric: str, ran: Collection[str]) -> set[_Key]:
         for relation in family.relations
         if metric in relation.metrics and (family.stage_name or ALWAYS) in ran
     ]
-    return {_key(record) for relation in relations for record in relation.recompute(manifest).records}
+    made = [relation.recompute(manifest) for relation in relations]
+    return {(one.metric, one.stat, one.scope) for found in made for one in (*found.records, *found.bounds)}
 
 
 def _key(record: Metric) -> _Key:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics import recomputed_copies
+from dataaudit.metrics import recomputed_copies, recomputed_leaks
 from dataaudit.metrics.family import (
     SOURCES,
     Family,
@@ -63,6 +63,11 @@ FAMILY = Family(
             tables=("near_sources", "clusters", "pairs", "sources", "shards"),
             metrics=(_RATE, _COMPONENT),
             recompute=recomputed_copies.near_duplicates,
+        ),
+        Relation(
+            tables=("pairs", "clusters", "shards"),
+            metrics=("train_val_overlap",),
+            recompute=recomputed_leaks.near_leaks,
         ),
     ),
     looked_for=True,

@@ -71,7 +71,7 @@ FAMILY = Family(
     shown="dataaudit.metrics.overlap.facts:SHOWN",
     relations=(
         Relation(
-            tables=("shards", "overlap", "pairs", "clusters"),
+            tables=("shards", "overlap"),
             metrics=(METRIC,),
             recompute=recomputed_leaks.held_out_leaks,
         ),
