@@ -1,7 +1,7 @@
 """Manifests made by hand, through the same publishing code as a build's, in milliseconds.
 
-They hold the few numbers that a test asks for. No stage and no library is said to have made them, which a build's manifest
-would be refused for (see ``conftest.py``). What another process reads is asked for whole.
+They hold the few numbers that a test asks for. No stage and no library is said to have made them, which a build's
+manifest would be refused for (see ``conftest.py``). What another process reads is asked for whole.
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ def load_consistent(folder: Path) -> Manifest:
 
 def _without_stages(manifest: Manifest) -> list[Problem]:
     """Return what a core is told that does not name the stage of every build: nothing could be held against it."""
-    return [Problem("contradiction", f"the core names no stage {ALWAYS}, which every build runs")]
+    text = f"among {len(manifest.core.stages)} stages the core names no stage {ALWAYS}, which every build runs"
+    return [Problem("contradiction", text)]
 
 
 def _left_over(manifest: Manifest, ran: Collection[str]) -> Iterator[str]:
@@ -106,7 +107,7 @@ def _without_headline(manifest: Manifest) -> Iterator[str]:
 def _without_stage(
     manifest: Manifest, family: Family, ran: Collection[str], metrics: Collection[str] | None
 ) -> Iterator[str]:
-    """Yield the metrics of a family that have values although its stage is not said to have run, nor another gives them."""
+    """Yield the metrics with values of a family whose stage is not said to have run, unless another gives them too."""
     for metric in family.metrics:
         if not metric.by_stage or (metrics is not None and metric.name not in metrics):
             continue

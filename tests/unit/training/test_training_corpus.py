@@ -299,7 +299,7 @@ def test_rows_of_a_shard_are_found_among_the_places(places):
 
 def test_opening_needs_few_libraries(tmp_path):
     """Neither torch nor the command line nor anything that scans; a signature asks for cryptography by name."""
-    world = World(tmp_path)
+    world = World(tmp_path, whole=True)
     world.sign()
     (tmp_path / "policy.yaml").write_text(json.dumps(PASSING))
     command = [sys.executable, "-c", ALONE, world.manifest, tmp_path / "policy.yaml", world.public, tmp_path / "cache"]

@@ -6,6 +6,7 @@ import datetime as dt
 import hashlib
 import json
 import os
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -66,9 +67,10 @@ class World:
     Args:
         folder: Where to make it.
         more: Further rows of the table of shards; their files are not made.
+        whole: Whether another process reads the manifest.
     """
 
-    def __init__(self, folder, *more):
+    def __init__(self, folder, *more, whole=False):
         self.folder, self.data, self.manifest = folder, folder / "data", folder / "m"
         self.list, self.applied, self.public = folder / "list.jsonl", folder / "applied", folder / "release.pub"
         self.signature = folder / "m.verdict.dsse.json"
@@ -81,7 +83,8 @@ class World:
         (self.data / "v.jsonl").write_bytes(lines("v"))
         rows.append(row_of("v.jsonl", lines("v"), split="val", sources={"v": 100}))
         self.rows = sorted([*rows, *more], key=lambda row: (row["split"], row["uri"]))
-        make(self.manifest, self.rows, roots=self.data, config=CONFIG, metrics=[READ], whole=True)
+        read = replace(READ, denominator=sum(row["size"] for row in self.rows)) if whole else READ
+        make(self.manifest, self.rows, roots=self.data, config=CONFIG, metrics=[read], whole=whole)
         self.list.touch()
         self.public.write_bytes(KEY.public.key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
 
