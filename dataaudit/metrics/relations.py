@@ -125,7 +125,8 @@ def _given(manifest: Manifest, metric: str, ran: Collection[str]) -> set[_Key]:
         if metric in relation.metrics and (family.stage_name or ALWAYS) in ran
     ]
     made = [relation.recompute(manifest) for relation in relations]
-    return {(one.metric, one.stat, one.scope) for found in made for one in (*found.records, *found.bounds)}
+    bounded = {(one.metric, one.stat, one.scope) for found in made for one in found.bounds}
+    return bounded | {_key(record) for found in made for record in found.records}
 
 
 def _key(record: Metric) -> _Key:
