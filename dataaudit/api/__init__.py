@@ -1,4 +1,4 @@
-"""What notebooks and pipelines use: build, load, gate, diff, quarantine, report, sign: docs/reference/api.md.
+"""What notebooks and pipelines use: build, load, gate, failing, diff, quarantine, report, sign: docs/reference/api.md.
 
 Every name is at the top of the package too: ``import dataaudit; dataaudit.load(DIR)``. Nothing here prints, ends the
 process or handles a signal. What a user can cause is a :class:`dataaudit.errors.DataAuditError`; an argument of a type
@@ -8,7 +8,7 @@ that makes no sense is a TypeError.
 from __future__ import annotations
 
 from dataaudit.api.building import Build, build
-from dataaudit.api.judging import diff, gate, report, sign
+from dataaudit.api.judging import diff, failing, gate, report, sign
 from dataaudit.api.loading import Manifest, load
 from dataaudit.api.quarantining import QuarantineList, quarantine
 from dataaudit.diff.difference import Difference
@@ -22,6 +22,7 @@ __all__ = [
     "Verdict",
     "build",
     "diff",
+    "failing",
     "gate",
     "load",
     "quarantine",

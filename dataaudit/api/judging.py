@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +13,7 @@ from dataaudit.manifest.load import Manifest as LoadedManifest
 
 if TYPE_CHECKING:
     from dataaudit.diff.difference import Difference
+    from dataaudit.gate.failing import Failing
     from dataaudit.gate.policy import Policy
     from dataaudit.gate.verdict import Verdict
 
@@ -81,6 +82,34 @@ def gate(
         subject, older = attested(subject, signer), None if older is None else attested(older, signer)
     lists = held_against(subject, rules, optional_path(quarantine, "quarantine"), older)
     return judge(subject, rules, baseline=older, fail_on=fail_on, on=day_of(on, "on"), lists=lists)
+
+
+def failing(
+    manifest: PathLike | LoadedManifest, verdict: Verdict, *, baseline: PathLike | LoadedManifest | None = None
+) -> Iterator[Failing]:
+    """Say where each rule broke: the documents that stop a release, as shard and row, or the shards.
+
+    Args:
+        manifest: The manifest that was judged, loaded or its folder.
+        verdict: What :func:`gate` said of it.
+        baseline: What it was compared with: a shift of the mixture, languages or tokens names the shards that are new.
+
+    Returns:
+        A named tuple for each: ``rule``, ``metric``, ``split``, ``shard``, ``row``, ``kind``, ``certain``, ``why``; the
+        rules in the policy's order, then shards, then rows. Nothing for a verdict that passes. What `--failing` of
+        ``dataaudit gate`` writes; docs/reference/gate.md says what each table lists.
+
+    Raises:
+        ManifestMismatch: The verdict is of another manifest, or a table is not the published one.
+        ManifestError: The manifest is absent or damaged.
+
+    Example:
+        >>> next(failing("manifests/demo", gate("manifests/demo", "release-gate"))).kind
+        'near_duplicate'
+    """
+    from dataaudit.gate import failing as places
+
+    return places.failing(verdict, load(manifest), None if baseline is None else load(baseline))
 
 
 def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Difference:

@@ -61,6 +61,12 @@ from dataaudit.text import clean
 @click.option("--summary", type=FOLDER, metavar="FILE", help="Markdown for a job's summary page.")
 @click.option("--markdown", type=FOLDER, metavar="FILE", help="Markdown for a comment on a pull request.")
 @click.option(
+    "--failing",
+    type=FOLDER,
+    metavar="FILE",
+    help="JSON lines: shard and row of each document that broke a rule; empty when it passes.",
+)
+@click.option(
     "--annotations/--no-annotations",
     default=None,
     help="Print GitHub's ::error:: commands; by default where a GitHub runner runs it.",
@@ -86,6 +92,7 @@ def gate(
     sarif: Path | None,
     summary: Path | None,
     markdown: Path | None,
+    failing: Path | None,
     quarantine: Path | None,
     quarantine_list: Path | None,
     *,
@@ -110,6 +117,7 @@ def gate(
         sarif=sarif,
         summary=summary,
         comment=markdown,
+        failing=failing,
         annotations=on_runner(os.environ) and not as_json if annotations is None else annotations,
         environ=os.environ,
     )
@@ -125,6 +133,11 @@ def gate(
         issuer=issuer,
         quarantine=quarantine_list,
     )
+    if failing is not None:  # first: it reads further tables, of which one may have been changed
+        from dataaudit.gate.failing import json_lines
+        from dataaudit.gate.writers.files import write_pieces
+
+        write_pieces(failing, json_lines(api.failing(folder, verdict, baseline=baseline)))
     lines = write_outputs(verdict, outputs, policy)
     print_text(gate_json(verdict).decode("utf-8") if as_json else terminal_text(verdict))
     print_text(lines)

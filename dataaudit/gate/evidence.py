@@ -30,9 +30,9 @@ _MOST_CASES = 20
 """Cases of a rule that get evidence: the worst."""
 Counts = tuple[str, Mapping[int, int]]
 """What is counted, in the plural, and how many by shard."""
-_NOTHING: Counts = ("", {})
+NOTHING: Counts = ("", {})
 _DIGESTS = ("rows_digest", "sha256")
-_PARTS = ("source", "language")
+PARTS = ("source", "language")
 """Parts of a shard that the table of shards counts tokens of, in a column of that name and an s."""
 
 
@@ -40,12 +40,12 @@ def evidence_columns(rules: Sequence[Rule]) -> set[str]:
     """Return the columns of the table of shards that evidence for some rules needs."""
     evidence = (METRICS[rule.metric].evidence for rule in rules)
     found = {one.column for one in evidence if isinstance(one, ShardColumn)}
-    found |= {f"{name}s" for name in _PARTS for rule in rules if name in rule.scope.fields}
+    found |= {f"{name}s" for name in PARTS for rule in rules if name in rule.scope.fields}
     return found | {"shard", "uri", "split", "status", "reason", "documents", "tokens", *_DIGESTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Broken:
+class Broken:
     """A case that does not hold, as the evidence of its metric sees it."""
 
     metric: str
@@ -113,7 +113,7 @@ def with_evidence(verdict: Verdict, clues: Clues) -> Verdict:
     for result in verdict.rules:
         cases = []
         for index, case in enumerate(result.cases):
-            noun, counts = _counted(result.rule, case, clues) if index < _MOST_CASES and is_broken(case) else _NOTHING
+            noun, counts = counted(result.rule, case, clues) if index < _MOST_CASES and is_broken(case) else NOTHING
             cases.append(replace(case, evidence=_named(counts, clues, noun)) if counts else case)
             if is_broken(case) and effect_of_case(verdict, result.rule, case) in STOPPING:
                 ranking.add(result.rule, case, noun, counts)
@@ -165,13 +165,13 @@ def is_broken(case: Case) -> bool:
     return case.state in {State.FAILED, State.WARNED} or case.reason == UNREAD
 
 
-def _counted(rule: Rule, case: Case, clues: Clues) -> Counts:
+def counted(rule: Rule, case: Case, clues: Clues) -> Counts:
     """Return what of a case counts in shards, in words, and how much of it in each."""
     metric = METRICS[rule.metric]
     if case.scope.shard is not None:
-        return _equals(case.scope.shard, clues) if metric.finds_copies else _NOTHING
+        return _equals(case.scope.shard, clues) if metric.finds_copies else NOTHING
     if isinstance(metric.evidence, Counted):
-        return metric.evidence.count(_Broken(metric=rule.metric, stat=case.stat, scope=case.scope), clues)
+        return metric.evidence.count(Broken(metric=rule.metric, stat=case.stat, scope=case.scope), clues)
     return _newcomers(rule, case, clues) if metric.evidence is None else _of_column(metric.evidence, case.scope, clues)
 
 
@@ -185,11 +185,11 @@ def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
     known = statistic(rule.metric, case.stat)
     is_amount = known is not None and known.is_amount
     if fell and is_amount and rule.unit != "ratio":
-        return _NOTHING  # what came cannot have made it less
+        return NOTHING  # what came cannot have made it less
     noun, tokens = "tokens", shards["tokens"].to_numpy()
-    for name in _PARTS:
+    for name in PARTS:
         if (part := getattr(scope, name)) is not None and clues.baseline is not None:
-            own = _tokens_of(shards, name, part)
+            own = tokens_of(shards, name, part)
             if fell and is_amount:
                 noun, own = f"tokens of other {name}s", shards["tokens"].to_numpy() - own
             tokens = np.minimum(tokens, own)
@@ -199,7 +199,7 @@ def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
     return noun, {int(one): int(tokens[one]) for one in np.flatnonzero(chosen)}
 
 
-def _tokens_of(shards: pa.Table, name: str, part: str) -> np.ndarray:
+def tokens_of(shards: pa.Table, name: str, part: str) -> np.ndarray:
     """int64[n]: tokens of a source or language in each shard."""
     column = shards[f"{name}s"]
     flat, parents = pc.list_flatten(column), pc.list_parent_indices(column).to_numpy()

@@ -189,6 +189,9 @@ class MetricDefinition:
     """Changed rows of it that a difference lists before it goes to the next metric."""
     evidence: Evidence | None = None
     """Which shards are behind a number."""
+    documents: Callable[[Broken, Tables], pa.Table | None] | None = None
+    """Documents behind a number, of schema :data:`dataaudit.metrics.documents.LISTED`: those of the case's set, entity
+    and rule, of any split, source, language and shard. None where the metric, or a statistic, knows shards alone."""
     finds_copies: bool = False
     """Whether a shard's number says that others hold the same documents."""
     sets: Literal["", "evaluation", "held_out"] = ""

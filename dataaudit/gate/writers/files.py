@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from dataaudit.atomic import replacing
@@ -51,13 +51,23 @@ def write_file(path: Path, content: bytes) -> None:
     Raises:
         ConfigError: It cannot be written; an old file is there still.
     """
+    write_pieces(path, (content,))
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """Do so piece by piece, as they are made; an error in making them leaves the old file, too.
+
+    Raises:
+        ConfigError: As of :func:`write_file`.
+    """
     try:
         if not _is_file(path):
-            path.write_bytes(content)
+            with path.open("wb") as stream:
+                stream.writelines(pieces)
             return
         target = Path(os.path.realpath(path))
         with replacing(target) as stream:
-            stream.write(content)
+            stream.writelines(pieces)
             if target.exists():
                 os.fchmod(stream.fileno(), stat.S_IMODE(target.stat().st_mode))
     except OSError as error:

@@ -29,6 +29,8 @@ class Outputs:
     """Markdown; added to the end where it is the runner's own file of the step, a new file elsewhere."""
     comment: Path | None = None
     """Markdown for a comment on a pull request."""
+    failing: Path | None = None
+    """JSON lines of :mod:`dataaudit.gate.failing`, which whoever has the manifest writes."""
     annotations: bool = False
     """Whether the runner's commands are printed."""
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -43,6 +45,7 @@ class Outputs:
             "--sarif": self.sarif,
             "--summary": self.summary,
             "--markdown": self.comment,
+            "--failing": self.failing,
         }
 
 

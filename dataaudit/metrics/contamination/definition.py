@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from dataaudit.metrics import recomputed_leaks
+from dataaudit.metrics.documents import listed
 from dataaudit.metrics.family import (
     Broken,
     Counted,
@@ -15,7 +18,7 @@ from dataaudit.metrics.family import (
     Tables,
     statistics,
 )
-from dataaudit.metrics.overlap.evidence import documents_with_text_of
+from dataaudit.metrics.overlap.evidence import documents_with_text_of, matches_of
 
 METRIC = "benchmark_contamination"
 _PARTS = "set and entity"
@@ -25,6 +28,11 @@ _TRAINING = {"population": "training", "sources_of": "training"}
 
 def _evidence(case: Broken, tables: Tables) -> tuple[str, Mapping[int, int]]:
     return "documents that hold an item", documents_with_text_of(case, tables, tables.sets)
+
+
+def _documents(case: Broken, tables: Tables) -> pa.Table:
+    found = matches_of(case, tables, tables.sets)
+    return listed(found["shard"], found["row"], found["tier"])
 
 
 FAMILY = Family(
@@ -56,6 +64,7 @@ FAMILY = Family(
             ),
             reading=1,
             evidence=Counted(count=_evidence),
+            documents=_documents,
             sets="evaluation",
             entities=frozenset({"question", "answer", "both"}),
             area="leakage",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataaudit.metrics import recomputed_copies
+from dataaudit.metrics.documents import of_clusters
 from dataaudit.metrics.family import (
     SOURCES,
     Family,
@@ -27,6 +28,7 @@ FAMILY = Family(
             ),
             reading=6,
             evidence=ShardColumn(column="exact_dup_rate", noun="documents seen before"),
+            documents=of_clusters("exact"),
             finds_copies=True,
             area="duplicates",
         ),

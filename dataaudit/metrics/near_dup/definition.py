@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataaudit.metrics import recomputed_copies, recomputed_leaks
+from dataaudit.metrics.documents import near_duplicates, of_clusters
 from dataaudit.metrics.family import (
     SOURCES,
     Family,
@@ -36,6 +37,7 @@ FAMILY = Family(
             ),
             reading=6,
             evidence=_EVIDENCE,
+            documents=near_duplicates,
             finds_copies=True,
             area="duplicates",
         ),
@@ -44,6 +46,7 @@ FAMILY = Family(
             statistics=statistics(_COMPONENT, "rate", "ratio", SOURCES, draws="documents"),
             reading=6,
             evidence=_EVIDENCE,
+            documents=of_clusters("near"),
             area="duplicates",
         ),
     ),

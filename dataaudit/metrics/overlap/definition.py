@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+import pyarrow as pa
+
 from dataaudit.metrics import recomputed_leaks
+from dataaudit.metrics.documents import listed
 from dataaudit.metrics.family import (
     SOURCES,
     Broken,
@@ -16,15 +20,24 @@ from dataaudit.metrics.family import (
     Tables,
     statistics,
 )
-from dataaudit.metrics.overlap.evidence import documents_with_text_of, near_copies
+from dataaudit.metrics.overlap.evidence import documents_with_text_of, matches_of, near_copies
 
 METRIC = "train_val_overlap"
 
 
 def _evidence(case: Broken, tables: Tables) -> tuple[str, Mapping[int, int]]:
     if case.stat.startswith("near_dup"):
-        return "near-duplicates of held-out documents", near_copies(case, tables)
+        shards, counts = np.unique(near_copies(case, tables)[:, 0], return_counts=True)
+        return "near-duplicates of held-out documents", dict(zip(shards.tolist(), counts.tolist(), strict=True))
     return "documents with text of it", documents_with_text_of(case, tables, tables.splits("held_out"))
+
+
+def _documents(case: Broken, tables: Tables) -> pa.Table:
+    if case.stat.startswith("near_dup"):
+        copies = near_copies(case, tables)
+        return listed(copies[:, 0], copies[:, 1], "near_duplicate")
+    found = matches_of(case, tables, tables.splits("held_out"))
+    return listed(found["shard"], found["row"], found["rule"])
 
 
 _HELD_OUT = {"population": "held_out", "sources_of": "training"}
@@ -47,6 +60,7 @@ FAMILY = Family(
             reading=0,
             first_rows=3,
             evidence=Counted(count=_evidence),
+            documents=_documents,
             sets="held_out",
             area="leakage",
         ),

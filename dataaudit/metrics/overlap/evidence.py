@@ -1,4 +1,4 @@
-"""Which shards hold text of held-out documents and evaluation items: counted in the tables of matches and pairs."""
+"""Which documents and shards hold text of held-out ones and of evaluation items: the tables of matches and pairs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dataaudit.metrics.family import Broken, Tables
 _SPAN_RULES = {"span": ("span", "whole"), "ngram": ("ngram", "whole")}
 
 
-def documents_with_text_of(case: Broken, tables: Tables, sets: Sequence[str]) -> dict[int, int]:
-    """Count the training documents of each shard that hold something of the case's set, or of any of some."""
+def matches_of(case: Broken, tables: Tables, sets: Sequence[str]) -> pa.Table:
+    """Return the rows of ``overlap`` about the case's set, or any of some: its statistic, part and tier alone."""
     table = tables.table("overlap")
     wanted = [case.scope.set] if case.scope.set is not None else list(sets)
     kept = pc.is_in(table["set"], pa.array(wanted, pa.string()))
@@ -26,7 +26,12 @@ def documents_with_text_of(case: Broken, tables: Tables, sets: Sequence[str]) ->
     for column, values in chosen:
         if values:
             kept = pc.and_(kept, pc.is_in(table[column], pa.array(list(values), pa.string())))
-    rows = table.filter(kept).group_by(["shard", "row"]).aggregate([])
+    return table.filter(kept)
+
+
+def documents_with_text_of(case: Broken, tables: Tables, sets: Sequence[str]) -> dict[int, int]:
+    """Count the training documents of each shard that hold something of the case's set, or of any of some."""
+    rows = matches_of(case, tables, sets).group_by(["shard", "row"]).aggregate([])
     counted = rows.group_by("shard").aggregate([([], "count_all")])
     found = dict(zip(counted["shard"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
     if case.scope.source is None:
@@ -35,8 +40,8 @@ def documents_with_text_of(case: Broken, tables: Tables, sets: Sequence[str]) ->
     return {shard: number for shard, number in found.items() if held[shard]}
 
 
-def near_copies(case: Broken, tables: Tables) -> dict[int, int]:
-    """Count the training documents of each shard that are near-duplicates of held-out ones."""
+def near_copies(case: Broken, tables: Tables) -> np.ndarray:
+    """int64[n, 2]: shard and row of the training documents that are near-duplicates of held-out ones, each once."""
     pairs = tables.table("pairs").filter(pc.field("verified"))
     splits = np.asarray(tables.shards["split"].to_pylist(), dtype=object)
     sets = (case.scope.set,) if case.scope.set is not None else tables.splits("held_out")
@@ -46,9 +51,7 @@ def near_copies(case: Broken, tables: Tables) -> dict[int, int]:
     for (shard, row), (other, _) in (sides, sides[::-1]):
         chosen = training[shard] & leaked[other]
         copies.append(np.column_stack([shard[chosen], row[chosen]]))
-    documents = np.unique(np.concatenate(copies), axis=0)
-    shards, counts = np.unique(documents[:, 0], return_counts=True)
-    return dict(zip(shards.tolist(), counts.tolist(), strict=True))
+    return np.unique(np.concatenate(copies), axis=0)
 
 
 def shards_with(shards: pa.Table, source: str) -> np.ndarray:

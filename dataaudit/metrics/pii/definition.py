@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from dataaudit.metrics import recomputed
+from dataaudit.metrics.documents import of_findings
 from dataaudit.metrics.family import (
     CLASSES,
     Family,
@@ -57,6 +58,7 @@ FAMILY = Family(
             ),
             reading=3,
             evidence=ShardColumn(column="pii_documents", noun="documents with personal data", share_of="", least=5),
+            documents=of_findings(DETECTOR, ("analyzer_documents", "analyzer_hits"), judge=ANALYZER),
             decided_by=_decided_by,
             searches_with=DETECTOR,
             entities=ENTITIES,

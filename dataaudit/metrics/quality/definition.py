@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import pyarrow.compute as pc
+
 from dataaudit.metrics import recomputed
-from dataaudit.metrics.family import RULES, Family, MetricDefinition, Relation, ShardColumn, ShardStatistic, statistics
+from dataaudit.metrics.family import (
+    RULES,
+    Broken,
+    Counted,
+    Family,
+    MetricDefinition,
+    Relation,
+    ShardStatistic,
+    Tables,
+    statistics,
+)
+from dataaudit.metrics.overlap.evidence import shards_with
 
 METRIC = "filter_reject_rate"
 _RUNS = "repeated_ngrams"
@@ -14,6 +27,21 @@ def _counts_tokens(rule: str | None) -> bool:
     return rule is None or rule.startswith(_RUNS)
 
 
+def _rejected(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
+    """Count the documents of each shard that the case's rule would reject, or any."""
+    shards = tables.table("shards")
+    flat, parents = pc.list_flatten(shards["filters"]), pc.list_parent_indices(shards["filters"]).to_numpy()
+    kept = pc.equal(pc.struct_field(flat, "rule"), case.scope.rule or "").to_numpy()
+    kept &= pc.greater(pc.struct_field(flat, "documents"), 0).to_numpy()
+    if case.scope.split is not None:
+        kept &= pc.equal(shards["split"], case.scope.split).to_numpy()[parents]
+    if case.scope.source is not None:
+        kept &= shards_with(shards, case.scope.source)[parents]
+    documents = pc.struct_field(flat, "documents").to_numpy()
+    counts = zip(parents[kept].tolist(), documents[kept].tolist(), strict=True)
+    return "documents that a quality rule rejects", dict(counts)
+
+
 FAMILY = Family(
     name="quality",
     metrics=(
@@ -21,7 +49,7 @@ FAMILY = Family(
             name=METRIC,
             statistics=statistics(METRIC, "rate", "ratio", RULES, draws="documents"),
             reading=8,
-            evidence=ShardColumn(column="filter_reject_rate", noun="documents that a quality rule rejects"),
+            evidence=Counted(count=_rejected),
             counts_tokens=_counts_tokens,
             area="quality",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataaudit.metrics import recomputed_copies
+from dataaudit.metrics.documents import repeated_spans
 from dataaudit.metrics.family import (
     SOURCES,
     Family,
@@ -35,6 +36,7 @@ FAMILY = Family(
             ),
             reading=6,
             evidence=ShardColumn(column="repeat_token_share", noun="tokens in repeated spans", share_of="tokens"),
+            documents=repeated_spans,
             area="duplicates",
         ),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataaudit.metrics import recomputed
+from dataaudit.metrics.documents import of_findings
 from dataaudit.metrics.family import Family, MetricDefinition, Relation, ShardColumn, ShardStatistic
 from dataaudit.metrics.findings import pattern_statistics
 
@@ -32,6 +33,7 @@ FAMILY = Family(
             statistics=pattern_statistics(METRIC, hits="hits", documents="documents"),
             reading=2,
             evidence=ShardColumn(column="secrets_validated", noun="validated secrets", share_of=""),
+            documents=of_findings(DETECTOR),
             decided_by=lambda _: (DETECTOR,),
             searches_with=DETECTOR,
             entities=ENTITIES,

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import pyarrow as pa
+
 from dataaudit.metrics import recomputed
+from dataaudit.metrics.documents import of_judge
 from dataaudit.metrics.family import (
     CLASSES,
     JUDGE,
     LANGUAGE_DETECTION,
     SOURCES,
+    Broken,
     Family,
     MetricDefinition,
     Relation,
     ShardColumn,
     ShardStatistic,
+    Tables,
     statistics,
 )
 
 METRIC = "data_toxicity_rate"
 SCREEN = "dataaudit-screen"
+_OTHERS = frozenset({"pii", "secrets", "presidio"})
+"""Detectors of other families."""
 _SCREENED = frozenset({"screen", "screen_positive", "screened_share"})
 
 
 def _decided_by(stat: str) -> Collection[str]:
     """The screen looks at documents of the languages that it knows."""
     return (SCREEN, LANGUAGE_DETECTION) if stat in _SCREENED else (JUDGE,)
+
+
+def _documents(case: Broken, tables: Tables) -> pa.Table | None:
+    """The screen keeps no rows, only a mean of each shard."""
+    return None if case.stat in _SCREENED else of_judge(case, tables, patterns=_OTHERS)
 
 
 FAMILY = Family(
@@ -45,6 +57,7 @@ FAMILY = Family(
             ),
             reading=4,
             evidence=ShardColumn(column="toxicity_screen", noun="documents that the screen classifies as toxic"),
+            documents=_documents,
             decided_by=_decided_by,
             area="toxicity",
         ),
