@@ -105,7 +105,7 @@ def failing(
 
     Example:
         >>> next(failing("manifests/demo", gate("manifests/demo", "release-gate"))).kind
-        'near_duplicate'
+        'bytes not read'
     """
     from dataaudit.gate import failing as places
 

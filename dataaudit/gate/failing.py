@@ -191,6 +191,8 @@ def _told(rule: Rule, cases: Sequence[Case], clues: Clues, chosen: np.ndarray) -
     found = [LISTED.empty_table()]
     for case in cases:
         noun, counts = counted(rule, case, clues) if case.scope.shard is None else NOTHING
+        if METRICS[rule.metric].evidence is None:
+            noun += ", new since the baseline"
         found.append(_of_shards([shard for shard in counts if chosen[shard]], noun))
     return pa.concat_tables(found).group_by(LISTED.names).aggregate([])
 

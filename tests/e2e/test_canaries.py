@@ -235,6 +235,8 @@ def audited(planted, tmp_path_factory):
     desk.ask("export", "openlineage", "m", "--out", "openlineage.ndjson")
     desk.ask("export", "card", "m", "--out", "card.md")
     desk.ask("export", "verdict", "m", "--policy", POLICY, "--out", "verdict.json")
+    desk.run("gate", "m", "--policy", POLICY, "--failing", "failing.jsonl", "--out", "gate.json", expect=3)
+    assert (desk.work / "failing.jsonl").stat().st_size
     desk.ask("doctor", "--json")
     desk.ask("schema", "--out", "schemas")
     return desk

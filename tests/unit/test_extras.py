@@ -70,6 +70,8 @@ READS = [
         "gate.md",
         "--summary",
         "sum.md",
+        "--failing",
+        "failing.jsonl",
         "--annotations",
     ],
     ["gate", DEMO, "--policy", POLICY, "--baseline", "../manifest", "--json"],
