@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dataaudit.api.arguments import PathLike, optional_path, path_of, texts_of
 from dataaudit.api.loading import Manifest, load
 from dataaudit.errors import ConfigError, ExitCode, ManifestError, ManifestMismatch
+from dataaudit.manifest.replace import POINTER
 
 if TYPE_CHECKING:
     from dataaudit.config import AuditConfig
@@ -149,6 +150,7 @@ def build(
     if client is not None:
         check_client(client)
     target = path_of(manifest, "manifest")
+    before, unread = _before(target)
     asked = None if samples is None else (samples[0], path_of(samples[1], "samples"))
     options = BuildOptions(
         target=target,
@@ -160,11 +162,14 @@ def build(
             workers=workers, scheduler=scheduler, client=client, memory_limit=memory_limit, isolate=isolate
         ),
         hmac_key=_key(hmac_key),
-        quarantine=None
-        if quarantine is None
-        else load_quarantine(path_of(quarantine, "quarantine"), seen_by=_before(target)),
+        quarantine=None if quarantine is None else load_quarantine(path_of(quarantine, "quarantine"), seen_by=before),
     )
     with _as_before(), _progress(progress) as reported:
+        if unread:
+            reported.note(unread, important=True)
+        if before is not None and quarantine is None and before.run.quarantine is not None:
+            said = f"{target} was built with a quarantine list, and no list is given now: nothing is held back"
+            reported.note(said, important=True)
         prepared = _prepared(inputs, base, tokenizer=tokenizer, text=text, reference=reference, note=reported.note)
         sample = None if asked is None else _sampling(*asked, options)
         result = run(
@@ -268,9 +273,14 @@ def _progress(given: bool | str | Callable[[str], object]) -> Progress:
     return Progress(quiet=given is not True, tell=None if given else lambda _: None)
 
 
-def _before(target: Path) -> Manifest | None:
-    """Return the manifest that a build replaces; None where there is none that can be read."""
+def _before(target: Path) -> tuple[Manifest | None, str]:
+    """Return the manifest that a build replaces; of one that cannot be read None, and what is unknown for that."""
     try:
-        return load(target)
-    except ManifestError:
-        return None
+        return load(target), ""
+    except ManifestError as error:
+        if not (target / POINTER).exists():
+            return None, ""
+        lost = (
+            "whether the build before it had a quarantine list, and which lines of one have been lost since, is unknown"
+        )
+        return None, f"the manifest that is replaced cannot be read ({error.message}): {lost}"

@@ -21,7 +21,7 @@ from dataaudit.corpus.storage.address import Access
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.digesting import rows_digests
 from dataaudit.engine.gather import GatheredShard, fold_sources, gather_partials, gather_readings
-from dataaudit.engine.holding import Holding, check_documents, check_inputs, check_splits
+from dataaudit.engine.holding import Holding, check_documents, check_splits
 from dataaudit.engine.index import StatIndex
 from dataaudit.engine.job import (
     BuildOptions,
@@ -38,6 +38,7 @@ from dataaudit.engine.job import (
 )
 from dataaudit.engine.keys import decisive_values
 from dataaudit.engine.linking import Gathered, LinkContext, add_result, run_link_steps
+from dataaudit.engine.path_lists import check_inputs
 from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
 from dataaudit.engine.probing import probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress

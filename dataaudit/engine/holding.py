@@ -11,14 +11,11 @@ what the list, and the next build, know the shard by.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.shards import Shard
-from dataaudit.corpus.storage.address import scheme_of
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.keys import stage_key
 from dataaudit.engine.partials import Damage
@@ -27,7 +24,6 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, ScanUnit
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.core import HeldBack, QuarantineRecord
-from dataaudit.quarantine.applied import RECORD
 from dataaudit.quarantine.list import Quarantine
 from dataaudit.quarantine.selection import digests_of, row_digests_of
 from dataaudit.stages.base import Stage
@@ -149,21 +145,6 @@ class Holding:
 
 def _bare(part: PlannedPart) -> PlannedPart:
     return replace(part, stage_keys={})
-
-
-def check_inputs(shards: Iterable[Shard]) -> None:
-    """Refuse a folder of `quarantine apply` as data: its files list paths, and their lines would become documents.
-
-    Raises:
-        ConfigError: A shard lies in one.
-    """
-    folders = dict.fromkeys(os.path.dirname(shard.path) for shard in shards if not scheme_of(shard.path))
-    for folder in folders:
-        if os.path.isfile(os.path.join(folder, RECORD)):
-            raise ConfigError(
-                f"{folder} holds lists of paths that `quarantine apply` wrote, no data",
-                "Name the data itself, and the list: --quarantine FILE leaves out what it holds back.",
-            )
 
 
 def check_splits(shards: Sequence[PlannedShard]) -> None:

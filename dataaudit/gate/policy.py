@@ -261,6 +261,11 @@ class Policy(_Model):
         default=None,
         description="Whether manifest and baseline have to be signed, by attestation.json; who runs it says by whom.",
     )
+    require_bytes: Truth | None = Field(
+        default=None,
+        description="Whether manifest and baseline have to say what the bytes of their files are: version 1 of the"
+        " format does not.",
+    )
     quarantine_list: Text | None = Field(
         default=None,
         description="File of a quarantine list, relative to the policy's folder: what it holds back is not released.",
@@ -297,7 +302,16 @@ class Policy(_Model):
 
 
 LATER_KEYS = frozenset(
-    {"allow_lost", "budget_from", "max_bad_records", "quarantine_list", "require_signature", "up_to", "warn"}
+    {
+        "allow_lost",
+        "budget_from",
+        "max_bad_records",
+        "quarantine_list",
+        "require_bytes",
+        "require_signature",
+        "up_to",
+        "warn",
+    }
 )
 """Keys that came after policies were pinned by digest; all are None when they are not given."""
 

@@ -363,3 +363,19 @@ def test_the_corpus_holds_what_the_list_is_to_leave_out(whole):
     assert before.run.parts_planned > 4
     joined = {"clusters", "findings", "histogram", "near_sources", "overlap", "pairs", "sources"}
     assert joined <= {name for name in before.core.tables if before.table(name).num_rows}
+
+
+def test_a_build_over_what_it_cannot_know_the_list_of_says_so(whole, tmp_path):
+    """Over a damaged manifest, and over one with a list when none is given; else nothing is said."""
+    folder, _ = whole
+    hold(folder, "data/train/b.jsonl", file=tmp_path / "q.jsonl")
+    call = ("build", "config.yaml", "--manifest", tmp_path / "m", "--quiet")
+    listed = (*call, "--quarantine", tmp_path / "q.jsonl")
+    for given, words in ((listed, ""), (listed, ""), (call, "no list is given now: nothing is held back"), (call, "")):
+        said = run(*given, cwd=folder)[1]
+        assert words in " ".join(said.split())
+        assert bool(words) == ("list" in said), said
+    (tmp_path / "m" / "manifest.json").write_text("{")
+    said = " ".join(run(*listed, cwd=folder)[1].split())
+    assert "the manifest that is replaced cannot be read" in said
+    assert "which lines of one have been lost since, is unknown" in said

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from forged import forge
 from made_facts import record
 from made_manifest import make, shard
 
 from dataaudit.cli import main
 from dataaudit.gate.run import today
 
+DEMO = Path(__file__).parents[3] / "manifests/demo"
 RATE = {"name": "copies", "metric": "near_dup_rate", "stat": "rate", "unit": "ratio", "budget": 0.5}
 SECRETS = {"name": "keys", "metric": "secret_hit_rate", "stat": "validated_hits", "unit": "hits", "budget": 0}
 READ = record("coverage_unread_bytes", "shard_bytes", 0.0, "bytes")
@@ -321,7 +326,65 @@ NOTHING = [
     ("a corpus of empty files, without one", empty(2, with_config=False), 4, "nothing was evaluated"),
     ("more empty files than are looked at together", empty(7, with_config=False), 4, "nothing was evaluated"),
 ]
-WAYS = [*TIME, *LOST, *NAMES, *LIMITS, *NOTHING]
+
+
+def forged(change):
+    """Return a way: the demo's manifest with a core that was changed, its id made to fit."""
+
+    def way(folder):
+        shutil.copytree(DEMO, folder / "m")
+        forge(folder / "m", core=change)
+        return ["gate", str(folder / "m"), "--policy", str(policy(folder, RATE))]
+
+    return way
+
+
+def struck(*names):
+    """Return a change: stages that are said not to have run."""
+
+    def change(core):
+        core["stages"] = [one for one in core["stages"] if one["name"] not in names and names]
+
+    return change
+
+
+def asking(**keys):
+    """Return a way: a policy that asks for more than numbers, of an unsigned manifest."""
+    return lambda folder: gated(folder, [RATE], FEW, more=("--public-key", str(public(folder))), **keys)
+
+
+def public(folder):
+    """Write a public key."""
+    key = ed25519.Ed25519PrivateKey.generate().public_key()
+    path = folder / "some.pub"
+    path.write_bytes(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    return path
+
+
+def twice(folder):
+    """A key of the manifest that stands twice: parsers disagree on which value counts."""
+    call = gated(folder, [RATE], COPIES)
+    pointer = folder / "m" / "manifest.json"
+    pointer.write_text(f'{{"id": "sha256:0", {pointer.read_text()[1:]}')
+    return call
+
+
+def paths(folder):
+    """A list of shards in place of the shards."""
+    (folder / "a.jsonl").write_text('{"text": "one"}\n')
+    (folder / "list.txt").write_text(f"{folder}/a.jsonl\n")
+    return ["build", str(folder / "list.txt"), "--manifest", str(folder / "m"), "--workers", "0"]
+
+
+FORGED = [
+    ("no stage at all", forged(struck()), 1, "names no stage volume, which every build runs"),
+    ("a stage that is struck out, its numbers left", forged(struck("near_dup")), 1, "names no stage near_dup"),
+    ("a split that is struck out", forged(lambda core: core["splits"].pop()), 1, "contradicts itself"),
+    ("a key that stands twice", twice, 2, "stands twice in one object"),
+    ("no signature where the policy asks for one", asking(require_signature=True), 1, "not signed"),
+    ("a list of paths as the data", paths, 2, "lists paths of files, no data"),
+]
+WAYS = [*TIME, *LOST, *NAMES, *LIMITS, *NOTHING, *FORGED]
 
 
 @pytest.mark.parametrize(("way", "code", "says"), [row[1:] for row in WAYS], ids=[row[0] for row in WAYS])

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataaudit.errors import ManifestError, ManifestMismatch
+from dataaudit.errors import ExitCode, ManifestError, ManifestMismatch
+from dataaudit.gate.run import judge, policy_of
 from dataaudit.manifest import upgrade
 from dataaudit.manifest.canonical import digest_json, digest_table
 from dataaudit.manifest.load import load_manifest
@@ -131,3 +132,26 @@ def test_a_manifest_of_an_older_version_is_compared_with_one_of_the_newest(older
     assert (found.old.schema, found.new.schema) == (0, 2)
     assert (str(found.proposal.bump), found.unchanged_shards) == ("none", 2)
     assert [(one.area, one.name, one.old, one.new) for one in found.settings] == [("schema", "version", "0", "2")]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_policy_can_ask_for_bytes_that_are_held(older, tmp_path, asked):
+    """Of the manifest and of its baseline."""
+    rule = {
+        "name": "some",
+        "metric": "documents",
+        "stat": "count",
+        "unit": "documents",
+        "comparator": ">=",
+        "budget": 1,
+    }
+    policy = policy_of({"policy": "p", "rules": [rule], **({"require_bytes": True} if asked else {})})
+    made_manifest.make(tmp_path / "new", [made_manifest.shard("a"), made_manifest.shard("b")])
+    new, old = load_manifest(tmp_path / "new"), load_manifest(older)
+    for manifest, baseline in ((new, None), (old, None), (new, old)):
+        if asked and old in (manifest, baseline):
+            with pytest.raises(ManifestMismatch, match="asks for manifests that say what their bytes are") as caught:
+                judge(manifest, policy, baseline=baseline)
+            assert caught.value.exit_code == ExitCode.BUDGET_EXCEEDED
+        else:
+            assert judge(manifest, policy, baseline=baseline).policy == "p"
