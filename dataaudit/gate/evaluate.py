@@ -85,6 +85,9 @@ def _remarks(now: Facts, baseline: Facts) -> Iterator[str]:
         if split.held_out and (old.documents, old.bytes) != (split.documents, split.bytes):
             sizes = f"{t.plural(split.documents, 'document')}, {old.documents:,} before"
             yield f"The held-out split {split.name} is not the baseline's: {sizes}."
+        elif (rows := baseline.held_out_rows.get(split.name)) and rows != now.held_out_rows.get(split.name):
+            what = "other shards than the baseline's: other documents, or packed anew"
+            yield f"The held-out split {split.name} has {what}."
 
 
 def fingerprint(rule: Rule, case: Case) -> str:

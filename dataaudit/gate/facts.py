@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.gate.verdict import Subject
+from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import Core, DetectorRecord
 from dataaudit.manifest.load import Manifest, metric_from_row
 from dataaudit.manifest.metric import Metric, Scope
@@ -55,6 +56,8 @@ class Facts:
     """Codes that the language detectors can give: what is not among them was not looked for."""
     stages: frozenset[str] = frozenset()
     """Names of the stages that ran."""
+    held_out_rows: dict[str, str] = field(default_factory=dict)
+    """Of every held-out split: the digest of its shards' digests of rows, in any order."""
     partial: tuple[Partial, ...] = ()
     """The shards that were read without some of their records."""
     is_folded: bool
@@ -131,11 +134,18 @@ def read_facts(
         },
         detectable=frozenset({"und", *(code for one in core.detectors for code in one.languages)}),
         stages=frozenset(stage.name for stage in core.stages),
+        held_out_rows={split.name: _rows(manifest, split.name) for split in core.splits if split.held_out},
         partial=_partial(manifest) if partial else (),
         is_folded=_is_folded(manifest, sources),
         records=records,
         shards=manifest.table("shards", sorted(shards)) if shards else TABLES["shards"].schema.empty_table(),
     )
+
+
+def _rows(manifest: Manifest, split: str) -> str:
+    table = manifest.table("shards", ["split", "rows_digest"])
+    digests = table.filter(pc.equal(table["split"], split))["rows_digest"].to_pylist()
+    return digest_json(sorted(one or "" for one in digests))
 
 
 def _partial(manifest: Manifest) -> tuple[Partial, ...]:

@@ -226,7 +226,13 @@ def test_a_set_that_is_not_the_baselines_is_remarked_on():
         "The evaluation set quiz is not the baseline's: 1 item, 5 before.",
         "The held-out split val is not the baseline's: 1 document, 60 before.",
     )
-    assert evaluate(policy(one), replace(now, subject=replace(now.subject, id="sha256:0")), now, on=TODAY).remarks == ()
+    other = replace(now, subject=replace(now.subject, id="sha256:0"))
+    assert evaluate(policy(one), other, now, on=TODAY).remarks == ()
+    rows = [replace(one, held_out_rows={"val": digest}) for one, digest in ((other, "x"), (now, "y"))]
+    said = "The held-out split val has other shards than the baseline's: other documents, or packed anew."
+    assert evaluate(policy(one), *rows, on=TODAY).remarks == (said,)
+    assert evaluate(policy(one), rows[0], replace(rows[1], held_out_rows={"val": "x"}), on=TODAY).remarks == ()
+    assert evaluate(policy(one), rows[0], now, on=TODAY).remarks == ()
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,26 @@ def compared(same):
     return way
 
 
+def swapped(digests):
+    """Return a way: a held-out split of as many documents and bytes, of shards with these digests of rows."""
+
+    def way(folder):
+        rows = [
+            [
+                shard("a.jsonl"),
+                *(shard(f"v{n}.jsonl", split="val", rows_digest=one * 64) for n, one in enumerate(found)),
+            ]
+            for found in digests
+        ]
+        old, new = (manifest(folder, FEW, shards=one, name=name) for name, one in zip("ba", rows, strict=True))
+        return ["gate", str(new), "--policy", str(policy(folder, RATE)), "--baseline", str(old)]
+
+    return way
+
+
 LIMITS = [
+    ("another held-out split of the same size", swapped(["a", "b"]), 0, "val has other shards than the baseline's"),
+    ("the same held-out shards in another order", swapped(["ab", "ba"]), 0, "PASS"),
     ("a mixture that is not the declared one", shares(MIX, ("web", 0.6)), 1, "change from declared <= 0.02"),
     ("a mixture as declared", shares(MIX, ("web", 0.51)), 0, "PASS"),
     ("a source that nobody declared", shares(MIX, ("web", 0.5), ("spam", 0.1)), 1, "source spam"),
