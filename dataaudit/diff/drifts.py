@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from dataaudit.diff.difference import Drift, TokenShift
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope, rounded
+from dataaudit.metrics.comparable import OTHER_TOKENIZER
 
 OTHER = "other"
 """The name under which a build adds up small sources."""
 NO_HISTOGRAM = "no_histogram"
-OTHER_TOKENIZER = "other_tokenizer"
 FOLDED = "folded_sources"
 NEW, GONE = "new", "gone"
 _TOP = 10

@@ -20,14 +20,13 @@ from dataaudit.manifest.canonical import flat_columns
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope, rounded
 from dataaudit.manifest.tables import TABLES, TableSpec
-from dataaudit.metrics.comparable import OTHER_UNIT, OTHER_VERSION, Meaning
+from dataaudit.metrics.comparable import Meaning, Meant
 from dataaudit.metrics.family import LAST
 from dataaudit.metrics.registry import METRICS, PERSONAL
 
 Hidden = Callable[[Manifest, Sequence[Metric]], Collection[int]]
 """Returns the indexes of the records that are not to be shown, of those of one metric."""
 _SHOWN = ("value", "low", "high", "confidence", "unit", "method", "status", "reason", "version")
-_SHARD = "shard_ordinal"
 _GRAVITY = {
     MetricChangeKind.BEYOND_NOISE: 0,
     MetricChangeKind.CHANGED: 0,
@@ -113,7 +112,7 @@ def _meant_otherwise(
     kind, _ = joined([codes(rows[name], rows[name][:0]) for name in names])
     _, first, of = np.unique(kind, return_index=True, return_inverse=True)
     kinds = rows.take(pa.array(first)).to_pylist()
-    told = [bool(meaning.why_not(row["metric"], row["stat"], row) or meaning.other_unit(row["unit"])) for row in kinds]
+    told = [bool(meaning.why_not(row["metric"], row["stat"], row["unit"], row)) for row in kinds]
     valued = [table["value"].is_valid().to_numpy() for table in tables]
     return np.asarray(np.array(told, dtype=bool)[of] & valued[0][left] & valued[1][right])
 
@@ -143,7 +142,8 @@ def _change(
     if was["status"] != "ok" or now["status"] != "ok":
         fate = MetricChangeKind.LOST if was["status"] == "ok" else MetricChangeKind.GAINED
         return MetricChange(**named, fate=fate, reason=was["reason"] if now["status"] == "ok" else now["reason"])
-    if reason := _why_not(was, now, meaning):
+    meant = [Meant(row["unit"], row["version"]) for row in (was, now)]
+    if reason := meaning.between(*meant, now["metric"], now["stat"], now["scope"]):
         return MetricChange(**named, fate=MetricChangeKind.NOT_COMPARABLE, reason=reason)
     exact = was["method"] == now["method"] == "exact"
     found = difference(_interval(was), _interval(now))
@@ -171,16 +171,6 @@ def _alone(row: dict[str, Any], fate: MetricChangeKind) -> MetricChange:
         old=number if fate == MetricChangeKind.REMOVED else None,
         new=number if fate == MetricChangeKind.ADDED else None,
     )
-
-
-def _why_not(was: dict[str, Any], now: dict[str, Any], meaning: Meaning) -> str:
-    if was["unit"] != now["unit"]:
-        return OTHER_UNIT
-    if was["version"] != now["version"]:
-        return OTHER_VERSION
-    if now["scope"]["shard"] is not None:
-        return _SHARD
-    return meaning.why_not(now["metric"], now["stat"], now["scope"]) or meaning.other_unit(now["unit"])
 
 
 def _chance(

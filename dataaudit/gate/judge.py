@@ -9,6 +9,7 @@ from dataaudit.gate.coverage import COVERAGE
 from dataaudit.gate.policy import Rule, Severity
 from dataaudit.gate.verdict import State
 from dataaudit.manifest.metric import Metric, rounded
+from dataaudit.metrics.comparable import OTHER_UNIT
 
 ABSENT = frozenset({"no_judge", "no_analyzer", "no_reference"})
 """Reasons of a missing value that say that its input was never given; all others are failures of something."""
@@ -106,7 +107,7 @@ def _unusable(rule: Rule, record: Metric | None, *, metric_held: bool) -> Judgem
             return Judgement(state=State.PASSED, reason=EMPTY)
         return _missing(rule, record.reason, absent=record.status == "not_applicable" or record.reason in ABSENT)
     if record.unit != rule.unit:
-        return Judgement(state=State.NOT_EVALUATED, reason="other_unit")
+        return Judgement(state=State.NOT_EVALUATED, reason=OTHER_UNIT)
     return None
 
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 from dataaudit.gate.facts import MIXTURE, Facts
 from dataaudit.gate.judge import EMPTY, NEW, NO_BASELINE, Compared
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.metrics.comparable import Meaning
+from dataaudit.metrics.comparable import Meaning, Meant
 from dataaudit.metrics.family import Statistic
 
-_OTHER_DEFINITION = "other_definition"
 _BASELINE_MISSING = "baseline_missing"
 
 
@@ -116,10 +115,8 @@ def compared_with(
         return Compared(reason=_BASELINE_MISSING if _was_there(stat, scope, baseline) else NEW)
     if other.value is None:
         return Compared(reason=f"baseline_{other.reason}" if other.status == "not_evaluated" else other.reason)
-    if record is not None and (record.version, record.unit) != (other.version, other.unit):
-        return Compared(reason=_OTHER_DEFINITION)
-    why_not = meaning.why_not(stat.metric, stat.stat, scope.as_dict()) or meaning.other_unit(stat.unit)
-    if why_not:
+    was, now = (Meant(one.unit, one.version) for one in (other, record or other))
+    if why_not := meaning.between(was, now, stat.metric, stat.stat, scope.as_dict()):
         return Compared(reason=why_not)
     return Compared(value=other.value, denominator=other.denominator)
 

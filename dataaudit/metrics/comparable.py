@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from dataaudit.manifest.core import Core, tokenizer_of
 from dataaudit.metrics.family import JUDGE, LANGUAGE_DETECTION, MetricDefinition
@@ -16,8 +16,18 @@ OTHER_DETECTOR = "other_detector"
 OTHER_SET = "other_protected_set"
 OTHER_REFERENCE = "other_reference"
 OTHER_PARAMETERS = "other_parameters"
+SHARD = "shard_ordinal"
+"""Shards have other numbers in another manifest, so records of single ones are not compared."""
 
 _HARMLESS_CONFIG = frozenset({"half_width", "most_judged"})
+
+
+class Meant(NamedTuple):
+    """What of a record says what its number means."""
+
+    unit: str
+    version: str
+    """Of the definition."""
 
 
 class Meaning:
@@ -45,14 +55,30 @@ class Meaning:
             if family.config and _meant(old.config, family.config) != _meant(new.config, family.config)
         }
 
-    def why_not(self, metric: str, stat: str, scope: Mapping[str, Any]) -> str:
-        """Return the code of why the records of one name cannot be compared, or nothing when they can.
+    def between(self, was: Meant, now: Meant, metric: str, stat: str, scope: Mapping[str, Any]) -> str:
+        """Return the code of why two records of one name cannot be compared, or nothing when they can.
 
-        Units and versions of definitions are for the caller to compare: they stand in the records.
+        Args:
+            was: Unit and version of the definition of the older record.
+            now: Of the newer one.
+            metric: Of both.
+            stat: Of both.
+            scope: Of both, its fields by name.
         """
+        if was.unit != now.unit:
+            return OTHER_UNIT
+        if was.version != now.version:
+            return OTHER_VERSION
+        if scope.get("shard") is not None:
+            return SHARD
+        return self.why_not(metric, stat, now.unit, scope)
+
+    def why_not(self, metric: str, stat: str, unit: str, scope: Mapping[str, Any]) -> str:
+        """Return the code of why records of one name, unit and version cannot be compared; nothing when they can."""
+        in_tokens = OTHER_TOKENIZER if unit in TOKEN_UNITS and not self.same_tokenizer else ""
         known, family = METRICS.get(metric), FAMILY_OF.get(metric)
         if known is None or family is None:
-            return ""
+            return in_tokens
         kind = statistic(metric, stat)
         other = {
             OTHER_TOKENIZER: not self.same_tokenizer and is_of_tokens(metric, stat, "", scope.get("rule")),
@@ -61,11 +87,7 @@ class Meaning:
             OTHER_SET: known.sets == "evaluation" and (scope.get("set") or "") in self._sets,
             OTHER_PARAMETERS: (known.by_stage and family.stage_name in self._stages) or family.name in self._settings,
         }
-        return next((code for code, holds in other.items() if holds), "")
-
-    def other_unit(self, unit: str) -> str:
-        """Return a reason when a unit counts tokens of two tokenizers, or nothing."""
-        return OTHER_TOKENIZER if unit in TOKEN_UNITS and not self.same_tokenizer else ""
+        return next((code for code, holds in other.items() if holds), in_tokens)
 
     def same_languages(self) -> bool:
         """Return whether both manifests tell languages apart in the same way."""

@@ -199,9 +199,11 @@ class TestChange:
         found = state_of(rule(change=0.1, baseline="optional"), record(), baseline=facts())
         assert found[:2] == (State.NOT_EVALUATED, "baseline_missing")
 
-    def test_a_baseline_of_another_definition_is_not_compared(self):
-        old = facts(record(version="0"))
-        assert state_of(rule(change=0.1), record(), baseline=old)[1] == "other_definition"
+    @pytest.mark.parametrize("given", [{"version": "0"}, {"unit": "percent"}])
+    def test_a_baseline_of_another_definition_is_not_compared(self, given):
+        """The codes are those of a difference."""
+        old = facts(record(**given))
+        assert state_of(rule(change=0.1), record(), baseline=old)[1] == f"other_{next(iter(given))}"
 
     def test_tokens_of_another_tokenizer_are_not_compared(self):
         long = record("seq_len_p50_p95", "p95", 100.0, "tokens")
