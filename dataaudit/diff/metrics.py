@@ -142,8 +142,8 @@ def _change(
     if was["status"] != "ok" or now["status"] != "ok":
         fate = MetricChangeKind.LOST if was["status"] == "ok" else MetricChangeKind.GAINED
         return MetricChange(**named, fate=fate, reason=was["reason"] if now["status"] == "ok" else now["reason"])
-    meant = [Meant(row["unit"], row["version"]) for row in (was, now)]
-    if reason := meaning.between(*meant, now["metric"], now["stat"], now["scope"]):
+    older, newer = (Meant(row["unit"], row["version"]) for row in (was, now))
+    if reason := meaning.between(older, newer, now["metric"], now["stat"], now["scope"]):
         return MetricChange(**named, fate=MetricChangeKind.NOT_COMPARABLE, reason=reason)
     exact = was["method"] == now["method"] == "exact"
     found = difference(_interval(was), _interval(now))
