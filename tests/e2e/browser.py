@@ -28,11 +28,16 @@ def started(width=1200, height=900):
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     options.set_capability("unhandledPromptBehavior", "ignore")
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    resized(driver, width, height)
     still = [{"name": "prefers-reduced-motion", "value": "reduce"}, {"name": "prefers-color-scheme", "value": "light"}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": still})
     return driver
+
+
+def resized(driver, width, height=900):
+    """Give the window another size, in CSS pixels."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 def opened(driver, path):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from pathlib import Path
 
 import pytest
 from corpus import CONFIG, write_corpus
 from running import build
 
+from dataaudit.annotators import tokens
 from dataaudit.engine import alone, process_runner
 from dataaudit.engine.child import ONE_THREAD
 
@@ -52,3 +55,19 @@ def _one_child_for_many_builds():
         patch.setattr(process_runner, "end_child", lambda: None)
         yield
     alone.end_child()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_encoder_for_many_builds():
+    """Builds of this process load a tokenizer once, whichever state folder its copy lies in."""
+    real, held = tokens.load_once, {}
+
+    def load(tokenizer, risks, force_reference, seed):
+        key = dataclasses.replace(tokenizer, path=Path()), risks, force_reference, seed
+        if key not in held:
+            held[key] = real(tokenizer, risks, force_reference, seed)
+        return held[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "load_once", load)
+        yield

@@ -44,10 +44,17 @@ def write_config(folder, *, stage="probe_one_in: 1", part_bytes=67_108_864, batc
     return folder / "c.yaml"
 
 
-def test_planted_pairs_are_reported_with_their_exact_similarity(tmp_path):
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """The texts by shard, and their manifest."""
+    folder = tmp_path_factory.mktemp("planted")
+    texts = write_corpus(folder)
+    return texts, build(write_config(folder), manifest=folder / "m")[1]
+
+
+def test_planted_pairs_are_reported_with_their_exact_similarity(planted):
     """All of them, in `pairs`, in the rates, and nothing else."""
-    texts = write_corpus(tmp_path)
-    _, manifest = build(write_config(tmp_path), manifest=tmp_path / "m")
+    texts, manifest = planted
     pairs = manifest.table("pairs").to_pylist()
     for row in pairs:
         left, right = texts[row["left_shard"]][row["left_row"]], texts[row["right_shard"]][row["right_row"]]
@@ -72,9 +79,8 @@ def test_planted_pairs_are_reported_with_their_exact_similarity(tmp_path):
     assert verify(manifest) == []
 
 
-def test_recall_and_precision_are_measured_with_intervals(tmp_path):
-    write_corpus(tmp_path)
-    _, manifest = build(write_config(tmp_path), manifest=tmp_path / "m")
+def test_recall_and_precision_are_measured_with_intervals(planted):
+    _, manifest = planted
     (recall,) = [one for one in manifest.metrics("near_dup_rate", "recall") if one.scope.rule is None]
     assert recall.n > 100
     assert recall.low < recall.value <= recall.high == 1

@@ -70,14 +70,21 @@ def spans(folder, manifest):
     return found
 
 
-def test_plants_at_the_floor_are_all_found_and_those_below_it_are_not(tmp_path):
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """The folder of the corpus, the plants that reach the floor, summary and manifest."""
+    folder = tmp_path_factory.mktemp("planted")
+    plants = write_corpus(folder)
+    return folder, plants, *build(write_config(folder), manifest=folder / "m")
+
+
+def test_plants_at_the_floor_are_all_found_and_those_below_it_are_not(planted):
     """Whatever their case and punctuation, with their exact counts; held-out data does not count."""
-    plants = write_corpus(tmp_path)
-    _, manifest = build(write_config(tmp_path), manifest=tmp_path / "m")
+    folder, plants, _, manifest = planted
     hotspots = manifest.table("hotspots").to_pylist()
     found = {(row["words"], row["documents"], row["occurrences"], row["variants"]) for row in hotspots}
     assert found == {(len(plant), 20, 20, 0) for plant in plants}
-    places = spans(tmp_path, manifest)
+    places = spans(folder, manifest)
     assert sorted(map(len, places.values())) == [20] * 4
     for row in hotspots:
         (plant,) = (plant for plant in plants if len(plant) == row["words"])
@@ -102,10 +109,10 @@ def test_plants_at_the_floor_are_all_found_and_those_below_it_are_not(tmp_path):
     assert verify(manifest) == []
 
 
-def test_workers_parts_and_batches_change_nothing(tmp_path):
+def test_workers_parts_and_batches_change_nothing(planted, tmp_path):
     """One corpus, one id."""
+    _, _, one, first = planted
     write_corpus(tmp_path)
-    one, first = build(write_config(tmp_path), manifest=tmp_path / "m")
     path = write_config(tmp_path, part_bytes=20_000, batch_bytes=5_000)
     two, second = build(path, *workers(2), "--state", tmp_path / "other", manifest=tmp_path / "n")
     assert first.table("hotspots").equals(second.table("hotspots"))

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
-from browser import complaints_of, has_dialog, opened, requests_of, started, waited
+from browser import complaints_of, has_dialog, opened, requests_of, resized, started, waited
 from hostile_manifest import DEMO, PAYLOADS, make_hostile
 from made_manifest import make, shard
 
@@ -79,6 +79,13 @@ def browser():
     driver = started()
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def sized(browser):
+    """The browser, whose window a test may resize."""
+    yield browser
+    resized(browser, 1200)
 
 
 @pytest.fixture
@@ -265,17 +272,17 @@ def test_headings_are_in_order_and_everything_has_a_name(shown):
     assert shown.switch_to.active_element.get_attribute("class") == "skip"
 
 
-def test_a_narrow_window_does_not_scroll_sideways(page):
+def test_a_narrow_window_does_not_scroll_sideways(sized, page):
     """At 400 pixels only tables scroll, in their own frames."""
-    driver = started(width=400)
-    try:
-        opened(driver, page)
-        assert driver.execute_script("return document.documentElement.scrollWidth") <= 400
-    finally:
-        driver.quit()
+    resized(sized, 400)
+    opened(sized, page)
+    assert sized.execute_script("return [window.innerWidth, document.documentElement.scrollWidth <= 400]") == [
+        400,
+        True,
+    ]
 
 
-def test_the_tables_of_rules_and_metrics_fit_without_a_scrollbar_of_their_own(tmp_path):
+def test_the_tables_of_rules_and_metrics_fit_without_a_scrollbar_of_their_own(tmp_path, sized):
     """At 1280 and 700 pixels, with intervals and long names of metrics, and a word is not broken within."""
     stats = ("concatenated_8192", "span_without_common", "within_split_rate", "validated_documents")
     held = [
@@ -312,18 +319,16 @@ def test_the_tables_of_rules_and_metrics_fit_without_a_scrollbar_of_their_own(tm
     page = page_of(manifest, verdict, difference_of(manifest, tmp_path / "old"))
     path.write_text(render(page), encoding="utf-8")
     for width in (1280, 700):
-        driver = started(width=width)
-        try:
-            opened(driver, path)
-            wide = driver.execute_script(
-                "for (const one of document.querySelectorAll('details')) one.open = true;"
-                "return [...document.querySelectorAll('#verdict .wrap, #changes .wrap')]"
-                ".filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel)"
-            )
-            assert wide == []
-            assert "near_<wbr>dup_<wbr>component_<wbr>rate" in driver.page_source
-        finally:
-            driver.quit()
+        resized(sized, width)
+        opened(sized, path)
+        assert sized.execute_script("return window.innerWidth") == width
+        wide = sized.execute_script(
+            "for (const one of document.querySelectorAll('details')) one.open = true;"
+            "return [...document.querySelectorAll('#verdict .wrap, #changes .wrap')]"
+            ".filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel)"
+        )
+        assert wide == []
+        assert "near_<wbr>dup_<wbr>component_<wbr>rate" in sized.page_source
 
 
 def test_print_opens_what_is_folded_and_keeps_the_charts(shown):
