@@ -50,8 +50,9 @@ def held_out_leaks(manifest: Manifest) -> Recomputed:
     is_half = pc.and_(pc.equal(listed["rule"], "ngram"), pc.greater_equal(listed["score"], 0.5))
     leaked = listed.filter(pc.or_(pc.equal(listed["rule"], "whole"), is_half))
     copied = listed.filter(pc.equal(listed["rule"], "span"))
-    nothing = None if copies.num_rows else 0
-    found.sums.extend(_of_shards("held_out_copies", trained, copies, is_all=_lists_all(manifest, listed)))
+    is_all = _lists_all(manifest, listed)
+    nothing = 0 if is_all and not copies.num_rows else None
+    found.sums.extend(_of_shards("held_out_copies", trained, copies, is_all=is_all))
     found.records.extend(_looked_for(manifest, splits, shards))
     for name in (None, *splits):
         items, passages = (_distinct(_of(table, "set", name), "set", "item") for table in (leaked, copied))

@@ -138,12 +138,31 @@ def test_a_stage_that_is_struck_from_the_core_is_missed(copy, stage):
     assert any(f"the core names no stage {stage}" in text for text in found), found
 
 
+def changed(small, name, stages, to):
+    """Return the manifest of the same corpus with other stages."""
+    config = small.parent / f"{name}.yaml"
+    config.write_text(CONFIG.replace("  repeats: {min_documents: 3}\n", f"  {stages}\n"))
+    return build(config.name, manifest=to, cwd=small.parent)[1]
+
+
 @pytest.mark.parametrize("stage", OFF)
 def test_a_build_without_a_stage_does_not_contradict_itself(small, stage, tmp_path):
     """Nobody is to blame for what was switched off."""
-    config = small.parent / f"without-{stage}.yaml"
-    config.write_text(CONFIG.replace("  repeats: {min_documents: 3}\n", f"  {stage}: false\n"))
-    _, manifest = build(config.name, manifest=tmp_path / "m", cwd=small.parent)
+    manifest = changed(small, stage, f"{stage}: false", tmp_path / "m")
     assert stage not in {one.name for one in manifest.core.stages}
+    assert verify(manifest) == []
+    assert contradictions(manifest) == []
+
+
+def test_a_list_of_leaks_that_is_cut_short_contradicts_nothing(small, tmp_path):
+    """With one row for each held-out document what was copied of it may not be listed."""
+    path = small.parent / "data/train/p2.jsonl"
+    held = json.loads((small.parent / "data/val/v0.jsonl").read_text().splitlines()[1])["text"].split()
+    grams, span = " ".join(held[:20]), " ".join(held[10:80])
+    write_jsonl(path, [{"text": f"{start} {body}", "source": "a"} for start, body in (("one", grams), ("two", span))])
+    try:
+        manifest = changed(small, "cut", "overlap: {max_rows: 1}", tmp_path / "m")
+    finally:
+        path.unlink()
     assert verify(manifest) == []
     assert contradictions(manifest) == []
