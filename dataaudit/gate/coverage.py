@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,14 @@ def without_tolerated(rule: Rule, record: Metric | None, partial: Iterable[Parti
     for shard in partial:
         value += -shard.bad_bytes + (shard.size if shard.share > rule.max_bad_records else 0)
     return replace(record, value=max(0.0, value))
+
+
+def beyond_tolerance(rule: Rule, counts: Mapping[int, int], partial: Iterable[Partial]) -> Mapping[int, int]:
+    """Return unread bytes by shard as :func:`without_tolerated` counts them."""
+    if rule.max_bad_records is None:
+        return counts
+    own = {shard.shard: shard.size if shard.share > rule.max_bad_records else 0 for shard in partial}
+    return {shard: number for shard, number in {**counts, **own}.items() if number}
 
 
 def is_added(rule: Rule) -> bool:

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.gate.facts import Facts
+from dataaudit.gate.coverage import beyond_tolerance
+from dataaudit.gate.facts import UNREAD_STATES, Facts
 from dataaudit.gate.judge import UNREAD
 from dataaudit.gate.numbers import shown_count
 from dataaudit.gate.policy import Rule
@@ -18,7 +19,6 @@ from dataaudit.gate.verdict import Case, Evidence, ShardBehind, State, Verdict
 from dataaudit.gate.writers.effects import STOPPING, effect_of_case
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope, rounded
-from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import Counted, Population, ShardColumn
 from dataaudit.metrics.overlap.evidence import shards_with
 from dataaudit.metrics.registry import METRICS, statistic
@@ -39,7 +39,8 @@ PARTS = ("source", "language")
 def evidence_columns(rules: Sequence[Rule]) -> set[str]:
     """Return the columns of the table of shards that evidence for some rules needs."""
     evidence = (METRICS[rule.metric].evidence for rule in rules)
-    found = {one.column for one in evidence if isinstance(one, ShardColumn)}
+    named = ((one.column,) if isinstance(one, ShardColumn) else one.columns for one in evidence if one is not None)
+    found = {column for columns in named for column in columns}
     found |= {f"{name}s" for name in PARTS for rule in rules if name in rule.scope.fields}
     return found | {"shard", "uri", "split", "status", "reason", "documents", "tokens", *_DIGESTS}
 
@@ -171,7 +172,8 @@ def counted(rule: Rule, case: Case, clues: Clues) -> Counts:
     if case.scope.shard is not None:
         return _equals(case.scope.shard, clues) if metric.finds_copies else NOTHING
     if isinstance(metric.evidence, Counted):
-        return metric.evidence.count(Broken(metric=rule.metric, stat=case.stat, scope=case.scope), clues)
+        noun, counts = metric.evidence.count(Broken(metric=rule.metric, stat=case.stat, scope=case.scope), clues)
+        return noun, beyond_tolerance(rule, counts, clues.facts.partial)
     return _newcomers(rule, case, clues) if metric.evidence is None else _of_column(metric.evidence, case.scope, clues)
 
 
@@ -232,9 +234,7 @@ def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> Counts:
     values = pc.fill_null(pc.cast(shards[evidence.column], pa.float64()), 0.0).to_numpy().copy()
     if evidence.share_of:
         values *= shards[evidence.share_of].to_numpy()
-    lost = pc.is_in(shards["status"], pa.array(["quarantined", "skipped"]))
-    lost = pc.and_(lost, pc.not_equal(shards["reason"], HELD_BACK)).to_numpy()
-    values[lost != evidence.unread] = 0
+    values[pc.is_in(shards["status"], pa.array(UNREAD_STATES)).to_numpy()] = 0
     if scope.split is not None:
         values[np.asarray(shards["split"].to_pylist(), dtype=object) != scope.split] = 0
     if scope.source is not None:

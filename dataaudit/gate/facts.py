@@ -27,6 +27,8 @@ _OTHER = "other"
 class Partial:
     """A shard that was read without its bad records."""
 
+    shard: int
+    """Row of the table of shards."""
     share: float
     """Of its records that are bad."""
     bad_bytes: int
@@ -157,7 +159,12 @@ def _partial(manifest: Manifest) -> tuple[Partial, ...]:
     counted = manifest.table("ledger").group_by("shard").aggregate([("bytes", "sum")]).to_pylist()
     lost = {row["shard"]: row["bytes_sum"] for row in counted}
     return tuple(
-        Partial(share=row["bad_records"] / max(1, row["rows"]), bad_bytes=lost.get(row["shard"], 0), size=row["size"])
+        Partial(
+            shard=row["shard"],
+            share=row["bad_records"] / max(1, row["rows"]),
+            bad_bytes=lost.get(row["shard"], 0),
+            size=row["size"],
+        )
         for row in bad.to_pylist()
     )
 

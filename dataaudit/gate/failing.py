@@ -77,7 +77,8 @@ def failing(verdict: Verdict, manifest: Manifest, baseline: Manifest | None = No
         return
     stopped = [(result, cases) for result in verdict.rules if (cases := _stopping(verdict, result))]
     columns = evidence_columns([result.rule for result, _ in stopped]) | {"sources", "languages"}
-    clues = Clues(manifest=manifest, facts=read_facts(manifest, (), shards=columns), baseline=baseline)
+    partial = any(result.rule.max_bad_records is not None for result, _ in stopped)
+    clues = Clues(manifest=manifest, facts=read_facts(manifest, (), shards=columns, partial=partial), baseline=baseline)
     shards = _Shards(clues.shards)
     for result, cases in stopped:
         yield from _of_rule(result.rule, cases, clues, shards)

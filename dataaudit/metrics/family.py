@@ -162,8 +162,6 @@ class ShardColumn:
     """What the column is a share of; empty when it counts already."""
     least: int = 1
     """Number below which a shard is not named: of personal data a small one could point at a person."""
-    unread: bool = False
-    """Whether it counts in shards that were not read, and in no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +169,8 @@ class Counted:
     """Evidence that is counted in tables: what it counts, and number by shard."""
 
     count: Callable[[Broken, Tables], tuple[str, Mapping[int, int]]]
+    columns: tuple[str, ...] = ()
+    """Columns of the table of shards that it asks for, beside those that every evidence has."""
 
 
 Evidence = ShardColumn | Counted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics import recomputed
 from dataaudit.metrics.family import (
     Broken,
@@ -9,7 +10,6 @@ from dataaudit.metrics.family import (
     Family,
     MetricDefinition,
     Relation,
-    ShardColumn,
     ShardStatistic,
     Tables,
     statistics,
@@ -18,6 +18,22 @@ from dataaudit.metrics.family import (
 METRIC = "coverage_unread_bytes"
 HELD = "held_back_shards"
 _BY_REASON = frozenset({"rule"})
+
+
+def _unread(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
+    """Count the bytes of each shard that were not read; of ``bytes`` also those of bad records in shards that were."""
+    names = ("split", "size", "status", "reason")
+    splits, sizes, statuses, reasons = (tables.shards[name].to_pylist() for name in names)
+    lost = [status in recomputed.LOST and reasons[shard] != HELD_BACK for shard, status in enumerate(statuses)]
+    counts = {shard: sizes[shard] for shard, is_lost in enumerate(lost) if is_lost}
+    if case.stat == "bytes":
+        for row in tables.table("ledger").to_pylist():
+            shard, reason = row["shard"], row["reason"]
+            if statuses[shard] not in recomputed.LOST and case.scope.rule in {None, reason}:
+                counts[shard] = counts.get(shard, 0) + row["bytes"]
+    kept = (shard for shard in counts if not lost[shard] or case.scope.rule in {None, reasons[shard]})
+    own = {shard: counts[shard] for shard in kept if case.scope.split in {None, splits[shard]} and counts[shard] > 0}
+    return "bytes not read", own
 
 
 def _held_back(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
@@ -37,7 +53,7 @@ FAMILY = Family(
                 *statistics(METRIC, "bytes", "bytes", "all, rule", absent_is_zero=_BY_REASON, headline=True),
                 *statistics(METRIC, "shard_bytes", "bytes", "all, split", absent_is_zero=_BY_REASON),
             ),
-            evidence=ShardColumn(column="size", noun="bytes not read", share_of="", unread=True),
+            evidence=Counted(count=_unread, columns=("size",)),
             area="coverage",
             by_stage=False,
         ),

@@ -29,7 +29,7 @@ def _counts_tokens(rule: str | None) -> bool:
 
 def _rejected(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
     """Count the documents of each shard that the case's rule would reject, or any."""
-    shards = tables.table("shards")
+    shards = tables.shards
     flat, parents = pc.list_flatten(shards["filters"]), pc.list_parent_indices(shards["filters"]).to_numpy()
     kept = pc.equal(pc.struct_field(flat, "rule"), case.scope.rule or "").to_numpy()
     kept &= pc.greater(pc.struct_field(flat, "documents"), 0).to_numpy()
@@ -49,7 +49,7 @@ FAMILY = Family(
             name=METRIC,
             statistics=statistics(METRIC, "rate", "ratio", RULES, draws="documents"),
             reading=8,
-            evidence=Counted(count=_rejected),
+            evidence=Counted(count=_rejected, columns=("filters",)),
             counts_tokens=_counts_tokens,
             area="quality",
         ),

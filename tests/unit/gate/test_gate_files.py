@@ -119,6 +119,32 @@ class TestEvidence:
         one = rule(metric="coverage_unread_bytes", stat="shard_bytes", unit="bytes", budget=0)
         assert evidence(leaked, one) == [("train/broken.jsonl", 77)]
 
+    @pytest.mark.parametrize(
+        ("more", "named"),
+        [
+            ({}, [("train/b.jsonl", 90), ("train/lost.jsonl", 77), ("train/a.jsonl", 8)]),
+            ({"scope": {"rule": "bad_json"}}, [("train/a.jsonl", 8)]),
+            ({"scope": {"rule": "unreadable"}}, [("train/lost.jsonl", 77)]),
+            ({"max_bad_records": 0.2}, [("train/b.jsonl", 500), ("train/lost.jsonl", 77)]),
+        ],
+    )
+    def test_bytes_of_bad_records_name_the_shards_that_were_read_without_them(self, tmp_path, more, named):
+        """By reason where the rule names one; with a tolerance a shard beyond it counts whole, one below it not."""
+        shards = [
+            shard("a.jsonl", bad=1, size=300, status="partial"),
+            shard("b.jsonl", bad=10, size=500, status="partial", sha256="bb" * 32),
+            shard("lost.jsonl", status="quarantined", reason="unreadable", size=77, sha256=""),
+        ]
+        ledger = [(0, "bad_json", "line 3", 1, 8), (1, "bad_utf8", "line 1", 10, 90)]
+        metrics = [
+            record("coverage_unread_bytes", "bytes", 1000.0, "bytes"),
+            record("coverage_unread_bytes", "bytes", 1000.0, "bytes", rule="bad_json"),
+            record("coverage_unread_bytes", "bytes", 1000.0, "bytes", rule="unreadable"),
+        ]
+        make(tmp_path / "m", shards, metrics=metrics, ledger=ledger)
+        one = rule(metric="coverage_unread_bytes", stat="bytes", unit="bytes", budget=0, **more)
+        assert evidence(tmp_path / "m", one) == named
+
     def test_few_documents_with_personal_data_point_at_nobody(self, leaked):
         one = rule(metric="pii_hit_rate", stat="documents", budget=0)
         assert evidence(leaked, one) == [("train/b.jsonl", 40), ("train/c.jsonl", 6)]
