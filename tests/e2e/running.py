@@ -55,6 +55,27 @@ def run(*args, cwd=None, expect=0, timeout=240):
     return out, err
 
 
+EACH = """
+import json, sys
+from click.testing import CliRunner
+from dataaudit.cli import main
+done = [CliRunner().invoke(main, call) for call in json.load(sys.stdin)]
+print(json.dumps([(one.exit_code, one.stdout, one.stderr) for one in done]))
+"""
+"""Runs calls in one process, which reads the environment when it starts."""
+
+
+def run_each(*calls, timeout=240):
+    """Run dataaudit some times in one process of its own; return (exit code, stdout, stderr) of each call."""
+    given = json.dumps([[*map(str, call)] for call in calls])
+    command = [sys.executable, "-W", "default", "-c", EACH]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, done.stderr
+    found = [tuple(one) for one in json.loads(done.stdout)]
+    assert all("Traceback" not in err for _, _, err in found), found
+    return found
+
+
 def build(*args, manifest, cwd=None, expect=0, timeout=240):
     """Build a manifest; return its JSON summary and the loaded manifest."""
     out, _ = run("build", *args, "--manifest", manifest, "--json", cwd=cwd, expect=expect, timeout=timeout)

@@ -6,7 +6,7 @@ import pytest
 from corpus import documents, rows, write_jsonl, write_parquet
 from fake_hub import COMMIT, FakeHub
 from levels import workers
-from running import build, run
+from running import build, run, run_each
 
 pytestmark = pytest.mark.ci
 
@@ -35,7 +35,7 @@ def hub(tmp_path, monkeypatch):
     opened.close()
 
 
-def test_a_dataset_on_a_hub_is_what_it_is_in_a_folder(hub, tmp_path):
+def test_a_dataset_on_a_hub_is_what_it_is_in_a_folder(hub, tmp_path, monkeypatch):
     """Rows, digests and the manifest id are the same; a rerun reads no row again; no token is in any output."""
     (tmp_path / "far.yaml").write_text(CONFIG.format("org/corpus"))
     (tmp_path / "near.yaml").write_text(CONFIG.format("./repo"))
@@ -46,6 +46,7 @@ def test_a_dataset_on_a_hub_is_what_it_is_in_a_folder(hub, tmp_path):
     assert far.run.roots == {"train": f"datasets:org/corpus@{COMMIT}"}
     shards = far.table("shards").to_pylist()
     assert [shard["uri"] for shard in shards] == [f"default/train/{number:05d}-of-00003" for number in range(3)]
+    monkeypatch.delenv("HF_ENDPOINT")  # no hub is asked from here on, so no process of its own is needed
     near = build(tmp_path / "near.yaml", "--state", tmp_path / "s", manifest=tmp_path / "n")[1]
     assert near.id == far.id
     files = build(tmp_path / "files.yaml", "--state", tmp_path / "s", manifest=tmp_path / "f")[1]
@@ -68,9 +69,12 @@ def test_what_is_wrong_with_a_dataset_is_said(hub, tmp_path):
         "org/corpus, split: test": ("org/corpus has no split test It has: train.", 2),
         "./nowhere": ("there is no folder", 2),
     }
-    for given, (words, code) in cases.items():
-        (tmp_path / "c.yaml").write_text(CONFIG.format(given))
-        _, err = run("build", tmp_path / "c.yaml", "--manifest", tmp_path / "m", expect=code)
+    calls = []
+    for number, given in enumerate(cases):
+        (tmp_path / f"{number}.yaml").write_text(CONFIG.format(given))
+        calls.append(("build", tmp_path / f"{number}.yaml", "--workers", 0, "--manifest", tmp_path / "m"))
+    for (words, expected), (code, _, err) in zip(cases.values(), run_each(*calls), strict=True):
+        assert code == expected, err
         assert words in " ".join(err.split()), err
     hub.close()
     (tmp_path / "c.yaml").write_text(CONFIG.format("org/corpus"))
