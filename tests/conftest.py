@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
 from levels import LEVEL, examples
 
+from dataaudit.gate import policy
 from dataaudit.metrics import relations
 
 pytest_plugins = ["time_left"]
@@ -44,4 +47,13 @@ def _made_by_hand():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(relations, "_without_stages", without_stages)
+        yield
+
+
+@pytest.fixture(scope="module")
+def policies_parsed_once():
+    """A policy that many commands name is parsed from YAML once; each is given values of its own, and checks them."""
+    parsed = functools.cache(policy.load_yaml)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policy, "load_yaml", lambda text, *, where: copy.deepcopy(parsed(text, where=where)))
         yield

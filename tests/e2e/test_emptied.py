@@ -22,6 +22,8 @@ from dataaudit.manifest.verify import verify
 from dataaudit.metrics.relations import contradictions
 from dataaudit.metrics.stages import STAGES
 
+pytestmark = pytest.mark.usefixtures("policies_parsed_once")
+
 CONFIG = """
 dataset: {name: small, version: 1.0.0}
 splits:

@@ -19,6 +19,8 @@ from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.verify import verify
 
+pytestmark = pytest.mark.usefixtures("policies_parsed_once")
+
 GOLDEN = Path(__file__).parents[2] / "golden/manifest"
 KINDS = {
     "empty": lambda data: b"",
