@@ -270,13 +270,14 @@ def _scan_and_link(
     while True:
         planned = _plan(job, probes, failures)
         lost = _scan(job, planned, fresh=fresh)
-        shards = gather_readings(planned, lost, job.store, max_bad=job.config.reader.max_bad_records)
-        gather_partials(shards, job.stages, job.store)
+        told = job.progress.over("readings", planned, len(planned))
+        shards = gather_readings(told, lost, job.store, max_bad=job.config.reader.max_bad_records)
+        gather_partials(job.progress.over("partials", shards, len(shards)), job.stages, job.store)
         if job.force_reference or not _differing(shards):
             break
         job.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
         job.force_reference, job.encoder_reason = True, "sample_difference"
-    digests = rows_digests(shards, job.store, job.runner)
+    digests = rows_digests(shards, job.store, job.runner, job.progress)
     if job.holding is not None and job.holding.learn(shards, digests):
         return None
     check_documents(shards)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.partials import Damage
+from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, Outcome, RowsUnit
@@ -13,7 +14,9 @@ from dataaudit.engine.work import digest_rows
 from dataaudit.errors import ClusterError
 
 
-def rows_digests(shards: Sequence[GatheredShard], store: PartialStore, runner: Runner) -> dict[int, str]:
+def rows_digests(
+    shards: Sequence[GatheredShard], store: PartialStore, runner: Runner, progress: Progress
+) -> dict[int, str]:
     """Return the digest of the decoded rows of every shard that was read, by ordinal.
 
     Raises:
@@ -33,9 +36,12 @@ def rows_digests(shards: Sequence[GatheredShard], store: PartialStore, runner: R
             raise ClusterError(f"digesting rows failed: {outcome.reason} {outcome.place}".rstrip())
         digests[read[index].planned.shard.ordinal] = outcome.digest
         damaged.update(outcome.damaged)
+        progress.advance(0)
         return True
 
+    progress.begin("rows", len(units), 0)
     runner.run("rows", digest_rows, units, done)
+    progress.end(tell_short=False)
     for key in sorted(damaged):
         damage.remove(READING, key)
     damage.tell()

@@ -6,19 +6,19 @@ Order never matters here: partials are merged per shard and per split, and every
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from dataaudit.corpus.loss import MAX_PLACES, Loss, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS
-from dataaudit.engine.partials import Damage, ShardPartials, fold_partial
+from dataaudit.engine.partials import Damage, ShardPartials, fold_partial, merge_parts
 from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
 from dataaudit.metrics.registry import by_stage
-from dataaudit.stages.base import Accumulator, Stage, merge
+from dataaudit.stages.base import Accumulator, Stage
 from dataaudit.stages.partial import Partial
 
 
@@ -74,7 +74,7 @@ class GatheredShard:
 
 
 def gather_readings(
-    planned: Sequence[PlannedShard],
+    planned: Iterable[PlannedShard],
     failures: Mapping[str, tuple[Reason, str]],
     store: PartialStore,
     *,
@@ -158,7 +158,7 @@ def _losses(reason: Reason, records: int, num_bytes: int, places: list[tuple[int
     return listed
 
 
-def gather_partials(shards: Sequence[GatheredShard], stages: Sequence[Stage], store: PartialStore) -> None:
+def gather_partials(shards: Iterable[GatheredShard], stages: Sequence[Stage], store: PartialStore) -> None:
     """Check and merge the partials of every shard that was read; fills ``partials``.
 
     Raises:
@@ -173,7 +173,7 @@ def gather_partials(shards: Sequence[GatheredShard], stages: Sequence[Stage], st
         for stage in looking:
             entries = [damage.read(stage.name, part.stage_keys[stage.name]) for part in shard.planned.parts]
             if families[stage.name].holds_partials:
-                shard.partials[stage.name] = merge(stage, [entry.tables for entry in entries if entry is not None])
+                shard.partials[stage.name] = merge_parts(stage, entries)
     damage.tell()
 
 
@@ -188,7 +188,7 @@ def fold_sources(shards: Sequence[GatheredShard], stages: Sequence[Stage], kept:
                 shard.partials[stage.name] = fold_partial(stage, shard.partials[stage.name], kept)
 
 
-def merge_scope(shards: Sequence[GatheredShard], stage: Stage, split: str | None) -> Partial:
+def merge_scope(shards: Iterable[GatheredShard], stage: Stage, split: str | None) -> Partial:
     """Merge a stage's partials over a split, or over everything."""
     collected = Accumulator(stage)
     for shard in shards:

@@ -82,7 +82,10 @@ class ShardPartials(MutableMapping[str, Partial]):
         damage = Damage(self._store)
         entries = [damage.read(name, part.stage_keys[name]) for part in self._shard.parts]
         damage.tell()
-        return self._folded(name, merge(stage, [entry.tables for entry in entries if entry is not None]))
+        return self._folded(name, merge_parts(stage, entries))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._stages  # the default would read and merge the partial
 
     def __setitem__(self, name: str, partial: Partial) -> None:
         self._held[name] = partial
@@ -110,6 +113,17 @@ class ShardPartials(MutableMapping[str, Partial]):
         if name not in self._kept:
             return partial
         return fold_partial(self._stages[name], partial, self._kept[name])
+
+
+def merge_parts(stage: Stage, entries: Sequence[Entry | None]) -> Partial:
+    """Return the partial of a shard from those of its parts; one alone is merged as it was written.
+
+    Args:
+        stage: The stage.
+        entries: One a part; None for those that are absent or damaged.
+    """
+    partials = [entry.tables for entry in entries if entry is not None]
+    return partials[0] if len(partials) == 1 else merge(stage, partials)
 
 
 def fold_partial(stage: Stage, partial: Partial, kept: pa.Array) -> Partial:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from dataaudit.text import clean_message, plural
 
@@ -15,6 +15,7 @@ _PLAIN_SECONDS = 5.0
 _SHORT_SECONDS = 1.0
 """Steps of one thing that take less share a line."""
 MEGABYTE = 1e6
+T = TypeVar("T")
 
 
 class Progress:
@@ -103,10 +104,22 @@ class Progress:
             self._last = now
             self.note(f"{self._phase}: {self._tail()}")
 
-    def end(self) -> None:
-        """Close the phase with one line, or keep it for the line that short steps share."""
-        if self._units:
-            elapsed = time.monotonic() - self._began
+    def over(self, phase: str, items: Iterable[T], units: int) -> Iterator[T]:
+        """Yield ``items``, ``units`` of them, as a phase of the driver's own; one of less than a second is not told."""
+        self.begin(phase, units, 0)
+        for item in items:
+            yield item
+            self.advance(0)
+        self.end(tell_short=False)
+
+    def end(self, *, tell_short: bool = True) -> None:
+        """Close the phase with one line, or keep it for the line that short steps share.
+
+        Args:
+            tell_short: Whether a phase of less than a second is told at all.
+        """
+        elapsed = time.monotonic() - self._began
+        if self._units and (tell_short or elapsed >= _SHORT_SECONDS):
             whole, _, step = self._phase.partition(" ")
             if step and elapsed < _SHORT_SECONDS and not self._failures:
                 if whole != self._short:

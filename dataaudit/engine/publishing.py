@@ -63,8 +63,9 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         protects=_protects(job),
         trains=_trains(job, shards),
     )
-    table = shards_table(shards, job.stages, gathered.digests, setting, result_columns(gathered.found))
-    metrics, merged = metric_records(shards, job.stages, job.config, setting)
+    listed = job.progress.over("table of shards", shards, len(shards))
+    table = shards_table(listed, job.stages, gathered.digests, setting, result_columns(gathered.found))
+    metrics, merged = metric_records(shards, job.stages, job.config, setting, job.progress)
     metrics += [record for found in gathered.found.values() for record in found.metrics]
     tables = prepare_tables(
         {

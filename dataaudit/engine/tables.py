@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +12,7 @@ import pyarrow as pa
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.gather import GatheredShard, merge_scope
+from dataaudit.engine.progress import Progress
 from dataaudit.manifest.core import Coverage, HeadlineMetric, LedgerRecord, SplitRecord, Totals
 from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
 from dataaudit.manifest.tables import TABLES
@@ -54,7 +55,7 @@ UNREAD = ("quarantined", "skipped")
 
 
 def shards_table(
-    shards: Sequence[GatheredShard],
+    shards: Iterable[GatheredShard],
     stages: Sequence[Stage],
     digests: Mapping[int, str],
     setting: Setting = NOTHING_BESIDE,
@@ -118,8 +119,9 @@ def metric_records(
     stages: Sequence[Stage],
     config: AuditConfig,
     setting: Setting = NOTHING_BESIDE,
+    progress: Progress | None = None,
 ) -> tuple[list[Metric], dict[str, dict[str, Partial]]]:
-    """Finalise every stage for the dataset and each split.
+    """Finalise every stage for the dataset and each split; ``progress`` counts the partials that are merged.
 
     Returns:
         The records, and the merged partials by split and stage.
@@ -127,12 +129,24 @@ def metric_records(
     mixture = {name: entry.weight for name, entry in config.mixture.items()}
     metrics: list[Metric] = []
     merged: dict[str, dict[str, Partial]] = {}
-    for split in sorted(config.splits):
-        looking = [stage for stage in stages if applies(stage, held_out=config.splits[split].held_out)]
-        merged[split] = {stage.name: merge_scope(shards, stage, split) for stage in looking}
+    told = progress or Progress(quiet=True)
+    looking_at = {
+        split: [stage for stage in stages if applies(stage, held_out=config.splits[split].held_out)]
+        for split in sorted(config.splits)
+    }
+    told.begin("merge", len(shards) * sum(map(len, looking_at.values())), 0)
+
+    def counted() -> Iterator[GatheredShard]:
+        for shard in shards:
+            yield shard
+            told.advance(0)
+
+    for split, looking in looking_at.items():
+        merged[split] = {stage.name: merge_scope(counted(), stage, split) for stage in looking}
         for stage in looking:
             declared = {} if config.splits[split].held_out else mixture
             metrics += stage.finalize(merged[split][stage.name], setting.context(stage, split, declared))
+    told.end(tell_short=False)
     merged[""] = {
         stage.name: merge(stage, [found[stage.name] for found in merged.values() if stage.name in found])
         for stage in stages

@@ -265,3 +265,30 @@ def test_one_stage_can_keep_fewer_sources_than_the_others(store):
     assert sum(after["count"].to_pylist()) == sum(before["count"].to_pylist())
     for stage, table in (("lengths", "totals"), ("volume", "volume")):
         assert shards[0].partials[stage][table]["source"].to_pylist() == ["code", "rare", "web"]
+
+
+def test_which_stages_looked_at_a_shard_is_told_without_reading(store, monkeypatch):
+    """Steps ask it of each shard, for each stage: that costs no partial."""
+    made = plan(shard(0), probe(parts=parts_of(2)))
+    for part in made.parts:
+        write_reading(store, part, records=1)
+        write_partials(store, part, [("a b", "web")])
+    shards = gather_readings([made], {}, store, max_bad=0.0)
+    gather_partials(shards, STAGE_LIST, store)
+    reads = []
+    monkeypatch.setattr(PartialStore, "read", lambda *call: reads.append(call))
+    assert all(stage.name in shards[0].partials for stage in STAGE_LIST)
+    assert "other" not in shards[0].partials
+    assert reads == []
+
+
+def test_the_partial_of_one_part_is_as_the_worker_merged_it(store):
+    """What one part alone holds was merged when it was written: merging it again would change nothing."""
+    documents = [("one two", "web"), ("", "web"), ("one", "code"), ("one two", "a")]
+    made = plan(shard(0), probe())
+    write_reading(store, made.parts[0], records=len(documents))
+    write_partials(store, made.parts[0], documents)
+    shards = gather_readings([made], {}, store, max_bad=0.0)
+    gather_partials(shards, STAGE_LIST, store)
+    for stage in STAGE_LIST:
+        assert shards[0].partials[stage.name] == merge(stage, [stage.map(batch(documents))])

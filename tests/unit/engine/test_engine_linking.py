@@ -14,6 +14,7 @@ from dataaudit.engine import joins
 from dataaudit.engine.digesting import rows_digests
 from dataaudit.engine.gather import gather_partials, gather_readings
 from dataaudit.engine.linking import LinkContext, add_result, run_link_steps
+from dataaudit.engine.progress import Progress
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, Outcome
 from dataaudit.errors import ClusterError
@@ -148,7 +149,7 @@ def test_nothing_read_links_to_nothing(store):
 
 def test_the_digest_of_rows_is_over_the_parts_in_order(shards, store):
     """Twins agree, and the order of outcomes does not matter."""
-    digests = rows_digests(shards, store, HereRunner(reverse=True))
+    digests = rows_digests(shards, store, HereRunner(reverse=True), Progress(quiet=True))
     assert digests[0] == digests[1] == hashlib.sha256(b"rows of a part" * 2).hexdigest()
     assert digests[2] == hashlib.sha256(b"others").hexdigest()
 
@@ -160,7 +161,7 @@ def test_damaged_rows_are_not_digested(shards, store):
         path = store.side_path(READING, key)
         path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(DamagedEntryError) as caught:
-        rows_digests(shards, store, HereRunner())
+        rows_digests(shards, store, HereRunner(), Progress(quiet=True))
     assert set(caught.value.names) == {f"{READING}/{key}" for key in keys}
 
 

@@ -113,3 +113,13 @@ def test_short_steps_share_a_line_and_long_ones_are_named(clock, monkeypatch):
         "second-pass: 1 done, 0.1 s",
         "link: 1 short step, 0.1 s",
     ]
+
+
+def test_what_the_driver_does_itself_is_told_when_it_takes_a_second(clock, monkeypatch):
+    """A short phase leaves the terminal as it was; a long one says where it is, and what it took."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with Progress() as progress:
+        assert list(progress.over("partials", iter("abc"), 3)) == ["a", "b", "c"]
+        for _ in progress.over("partials", range(3), 3):
+            clock[0] += 6.0
+    assert sys.stderr.getvalue().splitlines() == ["partials: 1/3", "partials: 2/3", "partials: 3 done, 18.0 s"]

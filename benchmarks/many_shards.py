@@ -1,0 +1,137 @@
+"""What a shard costs when there are many: whole builds of small shards with default stages, by phase.
+
+    python benchmarks/many_shards.py TEXTS [--shards 1250 5000] [--documents 4] [--workers 2] [--folder DIR]
+
+Documents are paragraphs of the text files (`.md`, `.rst`, `.txt`) below TEXTS, some to a shard; where there are more
+shards than paragraphs, they come again behind others. Each build runs as a user runs it, with a fresh state folder, after
+one build that is not told. Reported are seconds and CPU of the whole command, seconds between the lines of progress,
+the driver's largest memory, and files and bytes of the state folder; then each for a shard, and its exponent from the
+smallest to the largest size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from dataaudit.manifest.load import load_manifest
+
+PROGRAM = str(Path(sys.executable).with_name("dataaudit"))
+SHORTEST = 200
+"""Characters of a paragraph that is a document."""
+
+
+def paragraphs(folder: Path) -> list[str]:
+    """Return the paragraphs of the text files below a folder, each once, in the order of their paths."""
+    found: dict[str, None] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in {".md", ".rst", ".txt"} and path.is_file()):
+        for text in path.read_text(encoding="utf-8", errors="replace").split("\n\n"):
+            if len(text) >= SHORTEST:
+                found[text] = None
+    if not found:
+        raise SystemExit(f"no paragraph of {SHORTEST} characters below {folder}")
+    return list(found)
+
+
+def write_shards(folder: Path, texts: list[str], shards: int, documents: int) -> None:
+    """Write JSON lines; no two shards hold the same documents in a row."""
+    folder.mkdir(parents=True)
+    for shard in range(shards):
+        first = shard * documents
+        rounds = first // len(texts)
+        chosen = [texts[(first + offset * (rounds + 1)) % len(texts)] for offset in range(documents)]
+        lines = "".join(
+            json.dumps({"id": f"{shard}-{offset}", "text": text}) + "\n" for offset, text in enumerate(chosen)
+        )
+        (folder / f"part-{shard:07d}.jsonl").write_text(lines, encoding="utf-8")
+
+
+def resident_mb(pid: int) -> float:
+    """Return the largest memory of a process so far, MB; 0 once it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
+
+
+def build(inputs: Path, work: Path, workers: int) -> dict[str, Any]:
+    """Run one build; return its costs.
+
+    Args:
+        inputs: Folder of shards.
+        work: Empty folder for state and manifest.
+        workers: Processes.
+    """
+    state, target = work / "state", work / "manifest"
+    command = [PROGRAM, "build", str(inputs), "--manifest", str(target), "--state", str(state)]
+    command += ["--workers", str(workers)]
+    begun = last = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    phases: Counter[str] = Counter()
+    assert process.stderr is not None
+    gap = driver = 0.0
+    for line in process.stderr:
+        now = time.perf_counter()
+        phases[line.partition(":")[0].strip()[:40]] += now - last
+        gap, last = max(gap, now - last), now
+        driver = max(driver, resident_mb(process.pid))
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 3):
+        raise SystemExit(f"the build ended with code {process.returncode}: {' '.join(command)}")
+    seconds = time.perf_counter() - begun
+    phases["after the last line"] += time.perf_counter() - last
+    sizes = [(Path(above) / name).stat().st_size for above, _, names in os.walk(state) for name in names]
+    return {
+        "id": load_manifest(target).id,
+        "wall_s": seconds,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "driver_mb": driver,
+        "state_files": len(sizes),
+        "state_mb": sum(sizes) / 1e6,
+        "longest_silence_s": max(gap, time.perf_counter() - last),
+        "phases_s": {name: round(value, 1) for name, value in phases.items() if value >= 1},
+    }
+
+
+def main() -> None:
+    """Run and print a line of JSON a size, then the exponents."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("texts", type=Path)
+    parser.add_argument("--shards", type=int, nargs="+", default=[1250, 5000])
+    parser.add_argument("--documents", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    given = parser.parse_args()
+    texts = paragraphs(given.texts)
+    costs: list[dict[str, Any]] = []
+    for turn, shards in enumerate([1, *sorted(given.shards)]):
+        with tempfile.TemporaryDirectory(dir=given.folder) as name:
+            work = Path(name)
+            write_shards(work / "shards", texts, shards, given.documents)
+            found = build(work / "shards", work, given.workers)
+        if turn == 0:
+            continue
+        shown = {key: round(value, 1) if isinstance(value, float) else value for key, value in found.items()}
+        each = {f"{key}_a_shard": float(f"{found[key] / shards:.3g}") for key in ("wall_s", "cpu_s", "state_files")}
+        print(json.dumps({"shards": shards} | shown | each), flush=True)
+        costs.append({"shards": shards} | found)
+    if len(costs) > 1:
+        first, last = costs[0], costs[-1]
+        ratio = math.log(last["shards"] / first["shards"])
+        kinds = ("wall_s", "cpu_s", "driver_mb", "state_files", "state_mb")
+        print(json.dumps({"exponent": {key: round(math.log(last[key] / first[key]) / ratio, 3) for key in kinds}}))
+
+
+if __name__ == "__main__":
+    main()
