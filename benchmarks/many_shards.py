@@ -3,8 +3,8 @@
     python benchmarks/many_shards.py TEXTS [--shards 1250 5000] [--documents 4] [--workers 2] [--folder DIR]
 
 Documents are paragraphs of the text files (`.md`, `.rst`, `.txt`) below TEXTS, some to a shard; where there are more
-shards than paragraphs, they come again behind others. Each build runs as a user runs it, with a fresh state folder, after
-one build that is not told. Reported are seconds and CPU of the whole command, seconds between the lines of progress,
+shards than paragraphs, they come again behind others. Each build runs as a user runs it, with a fresh state folder,
+after one build that is not told. Reported are seconds and CPU of the whole command, seconds between the lines of progress,
 the driver's largest memory, and files and bytes of the state folder; then each for a shard, and its exponent from the
 smallest to the largest size.
 """
