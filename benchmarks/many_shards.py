@@ -4,9 +4,9 @@
 
 Documents are paragraphs of the text files (`.md`, `.rst`, `.txt`) below TEXTS, some to a shard; where there are more
 shards than paragraphs, they come again behind others. Each build runs as a user runs it, with a fresh state folder,
-after one build that is not told. Reported are seconds and CPU of the whole command, seconds between the lines of progress,
-the driver's largest memory, and files and bytes of the state folder; then each for a shard, and its exponent from the
-smallest to the largest size.
+after one build that is not told. Reported are seconds and CPU of the whole command, seconds between the lines of
+progress, the driver's largest memory, files and bytes of the state folder; then costs of a shard, and the exponents
+from the smallest to the largest size.
 """
 
 from __future__ import annotations
