@@ -21,20 +21,24 @@ splits:
   val: {paths: [val], text: text, source: {column: source}, held_out: true}
 """
 
+OTHERS_OFF = "near_dup: false, overlap: false, repeats: false, filters: false, language: false, toxicity: false"
+"""Stages that drift does not rest on."""
+ALONE = f"stages: {{{OTHERS_OFF}}}\n"
+
 
 def records(texts, source):
     """Return records of one source."""
     return [{"text": text, "source": source} for text in texts]
 
 
-def write(root, *, books, val=True):
-    """Write a corpus of two sources, one of them given."""
+def write(root, *, books, val=True, stages=ALONE):
+    """Write a corpus of two sources, one of them given, and a config; it leaves stages off that drift does not need."""
     write_jsonl(root / "train" / "code.jsonl", records(documents(120, seed=1), "code"))
     write_jsonl(root / "train" / "books.jsonl", records(books, "books"))
     if val:
         write_jsonl(root / "val" / "v.jsonl", records(documents(60, seed=2), "code"))
     config = CONFIG if val else CONFIG.rpartition("  val")[0]
-    (root / "c.yaml").write_text(config, encoding="utf-8")
+    (root / "c.yaml").write_text(config + stages, encoding="utf-8")
     return root / "c.yaml"
 
 
@@ -55,7 +59,7 @@ def drift(manifest, stat="kl", **scope):
 
 def test_the_same_corpus_has_not_drifted_at_all(older, tmp_path):
     """Identical corpora are exactly 0 apart, per dataset, split and source; another reference is another id."""
-    config = write(tmp_path, books=documents(120, seed=3))
+    config = write(tmp_path, books=documents(120, seed=3), stages="")
     summary, manifest = build(config, "--reference", older, manifest=tmp_path / "m")
     held = [record for record in manifest.metrics("token_kl_drift") if record.stat in ("kl", "js")]
     assert {record.value for record in held} == {0.0}
@@ -107,7 +111,9 @@ def test_what_the_reference_lacks_has_a_reason(older, tmp_path):
     write(tmp_path, books=documents(50, seed=3), val=False)
     write_jsonl(tmp_path / "train" / "new.jsonl", records(documents(30, seed=4), "new"))
     write_jsonl(tmp_path / "test" / "t.jsonl", records(documents(30, seed=5), "code"))
-    config = CONFIG.replace("val: {paths: [val]", "test: {paths: [test]") + f"reference: {json.dumps(str(older))}\n"
+    config = (
+        CONFIG.replace("val: {paths: [val]", "test: {paths: [test]") + ALONE + f"reference: {json.dumps(str(older))}\n"
+    )
     (tmp_path / "c.yaml").write_text(config, encoding="utf-8")
     _, manifest = build(tmp_path / "c.yaml", manifest=tmp_path / "m")
     held = manifest.metrics("token_kl_drift", "kl")
@@ -136,7 +142,7 @@ def test_a_reference_without_token_counts_compares_nothing(tmp_path):
     """A manifest whose stage was off is a parent all the same."""
     config = write(tmp_path, books=documents(20, seed=3))
     off = tmp_path / "off.yaml"
-    off.write_text(config.read_text(encoding="utf-8") + "stages: {histogram: false}\n", encoding="utf-8")
+    off.write_text(CONFIG + f"stages: {{histogram: false, {OTHERS_OFF}}}\n", encoding="utf-8")
     summary, _ = build(off, manifest=tmp_path / "old")
     _, manifest = build(config, "--reference", tmp_path / "old", manifest=tmp_path / "m")
     held = manifest.metrics("token_kl_drift")
@@ -199,7 +205,7 @@ def test_few_kept_sources_leave_the_totals_exact(tmp_path):
     for number in range(4):
         write_jsonl(tmp_path / "train" / f"{number}.jsonl", records(documents(5, seed=number), f"small{number}"))
     config = tmp_path / "c.yaml"
-    few = CONFIG + "stages: {histogram: {max_sources: 2}}\n"
+    few = CONFIG + f"stages: {{histogram: {{max_sources: 2}}, {OTHERS_OFF}}}\n"
     config.write_text(few, encoding="utf-8")
     _, manifest = build(config, manifest=tmp_path / "m")
     table = manifest.table("histogram")
@@ -213,7 +219,7 @@ def test_few_kept_sources_leave_the_totals_exact(tmp_path):
     _, again = build(config, manifest=tmp_path / "again")
     reasons = {one.scope.source: one.reason for one in again.metrics("token_kl_drift", "kl")}
     assert reasons["other"] == "folded_sources"
-    config.write_text(CONFIG + "reference: m\n", encoding="utf-8")
+    config.write_text(CONFIG + ALONE + "reference: m\n", encoding="utf-8")
     _, every = build(config, manifest=tmp_path / "every")
     reasons = {one.scope.source: one.reason for one in every.metrics("token_kl_drift", "kl")}
     assert (reasons["small0"], reasons["code"], reasons[None]) == ("folded_in_reference", "", "")
@@ -221,7 +227,7 @@ def test_few_kept_sources_leave_the_totals_exact(tmp_path):
 
 def test_the_cut_and_the_workers_change_no_histogram(older, tmp_path):
     """Small batches, small parts and two workers give the same numbers, drift and padding included."""
-    config = write(tmp_path, books=documents(120, seed=9))
+    config = write(tmp_path, books=documents(120, seed=9), stages="")
     options = ("--reference", older)
     _, plain = build(config, *options, manifest=tmp_path / "m")
     cut = tmp_path / "cut.yaml"
