@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,25 +15,15 @@ from dataaudit.annotators import base as annotating
 from dataaudit.annotators import languages as language_annotator
 from dataaudit.annotators import tokens as token_annotator
 from dataaudit.annotators import words as word_annotator
-from dataaudit.annotators.findings import Findings
-from dataaudit.annotators.languages import Languages
-from dataaudit.annotators.tokens import Tokens
-from dataaudit.annotators.toxicity import Toxicity
-from dataaudit.annotators.words import Words
-from dataaudit.config import AuditConfig, Split
-from dataaudit.corpus.shards import discover
+from dataaudit.api import build
 from dataaudit.corpus.tokens import Encoder
-from dataaudit.detectors import LanguageIdentifier, PatternScreen, ToxicityScreen, resolve_content
+from dataaudit.detectors import LanguageIdentifier, PatternScreen, ToxicityScreen
+from dataaudit.engine import build as engine
 from dataaudit.engine import work as worker
-from dataaudit.engine.job import prepare_languages, prepare_tokenizer
-from dataaudit.engine.keys import decisive_values
-from dataaudit.engine.plan import missing_units, plan_shard
-from dataaudit.engine.progress import Progress
-from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import ProbeUnit, ScanSettings
-from dataaudit.metrics.stages import make_stages
+from dataaudit.engine.units import ScanSettings
 from dataaudit.stages import base
 
+AROUND = "around the scan: start, hashes, second readings, links, publishing"
 METHODS = (
     (Encoder, "encode", "encode"),
     (LanguageIdentifier, "identify", "languages"),
@@ -106,44 +97,20 @@ class TimedStage:
 
 
 def profile(folder: Path, work: Path) -> dict[str, Any]:
-    """Scan a corpus in this process; return CPU milliseconds for each megabyte of text, by step.
+    """Build in this process; return CPU milliseconds for each megabyte of text, by step of the scan, and of the rest.
 
     Args:
         folder: With shards that have a column `text`.
         work: An empty folder.
     """
-    config = AuditConfig(splits={"all": Split(paths=(str(folder),), text="text", source={"column": "source"})})
-    stages = make_stages(config.stages)
-    progress = Progress(quiet=True)
-    tokenizer, risks = prepare_tokenizer(None, folder, work, progress)
-    languages = prepare_languages(config, folder, work, stages)
-    shards = discover(config.splits, folder, root_at_base=True, follow_symlinks=False).shards
+    split = {"paths": [str(folder)], "text": "text", "source": {"column": "source"}}
     clock = Clock()
-    store = PartialStore(work)
-    content = resolve_content(config, base_dir=folder, screen=True, detectors=frozenset({"pii", "secrets"}))
-    annotators = (
-        Tokens(tokenizer=tokenizer, risks=risks, force_reference=False, seed=0),
-        Words(),
-        Languages(models=languages, seed=0),
-        Toxicity(model=content.screen),
-        Findings(patterns=content.patterns, digests={name: one.digest for name, one in content.registries.items()}),
-    )
-    decisive = decisive_values(annotators)
-    planned = []
-    for shard in shards:
-        unit = ProbeUnit(
-            path=shard.path,
-            format=shard.format,
-            compression=shard.compression,
-            part_bytes=config.reader.part_bytes,
-            size=shard.size,
-        )
-        with clock.step("hash of the file"):
-            probe = worker.probe_file(unit).probe
-        planned.append(plan_shard(shard, probe, None, config, stages, decisive))
-    timed = tuple(TimedStage(stage, clock) for stage in stages)
-    settings = ScanSettings(state=work, stages=timed, annotators=annotators)
-    begun = time.process_time()
+
+    def scan(unit: Any, settings: ScanSettings) -> Any:
+        with clock.step("rest of the scan"):
+            stages = tuple(TimedStage(stage, clock) for stage in settings.stages)
+            return worker.scan_part(unit, replace(settings, stages=stages))
+
     with ExitStack() as stack:
         for place, name, step in STEPS:
             stack.enter_context(patch.object(place, name, clock.timed(step, getattr(place, name))))
@@ -151,15 +118,13 @@ def profile(folder: Path, work: Path) -> dict[str, Any]:
         stack.enter_context(patch.object(worker, "read_part", clock.stream("read", worker.read_part)))
         for kind, method, step in METHODS:
             stack.enter_context(patch.object(kind, method, clock.timed(step, getattr(kind, method))))
-        for unit in missing_units(planned, store, fresh=True):
-            with clock.step("rest"):
-                worker.scan_part(unit, settings)
-    total = time.process_time() - begun
-    entries = [store.read("volume", part.stage_keys["volume"]) for item in planned for part in item.parts]
-    size = sum(sum(entry.tables["volume"]["bytes"].to_pylist()) for entry in entries if entry) / 1e6
+        stack.enter_context(patch.object(engine, "scan_part", scan))
+        with clock.step(AROUND):
+            built = build({"splits": {"all": split}}, work / "manifest", workers=0, isolate=False, state=work / "state")
+    size = built.manifest.core.totals.bytes / 1e6
     steps = sorted(clock.seconds.items(), key=lambda item: -item[1])
     return {
         "text_mb": round(size, 1),
-        "cpu_s": round(total, 2),
+        "cpu_s": round(sum(clock.seconds.values()), 2),
         "ms_per_mb": {name: round(1000 * seconds / size, 2) for name, seconds in steps},
     }

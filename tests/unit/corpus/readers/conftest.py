@@ -23,6 +23,8 @@ from dataaudit.corpus.readers.stream import ByteStream
 
 _PREAMBLE = """
 import re, sys
+import numpy, pyarrow
+import dataaudit.corpus.readers.arrow, dataaudit.corpus.readers.parquet  # what is imported is no growth
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import END, Part, PartStats, ReadRequest, read_part
@@ -39,6 +41,7 @@ def read(path, format, compression, max_record_bytes=1 << 26, text_document="fil
                           batch_bytes=4 << 20)
     return sum(int(batch.num_bytes().sum()) for batch in read_part(request, losses, stats)), losses
 
+pyarrow.array(numpy.zeros(1))  # imports pandas where there is one
 open("/proc/self/clear_refs", "w").write("5")  # the peak starts anew
 before = resident("VmRSS")
 """
