@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import boto3
 from faulty_http import Proxy
-from s3fs import S3FileSystem
 
 CANARY = "canary-Secret-Key-7731"
 ENVIRONMENT = {
@@ -67,7 +66,6 @@ def running_store():
     names = {**ENVIRONMENT, "AWS_ENDPOINT_URL": address}
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(names)
-    S3FileSystem.clear_instance_cache()  # one of an earlier store would go on asking that
     try:
         yield Store(direct=f"http://{host}:{port}", proxy=proxy, address=urlsplit(address).geturl())
     finally:

@@ -65,11 +65,15 @@ _NO_CREDENTIALS = frozenset(
         "RefreshError",
     }
 )
+_DECISIVE = ("aws_", "google_", "gcs", "storage_emulator_host", "azure_", "http", "no_proxy", "all_proxy", "fsspec_")
+"""How the names of variables begin that say, in lower case, how a store is reached."""
 _NOT_LOOPED = frozenset({errno.ENOENT, errno.EACCES, errno.ESTALE})
 
 
 def filesystem(path: RemotePath) -> Any:
     """Return the fsspec filesystem that serves an address, made once a process.
+
+    Credentials and endpoints may come from the environment: when that changes, as in a notebook, another one is made.
 
     Raises:
         ConfigError: Its library is not installed, or does not understand the address.
@@ -77,11 +81,12 @@ def filesystem(path: RemotePath) -> Any:
     scheme = scheme_of(path)
     shared = scheme in {"s3", "s3a", "gs", "gcs", "http", "https"}
     authority = "" if shared else path.full.partition("://")[2].partition("/")[0]
-    return _filesystem(os.getpid(), scheme, authority, path.access)
+    environment = hash(frozenset(item for item in os.environ.items() if item[0].lower().startswith(_DECISIVE)))
+    return _filesystem(os.getpid(), environment, scheme, authority, path.access)
 
 
 @functools.lru_cache(maxsize=32)
-def _filesystem(_pid: int, scheme: str, authority: str, access: Access) -> Any:
+def _filesystem(_pid: int, _environment: int, scheme: str, authority: str, access: Access) -> Any:
     if scheme in _EXTRAS:
         require(f"reading {scheme}://", _EXTRAS[scheme])
     import fsspec

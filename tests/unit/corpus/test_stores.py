@@ -169,7 +169,18 @@ def test_the_users_own_fsspec_configuration_counts(monkeypatch):
     from fsspec.config import conf
 
     monkeypatch.setitem(conf, "s3", {"anon": True, "config_kwargs": {"read_timeout": 7}})
-    made = remote._filesystem.__wrapped__(0, "s3", "", Access())
+    made = remote._filesystem.__wrapped__(0, 0, "s3", "", Access())
     assert made.anon
     assert made.config_kwargs["read_timeout"] == 7
     assert made.config_kwargs["retries"]["total_max_attempts"] == 1
+
+
+def test_a_store_is_opened_anew_when_the_environment_names_another(monkeypatch):
+    """In a notebook: credentials and endpoints of an earlier build are not those of the next."""
+    path = RemotePath("s3://b/k", "", Access())
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    first = filesystem(path)
+    monkeypatch.setenv("SOMETHING_ELSE", "x")
+    assert filesystem(path) is first
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:2")
+    assert filesystem(path) is not first
