@@ -3,7 +3,7 @@
 A row group that cannot be decoded, or that holds another number of rows than the footer says, makes the
 whole shard unreadable (its place names the row group): a file that is damaged in one place is not to be
 trusted in others. Column chunks are read through a small buffer and decoded a few rows at a time, so memory
-does not grow with the size of a row group or of a file.
+does not grow with the size of a row group or of a file. A batch of documents spans small row groups.
 """
 
 from __future__ import annotations
@@ -37,14 +37,10 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
             schema = file.schema_arrow
             stats.see_layout(tuple(f"{column.name}: {column.type}" for column in schema))
         wanted = locate_all(schema, request.fields)
-        for group in range(request.part.start, request.part.stop):
-            if request.only is not None:
-                with damage(Reason.CORRUPT_PARQUET, f"row group {group}"):
-                    rows_of_group = file.metadata.row_group(group).num_rows
-                if request.only.isdisjoint(range(stats.records, stats.records + rows_of_group)):
-                    stats.records += rows_of_group
-                    continue
-            for rows in joined(_group_rows(file, group, wanted, request.batch_bytes), request.batch_bytes):
+        for skipped, groups in _runs(file, request):
+            stats.records += skipped
+            pieces = (rows for group in groups for rows in _group_rows(file, group, wanted, request.batch_bytes))
+            for rows in joined(pieces, request.batch_bytes):
                 batch = documents(rows, request.fields, stats.records, losses)
                 stats.records += len(rows)
                 if len(batch):
@@ -70,6 +66,26 @@ def open_file(path: str) -> pq.ParquetFile:
             pre_buffer=False,
             buffer_size=arrow_buffer_bytes(path, _BUFFER_BYTES),
         )
+
+
+def _runs(file: pq.ParquetFile, request: ReadRequest) -> Iterator[tuple[int, list[int]]]:
+    """Yield (rows that are skipped before, row groups) of each run of consecutive row groups that are read."""
+    skipped, run, first_row = 0, [], 0
+    for group in range(request.part.start, request.part.stop):
+        if request.only is None:
+            run.append(group)
+            continue
+        with damage(Reason.CORRUPT_PARQUET, f"row group {group}"):
+            num_rows = file.metadata.row_group(group).num_rows
+        if request.only.isdisjoint(range(first_row, first_row + num_rows)):
+            if run:
+                yield skipped, run
+                skipped, run = 0, []
+            skipped += num_rows
+        else:
+            run.append(group)
+        first_row += num_rows
+    yield skipped, run
 
 
 def _group_rows(file: pq.ParquetFile, group: int, wanted: list[tuple[str, ...]], batch_bytes: int) -> Iterator[Rows]:

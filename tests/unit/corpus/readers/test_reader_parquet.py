@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
 
-from dataaudit.corpus.loss import ShardUnreadable
-from dataaudit.corpus.readers import parquet, plan_parts
+from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.loss import LossLog, ShardUnreadable
+from dataaudit.corpus.readers import Part, PartStats, ReadRequest, parquet, plan_parts
 
 
 def twin_read(path: Path, text: str, source: str | None, max_record_bytes: int):
@@ -123,6 +124,37 @@ def test_an_empty_row_group_between_others_changes_nothing(read, file):
         for piece in (table, table.slice(0, 0), table):
             writer.write_table(piece)
     assert [row for row, _, _ in read(file, "parquet", part_bytes=1).documents] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("rows_per_group", [1, 10, 1_000])
+def test_batches_span_row_groups(read, file, rows_per_group):
+    """As many batches as the text asks for, however many row groups hold it."""
+    texts = [f"{n:0100d}" for n in range(2_000)]
+    pq.write_table(pa.table({"text": texts}), file, row_group_size=rows_per_group)
+    reading = read(file, "parquet", batch_bytes=101 * 1_000)
+    assert [text for _, text, _ in reading.documents] == texts
+    assert len(reading.batches) in (2, 3)
+
+
+@pytest.mark.parametrize("wanted", [[0], [3, 4, 5], [0, 7, 8, 19], [19]])
+def test_wanted_records_keep_their_numbers_when_row_groups_are_skipped(file, wanted):
+    """Row groups without a wanted record are skipped, but counted; the others are read as one stream."""
+    texts = [f"document {n}" for n in range(20)]
+    pq.write_table(pa.table({"text": texts}), file, row_group_size=2)
+    fields = FieldRule(text="text", source_column=None, source_constant="s", max_record_bytes=99)
+    request = ReadRequest(
+        path=str(file),
+        format="parquet",
+        compression="none",
+        part=Part(0, 10),
+        fields=fields,
+        batch_bytes=1 << 20,
+        only=frozenset(wanted),
+    )
+    found = {}
+    for batch in parquet.read_part(request, LossLog(), PartStats()):
+        found |= dict(zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True))
+    assert found == {row: texts[row] for one in wanted for row in (one // 2 * 2, one // 2 * 2 + 1)}
 
 
 STRUCT = pa.array([{"b": "struct"}, None])
