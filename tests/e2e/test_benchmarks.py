@@ -16,6 +16,7 @@ SMALL = {
     "large_manifest.py": ("--shards", "200"),
     "many_shards.py": ("TEXTS", "--shards", "8", "--workers", "1", "--folder", "WORK"),
     "scan.py": ("TEXTS", "--profile"),
+    "shard_batches.py": ("TEXTS", "--documents", "20", "--forms", "one-file", "groups-1", "batches-1", "files-1"),
     "worst_inputs.py": ("--kb", "5", "10"),
 }
 
