@@ -18,6 +18,7 @@ from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import Discovery, discover
 from dataaudit.corpus.storage.address import Access
+from dataaudit.engine.bundles import Scan
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.digesting import rows_digests
 from dataaudit.engine.gather import GatheredShard, fold_sources, gather_partials, gather_readings
@@ -365,7 +366,7 @@ def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str
         job.progress.advance(unit.size, failed=outcome.reason is not None)
         return True
 
-    job.runner.run("scan", partial(scan_part, settings=settings), units, done)
+    job.runner.run("scan", Scan(settings), units, done)
     job.progress.end()
     return lost
 

@@ -26,7 +26,7 @@ from typing import Any
 from dataaudit.detectors.judges import quiet
 from dataaudit.engine.alone import run_alone
 from dataaudit.engine.cluster import Cluster
-from dataaudit.engine.runner import Sized, unit_limit
+from dataaudit.engine.runner import Sized, Together, unit_limit
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
 from dataaudit.guarded import Guarded
@@ -272,7 +272,7 @@ def run_batch(
     memory_limit: int,
     unit_seconds: float,
 ) -> list[Outcome]:
-    """Run units one after another on this worker; an error of one fails the batch, which is then split.
+    """Run units on this worker, together where that is cheaper; an error of one fails the batch, which is then split.
 
     Whatever libraries print, warn or log meanwhile is dropped: it may be text of a document.
 
@@ -286,11 +286,17 @@ def run_batch(
     """
     _tell_start(key)
     with quiet():
+        done: dict[int, Outcome] = {}
+        if isinstance(function, Together) and not alone:
+            ours = [index for index, unit in enumerate(units) if not unit.isolated]
+            done = dict(zip(ours, function.together([units[index] for index in ours]), strict=True))
         return [
-            run_alone(function, unit, memory_limit=memory_limit, seconds=unit_limit(unit, unit_seconds))
+            done[index]
+            if index in done
+            else run_alone(function, unit, memory_limit=memory_limit, seconds=unit_limit(unit, unit_seconds))
             if alone or unit.isolated
             else function(unit)
-            for unit in units
+            for index, unit in enumerate(units)
         ]
 
 

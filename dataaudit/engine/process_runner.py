@@ -17,7 +17,7 @@ import hashlib
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,12 +27,14 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.detectors.judges import quiet
 from dataaudit.engine.alone import end_child, run_alone
 from dataaudit.engine.cluster import ClusterChoice, memory_bytes
-from dataaudit.engine.runner import Sized, unit_limit
+from dataaudit.engine.runner import Sized, Together, unit_limit
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
 
 _INPUT_TRIES = 3
+_TOGETHER = 64
+"""Units that are in work at once, each with its marker."""
 _PAUSE_SECONDS = 0.2
 
 
@@ -102,7 +104,19 @@ class ProcessRunner:
         Raises:
             ClusterError: The state folder cannot be written, or a unit says that something else is wrong here.
         """
+        for index, outcome in self._outcomes(name, function, units):
+            if outcome.fault is not None:
+                raise ClusterError(*outcome.fault)
+            if not on_outcome(index, outcome):
+                return
+
+    def _outcomes(
+        self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized]
+    ) -> Iterator[tuple[int, Outcome]]:
+        """Yield the outcome of every unit; those that run in this process in groups, if the work is cheaper so."""
         crashed = self._crashed()
+        most = _TOGETHER if isinstance(function, Together) else 1
+        held: dict[int, Path] = {}
         for index, unit in enumerate(units):
             marker = self._folder / hashlib.sha256(f"{name} {unit.name}".encode()).hexdigest()
             if self.isolate and (unit.isolated or marker.name in crashed):
@@ -111,13 +125,28 @@ class ProcessRunner:
                     self.notes.append("a unit of work whose process had ended was run in a child process")
                     if outcome.reason is None:
                         marker.unlink(missing_ok=True)
-            else:
-                with self._marked(marker):
-                    outcome = self._here(function, unit)
-            if outcome.fault is not None:
-                raise ClusterError(*outcome.fault)
-            if not on_outcome(index, outcome):
-                return
+                yield index, outcome
+                continue
+            held[index] = marker
+            if len(held) >= most:
+                yield from self._together_here(function, units, held)
+                held = {}
+        yield from self._together_here(function, units, held)
+
+    def _together_here(
+        self, function: Callable[[Any], Outcome], units: Sequence[Sized], markers: Mapping[int, Path]
+    ) -> Iterator[tuple[int, Outcome]]:
+        """Yield the outcomes of some units, each of which has its marker meanwhile."""
+        chosen = [units[index] for index in markers]
+        with contextlib.ExitStack() as stack:
+            for marker in markers.values():
+                stack.enter_context(self._marked(marker))
+            outcomes = []
+            if isinstance(function, Together) and len(chosen) > 1:
+                with contextlib.suppress(OSError, MemoryError), quiet():
+                    outcomes = function.together(chosen)
+            outcomes = outcomes or [self._here(function, unit) for unit in chosen]
+        yield from zip(markers, outcomes, strict=True)
 
     def _in_child(self, function: Callable[[Any], Outcome], unit: Sized) -> Outcome:
         return run_alone(function, unit, memory_limit=self.memory_limit, seconds=unit_limit(unit, self.unit_seconds))

@@ -7,7 +7,7 @@ process, and one that has harmed its process before does so the next time. No nu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dataaudit.engine.units import Outcome, SecondPassUnit
 
@@ -30,6 +30,19 @@ class Sized(Protocol):
     @property
     def isolated(self) -> bool:
         """Whether it only ever runs in a child process."""
+        ...
+
+
+@runtime_checkable
+class Together(Protocol):
+    """Work that costs less for several units at once than for each alone, and gives the same."""
+
+    def __call__(self, unit: Any, /) -> Outcome:
+        """Do it for one unit."""
+        ...
+
+    def together(self, units: Sequence[Any], /) -> list[Outcome]:
+        """Do it for several, none of them isolated."""
         ...
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial as bind
 from typing import TypeVar
@@ -51,6 +51,7 @@ from dataaudit.guarded import Guarded
 from dataaudit.link.keyed import write_keyed
 from dataaudit.regular import NotAFileError
 from dataaudit.stages.base import Accumulator, Stage, nothing
+from dataaudit.stages.partial import Partial
 
 Again = TypeVar("Again", ScanUnit, SecondPassUnit)
 _HASH_BLOCK = 1 << 20
@@ -213,18 +214,41 @@ class _Collected:
             for name, keyed in stage.emit(batch).items():
                 self.emitted.setdefault((stage.name, name), []).append(keyed)
 
-    def write(self, store: PartialStore, unit: ScanUnit) -> None:
-        """Write every stage's partial, keyed rows before the partial that vouches for them."""
-        keys = dict(unit.stage_keys)
-        for stage in self.stages:
-            key = keys[stage.name]
-            for name, schema in stage.emits.items():
-                with store.writing():
-                    path = store.side_path(stage.name, key, name)
-                    write_keyed(path, self.emitted.get((stage.name, name), []), schema)
-            collected = self.partials.get(stage.name)
-            store.write(stage.name, key, {}, nothing(stage) if collected is None else collected.result())
-        store.write_rows(READING, unit.reading_key, b"".join(self.rows))
+
+def write_part(
+    store: PartialStore,
+    unit: ScanUnit,
+    stages: Sequence[Stage],
+    partials: Mapping[str, Partial],
+    emitted: Mapping[tuple[str, str], Sequence[pa.Table]],
+    rows: bytes,
+    losses: LossLog,
+    stats: PartStats,
+) -> None:
+    """Write what a part that was read whole gives: keyed rows before the partial that vouches for them.
+
+    Args:
+        store: Where to.
+        unit: The part.
+        stages: The stages that looked at it.
+        partials: By stage; one that saw no document is left out.
+        emitted: Keyed rows by stage and name.
+        rows: Digests of its documents in order.
+        losses: Its bad records.
+        stats: All of them.
+
+    Raises:
+        StateFolderError: The state folder cannot be written.
+    """
+    keys = dict(unit.stage_keys)
+    for stage in stages:
+        key = keys[stage.name]
+        for name, schema in stage.emits.items():
+            with store.writing():
+                write_keyed(store.side_path(stage.name, key, name), emitted.get((stage.name, name), []), schema)
+        store.write(stage.name, key, {}, partials.get(stage.name) or nothing(stage))
+    store.write_rows(READING, unit.reading_key, rows)
+    store.write(READING, unit.reading_key, _reading(losses, stats, None), {})
 
 
 def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
@@ -238,14 +262,14 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
             collected.add(raw, annotators, unit.request.without)
     except ShardUnreadable as error:
         unreadable = error
-    if _may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
+    if may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
         raise ShardUnreadable(Reason.CHANGED)
     store = PartialStore(settings.state)
-    if unreadable is None:
-        collected.write(store, unit)
-    store.write(READING, unit.reading_key, _reading(losses, stats, unreadable), {})
     if unreadable is not None:
+        store.write(READING, unit.reading_key, _reading(losses, stats, unreadable), {})
         return Outcome(reason=unreadable.reason, place=unreadable.place)
+    partials = {name: one.result() for name, one in collected.partials.items()}
+    write_part(store, unit, stages, partials, collected.emitted, b"".join(collected.rows), losses, stats)
     return Outcome()
 
 
@@ -268,7 +292,7 @@ def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
                 one.see(chosen, lambda texts: _encode(texts, settings))
         if len(raw) and raw.rows[-1] >= rows[-1]:
             break
-    if _may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
+    if may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
         raise ShardUnreadable(Reason.CHANGED)
     assert seen == len(rows), "every wanted document was read before"
     for one in tasks:
@@ -282,7 +306,7 @@ def _encode(texts: pa.LargeStringArray, settings: ScanSettings) -> TokenBatch:
     return model.load().encoder.encode(texts, np.zeros(len(texts), dtype=np.uint64))
 
 
-def _may_have_changed(unit: ScanUnit | SecondPassUnit) -> bool:
+def may_have_changed(unit: ScanUnit | SecondPassUnit) -> bool:
     """Tell whether a file is to be hashed again: a new time stamp alone is no change, and none proves nothing.
 
     A store that gives no validator shows a change only in the bytes; what is stored by their digest must be of them.

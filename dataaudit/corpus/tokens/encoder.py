@@ -41,6 +41,23 @@ class TokenBatch:
     differing: int
     """Sampled documents whose ids differed. Above 0 the fast path is not to be trusted with this corpus."""
 
+    checked: Mask | None = None
+    """checked[n]: which documents were sampled, where that is told."""
+
+    def part(self, start: int, stop: int) -> TokenBatch | None:
+        """Return the ids of some consecutive documents; None where one differed, or who was sampled is not told."""
+        if self.checked is None or self.differing:
+            return None
+        offsets, checked = self.offsets[start : stop + 1], self.checked[start:stop]
+        return TokenBatch(
+            offsets=offsets - offsets[0],
+            ids=self.ids[offsets[0] : offsets[-1]],
+            by_reference=self.by_reference[start:stop],
+            sampled=int(checked.sum()),
+            differing=0,
+            checked=checked,
+        )
+
 
 class Encoder:
     """One tokenizer, ready to encode on the calling thread."""
@@ -82,14 +99,17 @@ class Encoder:
             return self._all_by_reference(texts, sampled=1)
         place = np.cumsum(~risky) - 1
         replaced = dict(self._by_reference(texts, np.flatnonzero(risky)))
-        chosen = np.flatnonzero(sample_mask(keys, one_in=self._sample_one_in, seed=self._seed) & ~risky)
+        checked = sample_mask(keys, one_in=self._sample_one_in, seed=self._seed) & ~risky
+        chosen = np.flatnonzero(checked)
         differing = 0
         for row, answer in self._by_reference(texts, chosen):
             if not np.array_equal(answer, ids[offsets[place[row]] : offsets[place[row] + 1]]):
                 replaced[row] = answer
                 differing += 1
         offsets, ids = _merge(offsets, ids, trusted_rows=np.flatnonzero(~risky), replaced=replaced)
-        return TokenBatch(offsets=offsets, ids=ids, by_reference=risky, sampled=len(chosen), differing=differing)
+        return TokenBatch(
+            offsets=offsets, ids=ids, by_reference=risky, sampled=len(chosen), differing=differing, checked=checked
+        )
 
     def _all_by_reference(self, texts: pa.LargeStringArray, *, sampled: int) -> TokenBatch:
         """Encode a whole batch by the reference; a fast encoder that gave up counts as one that differed."""
@@ -97,7 +117,14 @@ class Encoder:
         nothing = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
         offsets, ids = _merge(*nothing, trusted_rows=np.zeros(0, dtype=np.intp), replaced=replaced)
         everything = np.ones(len(texts), dtype=np.bool_)
-        return TokenBatch(offsets=offsets, ids=ids, by_reference=everything, sampled=sampled, differing=sampled)
+        return TokenBatch(
+            offsets=offsets,
+            ids=ids,
+            by_reference=everything,
+            sampled=sampled,
+            differing=sampled,
+            checked=np.zeros(len(texts), dtype=np.bool_),
+        )
 
     def _by_reference(self, texts: pa.LargeStringArray, rows: npt.NDArray[np.intp]) -> Iterator[tuple[int, Ids]]:
         """Encode some rows by the reference, a few at a time."""

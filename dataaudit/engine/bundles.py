@@ -1,0 +1,276 @@
+"""Small parts scanned together: one batch for the annotators and stages, and then to each part what is its own.
+
+A shard of one document costs a call of every kernel and a dozen Arrow groupings for each stage, 20 ms and more, as a
+batch of thousands does. So the documents of many small parts go through as one batch in which every source is named by
+its part, too, and every row is numbered on. Whatever a stage counts by source or emits by row can then be told apart;
+what it counts by neither is mapped part by part. A partial holds what the part alone would have given, so its key, its
+losses and its bytes are the same.
+
+What goes wrong in common (a part that cannot be read, is large after all, or has changed, a library that gives up) is
+no one's fault yet: those parts are scanned one by one, as if there had been no bundle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.annotators.base import load_annotators
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.loss import LossLog
+from dataaudit.corpus.readers import PartStats, read_part
+from dataaudit.corpus.texts import row_digests
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.units import Outcome, ScanSettings, ScanUnit
+from dataaudit.engine.work import may_have_changed, scan_part, write_part
+from dataaudit.guarded import Guarded
+from dataaudit.stages.base import Stage, merge
+from dataaudit.stages.partial import Partial
+
+MOST_PARTS = 512
+"""Parts of a bundle."""
+_SMALL = 8
+"""A part is small when so many of its stored size fit into a batch."""
+_MARK = "\0"
+"""Between the place of a part and the name of a source: the first in a name, whatever the source is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Scans parts: one, or several of which the small ones share batches."""
+
+    settings: ScanSettings
+
+    def __call__(self, unit: ScanUnit) -> Outcome:
+        """Scan one part; see :func:`dataaudit.engine.work.scan_part`."""
+        return scan_part(unit, self.settings)
+
+    def together(self, units: Sequence[ScanUnit]) -> list[Outcome]:
+        """Scan parts; each outcome, and what is stored, is that of the part alone."""
+        scanned: set[int] = set()
+        for bundle in _bundles(units):
+            with Guarded():  # whose fault it is, each part alone shows
+                scanned |= scan_together(bundle, self.settings)
+        return [Outcome() if place in scanned else self(unit) for place, unit in enumerate(units)]
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """An annotation of documents that can be cut."""
+
+    def part(self, start: int, stop: int) -> Self | None:
+        """Return that of some consecutive documents, or None where it says something of all together."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPart:
+    """A small part that was read whole."""
+
+    place: int
+    """Its index among the units."""
+    unit: ScanUnit
+    batch: DocBatch
+    """All its documents."""
+    losses: LossLog
+    stats: PartStats
+
+
+@dataclass(slots=True)
+class _Bundle:
+    """Parts with the same stages, up to the size of a batch."""
+
+    parts: list[ReadPart] = field(default_factory=list)
+    num_bytes: int = 0
+
+    def takes(self, part: ReadPart) -> bool:
+        """Tell whether there is room for a part, and it is to be mapped by the same stages."""
+        if not self.parts:
+            return True
+        first, size = self.parts[0].unit, part.batch.texts.nbytes
+        fits = len(self.parts) < MOST_PARTS and self.num_bytes + size <= first.request.batch_bytes
+        return fits and _stage_names(first) == _stage_names(part.unit)
+
+    def add(self, part: ReadPart) -> None:
+        self.parts.append(part)
+        self.num_bytes += part.batch.texts.nbytes
+
+
+def _bundles(units: Sequence[ScanUnit]) -> Iterator[list[ReadPart]]:
+    """Read the small parts and yield them in bundles of two and more."""
+    small = [place for place, unit in enumerate(units) if _is_small(unit)]
+    held = _Bundle()
+    if len(small) > 1:
+        for place in sorted(small, key=lambda place: _stage_names(units[place])):
+            part = _read(place, units[place])
+            if part is None:
+                continue
+            if not held.takes(part):
+                yield held.parts
+                held = _Bundle()
+            held.add(part)
+    if len(held.parts) > 1:
+        yield held.parts
+
+
+def _is_small(unit: ScanUnit) -> bool:
+    return unit.size * _SMALL <= unit.request.batch_bytes and not unit.request.without and bool(unit.stage_keys)
+
+
+def _stage_names(unit: ScanUnit) -> list[str]:
+    return [name for name, _ in unit.stage_keys]
+
+
+def _read(place: int, unit: ScanUnit) -> ReadPart | None:
+    """Return a part of one batch; None for any other, and for one that cannot be read."""
+    losses, stats = LossLog(), PartStats()
+    found: list[DocBatch] = []
+    with Guarded() as call:
+        for batch in read_part(unit.request, losses, stats):
+            found.append(batch)
+            if len(found) > 1:
+                return None
+    if call.error is not None or not found:
+        return None
+    return ReadPart(place=place, unit=unit, batch=found[0], losses=losses, stats=stats)
+
+
+def scan_together(parts: Sequence[ReadPart], settings: ScanSettings) -> set[int]:
+    """Annotate and map parts as one batch and write what each gives.
+
+    Returns:
+        The places of the parts that were written; the others are to be scanned alone.
+    """
+    wanted = set(_stage_names(parts[0].unit))
+    stages = [stage for stage in settings.stages if stage.name in wanted]
+    annotators = load_annotators({one for stage in stages for one in stage.needs}, settings.annotators)
+    batch = annotators.annotate(join(parts))
+    whole = [stage for stage in stages if _is_by_source(stage)]
+    own = _mapped_apart(parts, batch, [stage for stage in stages if not _is_by_source(stage)])
+    if own is None:
+        return set()
+    for stage in whole:
+        merged = merge(stage, [stage.map(batch)])
+        for name, table in merged.items():
+            for place, piece in enumerate(_by_source(table, len(parts))):
+                own[place].setdefault(stage.name, {})[name] = piece
+    emitted: list[dict[tuple[str, str], list[pa.Table]]] = [{} for _ in parts]
+    first_rows = _first_rows(parts)
+    for stage in stages:
+        for name, keyed in stage.emit(batch).items():
+            for place, piece in enumerate(_by_row(keyed.select(stage.emits[name].names), first_rows)):
+                emitted[place][stage.name, name] = [piece]
+    return set(_write(parts, batch, stages, own, emitted, PartialStore(settings.state)))
+
+
+def _write(
+    parts: Sequence[ReadPart],
+    batch: DocBatch,
+    stages: Sequence[Stage],
+    partials: Sequence[Mapping[str, Partial]],
+    emitted: Sequence[Mapping[tuple[str, str], list[pa.Table]]],
+    store: PartialStore,
+) -> Iterator[int]:
+    """Write what each part gives, unless its file has changed; yield the places of what is written."""
+    assert batch.digests is not None
+    bounds = _bounds(parts)
+    for part, (start, stop), own, rows in zip(parts, pairwise(bounds), partials, emitted, strict=True):
+        if may_have_changed(part.unit):
+            continue
+        digests = row_digests(batch.digests[start:stop], part.batch.source_codes, part.batch.source_names)
+        write_part(store, part.unit, stages, own, rows, digests.tobytes(), part.losses, part.stats)
+        yield part.place
+
+
+def join(parts: Iterable[ReadPart]) -> DocBatch:
+    """Return the documents of parts as one batch: each source named by its part, too, and rows numbered on."""
+    listed = list(parts)
+    batches = [part.batch for part in listed]
+    names = [f"{place}{_MARK}{name}" for place, batch in enumerate(batches) for name in batch.source_names]
+    first_codes = np.cumsum([0, *(len(batch.source_names) for batch in batches)])
+    first_rows = _first_rows(listed)
+    return DocBatch(
+        texts=pa.concat_arrays([batch.texts for batch in batches]),
+        rows=np.concatenate([batch.rows + first for batch, first in zip(batches, first_rows, strict=True)]),
+        source_codes=np.concatenate(
+            [batch.source_codes + first for batch, first in zip(batches, first_codes[:-1], strict=True)]
+        ).astype(np.int32),
+        source_names=tuple(names),
+    )
+
+
+def _first_rows(parts: Sequence[ReadPart]) -> np.ndarray:
+    """int64[parts] number of each part's first record in the bundle."""
+    return np.cumsum([0, *(part.stats.records for part in parts)])[:-1]
+
+
+def _bounds(parts: Sequence[ReadPart]) -> list[int]:
+    """Return where each part's documents begin in the bundle, and where the last one's end."""
+    ends: list[int] = np.cumsum([0, *(len(part.batch) for part in parts)]).tolist()
+    return ends
+
+
+def _is_by_source(stage: Stage) -> bool:
+    """Tell whether all that a stage counts, it counts by source."""
+    return all("source" in shape.keys for shape in stage.shapes().values())
+
+
+def _mapped_apart(
+    parts: Sequence[ReadPart], batch: DocBatch, stages: Sequence[Stage]
+) -> list[dict[str, dict[str, pa.Table]]] | None:
+    """Map each part by stages that do not count everything by source; None where an annotation cannot be cut."""
+    assert batch.digests is not None
+    found: list[dict[str, dict[str, pa.Table]]] = []
+    bounds = _bounds(parts)
+    needs = {one for stage in stages for one in stage.needs}
+    for part, (start, stop) in zip(parts, pairwise(bounds), strict=True):
+        cut: dict[str, Any] = {}
+        for one in needs:
+            value = batch.get(one)
+            cut[one.name] = value.part(start, stop) if isinstance(value, Divisible) else None
+            if cut[one.name] is None:
+                return None
+        own = replace(part.batch, digests=batch.digests[start:stop], annotations=cut)
+        found.append({stage.name: dict(merge(stage, [stage.map(own)])) for stage in stages})
+    return found
+
+
+def _by_source(table: pa.Table, number: int) -> list[pa.Table]:
+    """Return what of a table belongs to each part, with the names that its sources have."""
+    places, named = _unmarked(table)
+    return _divided(named, places, number)
+
+
+def _by_row(keyed: pa.Table, first_rows: np.ndarray) -> list[pa.Table]:
+    """Return what of keyed rows belongs to each part, with the numbers and sources that they have there."""
+    rows = keyed["row"].to_numpy()
+    places = np.searchsorted(first_rows, rows, side="right") - 1
+    index = keyed.schema.get_field_index("row")
+    named = keyed.set_column(index, keyed.schema.field(index), pa.array(rows - first_rows[places], pa.int64()))
+    if "source" in keyed.column_names:
+        named = _unmarked(named)[1]
+    return _divided(named, places, len(first_rows))
+
+
+def _unmarked(table: pa.Table) -> tuple[np.ndarray, pa.Table]:
+    """Return int64[rows] the part of each row by its source, and the table with the sources' own names."""
+    index = table.schema.get_field_index("source")
+    encoded = pa.concat_arrays([pa.array([], pa.string()), *table.column(index).chunks]).dictionary_encode()
+    marked = [name.partition(_MARK) for name in encoded.dictionary.to_pylist()]
+    codes = encoded.indices.to_numpy()
+    places = np.array([int(place) for place, _, _ in marked], dtype=np.int64)[codes]
+    names = pa.array([name for _, _, name in marked], pa.string()).take(encoded.indices)
+    return places, table.set_column(index, table.schema.field(index), names)
+
+
+def _divided(table: pa.Table, places: np.ndarray, number: int) -> list[pa.Table]:
+    """Return the rows of each part, in the order that they have."""
+    order = np.argsort(places, kind="stable")
+    bounds = np.searchsorted(places[order], np.arange(number + 1)).tolist()
+    sorted_ = table.take(pa.array(order)).combine_chunks()
+    return [sorted_.slice(start, stop - start) for start, stop in pairwise(bounds)]
