@@ -10,7 +10,7 @@ import errno
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -57,7 +57,14 @@ def write_whole(path: Path, *pieces: bytes) -> None:
     Raises:
         OSError: It cannot be written; what had the name before is there still.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _write(path, pieces)
+    except FileNotFoundError:  # of many files in few folders most find theirs
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, pieces)
+
+
+def _write(path: Path, pieces: Iterable[bytes]) -> None:
     with replacing(path) as file:
         file.writelines(pieces)
 

@@ -272,5 +272,5 @@ def _divided(table: pa.Table, places: np.ndarray, number: int) -> list[pa.Table]
     """Return the rows of each part, in the order that they have."""
     order = np.argsort(places, kind="stable")
     bounds = np.searchsorted(places[order], np.arange(number + 1)).tolist()
-    sorted_ = table.take(pa.array(order)).combine_chunks()
-    return [sorted_.slice(start, stop - start) for start, stop in pairwise(bounds)]
+    ordered, nothing = table.take(pa.array(order)).combine_chunks(), table.schema.empty_table()
+    return [ordered.slice(start, stop - start) if stop > start else nothing for start, stop in pairwise(bounds)]

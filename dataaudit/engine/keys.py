@@ -92,8 +92,11 @@ def stage_key(reading: str, stage: Stage, decisive: Mapping[str, Any], *, withou
     return _digest(value)
 
 
-def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, Any]:
-    """Return what decides each annotation, and what that needs, as plain JSON values; findings by their detectors."""
+def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, str]:
+    """Return a digest of what decides each annotation, and of what that needs; findings by their detectors.
+
+    A digest, since it is in the key of every stage of every part: patterns alone are hundreds of values.
+    """
     found: dict[str, Any] = {}
     for model in models:
         value = model.decisive()
@@ -101,7 +104,7 @@ def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, Any]:
             found |= value
         else:
             found[model.annotation.name] = [one.decisive() for one in in_order([model.annotation], models)]
-    return found
+    return {name: digest_json(value) for name, value in found.items()}
 
 
 def _looked_at(stage: Stage) -> list[str]:

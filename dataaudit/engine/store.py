@@ -54,7 +54,7 @@ class PartialStore:
 
     def path(self, kind: str, key: str) -> Path:
         """Return where an entry lies."""
-        return self.root / "partials" / kind / key[:2] / key
+        return self.root / f"partials/{kind}/{key[:2]}/{key}"
 
     def side_path(self, kind: str, key: str, name: str = "rows") -> Path:
         """Return where an entry's rows of a name lie."""

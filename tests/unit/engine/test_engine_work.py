@@ -12,61 +12,15 @@ from pathlib import Path
 import pytest
 from made_build import DECISIVE, STAGE_LIST, config, shard, write_file
 
-from dataaudit.annotators.findings import Findings
 from dataaudit.annotators.languages import Languages
-from dataaudit.annotators.tokens import Tokens
-from dataaudit.annotators.toxicity import Toxicity
-from dataaudit.annotators.words import Words
-from dataaudit.config import LanguageConfig
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.tokens import Risks, resolve_tokenizer
-from dataaudit.detectors import resolve_content, resolve_languages
 from dataaudit.engine import work
 from dataaudit.engine.plan import missing_units, plan_shard
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING, ProbeUnit, RowsUnit, ScanSettings
+from dataaudit.engine.units import READING, ProbeUnit, RowsUnit
 from dataaudit.engine.work import digest_rows, hash_file, probe_file, scan_part
 
 LINES = "".join(json.dumps({"text": f"document {number}"}) + "\n" for number in range(20)).encode()
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    """The embedded tokenizer, resolved once, and risks that send everything to the reference."""
-    folder = tmp_path_factory.mktemp("tokenizers")
-    file = resolve_tokenizer(None, base_dir=folder, cache_dir=folder)
-    return file, Risks(supported=False, reason="unsupported_model")
-
-
-@pytest.fixture(scope="module")
-def languages(tmp_path_factory):
-    """The detectors of a build without any setting."""
-    folder = tmp_path_factory.mktemp("detectors")
-    return resolve_languages(LanguageConfig(), base_dir=folder, cache_dir=folder)
-
-
-@pytest.fixture(scope="module")
-def content(tmp_path_factory):
-    """The screen and the patterns of a build without any setting."""
-    return resolve_content(
-        config(), base_dir=tmp_path_factory.mktemp("content"), screen=True, detectors=frozenset({"pii", "secrets"})
-    )
-
-
-@pytest.fixture
-def settings(tokenizer, languages, content, tmp_path):
-    """Settings of a scan whose state folder is empty."""
-    return ScanSettings(
-        state=tmp_path / "state",
-        stages=STAGE_LIST,
-        annotators=(
-            Tokens(tokenizer=tokenizer[0], risks=tokenizer[1], force_reference=True, seed=0),
-            Words(),
-            Languages(models=languages, seed=0),
-            Toxicity(model=content.screen),
-            Findings(patterns=content.patterns, digests={}),
-        ),
-    )
 
 
 def scan_unit(settings, *paths, part_bytes=1 << 20):
