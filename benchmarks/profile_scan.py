@@ -19,6 +19,7 @@ from dataaudit.api import build
 from dataaudit.corpus.tokens import Encoder
 from dataaudit.detectors import LanguageIdentifier, PatternScreen, ToxicityScreen
 from dataaudit.engine import build as engine
+from dataaudit.engine import bundles
 from dataaudit.engine import work as worker
 from dataaudit.engine.units import ScanSettings
 from dataaudit.stages import base
@@ -35,7 +36,10 @@ STEPS = (
     (annotating, "text_digests", "text_digests"),
     (word_annotator, "split_words", "words"),
     (worker, "row_digests", "row_digests"),
+    (bundles, "row_digests", "row_digests"),
     (worker, "write_keyed", "write_keyed"),
+    (bundles, "scan_part", "rest of the scan"),
+    (bundles, "scan_together", "rest of the scan"),
     (token_annotator, "load_encoder", START),
     (language_annotator, "load_languages", START),
 )
@@ -106,19 +110,19 @@ def profile(folder: Path, work: Path) -> dict[str, Any]:
     split = {"paths": [str(folder)], "text": "text", "source": {"column": "source"}}
     clock = Clock()
 
-    def scan(unit: Any, settings: ScanSettings) -> Any:
-        with clock.step("rest of the scan"):
-            stages = tuple(TimedStage(stage, clock) for stage in settings.stages)
-            return worker.scan_part(unit, replace(settings, stages=stages))
+    def scan(settings: ScanSettings) -> bundles.Scan:
+        return bundles.Scan(replace(settings, stages=tuple(TimedStage(stage, clock) for stage in settings.stages)))
 
     with ExitStack() as stack:
         for place, name, step in STEPS:
             stack.enter_context(patch.object(place, name, clock.timed(step, getattr(place, name))))
-        stack.enter_context(patch.object(base, "merge", clock.timed("merging partials", base.merge)))
-        stack.enter_context(patch.object(worker, "read_part", clock.stream("read", worker.read_part)))
+        for place in (base, bundles):
+            stack.enter_context(patch.object(place, "merge", clock.timed("merging partials", base.merge)))
+        for place in (worker, bundles):
+            stack.enter_context(patch.object(place, "read_part", clock.stream("read", worker.read_part)))
         for kind, method, step in METHODS:
             stack.enter_context(patch.object(kind, method, clock.timed(step, getattr(kind, method))))
-        stack.enter_context(patch.object(engine, "scan_part", scan))
+        stack.enter_context(patch.object(engine, "Scan", scan))
         with clock.step(AROUND):
             built = build({"splits": {"all": split}}, work / "manifest", workers=0, isolate=False, state=work / "state")
     size = built.manifest.core.totals.bytes / 1e6

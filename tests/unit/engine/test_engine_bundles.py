@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from made_build import DECISIVE, STAGE_LIST, config, shard, write_file
 
 from dataaudit.annotators.base import Annotators
@@ -29,13 +28,8 @@ def lines(*records):
 
 def documents(first, number):
     """Return some documents of two sources."""
-    return [
-        {
-            "text": f"{SENTENCE * (n % 5)} number {n} {chr(0x4E00 + n) * n}",
-            "source": "even" if n % 2 else f"odd {n % 3}",
-        }
-        for n in range(first, first + number)
-    ]
+    texts = {n: f"{SENTENCE * (n % 5)} number {n} {chr(0x4E00 + n) * n}" for n in range(first, first + number)}
+    return [{"text": text, "source": f"odd {n % 3}" if n % 2 else "even"} for n, text in texts.items()]
 
 
 SHARDS = {
@@ -49,12 +43,6 @@ SHARDS = {
     "large": lines(*documents(30, 60), {"text": "word " * BATCH_BYTES, "source": "even"}, *documents(100, 2)),
     "last": lines(*documents(40, 2)),
 }
-
-
-@pytest.fixture
-def scan(settings):
-    """Settings with fast encoding, so that documents are sampled, as by default."""
-    return settings
 
 
 def units_of(folder, state, shards=SHARDS):
@@ -85,7 +73,7 @@ def stored(state, unit):
 
 
 def test_what_parts_give_together_is_what_each_gives_alone(settings, tmp_path):
-    """Partials, keyed rows, digests of rows, losses; of sources with marks in their names, of parts without a document."""
+    """Partials, keyed rows, digests of rows, losses; of sources with marks in their names, of parts without any."""
     units = units_of(tmp_path / "in", settings.state)
     alone = replace(settings, state=tmp_path / "alone")
     together = Scan(settings).together(list(units.values()))

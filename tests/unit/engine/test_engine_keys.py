@@ -232,3 +232,12 @@ def test_content_split_and_cut_are_in_every_key():
     ]
     made = [key for one in planned for reading, stages in all_keys(one) for key in (reading, *stages.values())]
     assert len(set(made)) == len(made)
+
+
+def test_what_decides_an_answer_is_in_keys_as_a_digest():
+    """However much it is: every part has a key for every stage, and each is written out to be digested."""
+    tokens = Tokens(tokenizer=FILE, risks=RISKS, force_reference=False, seed=0)
+    (value,) = keys.decisive_values([tokens]).values()
+    (other_value,) = keys.decisive_values([replace(tokens, seed=1)]).values()
+    assert len(value) == len(other_value) == len("sha256:") + 64
+    assert value != other_value

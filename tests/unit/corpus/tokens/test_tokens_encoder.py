@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -103,6 +105,20 @@ def test_lying_fast_encoder_is_caught_by_the_sample(tiny_file, monkeypatch):
     assert not batch.by_reference.any()
     unchecked = load(tiny_file, sample_one_in=0).encode(pa.array(TEXTS, pa.large_string()), KEYS)
     assert rows(unchecked) != expected(tiny_file, TEXTS)
+
+
+def test_a_part_of_a_batch_is_what_its_documents_alone_give(tiny_file):
+    """Ids, routes and the sample; a batch of which a document differed cannot be cut, for its number is of all."""
+    encoder = load(tiny_file, sample_one_in=2)
+    texts = pa.array(TEXTS, pa.large_string())
+    whole = encoder.encode(texts, KEYS)
+    for start, stop in ((0, len(TEXTS)), (1, 4), (2, 2), (3, len(TEXTS))):
+        part, alone = whole.part(start, stop), encoder.encode(texts.slice(start, stop - start), KEYS[start:stop])
+        assert rows(part) == rows(alone)
+        assert part.by_reference.tolist() == alone.by_reference.tolist()
+        assert part.sampled == alone.sampled
+    assert 0 < whole.sampled < len(TEXTS)
+    assert replace(whole, differing=1).part(0, 1) is None
 
 
 def test_fast_encoder_that_splits_wrongly_is_caught(tiny_file, monkeypatch):
