@@ -254,5 +254,7 @@ class Family:
     """Parameters of the stage that change no number, or only how much of it is kept or how it is estimated."""
     config: str = ""
     """Part of the config that decides what its metrics mean."""
+    detector: str = ""
+    """Detector of its rows in the table of findings."""
     relations: tuple[Relation, ...] = ()
     """What of its numbers other tables determine: see :mod:`dataaudit.metrics.relations`."""

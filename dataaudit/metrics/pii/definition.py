@@ -74,6 +74,7 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.pii.stage:Pii",
     stage_name="pii",
+    detector="pii",
     link="dataaudit.metrics.pii.link:personal_data",
     config="pii",
     shown="dataaudit.metrics.pii.facts:SHOWN",

@@ -46,6 +46,7 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.secrets.stage:Secrets",
     stage_name="secrets",
+    detector="secrets",
     link="dataaudit.metrics.secrets.link:secret_findings",
     shown="dataaudit.metrics.secrets.facts:SHOWN",
     relations=(

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -248,15 +249,34 @@ def test_whatever_passes_numbers_on_refuses_a_contradiction(demo, tmp_path, comm
     assert "secret_hit_rate.validated_hits" in " ".join(done.output.split())
 
 
-def test_a_stage_cannot_be_left_out_of_the_core_to_pass(demo):
-    """Else its relations would not be asked."""
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        ("metrics", ["secret_hit_rate has values"]),
+        ("shards", ["shards has values of secret_hits", "shards has values of secrets_validated"]),
+        ("findings", ["findings has rows of secrets"]),
+    ],
+)
+def test_a_stage_cannot_be_left_out_of_the_core_to_pass(demo, left, said):
+    """Else its relations would not be asked; whatever of it is left tells."""
 
     def without_secrets(core):
         core["stages"] = [one for one in core["stages"] if one["name"] != "secrets"]
+        core["headline"] = [one for one in core["headline"] if one["metric"] != "secret_hit_rate"]
 
-    forge(demo, core=without_secrets)
-    texts = [problem.text for problem in contradictions(load_manifest(demo), {"secret_hit_rate"})]
-    assert texts == ["secret_hit_rate has values, but the core names no stage secrets"]
+    manifest = load_manifest(demo)
+    metrics, shards, findings = map(manifest.table, ("metrics", "shards", "findings"))
+    nothing = pa.nulls(shards.num_rows, pa.int64())
+    for column in ("secret_hits", "secrets_validated"):
+        shards = shards.set_column(shards.schema.get_field_index(column), shards.schema.field(column), nothing)
+    emptied = {
+        "metrics": metrics.filter(pc.not_equal(metrics["metric"], "secret_hit_rate")),
+        "shards": shards,
+        "findings": findings.filter(pc.not_equal(findings["detector"], "secrets")),
+    }
+    forge(demo, {name: table for name, table in emptied.items() if name != left}, core=without_secrets)
+    texts = [problem.text for problem in contradictions(load_manifest(demo))]
+    assert texts == [f"{text}, but the core names no stage secrets" for text in said]
 
 
 def test_the_gate_holds_what_its_policy_judges(demo, tmp_path):
