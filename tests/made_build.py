@@ -20,7 +20,11 @@ from dataaudit.corpus.texts import text_digests
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.detectors.languages import LanguageBatch
 from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.keys import stage_identity
 from dataaudit.engine.plan import plan_shard
+from dataaudit.engine.runner import finish
+from dataaudit.engine.summing import Sums
+from dataaudit.engine.tables import NOTHING_BESIDE, shard_row
 from dataaudit.engine.units import READING, Probe
 from dataaudit.link.keyed import write_keyed
 from dataaudit.metrics.stages import STAGES
@@ -36,6 +40,11 @@ DECISIVE = {
     "pii": "p",
     "secrets": "c",
 }
+
+
+def identities(stages):
+    """Return what tells stages apart in keys, by name."""
+    return {stage.name: stage_identity(stage, DECISIVE) for stage in stages}
 
 
 def config(*, max_bad=0.001, splits=("train", "val"), **more):
@@ -76,7 +85,7 @@ def probe(content="x", *, parts=((0, 100),), reason=None, size=100):
 
 def plan(one, found, *, failure=None, settings=None, stages=STAGE_LIST):
     """Plan one shard."""
-    return plan_shard(one, found, failure, settings or config(), stages, DECISIVE)
+    return plan_shard(one, found, failure, settings or config(), stages, identities(stages))
 
 
 def write_reading(store, planned_part, *, records, bad=None, columns=("c" * 16,), reason="", rows=b""):
@@ -143,6 +152,14 @@ def gathered(ordinal, documents, *, split="train", uri=None, stages=STAGE_LIST, 
     return GatheredShard(planned=plan(one, probe(f"{split}{ordinal}")), **columns | more)
 
 
+def summed(shards, *, stages=STAGE_LIST, setting=NOTHING_BESIDE, digests=None):
+    """Return the table of shards and the merged partials, of partials that are in memory."""
+    sums = Sums.of(stages)
+    for one in shards:
+        sums.add_shard(shard_row(one, (digests or {}).get(one.ordinal)), one.partials, setting)
+    return sums.table(), sums.merged()
+
+
 class Notes:
     """Stands in for progress: keeps what it is told."""
 
@@ -179,11 +196,13 @@ class HereRunner:
 
     def run(self, name, function, units, on_outcome):
         """Run the units one after another."""
-        order = list(enumerate(units))
+        order, outcomes = list(enumerate(units)), []
         for index, unit in reversed(order) if self._reverse else order:
             self.ran.append((name, index))
-            if not on_outcome(index, function(unit)):
+            outcomes.append(function(unit))
+            if not on_outcome(index, outcomes[-1]):
                 return
+        finish(function, outcomes)
 
 
 def write_file(path, data):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -21,7 +20,7 @@ from dataaudit.corpus.storage.address import Access
 from dataaudit.engine.bundles import Scan
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.digesting import rows_digests
-from dataaudit.engine.gather import GatheredShard, fold_sources, gather_partials, gather_readings
+from dataaudit.engine.gather import GatheredShard, gather_partials, gather_readings
 from dataaudit.engine.holding import Holding, check_documents, check_splits
 from dataaudit.engine.index import StatIndex
 from dataaudit.engine.job import (
@@ -37,8 +36,8 @@ from dataaudit.engine.job import (
     state_folder,
     tell_discovery,
 )
-from dataaudit.engine.keys import decisive_values
-from dataaudit.engine.linking import Gathered, LinkContext, add_result, run_link_steps
+from dataaudit.engine.keys import decisive_values, stage_identity
+from dataaudit.engine.linking import Gathered, LinkContext, run_link_steps
 from dataaudit.engine.path_lists import check_inputs
 from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
 from dataaudit.engine.probing import probe_shards, resolve_columns
@@ -47,11 +46,12 @@ from dataaudit.engine.protected import Preparing, prepare_protected
 from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
+from dataaudit.engine.summing import Summing, run_sums
+from dataaudit.engine.tables import Setting
 from dataaudit.engine.units import Outcome, Probe, ScanSettings
-from dataaudit.engine.work import scan_part
 from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.extras import require
-from dataaudit.link.step import DamagedEntryError, kept_sources
+from dataaudit.link.step import DamagedEntryError, folded_totals, largest_sources, source_totals
 from dataaudit.manifest.publish import check_target
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import make_stages
@@ -187,9 +187,10 @@ def _mend(job: Job, error: DamagedEntryError | DamagedFileError) -> None:
     Raises:
         ClusterError: It has happened too often.
     """
-    names = error.names if isinstance(error, DamagedEntryError) else list(map(job.store.remove_of, error.paths))
-    paths = {str(job.store.path(*name.split("/")).relative_to(job.store.root)) for name in names}
+    names = error.names if isinstance(error, DamagedEntryError) else list(map(job.store.remove_at, error.paths))
+    paths = {job.store.file_of(*name.split("/")) for name in names}
     listed = sorted(paths.union(job.store.remove_damaged()))
+    job.store.packs.refresh()
     job.mended += 1
     more = f" and {len(listed) - _NAMED:,} more" if len(listed) > _NAMED else ""
     what = plural(len(listed), "absent or damaged file")
@@ -248,7 +249,8 @@ def _count(job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason,
             job.progress.advance(units[index].size, failed=outcome.reason is not None)
             return True
 
-        job.runner.run("count", partial(scan_part, settings=settings), units, done)
+        job.runner.run("count", Scan(settings), units, done)
+        job.store.packs.refresh()
         job.progress.end()
 
 
@@ -341,11 +343,12 @@ def _plan(
     failures: dict[str, tuple[Reason, str]],
 ) -> list[PlannedShard]:
     decisive = decisive_values(job.annotators())
+    identities = {stage.name: stage_identity(stage, decisive) for stage in job.stages}
     planned = [
-        plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, decisive)
+        plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, identities)
         for shard in job.discovery.shards
     ]
-    return planned if job.holding is None else [job.holding.applied(one, job.stages, decisive) for one in planned]
+    return planned if job.holding is None else [job.holding.applied(one, job.stages, identities) for one in planned]
 
 
 def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str, tuple[Reason, str]]:
@@ -367,6 +370,7 @@ def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str
         return True
 
     job.runner.run("scan", Scan(settings), units, done)
+    job.store.packs.refresh()
     job.progress.end()
     return lost
 
@@ -377,17 +381,43 @@ def _link(job: Job, shards: list[GatheredShard], digests: dict[int, str], *, fre
     found = run_link_steps({name: job.links[name](context) for name, context in linkings.items()}, linkings)
     for warning in (line for one in found.values() for line in one.warnings):
         job.progress.note(f"warning: {warning}", important=True)
-    kept = kept_sources(shards, job.config.max_sources)
+    totals = source_totals(shards)
+    kept = largest_sources(totals, job.config.max_sources)
     if kept is not None:
-        fold_sources(shards, job.stages, kept)
-    for stage in stages:
-        add_result(shards, stage, found[stage.name], kept)
-    folded = set() if kept is None else {stage.name for stage in job.stages}
-    for stage in job.stages:
-        if isinstance(stage, Limited) and (fewer := kept_sources(shards, stage.max_sources)) is not None:
-            fold_sources(shards, [stage], fewer)
-            folded.add(stage.name)
-    return Gathered(shards=shards, found=found, digests=digests, folded=frozenset(folded))
+        totals = folded_totals(totals, kept)
+    fewer = {
+        stage.name: some
+        for stage in job.stages
+        if isinstance(stage, Limited) and (some := largest_sources(totals, stage.max_sources)) is not None
+    }
+    setting = Setting(
+        reference=job.reference,
+        vocab_size=job.tokenizer.vocab_size,
+        folded=frozenset(fewer if kept is None else [stage.name for stage in job.stages]),
+        protects=_protects(job),
+        trains=_trains(job, shards),
+    )
+    summing = Summing(
+        state=job.store.root,
+        stages=job.stages,
+        setting=setting,
+        kept={} if kept is None else {stage.name: kept for stage in job.stages},
+        fewer=fewer,
+    )
+    table, merged = run_sums(shards, summing, digests, found, job.store, job.runner, job.progress)
+    return Gathered(shards=shards, found=found, table=table, merged=merged, setting=setting)
+
+
+def _protects(job: Job) -> frozenset[str]:
+    if job.protected is None:
+        return frozenset()
+    kinds = (("held_out", job.protected.shards), ("items", job.protected.sets))
+    return frozenset(name for name, there in kinds if there)
+
+
+def _trains(job: Job, shards: Sequence[GatheredShard]) -> bool:
+    """Tell whether any training document was read."""
+    return any(shard.documents > 0 for shard in shards if not job.config.splits[shard.split].held_out)
 
 
 def _differing(shards: Sequence[GatheredShard]) -> int:

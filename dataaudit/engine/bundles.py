@@ -25,9 +25,10 @@ from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import PartStats, read_part
 from dataaudit.corpus.texts import row_digests
+from dataaudit.engine.packs import Item
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome, ScanSettings, ScanUnit
-from dataaudit.engine.work import may_have_changed, scan_part, write_part
+from dataaudit.engine.work import join_small, may_have_changed, part_items, scan_part
 from dataaudit.guarded import Guarded
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial
@@ -52,11 +53,15 @@ class Scan:
 
     def together(self, units: Sequence[ScanUnit]) -> list[Outcome]:
         """Scan parts; each outcome, and what is stored, is that of the part alone."""
-        scanned: set[int] = set()
+        scanned: dict[int, Outcome] = {}
         for bundle in _bundles(units):
             with Guarded():  # whose fault it is, each part alone shows
                 scanned |= scan_together(bundle, self.settings)
-        return [Outcome() if place in scanned else self(unit) for place, unit in enumerate(units)]
+        return [scanned.get(place) or self(unit) for place, unit in enumerate(units)]
+
+    def finish(self, outcomes: Sequence[Outcome]) -> None:
+        """Join the packs of some parts."""
+        join_small(self.settings, outcomes)
 
 
 @runtime_checkable
@@ -140,11 +145,11 @@ def _read(place: int, unit: ScanUnit) -> ReadPart | None:
     return ReadPart(place=place, unit=unit, batch=found[0], losses=losses, stats=stats)
 
 
-def scan_together(parts: Sequence[ReadPart], settings: ScanSettings) -> set[int]:
-    """Annotate and map parts as one batch and write what each gives.
+def scan_together(parts: Sequence[ReadPart], settings: ScanSettings) -> dict[int, Outcome]:
+    """Annotate and map parts as one batch and write what each gives, all in one pack.
 
     Returns:
-        The places of the parts that were written; the others are to be scanned alone.
+        The outcome of each part that was written, by its place; the others are to be scanned alone.
     """
     wanted = set(_stage_names(parts[0].unit))
     stages = [stage for stage in settings.stages if stage.name in wanted]
@@ -153,7 +158,7 @@ def scan_together(parts: Sequence[ReadPart], settings: ScanSettings) -> set[int]
     whole = [stage for stage in stages if _is_by_source(stage)]
     own = _mapped_apart(parts, batch, [stage for stage in stages if not _is_by_source(stage)])
     if own is None:
-        return set()
+        return {}
     for stage in whole:
         merged = merge(stage, [stage.map(batch)])
         for name, table in merged.items():
@@ -165,26 +170,28 @@ def scan_together(parts: Sequence[ReadPart], settings: ScanSettings) -> set[int]
         for name, keyed in stage.emit(batch).items():
             for place, piece in enumerate(_by_row(keyed.select(stage.emits[name].names), first_rows)):
                 emitted[place][stage.name, name] = [piece]
-    return set(_write(parts, batch, stages, own, emitted, PartialStore(settings.state)))
+    written = dict(_items(parts, batch, stages, own, emitted))
+    if not written:
+        return {}
+    pack = PartialStore(settings.state).write_items(item for items in written.values() for item in items)
+    return dict.fromkeys(written, Outcome(pack=str(pack)))
 
 
-def _write(
+def _items(
     parts: Sequence[ReadPart],
     batch: DocBatch,
     stages: Sequence[Stage],
     partials: Sequence[Mapping[str, Partial]],
     emitted: Sequence[Mapping[tuple[str, str], list[pa.Table]]],
-    store: PartialStore,
-) -> Iterator[int]:
-    """Write what each part gives, unless its file has changed; yield the places of what is written."""
+) -> Iterator[tuple[int, list[Item]]]:
+    """Yield the place of each part and what is stored of it, unless its file has changed."""
     assert batch.digests is not None
     bounds = _bounds(parts)
     for part, (start, stop), own, rows in zip(parts, pairwise(bounds), partials, emitted, strict=True):
         if may_have_changed(part.unit):
             continue
         digests = row_digests(batch.digests[start:stop], part.batch.source_codes, part.batch.source_names)
-        write_part(store, part.unit, stages, own, rows, digests.tobytes(), part.losses, part.stats)
-        yield part.place
+        yield part.place, [*part_items(part.unit, stages, own, rows, digests.tobytes(), part.losses, part.stats)]
 
 
 def join(parts: Iterable[ReadPart]) -> DocBatch:

@@ -26,7 +26,7 @@ from typing import Any
 from dataaudit.detectors.judges import quiet
 from dataaudit.engine.alone import run_alone
 from dataaudit.engine.cluster import Cluster
-from dataaudit.engine.runner import Sized, Together, unit_limit
+from dataaudit.engine.runner import Sized, Together, finish, unit_limit
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
 from dataaudit.guarded import Guarded
@@ -290,7 +290,7 @@ def run_batch(
         if isinstance(function, Together) and not alone:
             ours = [index for index, unit in enumerate(units) if not unit.isolated]
             done = dict(zip(ours, function.together([units[index] for index in ours]), strict=True))
-        return [
+        outcomes = [
             done[index]
             if index in done
             else run_alone(function, unit, memory_limit=memory_limit, seconds=unit_limit(unit, unit_seconds))
@@ -298,6 +298,8 @@ def run_batch(
             else function(unit)
             for index, unit in enumerate(units)
         ]
+        finish(function, outcomes)
+    return outcomes
 
 
 def _tell_start(key: str) -> None:

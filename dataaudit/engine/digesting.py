@@ -26,8 +26,8 @@ def rows_digests(
     read = [shard for shard in shards if shard.partials]
     units = []
     for shard in read:
-        keys = tuple(part.reading_key for part in shard.planned.parts)
-        units.append(RowsUnit(state=store.root, keys=keys, size=shard.records))
+        rows = tuple(store.address(READING, part.reading_key, "rows") for part in shard.planned.parts)
+        units.append(RowsUnit(rows=rows, size=shard.records))
     digests: dict[int, str] = {}
     damage, damaged = Damage(store), set[str]()
 
@@ -42,7 +42,7 @@ def rows_digests(
     progress.begin("rows", len(units), 0)
     runner.run("rows", digest_rows, units, done)
     progress.end(tell_short=False)
-    for key in sorted(damaged):
-        damage.remove(READING, key)
+    for name in sorted(damaged):
+        damage.remove(*name.split("/"))
     damage.tell()
     return digests

@@ -9,16 +9,14 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from dataaudit.corpus.loss import MAX_PLACES, Loss, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS
-from dataaudit.engine.partials import Damage, ShardPartials, fold_partial, merge_parts
+from dataaudit.engine.partials import Damage, ShardPartials, merge_parts
 from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
 from dataaudit.metrics.registry import by_stage
-from dataaudit.stages.base import Accumulator, Stage
+from dataaudit.stages.base import Stage
 from dataaudit.stages.partial import Partial
 
 
@@ -159,7 +157,7 @@ def _losses(reason: Reason, records: int, num_bytes: int, places: list[tuple[int
 
 
 def gather_partials(shards: Iterable[GatheredShard], stages: Sequence[Stage], store: PartialStore) -> None:
-    """Check and merge the partials of every shard that was read; fills ``partials``.
+    """Fill ``partials`` of every shard that was read: those that the driver looks at often are held.
 
     Raises:
         DamagedEntryError: Stored partials are absent or damaged.
@@ -171,27 +169,7 @@ def gather_partials(shards: Iterable[GatheredShard], stages: Sequence[Stage], st
         looking = [stage for stage in stages if stage.name in shard.planned.stages]
         shard.partials = ShardPartials(shard.planned, looking, store)
         for stage in looking:
-            entries = [damage.read(stage.name, part.stage_keys[stage.name]) for part in shard.planned.parts]
             if families[stage.name].holds_partials:
+                entries = [damage.read(stage.name, part.stage_keys[stage.name]) for part in shard.planned.parts]
                 shard.partials[stage.name] = merge_parts(stage, entries)
     damage.tell()
-
-
-def fold_sources(shards: Sequence[GatheredShard], stages: Sequence[Stage], kept: pa.Array) -> None:
-    """Fold the sources that are not kept into ``other``, in the partials of these stages."""
-    for shard in shards:
-        if isinstance(shard.partials, ShardPartials):
-            shard.partials.fold(kept, stages)
-            continue
-        for stage in stages:
-            if stage.name in shard.partials:
-                shard.partials[stage.name] = fold_partial(stage, shard.partials[stage.name], kept)
-
-
-def merge_scope(shards: Iterable[GatheredShard], stage: Stage, split: str | None) -> Partial:
-    """Merge a stage's partials over a split, or over everything."""
-    collected = Accumulator(stage)
-    for shard in shards:
-        if stage.name in shard.partials and split in (None, shard.planned.shard.split):
-            collected.add(shard.partials[stage.name])
-    return collected.result()

@@ -41,13 +41,13 @@ class Holding:
     read: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     """Digest of the rows, documents and bad records of shards that were read, by ordinal."""
 
-    def applied(self, planned: PlannedShard, stages: Sequence[Stage], decisive: Mapping[str, object]) -> PlannedShard:
+    def applied(self, planned: PlannedShard, stages: Sequence[Stage], identities: Mapping[str, str]) -> PlannedShard:
         """Return a shard as it is read under the list.
 
         Args:
             planned: The shard, planned without a list.
             stages: All stages.
-            decisive: As of :func:`dataaudit.engine.keys.stage_key`.
+            identities: Of the stages by name, as of :func:`dataaudit.engine.keys.stage_identity`.
         """
         row = self._row(planned)
         digests = digests_of(row)
@@ -62,7 +62,8 @@ class Holding:
             stop = first + self._records(part)
             without = frozenset(row - first for row in rows if first <= row < stop)
             keys = {
-                stage.name: stage_key(part.reading_key, stage, decisive, without=sorted(without)) for stage in looking
+                stage.name: stage_key(part.reading_key, identities[stage.name], without=sorted(without))
+                for stage in looking
             }
             parts.append(replace(part, request=replace(part.request, without=without), stage_keys=keys))
         return replace(planned, parts=tuple(parts))

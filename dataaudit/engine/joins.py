@@ -73,7 +73,7 @@ def _write_files(join: Join, store: PartialStore) -> str:
     digest = digest_json(rows).removeprefix("sha256:")
     table = pa.table(
         {
-            "path": [os.fsencode(store.side_path(file.kind, file.key, file.name)) for file in join.files],
+            "path": [os.fsencode(store.address(file.kind, file.key, file.name)) for file in join.files],
             "shard": [file.shard for file in join.files],
             "split": [file.split for file in join.files],
             "first_row": [file.first_row for file in join.files],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import astuple
 from functools import cache
 from importlib.metadata import version
 from typing import Any
+
+import orjson
 
 from dataaudit import __version__
 from dataaudit.annotators.base import AnnotatorModel, in_order
@@ -52,51 +55,47 @@ def _installed() -> dict[str, str]:
 
 def reading_key(sha256: str, split: str, format_: str, compression: Compression, part: Part, fields: FieldRule) -> str:
     """Return the key of what reading a part gives, whatever is done with it."""
-    return _digest(
-        {
-            "tool": __version__,
-            "store": STORE_VERSION,
-            "libraries": library_versions(),
-            "reader": READER_VERSION,
-            "sha256": sha256,
-            "split": split,
-            "format": format_,
-            "compression": compression,
-            "part": [part.start, part.stop],
-            "fields": asdict(fields),
-        }
-    )
+    versions = _versions(__version__, STORE_VERSION, READER_VERSION, tuple(sorted(library_versions().items())))
+    return _short([versions, sha256, split, format_, compression, part.start, part.stop, *astuple(fields)])
 
 
-def stage_key(reading: str, stage: Stage, decisive: Mapping[str, Any], *, without: Sequence[int] = ()) -> str:
-    """Return the key of one stage's partial of a part.
+@cache
+def _versions(tool: str, store: int, reader: int, libraries: tuple[tuple[str, str], ...]) -> str:
+    return digest_json({"tool": tool, "store": store, "reader": reader, "libraries": dict(libraries)})
+
+
+def stage_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
+    """Return the digest of what decides a stage's partials beside the part: version, parameters, what it looks at.
 
     Args:
-        reading: Key of what reading the part gives.
         stage: The stage.
-        decisive: Of :func:`decisive_values`. What no stage looks at may be left out.
-        without: Records of the part that are held back from the stage, ascending.
+        decisive: Of :func:`decisive_values`. What the stage does not look at may be left out.
     """
     value: dict[str, Any] = {
-        "reading": reading,
         "stage": stage.name,
         "version": stage.version,
         "parameters": parameters(stage),
         "normal_form": [NORMAL_FORM, NORMAL_FORM_VERSION],
     }
-    if without:
-        value["without"] = list(without)
     for name in _looked_at(stage):
         assert decisive.get(name) is not None, f"{name} is part of the key of a stage that looks at it"
         value[name] = decisive[name]
-    return _digest(value)
+    return digest_json(value)
 
 
-def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, str]:
-    """Return a digest of what decides each annotation, and of what that needs; findings by their detectors.
+def stage_key(reading: str, identity: str, *, without: Sequence[int] = ()) -> str:
+    """Return the key of one stage's partial of a part.
 
-    A digest, since it is in the key of every stage of every part: patterns alone are hundreds of values.
+    Args:
+        reading: Key of what reading the part gives.
+        identity: Of the stage, from :func:`stage_identity`.
+        without: Records of the part that are held back from the stage, ascending.
     """
+    return _short([reading, identity, *without])
+
+
+def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, Any]:
+    """Return what decides each annotation, and what that needs, as plain JSON values; findings by their detectors."""
     found: dict[str, Any] = {}
     for model in models:
         value = model.decisive()
@@ -104,7 +103,7 @@ def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, str]:
             found |= value
         else:
             found[model.annotation.name] = [one.decisive() for one in in_order([model.annotation], models)]
-    return {name: digest_json(value) for name, value in found.items()}
+    return found
 
 
 def _looked_at(stage: Stage) -> list[str]:
@@ -112,5 +111,6 @@ def _looked_at(stage: Stage) -> list[str]:
     return [*names, stage.detector] if stage.detector else names
 
 
-def _digest(value: dict[str, Any]) -> str:
-    return digest_json(value).removeprefix("sha256:")
+def _short(value: list[Any]) -> str:
+    """Return the sha256 of a list of plain values, hex; there are some for every part, so nothing long is in it."""
+    return hashlib.sha256(orjson.dumps(value)).hexdigest()

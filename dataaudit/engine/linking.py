@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from dataaudit.config import AuditConfig
@@ -21,12 +20,13 @@ from dataaudit.engine.job import Job
 from dataaudit.engine.joins import run_join
 from dataaudit.engine.second_pass import run_second_pass
 from dataaudit.engine.store import PartialStore
+from dataaudit.engine.tables import Setting
 from dataaudit.link.joins import Join, JoinedParts, KeyedFile
 from dataaudit.link.second_pass import SecondPassRequest
 from dataaudit.link.step import LinkResult, LinkStep, Protected
 from dataaudit.manifest.canonical import digest_json
-from dataaudit.stages.base import Stage, merge
-from dataaudit.stages.partial import empty, fold_table
+from dataaudit.stages.base import Stage
+from dataaudit.stages.partial import Partial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +99,12 @@ class Gathered:
     shards: list[GatheredShard]
     found: dict[str, LinkResult]
     """What was found by joining documents, by stage."""
-    digests: dict[int, str]
-    folded: frozenset[str] = frozenset()
-    """Stages in whose partials the source `other` stands for several."""
+    table: pa.Table
+    """Of shards."""
+    merged: Mapping[str, Mapping[str, Partial]]
+    """Partials by split and stage."""
+    setting: Setting
+    """What stages were told."""
 
 
 def run_link_steps(families: Mapping[str, LinkStep], linkings: Mapping[str, LinkContext]) -> dict[str, LinkResult]:
@@ -168,24 +171,3 @@ def result_columns(found: Mapping[str, LinkResult]) -> dict[int, dict[str, objec
         for ordinal, values in one.columns.items():
             columns.setdefault(ordinal, {}).update(values)
     return columns
-
-
-def add_result(shards: Sequence[GatheredShard], stage: Stage, found: LinkResult, kept: pa.Array | None) -> None:
-    """Add what was found to the partials of the shards it was found in."""
-    shapes = stage.shapes()
-    for name, table in found.extra.items():
-        shape = shapes[name]
-        zeros = pa.array(np.zeros(table.num_rows, dtype=np.int64))
-        ordered = table.sort_by("shard")
-        for missing in (column for column in shape.schema().names if column not in table.column_names):
-            ordered = ordered.append_column(missing, zeros)
-        ordinals = ordered["shard"].to_numpy()
-        for shard in shards:
-            ordinal = shard.planned.shard.ordinal
-            start, stop = np.searchsorted(ordinals, [ordinal, ordinal + 1]).tolist()
-            if stage.name not in shard.partials or start == stop:
-                continue
-            rows = ordered.slice(start, stop - start).drop_columns(["shard"])
-            rows = rows if kept is None else fold_table(rows, kept)
-            more = empty(shapes) | {name: rows.select(shape.schema().names).cast(shape.schema())}
-            shard.partials[stage.name] = merge(stage, [shard.partials[stage.name], more])

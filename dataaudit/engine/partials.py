@@ -1,4 +1,4 @@
-"""The partials of one shard as the driver sees them: merged over its parts, folded, and mostly not held."""
+"""The partials of one shard as the driver sees them: merged over its parts, and mostly not held."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Damage:
         try:
             entry = self.store.read(kind, key)
         except OSError as error:
-            path = self.store.path(kind, key)
+            path = self.store.root / self.store.file_of(kind, key)
             raise StateFolderError(
                 f"{path} cannot be read: {error.strerror or type(error).__name__}",
                 "Check the disk, or remove the file: what it holds is computed again.",
@@ -59,8 +59,7 @@ class Damage:
 class ShardPartials(MutableMapping[str, Partial]):
     """The merged partials of one shard by stage; large ones are read again each time they are asked for.
 
-    Exact length maps of 10^5 shards would be gigabytes in the driver; what the link step changes and what is
-    looked at often is held.
+    Exact length maps of 10^5 shards would be gigabytes in the driver; what is looked at often is held.
 
     Args:
         shard: The shard as planned.
@@ -73,7 +72,6 @@ class ShardPartials(MutableMapping[str, Partial]):
         self._stages = {stage.name: stage for stage in stages}
         self._store = store
         self._held: dict[str, Partial] = {}
-        self._kept: dict[str, pa.Array] = {}
 
     def __getitem__(self, name: str) -> Partial:
         if name in self._held:
@@ -82,7 +80,7 @@ class ShardPartials(MutableMapping[str, Partial]):
         damage = Damage(self._store)
         entries = [damage.read(name, part.stage_keys[name]) for part in self._shard.parts]
         damage.tell()
-        return self._folded(name, merge_parts(stage, entries))
+        return merge_parts(stage, entries)
 
     def __contains__(self, name: object) -> bool:
         return name in self._stages  # the default would read and merge the partial
@@ -99,20 +97,6 @@ class ShardPartials(MutableMapping[str, Partial]):
 
     def __len__(self) -> int:
         return len(self._stages)
-
-    def fold(self, kept: pa.Array, stages: Sequence[Stage]) -> None:
-        """Fold the sources that are not kept in the partials of some stages, held ones now and others when read."""
-        for stage in stages:
-            if stage.name not in self._stages:
-                continue
-            self._kept[stage.name] = kept
-            if stage.name in self._held:
-                self._held[stage.name] = self._folded(stage.name, self._held[stage.name])
-
-    def _folded(self, name: str, partial: Partial) -> Partial:
-        if name not in self._kept:
-            return partial
-        return fold_partial(self._stages[name], partial, self._kept[name])
 
 
 def merge_parts(stage: Stage, entries: Sequence[Entry | None]) -> Partial:

@@ -47,7 +47,7 @@ def plan_shard(
     failure: tuple[Reason, str] | None,
     config: AuditConfig,
     stages: Sequence[Stage],
-    decisive: Mapping[str, object],
+    identities: Mapping[str, str],
 ) -> PlannedShard:
     """Plan one shard.
 
@@ -57,7 +57,7 @@ def plan_shard(
         failure: Why its file could not be looked at.
         config: With text and source resolved for every split.
         stages: Stages to run.
-        decisive: What decides the answers that stages look at, as in :func:`dataaudit.engine.keys.stage_key`.
+        identities: Of the stages by name, as of :func:`dataaudit.engine.keys.stage_identity`.
     """
     if shard.skip is not None:
         return PlannedShard(shard=shard, probe=None, parts=(), reason=shard.skip)
@@ -82,7 +82,7 @@ def plan_shard(
             fields=fields,
             batch_bytes=config.reader.batch_bytes,
         )
-        keys = {stage.name: stage_key(reading, stage, decisive) for stage in chosen}
+        keys = {stage.name: stage_key(reading, identities[stage.name]) for stage in chosen}
         parts.append(PlannedPart(request=request, reading_key=reading, stage_keys=keys))
     names = tuple(stage.name for stage in chosen)
     return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None, stages=names)

@@ -27,7 +27,7 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.detectors.judges import quiet
 from dataaudit.engine.alone import end_child, run_alone
 from dataaudit.engine.cluster import ClusterChoice, memory_bytes
-from dataaudit.engine.runner import Sized, Together, unit_limit
+from dataaudit.engine.runner import Sized, Together, finish, unit_limit
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
@@ -36,6 +36,7 @@ _INPUT_TRIES = 3
 _TOGETHER = 64
 """Units that are in work at once, each with its marker."""
 _PAUSE_SECONDS = 0.2
+_FINISHED_UNITS = 256
 
 
 @contextmanager
@@ -104,11 +105,17 @@ class ProcessRunner:
         Raises:
             ClusterError: The state folder cannot be written, or a unit says that something else is wrong here.
         """
+        outcomes: list[Outcome] = []
         for index, outcome in self._outcomes(name, function, units):
             if outcome.fault is not None:
                 raise ClusterError(*outcome.fault)
+            outcomes.append(outcome)
+            if len(outcomes) == _FINISHED_UNITS:
+                finish(function, outcomes)
+                outcomes.clear()
             if not on_outcome(index, outcome):
                 return
+        finish(function, outcomes)
 
     def _outcomes(
         self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized]

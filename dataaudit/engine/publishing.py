@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from pkgutil import resolve_name
@@ -16,17 +16,15 @@ import pyarrow.compute as pc
 from dataaudit import __version__
 from dataaudit.corpus.loss import Reason
 from dataaudit.detectors import key_id
-from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.job import BuildResult, Job
 from dataaudit.engine.keys import library_versions
-from dataaudit.engine.linking import Gathered, result_columns, result_folders, result_tables
+from dataaudit.engine.linking import Gathered, result_folders, result_tables
 from dataaudit.engine.tables import (
     Setting,
     headline,
     ledger_record,
     ledger_table,
     metric_records,
-    shards_table,
     source_tables,
     totals,
 )
@@ -56,16 +54,8 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         ManifestError: The target cannot be written.
     """
     shards = gathered.shards
-    setting = Setting(
-        reference=job.reference,
-        vocab_size=job.tokenizer.vocab_size,
-        folded=gathered.folded,
-        protects=_protects(job),
-        trains=_trains(job, shards),
-    )
-    listed = job.progress.over("table of shards", shards, len(shards))
-    table = shards_table(listed, job.stages, gathered.digests, setting, result_columns(gathered.found))
-    metrics, merged = metric_records(shards, job.stages, job.config, setting, job.progress)
+    setting, table = gathered.setting, gathered.table
+    metrics, merged = metric_records(shards, job.stages, job.config, gathered.merged, setting)
     metrics += [record for found in gathered.found.values() for record in found.metrics]
     tables = prepare_tables(
         {
@@ -182,24 +172,6 @@ def _finished(job: Job, merged: Mapping[str, Mapping[str, Partial]], setting: Se
                 stage, merged, partial(setting.context, stage), job.tokenizer, job.progress.note
             )
     return found
-
-
-def _protects(job: Job) -> frozenset[str]:
-    if job.protected is None:
-        return frozenset()
-    kinds = (("held_out", job.protected.shards), ("items", job.protected.sets))
-    return frozenset(name for name, there in kinds if there)
-
-
-def _trains(job: Job, shards: Sequence[GatheredShard]) -> bool:
-    """Tell whether any training document was read."""
-    training = [shard for shard in shards if not job.config.splits[shard.planned.shard.split].held_out]
-    return any(
-        documents > 0
-        for shard in training
-        if shard.partials
-        for documents in shard.partials["volume"]["volume"]["documents"].to_pylist()
-    )
 
 
 def _protected_records(job: Job) -> tuple[ProtectedRecord, ...]:

@@ -73,7 +73,8 @@ class Runner(Protocol):
 
         Args:
             name: Kind of the work.
-            function: Picklable; applied to each unit.
+            function: Picklable; applied to each unit. When it has a method ``finish``, that is called after some
+                units with their outcomes, where they ran.
             units: What to do.
             on_outcome: Called with (index, outcome); returning False ends the run early.
 
@@ -81,6 +82,12 @@ class Runner(Protocol):
             ClusterError: The work cannot be done here, through no shard's fault.
         """
         ...
+
+
+def finish(function: Callable[[Any], Outcome], outcomes: Sequence[Outcome]) -> None:
+    """Let a function put together what it left of some units, when it does that."""
+    if (own := getattr(function, "finish", None)) is not None:
+        own(outcomes)
 
 
 def unit_limit(unit: Sized, unit_seconds: float) -> float:

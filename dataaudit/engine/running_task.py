@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,9 +10,9 @@ import pyarrow as pa
 
 from dataaudit.annotators.base import Annotators
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.engine.store import PartialStore
+from dataaudit.engine.packs import Item
+from dataaudit.engine.store import entry_item, keyed_item
 from dataaudit.engine.units import task_kind
-from dataaudit.link.keyed import write_keyed
 from dataaudit.link.second_pass import Encode, SecondPassTask
 
 
@@ -44,18 +45,17 @@ class RunningTask:
         for name, table in self.task.run(shown, self.wanted.slice(start, stop - start), encode).items():
             self.found.setdefault(name, []).append(table)
 
-    def write(self, store: PartialStore) -> None:
-        """Write what it found, keyed rows before the entry that vouches for them."""
+    def items(self) -> Iterator[Item]:
+        """Yield what is stored of what it found."""
         kind = task_kind(self.task)
         for name, schema in self.task.emits.items():
-            with store.writing():
-                write_keyed(store.side_path(kind, self.key, name), self.found.get(name, []), schema)
+            yield keyed_item(kind, self.key, name, self.found.get(name, []), schema)
         tables = {
             name: pa.concat_tables(tables).combine_chunks()
             for name, tables in self.found.items()
             if name not in self.task.emits
         }
-        store.write(kind, self.key, {}, tables)
+        yield entry_item(kind, self.key, {}, tables)
 
 
 def documents_at(batch: DocBatch, rows: np.ndarray) -> DocBatch:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +12,14 @@ import pyarrow.compute as pc
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.packs import Item
 from dataaudit.engine.partials import Damage
 from dataaudit.engine.plan import PlannedPart, PlannedShard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
-from dataaudit.engine.store import PartialStore
+from dataaudit.engine.store import PartialStore, entry_item
 from dataaudit.engine.units import WANTED, Outcome, ScanSettings, SecondPassUnit, task_kind
-from dataaudit.engine.work import read_again
+from dataaudit.engine.work import Again
 from dataaudit.errors import ClusterError
 from dataaudit.link.second_pass import (
     SecondPassPart,
@@ -53,6 +53,7 @@ def run_second_pass(
     plan = _Plan(shards, store)
     for request in requests:
         plan.add(request)
+    plan.write()
     units = plan.units(fresh=fresh)
     lost: list[tuple[str, Reason, str]] = []
     damage, damaged = Damage(store), set[str]()
@@ -65,7 +66,8 @@ def run_second_pass(
         progress.advance(units[index].size, failed=outcome.reason is not None)
         return True
 
-    runner.run("second-pass", partial(read_again, settings=settings), units, done)
+    runner.run("second-pass", Again(settings), units, done)
+    store.packs.refresh()
     progress.end()
     if lost:
         uri, reason, place = min(lost)
@@ -108,6 +110,7 @@ class _Plan:
         self.uris = {key: homes[0].planned.shard.uri for key, homes in self._homes.items()}
         self._requests: list[tuple[SecondPassTask, dict[str, str]]] = []
         self._seconds: dict[str, float] = {}
+        self._items: list[Item] = []
 
     def add(self, request: SecondPassRequest) -> None:
         """Take one more task: write what it wants of each part."""
@@ -138,20 +141,27 @@ class _Plan:
             digest = _digest(wanted)
             key = digest_json([reading_key, *identity, digest]).removeprefix("sha256:")
             if self._store.read(WANTED, key) is None:
-                self._store.write(WANTED, key, {}, {WANTED: wanted})
+                self._items.append(entry_item(WANTED, key, {}, {WANTED: wanted}))
             keys_by_part[reading_key] = key
         self._requests.append((request.task, keys_by_part))
 
+    def write(self) -> None:
+        """Store what is wanted, for the workers."""
+        if self._items:
+            self._store.write_items(self._items)
+            self._store.packs.refresh()
+            self._items.clear()
+
     def units(self, *, fresh: bool) -> list[SecondPassUnit]:
         """Return a unit for every part of which some task's result is missing."""
-        todo: dict[str, list[tuple[SecondPassTask, str]]] = {}
+        todo: dict[str, list[tuple[SecondPassTask, str, str]]] = {}
         for task, keys in self._requests:
             for reading_key, key in keys.items():
                 if fresh or not self._store.has(task_kind(task), key):
-                    todo.setdefault(reading_key, []).append((task, key))
+                    todo.setdefault(reading_key, []).append((task, key, self._store.address(WANTED, key)))
         return [self._unit(reading_key, tasks) for reading_key, tasks in sorted(todo.items())]
 
-    def _unit(self, reading_key: str, tasks: list[tuple[SecondPassTask, str]]) -> SecondPassUnit:
+    def _unit(self, reading_key: str, tasks: list[tuple[SecondPassTask, str, str]]) -> SecondPassUnit:
         first, *others = self._homes[reading_key]
         probe = first.planned.probe
         assert probe is not None

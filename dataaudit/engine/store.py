@@ -1,28 +1,31 @@
 """Content-keyed store of partials: what was computed once is found again, and nothing stale can be.
 
-A key is the digest of everything that decides a result (see :mod:`dataaudit.engine.keys`), so a file is
-either absent or right. Files appear by rename; each begins with the sha256 of its name and content, and one
-that does not match is treated as absent. Several builds may share a store.
+A key is the digest of everything that decides a result (see :mod:`dataaudit.engine.keys`), so an entry is either absent
+or right. Each begins with the sha256 of its name and content, and one that does not match is treated as absent. What
+scans made of parts lies in packs (:mod:`dataaudit.engine.packs`), everything else in files of its own. All files appear
+by rename. Several builds may share a store.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
-from dataaudit.atomic import write_whole
+from dataaudit.atomic import DamagedFileError, write_whole
+from dataaudit.engine.packs import PACKS, Item, Packs, read_pack, stored_name, write_pack
 from dataaudit.errors import ClusterError
-from dataaudit.link.keyed import is_keyed, is_sound
+from dataaudit.link.keyed import is_keyed, is_sound, keyed_pieces
+from dataaudit.link.stored import Stored
 
-STORE_VERSION = 4
+STORE_VERSION = 5
 """Changes whenever the form of what lies under a key changes; part of every key."""
 _DIGEST_BYTES = 32
 _ALIGN = 64
@@ -47,22 +50,36 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class PartialStore:
-    """A folder of entries, two levels deep: ``<kind>/<first two digits>/<key>``."""
+    """A folder of entries, two levels deep: ``<kind>/<first two digits>/<key>``; those of scans in packs."""
 
     root: Path
     """The state folder."""
+    packs: Packs = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "packs", Packs(self.root / "partials" / PACKS))
 
     def path(self, kind: str, key: str) -> Path:
-        """Return where an entry lies."""
+        """Return where an entry with a file of its own lies."""
         return self.root / f"partials/{kind}/{key[:2]}/{key}"
 
     def side_path(self, kind: str, key: str, name: str = "rows") -> Path:
-        """Return where an entry's rows of a name lie."""
+        """Return where rows of a name lie, beside an entry with a file of its own."""
         return self.path(kind, f"{key}.{name}")
+
+    def address(self, kind: str, key: str, name: str = "") -> str:
+        """Return the address of an entry, or of its rows of a name: in a pack, or in a file of its own."""
+        return str(self._find(kind, key, name) or self.path(kind, f"{key}.{name}" if name else key))
+
+    def _find(self, kind: str, key: str, name: str = "") -> Stored | None:
+        if self.packs.holds(kind) and (found := self.packs.find(kind, key, name)):
+            return found
+        path = self.path(kind, f"{key}.{name}" if name else key)
+        return Stored.at(path) if path.is_file() else self.packs.find(kind, key, name)
 
     def has(self, kind: str, key: str) -> bool:
         """Tell whether an entry is there; its content is checked when it is read."""
-        return self.path(kind, key).is_file()
+        return self._find(kind, key) is not None
 
     def write(self, kind: str, key: str, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
         """Write an entry; it appears whole or not at all.
@@ -74,8 +91,8 @@ class PartialStore:
 
     def read(self, kind: str, key: str) -> Entry | None:
         """Return an entry, or None when it is absent or damaged."""
-        body = self._read(self.path(kind, key))
-        return None if body is None else _unpack(body)
+        stored = self._find(kind, key)
+        return None if stored is None else entry_at(str(stored))
 
     def write_rows(self, kind: str, key: str, data: bytes, name: str = "rows") -> None:
         """Write an entry's rows of a name, as bytes; they appear whole or not at all.
@@ -86,25 +103,40 @@ class PartialStore:
         self._write(self.side_path(kind, key, name), data)
 
     def read_rows(self, kind: str, key: str, name: str = "rows") -> pa.Buffer | None:
-        """Return what :meth:`write_rows` wrote, or None when it is absent or damaged."""
-        return self._read(self.side_path(kind, key, name))
+        """Return an entry's rows of a name, or None when they are absent or damaged."""
+        stored = self._find(kind, key, name)
+        return None if stored is None else _read(stored)
+
+    def write_items(self, items: Iterable[Item]) -> Path:
+        """Write what a scan made of a part, as a pack; all of it appears or nothing.
+
+        Raises:
+            StateFolderError: The folder cannot be written.
+        """
+        with self.writing():
+            return write_pack(self.packs.folder, items)
 
     def remove(self, kind: str, key: str) -> None:
         """Remove an entry and its rows, so that they are computed again."""
+        self.packs.drop(kind, key)
         with self.writing():
             path = self.path(kind, key)
             path.unlink(missing_ok=True)
             for side in path.parent.glob(f"{key}.*"):
                 side.unlink(missing_ok=True)
 
-    def remove_of(self, path: str) -> str:
-        """Remove the entry that a file belongs to; return its ``kind/key``."""
-        name = entry_of(path)
+    def remove_at(self, address: str) -> str:
+        """Remove the entry that an address belongs to; return its ``kind/key``."""
+        name = entry_of(address)
         self.remove(*name.split("/"))
         return name
 
+    def file_of(self, kind: str, key: str) -> str:
+        """Return the path below the state folder of the file that holds an entry, or held it."""
+        return str((self.packs.holder(kind, key) or self.path(kind, key)).relative_to(self.root))
+
     def remove_damaged(self) -> list[str]:
-        """Read every file and remove the entries of those that are not as they were written.
+        """Read every file and remove the entries that are not as they were written.
 
         For a build that met one: whatever harmed it may have harmed others, and each would cost a round of its own.
 
@@ -118,16 +150,33 @@ class PartialStore:
         for above, _, names in os.walk(self.root / "partials"):
             damaged += [path for name in names if not self._is_sound(path := Path(above) / name)]
         for path in damaged:
-            self.remove_of(str(path))
+            if path.parent.parent == self.packs.folder:
+                self._mend(path)
+            else:
+                self.remove_at(str(path))
         return sorted(str(path.relative_to(self.root)) for path in damaged)
 
     def _is_sound(self, path: Path) -> bool:
         if path.suffix in _OTHERS:
             return True
         try:
-            return is_sound(path) if is_keyed(path) else self._read(path) is not None or not path.exists()
+            if path.parent.parent == self.packs.folder:
+                return all(map(_is_whole, read_pack(path)))
+            return _is_whole(Stored.at(path)) or not path.exists()
+        except DamagedFileError:
+            return False
         except OSError:
             return True  # whoever needs it meets the error and says it
+
+    def _mend(self, path: Path) -> None:
+        """Put what is whole of a damaged pack into another one; an entry is whole with all its rows."""
+        with self.writing(), suppress(FileNotFoundError):
+            with suppress(DamagedFileError):
+                every = read_pack(path)
+                damaged = {entry_of(str(stored)) for stored in every if not _is_whole(stored)}
+                if items := [Item.at(stored) for stored in every if entry_of(str(stored)) not in damaged]:
+                    write_pack(self.packs.folder, items)
+            path.unlink()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -147,29 +196,63 @@ class PartialStore:
 
     def _write(self, path: Path, body: bytes) -> None:
         with self.writing():
-            write_whole(path, _MAGIC, _digest(path, body), body)
-
-    def _read(self, path: Path) -> pa.Buffer | None:
-        try:
-            with pa.OSFile(os.fsencode(path), "rb") as source:
-                data = source.read_buffer()  # aligned memory, as Arrow's kernels want it
-        except FileNotFoundError:
-            return None
-        view = memoryview(data)
-        magic, digest = bytes(view[: len(_MAGIC)]), bytes(view[len(_MAGIC) : _ALIGN])
-        if magic != _MAGIC or _digest(path, view[_ALIGN:]) != digest:
-            return None
-        return data.slice(_ALIGN)
+            write_whole(path, *_sealed(Stored.at(path).name, body))
 
 
-def entry_of(path: str) -> str:
-    """Return ``kind/key`` of the entry that a file of a store belongs to."""
-    return f"{Path(path).parent.parent.name}/{Path(path).name.partition('.')[0]}"
+def entry_item(kind: str, key: str, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Item:
+    """Return an entry, to be written with others."""
+    return Item(kind, key, "", _sealed(stored_name(kind, key), _pack(meta, tables)))
 
 
-def _digest(path: Path, body: bytes | memoryview) -> bytes:
+def rows_item(kind: str, key: str, data: bytes, name: str = "rows") -> Item:
+    """Return an entry's rows of a name, as bytes, to be written with it."""
+    return Item(kind, key, name, _sealed(stored_name(kind, key, name), data))
+
+
+def keyed_item(kind: str, key: str, name: str, tables: Sequence[pa.Table], schema: pa.Schema) -> Item:
+    """Return an entry's keyed rows of a name, to be written with it."""
+    return Item(kind, key, name, keyed_pieces(stored_name(kind, key, name), tables, schema))
+
+
+def entry_of(address: str) -> str:
+    """Return ``kind/key`` of the entry that an address belongs to."""
+    return Stored.at(address).name.partition(".")[0]
+
+
+def entry_at(address: str) -> Entry | None:
+    """Return the entry at an address, or None when it is absent or damaged."""
+    body = read_at(address)
+    return None if body is None else _unpack(body)
+
+
+def read_at(address: str) -> pa.Buffer | None:
+    """Return the content of an entry, or of rows in one piece; None when they are absent or damaged."""
+    return _read(Stored.at(address))
+
+
+def _read(stored: Stored) -> pa.Buffer | None:
+    try:
+        data = stored.read()
+    except FileNotFoundError:
+        return None
+    view = memoryview(data)
+    magic, digest = bytes(view[: len(_MAGIC)]), bytes(view[len(_MAGIC) : _ALIGN])
+    if magic != _MAGIC or _digest(stored.name, view[_ALIGN:]) != digest:
+        return None
+    return data.slice(_ALIGN)
+
+
+def _is_whole(stored: Stored) -> bool:
+    return is_sound(stored) if is_keyed(stored) else _read(stored) is not None
+
+
+def _sealed(name: str, body: bytes) -> list[bytes]:
+    return [_MAGIC, _digest(name, body), body]
+
+
+def _digest(name: str, body: bytes | memoryview) -> bytes:
     """Return the digest of a body in its place: an entry under another name is not that entry."""
-    state = hashlib.sha256(f"{path.parent.parent.name}/{path.name}\n".encode())
+    state = hashlib.sha256(f"{name}\n".encode())
     state.update(body)
     return state.digest()
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine.gather import GatheredShard, merge_scope
-from dataaudit.engine.progress import Progress
+from dataaudit.engine.gather import GatheredShard
 from dataaudit.manifest.core import Coverage, HeadlineMetric, LedgerRecord, SplitRecord, Totals
 from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.registry import FAMILIES, STATISTICS
-from dataaudit.stages.base import Comparing, Context, Stage, applies, merge
+from dataaudit.stages.base import Comparing, Context, Stage, applies, merge, nothing
 from dataaudit.stages.partial import Partial
 from dataaudit.stages.token_counts import Reference
 
@@ -52,31 +50,14 @@ class Setting:
 
 NOTHING_BESIDE = Setting()
 UNREAD = ("quarantined", "skipped")
+SHARDS = TABLES["shards"].schema
 
 
-def shards_table(
-    shards: Iterable[GatheredShard],
-    stages: Sequence[Stage],
-    digests: Mapping[int, str],
-    setting: Setting = NOTHING_BESIDE,
-    columns: Mapping[int, Mapping[str, object]] = MappingProxyType({}),
-) -> pa.Table:
-    """Return the table of shards; ``columns`` are further ones of some shards, by ordinal."""
-    rows = [
-        _shard_row(shard, stages, digests.get(shard.planned.shard.ordinal), setting)
-        | dict(columns.get(shard.planned.shard.ordinal, {}))
-        for shard in shards
-    ]
-    return pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)
-
-
-def _shard_row(
-    shard: GatheredShard, stages: Sequence[Stage], rows_digest: str | None, setting: Setting
-) -> dict[str, Any]:
+def shard_row(shard: GatheredShard, rows_digest: str | None) -> dict[str, Any]:
+    """Return the row of a shard in the table of shards; what stages fill is null."""
     plan, probe = shard.planned.shard, shard.planned.probe
-    unread = shard.status in UNREAD
     streamed = plan.format == "datasets"
-    row: dict[str, Any] = dict.fromkeys(TABLES["shards"].schema.names)
+    row: dict[str, Any] = dict.fromkeys(SHARDS.names)
     row |= {
         "shard": plan.ordinal,
         "uri": plan.uri,
@@ -90,72 +71,64 @@ def _shard_row(
         "status": shard.status,
         "reason": str(shard.reason),
         "rows": shard.records,
-        "documents": 0,
-        "bytes": 0,
-        "tokens": 0,
         "bad_records": shard.bad_records,
-        "sources": [],
     }
-    if unread:
-        return row
-    row["sources"] = shard.partials["volume"]["volume"].drop_columns(["empty"]).to_pylist()
-    for stage in stages:
-        if stage.name not in shard.partials:
-            continue
-        if isinstance(stage, Comparing):
-            if setting.reference is None:
-                continue  # its partials are large, and not read for nothing
-            columns: Mapping[str, Any] = stage.compare_shard(
-                shard.partials[stage.name], setting.context(stage, plan.split)
-            )
-        else:
-            columns = stage.shard_columns(shard.partials[stage.name])
-        row |= {name: rounded(value) if isinstance(value, float) else value for name, value in columns.items()}
+    if shard.status in UNREAD:
+        row |= {"documents": 0, "bytes": 0, "tokens": 0, "sources": []}
     return row
+
+
+def stage_columns(stage: Stage, partial: Partial, split: str, setting: Setting) -> dict[str, Any]:
+    """Return the columns of the table of shards that a stage fills."""
+    found: Mapping[str, Any] = {}
+    if not isinstance(stage, Comparing):
+        found = stage.shard_columns(partial)
+    elif setting.reference is not None:
+        found = stage.compare_shard(partial, setting.context(stage, split))
+    columns = {name: rounded(value) if isinstance(value, float) else value for name, value in found.items()}
+    if stage.name == "volume":
+        columns["sources"] = partial["volume"].drop_columns(["empty"]).to_pylist()
+    return columns
 
 
 def metric_records(
     shards: Sequence[GatheredShard],
     stages: Sequence[Stage],
     config: AuditConfig,
+    merged: Mapping[str, Mapping[str, Partial]],
     setting: Setting = NOTHING_BESIDE,
-    progress: Progress | None = None,
 ) -> tuple[list[Metric], dict[str, dict[str, Partial]]]:
-    """Finalise every stage for the dataset and each split; ``progress`` counts the partials that are merged.
+    """Finalise every stage for the dataset and each split.
+
+    Args:
+        shards: What became of each.
+        stages: All of them.
+        config: Of the build.
+        merged: Partials by split and stage, as far as a shard has them.
+        setting: What stages are told.
 
     Returns:
-        The records, and the merged partials by split and stage.
+        The records, and the merged partials by split and stage, those of the whole under the empty name.
     """
     mixture = {name: entry.weight for name, entry in config.mixture.items()}
     metrics: list[Metric] = []
-    merged: dict[str, dict[str, Partial]] = {}
-    told = progress or Progress(quiet=True)
-    looking_at = {
-        split: [stage for stage in stages if applies(stage, held_out=config.splits[split].held_out)]
-        for split in sorted(config.splits)
-    }
-    told.begin("merge", len(shards) * sum(map(len, looking_at.values())), 0)
-
-    def counted() -> Iterator[GatheredShard]:
-        for shard in shards:
-            yield shard
-            told.advance(0)
-
-    for split, looking in looking_at.items():
-        merged[split] = {stage.name: merge_scope(counted(), stage, split) for stage in looking}
+    every: dict[str, dict[str, Partial]] = {}
+    for split in sorted(config.splits):
+        held_out = config.splits[split].held_out
+        looking = [stage for stage in stages if applies(stage, held_out=held_out)]
+        every[split] = {stage.name: merged.get(split, {}).get(stage.name, nothing(stage)) for stage in looking}
         for stage in looking:
-            declared = {} if config.splits[split].held_out else mixture
-            metrics += stage.finalize(merged[split][stage.name], setting.context(stage, split, declared))
-    told.end(tell_short=False)
-    merged[""] = {
-        stage.name: merge(stage, [found[stage.name] for found in merged.values() if stage.name in found])
+            declared = {} if held_out else mixture
+            metrics += stage.finalize(every[split][stage.name], setting.context(stage, split, declared))
+    every[""] = {
+        stage.name: merge(stage, [found[stage.name] for found in every.values() if stage.name in found])
         for stage in stages
     }
     for stage in stages:
-        metrics += stage.finalize(merged[""][stage.name], setting.context(stage, None))
+        metrics += stage.finalize(every[""][stage.name], setting.context(stage, None))
     metrics += _upstream(config)
     metrics += [*_coverage(shards), *_held_back(shards)]
-    return metrics, merged
+    return metrics, every
 
 
 def _upstream(config: AuditConfig) -> list[Metric]:

@@ -112,8 +112,8 @@ class SecondPassUnit:
     stat: FileStat
     sha256: str
     reading_key: str
-    tasks: tuple[tuple[SecondPassTask, str], ...]
-    """Tasks, each with the key of what it wants and of what it finds."""
+    tasks: tuple[tuple[SecondPassTask, str, str], ...]
+    """Tasks, each with the key of what it wants and of what it finds, and the address of what it wants."""
     size: int
     seconds: float = 0.0
     """Time that its tasks may take beside that for reading."""
@@ -122,7 +122,7 @@ class SecondPassUnit:
     @property
     def name(self) -> str:
         """What names it from run to run."""
-        return f"{self.reading_key} {' '.join(key for _, key in self.tasks)}"
+        return f"{self.reading_key} {' '.join(key for _, key, _ in self.tasks)}"
 
     @property
     def isolated(self) -> bool:
@@ -150,13 +150,15 @@ class Outcome:
     fault: tuple[str, str] | None = None
     """What is wrong with the machine and what to do, when it is no shard's fault; ends the build."""
     damaged: tuple[str, ...] = ()
-    """Stored rows that are absent or damaged: their keys, or ``kind/key`` for a partition."""
+    """Stored entries that are absent or damaged, ``kind/key``."""
     probe: Probe | None = None
     """For a probe."""
     columns: tuple[tuple[str, bool], ...] | None = None
     """For a peek: column names, and whether each holds strings."""
     digest: str = ""
     """For a digest of rows."""
+    pack: str = ""
+    """For a scan: the pack that holds what it left."""
     windows: tuple[str | None, ...] = field(default=(), repr=False)
     """For samples: masked text. Only a child of the driver answers with it, through a pipe; it is in no task."""
 
@@ -226,15 +228,14 @@ class SetUnit:
 class RowsUnit:
     """A shard whose decoded rows are to be digested: the row digests of its parts, in order."""
 
-    state: Path
-    keys: tuple[str, ...]
-    """Reading keys of the parts."""
+    rows: tuple[str, ...]
+    """Addresses of the row digests of the parts."""
     size: int
 
     @property
     def name(self) -> str:
         """What names it from run to run."""
-        return " ".join(self.keys)
+        return " ".join(self.rows)
 
     @property
     def isolated(self) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial as bind
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -30,8 +31,9 @@ from dataaudit.corpus.storage.files import open_binary, stat_file
 from dataaudit.corpus.storage.hub import RowsPath
 from dataaudit.corpus.texts import row_digests, text_digests
 from dataaudit.corpus.tokens import TokenBatch
+from dataaudit.engine.packs import Item, join_packs
 from dataaudit.engine.running_task import RunningTask, documents_at
-from dataaudit.engine.store import PartialStore, entry_of
+from dataaudit.engine.store import PartialStore, entry_at, entry_item, entry_of, keyed_item, read_at, rows_item
 from dataaudit.engine.units import (
     FILES,
     READING,
@@ -53,7 +55,7 @@ from dataaudit.regular import NotAFileError
 from dataaudit.stages.base import Accumulator, Stage, nothing
 from dataaudit.stages.partial import Partial
 
-Again = TypeVar("Again", ScanUnit, SecondPassUnit)
+Unit = TypeVar("Unit", ScanUnit, SecondPassUnit)
 _HASH_BLOCK = 1 << 20
 _HASHINGS = 2
 _NOT_OPENED: Mapping[type[OSError], Reason] = {
@@ -73,11 +75,11 @@ def peek_shard(unit: PeekUnit) -> Outcome:
 
 def digest_rows(unit: RowsUnit) -> Outcome:
     """Return the digest of a shard's decoded rows: the sha256 of its documents' row digests in order."""
-    store, state, damaged = PartialStore(unit.state), hashlib.sha256(), []
-    for key in unit.keys:
-        rows = store.read_rows(READING, key)
+    state, damaged = hashlib.sha256(), []
+    for address in unit.rows:
+        rows = read_at(address)
         if rows is None:
-            damaged.append(key)
+            damaged.append(entry_of(address))
         else:
             state.update(rows)
     return Outcome(digest=state.hexdigest(), damaged=tuple(damaged))
@@ -120,8 +122,30 @@ def read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
     return _try_twins(_read_again, unit, settings)
 
 
-def _try_twins(function: Callable[[Again, ScanSettings], Outcome], unit: Again, settings: ScanSettings) -> Outcome:
-    others: list[Again] = [unit]
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The second reading of parts, on a worker."""
+
+    settings: ScanSettings
+
+    def __call__(self, unit: SecondPassUnit) -> Outcome:
+        """Read a part; see :func:`read_again`."""
+        return read_again(unit, self.settings)
+
+    def finish(self, outcomes: Sequence[Outcome]) -> None:
+        """Join the packs of some parts."""
+        join_small(self.settings, outcomes)
+
+
+def join_small(settings: ScanSettings, outcomes: Sequence[Outcome]) -> None:
+    """Join the small packs that some units left; where that cannot be done they stay as they are."""
+    with contextlib.suppress(OSError):
+        written = dict.fromkeys(one.pack for one in outcomes if one.pack)
+        join_packs(PartialStore(settings.state).packs.folder, map(Path, written))
+
+
+def _try_twins(function: Callable[[Unit, ScanSettings], Outcome], unit: Unit, settings: ScanSettings) -> Outcome:
+    others: list[Unit] = [unit]
     for path, stat in unit.twins:
         others.append(replace(unit, request=replace(unit.request, path=path), stat=stat, twins=()))
     last = others.pop()
@@ -215,8 +239,7 @@ class _Collected:
                 self.emitted.setdefault((stage.name, name), []).append(keyed)
 
 
-def write_part(
-    store: PartialStore,
+def part_items(
     unit: ScanUnit,
     stages: Sequence[Stage],
     partials: Mapping[str, Partial],
@@ -224,11 +247,10 @@ def write_part(
     rows: bytes,
     losses: LossLog,
     stats: PartStats,
-) -> None:
-    """Write what a part that was read whole gives: keyed rows before the partial that vouches for them.
+) -> Iterator[Item]:
+    """Yield what is stored of a part that was read whole.
 
     Args:
-        store: Where to.
         unit: The part.
         stages: The stages that looked at it.
         partials: By stage; one that saw no document is left out.
@@ -236,19 +258,15 @@ def write_part(
         rows: Digests of its documents in order.
         losses: Its bad records.
         stats: All of them.
-
-    Raises:
-        StateFolderError: The state folder cannot be written.
     """
     keys = dict(unit.stage_keys)
     for stage in stages:
         key = keys[stage.name]
         for name, schema in stage.emits.items():
-            with store.writing():
-                write_keyed(store.side_path(stage.name, key, name), emitted.get((stage.name, name), []), schema)
-        store.write(stage.name, key, {}, partials.get(stage.name) or nothing(stage))
-    store.write_rows(READING, unit.reading_key, rows)
-    store.write(READING, unit.reading_key, _reading(losses, stats, None), {})
+            yield keyed_item(stage.name, key, name, emitted.get((stage.name, name), []), schema)
+        yield entry_item(stage.name, key, {}, partials.get(stage.name) or nothing(stage))
+    yield rows_item(READING, unit.reading_key, rows)
+    yield entry_item(READING, unit.reading_key, _reading(losses, stats, None), {})
 
 
 def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
@@ -264,23 +282,25 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
         unreadable = error
     if may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
         raise ShardUnreadable(Reason.CHANGED)
-    store = PartialStore(settings.state)
     if unreadable is not None:
-        store.write(READING, unit.reading_key, _reading(losses, stats, unreadable), {})
-        return Outcome(reason=unreadable.reason, place=unreadable.place)
-    partials = {name: one.result() for name, one in collected.partials.items()}
-    write_part(store, unit, stages, partials, collected.emitted, b"".join(collected.rows), losses, stats)
-    return Outcome()
+        items = [entry_item(READING, unit.reading_key, _reading(losses, stats, unreadable), {})]
+    else:
+        partials = {name: one.result() for name, one in collected.partials.items()}
+        rows = b"".join(collected.rows)
+        items = [*part_items(unit, stages, partials, collected.emitted, rows, losses, stats)]
+    pack = str(PartialStore(settings.state).write_items(items))
+    if unreadable is not None:
+        return Outcome(reason=unreadable.reason, place=unreadable.place, pack=pack)
+    return Outcome(pack=pack)
 
 
 def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
-    store = PartialStore(settings.state)
-    wanted = {key: entry.tables[WANTED] for _, key in unit.tasks if (entry := store.read(WANTED, key)) is not None}
-    if missing := [key for _, key in unit.tasks if key not in wanted]:
+    wanted = {key: entry.tables[WANTED] for _, key, at in unit.tasks if (entry := entry_at(at)) is not None}
+    if missing := [key for _, key, _ in unit.tasks if key not in wanted]:
         return Outcome(damaged=tuple(f"{WANTED}/{key}" for key in missing))
     tasks = [
         RunningTask(task, key, wanted[key], load_annotators(task.needs, settings.annotators))
-        for task, key in unit.tasks
+        for task, key, _ in unit.tasks
     ]
     rows = np.unique(np.concatenate([one.rows for one in tasks]))
     seen = 0
@@ -295,9 +315,8 @@ def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
     if may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
         raise ShardUnreadable(Reason.CHANGED)
     assert seen == len(rows), "every wanted document was read before"
-    for one in tasks:
-        one.write(store)
-    return Outcome()
+    items = [item for one in tasks for item in one.items()]
+    return Outcome(pack=str(PartialStore(settings.state).write_items(items)))
 
 
 def _encode(texts: pa.LargeStringArray, settings: ScanSettings) -> TokenBatch:

@@ -1,9 +1,9 @@
-"""Keyed rows of a sub-shard on disk: sorted by key, in blocks of rows whose keys have one first byte.
+"""Keyed rows of a part on disk: sorted by key, in blocks of rows whose keys have one first byte, or few.
 
-A link task that owns some first bytes reads only their blocks of every file, so no shuffle is needed and
-memory is bounded by the rows of those bytes. Every block has its sha256 in the file's head, and so has the
-head itself, together with the file's place in the store: rows that were cut, flipped, lost or another's are found out
-before they are counted.
+A link task that owns some first bytes reads only their blocks of every file, so no shuffle is needed and memory is
+bounded by the rows of those bytes. First bytes of few rows share a block: the rows of a small part are one. Every block
+has its sha256 in the head, and so has the head itself, together with the name of the rows: rows that were cut, flipped,
+lost or another's are found out before they are counted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -19,80 +21,100 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.atomic import DamagedFileError, write_whole
+from dataaudit.link.stored import Stored
 
 NUM_BYTES = 256
-KEYED_VERSION = 2
+KEYED_VERSION = 3
 """Changes with the form of the files."""
 _MAGIC = f"dataaudit keyed rows {KEYED_VERSION}\n".encode().ljust(24, b"\0")
+_MIN_ROWS = 64
+"""A block with fewer takes the rows of the next first byte too, when these are no more."""
 _ALIGN = 64
 _FIXED = _ALIGN
 """Bytes before the head: magic, length of the head (8 bytes), sha256 of the place and the head."""
 
 
 def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
-    """Write keyed rows, the first column of ``schema`` being a fixed-size binary key."""
+    """Write keyed rows to a file of their own, the first column of ``schema`` being a fixed-size binary key."""
+    write_whole(path, *keyed_pieces(Stored.at(path).name, tables, schema))
+
+
+def keyed_pieces(name: str, tables: Sequence[pa.Table], schema: pa.Schema) -> list[bytes]:
+    """Return what is stored of keyed rows, piece by piece.
+
+    Args:
+        name: What they are known by, as :attr:`dataaudit.link.stored.Stored.name`.
+        tables: The rows, in any order.
+        schema: Its first column is a fixed-size binary key.
+    """
     table = pa.concat_tables([schema.empty_table(), *(part.select(schema.names) for part in tables)])
     blocks, bodies = [], []
-    for value, body in _blocks(table.take(_order(table.combine_chunks()))):
-        blocks.append([value, len(body), _short_digest(body)])
+    for first, last, body in _blocks(table.take(_order(table.combine_chunks()))):
+        blocks.append([first, last, len(body), _short_digest(body)])
         bodies.append(body)
     head = orjson.dumps({"schema": schema.serialize().to_pybytes().hex(), "blocks": blocks})
-    fixed = _MAGIC + len(head).to_bytes(8, "little") + _head_digest(path, head)
-    write_whole(path, fixed, _padded(head), *bodies)
+    fixed = _MAGIC + len(head).to_bytes(8, "little") + _head_digest(name, head)
+    return [fixed, _padded(head), *bodies]
 
 
-def read_keyed(path: Path, start: int, stop: int) -> pa.Table:
+def read_keyed(address: str | Path, start: int, stop: int) -> pa.Table:
     """Return the rows whose key's first byte is in [start, stop).
 
     Raises:
-        DamagedFileError: The file is absent or damaged.
+        DamagedFileError: They are absent or damaged.
     """
+    stored = Stored.at(address)
     try:
-        with pa.OSFile(os.fsencode(path), "rb") as source:
-            schema, blocks, position = _head(path, source)
-            wanted = [block for block in blocks if start <= block[0] < stop]
-            source.seek(position + sum(size for value, size, _ in blocks if value < start))
-            data = source.read_buffer(sum(size for _, size, _ in wanted))
+        with stored.open() as source:
+            schema, blocks, position = _head(stored, source)
+            wanted = [block for block in blocks if start <= block.last and block.first < stop]
+            source.seek(stored.offset + position + sum(block.size for block in blocks if block.last < start))
+            data = source.read_buffer(sum(block.size for block in wanted))
     except FileNotFoundError:
-        raise DamagedFileError(str(path)) from None
+        raise DamagedFileError(str(address)) from None
     batches, position = [], 0
-    for _, size, digest in wanted:
-        body = data.slice(position, min(size, data.size - position))
-        if _short_digest(memoryview(body)) != digest:
-            raise DamagedFileError(str(path))
-        batches.append(pa.ipc.read_record_batch(body, schema))
-        position += size
+    for block in wanted:
+        body = data.slice(position, min(block.size, data.size - position))
+        if _short_digest(memoryview(body)) != block.digest:
+            raise DamagedFileError(str(address))
+        batch = pa.ipc.read_record_batch(body, schema)
+        if block.first < start or block.last >= stop:
+            own = np.searchsorted(key_matrix(batch.column(0))[:, 0], [start, stop]).tolist()
+            batch = batch.slice(own[0], own[1] - own[0])
+        batches.append(batch)
+        position += block.size
     return pa.Table.from_batches(batches, schema=schema)
 
 
-def stored_bytes(path: Path, start: int, stop: int) -> int:
-    """Return the bytes of the rows that :func:`read_keyed` would return, from the file's head alone.
+def stored_bytes(address: str | Path, start: int, stop: int) -> int:
+    """Return the bytes of the blocks that begin in [start, stop), from the head alone.
 
     Raises:
-        DamagedFileError: The file is absent or its head is damaged.
+        DamagedFileError: They are absent or their head is damaged.
     """
+    stored = Stored.at(address)
     try:
-        with pa.OSFile(os.fsencode(path), "rb") as source:
-            _, blocks, _ = _head(path, source)
+        with stored.open() as source:
+            _, blocks, _ = _head(stored, source)
     except FileNotFoundError:
-        raise DamagedFileError(str(path)) from None
-    return sum(size for value, size, _ in blocks if start <= value < stop)
+        raise DamagedFileError(str(address)) from None
+    return sum(block.size for block in blocks if start <= block.first < stop)
 
 
-def is_keyed(path: Path) -> bool:
-    """Tell by its first bytes whether a file holds keyed rows.
+def is_keyed(stored: Stored) -> bool:
+    """Tell by the first bytes whether they are keyed rows.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: They cannot be read.
     """
-    with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+    with stored.open() as source:
+        return bytes(source.read(len(_MAGIC))) == _MAGIC
 
 
-def is_sound(path: Path) -> bool:
-    """Tell whether a file is there whole, as it was written."""
+def is_sound(stored: Stored) -> bool:
+    """Tell whether keyed rows are there whole, as they were written."""
     try:
-        read_keyed(path, 0, NUM_BYTES)
+        read_keyed(str(stored), 0, NUM_BYTES)
     except DamagedFileError:
         return False
     return True
@@ -130,31 +152,46 @@ def _order(table: pa.Table) -> pa.Array:
     return pa.array(order)
 
 
-def _blocks(table: pa.Table) -> Iterator[tuple[int, bytes]]:
-    """Yield (first byte, record batch as a message) of a sorted table; a first byte may have several."""
+class _Block(NamedTuple):
+    first: int
+    """Least first byte of its keys."""
+    last: int
+    """Greatest."""
+    size: int
+    digest: str
+
+
+def _blocks(table: pa.Table) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (least, greatest first byte, record batch as a message) of a sorted table; a byte may have several."""
     for batch in table.to_batches():
-        bounds = np.searchsorted(key_matrix(batch.column(0))[:, 0], np.arange(NUM_BYTES + 1))
-        for value in np.flatnonzero(np.diff(bounds)).tolist():
-            piece = batch.slice(int(bounds[value]), int(bounds[value + 1] - bounds[value]))
-            yield value, _padded(piece.serialize().to_pybytes())
+        bounds = np.searchsorted(key_matrix(batch.column(0))[:, 0], np.arange(NUM_BYTES + 1)).tolist()
+        values = [value for value in range(NUM_BYTES) if bounds[value] < bounds[value + 1]]
+        held: list[int] = []
+        for value, following in zip_longest(values, values[1:]):
+            held.append(value)
+            few = bounds[value + 1] - bounds[held[0]] < _MIN_ROWS
+            if following is not None and few and bounds[following + 1] - bounds[following] < _MIN_ROWS:
+                continue
+            piece = batch.slice(bounds[held[0]], bounds[value + 1] - bounds[held[0]])
+            yield held[0], value, _padded(piece.serialize().to_pybytes())
+            held = []
 
 
-def _head(path: Path, source: pa.NativeFile) -> tuple[pa.Schema, list[tuple[int, int, str]], int]:
-    """Return a file's schema and blocks (first byte, size, digest), checked, and where the first begins."""
+def _head(stored: Stored, source: pa.NativeFile) -> tuple[pa.Schema, list[_Block], int]:
+    """Return schema and blocks of rows, checked, and how far in the first block begins."""
     fixed = source.read(_FIXED)
     length = int.from_bytes(fixed[len(_MAGIC) : len(_MAGIC) + 8], "little")
     head = source.read(length) if fixed.startswith(_MAGIC) and length <= source.size() else b""
-    if _head_digest(path, head) != fixed[len(_MAGIC) + 8 :]:
-        raise DamagedFileError(str(path))
+    if _head_digest(stored.name, head) != fixed[len(_MAGIC) + 8 :]:
+        raise DamagedFileError(str(stored))
     value = orjson.loads(head)
     schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(value["schema"])))
-    return schema, [tuple(block) for block in value["blocks"]], _FIXED + length + -length % _ALIGN
+    return schema, [_Block(*block) for block in value["blocks"]], _FIXED + length + -length % _ALIGN
 
 
-def _head_digest(path: Path, head: bytes) -> bytes:
+def _head_digest(name: str, head: bytes) -> bytes:
     """Return the digest of a head in its place: rows of another part, stage or partition are not these rows."""
-    place = f"{path.parent.parent.name}/{path.name}\n"
-    return hashlib.sha256(os.fsencode(place) + head).digest()
+    return hashlib.sha256(os.fsencode(f"{name}\n") + head).digest()
 
 
 def _short_digest(body: bytes | memoryview) -> str:

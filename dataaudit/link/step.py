@@ -6,7 +6,7 @@ all link steps advance together, so that one ordered second read of the shards s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from dataaudit.link.joins import Join, JoinedParts, KeyedFile
 from dataaudit.link.second_pass import SecondPassRequest, SecondPassResult
 from dataaudit.manifest.metric import Metric
 from dataaudit.stages.base import Stage
-from dataaudit.stages.partial import Partial
+from dataaudit.stages.partial import OTHER, Partial
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,12 +62,12 @@ class DamagedEntryError(Exception):
 class Store(Protocol):
     """Where keyed rows and small results are kept, by the digest of what decides them."""
 
-    def path(self, kind: str, key: str) -> Path:
-        """Return where an entry lies."""
+    def side_path(self, kind: str, key: str, name: str = "rows") -> Path:
+        """Return where rows of a name are to be written, beside an entry with a file of its own."""
         ...
 
-    def side_path(self, kind: str, key: str, name: str = "rows") -> Path:
-        """Return where an entry's rows of a name lie."""
+    def address(self, kind: str, key: str, name: str = "") -> str:
+        """Return the address of an entry, or of its rows of a name, as it is read."""
         ...
 
     def writing(self) -> AbstractContextManager[None]:
@@ -204,12 +204,31 @@ class LinkContext(Protocol):
         ...
 
 
-def kept_sources(shards: Sequence[LinkShard], max_sources: int) -> pa.Array | None:
-    """Return the ``max_sources`` largest sources (by tokens, then name), or None when there are no more."""
+def kept_sources(shards: Iterable[LinkShard], max_sources: int) -> pa.Array | None:
+    """Return the ``max_sources`` largest sources of shards, or None when there are no more."""
+    return largest_sources(source_totals(shards), max_sources)
+
+
+def source_totals(shards: Iterable[LinkShard]) -> dict[str, int]:
+    """Return the tokens of each source."""
     totals: dict[str, int] = {}
     for shard in shards:
         for row in shard.partials["volume"]["volume"].to_pylist() if shard.partials else ():
             totals[row["source"]] = totals.get(row["source"], 0) + row["tokens"]
+    return totals
+
+
+def folded_totals(totals: Mapping[str, int], kept: pa.Array) -> dict[str, int]:
+    """Return the tokens of the sources that are kept, and of ``other``, which stands for the rest."""
+    names, folded = frozenset(kept.to_pylist()), dict[str, int]()
+    for name, tokens in totals.items():
+        place = name if name in names else OTHER
+        folded[place] = folded.get(place, 0) + tokens
+    return folded
+
+
+def largest_sources(totals: Mapping[str, int], max_sources: int) -> pa.Array | None:
+    """Return the ``max_sources`` largest sources (by tokens, then name), or None when there are no more."""
     if len(totals) <= max_sources:
         return None
     ranked = sorted(totals, key=lambda name: (-totals[name], name))

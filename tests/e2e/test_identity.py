@@ -9,6 +9,7 @@ import shutil
 import pytest
 from corpus import CONFIG, documents, rows, write_jsonl, write_parquet
 from levels import workers
+from packed import entries, flip
 from running import build, metric, run
 
 from dataaudit.manifest.load import load_manifest
@@ -139,12 +140,12 @@ def test_rerun_scans_only_what_changed(corpus, expected, tmp_path):
     parts, second = scanned()
     assert parts == 1
     assert second != first
-    before = {path.name for path in (tmp_path / ".dataaudit" / "partials" / "volume").rglob("*")}
+    before = {one.name for one in entries(tmp_path / ".dataaudit", "volume")}
     config.write_text(CONFIG + "stages: {lengths: {max_distinct: 300}}\n")
     parts, third = scanned()
     assert parts == 12
     assert third != second
-    assert {path.name for path in (tmp_path / ".dataaudit" / "partials" / "volume").rglob("*")} == before
+    assert {one.name for one in entries(tmp_path / ".dataaudit", "volume")} == before
     config.write_text(CONFIG)
     assert scanned() == (0, second)
     assert scanned("--fresh") == (12, second)
@@ -153,11 +154,7 @@ def test_rerun_scans_only_what_changed(corpus, expected, tmp_path):
 def test_a_damaged_partial_is_computed_again(corpus, expected, tmp_path):
     """A flipped bit in the store costs a re-scan of that part, never a number."""
     build(corpus / "config.yaml", manifest=tmp_path / "m")
-    entries = (tmp_path / ".dataaudit" / "partials" / "lengths").rglob("*")
-    victim = min(path for path in entries if path.is_file())
-    data = bytearray(victim.read_bytes())
-    data[-20] ^= 1
-    victim.write_bytes(data)
+    flip(entries(tmp_path / ".dataaudit", "lengths")[0])
     summary, manifest = build(corpus / "config.yaml", manifest=tmp_path / "m")
     assert (summary["id"], summary["parts_scanned"]) == (expected.id, 1)
     assert any("damaged" in note for note in manifest.run.notes)

@@ -145,7 +145,7 @@ def test_a_stopped_worker_costs_only_time(slow_corpus):
     victims = []
     for _ in range(1200):
         time.sleep(0.05)
-        state = root / "state-s" / "partials" / "volume"
+        state = root / "state-s" / "partials" / "packs"
         if state.exists() and workers_of(process):
             victims = workers_of(process)[:1]
             break

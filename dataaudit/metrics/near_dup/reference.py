@@ -150,7 +150,7 @@ def _own_signatures(context: LinkContext, places: np.ndarray, num_perm: int) -> 
     store, pieces = context.store, []
     for file in context.files("signatures"):
         try:
-            table = read_keyed(store.side_path(file.kind, file.key, file.name), 0, NUM_BYTES)
+            table = read_keyed(store.address(file.kind, file.key, file.name), 0, NUM_BYTES)
         except DamagedFileError:
             store.remove(file.kind, file.key)
             raise DamagedEntryError([f"{file.kind}/{file.key}"]) from None

@@ -68,7 +68,7 @@ def _of_shard(shard: LinkShard, stage: NearDup, store: Store) -> pa.Table:
     pieces = [schema.empty_table()]
     for key, first_row in shard.keys(stage.name):
         try:
-            table = read_keyed(store.side_path(stage.name, key, "signatures"), 0, NUM_BYTES)
+            table = read_keyed(store.address(stage.name, key, "signatures"), 0, NUM_BYTES)
         except DamagedFileError:
             store.remove(stage.name, key)
             raise DamagedEntryError([f"{stage.name}/{key}"]) from None

@@ -6,10 +6,12 @@ import contextlib
 import errno
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from made_build import HereRunner, Notes, write_file
+from packed import entries, flip, packs
 
 from dataaudit.annotators import tokens as token_annotator
 from dataaudit.corpus.tokens import Risks, TokenBatch
@@ -17,6 +19,7 @@ from dataaudit.engine import build as module
 from dataaudit.engine import job, work
 from dataaudit.engine.build import build
 from dataaudit.engine.job import BuildOptions
+from dataaudit.engine.packs import PACKS, Item, read_pack, write_pack
 from dataaudit.engine.setup import prepare
 from dataaudit.errors import ClusterError, ExitCode
 from dataaudit.manifest.load import load_manifest
@@ -113,19 +116,27 @@ def test_a_build_in_this_process_is_a_build(corpus, runners):
     assert (again.id, again.scanned) == (first.id, 0)
 
 
+def test_one_damaged_entry_costs_one_part(corpus, runners):
+    """What else is in its pack is put into another one; the message names the pack."""
+    first, _ = run(corpus)
+    victim = entries(corpus / "state", "lengths")[0]
+    pack = Path(victim.path)
+    flip(victim)
+    again, manifest = run(corpus)
+    assert (again.id, again.scanned) == (first.id, 1)
+    assert [note for note in manifest.run.notes if pack.name in note]
+    assert pack not in packs(corpus / "state")
+
+
 @pytest.mark.parametrize("harm", ["cut", "gone", "zeros"])
 def test_any_number_of_damaged_files_costs_a_rescan(corpus, runners, harm):
     """A power cut that emptied half of the state folder changes no number and needs no second command."""
     first, _ = run(corpus)
-    kinds = [(kind, rows) for kind in ("reading", "exact_dup") for rows in (False, True)]
-    for kind, rows in [*kinds, ("volume", False), ("lengths", False), ("link-exact", False)]:
-        files = stored(corpus, kind, rows=rows)
-        assert files
-        for path in files[:4]:
-            data = path.read_bytes()
-            path.write_bytes(data[: len(data) // 2] if harm == "cut" else bytes(len(data)))
-            if harm == "gone":
-                path.unlink()
+    for path in [*packs(corpus / "state"), *stored(corpus, "link-exact")[:4]]:
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2] if harm == "cut" else bytes(len(data)))
+        if harm == "gone":
+            path.unlink()
     again, _ = run(corpus)
     assert again.id == first.id
     assert again.scanned
@@ -141,8 +152,9 @@ def test_a_flipped_bit_in_every_file_costs_one_build_and_one_message(corpus, run
     again, manifest = run(corpus)
     assert again.id == first.id
     (note,) = [note for note in manifest.run.notes if "damaged" in note]
-    assert note.startswith("1")
-    assert "computed again: partials/" in note
+    number, rest = note.split(maxsplit=1)
+    assert int(number) > 1
+    assert rest.startswith("absent or damaged files of the state folder, computed again: partials/")
     assert run(corpus)[1].run.notes == ()
 
 
@@ -150,26 +162,31 @@ def test_keyed_rows_of_another_part_are_not_counted(corpus, runners):
     """Two whole files that have changed places are found out, and both parts are read again."""
     write_file(corpus / "train" / "b.jsonl", b'{"text": "other", "source": "a"}\n' * 7)
     first, _ = run(corpus)
-    one, other, *_ = stored(corpus, "exact_dup", rows=True)
-    data = one.read_bytes()
-    assert data != other.read_bytes()
-    one.write_bytes(other.read_bytes())
-    other.write_bytes(data)
+    pack = Path(entries(corpus / "state", "exact_dup", "keys")[0].path)
+    items = {stored.name: Item.at(stored) for stored in read_pack(pack)}
+    one, other, *_ = (items[stored.name] for stored in entries(corpus / "state", "exact_dup", "keys"))
+    assert one.pieces != other.pieces
+    items |= {one.name: one._replace(pieces=other.pieces), other.name: other._replace(pieces=one.pieces)}
+    pack.unlink()
+    write_pack(corpus / "state" / "partials" / PACKS, items.values())
     for path in (corpus / "state" / "partials" / "link-exact").rglob("*"):
         if path.is_file():
             path.unlink()
     again, manifest = run(corpus)
     assert again.id == first.id
-    assert any("2 absent or damaged files" in note for note in manifest.run.notes)
+    assert any("1 absent or damaged file of" in note for note in manifest.run.notes)
+    assert again.scanned == 2
 
 
 def test_what_is_damaged_when_it_is_published_is_computed_again(corpus, runners, monkeypatch):
-    """Partials that are read again then: the same build mends them."""
+    """Signatures that are copied then: the same build mends them."""
+    with (corpus / "c.yaml").open("a") as config:
+        config.write("stages: {near_dup: {signatures: true}}\n")
     publish, harmed = module.publish_build, []
 
     def late(job, *more):
         if not harmed:
-            harmed.append(stored(corpus, "lengths")[0])
+            harmed.append(stored(corpus, "signatures", rows=True)[0])
             harmed[0].write_bytes(b"damaged")
         return publish(job, *more)
 

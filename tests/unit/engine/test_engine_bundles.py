@@ -7,14 +7,16 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from made_build import DECISIVE, STAGE_LIST, config, shard, write_file
+from made_build import STAGE_LIST, config, identities, shard, write_file
+from packed import packs
 
 from dataaudit.annotators.base import Annotators
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.bundles import MOST_PARTS, Scan
+from dataaudit.engine.packs import read_pack
 from dataaudit.engine.plan import missing_units, plan_shard
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING, Outcome, ProbeUnit
+from dataaudit.engine.units import READING, ProbeUnit
 from dataaudit.engine.work import probe_file
 
 BATCH_BYTES = 1 << 16
@@ -56,7 +58,7 @@ def units_of(folder, state, shards=SHARDS):
         path = write_file(folder / f"{name}.jsonl", content)
         unit = ProbeUnit(path=path, format="jsonl", compression=compression, part_bytes=1 << 30, size=len(content))
         one = replace(shard(number, uri=f"{number}.jsonl", path=path), compression=compression)
-        planned.append(plan_shard(one, probe_file(unit).probe, None, made, STAGE_LIST, DECISIVE))
+        planned.append(plan_shard(one, probe_file(unit).probe, None, made, STAGE_LIST, identities(STAGE_LIST)))
     units = missing_units(planned, PartialStore(state), fresh=False)
     return dict(zip(shards, units, strict=True))
 
@@ -67,8 +69,9 @@ def stored(state, unit):
     for kind, key in (*unit.stage_keys, (READING, unit.reading_key)):
         entry = store.read(kind, key)
         found[kind] = None if entry is None else (entry.meta, entry.tables)
-        path = store.path(kind, key)
-        found |= {f"{kind}{side.suffix}": side.read_bytes() for side in path.parent.glob(f"{key}.*")}
+        for side in (one for path in packs(state) for one in read_pack(path)):
+            if side.name.startswith(f"{kind}/{key}."):
+                found[f"{kind}.{side.name.partition('.')[2]}"] = side.read().to_pybytes()
     return found
 
 
@@ -77,7 +80,7 @@ def test_what_parts_give_together_is_what_each_gives_alone(settings, tmp_path):
     units = units_of(tmp_path / "in", settings.state)
     alone = replace(settings, state=tmp_path / "alone")
     together = Scan(settings).together(list(units.values()))
-    assert together == [Scan(alone)(unit) for unit in units.values()] == [Outcome()] * len(units)
+    assert {one.reason for one in (*together, *(Scan(alone)(unit) for unit in units.values()))} == {None}
     for name, unit in units.items():
         assert stored(settings.state, unit) == stored(alone.state, unit), name
     assert any(stored(settings.state, units["several"])["pii.findings"])
@@ -100,11 +103,14 @@ def test_small_parts_share_batches(settings, tmp_path, monkeypatch):
         replace(unit, stage_keys=tuple(one for one in unit.stage_keys if one[0] in ("volume", "exact_dup")))
         for unit in units_of(tmp_path / "in", settings.state, shards).values()
     ]
-    assert Scan(few).together(units) == [Outcome()] * number
+    outcomes = Scan(few).together(units)
+    assert [one.reason for one in outcomes] == [None] * number
+    assert len({one.pack for one in outcomes}) == 2
     assert sizes == [MOST_PARTS, 40]
     sizes.clear()
     large = {f"{n}": lines({"text": f"{n} {'word ' * 1500}", "source": "s"}) for n in range(40)}
-    assert set(Scan(few).together(list(units_of(tmp_path / "large", settings.state, large).values()))) == {Outcome()}
+    outcomes = Scan(few).together(list(units_of(tmp_path / "large", settings.state, large).values()))
+    assert {one.reason for one in outcomes} == {None}
     assert sum(sizes) == 40
     assert len(sizes) == 5
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import random
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_build import STAGE_LIST, batch, config, gathered, plan, probe, shard, write_partials, write_reading
+from made_build import STAGE_LIST, batch, plan, probe, shard, write_partials, write_reading
 
 from dataaudit.corpus.loss import MAX_PLACES, LossLog, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS, PartStats
-from dataaudit.engine.gather import fold_sources, gather_partials, gather_readings, merge_scope
+from dataaudit.engine.gather import gather_partials, gather_readings
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
-from dataaudit.link.step import DamagedEntryError, kept_sources
-from dataaudit.metrics.volume.stage import Volume
+from dataaudit.link.step import DamagedEntryError
 from dataaudit.stages.base import merge
 
 BAD = st.lists(st.sampled_from([None, Reason.INVALID_JSON, Reason.TEXT_MISSING]), min_size=1, max_size=120)
@@ -167,7 +165,7 @@ def test_all_damage_is_told_at_once_and_removed(store):
     assert not any(store.has(READING, part.reading_key) for part in victims)
     for part in victims:
         write_reading(store, part, records=1)
-        store.path("lengths", part.stage_keys["lengths"]).write_bytes(b"cut")
+        store.path("volume", part.stage_keys["volume"]).write_bytes(b"cut")
     shards = gather_readings(planned, {}, store, max_bad=1.0)
     with pytest.raises(DamagedEntryError) as caught:
         gather_partials(shards, STAGE_LIST, store)
@@ -188,48 +186,8 @@ def test_partials_of_parts_merge_to_the_partial_of_the_whole(store):
     assert shards[1].partials == {}
 
 
-def volumes(shards, split=None):
-    """Return documents and tokens by source."""
-    rows = merge_scope(shards, Volume(), split)["volume"].to_pylist()
-    return {row["source"]: (row["documents"], row["tokens"]) for row in rows}
-
-
-def test_sources_beyond_the_limit_are_folded_into_other():
-    """The largest by tokens stay, ties by name; `other`, `(none)` and the empty name are names like any."""
-    documents = [("x" * 9, "big"), ("xxx", "b"), ("xxx", "a"), ("xxx", "other"), ("xxx", ""), ("xxx", "(none)")]
-    shards = [gathered(0, documents), gathered(1, [("x" * 30, "big"), ("xxx", "c")], split="val")]
-    before = volumes(shards)
-    assert kept_sources(shards, 7) is None
-    kept = kept_sources(shards, 3)
-    assert kept.to_pylist() == ["big", "", "(none)"]
-    fold_sources(shards, STAGE_LIST, kept)
-    assert volumes(shards) == {"": (1, 1), "(none)": (1, 1), "big": (2, 13), "other": (4, 4)}
-    assert volumes(shards, "val") == {"big": (1, 10), "other": (1, 1)}
-    assert sum(value[0] for value in volumes(shards).values()) == sum(value[0] for value in before.values())
-    for one in shards:
-        for stage in STAGE_LIST:
-            for name, table in one.partials[stage.name].items():
-                if "source" in table.column_names:
-                    keys = table.select(list(stage.shapes()[name].keys))
-                    assert keys.num_rows == keys.group_by(keys.column_names).aggregate([]).num_rows
-
-
-def test_folding_takes_the_larger_of_shards_together():
-    """A source that is small in every shard but large in all is kept."""
-    shards = [gathered(number, [("xxx", "spread"), ("x" * 6, f"only {number}")]) for number in range(3)]
-    assert kept_sources(shards, 1).to_pylist() == ["spread"]
-
-
-def test_merging_many_shards_in_pieces_is_merging_them_at_once():
-    """More shards than are merged at a time give the sums of all."""
-    one = gathered(0, [("xxx", "web")])
-    assert volumes([one] * 600) == {"web": (600, 600)}
-    assert merge_scope([], Volume(), None)["volume"] == pa.table(Volume().shapes()["volume"].schema().empty_table())
-    assert config().max_sources == 10_000
-
-
-def test_large_partials_are_read_when_asked_for_and_folded_then(store):
-    """Lengths are not held, come back the same each time, fold like the held ones, and tell of damage."""
+def test_large_partials_are_read_when_asked_for(store):
+    """Lengths are not held, come back the same each time, and tell of damage."""
     documents = [("a b c", "web"), ("d", "code"), ("e f", "rare")]
     made = plan(shard(0), probe())
     for part in made.parts:
@@ -240,31 +198,9 @@ def test_large_partials_are_read_when_asked_for_and_folded_then(store):
     before = shards[0].partials["lengths"]["totals"]
     assert before.equals(shards[0].partials["lengths"]["totals"])
     assert before is not shards[0].partials["lengths"]["totals"]
-    fold_sources(shards, STAGE_LIST, pa.array(["web"]))
-    for stage, table in (("lengths", "totals"), ("volume", "volume"), ("exact_dup", "exact_dup")):
-        assert shards[0].partials[stage][table]["source"].to_pylist() == ["other", "web"]
     store.remove("lengths", made.parts[0].stage_keys["lengths"])
     with pytest.raises(DamagedEntryError):
         shards[0].partials["lengths"]
-
-
-def test_one_stage_can_keep_fewer_sources_than_the_others(store):
-    """Folding a stage leaves the others as they are, in what is held and in what is read later."""
-    documents = [("a b c", "web"), ("d", "code"), ("e f", "rare")]
-    made = plan(shard(0), probe())
-    for part in made.parts:
-        write_reading(store, part, records=len(documents))
-        write_partials(store, part, documents)
-    shards = gather_readings([made], {}, store, max_bad=0.0)
-    gather_partials(shards, STAGE_LIST, store)
-    histogram = next(stage for stage in STAGE_LIST if stage.name == "histogram")
-    before = shards[0].partials["histogram"]["histogram"]
-    fold_sources(shards, [histogram], pa.array(["web"]))
-    after = shards[0].partials["histogram"]["histogram"]
-    assert after["source"].unique().to_pylist() == ["other", "web"]
-    assert sum(after["count"].to_pylist()) == sum(before["count"].to_pylist())
-    for stage, table in (("lengths", "totals"), ("volume", "volume")):
-        assert shards[0].partials[stage][table]["source"].to_pylist() == ["code", "rare", "web"]
 
 
 def test_which_stages_looked_at_a_shard_is_told_without_reading(store, monkeypatch):

@@ -7,20 +7,20 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from made_build import STAGE_LIST, HereRunner, Notes, gathered, plan, probe, shard, write_partials, write_reading
+from made_build import STAGE_LIST, HereRunner, Notes, plan, probe, shard, write_partials, write_reading
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine import joins
 from dataaudit.engine.digesting import rows_digests
 from dataaudit.engine.gather import gather_partials, gather_readings
-from dataaudit.engine.linking import LinkContext, add_result, run_link_steps
+from dataaudit.engine.linking import LinkContext, run_link_steps
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, Outcome
 from dataaudit.errors import ClusterError
-from dataaudit.link.step import DamagedEntryError, LinkResult
+from dataaudit.link.step import DamagedEntryError
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.exact_dup.link import COUNTS, MEMBERS, clusters_table, exact_duplicates
+from dataaudit.metrics.exact_dup.link import MEMBERS, clusters_table, exact_duplicates
 from dataaudit.metrics.exact_dup.stage import ExactDup
 
 SAME = [(f"document {number % 40}", "ab"[number % 2]) for number in range(60)]
@@ -163,24 +163,6 @@ def test_damaged_rows_are_not_digested(shards, store):
     with pytest.raises(DamagedEntryError) as caught:
         rows_digests(shards, store, HereRunner(), Progress(quiet=True))
     assert set(caught.value.names) == {f"{READING}/{key}" for key in keys}
-
-
-def test_duplicates_are_added_to_their_shards_and_folded_sources():
-    """Each shard gets its own, by source; those of folded sources go to `other`."""
-    made = [gathered(0, [("x", "a"), ("y", "b")]), gathered(1, [("x", "a")]), gathered(2, [("z", "c")])]
-    counts = pa.Table.from_pylist(
-        [
-            {"shard": 1, "source": "a", "duplicates": 1, "duplicates_in_split": 0},
-            {"shard": 0, "source": "b", "duplicates": 1, "duplicates_in_split": 1},
-            {"shard": 0, "source": "a", "duplicates": 2, "duplicates_in_split": 2},
-        ],
-        schema=COUNTS,
-    )
-    add_result(made, ExactDup(), LinkResult(extra={"exact_dup": counts}), pa.array(["b"]))
-    found = [
-        {row["source"]: row["duplicates"] for row in one.partials["exact_dup"]["exact_dup"].to_pylist()} for one in made
-    ]
-    assert found == [{"a": 0, "b": 1, "other": 2}, {"a": 0, "other": 1}, {"c": 0}]
 
 
 def test_groups_are_numbered_by_their_first_member():

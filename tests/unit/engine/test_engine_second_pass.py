@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from made_build import HereRunner, Notes, config
+from made_build import HereRunner, Notes, config, identities
+from packed import entries, flip
 
 from dataaudit.annotators.words import WORDS, Words
 from dataaudit.corpus.batch import Annotation
@@ -75,7 +76,7 @@ def world(tmp_path):
             size=path.stat().st_size,
         )
         unit = ProbeUnit(path=str(path), format="jsonl", compression="none", part_bytes=1500, size=one.size)
-        planned = plan_shard(one, probe_file(unit).probe, None, config(), (ExactDup(),), {})
+        planned = plan_shard(one, probe_file(unit).probe, None, config(), (ExactDup(),), identities((ExactDup(),)))
         firsts, row = [], 0
         for part in planned.parts:
             firsts.append(row)
@@ -159,8 +160,8 @@ def test_another_file_of_the_same_bytes_stands_in(world):
 def test_damaged_results_are_told_of(world):
     """A cut entry is removed, so that the next round reads again."""
     look(world, [(0, 3, "x")])
-    (path,) = [path for path in (world.store.root / "partials" / "visit-looker").rglob("*") if len(path.name) == 64]
-    path.write_bytes(path.read_bytes()[:-1])
+    (found,) = entries(world.store.root, "visit-looker")
+    flip(found)
     with pytest.raises(DamagedEntryError):
         look(world, [(0, 3, "x")])
     assert look(world, [(0, 3, "x")]).parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
-from made_build import STAGE_LIST, config, gathered, plan, probe, shard
+from made_build import STAGE_LIST, config, gathered, plan, probe, shard, summed
 
 from dataaudit.corpus.loss import Loss, Reason
 from dataaudit.engine.gather import GatheredShard
@@ -14,7 +14,6 @@ from dataaudit.engine.tables import (
     ledger_record,
     ledger_table,
     metric_records,
-    shards_table,
     source_tables,
     totals,
 )
@@ -85,8 +84,8 @@ def lost(planned, status, reason):
 
 def write_manifest(folder, shards, chosen):
     """Publish what the tables module makes of shards; return the loaded manifest and its metrics."""
-    table = shards_table(shards, STAGE_LIST, {})
-    metrics, merged = metric_records(shards, STAGE_LIST, chosen)
+    table, sums = summed(shards)
+    metrics, merged = metric_records(shards, STAGE_LIST, chosen, sums)
     made = {"shards": table, "metrics": metrics_table(metrics), "ledger": ledger_table(shards)}
     tables = prepare_tables(made | source_tables(merged))
     whole, splits = totals(table, chosen)
@@ -146,7 +145,7 @@ def test_totals_are_those_of_the_splits():
     """Splits are listed by name, also one without shards; together they are the whole."""
     chosen = config(splits=("val", "train", "empty"))
     shards = [gathered(0, [("one", "a")] * 3), gathered(1, [("two", "a")], split="val")]
-    whole, splits = totals(shards_table(shards, STAGE_LIST, {}), chosen)
+    whole, splits = totals(summed(shards)[0], chosen)
     assert [(split.name, split.shards, split.documents) for split in splits] == [
         ("empty", 0, 0),
         ("train", 1, 3),
@@ -157,7 +156,8 @@ def test_totals_are_those_of_the_splits():
 
 def test_the_headline_is_of_the_whole_and_in_its_order():
     """Every headline metric that exists is there once, never one of a split or source."""
-    metrics, _ = metric_records([gathered(0, [("one", "a")])], STAGE_LIST, config())
+    shards = [gathered(0, [("one", "a")])]
+    metrics, _ = metric_records(shards, STAGE_LIST, config(), summed(shards)[1])
     shown = headline(metrics)
     first = [key for key, one in STATISTICS.items() if one.headline]
     made = [key for key in first if key[0] != "train_val_overlap"]  # that is found in the link step
@@ -171,7 +171,7 @@ def test_the_row_of_a_shard_names_its_content_and_sources():
     """Digest of rows, sha256, sources sorted; an unread shard has nulls where there is no number."""
     one = gathered(0, [("x", "b"), ("yy", "a")])
     gone = lost(plan(shard(1, uri="z"), None, failure=(Reason.NOT_FOUND, "")), "quarantined", Reason.NOT_FOUND)
-    first, second = shards_table([one, gone], STAGE_LIST, {0: "ab"}).to_pylist()
+    first, second = summed([one, gone], digests={0: "ab"})[0].to_pylist()
     assert (first["rows_digest"], first["sha256"]) == ("ab", one.planned.probe.sha256)
     assert [source["source"] for source in first["sources"]] == ["a", "b"]
     assert (second["sha256"], second["rows_digest"], second["sources"], second["exact_dup_rate"]) == (
@@ -187,7 +187,7 @@ def test_declared_upstream_filters_become_rates():
     chosen = config(
         upstream_filters=[{"name": "c4", "version": "1", "in": 4, "out": 3}, {"name": "x", "in": 0, "out": 0}]
     )
-    metrics, _ = metric_records([], STAGE_LIST, chosen)
+    metrics, _ = metric_records([], STAGE_LIST, chosen, {})
     found = {
         record.scope.rule: (record.value, record.status) for record in metrics if record.metric == "filter_upstream"
     }

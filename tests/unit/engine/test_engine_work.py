@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_build import DECISIVE, STAGE_LIST, config, shard, write_file
+from made_build import STAGE_LIST, config, identities, shard, write_file
 
 from dataaudit.annotators.languages import Languages
 from dataaudit.corpus.loss import Reason
@@ -30,7 +30,7 @@ def scan_unit(settings, *paths, part_bytes=1 << 20):
         unit = ProbeUnit(path=path, format="jsonl", compression="none", part_bytes=part_bytes, size=len(LINES))
         found = probe_file(unit).probe
         one = shard(number, uri=f"{number}.jsonl", path=path)
-        planned.append(plan_shard(one, found, None, config(), STAGE_LIST, DECISIVE))
+        planned.append(plan_shard(one, found, None, config(), STAGE_LIST, identities(STAGE_LIST)))
     (unit,) = missing_units(planned, PartialStore(settings.state), fresh=False)
     return unit
 
@@ -38,12 +38,12 @@ def scan_unit(settings, *paths, part_bytes=1 << 20):
 def test_a_scan_leaves_everything_that_a_rerun_looks_for(settings, tmp_path):
     """Partials, rows and the reading are there; the same scan twice writes the same bytes."""
     unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
-    assert scan_part(unit, settings) == work.Outcome()
+    assert scan_part(unit, settings).reason is None
     files = {path: path.read_bytes() for path in settings.state.rglob("*") if path.is_file()}
     store = PartialStore(settings.state)
     assert all(store.read(name, key) is not None for name, key in unit.stage_keys)
     assert store.read(READING, unit.reading_key).meta["records"] == 20
-    assert scan_part(pickle.loads(pickle.dumps(unit)), settings) == work.Outcome()
+    assert scan_part(pickle.loads(pickle.dumps(unit)), settings).reason is None
     assert {path: path.read_bytes() for path in settings.state.rglob("*") if path.is_file()} == files
 
 
@@ -101,15 +101,14 @@ def test_a_file_that_grows_while_it_is_hashed_is_said(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), PermissionError(13, "Permission denied")]
 )
-@pytest.mark.parametrize("name", ["dataaudit.engine.store.write_whole", "dataaudit.engine.work.write_keyed"])
-def test_a_state_folder_that_refuses_is_no_shards_fault(settings, tmp_path, monkeypatch, name, error):
+def test_a_state_folder_that_refuses_is_no_shards_fault(settings, tmp_path, monkeypatch, error):
     """A full or read-only disk is told as such, with the folder and the way out; no shard is blamed."""
     unit = scan_unit(settings, write_file(tmp_path / "a.jsonl", LINES))
 
     def refuse(*_, **__):
         raise error
 
-    monkeypatch.setattr(name, refuse)
+    monkeypatch.setattr("dataaudit.engine.packs.write_whole", refuse)
     outcome = scan_part(unit, settings)
     assert outcome.reason is None
     assert str(settings.state) in outcome.fault[0]
@@ -159,5 +158,5 @@ def test_a_fault_of_ours_costs_one_shard_and_shows_no_text(settings, tmp_path, m
 
 def test_missing_rows_are_told_by_key(tmp_path):
     """The digest of a shard whose rows are gone is no digest."""
-    outcome = digest_rows(RowsUnit(state=tmp_path, keys=("aa", "bb"), size=1))
-    assert outcome.damaged == ("aa", "bb")
+    rows = tuple(PartialStore(tmp_path).address(READING, key, "rows") for key in ("aa", "bb"))
+    assert digest_rows(RowsUnit(rows=rows, size=1)).damaged == ("reading/aa", "reading/bb")

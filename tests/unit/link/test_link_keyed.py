@@ -106,6 +106,19 @@ def test_any_flipped_bit_is_found(tmp_path):
     assert read_keyed(path, 0, NUM_BYTES).num_rows == 30
 
 
+@pytest.mark.parametrize(
+    ("rows_of", "blocks"), [([1] * 256, 4), ([64] * 256, 256), ([1, 100, 1, 1, 63, 1], 4), ([0], 0)]
+)
+def test_first_bytes_of_few_rows_share_a_block(tmp_path, rows_of, blocks):
+    """Each first byte is read alone all the same."""
+    rows = [(bytes([value]) + bytes(15), "s") for value, number in enumerate(rows_of) for _ in range(number)]
+    write_keyed(tmp_path / "rows", [table_of(rows)], SCHEMA)
+    assert sum(stored_bytes(tmp_path / "rows", value, value + 1) > 0 for value in range(NUM_BYTES)) == blocks
+    for value, number in enumerate(rows_of):
+        keys = read_keyed(tmp_path / "rows", value, value + 1)["key"].to_pylist()
+        assert keys == [bytes([value]) + bytes(15)] * number
+
+
 def test_writing_that_fails_leaves_nothing(tmp_path, monkeypatch):
     """A failed write leaves neither a file nor a temporary one."""
     monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
@@ -130,7 +143,7 @@ def test_the_order_is_that_of_a_sort_by_key_and_second_column(rows, width):
 
 def test_stored_bytes_are_those_that_are_read(tmp_path):
     """The head alone says how much there is of some first bytes."""
-    rows = [(bytes([number]) + b"x" * 15, "s") for number in range(0, 200, 3)]
+    rows = [(bytes([number]) + b"x" * 15, "s") for number in range(0, 200, 3) for _ in range(64)]
     write_keyed(tmp_path / "rows", [table_of(rows)], SCHEMA)
     sizes = [stored_bytes(tmp_path / "rows", value, value + 1) for value in range(NUM_BYTES)]
     assert [size > 0 for size in sizes] == [value < 200 and value % 3 == 0 for value in range(NUM_BYTES)]

@@ -1,0 +1,349 @@
+"""Sums over shards: what each stage found in a split, and the rows of the table of shards, made where the workers are.
+
+A task takes some shards: it reads their partials, adds what the link steps found, fills the columns of their rows and
+merges the partials by split and stage. Further tasks merge the results of tasks, a tree of them, until few are left for
+the driver. Every merge is lossless, so how the shards are cut into tasks changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.linking import result_columns
+from dataaudit.engine.partials import Damage, fold_partial, merge_parts
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import Runner
+from dataaudit.engine.store import Entry, PartialStore, entry_at, entry_of
+from dataaudit.engine.tables import SHARDS, Setting, shard_row, stage_columns
+from dataaudit.engine.units import Outcome
+from dataaudit.engine.work import as_value
+from dataaudit.errors import ClusterError
+from dataaudit.link.step import LinkResult
+from dataaudit.manifest.canonical import digest_json
+from dataaudit.stages.base import Accumulator, Stage, merge
+from dataaudit.stages.partial import Partial, empty, fold_table
+
+SHARDS_PER_TASK = 256
+"""Shards whose partials one unit of work sums."""
+_SUMS_PER_TASK = 16
+_LISTS, _SUMS = "sums-of", "sums"
+_ROWS, _PARTIALS = "rows", "partials"
+_ADDRESSES = pa.schema([("shard", pa.int32()), ("stage", pa.string()), ("address", pa.binary())])
+"""Of the list of a task: the partial of each part, as the file system's bytes."""
+
+Merged = dict[str, dict[str, Partial]]
+"""Partials by split and stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumUnit:
+    """Some shards to sum, or sums to merge."""
+
+    key: str
+    """Of its result."""
+    shards: str = ""
+    """Address of the list of shards: their rows and partials, and what link steps add to these."""
+    sums: tuple[str, ...] = ()
+    """Addresses of sums."""
+
+    @property
+    def name(self) -> str:
+        """What names it from run to run."""
+        return self.key
+
+    @property
+    def size(self) -> int:
+        """All take about as long."""
+        return 1
+
+    @property
+    def isolated(self) -> bool:
+        """Only files of our own are read."""
+        return False
+
+
+@dataclass(slots=True)
+class Sums:
+    """Rows of shards, and partials merged by split and stage."""
+
+    stages: Mapping[str, Stage]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    tables: list[pa.Table] = field(default_factory=list)
+    """Rows that were sums before."""
+    held: dict[tuple[str, str], Accumulator] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stages: Iterable[Stage]) -> Sums:
+        """Return sums of nothing."""
+        return cls({stage.name: stage for stage in stages})
+
+    def add(self, split: str, stage: str, partial: Partial) -> None:
+        """Take one more partial."""
+        place = split, stage
+        if place not in self.held:
+            self.held[place] = Accumulator(self.stages[stage])
+        self.held[place].add(partial)
+
+    def add_shard(self, row: Mapping[str, Any], partials: Mapping[str, Partial], setting: Setting) -> None:
+        """Take a shard: its row, of which partials fill what is empty, and the partials."""
+        filled = dict(row)
+        for name, partial in partials.items():
+            columns = stage_columns(self.stages[name], partial, row["split"], setting)
+            filled |= {column: value for column, value in columns.items() if filled[column] is None}
+            self.add(row["split"], name, partial)
+        self.rows.append(filled)
+
+    def add_stored(self, entry: Entry) -> None:
+        """Take other sums, as they were stored."""
+        self.tables.append(entry.tables[_ROWS])
+        for number, (split, stage) in enumerate(entry.meta["held"]):
+            names = self.stages[stage].shapes()
+            self.add(split, stage, {name: entry.tables[f"{number} {name}"] for name in names})
+
+    def table(self) -> pa.Table:
+        """Return the rows by ordinal, of the schema of the table of shards."""
+        own = pa.Table.from_pylist(self.rows, schema=SHARDS)
+        return pa.concat_tables([own, *self.tables]).sort_by("shard").combine_chunks()
+
+    def merged(self) -> Merged:
+        """Return what was merged, by split and stage."""
+        found: Merged = {}
+        for (split, stage), held in sorted(self.held.items()):
+            found.setdefault(split, {})[stage] = held.result()
+        return found
+
+    def write(self, store: PartialStore, key: str) -> None:
+        """Store all of it.
+
+        Raises:
+            StateFolderError: The folder cannot be written.
+        """
+        places = sorted(self.held)
+        tables = {_ROWS: self.table()}
+        for number, place in enumerate(places):
+            tables |= {f"{number} {name}": table for name, table in self.held[place].result().items()}
+        store.write(_SUMS, key, {"held": places}, tables)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summing:
+    """Sums shards, or sums of shards, on a worker."""
+
+    state: Path
+    stages: tuple[Stage, ...]
+    setting: Setting
+    kept: Mapping[str, pa.Array] = field(default_factory=dict)
+    """Sources that are kept apart, by stage; the others are folded into `other`."""
+    fewer: Mapping[str, pa.Array] = field(default_factory=dict)
+    """Fewer of them, once what link steps found is added."""
+
+    def __call__(self, unit: SumUnit) -> Outcome:
+        """Sum one unit and store the result."""
+        return as_value(lambda: self._sum(unit))
+
+    def _sum(self, unit: SumUnit) -> Outcome:
+        sums, damage = Sums.of(self.stages), _Missing()
+        if unit.shards and (listed := damage.read(unit.shards)) is not None:
+            self._sum_shards(listed, sums, damage)
+        for address in unit.sums:
+            if (stored := damage.read(address)) is not None:
+                sums.add_stored(stored)
+        if damage.names:
+            return Outcome(damaged=tuple(sorted(damage.names)))
+        sums.write(PartialStore(self.state), unit.key)
+        return Outcome()
+
+    def _sum_shards(self, listed: Entry, sums: Sums, damage: _Missing) -> None:
+        parts: dict[int, dict[str, list[str]]] = {}
+        for row in listed.tables[_PARTIALS].to_pylist():
+            parts.setdefault(row["shard"], {}).setdefault(row["stage"], []).append(os.fsdecode(row["address"]))
+        extra = {name: _by_shard(table) for name, table in listed.tables.items() if name not in (_ROWS, _PARTIALS)}
+        for row in listed.tables[_ROWS].to_pylist():
+            partials = {}
+            for name, addresses in parts.get(row["shard"], {}).items():
+                entries = [damage.read(address) for address in addresses]
+                if not damage.names:
+                    stage = sums.stages[name]
+                    more = {
+                        table: rows
+                        for table in stage.shapes()
+                        if (rows := extra.get(f"{name} {table}", _no_rows)(row["shard"])) is not None
+                    }
+                    partials[name] = self._partial(stage, entries, more)
+            if not damage.names:
+                sums.add_shard(row, partials, self.setting)
+
+    def _partial(self, stage: Stage, entries: Sequence[Entry | None], more: Mapping[str, pa.Table]) -> Partial:
+        partial = _folded(stage, merge_parts(stage, entries), self.kept)
+        if more:
+            partial = merge(stage, [partial, _completed(stage, more, self.kept.get(stage.name))])
+        return _folded(stage, partial, self.fewer)
+
+
+@dataclass(slots=True)
+class _Missing:
+    """Reads entries; notes those that are absent or damaged."""
+
+    names: set[str] = field(default_factory=set)
+
+    def read(self, address: str) -> Entry | None:
+        entry = entry_at(address)
+        if entry is None:
+            self.names.add(entry_of(address))
+        return entry
+
+
+def _by_shard(table: pa.Table) -> Callable[[int], pa.Table | None]:
+    """Return what gives the rows of a shard, without its ordinal; None where there are none."""
+    ordered = table.sort_by("shard")
+    ordinals, rows = ordered["shard"].to_numpy(), ordered.drop_columns(["shard"])
+
+    def of(ordinal: int) -> pa.Table | None:
+        start, stop = np.searchsorted(ordinals, [ordinal, ordinal + 1]).tolist()
+        return rows.slice(start, stop - start) if start < stop else None
+
+    return of
+
+
+def _no_rows(_: int) -> None:
+    return None
+
+
+def _folded(stage: Stage, partial: Partial, kept: Mapping[str, pa.Array]) -> Partial:
+    return fold_partial(stage, partial, kept[stage.name]) if stage.name in kept else partial
+
+
+def _completed(stage: Stage, more: Mapping[str, pa.Table], kept: pa.Array | None) -> Partial:
+    """Return the rows that link steps add, as a partial: columns that they do not know are 0."""
+    shapes = stage.shapes()
+    made = empty(shapes)
+    for name, table in more.items():
+        schema, rows = shapes[name].schema(), table
+        zeros = pa.array(np.zeros(table.num_rows, dtype=np.int64))
+        for missing in (column for column in schema.names if column not in table.column_names):
+            rows = rows.append_column(missing, zeros)
+        rows = rows if kept is None else fold_table(rows, kept)
+        made |= {name: rows.select(schema.names).cast(schema)}
+    return made
+
+
+def run_sums(
+    shards: Sequence[GatheredShard],
+    summing: Summing,
+    digests: Mapping[int, str],
+    found: Mapping[str, LinkResult],
+    store: PartialStore,
+    runner: Runner,
+    progress: Progress,
+) -> tuple[pa.Table, Merged]:
+    """Sum all shards on the workers.
+
+    Args:
+        shards: What is known of each.
+        summing: How.
+        digests: Digest of the decoded rows by ordinal.
+        found: What link steps found, by stage.
+        store: Where partials are and sums go.
+        runner: Where to run.
+        progress: Where to report.
+
+    Returns:
+        The table of shards, and the merged partials by split and stage.
+
+    Raises:
+        ClusterError: The work cannot be done on these workers.
+        DamagedEntryError: Partials are absent or damaged.
+    """
+    extra = {f"{stage} {name}": table for stage, one in found.items() for name, table in one.extra.items()}
+    columns = result_columns(found)
+    units = []
+    for start in range(0, len(shards), SHARDS_PER_TASK):
+        some = shards[start : start + SHARDS_PER_TASK]
+        key = _digest([str(start), *(part.reading_key for shard in some for part in shard.planned.parts)])
+        rows = [shard_row(one, digests.get(one.ordinal)) | dict(columns.get(one.ordinal, {})) for one in some]
+        ordinals = pa.array([one.ordinal for one in some], pa.int32())
+        tables = {
+            _ROWS: pa.Table.from_pylist(rows, schema=SHARDS),
+            _PARTIALS: _addresses(some, store),
+            **{name: table.filter(pc.is_in(table["shard"], ordinals)) for name, table in extra.items()},
+        }
+        store.write(_LISTS, key, {}, tables)
+        units.append(SumUnit(key=key, shards=store.address(_LISTS, key)))
+    keys = _run("sums", units, summing, store, runner, progress)
+    while len(keys) > _SUMS_PER_TASK:
+        groups = [keys[start : start + _SUMS_PER_TASK] for start in range(0, len(keys), _SUMS_PER_TASK)]
+        units = [
+            SumUnit(key=_digest(group), sums=tuple(store.address(_SUMS, key) for key in group)) for group in groups
+        ]
+        merged = _run("sums", units, summing, store, runner, progress)
+        for key in keys:
+            store.remove(_SUMS, key)
+        keys = merged
+    sums, damage = Sums.of(summing.stages), Damage(store)
+    for key in keys:
+        if (stored := damage.read(_SUMS, key)) is not None:
+            sums.add_stored(stored)
+            store.remove(_SUMS, key)
+    damage.tell()
+    return sums.table(), sums.merged()
+
+
+def _digest(names: list[str]) -> str:
+    return digest_json(names).removeprefix("sha256:")
+
+
+def _addresses(shards: Sequence[GatheredShard], store: PartialStore) -> pa.Table:
+    rows = [
+        (shard.ordinal, stage, os.fsencode(store.address(stage, part.stage_keys[stage])))
+        for shard in shards
+        if shard.partials
+        for stage in shard.partials
+        for part in shard.planned.parts
+    ]
+    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], schema=_ADDRESSES)
+
+
+def _run(
+    name: str,
+    units: Sequence[SumUnit],
+    summing: Summing,
+    store: PartialStore,
+    runner: Runner,
+    progress: Progress,
+) -> list[str]:
+    """Run units; return the keys of their results."""
+    damage, damaged = Damage(store), set[str]()
+    failed: list[tuple[Reason, str]] = []
+    progress.begin(name, len(units), 0)
+
+    def done(index: int, outcome: Outcome) -> bool:
+        del index
+        damaged.update(outcome.damaged)
+        if outcome.reason is not None:
+            failed.append((outcome.reason, outcome.place))
+        progress.advance(0, failed=outcome.reason is not None)
+        return True
+
+    runner.run(name, summing, units, done)
+    progress.end(tell_short=False)
+    for unit in units:
+        store.remove(_LISTS, unit.key)
+    if failed:
+        raise ClusterError(
+            f"{name} failed on {len(failed)} task(s): {failed[0][0]} {failed[0][1]}".rstrip(),
+            "Give the workers more memory (--memory-limit) or run fewer of them, then run again.",
+        )
+    for entry in sorted(damaged):
+        damage.remove(*entry.split("/"))
+    damage.tell()
+    return [unit.key for unit in units]

@@ -1,0 +1,58 @@
+"""Where stored bytes lie: in a file of their own, or in a pack, a file that holds those of many parts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+_IN_PACK = "\0"
+"""Separates, in an address, the path of a pack from the place in it; no path holds one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Some stored bytes. As text, their address: the path of their file; in a pack, its path and the place in it."""
+
+    path: str
+    """The file that they lie in."""
+    name: str
+    """What their digests know them by: ``<kind>/<key>``, with a suffix for rows beside an entry."""
+    offset: int = 0
+    """Where they begin in the file."""
+    size: int | None = None
+    """How many they are; None for the whole file."""
+
+    def __str__(self) -> str:
+        return self.path if self.size is None else f"{self.path}{_IN_PACK}{self.offset}:{self.size}:{self.name}"
+
+    @classmethod
+    def at(cls, address: str | Path) -> Stored:
+        """Return what an address names."""
+        path, in_pack, place = str(address).partition(_IN_PACK)
+        if not in_pack:
+            own = Path(path)
+            return cls(path=path, name=f"{own.parent.parent.name}/{own.name}")
+        offset, size, name = place.split(":", 2)
+        return cls(path=path, name=name, offset=int(offset), size=int(size))
+
+    def open(self) -> pa.NativeFile:
+        """Open the file where they begin.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        source = pa.OSFile(os.fsencode(self.path), "rb")
+        source.seek(self.offset)
+        return source
+
+    def read(self) -> pa.Buffer:
+        """Return them, in aligned memory, as Arrow's kernels want it.
+
+        Raises:
+            OSError: They cannot be read.
+        """
+        with self.open() as source:
+            return source.read_buffer(self.size)
