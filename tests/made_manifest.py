@@ -26,6 +26,7 @@ from dataaudit.manifest.load import metrics_table
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.manifest.publish import prepare_tables, publish, table_records
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.registry import FAMILIES
 
 UNREAD = ("quarantined", "skipped")
 
@@ -65,6 +66,12 @@ def shard(uri, *, split="train", documents=10, tokens=100, size=50, status="ok",
     return columns | more
 
 
+_OF_OTHER_STAGES = sorted(
+    {one.column for family in FAMILIES if family.stage_name not in ("", "volume") for one in family.shard_statistics}
+)
+"""Columns of the table of shards that are null when no stage but that of volume ran."""
+
+
 def make(
     folder,
     shards,
@@ -86,7 +93,8 @@ def make(
     `tables` rows of further tables, as dicts, by name, `folders` what fills further folders. A whole one names the
     stage of volume, and has all that it determines and nothing of other stages.
     """
-    rows = [row | {"shard": ordinal} for ordinal, row in enumerate(shards)]
+    without = dict.fromkeys(_OF_OTHER_STAGES) if whole else {}
+    rows = [row | {"shard": ordinal} | without for ordinal, row in enumerate(shards)]
     read = [row for row in rows if row["status"] not in UNREAD]
     names = sorted({row["split"] for row in rows}) or ["train"]
     records = [*_volume(Scope(), read), *metrics]
