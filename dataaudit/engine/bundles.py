@@ -28,7 +28,7 @@ from dataaudit.corpus.texts import row_digests
 from dataaudit.engine.packs import Item
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome, ScanSettings, ScanUnit
-from dataaudit.engine.work import join_small, may_have_changed, part_items, scan_part
+from dataaudit.engine.work import NOT_OPENED, join_small, may_have_changed, not_opened, part_items, scan_part
 from dataaudit.guarded import Guarded
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial
@@ -54,7 +54,7 @@ class Scan:
     def together(self, units: Sequence[ScanUnit]) -> list[Outcome]:
         """Scan parts; each outcome, and what is stored, is that of the part alone."""
         scanned: dict[int, Outcome] = {}
-        for bundle in _bundles(units):
+        for bundle in _bundles(units, scanned):
             with Guarded():  # whose fault it is, each part alone shows
                 scanned |= scan_together(bundle, self.settings)
         return [scanned.get(place) or self(unit) for place, unit in enumerate(units)]
@@ -106,13 +106,18 @@ class _Bundle:
         self.num_bytes += part.batch.texts.nbytes
 
 
-def _bundles(units: Sequence[ScanUnit]) -> Iterator[list[ReadPart]]:
-    """Read the small parts and yield them in bundles of two and more."""
+def _bundles(units: Sequence[ScanUnit], gone: dict[int, Outcome]) -> Iterator[list[ReadPart]]:
+    """Read the small parts and yield them in bundles of two and more; ``gone`` takes those that cannot be opened."""
     small = [place for place, unit in enumerate(units) if _is_small(unit)]
     held = _Bundle()
     if len(small) > 1:
         for place in sorted(small, key=lambda place: _stage_names(units[place])):
-            part = _read(place, units[place])
+            try:
+                part = _read(place, units[place])
+            except NOT_OPENED as error:
+                if not units[place].twins:
+                    gone[place] = not_opened(error)
+                continue
             if part is None:
                 continue
             if not held.takes(part):
@@ -132,10 +137,14 @@ def _stage_names(unit: ScanUnit) -> list[str]:
 
 
 def _read(place: int, unit: ScanUnit) -> ReadPart | None:
-    """Return a part of one batch; None for any other, and for one that cannot be read."""
+    """Return a part of one batch; None for any other, and for one that cannot be read.
+
+    Raises:
+        OSError: One of :data:`dataaudit.engine.work.NOT_OPENED`.
+    """
     losses, stats = LossLog(), PartStats()
     found: list[DocBatch] = []
-    with Guarded() as call:
+    with Guarded(*NOT_OPENED) as call:
         for batch in read_part(unit.request, losses, stats):
             found.append(batch)
             if len(found) > 1:

@@ -58,12 +58,14 @@ from dataaudit.stages.partial import Partial
 Unit = TypeVar("Unit", ScanUnit, SecondPassUnit)
 _HASH_BLOCK = 1 << 20
 _HASHINGS = 2
-_NOT_OPENED: Mapping[type[OSError], Reason] = {
+_REASONS: Mapping[type[OSError], Reason] = {
     FileNotFoundError: Reason.NOT_FOUND,
     NotAFileError: Reason.NOT_A_FILE,
     PermissionError: Reason.PERMISSION,
 }
-_OF_THE_PATH = (*_NOT_OPENED.values(), Reason.CHANGED)
+NOT_OPENED = tuple(_REASONS)
+"""Errors that say why a file cannot be opened, and that trying again would not change."""
+_OF_THE_PATH = (*_REASONS.values(), Reason.CHANGED)
 """Reasons that another file of the same bytes does not share."""
 
 
@@ -179,9 +181,14 @@ def as_value(function: Callable[[], Outcome]) -> Outcome:
             return Outcome(reason=error.reason, place=error.place)
         except DamagedFileError as error:  # what is not there afterwards is computed again
             return Outcome(damaged=tuple(map(entry_of, error.paths)))
-        except tuple(_NOT_OPENED) as error:
-            return Outcome(reason=next(why for kind, why in _NOT_OPENED.items() if isinstance(error, kind)))
+        except NOT_OPENED as error:
+            return not_opened(error)
     return Outcome(reason=Reason.INTERNAL, place=call.origin)  # a fault of ours costs one shard, by name
+
+
+def not_opened(error: OSError) -> Outcome:
+    """Return the outcome of a part whose file cannot be opened, from one of :data:`NOT_OPENED`."""
+    return Outcome(reason=next(why for kind, why in _REASONS.items() if isinstance(error, kind)))
 
 
 def _probe(unit: ProbeUnit) -> Outcome:
