@@ -131,3 +131,57 @@ def test_a_dictionary_of_data_sets_is_built_without_a_config(tmp_path):
         ("train", "train/data-00001-of-00002.arrow"),
         ("validation", "validation/data-00000-of-00001.arrow"),
     ]
+
+
+FORMS = {
+    "one file": ("a.jsonl", 1_000),
+    "files of one": ("jsonl", 1),
+    "files of seven": ("jsonl", 7),
+    "row groups of one": ("a.parquet", 1),
+    "record batches of one": ("a.arrow", 1),
+}
+
+
+def write_form(folder, records, form):
+    """Write documents in one form, so that they have the same order."""
+    kind, size = FORMS[form]
+    folder.mkdir()
+    table = pa.Table.from_pylist(records)
+    if kind == "a.parquet":
+        pq.write_table(table, folder / kind, row_group_size=size)
+    elif kind == "a.arrow":
+        with pa.ipc.new_file(folder / kind, table.schema) as file:
+            file.write_table(table, max_chunksize=size)
+    else:
+        for start in range(0, len(records), size):
+            (folder / f"{start:04d}.jsonl").write_bytes(lines(records[start : start + size]))
+
+
+def test_the_same_documents_give_the_same_numbers_however_they_are_stored(tmp_path):
+    """Every statistic, with leaks and copies; and of each file what its documents are."""
+    texts = documents(24, seed=4)
+    texts += [texts[3], texts[20] + " and a word", "", "Write to anna.berger@firma-berger.de about it."]
+    train = [{"text": text, "source": f"s{number % 3}"} for number, text in enumerate(texts)]
+    held = rows([texts[11], *documents(5, seed=5)], "s0")
+    (tmp_path / "val.jsonl").write_bytes(lines(held))
+    numbers, shards = {}, {}
+    for form in FORMS:
+        write_form(tmp_path / form, train, form)
+        of = {"text": "text", "source": {"column": "source"}}
+        splits = {"train": {"paths": [form], **of}, "val": {"paths": ["val.jsonl"], "held_out": True, **of}}
+        (tmp_path / f"{form}.yaml").write_text(json.dumps({"splits": splits}), encoding="utf-8")
+        manifest = build(tmp_path / f"{form}.yaml", *workers(0), manifest=tmp_path / "manifests" / form)[1]
+        numbers[form] = {
+            (record.metric, record.stat, record.scope): (record.value, record.n, record.denominator, record.low)
+            for record in manifest.metrics()
+            if not record.metric.startswith("coverage")
+        }
+        shards[form] = [row for row in manifest.table("shards").to_pylist() if row["split"] == "train"]
+    first = numbers.pop("one file")
+    assert len(first) > 200
+    assert {form: numbers[form] == first for form in numbers} == dict.fromkeys(numbers, True)
+    assert len(shards["files of one"]) == len(texts)
+    for form, found in shards.items():
+        assert sum(shard["documents"] for shard in found) == len(texts), form
+    sizes = [(shard["documents"], shard["bytes"], shard["sources"][0]["source"]) for shard in shards["files of one"]]
+    assert sizes == [(1, len(text.encode()), f"s{number % 3}") for number, text in enumerate(texts)]
