@@ -4,8 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 # Bytecode is written when a module is first imported: most of what is installed never is, and compiling all of it takes
-# longer than unpacking it.
+# longer than unpacking it. Images often forbid to write it; then each process of a test would compile all it imports.
 INSTALL := $(PIP) install --no-compile
+export PYTHONDONTWRITEBYTECODE =
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 
