@@ -111,11 +111,11 @@ def build(
     a signature that fails after it leaves the manifest, not signed, and exit code 2 or 3.
     """
     from dataaudit import api
-    from dataaudit.engine.lean import leave_pandas_out
+    from dataaudit.lean import be_lean
     from dataaudit.report.summary import build_summary
 
     if own_process:
-        leave_pandas_out()
+        be_lean()
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
     signing = signing_of(sign_it, key, identity)

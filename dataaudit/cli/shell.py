@@ -78,9 +78,9 @@ def without_pandas(command: Callable[_Args, None]) -> Callable[_Args, None]:
     @functools.wraps(command)
     def run(*args: _Args.args, **kwargs: _Args.kwargs) -> None:
         if click.get_current_context().obj:
-            from dataaudit.engine.lean import leave_pandas_out
+            from dataaudit.lean import be_lean
 
-            leave_pandas_out()
+            be_lean()
         command(*args, **kwargs)
 
     return run

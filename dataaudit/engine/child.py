@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine.lean import leave_pandas_out
+from dataaudit.lean import be_lean
 from dataaudit.engine.units import Outcome
 
 READY = "ready"
@@ -57,7 +57,7 @@ def main() -> None:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     if not with_pandas:
-        leave_pandas_out()
+        be_lean()
     source, sink = Connection(calls, writable=False), Connection(answers, readable=False)
     sink.send(READY)
     while True:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataaudit.engine.alone import end_child
-from dataaudit.engine.lean import leave_pandas_out
+from dataaudit.lean import be_lean
 
 
 def dask_setup(worker: Any) -> None:
@@ -19,7 +19,7 @@ def dask_setup(worker: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    leave_pandas_out()
+    be_lean()
 
 
 def dask_teardown(worker: Any) -> None:

@@ -30,6 +30,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import numpy as np
 
 from dataaudit.kept import private_folder, sources_digest, user_places
+from dataaudit.lean import load_numba
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,18 +69,15 @@ class Kernel(Generic[P, R]):
     def load(self) -> Any:
         """Return numba's dispatcher, compiled or from the cache."""
         if self._compiled is None:
-            import numba
-
             if self.signature is None:
-                self._compiled = numba.njit(error_model="numpy", forceinline=self.inline, _nrt=False)(self.function)
+                self._compiled = load_numba().njit(error_model="numpy", forceinline=self.inline, _nrt=False)(self.function)
             else:
                 self._compiled = self._load_from(cache_folder()) or self._load_from(None)
         return self._compiled
 
     def _load_from(self, folder: Path | None) -> Any:
         """Compile, with or without the cache; None when the cache fails: a full disk, a file cut short."""
-        import numba
-
+        numba = load_numba()
         if folder is None:
             return numba.njit(self.signature, error_model="numpy", _nrt=False)(self.function)
         try:

@@ -1,0 +1,74 @@
+"""Processes that run only our code do without what libraries look for by themselves: half a second and more each.
+
+- pyarrow imports pandas, where it is installed, at the first array of NumPy's and at the first of Python's values, to
+  see whether they are pandas' own. Ours never are.
+- numba imports scipy's linear algebra, to see whether kernels may call it, and the extensions of all packages that
+  have one for it: awkward has. No kernel of ours needs either.
+
+Each place asks once. What cannot be imported at that moment is done without for good; others import it as ever, but
+pyarrow and numba know nothing of it any more. So this is for a command, a worker, a child, not for a notebook, and not
+for a process in which `datasets` reads rows: it makes its tables of pandas' frames.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+
+
+class _Hidden(MetaPathFinder):
+    """Finds that there is no such module."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        """Refuse one name, leave the others to other finders."""
+        del path, target
+        if name == self.name:
+            raise ModuleNotFoundError(name)
+
+
+@contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """Hide a module from imports, unless somebody has imported it already."""
+    finder = _Hidden(name)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+_lean = False
+
+
+def be_lean() -> None:
+    """Do without pandas in pyarrow, and from now on without scipy and extensions in numba."""
+    global _lean  # noqa: PLW0603  the process is lean, not a part of it
+    _lean = True
+    if "pandas" not in sys.modules:
+        import numpy as np
+        import pyarrow as pa
+
+        with _hidden("pandas"):
+            pa.array(np.zeros(1))
+            pa.array([0])
+
+
+def load_numba() -> ModuleType:
+    """Import numba, in a lean process without what our kernels do not need."""
+    if not _lean or "numba.np.arraymath" in sys.modules or "scipy.linalg" in sys.modules:
+        import numba
+    else:
+        with _hidden("scipy.linalg"):
+            import numba
+            import numba.np.arraymath  # asks for it
+        from numba.core import entrypoints
+
+        if hasattr(entrypoints, "_already_initialized"):
+            entrypoints._already_initialized = True  # noqa: SLF001  no setting leaves them out
+    return numba
