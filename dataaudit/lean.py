@@ -1,17 +1,19 @@
-"""Processes that run only our code do without what libraries look for by themselves: half a second and more each.
+"""Processes that run only our code do without what libraries look for by themselves, and mostly without collections.
 
 - pyarrow imports pandas, where it is installed, at the first array of NumPy's and at the first of Python's values, to
   see whether they are pandas' own. Ours never are.
 - numba imports scipy's linear algebra, to see whether kernels may call it, and the extensions of all packages that
   have one for it: awkward has. No kernel of ours needs either.
+- Python looks for cycles of dead objects after every 700 new ones: a twentieth of a scan, which leaves hardly any.
 
-Each place asks once. What cannot be imported at that moment is done without for good; others import it as ever, but
+The first two ask once. What cannot be imported at that moment is done without for good; others import it as ever, but
 pyarrow and numba know nothing of it any more. So this is for a command, a worker, a child, not for a notebook, and not
 for a process in which `datasets` reads rows: it makes its tables of pandas' frames.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,13 +45,16 @@ def _hidden(name: str) -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
+_NEW_OBJECTS = 50_000
+"""After which cycles are looked for."""
 _lean = False
 
 
 def be_lean() -> None:
-    """Do without pandas in pyarrow, and from now on without scipy and extensions in numba."""
+    """Do without pandas in pyarrow, from now on without scipy and extensions in numba, and with few collections."""
     global _lean  # noqa: PLW0603  the process is lean, not a part of it
     _lean = True
+    gc.set_threshold(_NEW_OBJECTS)
     if "pandas" not in sys.modules:
         import numpy as np
         import pyarrow as pa

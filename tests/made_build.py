@@ -10,6 +10,7 @@ import pyarrow as pa
 from made_content import made_findings, made_screen
 
 from dataaudit.annotators.matches import MATCHES
+from dataaudit.annotators.names import NAMES, Names
 from dataaudit.annotators.words import WORDS, Words
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.batch import DocBatch
@@ -35,6 +36,7 @@ STAGE_LIST = tuple(kind() for kind in STAGES if MATCHES not in kind.needs)
 DECISIVE = {
     "tokens": [{"sha256": "t", "force_reference": False}],
     "words": [None],
+    "names": [None],
     "languages": [{"chosen": "d"}],
     "toxicity": ["s"],
     "pii": "p",
@@ -129,7 +131,7 @@ def batch(documents):
         source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32),
         source_names=names,
     )
-    return made.annotated(WORDS, Words().annotate(made))
+    return made.annotated(WORDS, Words().annotate(made)).annotated(NAMES, Names().annotate(made))
 
 
 def write_partials(store, planned_part, documents, *, stages=STAGE_LIST):

@@ -18,6 +18,7 @@ from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.corpus.texts import text_buffers, text_digests
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.detectors.languages import LanguageBatch
+from dataaudit.kernels.characters import count_names
 from dataaudit.kernels.words import split_words
 
 PROTECTED = " ".join(
@@ -87,6 +88,7 @@ def make_batch(documents, first_row=0):
             "tokens": tokens,
             "languages": make_languages(documents),
             "words": words,
+            "names": count_names(batch.byte_values(), batch.byte_offsets()),
             "matches": protected().match(words, batch.byte_values(), batch.byte_offsets()),
             "toxicity": made_screen([text for text, _ in documents]),
             "findings": made_findings([text for text, _ in documents]),

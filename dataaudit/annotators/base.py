@@ -53,7 +53,11 @@ class Annotators:
 
     def annotate(self, batch: DocBatch) -> DocBatch:
         """Return a batch with its digests and all that is asked for."""
-        full = replace(batch, digests=text_digests(batch.texts))
+        return self.look(replace(batch, digests=text_digests(batch.texts)))
+
+    def look(self, batch: DocBatch) -> DocBatch:
+        """Return a batch with all that is asked for; it needs digests only where an annotator looks at them."""
+        full = batch
         for annotation, annotator in self.chosen:
             full = full.annotated(annotation, annotator.annotate(full))
         return full

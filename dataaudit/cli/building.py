@@ -110,12 +110,13 @@ def build(
     the same command is run again. Progress goes to stderr, the summary to stdout. A key is tried before the build;
     a signature that fails after it leaves the manifest, not signed, and exit code 2 or 3.
     """
-    from dataaudit import api
     from dataaudit.lean import be_lean
-    from dataaudit.report.summary import build_summary
 
     if own_process:
         be_lean()
+    from dataaudit import api
+    from dataaudit.report.summary import build_summary
+
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
     signing = signing_of(sign_it, key, identity)

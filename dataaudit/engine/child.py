@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.lean import be_lean
 from dataaudit.engine.units import Outcome
+from dataaudit.lean import be_lean
 
 READY = "ready"
 """First answer of all: the child takes calls."""

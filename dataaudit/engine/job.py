@@ -13,6 +13,7 @@ from dataaudit.annotators.base import AnnotatorModel
 from dataaudit.annotators.findings import Findings
 from dataaudit.annotators.languages import LANGUAGES, Languages
 from dataaudit.annotators.matches import Matches
+from dataaudit.annotators.names import Names
 from dataaudit.annotators.tokens import Tokens
 from dataaudit.annotators.toxicity import TOXICITY, Toxicity
 from dataaudit.annotators.words import Words
@@ -125,7 +126,7 @@ class Job:
 
     def annotators(self) -> tuple[AnnotatorModel, ...]:
         """Return what finds annotations, as far as stages need them."""
-        found: list[AnnotatorModel] = [self.tokens(), Words()]
+        found: list[AnnotatorModel] = [self.tokens(), Words(), Names()]
         if self.languages is not None:
             found.append(Languages(models=self.languages, seed=self.config.seed))
         if self.protected is not None:

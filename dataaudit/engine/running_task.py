@@ -41,7 +41,7 @@ class RunningTask:
         if len(own) == 0:
             return
         start, stop = np.searchsorted(rows, [own.rows[0], own.rows[-1] + 1]).tolist()
-        shown = self.annotators.annotate(own) if self.task.needs else own
+        shown = self.annotators.look(own) if self.task.needs else own
         for name, table in self.task.run(shown, self.wanted.slice(start, stop - start), encode).items():
             self.found.setdefault(name, []).append(table)
 

@@ -70,7 +70,9 @@ class Kernel(Generic[P, R]):
         """Return numba's dispatcher, compiled or from the cache."""
         if self._compiled is None:
             if self.signature is None:
-                self._compiled = load_numba().njit(error_model="numpy", forceinline=self.inline, _nrt=False)(self.function)
+                self._compiled = load_numba().njit(error_model="numpy", forceinline=self.inline, _nrt=False)(
+                    self.function
+                )
             else:
                 self._compiled = self._load_from(cache_folder()) or self._load_from(None)
         return self._compiled

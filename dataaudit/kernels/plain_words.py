@@ -72,23 +72,22 @@ def words_of(text: str) -> list[Word]:
         folded = ""
 
     for index, char in enumerate(text):
-        width = len(char.encode())
-        after = text[index + 1 : index + 2]
-        bases = [part for part in folded if not combining(part)]
-        joined = bool(folded) and not lone
+        width = 1 if char < "\x80" else len(char.encode())
+        kind = category(char)
         if char in "'\u2019\u02bc\uff07":
-            if not (joined and not _is_digit(bases[-1]) and _is_plain_letter(after)):
+            after = text[index + 1 : index + 2]
+            if not (folded and not lone and not _is_digit(_last_base(folded)) and _is_plain_letter(after)):
                 close()
         elif char in ".,":
-            if not (folded and _is_digit(bases[-1]) and _folds_to_digits(after)):
+            if not (folded and _is_digit(_last_base(folded)) and _folds_to_digits(text[index + 1 : index + 2])):
                 close()
-        elif category(char) in ("Cf", "Me") or ord(char) in _NOT_THERE:
+        elif kind in ("Cf", "Me") or ord(char) in _NOT_THERE:
             pass
-        elif category(char)[0] not in "LMN":
+        elif kind[0] not in "LMN":
             close()
         else:
             parts = fold(char)
-            if category(char)[0] != "M" and parts.strip() and not all(map(combining, parts)):
+            if kind[0] != "M" and parts.strip() and not all(map(combining, parts)):
                 alone = _is_alone(char)
                 if alone or lone:
                     close()
@@ -103,6 +102,10 @@ def words_of(text: str) -> list[Word]:
         place += width
     close()
     return words
+
+
+def _last_base(folded: str) -> str:
+    return next(part for part in reversed(folded) if not combining(part))
 
 
 def text_shingles(words: Sequence[str], ngram: int) -> list[bytes]:

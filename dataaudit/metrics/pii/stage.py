@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from dataaudit.annotators.findings import FINDINGS
 from dataaudit.annotators.languages import LANGUAGES
+from dataaudit.annotators.names import NAMES
 from dataaudit.annotators.tokens import TOKENS
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.detectors.findings import FindingBatch, Tier
-from dataaudit.kernels.characters import count_names
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.stages import findings
 from dataaudit.stages.base import Context, StageDefaults
@@ -35,8 +35,8 @@ def levels_of(batch: DocBatch, findings: FindingBatch) -> np.ndarray:
     surest = np.full(len(batch), len(Tier), dtype=np.int64)
     real = ~findings.reserved
     np.minimum.at(surest, findings.documents[real], findings.tiers[real].astype(np.int64))
-    names = count_names(batch.byte_values(), batch.byte_offsets())
-    return (len(Tier) - surest) * NAME_CLASSES + np.searchsorted(np.array(NAMES_EDGES), names, side="right")
+    classes = np.searchsorted(np.array(NAMES_EDGES), batch.get(NAMES), side="right")
+    return (len(Tier) - surest) * NAME_CLASSES + classes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Pii(StageDefaults):
 
     name: ClassVar[str] = "pii"
     version: ClassVar[str] = "1"
-    needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS, LANGUAGES, FINDINGS)
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS, LANGUAGES, NAMES, FINDINGS)
     detector: ClassVar[str] = "pii"
     emits: ClassVar[Mapping[str, pa.Schema]] = {findings.TABLE: findings.FINDING_ROWS, MEMBERS: MEMBER_ROWS}
 

@@ -5,6 +5,7 @@ from made_build import STAGE_LIST, config
 
 from dataaudit.annotators.findings import Findings
 from dataaudit.annotators.languages import Languages
+from dataaudit.annotators.names import Names
 from dataaudit.annotators.tokens import Tokens
 from dataaudit.annotators.toxicity import Toxicity
 from dataaudit.annotators.words import Words
@@ -46,6 +47,7 @@ def settings(tokenizer, languages, content, tmp_path):
         annotators=(
             Tokens(tokenizer=tokenizer[0], risks=tokenizer[1], force_reference=True, seed=0),
             Words(),
+            Names(),
             Languages(models=languages, seed=0),
             Toxicity(model=content.screen),
             Findings(patterns=content.patterns, digests={}),
