@@ -69,7 +69,7 @@ def told(tmp_path, monkeypatch):
     [("--workers", "0"), pytest.param(("--workers", "1"), marks=[pytest.mark.cluster, pytest.mark.all])],
     ids=["no worker", "one worker"],
 )
-def test_no_process_imports_what_it_does_not_need_and_patterns_are_compiled_once_for_a_machine(told, options, tmp_path, monkeypatch):
+def test_no_process_imports_what_it_does_not_need_and_patterns_are_compiled_once(told, options, tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache_folder().parent))  # machine code is another test's
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     command, others = told(*options)
