@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from types import ModuleType
+from typing import Any
 
 
 class _Hidden(MetaPathFinder):
@@ -64,7 +65,7 @@ def be_lean() -> None:
             pa.array([0])
 
 
-def load_numba() -> ModuleType:
+def load_numba() -> Any:
     """Import numba, in a lean process without what our kernels do not need."""
     if not _lean or "numba.np.arraymath" in sys.modules or "scipy.linalg" in sys.modules:
         import numba
