@@ -13,6 +13,8 @@ for a process in which `datasets` reads rows: it makes its tables of pandas' fra
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import sys
 from collections.abc import Iterator, Sequence
@@ -78,3 +80,9 @@ def load_numba() -> Any:
         if hasattr(entrypoints, "_already_initialized"):
             entrypoints._already_initialized = True  # noqa: SLF001  no setting leaves them out
     return numba
+
+
+def give_memory_back() -> None:
+    """Return to the system what is free: the arrays of one kind of work leave holes that those of another do not fit."""
+    with contextlib.suppress(OSError, AttributeError):  # not every C library can
+        ctypes.CDLL(None).malloc_trim(0)

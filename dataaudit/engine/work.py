@@ -50,6 +50,7 @@ from dataaudit.engine.units import (
 )
 from dataaudit.errors import ClusterError, ConfigError, DetectorError
 from dataaudit.guarded import Guarded
+from dataaudit.lean import give_memory_back
 from dataaudit.link.keyed import write_keyed
 from dataaudit.regular import NotAFileError
 from dataaudit.stages.base import Accumulator, Stage, nothing
@@ -132,6 +133,7 @@ class Again:
 
     def __call__(self, unit: SecondPassUnit) -> Outcome:
         """Read a part; see :func:`read_again`."""
+        give_memory_back()
         return read_again(unit, self.settings)
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
