@@ -83,6 +83,6 @@ def load_numba() -> Any:
 
 
 def give_memory_back() -> None:
-    """Return to the system what is free: the arrays of one kind of work leave holes that those of another do not fit."""
+    """Return free memory to the system: arrays of one kind of work leave holes that do not fit those of another."""
     with contextlib.suppress(OSError, AttributeError):  # not every C library can
         ctypes.CDLL(None).malloc_trim(0)
