@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from dataaudit.addresses import without_secrets
 from dataaudit.errors import ConfigError
 from dataaudit.regular import read_regular
 from dataaudit.yamlfile import NAME_PATTERN, explain, in_words, load_yaml, nearest
@@ -300,7 +301,8 @@ class AuditConfig(_Strict):
         """Return the part that decides numbers, as plain JSON values (no paths, no tokenizer location).
 
         Splits appear by name only with what was resolved for them; their shards are in the manifest's
-        table, so neither globs nor their order can change an identity.
+        table, so neither globs nor their order can change an identity. Nor can a secret: what looks like one in an
+        address is replaced.
         """
         dumped = self.model_dump(mode="json", by_alias=True, exclude={"dataset", "tokenizer", "reference", "root"})
         for split in dumped["splits"].values():
@@ -317,7 +319,15 @@ class AuditConfig(_Strict):
             del dumped["reader"][key]
         for key in ("secrets", "stages", "upstream_filters", "mixture", "seed"):  # carried by sections of their own
             del dumped[key]
-        return dumped
+        return {key: _without_secrets(value) for key, value in dumped.items()}
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_secrets(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_secrets(one) for one in value]
+    return without_secrets(value) if isinstance(value, str) else value
 
 
 def load_config(path: Path) -> AuditConfig:

@@ -29,6 +29,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from dataaudit.addresses import without_secrets
+
 
 class ExitCode(IntEnum):
     """The exit codes of every command."""
@@ -44,6 +46,8 @@ class ExitCode(IntEnum):
 class DataAuditError(Exception):
     """Root of all errors that a user can cause or meet; survives pickling across workers.
 
+    What it says quotes addresses, so their secrets are taken out here, once for all.
+
     Args:
         message: What was expected, what was found and where.
         hint: What to do about it, one sentence.
@@ -52,6 +56,7 @@ class DataAuditError(Exception):
     exit_code = ExitCode.WRONG_USE
 
     def __init__(self, message: str, hint: str = "") -> None:
+        message, hint = without_secrets(message), without_secrets(hint)
         super().__init__(message, hint)
         self.message = message
         self.hint = hint

@@ -12,6 +12,8 @@ import math
 import unicodedata
 from typing import Any
 
+from dataaudit.addresses import without_secrets
+
 NOTHING = "-"
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -37,8 +39,8 @@ def clean(text: str, limit: int | None = None) -> str:
 
 
 def clean_message(text: str) -> str:
-    """Return a message of several lines with each line made harmless."""
-    return "\n".join(safe_line(clean(line)) for line in text.split("\n"))
+    """Return a message of several lines with each line made harmless, and without the secrets of addresses."""
+    return "\n".join(safe_line(clean(line)) for line in without_secrets(text).split("\n"))
 
 
 def safe_line(line: str) -> str:

@@ -8,11 +8,12 @@ import re
 import types
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from dataaudit.addresses import without_secrets
 from dataaudit.errors import ConfigError
 from dataaudit.regular import read_regular
 
@@ -47,11 +48,13 @@ _FLOAT = re.compile(
     r"^[-+]?(?:(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+)$"
     r"|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
 )
+_KEY_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"})
+_KEY_LIMIT = 60
 _NUMBERS = {"tag:yaml.org,2002:int": _INT, "tag:yaml.org,2002:float": _FLOAT}
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain values only; a key that is given twice is an error; numbers as in YAML 1.2.
+    """Plain values only; a key that is given twice, or is no text, is an error; numbers as in YAML 1.2.
 
     1e6 is a number. 010 and 1:30 are none: YAML 1.1 reads 8 and 90.
     """
@@ -68,14 +71,28 @@ class _Loader(yaml.SafeLoader):
                         problem_mark=key.start_mark,
                     )
                 seen[name] = key.start_mark.line + 1
+        for key, _ in node.value:
+            if not (isinstance(key, yaml.ScalarNode) and key.tag in _KEY_TAGS):
+                self._refuse_key(key)
         return node
+
+    def _refuse_key(self, key: yaml.Node) -> NoReturn:
+        """Name a key that is no text as it stands in the file: `yes` and not True."""
+        start, end = key.start_mark, key.end_mark
+        written = "" if start.buffer is None else " ".join(start.buffer[start.pointer : end.pointer].split())
+        shown = without_secrets(written)
+        named = f"the key `{shown[:_KEY_LIMIT]}`" if written else "a key that is empty"
+        found = in_words(self.construct_object(key)) if isinstance(key, yaml.ScalarNode) else f"a {key.id}"
+        found = {"nothing": "no value (null)", "a sequence": "a list"}.get(found, found)
+        hint = "; put it in quotes" if isinstance(key, yaml.ScalarNode) else ""
+        raise yaml.MarkedYAMLError(problem=f"{named} is read as {found}, expected text{hint}", problem_mark=start)
 
     def construct_object(self, node: Any, deep: Any = False) -> Any:
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, LookupError, TypeError):
             raise yaml.MarkedYAMLError(
-                problem=f"the value {str(node.value)[:60]!r} cannot be read; put text in quotes",
+                problem=f"the value {without_secrets(str(node.value))[:60]!r} cannot be read; put text in quotes",
                 problem_mark=node.start_mark,
             ) from None
 
@@ -92,7 +109,7 @@ def load_yaml(text: str, *, where: str) -> Any:
     """Return the plain values of one YAML document.
 
     Raises:
-        ConfigError: It is not YAML, a key is given twice, or it holds more than plain values.
+        ConfigError: It is not YAML, a key is given twice or is no text, or it holds more than plain values.
     """
     try:
         loader = _Loader(text)
@@ -126,7 +143,7 @@ def in_words(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "nothing", True: "true", False: "false"}[value]
     if isinstance(value, str):
-        return f"the text {value[:60]!r}" if value else "empty text"
+        return f"the text {without_secrets(value)[:60]!r}" if value else "empty text"
     if isinstance(value, int | float):
         return f"the number {value}"
     if isinstance(value, dt.date):

@@ -48,6 +48,8 @@ class Reason(StrEnum):
     """The file has no readable Parquet footer."""
     CORRUPT_PARQUET = "corrupt_parquet"
     """A page or row group of a Parquet file cannot be decoded."""
+    ENCRYPTED = "encrypted"
+    """The footer of a Parquet file, or a column that is asked for, is encrypted; no keys are taken."""
     NOT_ARROW = "not_arrow"
     """The file is no Arrow file (it has no readable footer) and no Arrow stream."""
     OLD_FEATHER = "feather_v1"

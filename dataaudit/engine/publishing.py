@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit import __version__
+from dataaudit.addresses import without_secrets
 from dataaudit.corpus.loss import Reason
 from dataaudit.detectors import key_id
 from dataaudit.engine.job import BuildResult, Job
@@ -70,7 +71,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     whole, splits = totals(table, job.config)
     core = Core(
         tool=Named(name="dataaudit", version=__version__),
-        dataset=Named(name=job.config.dataset.name, version=job.config.dataset.version),
+        dataset=Named(name=job.config.dataset.name, version=without_secrets(job.config.dataset.version)),
         parents=job.parents,
         config=job.config.semantic(),
         stages=tuple(
@@ -106,7 +107,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         },
         parts_planned=job.planned_parts,
         parts_scanned=job.scanned,
-        notes=tuple(job.runner.notes[:100]),
+        notes=tuple(map(without_secrets, job.runner.notes[:100])),
         quarantine=None if job.holding is None else job.holding.record(),
     )
     if whole.documents == 0 and (job.options.target / POINTER).is_file():

@@ -26,6 +26,7 @@ REASONS: dict[str, str] = {
     "corrupt_stream": "the compressed file is damaged, or bytes follow its end",
     "not_parquet": "the file has no readable Parquet footer",
     "corrupt_parquet": "a page or row group of the Parquet file cannot be decoded",
+    "encrypted": "the footer or a column of the Parquet file is encrypted; no keys are taken: write it anew, decrypted",
     "not_arrow": "the file is no Arrow stream, and no Arrow file with a readable footer",
     "feather_v1": "the file is Feather of version 1, which is not read; write it anew",
     "corrupt_arrow": "a record batch of the Arrow file cannot be decoded, or something follows its end",

@@ -27,6 +27,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dataaudit.addresses import has_secrets
 from dataaudit.atomic import sync_file, sync_folder, write_synced
 from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.manifest.canonical import canonical_json
@@ -101,6 +102,11 @@ def make_request(
         raise ConfigError(
             "origins, findings, held-out and rows say which documents are dropped, but none are asked for",
             "Add --documents, in Python documents=True.",
+        )
+    if root is not None and has_secrets(root):
+        raise ConfigError(
+            "root: an address with a user, a password or a query is not written into lists",
+            "Give it without: what reads the lists has credentials of its own.",
         )
     named = _names(origins, "origin", ORIGINS)
     pairs = _names(findings, "findings", [f"{detector}:{tier}" for detector in DETECTORS for tier in TIERS])

@@ -134,7 +134,7 @@ class TestYaml:
             ("a: *nothing\n", 1, "undefined alias"),
             ("a: 2024-13-45\n", 1, "put text in quotes"),
             ("a: !!int many\n", 1, "put text in quotes"),
-            ("? [1, 2]\n: x\n", 1, "unhashable"),
+            ("? [1, 2]\n: x\n", 1, "expected text"),
         ],
     )
     def test_what_is_not_yaml_is_named_with_its_line(self, text, line, words):
@@ -332,9 +332,45 @@ class TestValues:
         assert problems(data)[0].startswith("splits.train")
 
     def test_keys_that_are_no_text(self):
-        """`on:` is the YAML word for true; the error says to quote it."""
-        [line] = problems(load_yaml("on: 1\nsplits: {train: {paths: [a]}}", where="c"))
+        """`on:` is the YAML word for true; mappings from Python have keys of any kind; the error says to quote it."""
+        [line] = problems({True: 1, "splits": {"train": {"paths": ["a"]}}})
         assert line.endswith("expected a key that is text, found true; put it in quotes")
+
+    @pytest.mark.parametrize(
+        ("key", "found"),
+        [
+            ("on", "`on` is read as true, expected text; put it in quotes"),
+            ("NO", "`NO` is read as false, expected text; put it in quotes"),
+            ("1", "`1` is read as the number 1, expected text; put it in quotes"),
+            ("0x1F", "`0x1F` is read as the number 31, expected text; put it in quotes"),
+            ("1.50", "`1.50` is read as the number 1.5, expected text; put it in quotes"),
+            ("~", "`~` is read as no value (null), expected text; put it in quotes"),
+            ("null", "`null` is read as no value (null), expected text; put it in quotes"),
+            ("2024-01-01", "`2024-01-01` is read as the date 2024-01-01, expected text; put it in quotes"),
+            ("? [a,   b]\n", "`[a, b]` is read as a list, expected text"),
+            ("? {a: b}\n", "`{a: b}` is read as a mapping, expected text"),
+            ("!!int '3'", "`!!int '3'` is read as the number 3, expected text; put it in quotes"),
+        ],
+    )
+    @pytest.mark.parametrize("inside", ["# c\n{}: 1\n", "a: &x {{b: y}}\nd:\n- {}: {{}}\n", "x:\n  {}: [y]\n"])
+    def test_keys_of_files_are_named_as_they_stand(self, key, found, inside):
+        """With their line, at any depth, in every YAML file that people write."""
+        text = inside.format(key)
+        line = text[: text.index(key)].count("\n") + 1
+        with pytest.raises(ConfigError) as caught:
+            load_yaml(text, where="c.yaml")
+        assert caught.value.message.startswith(f"c.yaml is not valid YAML, line {line}, column ")
+        assert caught.value.message.endswith(found)
+
+    def test_a_key_that_is_empty(self):
+        """It cannot be shown as it stands; its place is."""
+        with pytest.raises(ConfigError, match=r"line 2, column 2: a key that is empty is read as no value \(null\)"):
+            load_yaml("a: 1\n?\n: x\n", where="c.yaml")
+
+    def test_keys_that_are_text_are_read(self):
+        """Quoted, plain, merged from an anchor."""
+        text = "a: &a {'1': x, \"on\": y, 1:30: z, n.o: w}\nb: {<<: *a, c: 1}"
+        assert load_yaml(text, where="c")["b"] == {"1": "x", "on": "y", "1:30": "z", "n.o": "w", "c": 1}
 
     def test_words_for_values(self):
         """Each kind of value has words; long text is cut."""

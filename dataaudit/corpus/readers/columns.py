@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ _GOOD = len(Reason)
 _REASONS = tuple(Reason)
 _SHOWN_TYPE = 80
 _MAX_ROWS = 65_536
+_NO_KEY = re.compile("Cannot decrypt|Could not read encrypted metadata")
+"""What Arrow says of Parquet that it has no key for: of the footer, or of a column."""
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
@@ -173,7 +176,7 @@ def damage(reason: Reason, place: str) -> Iterator[None]:
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise ShardUnreadable(reason, place) from None
+        raise ShardUnreadable(Reason.ENCRYPTED if _NO_KEY.search(str(error)) else reason, place) from None
 
 
 def joined(pieces: Iterator[Rows], batch_bytes: int) -> Iterator[Rows]:

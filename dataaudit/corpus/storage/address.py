@@ -16,16 +16,14 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, unquote
 
+from dataaudit.addresses import CONTAINER_FIRST, WEB, is_host
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.uri import encode_path
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>.*)", re.DOTALL)
 _LOCAL = frozenset({"file", "local"})
-_WEB = frozenset({"http", "https"})
 _KEYS_ELSEWHERE = frozenset({"s3", "s3a", "gs", "gcs"})
 """Schemes whose credentials never stand in an address."""
-_CONTAINER_FIRST = frozenset({"abfs", "abfss", "az", "adl", "wasb", "wasbs"})
-"""Schemes that write ``container@account``: what stands before the ``@`` is no user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +116,7 @@ class Address:
     @property
     def is_web(self) -> bool:
         """Whether a web server gives it: no listing, and names are percent-encoded."""
-        return self.scheme in _WEB
+        return self.scheme in WEB
 
     def below(self, relative: str) -> Address:
         """Return the address of a file (or pattern) below this folder."""
@@ -148,7 +146,7 @@ def scheme_of(given: str) -> str:
 
 def is_web(given: str) -> bool:
     """Tell whether a web server gives an address."""
-    return scheme_of(given) in _WEB
+    return scheme_of(given) in WEB
 
 
 def parse_address(given: str, where: str) -> Address:
@@ -165,18 +163,23 @@ def parse_address(given: str, where: str) -> Address:
         raise ConfigError(
             f"{where}: found a chain of addresses (`::`), which is not read", "Name the files themselves."
         )
-    if scheme in _WEB:
+    if scheme in WEB:
         path, mark, rest = path.partition("#")[0].partition("?")
         query = mark + rest
-    userinfo, at, host = ("", "", authority) if scheme in _CONTAINER_FIRST else authority.rpartition("@")
+    userinfo, at, host = ("", "", authority) if scheme in CONTAINER_FIRST else authority.rpartition("@")
     if at and scheme in _KEYS_ELSEWHERE:
         raise ConfigError(
             f"{where}: found keys inside an address that starts with {scheme}://",
             "Credentials are taken from the environment or its config files; see docs/howto/remote.md.",
         )
+    if not is_host(host) or (scheme in CONTAINER_FIRST and ":" in host.rpartition("@")[0]):
+        raise ConfigError(
+            f"{where}: found an address whose host is followed by something that is no port",
+            "A `/`, `?` or `#` in a password is written %2F, %3F or %23.",
+        )
     if not host and scheme != "memory":
         raise ConfigError(
-            f"{where}: found an address without a {'host' if scheme in _WEB else 'bucket or host'}",
+            f"{where}: found an address without a {'host' if scheme in WEB else 'bucket or host'}",
             f"Expected {scheme}://NAME/FOLDER/FILE.",
         )
     return Address(scheme=scheme, userinfo=userinfo + at, host=host, path=path, query=query)
@@ -185,7 +188,7 @@ def parse_address(given: str, where: str) -> Address:
 def name_of(path: str) -> str:
     """Return the public form of an address as a name is read: percent-encoding of web addresses undone."""
     scheme, mark, rest = path.partition("://")
-    return f"{scheme}{mark}{unquote(rest, errors='surrogateescape')}" if scheme in _WEB else path
+    return f"{scheme}{mark}{unquote(rest, errors='surrogateescape')}" if scheme in WEB else path
 
 
 def common_folder(paths: Sequence[str], base: Address | None) -> str:
@@ -213,7 +216,7 @@ def shown_folder(folder: str) -> str:
     if folder.endswith(":/"):  # all that is common is the scheme
         return folder + "/"
     scheme, mark, rest = folder.partition("://")
-    return f"{scheme}{mark}{quote(os.fsencode(rest), safe='/:[]@')}" if scheme in _WEB else folder
+    return f"{scheme}{mark}{quote(os.fsencode(rest), safe='/:[]@')}" if scheme in WEB else folder
 
 
 def scheme_of_path(path: str) -> str:

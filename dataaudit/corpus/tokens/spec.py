@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from dataaudit.addresses import without_secrets
 from dataaudit.atomic import read_sealed, write_changed, write_sealed
 from dataaudit.corpus.tokens.tiktoken_ranks import CONVERSION_VERSION, encoding_for, to_tokenizer_json
 from dataaudit.errors import TokenizerError
@@ -245,7 +246,12 @@ def _store(data: bytes, *, name: str, form: Format, cache_dir: Path, facts_dir: 
         path = cache_dir / f"{digest}.json"
         write_changed(path, data)
     return TokenizerFile(
-        name=name, format=form, sha256=digest, path=path, vocab_size=vocab_size, special_ids=special_ids
+        name=without_secrets(name),
+        format=form,
+        sha256=digest,
+        path=path,
+        vocab_size=vocab_size,
+        special_ids=special_ids,
     )
 
 
