@@ -16,8 +16,21 @@ from dataaudit.render.line import Line, Name, join, nats, say
 
 _METRIC = "token_kl_drift"
 ALARM_NATS = 0.05
-_SURELY, _PERHAPS = "<--", "<-?"
-"""Marks of a divergence above the alarm: surely beyond chance; chance alone could give it."""
+_ALARM = f"above {ALARM_NATS}, beyond chance"
+_PERHAPS = f"above {ALARM_NATS}, as chance could give"
+_UNKNOWN = f"above {ALARM_NATS}, chance not known"
+_SMALL = f"beyond chance, not above {ALARM_NATS}"
+"""Marks. Two questions, apart: whether `kl`, an exact number, is above the alarm, and whether the interval of
+`kl_excess` lies above 0, which is more than other documents of the same kind give."""
+_LOUD = frozenset({_ALARM, _UNKNOWN})
+_SAYS = {
+    _ALARM: f"above {ALARM_NATS} nats and surely beyond chance",
+    _PERHAPS: f"above {ALARM_NATS} nats, but chance alone could give it",
+    _UNKNOWN: f"above {ALARM_NATS} nats; how much chance gives is not known",
+    _SMALL: f"surely beyond chance, but not above {ALARM_NATS} nats",
+    "": f"not above {ALARM_NATS} nats",
+}
+"""The same in sentences."""
 _TOKENS, _SAID = 15, 5
 _WHY = {
     "other_tokenizer": "the reference was built with another tokenizer, so token counts cannot be compared",
@@ -102,9 +115,12 @@ def section(manifest: Manifest, found: Sequence[Drift]) -> Section:
     if all(one.reason for one in found):
         return Section(id="drift", title=title, lead=f"Drift was not measured: {_why_no_drift(found[:1])}.")
     worst = max((one for one in found if one.kl is not None), key=lambda one: one.kl or 0.0)
-    alarms = any(_mark(one) == _SURELY for one in found)
-    lead: Line = say("The largest divergence from the reference is {} nats, in {}.", nats(worst.kl), place(worst))
-    lead = lead if alarms else say("{} None is surely above {} nats.", lead, str(ALARM_NATS))
+    alarms = sorted((one for one in found if _mark(one) in _LOUD), key=lambda one: -(one.kl or 0.0))
+    told = "The largest divergence from the reference is {} nats, in {}: {}."
+    lead: Line = say(told, nats(worst.kl), place(worst), _SAYS[_mark(worst)])
+    if alarms and _mark(worst) not in _LOUD:
+        most = alarms[0]
+        lead = say("{} In {} it is {} nats: {}.", lead, place(most), nats(most.kl), _SAYS[_mark(most)])
     blocks: tuple[Block, ...] = (_table(found), *_moving(manifest, worst))
     return Section(id="drift", title=title, lead=lead, tone="warn" if alarms else "", blocks=blocks)
 
@@ -157,15 +173,17 @@ def _table(found: Sequence[Drift]) -> Table:
 
     def row(one: Drift) -> Row:
         source: Line = Name(one.source) if one.source else "(all)"
-        mark = {_SURELY: f"above {ALARM_NATS}", _PERHAPS: "as chance could give"}.get(_mark(one), _mark(one))
-        values = (toned(nats(one.kl), when=_mark(one) == _SURELY), nats(one.js), nats(one.noise), nats(one.excess))
-        return Name(one.split), source, *values, mark
+        values = (toned(nats(one.kl), when=_mark(one) in _LOUD), nats(one.js), nats(one.noise), nats(one.excess))
+        return Name(one.split), source, *values, _mark(one)
 
-    note = f"Marked: KL above {ALARM_NATS} nats, and surely beyond chance: what two samples of the same text give."
+    note = (
+        f"Above {ALARM_NATS}: KL itself. Beyond chance: the interval of kl_excess lies above 0, which is"
+        " more than two samples of the same text give."
+    )
     if any(_mark(one) == _PERHAPS for one in found):
         note += (
-            " As chance could give: documents repeat each other so much that chance alone could give it: look at the"
-            " tokens, and at the duplicates."
+            " As chance could give: documents are few, or repeat each other so much that chance alone could give it:"
+            " look at the tokens, and at the duplicates."
         )
     return Table(
         title="Divergence of token counts from the reference, in nats",
@@ -200,26 +218,27 @@ def _mark(one: Drift) -> str:
     """Return how a divergence is marked, or why there is none."""
     if one.reason:
         return one.reason
-    if one.kl is None or one.kl <= ALARM_NATS:
-        return ""
-    beyond = one.excess_low is None or one.excess_low > 0
-    return _SURELY if beyond else _PERHAPS
+    above = one.kl is not None and one.kl > ALARM_NATS
+    if one.excess_low is None:
+        return _UNKNOWN if above else ""
+    if one.excess_low > 0:
+        return _ALARM if above else _SMALL
+    return _PERHAPS if above else ""
 
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:
     found = drifts(manifest)
-    marked = [one for one in found if _mark(one) == _SURELY]
-    perhaps = not marked
-    marked = marked or [one for one in found if _mark(one) == _PERHAPS]
+    marked = [one for one in found if _mark(one) in _LOUD] or [one for one in found if _mark(one) == _PERHAPS]
     if marked:
         most = min(marked, key=lambda one: (-(one.kl or 0.0), one.split, one.source))
-        beyond = "" if most.excess_low is None else f", at least {t.ratio(most.excess_low)} beyond chance"
+        least = f"above {ALARM_NATS}, at least {t.ratio(most.excess_low)} of it beyond chance"
+        mark = least if _mark(most) == _ALARM else _mark(most)
         yield Standout(
             kind=Kind.DRIFT,
             part="drift",
             size=most.kl or 0.0,
             place=f"{most.split}/{most.source}" if most.source else most.split,
-            text=f"KL {t.ratio(most.kl)} nats from the reference{', as chance could give' if perhaps else beyond}",
+            text=f"KL {t.ratio(most.kl)} nats from the reference: {mark}",
             link=first_of(len(marked), f"farthest of {len(marked):,}"),
         )
     elif why := _why_no_drift(found):
