@@ -143,6 +143,8 @@ class OddShard:
     size: float
     """The larger is the graver among those of its kind."""
     text: Line
+    shared: Line = ""
+    """What it is whatever the shard, in words: most shards may have it. Empty where that is no excuse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,13 @@ from dataaudit.metrics.overlap.places import ShardNames
 from dataaudit.metrics.registry import SHARD_STATISTICS
 from dataaudit.metrics.shown import Floats, Kind, Oddity, OddShard, ShardValues, Standout, all_shown, first_of
 from dataaudit.render.blocks import Row, Table, Tone, names, numbers, rows_of
-from dataaudit.render.line import Line, Name, Number, say
+from dataaudit.render.line import PLAIN, Line, Name, Number, say, spell
 
 LIMIT_SD = 6.0
 LEAST_SHARDS = 5
 """Fewer shards of a split have no usual value."""
+_FAR_MORE = 3.0
+"""Times the median of what most shards have that stand out all the same: 2 where others have 1 is nothing."""
 _TO_SD = 1.4826
 _FLOOR = 0.005
 """Least robust sd, as a part of the median: shards that agree to the last digit still differ by chance."""
@@ -169,30 +171,71 @@ class Odd:
     name: str
     """``split/uri``."""
     tone: Tone
+    """Quiet where most shards have what this one has, and it has no more of it."""
     reasons: tuple[Line, ...]
-    """The gravest first."""
+    """What is its own before what most share, the gravest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """What more than half of the shards have."""
+
+    text: Line
+    shards: int
+    median: float
+    """Of its size, as :class:`OddShard` has it."""
+    limit: float
+    """Size above which a shard stands out all the same."""
+
+
+def common(manifest: Manifest) -> tuple[Common, ...]:
+    """Return what more than half of the shards have, the most frequent first; of fewer than five shards, nothing."""
+    groups: dict[str, dict[int, OddShard]] = {}
+    for one in _reasons(manifest):
+        if one.shared:
+            groups.setdefault(spell(one.shared, PLAIN), {})[one.shard] = one
+    number = manifest.core.ledger.shards.planned
+    found = []
+    for held in groups.values():
+        if number >= LEAST_SHARDS and 2 * len(held) > number:
+            median, spread = robust([one.size for one in held.values()])
+            text = next(iter(held.values())).shared
+            limit = max(median + LIMIT_SD * spread, _FAR_MORE * median)
+            found.append(Common(text=text, shards=len(held), median=median, limit=limit))
+    return tuple(sorted(found, key=lambda one: -one.shards))
+
+
+def _reasons(manifest: Manifest) -> list[OddShard]:
+    """Return what families say of shards."""
+    return [one for shown in all_shown() if shown.odd_shards is not None for one in shown.odd_shards(manifest)]
 
 
 def odd_shards(manifest: Manifest, quarantined: Mapping[int, Line]) -> tuple[Odd, ...]:
     """Return every shard that stands out, the gravest first; ``quarantined`` says of some that a list holds them."""
     texts = _texts(manifest)
-    found = [one for shown in all_shown() if shown.odd_shards is not None for one in shown.odd_shards(manifest)]
+    found = _reasons(manifest)
     found += [OddShard(shard=shard, kind=Oddity.LISTED, size=0, text=text) for shard, text in quarantined.items()]
     for one in outliers(manifest):
         parts = (texts[one.column], _number(one, one.value), _number(one, one.median), f"{one.deviations:+.1f}")
         text = say("{} {}, median {} ({} robust sd)", *parts)
         found.append(OddShard(shard=one.shard, kind=Oddity.FAR, size=abs(one.deviations), text=text))
+    limits = {spell(one.text, PLAIN): one.limit for one in common(manifest)}
+
+    def is_common(one: OddShard) -> bool:
+        return one.size <= limits.get(spell(one.shared, PLAIN), -1.0)
+
     reasons: dict[int, list[OddShard]] = {}
-    for reason in sorted(found, key=lambda one: (one.kind, -one.size, one.shard)):
+    for reason in sorted(found, key=lambda one: (is_common(one), one.kind, -one.size, one.shard)):
         reasons.setdefault(reason.shard, []).append(reason)
     names = ShardNames(manifest)
+
+    def tone(gravest: OddShard) -> Tone:
+        if is_common(gravest):
+            return "quiet"
+        return "bad" if gravest.kind <= Oddity.SECRET else "warn"
+
     return tuple(
-        Odd(
-            shard=shard,
-            name=names.of(shard),
-            tone="bad" if own[0].kind <= Oddity.SECRET else "warn",
-            reasons=tuple(one.text for one in own),
-        )
+        Odd(shard=shard, name=names.of(shard), tone=tone(own[0]), reasons=tuple(one.text for one in own))
         for shard, own in reasons.items()
     )
 

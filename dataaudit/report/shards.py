@@ -19,6 +19,7 @@ from dataaudit.metrics.shown import Floats, floats
 from dataaudit.render.blocks import (
     Block,
     Figure,
+    Prose,
     Scatter,
     Section,
     Shards,
@@ -30,7 +31,7 @@ from dataaudit.render.blocks import (
     toned,
 )
 from dataaudit.render.line import NAME_LIMIT, PERCENT, Line, Name, join, say, spell
-from dataaudit.report.outliers import LIMIT_SD, Odd, distances
+from dataaudit.report.outliers import LIMIT_SD, Odd, common, distances
 from dataaudit.text import clean
 
 Indexes = npt.NDArray[np.int64]
@@ -44,19 +45,31 @@ _ACROSS, _UP = 120, 40
 """Boxes in which many points are counted."""
 
 
-def shard_section(manifest: Manifest, found: Sequence[Odd]) -> Section:
-    """Return the shards, and what stands out of them."""
+def shard_section(manifest: Manifest, every: Sequence[Odd]) -> Section:
+    """Return the shards, and what stands out of them; what most of them share is said once, and marks none."""
     number = manifest.core.ledger.shards.planned
+    found = [one for one in every if one.tone != "quiet"]
     lead: Line = f"None of the {t.plural(number, 'shard')} stands out."
     if found:
         verb = "stands" if len(found) == 1 else "stand"
         many = f"{t.count(len(found))} of {t.plural(number, 'shard')} {verb} out"
         lead = say("{}; the worst is {}: {}.", many, Name(found[0].name), found[0].reasons[0])
-    blocks: list[Block] = [_odd(found)] if found else []
+    blocks: list[Block] = [*_shared(manifest), *([_odd(found)] if found else [])]
     if (figure := _distances(manifest)) is not None:
         blocks.append(figure)
-    blocks.append(Shards(values=shard_values(manifest, found)))
-    return Section(id="shards", title="Shards", lead=lead, tone=found[0].tone if found else "", blocks=tuple(blocks))
+    blocks.append(Shards(values=shard_values(manifest, every)))
+    tone = found[0].tone if found else "warn" if every else ""
+    return Section(id="shards", title="Shards", lead=lead, tone=tone, blocks=tuple(blocks))
+
+
+def _shared(manifest: Manifest) -> list[Block]:
+    """Return what most shards have, each in a sentence."""
+    number = t.plural(manifest.core.ledger.shards.planned, "shard")
+    rest = "It is no mark of a shard: marked is only who has far more of it than the others."
+    return [
+        Prose(text=say("In {} of {}: {}. {}", t.count(one.shards), number, one.text, rest), tone="quiet")
+        for one in common(manifest)
+    ]
 
 
 def _odd(found: Sequence[Odd]) -> Table:

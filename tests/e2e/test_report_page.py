@@ -282,6 +282,52 @@ def test_a_narrow_window_does_not_scroll_sideways(sized, page):
     ]
 
 
+CARDS = """
+const open = (one) => { one.open = true; };
+document.querySelectorAll("details").forEach(open);
+const wide = [...document.querySelectorAll(".wrap, .scroll")].filter((one) => one.scrollWidth > one.clientWidth);
+const unlabelled = [], astray = [];
+for (const table of document.querySelectorAll("table")) {
+  const heads = [...table.tHead.rows[0].cells].map((one) => one.textContent);
+  for (const row of table.tBodies[0].rows) {
+    if (row.className === "space") continue;
+    const cells = [...row.cells].filter((one) => one.colSpan === 1);
+    cells.forEach((one, at) => {
+      const label = getComputedStyle(one, "::before").content;
+      if (one.dataset.label !== heads[at] || (heads[at] && label === "none")) unlabelled.push([heads[at], label]);
+      const box = one.getBoundingClientRect();
+      if (box.width && (box.left < 0 || box.right > innerWidth)) astray.push(heads[at]);
+    });
+    const tops = cells.filter((one) => one.offsetHeight).map((one) => one.getBoundingClientRect().top);
+    if (new Set(tops).size !== tops.length) astray.push(`beside each other: ${heads}`);
+    if (row.getAttribute("role") !== "row") unlabelled.push("row");
+  }
+}
+return [innerWidth, wide.map((one) => one.ariaLabel), unlabelled, astray];
+"""
+
+
+@pytest.mark.parametrize("width", [390, 480])
+def test_on_a_telephone_each_row_is_a_card(sized, page, width):
+    """Every value below the one before, with what its column is called; no table scrolls sideways."""
+    resized(sized, width)
+    opened(sized, page)
+    assert sized.execute_script(CARDS) == [width, [], [], []]
+
+
+def test_cards_of_all_shards_scroll_and_sort(sized, page):
+    """Each has the height that the script reckons with, and a column sorts as it does elsewhere."""
+    resized(sized, 390)
+    opened(sized, page)
+    rows = "return [...document.querySelectorAll('#all-shards tbody tr:not(.space)')]"
+    heights = sized.execute_script(f"{rows}.map((one) => one.offsetHeight)")
+    heads = sized.execute_script("return document.querySelectorAll('#all-shards th').length")
+    assert set(heights) == {22 * (heads + 3) + 17}
+    sized.execute_script("document.querySelectorAll('#all-shards th button')[0].click()")
+    first = sized.execute_script(f"{rows}.map((one) => Number(one.cells[0].textContent.replaceAll(',', '')))")
+    assert first == sorted(first, reverse=first[0] != 0)
+
+
 def test_the_tables_of_rules_and_metrics_fit_without_a_scrollbar_of_their_own(tmp_path, sized):
     """At 1280 and 700 pixels, with intervals and long names of metrics, and a word is not broken within."""
     stats = ("concatenated_8192", "span_without_common", "within_split_rate", "validated_documents")

@@ -18,6 +18,7 @@ from dataaudit.text import plural
 METRIC = "exact_dup_rate"
 TOP = 5
 REPEATED = 0.5
+_SHARED = "half and more of the documents repeat earlier ones word for word"
 """Exact-duplicate rate from which a shard stands out."""
 
 
@@ -80,7 +81,7 @@ def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
     for shard, rate in above(table[METRIC], REPEATED):
         documents = plural(table["documents"][shard].as_py(), "document")
         text = say("{} of its {} repeat earlier ones word for word", share(rate), documents)
-        yield OddShard(shard=shard, kind=Oddity.COPIES, size=rate, text=text)
+        yield OddShard(shard=shard, kind=Oddity.COPIES, size=rate, text=text, shared=_SHARED)
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:

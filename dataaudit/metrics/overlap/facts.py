@@ -285,7 +285,15 @@ def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
     for place in leak_places(manifest):
         if place.copied:
             kind = Oddity.LEAK if place.share >= _MUCH or place.is_worst else Oddity.FEW_COPIES
-            yield OddShard(shard=place.shard, kind=kind, size=max(place.whole, place.copied), text=_held(place))
+            size = max(place.whole, place.copied)
+            yield OddShard(shard=place.shard, kind=kind, size=size, text=_held(place), shared=_shared(place))
+
+
+def _shared(place: LeakPlace) -> Line:
+    """Say what is copied, whatever the shard: licences and forms that are everywhere are in held-out data, too."""
+    if not place.held_out:
+        return say("copies of items of {}", Name(place.set, 60))
+    return say("whole copies of documents of {}" if place.whole else "copied passages of {}", Name(place.set, 60))
 
 
 def _held(place: LeakPlace) -> Line:

@@ -242,7 +242,8 @@ def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
     name = "secrets_validated"
     for shard, found in above(manifest.table("shards", [name])[name], 0):
         text = f"{t.plural(int(found), 'secret')} confirmed by structure"
-        yield OddShard(shard=shard, kind=Oddity.SECRET, size=found, text=text)
+        shared = "secrets confirmed by structure"
+        yield OddShard(shard=shard, kind=Oddity.SECRET, size=found, text=text, shared=shared)
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:

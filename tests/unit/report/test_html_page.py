@@ -13,7 +13,7 @@ from dataaudit.gate.run import judge
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.shown import all_shown
-from dataaudit.render.blocks import Cell, Figure, Table, left_out, web_address
+from dataaudit.render.blocks import Cell, Figure, Prose, Table, left_out, web_address
 from dataaudit.render.html.document import broken, render, says
 from dataaudit.render.line import PERCENT, spell
 from dataaudit.report.inputs import difference_of
@@ -271,6 +271,39 @@ def test_a_shard_that_stands_out_says_why(demo):
     assert (
         reasons["train/train/code/part-000.parquet"] == "100 % of its 448 documents repeat earlier ones word for word"
     )
+
+
+def _with_secrets(number, *, of, far=None):
+    return [shard(f"{at:02}", secrets_validated=99 if at == far else int(at < number)) for at in range(of)]
+
+
+@pytest.mark.parametrize(("number", "of", "quiet"), [(41, 45, 40), (23, 45, 22), (22, 45, 0), (4, 4, 0), (5, 5, 4)])
+def test_what_most_shards_share_marks_none(tmp_path, number, of, quiet):
+    """More than half of at least five: said once with the number, and only who has far more is red."""
+    make(tmp_path / "m", _with_secrets(number, of=of, far=3))
+    manifest = load_manifest(tmp_path / "m")
+    odd = odd_shards(manifest, {})
+    assert [one.tone for one in odd].count("quiet") == quiet
+    assert len(odd) == number
+    assert (odd[0].shard, odd[0].tone) == (3, "bad")
+    page = page_of(manifest)
+    shown = section(page, "shards")
+    said = [text(one.text) for one in shown.blocks if isinstance(one, Prose)]
+    expected = f"In {number} of {of} shards: secrets confirmed by structure. It is no mark of a shard"
+    assert [one.startswith(expected) for one in said] == [True] * bool(quiet)
+    assert len(table(page, "shards", "Shards that stand out, worst first")) == number - quiet
+    assert text(shown.lead).startswith(f"{number - quiet} of {of} shards stand")
+
+
+def test_a_shard_has_its_own_reasons_before_those_of_most(tmp_path):
+    """That it is on the list is its own; that it has a secret as well stands last, and gives no colour."""
+    make(tmp_path / "m", _with_secrets(9, of=9))
+    odd = {one.shard: one for one in odd_shards(load_manifest(tmp_path / "m"), {4: "on the quarantine list: x"})}
+    assert (odd[4].tone, odd[5].tone) == ("warn", "quiet")
+    assert [text(one) for one in odd[4].reasons] == [
+        "on the quarantine list: x",
+        "1 secret confirmed by structure",
+    ]
 
 
 def test_a_quarantine_list_is_marked(tmp_path):

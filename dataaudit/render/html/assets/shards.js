@@ -1,7 +1,9 @@
 // The table of all shards: filtered, sorted, and only the rows in sight are in the page.
 "use strict";
 (() => {
-  const ROW = 32;
+  const WIDE = 32;
+  const LINE = 22;
+  const NARROW = matchMedia("(max-width: 30rem)");
   const PRINTED = 100;
   const NOTHING = "-";
   const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
@@ -77,6 +79,9 @@
       ...data.columns.map((column) => (row) => column.values[row]),
       (row) => (odd(row) ? odd(row)[0] + odd(row)[1] : null),
     ];
+    const labels = heads.map((head) => head.textContent);
+    const CARD = LINE * (heads.length + 3) + 17; // three more lines of name and reason; padding and border
+    const height = () => (NARROW.matches && !state.printing ? CARD : WIDE);
     const inputs = Object.fromEntries(
       ["text", "split", "status", "odd"].map((id) => [id, document.getElementById(`filter-${id}`)]),
     );
@@ -96,7 +101,7 @@
       if (why) made.className = `row-${why[0]}`;
       const label = cell("name", "");
       label.title = name(row);
-      if (why) {
+      if (why && why[0] !== "quiet") {
         const mark = document.createElement("span");
         mark.className = "mark";
         mark.textContent = why[0] === "bad" ? "\u2715" : "!";
@@ -109,6 +114,11 @@
       made.append(cell("number", grouped(ordinal(row))), label, cell("word", data.statuses[data.status[row]]));
       for (const column of data.columns) made.append(cell("number", shown(column, row, data)));
       made.append(cell("why", why ? why[1] : ""));
+      [...made.cells].forEach((one, at) => {
+        one.dataset.label = labels[at];
+        one.setAttribute("role", "cell");
+      });
+      made.setAttribute("role", "row");
       return made;
     }
 
@@ -118,14 +128,14 @@
       made.className = "space";
       made.setAttribute("aria-hidden", "true");
       filler.colSpan = heads.length;
-      filler.style.height = `${rows * ROW}px`;
+      filler.style.height = `${rows * height()}px`;
       made.append(filler);
       return made;
     }
 
     function paint(anew) {
-      const visible = Math.ceil(scroll.clientHeight / ROW) + 1;
-      const top = Math.max(0, Math.floor(scroll.scrollTop / ROW) - 8);
+      const visible = Math.ceil(scroll.clientHeight / height()) + 1;
+      const top = Math.max(0, Math.floor(scroll.scrollTop / height()) - 8);
       const from = state.printing ? 0 : Math.min(top, Math.max(0, state.rows.length - visible));
       const to = Math.min(state.rows.length, from + (state.printing ? PRINTED : visible + 16));
       const drawn = `${from} ${to}`;
@@ -141,7 +151,7 @@
       const rows = [];
       for (let row = 0; row < data.number; row += 1) {
         const why = odd(row);
-        if (inputs.odd.checked && !why) continue;
+        if (inputs.odd.checked && (!why || why[0] === "quiet")) continue;
         if (inputs.split.value && data.split[row] !== Number(inputs.split.value)) continue;
         if (inputs.status.value && data.status[row] !== Number(inputs.status.value)) continue;
         if (wanted && !`${name(row)} ${why ? why[1] : ""}`.toLowerCase().includes(wanted)) continue;
@@ -187,6 +197,7 @@
     }
     scroll.addEventListener("scroll", () => requestAnimationFrame(() => paint(false)));
     addEventListener("resize", () => paint(false));
+    NARROW.addEventListener("change", () => paint(true));
     addEventListener("beforeprint", () => {
       state.printing = true;
       paint(true);
