@@ -152,6 +152,8 @@ class Steps:
     series: tuple[tuple[Line, tuple[float, ...]], ...]
     """Name and share in each bin."""
     unit: str
+    dashed: frozenset[int] = frozenset()
+    """Numbers of the series whose lines are dashed, so that ink alone tells them apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

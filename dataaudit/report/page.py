@@ -15,6 +15,7 @@ from dataaudit.metrics.volume.facts import Overview, overview
 from dataaudit.render.blocks import KeyFigure, Page, Point, Section, Tone, softened, worst
 from dataaudit.render.line import Line, Name, decimal, say
 from dataaudit.report.outliers import odd_shards
+from dataaudit.report.overlays import overlays
 from dataaudit.report.sections import areas
 from dataaudit.report.shards import shard_section
 from dataaudit.report.standouts import standouts
@@ -43,6 +44,7 @@ def page_of(
     difference: Difference | None = None,
     quarantined: Mapping[int, Line] | None = None,
     *,
+    baseline: Manifest | None = None,
     unchecked: bool = False,
 ) -> Page:
     """Return the page of a manifest.
@@ -52,11 +54,14 @@ def page_of(
         verdict: Of a policy on it; without one the page says what stands out.
         difference: From an older manifest to this one.
         quarantined: Shards that a quarantine list holds back, with reasons, by ordinal.
+        baseline: The older manifest, whose distributions are drawn over those of this one.
         unchecked: Whether the verdict is what a file says, which anybody may have edited: the page says so.
     """
     view = overview(manifest)
     shards = shard_section(manifest, odd_shards(manifest, quarantined or {}))
     changes = no_baseline() if difference is None else change_section(difference)
+    if difference is not None and baseline is not None and not difference.equal:
+        changes = replace(changes, blocks=(*changes.blocks, *overlays(baseline, manifest)))
     found = _findings(manifest, (changes, shards))
     tones = {} if verdict is None else area_tones(verdict)
     if verdict is not None:

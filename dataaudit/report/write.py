@@ -11,7 +11,7 @@ from dataaudit.errors import ConfigError
 from dataaudit.extras import require
 from dataaudit.gate.verdict import Verdict
 from dataaudit.gate.writers.files import write_file
-from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.metrics.relations import load_consistent
 from dataaudit.render.line import PERCENT, spell
 
@@ -77,6 +77,7 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
         verdict=verdict_of(manifest, given.policy, given.baseline, given.verdict, given.signer),
         unchecked=given.policy is None and not isinstance(given.verdict, Verdict),
         difference=difference_of(manifest, given.baseline),
+        baseline=None if given.baseline is None else load_manifest(given.baseline),
         quarantined=quarantined_shards(manifest, given.quarantine),
     )
     data = render(page).encode("utf-8")

@@ -100,18 +100,19 @@ def _steps(chart: Steps, height: int) -> Any:
         y_range=_range(0, top * 1.08),
     )
     series = [(label(name), values) for name, values in chart.series]
-    for (name, values), color in zip(series, _SERIES, strict=False):
+    for number, ((name, values), color) in enumerate(zip(series, _SERIES, strict=False)):
         plot.step(
             x=list(chart.edges),
             y=[*values, values[-1]],
             mode="after",
             line_color=color,
             line_width=2,
+            line_dash="dashed" if number in chart.dashed else "solid",
             legend_label=name,
         )
     bins = range(len(chart.edges) - 1)
     words = [
-        f"{chart.edges[index]:,.0f} to {chart.edges[index + 1]:,.0f}: "
+        f"{_edge(chart.edges[index])} to {_edge(chart.edges[index + 1])}: "
         + ", ".join(f"{name} {percent(values[index])}" for name, values in series)
         for index in bins
     ]
@@ -136,9 +137,9 @@ def _steps(chart: Steps, height: int) -> Any:
         hover_line_alpha=0,
     )
     _hover(plot, [areas], mode="mouse")
-    ticks = [10**power for power in range(9) if chart.edges[0] <= 10**power <= chart.edges[-1]]
+    ticks = [10.0**power for power in range(-9, 9) if chart.edges[0] <= 10.0**power <= chart.edges[-1]]
     plot.xaxis.ticker = FixedTicker(ticks=ticks or [chart.edges[0]], minor_ticks=[])
-    plot.xaxis.major_label_overrides = {tick: f"{tick:,}" for tick in ticks}
+    plot.xaxis.major_label_overrides = {tick: _edge(tick) for tick in ticks}
     plot.xaxis.axis_label = chart.unit
     plot.yaxis.formatter = NumeralTickFormatter(format="0.[00] %")
     legend = plot.legend[0]
@@ -151,6 +152,10 @@ def _steps(chart: Steps, height: int) -> Any:
         location="top_right",
     )
     return plot
+
+
+def _edge(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1 else f"{value:.2g}"
 
 
 def _matrix(chart: Matrix, height: int) -> Any:
