@@ -82,8 +82,10 @@ class _Loader(yaml.SafeLoader):
         written = "" if start.buffer is None else " ".join(start.buffer[start.pointer : end.pointer].split())
         shown = without_secrets(written)
         named = f"the key `{shown[:_KEY_LIMIT]}`" if written else "a key that is empty"
-        found = in_words(self.construct_object(key)) if isinstance(key, yaml.ScalarNode) else f"a {key.id}"
-        found = {"nothing": "no value (null)", "a sequence": "a list"}.get(found, found)
+        found = "a mapping" if isinstance(key, yaml.MappingNode) else "a list"
+        if isinstance(key, yaml.ScalarNode):
+            found = in_words(self.construct_object(key))
+            found = "no value (null)" if found == "nothing" else found
         hint = "; put it in quotes" if isinstance(key, yaml.ScalarNode) else ""
         raise yaml.MarkedYAMLError(problem=f"{named} is read as {found}, expected text{hint}", problem_mark=start)
 

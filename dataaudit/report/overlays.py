@@ -64,11 +64,12 @@ def _tokens(old: Manifest, new: Manifest) -> Iterator[Figure]:
         return
     order = np.argsort(-before, kind="stable")
     ranks = np.floor(np.log2(np.arange(1, size + 1)) * _PER_OCTAVE).astype(np.int64)
-    weights = [np.bincount(ranks, weights=counts[order]) for counts in (before, now)]
+    weights = [dict(enumerate(np.bincount(ranks, weights=counts[order]).tolist())) for counts in (before, now)]
     yield _figure(
         "chart-tokens-before",
         "Tokens by how frequent they were, before and now",
-        *(dict(enumerate(one.tolist())) for one in weights),
+        weights[0],
+        weights[1],
         "rank of the token in the baseline",
         "Share of all tokens, by the rank that a token has in the baseline; the axis is logarithmic. Dashed: before.",
     )
