@@ -1,18 +1,36 @@
-"""An existing Dask cluster: a real scheduler and two real worker processes, started as a user starts them."""
+"""An existing Dask cluster: a real scheduler and real worker processes, started as a user starts them."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import os
+import random
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 
+import distributed
 import pytest
-from running import build, run
+from corpus import write_corpus, write_slow_tokenizer
+from running import build, run, start
 
+CHAOS_SECONDS = float(os.environ.get("DATAAUDIT_CHAOS_SECONDS", "60"))
+"""How long workers join, leave and die, at least; until the build of that moment has ended."""
+CREW = 4
+CONFIG = """
+splits:
+  train: {paths: ["data/train/*"], text: text, source: {column: source}}
+  val: {paths: ["data/val/*"], text: text, source: {column: source}, held_out: true}
+tokenizer: tokenizer.json
+reader: {part_bytes: 100000}
+"""
 DASK = Path(sys.executable).with_name("dask")
 pytestmark = [pytest.mark.cluster, pytest.mark.ci]
 
@@ -34,26 +52,31 @@ def wait_for_port(port, seconds=30):
     raise AssertionError(f"nothing listens on {port}")
 
 
+def start_dask(folder, *arguments):
+    """Start a command of Dask's in a folder, in a process group of its own."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder, "start_new_session": True}
+    return subprocess.Popen([DASK, *arguments], **quiet)
+
+
+def start_scheduler(folder):
+    """Start a scheduler; return its process and address."""
+    port = free_port()
+    process = start_dask(folder, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
+    wait_for_port(port)
+    return process, f"tcp://127.0.0.1:{port}"
+
+
+def start_worker(folder, address, name):
+    """Start a worker with its nanny."""
+    return start_dask(folder, "worker", address, "--nthreads", "1", "--no-dashboard", "--name", name)
+
+
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory):
     """The address of a scheduler with two workers, started by `dask scheduler` and `dask worker`."""
     folder = tmp_path_factory.mktemp("dask")
-    port = free_port()
-    address = f"tcp://127.0.0.1:{port}"
-    quiet = {
-        "stdout": subprocess.DEVNULL,
-        "stderr": subprocess.DEVNULL,
-        "cwd": folder,
-        "env": dict(os.environ),
-    }
-    started = [
-        subprocess.Popen([DASK, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"], **quiet)
-    ]
-    wait_for_port(port)
-    started += [
-        subprocess.Popen([DASK, "worker", address, "--nthreads", "1", "--no-dashboard", "--name", name], **quiet)
-        for name in ("one", "two")
-    ]
+    process, address = start_scheduler(folder)
+    started = [process, *(start_worker(folder, address, name) for name in ("one", "two"))]
     yield address
     for process in reversed(started):
         process.terminate()
@@ -90,3 +113,107 @@ def test_a_scheduler_that_is_not_there_is_said(corpus, tmp_path):
     )
     assert "no scheduler answers" in err
     assert not (tmp_path / "m").exists()
+
+
+class Crew:
+    """Workers of a scheduler, of which some join, leave and die.
+
+    Args:
+        folder: Where they work.
+        address: Of their scheduler.
+    """
+
+    def __init__(self, folder, address):
+        self.folder, self.address = folder, address
+        self.rng, self.numbers = random.Random(8), itertools.count()
+        self.workers, self.left = {}, []
+        self.done = Counter()
+        self.faults = []
+        self._stopped = threading.Event()
+
+    def join(self):
+        """Start one more."""
+        name = f"worker-{next(self.numbers)}"
+        self.workers[name] = start_worker(self.folder, self.address, name)
+
+    def kill(self):
+        """Kill one with its nanny and children: a machine that is gone."""
+        self._end(self.workers.pop(self.rng.choice(sorted(self.workers))))
+
+    def retire(self, client):
+        """Have one leave in order, as a batch system or an autoscaler does."""
+        name = self.rng.choice(sorted(self.workers))
+        process = self.workers.pop(name)
+        with contextlib.suppress(OSError, TimeoutError, ValueError):
+            client.retire_workers(names=[name])
+        process.terminate()
+        self.left.append(process)
+
+    def unsettle(self):
+        """Until :meth:`stop`: each second or two one dies, leaves or joins; there are three to six."""
+        try:
+            with distributed.Client(self.address, set_as_default=False) as client:
+                while not self._stopped.wait(self.rng.uniform(0.5, 2.5)):
+                    kinds = ["kill", "retire"] if len(self.workers) >= CREW else ["join"]
+                    kinds += ["join"] if len(self.workers) < CREW + 2 else []
+                    kind = self.rng.choice(kinds)
+                    self.retire(client) if kind == "retire" else getattr(self, kind)()
+                    self.done[kind] += 1
+        except Exception as error:
+            self.faults.append(error)
+
+    def stop(self):
+        """End the unrest."""
+        self._stopped.set()
+
+    def close(self):
+        """End all of them."""
+        for process in [*self.workers.values(), *self.left]:
+            self._end(process)
+
+    @staticmethod
+    def _end(process):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=20)
+
+
+@pytest.mark.all
+@pytest.mark.timeout(CHAOS_SECONDS + 1200)
+def test_workers_that_join_leave_and_die_change_nothing(tmp_path):
+    """Some workers of four are killed, retired and started all the time; each build in this has the same id.
+
+    Builds follow each other, each from nothing, for as long as the unrest lasts.
+    """
+    write_corpus(tmp_path / "data", per_shard=700, shards=2)
+    write_slow_tokenizer(tmp_path / "tokenizer.json")
+    (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
+    expected, _ = build(tmp_path / "config.yaml", "--state", tmp_path / "state", manifest=tmp_path / "m")
+    process, address = start_scheduler(tmp_path)
+    crew = Crew(tmp_path, address)
+    for _ in range(CREW):
+        crew.join()
+    unrest, begun, builds = threading.Thread(target=crew.unsettle), time.monotonic(), 0
+    try:
+        while builds == 0 or time.monotonic() - begun < CHAOS_SECONDS:
+            target = tmp_path / f"m-{builds}"
+            state = tmp_path / f"state-{builds}"
+            running = start(
+                *("build", tmp_path / "config.yaml", "--scheduler", address, "--json"),
+                *("--state", state, "--manifest", target),
+            )
+            if builds == 0:
+                unrest.start()
+            out, err = running.communicate(timeout=1000)
+            assert running.returncode == 0, err
+            assert json.loads(out)["id"] == expected["id"]
+            builds += 1
+    finally:
+        crew.stop()
+        if unrest.ident is not None:
+            unrest.join(timeout=60)
+        crew.close()
+        Crew._end(process)
+    assert not crew.faults
+    assert all(crew.done[kind] for kind in ("join", "kill", "retire")), crew.done
+    print(f"{builds} builds, {time.monotonic() - begun:.0f} s, {dict(crew.done)}")
