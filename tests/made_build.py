@@ -28,6 +28,8 @@ from dataaudit.engine.summing import Sums
 from dataaudit.engine.tables import NOTHING_BESIDE, shard_row
 from dataaudit.engine.units import READING, Probe
 from dataaudit.link.keyed import write_keyed
+from dataaudit.link.survey import Survey
+from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import STAGES
 from dataaudit.stages.base import merge
 
@@ -150,8 +152,26 @@ def gathered(ordinal, documents, *, split="train", uri=None, stages=STAGE_LIST, 
     one = shard(ordinal, uri=uri or f"{ordinal}.jsonl", split=split)
     made = batch(documents)
     partials = {stage.name: merge(stage, [stage.map(made)]) for stage in stages}
-    columns = {"records": len(documents), "first_rows": (0,), "partials": partials}
+    columns = {"records": len(documents), "first_rows": (0,), "partials": partials, "documents": len(documents)}
+    columns["text_bytes"] = sum(len(text.encode()) for text, _ in documents)
     return GatheredShard(planned=plan(one, probe(f"{split}{ordinal}")), **columns | more)
+
+
+def surveyed(shards, *, stages=STAGE_LIST):
+    """Return the survey of partials that are in memory, or are read one by one."""
+    families, by_shard, by_split = by_stage(), {}, {}
+    for stage in stages:
+        read = [one for one in shards if stage.name in one.partials]
+        for name in {*families[stage.name].by_shard, *families[stage.name].by_split}:
+            schema = stage.shapes()[name].schema()
+            tables = [schema.empty_table(), *(one.partials[stage.name][name] for one in read)]
+            sizes = [0, *(table.num_rows for table in tables[1:])]
+            rows = pa.concat_tables(tables)
+            ordinals = np.repeat([0, *(one.ordinal for one in read)], sizes)
+            splits = np.repeat(np.array(["", *(one.split for one in read)], dtype=object), sizes)
+            by_shard[stage.name, name] = rows.add_column(0, "shard", pa.array(ordinals, pa.int32()))
+            by_split[stage.name, name] = rows.add_column(0, "split", pa.array(splits, pa.string()))
+    return Survey(by_shard=by_shard, by_split=by_split)
 
 
 def summed(shards, *, stages=STAGE_LIST, setting=NOTHING_BESIDE, digests=None):

@@ -47,11 +47,13 @@ from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.summing import Summing, run_sums
+from dataaudit.engine.surveying import survey
 from dataaudit.engine.tables import Setting
 from dataaudit.engine.units import Outcome, Probe, ScanSettings
 from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.extras import require
-from dataaudit.link.step import DamagedEntryError, folded_totals, largest_sources, source_totals
+from dataaudit.link.step import DamagedEntryError, folded_totals, largest_sources
+from dataaudit.link.survey import Survey
 from dataaudit.manifest.publish import check_target
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import make_stages
@@ -275,8 +277,9 @@ def _scan_and_link(
         lost = _scan(job, planned, fresh=fresh)
         told = job.progress.over("readings", planned, len(planned))
         shards = gather_readings(told, lost, job.store, max_bad=job.config.reader.max_bad_records)
-        gather_partials(job.progress.over("partials", shards, len(shards)), job.stages, job.store)
-        if job.force_reference or not _differing(shards):
+        gather_partials(shards, job.stages, job.store)
+        surveyed = survey(shards, job.stages, job.store, job.runner, job.progress)
+        if job.force_reference or not surveyed.total("volume", "encoding", "differing"):
             break
         job.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
         job.force_reference, job.encoder_reason = True, "sample_difference"
@@ -284,7 +287,7 @@ def _scan_and_link(
     if job.holding is not None and job.holding.learn(shards, digests):
         return None
     check_documents(shards)
-    return _link(job, shards, digests, fresh=fresh)
+    return _link(job, shards, surveyed, digests, fresh=fresh)
 
 
 @contextmanager
@@ -375,13 +378,15 @@ def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str
     return lost
 
 
-def _link(job: Job, shards: list[GatheredShard], digests: dict[int, str], *, fresh: bool) -> Gathered:
+def _link(job: Job, shards: list[GatheredShard], surveyed: Survey, digests: dict[int, str], *, fresh: bool) -> Gathered:
     stages = [stage for stage in job.stages if stage.name in job.links]
-    linkings = {stage.name: LinkContext(job=job, stage=stage, shards=shards, fresh=fresh) for stage in stages}
+    linkings = {
+        stage.name: LinkContext(job=job, stage=stage, shards=shards, survey=surveyed, fresh=fresh) for stage in stages
+    }
     found = run_link_steps({name: job.links[name](context) for name, context in linkings.items()}, linkings)
     for warning in (line for one in found.values() for line in one.warnings):
         job.progress.note(f"warning: {warning}", important=True)
-    totals = source_totals(shards)
+    totals = surveyed.source_totals()
     kept = largest_sources(totals, job.config.max_sources)
     if kept is not None:
         totals = folded_totals(totals, kept)
@@ -418,8 +423,3 @@ def _protects(job: Job) -> frozenset[str]:
 def _trains(job: Job, shards: Sequence[GatheredShard]) -> bool:
     """Tell whether any training document was read."""
     return any(shard.documents > 0 for shard in shards if not job.config.splits[shard.split].held_out)
-
-
-def _differing(shards: Sequence[GatheredShard]) -> int:
-    tables = [shard.partials["volume"]["encoding"] for shard in shards if shard.partials]
-    return sum(sum(table["differing"].to_pylist()) for table in tables)

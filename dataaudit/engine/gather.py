@@ -6,16 +6,15 @@ Order never matters here: partials are merged per shard and per split, and every
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dataaudit.corpus.loss import MAX_PLACES, Loss, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS
-from dataaudit.engine.partials import Damage, ShardPartials, merge_parts
+from dataaudit.engine.partials import Damage, ShardPartials
 from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
-from dataaudit.metrics.registry import by_stage
 from dataaudit.stages.base import Stage
 from dataaudit.stages.partial import Partial
 
@@ -33,8 +32,12 @@ class GatheredShard:
     first_rows: tuple[int, ...] = ()
     """Number of the first record of each part."""
     losses: list[Loss] = field(default_factory=list)
-    partials: MutableMapping[str, Partial] = field(default_factory=dict)
+    partials: Mapping[str, Partial] = field(default_factory=dict)
     """By stage; empty when the shard is not read."""
+    documents: int = 0
+    """Documents that entered the metrics; known once partials were looked at, as is what follows."""
+    text_bytes: int = 0
+    """Bytes of their texts."""
 
     @property
     def ordinal(self) -> int:
@@ -52,11 +55,6 @@ class GatheredShard:
             yield part.stage_keys[stage], first_row
 
     @property
-    def documents(self) -> int:
-        """Documents that entered the metrics."""
-        return sum(self.partials["volume"]["volume"]["documents"].to_pylist()) if self.partials else 0
-
-    @property
     def held_back(self) -> int:
         """Documents that the quarantine list holds back one by one."""
         if not any(part.request.without for part in self.planned.parts) or not self.partials:
@@ -67,7 +65,7 @@ class GatheredShard:
     def size(self) -> int:
         """Stored bytes, as far as the file system knew; of a streamed dataset the bytes of its texts."""
         if self.planned.shard.format == "datasets":
-            return sum(self.partials["volume"]["volume"]["bytes"].to_pylist()) if self.partials else 0
+            return self.text_bytes
         return self.planned.probe.stat.size if self.planned.probe else self.planned.shard.size
 
 
@@ -157,19 +155,8 @@ def _losses(reason: Reason, records: int, num_bytes: int, places: list[tuple[int
 
 
 def gather_partials(shards: Iterable[GatheredShard], stages: Sequence[Stage], store: PartialStore) -> None:
-    """Fill ``partials`` of every shard that was read: those that the driver looks at often are held.
-
-    Raises:
-        DamagedEntryError: Stored partials are absent or damaged.
-    """
-    damage, families = Damage(store), by_stage()
+    """Give every shard that was read its ``partials``; none is read yet."""
+    named = {stage.name: stage for stage in stages}
     for shard in shards:
-        if shard.status in ("quarantined", "skipped"):
-            continue
-        looking = [stage for stage in stages if stage.name in shard.planned.stages]
-        shard.partials = ShardPartials(shard.planned, looking, store)
-        for stage in looking:
-            if families[stage.name].holds_partials:
-                entries = [damage.read(stage.name, part.stage_keys[stage.name]) for part in shard.planned.parts]
-                shard.partials[stage.name] = merge_parts(stage, entries)
-    damage.tell()
+        if shard.status not in ("quarantined", "skipped"):
+            shard.partials = ShardPartials(shard.planned, named, store)

@@ -24,6 +24,7 @@ from dataaudit.engine.tables import Setting
 from dataaudit.link.joins import Join, JoinedParts, KeyedFile
 from dataaudit.link.second_pass import SecondPassRequest
 from dataaudit.link.step import LinkResult, LinkStep, Protected
+from dataaudit.link.survey import Survey
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Stage
 from dataaudit.stages.partial import Partial
@@ -36,6 +37,7 @@ class LinkContext:
     job: Job
     stage: Stage
     shards: Sequence[GatheredShard]
+    survey: Survey
     fresh: bool
 
     @property

@@ -1,14 +1,14 @@
-"""The partials of one shard as the driver sees them: merged over its parts, and mostly not held."""
+"""The partials of one shard as the driver sees them: merged over its parts, and not held."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from dataaudit.engine.plan import PlannedShard
-from dataaudit.engine.store import Entry, PartialStore, StateFolderError
+from dataaudit.engine.store import Entry, PartialStore, StateFolderError, entry_at, entry_of
 from dataaudit.link.step import DamagedEntryError
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial, fold_table, group
@@ -56,47 +56,53 @@ class Damage:
             raise DamagedEntryError(self.names)
 
 
-class ShardPartials(MutableMapping[str, Partial]):
-    """The merged partials of one shard by stage; large ones are read again each time they are asked for.
+@dataclass(slots=True)
+class Missing:
+    """Reads entries on a worker; notes those that are absent or damaged."""
 
-    Exact length maps of 10^5 shards would be gigabytes in the driver; what is looked at often is held.
+    names: set[str] = field(default_factory=set)
+    """``kind/key`` of each."""
+
+    def read(self, address: str) -> Entry | None:
+        """Return an entry, or None when it is absent or damaged."""
+        entry = entry_at(address)
+        if entry is None:
+            self.names.add(entry_of(address))
+        return entry
+
+
+class ShardPartials(Mapping[str, Partial]):
+    """The merged partials of one shard by stage, read each time they are asked for: those of all are too much to hold.
 
     Args:
         shard: The shard as planned.
-        stages: Its stages.
+        stages: All stages, by name.
         store: Where the partials of its parts are.
     """
 
-    def __init__(self, shard: PlannedShard, stages: Sequence[Stage], store: PartialStore) -> None:
+    __slots__ = ("_shard", "_stages", "_store")
+
+    def __init__(self, shard: PlannedShard, stages: Mapping[str, Stage], store: PartialStore) -> None:
         self._shard = shard
-        self._stages = {stage.name: stage for stage in stages}
+        self._stages = stages
         self._store = store
-        self._held: dict[str, Partial] = {}
 
     def __getitem__(self, name: str) -> Partial:
-        if name in self._held:
-            return self._held[name]
-        stage = self._stages[name]
+        if name not in self:
+            raise KeyError(name)
         damage = Damage(self._store)
         entries = [damage.read(name, part.stage_keys[name]) for part in self._shard.parts]
         damage.tell()
-        return merge_parts(stage, entries)
+        return merge_parts(self._stages[name], entries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._stages  # the default would read and merge the partial
-
-    def __setitem__(self, name: str, partial: Partial) -> None:
-        self._held[name] = partial
-
-    def __delitem__(self, name: str) -> None:
-        del self._stages[name]
-        self._held.pop(name, None)
+        return name in self._shard.stages  # the default would read and merge the partial
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._stages)
+        return iter(self._shard.stages)
 
     def __len__(self) -> int:
-        return len(self._stages)
+        return len(self._shard.stages)
 
 
 def merge_parts(stage: Stage, entries: Sequence[Entry | None]) -> Partial:

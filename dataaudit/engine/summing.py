@@ -17,17 +17,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.corpus.loss import Reason
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.linking import result_columns
-from dataaudit.engine.partials import Damage, fold_partial, merge_parts
+from dataaudit.engine.listed import ListedUnit, addresses, run_listed
+from dataaudit.engine.partials import Damage, Missing, fold_partial, merge_parts
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
-from dataaudit.engine.store import Entry, PartialStore, entry_at, entry_of
+from dataaudit.engine.store import Entry, PartialStore
 from dataaudit.engine.tables import SHARDS, Setting, shard_row, stage_columns
 from dataaudit.engine.units import Outcome
 from dataaudit.engine.work import as_value
-from dataaudit.errors import ClusterError
 from dataaudit.link.step import LinkResult
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Accumulator, Stage, merge
@@ -38,38 +37,9 @@ SHARDS_PER_TASK = 256
 _SUMS_PER_TASK = 16
 _LISTS, _SUMS = "sums-of", "sums"
 _ROWS, _PARTIALS = "rows", "partials"
-_ADDRESSES = pa.schema([("shard", pa.int32()), ("stage", pa.string()), ("address", pa.binary())])
-"""Of the list of a task: the partial of each part, as the file system's bytes."""
 
 Merged = dict[str, dict[str, Partial]]
 """Partials by split and stage."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SumUnit:
-    """Some shards to sum, or sums to merge."""
-
-    key: str
-    """Of its result."""
-    shards: str = ""
-    """Address of the list of shards: their rows and partials, and what link steps add to these."""
-    sums: tuple[str, ...] = ()
-    """Addresses of sums."""
-
-    @property
-    def name(self) -> str:
-        """What names it from run to run."""
-        return self.key
-
-    @property
-    def size(self) -> int:
-        """All take about as long."""
-        return 1
-
-    @property
-    def isolated(self) -> bool:
-        """Only files of our own are read."""
-        return False
 
 
 @dataclass(slots=True)
@@ -147,15 +117,15 @@ class Summing:
     fewer: Mapping[str, pa.Array] = field(default_factory=dict)
     """Fewer of them, once what link steps found is added."""
 
-    def __call__(self, unit: SumUnit) -> Outcome:
+    def __call__(self, unit: ListedUnit) -> Outcome:
         """Sum one unit and store the result."""
         return as_value(lambda: self._sum(unit))
 
-    def _sum(self, unit: SumUnit) -> Outcome:
-        sums, damage = Sums.of(self.stages), _Missing()
-        if unit.shards and (listed := damage.read(unit.shards)) is not None:
+    def _sum(self, unit: ListedUnit) -> Outcome:
+        sums, damage = Sums.of(self.stages), Missing()
+        if unit.listed and (listed := damage.read(unit.listed)) is not None:
             self._sum_shards(listed, sums, damage)
-        for address in unit.sums:
+        for address in unit.results:
             if (stored := damage.read(address)) is not None:
                 sums.add_stored(stored)
         if damage.names:
@@ -163,15 +133,15 @@ class Summing:
         sums.write(PartialStore(self.state), unit.key)
         return Outcome()
 
-    def _sum_shards(self, listed: Entry, sums: Sums, damage: _Missing) -> None:
+    def _sum_shards(self, listed: Entry, sums: Sums, damage: Missing) -> None:
         parts: dict[int, dict[str, list[str]]] = {}
         for row in listed.tables[_PARTIALS].to_pylist():
             parts.setdefault(row["shard"], {}).setdefault(row["stage"], []).append(os.fsdecode(row["address"]))
         extra = {name: _by_shard(table) for name, table in listed.tables.items() if name not in (_ROWS, _PARTIALS)}
         for row in listed.tables[_ROWS].to_pylist():
             partials = {}
-            for name, addresses in parts.get(row["shard"], {}).items():
-                entries = [damage.read(address) for address in addresses]
+            for name, places in parts.get(row["shard"], {}).items():
+                entries = [damage.read(place) for place in places]
                 if not damage.names:
                     stage = sums.stages[name]
                     more = {
@@ -188,19 +158,6 @@ class Summing:
         if more:
             partial = merge(stage, [partial, _completed(stage, more, self.kept.get(stage.name))])
         return _folded(stage, partial, self.fewer)
-
-
-@dataclass(slots=True)
-class _Missing:
-    """Reads entries; notes those that are absent or damaged."""
-
-    names: set[str] = field(default_factory=set)
-
-    def read(self, address: str) -> Entry | None:
-        entry = entry_at(address)
-        if entry is None:
-            self.names.add(entry_of(address))
-        return entry
 
 
 def _by_shard(table: pa.Table) -> Callable[[int], pa.Table | None]:
@@ -266,6 +223,7 @@ def run_sums(
     """
     extra = {f"{stage} {name}": table for stage, one in found.items() for name, table in one.extra.items()}
     columns = result_columns(found)
+    names = {stage.name for stage in summing.stages}
     units = []
     for start in range(0, len(shards), SHARDS_PER_TASK):
         some = shards[start : start + SHARDS_PER_TASK]
@@ -274,18 +232,19 @@ def run_sums(
         ordinals = pa.array([one.ordinal for one in some], pa.int32())
         tables = {
             _ROWS: pa.Table.from_pylist(rows, schema=SHARDS),
-            _PARTIALS: _addresses(some, store),
+            _PARTIALS: addresses(some, names, store),
             **{name: table.filter(pc.is_in(table["shard"], ordinals)) for name, table in extra.items()},
         }
         store.write(_LISTS, key, {}, tables)
-        units.append(SumUnit(key=key, shards=store.address(_LISTS, key)))
-    keys = _run("sums", units, summing, store, runner, progress)
+        units.append(ListedUnit(key=key, listed=store.address(_LISTS, key)))
+    keys = run_listed("sums", summing, units, _LISTS, store, runner, progress)
     while len(keys) > _SUMS_PER_TASK:
         groups = [keys[start : start + _SUMS_PER_TASK] for start in range(0, len(keys), _SUMS_PER_TASK)]
         units = [
-            SumUnit(key=_digest(group), sums=tuple(store.address(_SUMS, key) for key in group)) for group in groups
+            ListedUnit(key=_digest(group), results=tuple(store.address(_SUMS, key) for key in group))
+            for group in groups
         ]
-        merged = _run("sums", units, summing, store, runner, progress)
+        merged = run_listed("sums", summing, units, _LISTS, store, runner, progress)
         for key in keys:
             store.remove(_SUMS, key)
         keys = merged
@@ -300,50 +259,3 @@ def run_sums(
 
 def _digest(names: list[str]) -> str:
     return digest_json(names).removeprefix("sha256:")
-
-
-def _addresses(shards: Sequence[GatheredShard], store: PartialStore) -> pa.Table:
-    rows = [
-        (shard.ordinal, stage, os.fsencode(store.address(stage, part.stage_keys[stage])))
-        for shard in shards
-        if shard.partials
-        for stage in shard.partials
-        for part in shard.planned.parts
-    ]
-    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], schema=_ADDRESSES)
-
-
-def _run(
-    name: str,
-    units: Sequence[SumUnit],
-    summing: Summing,
-    store: PartialStore,
-    runner: Runner,
-    progress: Progress,
-) -> list[str]:
-    """Run units; return the keys of their results."""
-    damage, damaged = Damage(store), set[str]()
-    failed: list[tuple[Reason, str]] = []
-    progress.begin(name, len(units), 0)
-
-    def done(index: int, outcome: Outcome) -> bool:
-        del index
-        damaged.update(outcome.damaged)
-        if outcome.reason is not None:
-            failed.append((outcome.reason, outcome.place))
-        progress.advance(0, failed=outcome.reason is not None)
-        return True
-
-    runner.run(name, summing, units, done)
-    progress.end(tell_short=False)
-    for unit in units:
-        store.remove(_LISTS, unit.key)
-    if failed:
-        raise ClusterError(
-            f"{name} failed on {len(failed)} task(s): {failed[0][0]} {failed[0][1]}".rstrip(),
-            "Give the workers more memory (--memory-limit) or run fewer of them, then run again.",
-        )
-    for entry in sorted(damaged):
-        damage.remove(*entry.split("/"))
-    damage.tell()
-    return [unit.key for unit in units]

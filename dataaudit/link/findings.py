@@ -22,14 +22,12 @@ def findings_table(context: LinkContext) -> pa.Table:
         DamagedEntryError: Stored rows are absent or damaged.
     """
     stage = context.stage
-    tables = [shard.partials[stage.name]["found"] for shard in context.read()]
-    rows = sum(_hits(table) for table in tables)
     join = Join(
         kind=f"link-{stage.name}",
         function=gather_findings,
         identity=stage.version,
         files=context.files(TABLE),
-        rows=rows,
+        rows=_hits(context.survey.by_split[stage.name, "found"]),
     )
     found = context.join(join).table("findings", GATHERED)
     tiers = pa.array(TIERS, pa.string()).take(found["tier"].combine_chunks())

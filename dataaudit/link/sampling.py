@@ -15,7 +15,7 @@ from dataaudit.link.joins import Join, Joined
 from dataaudit.link.places import distinct, keys_of, read_placed, spread
 from dataaudit.link.step import LinkContext, kept_sources
 from dataaudit.manifest.places import rows_of, shards_of
-from dataaudit.stages.strata import MEMBER_ROWS, MEMBERS, STRATA
+from dataaudit.stages.strata import MEMBER_ROWS, MEMBERS
 
 _LEAST_SHARE = 0.005
 """Sources and languages with fewer of the documents share their strata with others."""
@@ -78,7 +78,7 @@ def draw(context: LinkContext, question: Question) -> Sampled:
         readable = pc.is_in(table["language"], pa.array(question.languages)).to_numpy(zero_copy_only=False)
     unread = int(table["documents"].to_numpy()[~readable].sum())
     table = table.filter(pa.array(readable))
-    named = kept_sources(context.shards, context.config.max_sources)
+    named = kept_sources(context.survey, context.config.max_sources)
     frame, documents, tokens = _frame(table, question.most, named)
     guesses = np.array([question.guesses[level] for *_, level in frame.strata], dtype=np.float64)
     plan = allocate(documents, guesses, half_width=question.half_width, minimum=_MINIMUM, most=question.most)
@@ -109,17 +109,10 @@ def draw(context: LinkContext, question: Question) -> Sampled:
 
 
 def _all_strata(context: LinkContext, splits: Sequence[str]) -> pa.Table:
-    """Return split (its number), source, language, level, documents, tokens of all shards; rows may repeat."""
-    pieces = []
-    for shard in context.read():
-        rows = shard.partials[context.stage.name]["strata"]
-        split = np.full(rows.num_rows, splits.index(shard.split), dtype=np.int64)
-        pieces.append(rows.append_column("split", pa.array(split)))
-    keys = ["split", "source", "language", "level"]
-    pieces = pieces or [STRATA.schema().append(pa.field("split", pa.int64())).empty_table()]
-    sums = [("documents", "sum"), ("tokens", "sum")]
-    grouped = pa.concat_tables(pieces).group_by(keys, use_threads=False).aggregate(sums)
-    return grouped.rename_columns({"documents_sum": "documents", "tokens_sum": "tokens"})
+    """Return split (its number), source, language, level, documents, tokens of all shards."""
+    rows = context.survey.by_split[context.stage.name, "strata"]
+    numbers = pc.index_in(rows["split"], value_set=pa.array(splits, pa.string())).cast(pa.int64())
+    return rows.set_column(0, "split", numbers).select(["split", "source", "language", "level", "documents", "tokens"])
 
 
 def _frame(table: pa.Table, most: int, named: pa.Array | None) -> tuple[Frame, np.ndarray, np.ndarray]:

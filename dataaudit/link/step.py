@@ -6,7 +6,7 @@ all link steps advance together, so that one ordered second read of the shards s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +20,7 @@ from dataaudit.corpus.shards import Shard
 from dataaudit.detectors import ContentModels
 from dataaudit.link.joins import Join, JoinedParts, KeyedFile
 from dataaudit.link.second_pass import SecondPassRequest, SecondPassResult
+from dataaudit.link.survey import Survey
 from dataaudit.manifest.metric import Metric
 from dataaudit.stages.base import Stage
 from dataaudit.stages.partial import OTHER, Partial
@@ -110,7 +111,7 @@ class LinkShard(Protocol):
 
     @property
     def partials(self) -> Mapping[str, Partial]:
-        """Return its partials by stage; empty when the shard was not read."""
+        """Return its partials by stage; empty when the shard was not read. Each is read when it is asked for."""
         ...
 
     def keys(self, stage: str) -> Iterator[tuple[str, int]]:
@@ -182,6 +183,11 @@ class LinkContext(Protocol):
         """Return the folder of the reference manifest."""
         ...
 
+    @property
+    def survey(self) -> Survey:
+        """Return what is seen of the partials of all shards."""
+        ...
+
     def read(self) -> Iterator[LinkShard]:
         """Yield the shards that the stage has looked at."""
         ...
@@ -204,18 +210,9 @@ class LinkContext(Protocol):
         ...
 
 
-def kept_sources(shards: Iterable[LinkShard], max_sources: int) -> pa.Array | None:
-    """Return the ``max_sources`` largest sources of shards, or None when there are no more."""
-    return largest_sources(source_totals(shards), max_sources)
-
-
-def source_totals(shards: Iterable[LinkShard]) -> dict[str, int]:
-    """Return the tokens of each source."""
-    totals: dict[str, int] = {}
-    for shard in shards:
-        for row in shard.partials["volume"]["volume"].to_pylist() if shard.partials else ():
-            totals[row["source"]] = totals.get(row["source"], 0) + row["tokens"]
-    return totals
+def kept_sources(survey: Survey, max_sources: int) -> pa.Array | None:
+    """Return the ``max_sources`` largest sources of all shards, or None when there are no more."""
+    return largest_sources(survey.source_totals(), max_sources)
 
 
 def folded_totals(totals: Mapping[str, int], kept: pa.Array) -> dict[str, int]:

@@ -240,8 +240,10 @@ class Family:
     """Path of the link step, for what meets across shards."""
     stage_name: str = ""
     """Name of the stage, when it is the family's own or that of a sibling."""
-    holds_partials: bool = False
-    """Whether the driver holds its partials: small ones that the link step changes or that are looked at often."""
+    by_shard: tuple[str, ...] = ()
+    """Tables of its partials of which link steps see the rows of each shard: the driver holds them."""
+    by_split: tuple[str, ...] = ()
+    """Tables of its partials of which they see the sums of each split."""
     tables: Mapping[str, str] = field(default_factory=dict)
     """Tables of the manifest that are partials of the stage by split: the table's name, and the partial's."""
     finish: str = ""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataaudit.corpus.protected.match_batch import GRAM, SPAN
 from dataaudit.link.joins import Join
-from dataaudit.link.step import LinkContext, LinkResult, LinkStep, Protected, kept_sources
+from dataaudit.link.step import LinkContext, LinkResult, LinkShard, LinkStep, Protected, kept_sources
 from dataaudit.manifest.metric import Metric, Scope, ratio
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.contamination.records import NAME, PARTS, TIERS, contamination
@@ -33,8 +33,7 @@ def leaks(context: LinkContext) -> LinkStep:
     assert isinstance(stage, Overlap)
     assert protected is not None
     shards = list(context.read())
-    documents = [shard.partials[stage.name]["documents"] for shard in shards]
-    total = sum(int(pc.sum(table["documents"]).as_py() or 0) for table in documents)
+    total = context.survey.total(stage.name, "documents", "documents")
     rows = len(protected.index.held_out.grams.table.keys) * max(1, len(shards) // 8)
     grams = context.join(
         Join(
@@ -55,7 +54,7 @@ def leaks(context: LinkContext) -> LinkStep:
         )
     )
     yield from ()
-    kept = kept_sources(context.shards, context.config.max_sources)
+    kept = kept_sources(context.survey, context.config.max_sources)
     seen, counts = grams.table("seen", SEEN), matches.table("counts", COUNTS)
     if kept is not None:
         seen, counts = fold_table(seen, kept), fold_table(counts, kept)
@@ -64,7 +63,6 @@ def leaks(context: LinkContext) -> LinkStep:
         protected.index.items, protected.sets, counts, common_above=common_above, version=stage.version
     )
     metrics += _set_documents(context, protected, total, stage)
-    columns: dict[int, dict[str, object]] = {shard.ordinal: {} for shard in shards}
     if protected.shards:
         splits, split_of = _splits(context, protected)
         metrics += overlap(
@@ -72,14 +70,21 @@ def leaks(context: LinkContext) -> LinkStep:
         )
     if total == 0:
         metrics = [_not_evaluated(record) for record in metrics]
-    for shard, table in zip(shards, documents, strict=True):
-        own = columns[shard.ordinal]
-        if protected.shards:
-            own["held_out_copies"] = int(pc.sum(table["held_out"]).as_py() or 0)
-        if protected.sets:
-            own["contaminated"] = int(pc.sum(table["similar"]).as_py() or 0)
+    columns = _columns(context, shards, protected)
     table = overlap_table(context, protected, matches.table("rows", ROWS))
     return LinkResult(tables={"overlap": table}, metrics=metrics, columns=columns)
+
+
+def _columns(context: LinkContext, shards: Sequence[LinkShard], protected: Protected) -> dict[int, dict[str, object]]:
+    """Return the columns of the table of shards, by ordinal."""
+    table = context.survey.by_shard[context.stage.name, "documents"]
+    names = [("held_out", "held_out_copies")] if protected.shards else []
+    names += [("similar", "contaminated")] if protected.sets else []
+    summed = table.group_by("shard", use_threads=False).aggregate([(name, "sum") for name, _ in names])
+    columns: dict[int, dict[str, object]] = {shard.ordinal: {column: 0 for _, column in names} for shard in shards}
+    for row in summed.to_pylist():
+        columns[row["shard"]] = {column: row[f"{name}_sum"] for name, column in names}
+    return columns
 
 
 def _not_evaluated(record: Metric) -> Metric:
@@ -102,10 +107,9 @@ def _splits(context: LinkContext, protected: Protected) -> tuple[list[str], np.n
 def _set_documents(context: LinkContext, protected: Protected, total: int, stage: Overlap) -> list[Metric]:
     """Return the share of training documents that hold an item, by set."""
     counts = np.zeros((len(protected.sets), len(TIERS)), dtype=np.int64)
-    for shard in context.read():
-        table = shard.partials[stage.name]["sets"]
-        for tier, name in enumerate(TIERS):
-            np.add.at(counts[:, tier], table["set"].to_numpy(), table[name].to_numpy())
+    table = context.survey.by_split[stage.name, "sets"]
+    for tier, name in enumerate(TIERS):
+        np.add.at(counts[:, tier], table["set"].to_numpy(), table[name].to_numpy())
     return [
         ratio(
             NAME,

@@ -41,7 +41,7 @@ FAMILY = Family(
     stage="dataaudit.metrics.exact_dup.stage:ExactDup",
     stage_name="exact_dup",
     link="dataaudit.metrics.exact_dup.link:exact_duplicates",
-    holds_partials=True,
+    by_split=("exact_dup",),
     shown="dataaudit.metrics.exact_dup.facts:SHOWN",
     relations=(
         Relation(

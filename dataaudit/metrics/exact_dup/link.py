@@ -25,9 +25,7 @@ def exact_duplicates(
     context: LinkContext,
 ) -> LinkStep:
     """Join the keys of all shards that were read; nothing has to be read again."""
-    documents = sum(
-        sum(shard.partials[context.stage.name]["exact_dup"]["documents"].to_pylist()) for shard in context.read()
-    )
+    documents = context.survey.total(context.stage.name, "exact_dup", "documents")
     join = Join(
         kind=_KIND, function=link_exact, identity=context.stage.version, files=context.files(KEYS), rows=documents
     )

@@ -92,8 +92,8 @@ class _Search:
         self._context = context
         self.stage = context.stage
         self._read = list(context.read())
-        tables = [shard.partials[self.stage.name][TABLE] for shard in self._read]
-        self.documents = sum(sum(table["documents"].to_pylist()) for table in tables)
+        self._survey = context.survey
+        self.documents = self._survey.total(self.stage.name, TABLE, "documents")
         self._splits = sorted({shard.split for shard in context.shards})
         self._held_out = tuple(context.config.splits[name].held_out for name in self._splits)
         self.missed = 0
@@ -127,8 +127,9 @@ class _Search:
 
     def document_bytes(self) -> int:
         """Return the bytes of an average document."""
-        total = sum(_sum(shard.partials[VOLUME][VOLUME], "bytes") for shard in self._read)
-        return total // max(1, self.documents)
+        volume = self._survey.by_split[VOLUME, VOLUME]
+        splits = pa.array(sorted({shard.split for shard in self._read}), pa.string())
+        return _sum(volume.filter(pc.is_in(volume["split"], splits)), "bytes") // max(1, self.documents)
 
     def verify(self, pairs: JoinedParts, result: SecondPassResult, bits: int) -> pa.Table:
         """Return the candidates with the sizes of intersection and union."""
@@ -152,9 +153,8 @@ class _Search:
     def in_reference(self, best: BestMatches | str, members: pa.Table) -> list[Metric]:
         """Return the records of what is in the reference, by split and of all."""
         documents = dict.fromkeys(self._splits, 0)
-        for shard in self._read:
-            table = shard.partials[self.stage.name][TABLE]
-            documents[shard.split] += sum(table["documents"].to_pylist())
+        for row in self._survey.by_split[self.stage.name, TABLE].to_pylist():
+            documents[row["split"]] += row["documents"]
         numbers = np.zeros((len(self._splits), 3), dtype=np.int64)
         if not isinstance(best, str):
             found = count_matches(
@@ -206,7 +206,7 @@ class _Search:
 
     def _by_source(self, earlier: pa.Table) -> pa.Table:
         """Return the table of duplicates by source, splits named and small sources folded."""
-        kept = kept_sources(self._context.shards, self._context.config.max_sources)
+        kept = kept_sources(self._survey, self._context.config.max_sources)
         names = pa.array(self._splits, pa.string())
         table = pa.table(
             {
@@ -231,27 +231,20 @@ class _Search:
     def _added(self, clusters: NearClusters) -> pa.Table:
         """Return what is added to the partials: duplicates, and how many documents are held out."""
         found = clusters.counts.append_column("held_out", pa.array(np.zeros(clusters.counts.num_rows, dtype=np.int64)))
-        rows = [
-            {
-                "shard": shard.ordinal,
-                "source": row["source"],
-                "duplicates": 0,
-                "component_duplicates": 0,
-                "leaked": 0,
-                "held_out": row["documents"],
-            }
-            for shard in self._read
-            if self._context.config.splits[shard.split].held_out
-            for row in shard.partials[self.stage.name][TABLE].to_pylist()
-        ]
-        return pa.concat_tables([found, pa.Table.from_pylist(rows, schema=found.schema)])
+        splits = self._context.config.splits
+        held_out = pa.array([shard.ordinal for shard in self._read if splits[shard.split].held_out], pa.int32())
+        table = self._survey.by_shard[self.stage.name, TABLE]
+        rows = table.filter(pc.is_in(table["shard"], held_out)).select(["shard", "source", "documents"])
+        rows = rows.rename_columns(["shard", "source", "held_out"])
+        for name in ("duplicates", "component_duplicates", "leaked"):
+            rows = rows.append_column(name, pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
+        return pa.concat_tables([found, rows.select(found.column_names).cast(found.schema)])
 
     def _warnings(self, clusters: NearClusters) -> list[str]:
         """Return a line for each source that would lose more than half of its documents."""
         documents: dict[str, int] = {}
-        for shard in self._read:
-            for row in shard.partials[self.stage.name][TABLE].to_pylist():
-                documents[row["source"]] = documents.get(row["source"], 0) + row["documents"]
+        for row in self._survey.by_split[self.stage.name, TABLE].to_pylist():
+            documents[row["source"]] = documents.get(row["source"], 0) + row["documents"]
         lost: dict[str, int] = {}
         for row in clusters.counts.to_pylist():
             lost[row["source"]] = lost.get(row["source"], 0) + row["duplicates"]

@@ -76,6 +76,7 @@ FAMILY = Family(
     stage_name="pii",
     detector="pii",
     link="dataaudit.metrics.pii.link:personal_data",
+    by_split=("found", "strata"),
     config="pii",
     shown="dataaudit.metrics.pii.facts:SHOWN",
     relations=(

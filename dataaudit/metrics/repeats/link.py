@@ -67,7 +67,7 @@ def repeated_spans(context: LinkContext) -> LinkStep:
         DamagedEntryError: Stored rows are absent or damaged.
     """
     stage = cast("Repeats", context.stage)
-    tokens = sum(sum(shard.partials[stage.name]["repeats"]["tokens"].to_pylist()) for shard in context.read())
+    tokens = context.survey.total(stage.name, "repeats", "tokens")
     listed = context.files(FINGERPRINTS)
     folders = _index(context, listed, tokens // _TOKENS_A_FINGERPRINT) if stage.index else {}
     frequent = _join(

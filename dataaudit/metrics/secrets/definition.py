@@ -48,6 +48,7 @@ FAMILY = Family(
     stage_name="secrets",
     detector="secrets",
     link="dataaudit.metrics.secrets.link:secret_findings",
+    by_split=("found",),
     shown="dataaudit.metrics.secrets.facts:SHOWN",
     relations=(
         Relation(

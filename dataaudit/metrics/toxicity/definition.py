@@ -77,6 +77,7 @@ FAMILY = Family(
     stage="dataaudit.metrics.toxicity.stage:Toxicity",
     stage_name="toxicity",
     link="dataaudit.metrics.toxicity.link:toxic_documents",
+    by_split=("strata", "scores"),
     config="toxicity",
     shown="dataaudit.metrics.toxicity.facts:SHOWN",
     relations=(

@@ -92,10 +92,9 @@ def _guesses(context: LinkContext) -> dict[int, float]:
     bounds = (0.0, *EDGES, 1.0)
     guesses = {level: (low + high) / 2 for level, (low, high) in enumerate(pairwise(bounds))}
     sums: dict[int, list[int]] = {}
-    for shard in context.read():
-        for row in shard.partials[context.stage.name]["scores"].to_pylist():
-            own = sums.setdefault(row["level"], [0, 0])
-            own[0] += row["documents"]
-            own[1] += row["probability"]
+    for row in context.survey.by_split[context.stage.name, "scores"].to_pylist():
+        own = sums.setdefault(row["level"], [0, 0])
+        own[0] += row["documents"]
+        own[1] += row["probability"]
     means = {level: total / MILLION / documents for level, (documents, total) in sums.items()}
     return {**guesses, **means, UNSCREENED: _UNSCREENED_GUESS}

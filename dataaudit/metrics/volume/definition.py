@@ -57,7 +57,7 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.volume.stage:Volume",
     stage_name="volume",
-    holds_partials=True,
+    by_split=("volume", "encoding"),
     tables={"sources": "volume"},
     shown="dataaudit.metrics.volume.facts:SHOWN",
     relations=(

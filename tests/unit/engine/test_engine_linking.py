@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from made_build import STAGE_LIST, HereRunner, Notes, plan, probe, shard, write_partials, write_reading
+from made_build import STAGE_LIST, HereRunner, Notes, plan, probe, shard, surveyed, write_partials, write_reading
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine import joins
@@ -58,7 +58,7 @@ def regather(planned, store):
 def link(shards, store, runner, *, fresh=False):
     """Run the family of exact duplicates alone."""
     job = SimpleNamespace(store=store, runner=runner, progress=Notes())
-    context = LinkContext(job=job, stage=ExactDup(), shards=shards, fresh=fresh)
+    context = LinkContext(job=job, stage=ExactDup(), shards=shards, survey=surveyed(shards), fresh=fresh)
     return run_link_steps({"exact_dup": exact_duplicates(context)}, {"exact_dup": context})["exact_dup"]
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from made_build import HereRunner, Notes, config, gathered, write_partials
+from made_build import HereRunner, Notes, config, gathered, surveyed, write_partials
 
 from dataaudit.engine import joins
 from dataaudit.engine.linking import LinkContext
@@ -35,7 +35,7 @@ def context(tmp_path):
         for shard, documents in zip(read, shards, strict=True):
             write_partials(store, shard.planned.parts[0], documents)
         job = SimpleNamespace(store=store, runner=HereRunner(), progress=Notes(), config=config(**more))
-        return LinkContext(job=job, stage=Toxicity(), shards=read, fresh=False)
+        return LinkContext(job=job, stage=Toxicity(), shards=read, survey=surveyed(read), fresh=False)
 
     return made
 
@@ -77,10 +77,10 @@ def test_partitions_are_made_for_all_rows_that_are_joined(context, monkeypatch):
     """Documents in languages that the judge does not read lie in the same files, and count for their size."""
     monkeypatch.setattr(joins, "ROWS_PER_PARTITION", 50)
     world = context([("a text" * (1 + 20 * (index % 2)), "web") for index in range(400)])
-    table = world.shards[0].partials["toxicity"]["strata"]
+    table = world.survey.by_split["toxicity", "strata"]
     languages = ["de" if index else "en" for index in range(table.num_rows)]
     assert "de" in languages
     place = table.schema.get_field_index("language")
-    world.shards[0].partials["toxicity"]["strata"] = table.set_column(place, table.schema.field(place), [languages])
+    world.survey.by_split["toxicity", "strata"] = table.set_column(place, table.schema.field(place), [languages])
     draw(world, question())
     assert len(world.job.runner.ran) == 8

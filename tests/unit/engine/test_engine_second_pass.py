@@ -28,6 +28,7 @@ from dataaudit.engine.work import probe_file
 from dataaudit.errors import ClusterError
 from dataaudit.link.second_pass import SecondPassRequest
 from dataaudit.link.step import DamagedEntryError, LinkResult
+from dataaudit.link.survey import Survey
 from dataaudit.metrics.exact_dup.stage import ExactDup
 
 SEEN = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("note", pa.string()), ("words", pa.int64())])
@@ -171,7 +172,7 @@ def test_families_share_a_reading(world):
     """Two families that ask in the same round cost one reading of a part; each gets its own answer."""
     runner = HereRunner()
     job = SimpleNamespace(store=world.store, runner=runner, progress=Notes(), scan_settings=lambda: world.settings)
-    context = LinkContext(job=job, stage=ExactDup(), shards=world.shards, fresh=False)
+    context = LinkContext(job=job, stage=ExactDup(), shards=world.shards, survey=Survey(), fresh=False)
 
     def family(row, rounds):
         seen = []

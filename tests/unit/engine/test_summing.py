@@ -14,6 +14,7 @@ from made_build import (
     probe,
     shard,
     summed,
+    surveyed,
     write_partials,
     write_reading,
 )
@@ -30,7 +31,6 @@ from dataaudit.link.step import (
     folded_totals,
     kept_sources,
     largest_sources,
-    source_totals,
 )
 from dataaudit.link.stored import Stored
 from dataaudit.metrics.exact_dup.link import COUNTS
@@ -157,13 +157,13 @@ def test_the_largest_sources_are_kept():
     """By tokens, ties by name; `other`, `(none)` and the empty name are names like any; shards count together."""
     documents = [("x" * 9, "big"), ("xxx", "b"), ("xxx", "a"), ("xxx", "other"), ("xxx", ""), ("xxx", "(none)")]
     shards = [gathered(0, documents), gathered(1, [("x" * 30, "big"), ("xxx", "c")], split="val")]
-    assert kept_sources(shards, 7) is None
-    kept = kept_sources(shards, 3)
+    assert kept_sources(surveyed(shards), 7) is None
+    kept, totals = kept_sources(surveyed(shards), 3), surveyed(shards).source_totals()
     assert kept.to_pylist() == ["big", "", "(none)"]
-    assert folded_totals(source_totals(shards), kept) == {"big": 13, "": 1, "(none)": 1, "other": 4}
-    assert largest_sources(folded_totals(source_totals(shards), kept), 2).to_pylist() == ["big", "other"]
+    assert folded_totals(totals, kept) == {"big": 13, "": 1, "(none)": 1, "other": 4}
+    assert largest_sources(folded_totals(totals, kept), 2).to_pylist() == ["big", "other"]
     spread = [gathered(number, [("xxx", "spread"), ("x" * 6, f"only {number}")]) for number in range(3)]
-    assert kept_sources(spread, 1).to_pylist() == ["spread"]
+    assert kept_sources(surveyed(spread), 1).to_pylist() == ["spread"]
 
 
 def test_merging_many_shards_in_pieces_is_merging_them_at_once():

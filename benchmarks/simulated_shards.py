@@ -1,0 +1,244 @@
+"""What a shard costs the driver when there are very many, over a simulated store of results.
+
+    python benchmarks/simulated_shards.py TEXTS [--shards 10000 100000] [--workers 1] [--folder DIR] [--profile FILE]
+
+The build is the real one (plan, packs, gathering, link steps, sums, finalizing, publishing), and so are its workers.
+Two things are put in its place. Files: a few templates of real text stand for all shards, each under as many paths as
+it takes (`//.` and `/.` for the bits of its number), so that no inode is spent, and its digest is that of its path.
+Scans: a template is scanned once in each worker; every further shard gets its partials under keys of its own, and
+keyed rows of no document, as of documents that nothing else holds. So what is left out is finding and reading
+the files, and what grows with documents and not with shards.
+
+Each size runs in a process of its own. Reported are CPU seconds and memory of the driver, of all processes, and files
+of the state folder; then the exponents from one size to the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import hashlib
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from many_shards import paragraphs, write_shards
+
+from dataaudit.engine import build as building
+from dataaudit.engine.packs import Item, read_pack, stored_name
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.units import READING, Outcome, ProbeUnit, ScanSettings, ScanUnit
+from dataaudit.engine.work import join_small, probe_file, scan_part
+from dataaudit.link.keyed import is_keyed, keyed_pieces, read_keyed
+from dataaudit.link.stored import Stored
+
+TEMPLATES = 64
+_BITS = 21
+_HEAD = 64
+"""Bytes before what is stored: magic, and at their end the digest."""
+
+
+def alias(folder: Path, number: int) -> str:
+    """Return a path of the template of a shard that no other shard has."""
+    bits = "".join("//." if number >> place & 1 else "/." for place in range(_BITS))
+    return f"{folder}{bits}/part-{number % TEMPLATES:07d}.jsonl"
+
+
+def number_of(path: str) -> int:
+    """Return the number of a shard by its path."""
+    places = path[: path.rindex("/")].split("/.")
+    return sum(1 << place for place, before in enumerate(places[-_BITS - 1 : -1]) if before.endswith("/"))
+
+
+def simulated_probe(unit: ProbeUnit) -> Outcome:
+    """Hash a template, and say the digest of its path."""
+    outcome = probe_file(unit)
+    assert outcome.probe is not None
+    return Outcome(probe=replace(outcome.probe, sha256=hashlib.sha256(unit.path.encode()).hexdigest()))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An entry of a template, and what is left of it without documents' keyed rows."""
+
+    kind: str
+    suffix: str
+    body: bytes
+    """What its digest is over, beside its name."""
+    head: bytes
+    """Before its digest."""
+    tail: bytes
+    """After what its digest is over."""
+
+    def under(self, key: str) -> Item:
+        """Return it under another key."""
+        name = stored_name(self.kind, key, self.suffix)
+        digest = hashlib.sha256(f"{name}\n".encode() + self.body).digest()
+        return Item(self.kind, key, self.suffix, [self.head, digest, self.body, self.tail])
+
+
+def prepared(stored: Stored) -> Prepared:
+    """Return an entry of a pack, prepared; keyed rows are left out of it."""
+    item = Item.at(stored)
+    data, end = b"".join(item.pieces), None
+    if is_keyed(stored):
+        data = b"".join(keyed_pieces(stored.name, [], read_keyed(str(stored), 0, 256).schema))
+        end = _HEAD + int.from_bytes(data[24:32], "little")
+    cut = len(data) if end is None else end
+    return Prepared(item.kind, item.suffix, data[_HEAD:cut], data[: _HEAD - 32], data[cut:])
+
+
+_KNOWN: dict[tuple[int, str], list[Prepared]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedScan:
+    """Stands for the scan: what the template of a shard left, under the shard's keys."""
+
+    settings: ScanSettings
+
+    def __call__(self, unit: ScanUnit) -> Outcome:
+        """Store what a scan would store."""
+        number = number_of(unit.request.path)
+        place = number % TEMPLATES, str(self.settings.state)
+        if place not in _KNOWN or number < TEMPLATES:
+            outcome = scan_part(unit, self.settings)
+            assert outcome.reason is None, outcome
+            _KNOWN[place] = [prepared(stored) for stored in read_pack(Path(outcome.pack))]
+            if number < TEMPLATES:
+                return outcome
+            Path(outcome.pack).unlink()
+        keys = dict(unit.stage_keys) | {READING: unit.reading_key}
+        items = [one.under(keys[one.kind]) for one in _KNOWN[place]]
+        return Outcome(pack=str(PartialStore(self.settings.state).write_items(items)))
+
+    def finish(self, outcomes: Sequence[Outcome]) -> None:
+        """Join packs, as the scan does."""
+        join_small(self.settings, outcomes)
+
+
+def print_nothing(_: str) -> None:
+    """Take a note."""
+
+
+def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str) -> dict[str, Any]:
+    """Build one manifest in this process; return its costs."""
+    from dataaudit.corpus.shards import Discovery, Shard
+    from dataaudit.engine import probing
+    from dataaudit.engine.cluster import ClusterChoice
+    from dataaudit.engine.job import BuildOptions
+    from dataaudit.engine.progress import Progress
+    from dataaudit.engine.setup import prepare
+
+    folder = work / "shards"
+    write_shards(folder, paragraphs(texts), TEMPLATES, 4)
+    given = prepare([str(folder)], work, tokenizer=None, text=None, reference=None, note=print_nothing)
+    (split,) = given.config.splits
+
+    def discovered(*_: object, **__: object) -> Discovery:
+        return Discovery(roots={split: str(folder)}, shards=tuple(map(shard, range(shards))), left_out=())
+
+    def shard(number: int) -> Shard:
+        return Shard(
+            ordinal=number,
+            split=split,
+            uri=f"part-{number:07d}.jsonl",
+            path=alias(folder, number),
+            format="jsonl",
+            compression="none",
+            skip=None,
+            size=sizes[number % TEMPLATES],
+        )
+
+    sizes = [(folder / f"part-{number:07d}.jsonl").stat().st_size for number in range(TEMPLATES)]
+    building.discover, building.Scan, probing.probe_file = discovered, SimulatedScan, simulated_probe  # type: ignore[attr-defined]
+    phases: Counter[str] = Counter()
+    last = [time.process_time()]
+
+    def tell(line: str) -> None:
+        now = time.process_time()
+        phases[line.partition(":")[0].strip()[:40]] += now - last[0]
+        last[0] = now
+
+    options = BuildOptions(target=work / "manifest", state=work / "state", cluster=ClusterChoice(workers=workers))
+    begun = time.perf_counter()
+    profiler = cProfile.Profile() if profile else None
+    if profiler:
+        profiler.enable()
+    with Progress(tell=tell) as progress:
+        built = building.build(
+            given.config, given.base, root_at_base=given.root_at_base, options=options, progress=progress
+        )
+    if profiler:
+        profiler.disable()
+        profiler.dump_stats(profile)
+    tell("after the last line")
+    seconds = time.perf_counter() - begun
+    own, below = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    files = [(Path(above) / name).stat().st_size for above, _, names in os.walk(work / "state") for name in names]
+    driver = own.ru_utime + own.ru_stime
+    return {
+        "shards": shards,
+        "id": built.id[:19],
+        "wall_s": seconds,
+        "driver_cpu_s": driver,
+        "cpu_s": driver + below.ru_utime + below.ru_stime,
+        "driver_mb": own.ru_maxrss / 1024,
+        "state_files": len(files),
+        "state_mb": sum(files) / 1e6,
+        "driver_cpu_by_phase_s": {name: round(value, 1) for name, value in phases.items() if value >= 0.5},
+    }
+
+
+def main() -> None:
+    """Run and print a line of JSON a size, then the exponents."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("texts", type=Path)
+    parser.add_argument("--shards", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--profile", default="", help="file for the driver's profile, of the last size")
+    parser.add_argument("--here", action="store_true", help="run one size in this process")
+    given = parser.parse_args()
+    if given.here:
+        with tempfile.TemporaryDirectory(dir=given.folder) as name:
+            found = run_one(given.texts, given.shards[0], given.workers, Path(name), given.profile)
+        print(json.dumps({key: round(value, 2) if isinstance(value, float) else value for key, value in found.items()}))
+        return
+    here = Path(__file__)
+    path = os.pathsep.join([str(here.parent), str(here.parent.parent), os.environ.get("PYTHONPATH", "")])
+    costs: list[dict[str, Any]] = []
+    for shards in sorted(given.shards):
+        command = [sys.executable, "-c", "import simulated_shards; simulated_shards.main()", str(given.texts)]
+        command += ["--shards", str(shards), "--workers", str(given.workers), "--folder", str(given.folder)]
+        command += ["--here", "--profile", given.profile]
+        ended = subprocess.run(
+            command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, check=True
+        )
+        print(ended.stdout, end="", flush=True)
+        costs.append(json.loads(ended.stdout.splitlines()[-1]))
+    for before, after in pairwise(costs):
+        ratio = math.log(after["shards"] / before["shards"])
+        kinds = ("driver_cpu_s", "cpu_s", "driver_mb", "state_files")
+        exponents = {kind: round(math.log(after[kind] / before[kind]) / ratio, 3) for kind in kinds}
+        more = after["shards"] - before["shards"]
+        each = {
+            "driver_kb": round(1024 * (after["driver_mb"] - before["driver_mb"]) / more, 2),
+            "driver_ms": round(1000 * (after["driver_cpu_s"] - before["driver_cpu_s"]) / more, 3),
+        }
+        print(json.dumps({"exponent": exponents, "each_more_shard": each}))
+
+
+if __name__ == "__main__":
+    main()

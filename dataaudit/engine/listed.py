@@ -1,0 +1,112 @@
+"""Work on some shards at a time: a list of where their partials are goes to the worker by the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dataaudit.corpus.loss import Reason
+from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.partials import Damage
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import Runner
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.units import Outcome
+from dataaudit.errors import ClusterError
+
+ADDRESSES = pa.schema([("shard", pa.int32()), ("stage", pa.string()), ("address", pa.binary())])
+"""Of a list: the partial of each part, as the file system's bytes; those of a shard and stage follow each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedUnit:
+    """Some shards, or results of such units."""
+
+    key: str
+    """Of its result."""
+    listed: str = ""
+    """Address of the list of shards."""
+    results: tuple[str, ...] = ()
+    """Addresses of results."""
+
+    @property
+    def name(self) -> str:
+        """What names it from run to run."""
+        return self.key
+
+    @property
+    def size(self) -> int:
+        """All take about as long."""
+        return 1
+
+    @property
+    def isolated(self) -> bool:
+        """Only files of our own are read."""
+        return False
+
+
+def addresses(shards: Iterable[GatheredShard], stages: Collection[str], store: PartialStore) -> pa.Table:
+    """Return where the partials of some stages are, of schema :data:`ADDRESSES`."""
+    rows = [
+        (shard.ordinal, stage, os.fsencode(store.address(stage, part.stage_keys[stage])))
+        for shard in shards
+        for stage in shard.partials
+        if stage in stages
+        for part in shard.planned.parts
+    ]
+    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], schema=ADDRESSES)
+
+
+def run_listed(
+    name: str,
+    function: Callable[[Any], Outcome],
+    units: Sequence[ListedUnit],
+    lists: str,
+    store: PartialStore,
+    runner: Runner,
+    progress: Progress,
+) -> list[str]:
+    """Run units, remove their lists, and return the keys of their results.
+
+    Args:
+        name: Of the work.
+        function: What is done.
+        units: With what.
+        lists: Kind of the lists.
+        store: Where these are.
+        runner: Where to run.
+        progress: Where to report.
+
+    Raises:
+        ClusterError: The work cannot be done on these workers.
+        DamagedEntryError: What is listed is absent or damaged.
+    """
+    damage, damaged = Damage(store), set[str]()
+    failed: list[tuple[Reason, str]] = []
+    progress.begin(name, len(units), 0)
+
+    def done(index: int, outcome: Outcome) -> bool:
+        del index
+        damaged.update(outcome.damaged)
+        if outcome.reason is not None:
+            failed.append((outcome.reason, outcome.place))
+        progress.advance(0, failed=outcome.reason is not None)
+        return True
+
+    runner.run(name, function, units, done)
+    progress.end(tell_short=False)
+    for unit in units:
+        store.remove(lists, unit.key)
+    if failed:
+        raise ClusterError(
+            f"{name} failed on {len(failed)} task(s): {failed[0][0]} {failed[0][1]}".rstrip(),
+            "Give the workers more memory (--memory-limit) or run fewer of them, then run again.",
+        )
+    for entry in sorted(damaged):
+        damage.remove(*entry.split("/"))
+    damage.tell()
+    return [unit.key for unit in units]
