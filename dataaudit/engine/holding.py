@@ -17,7 +17,7 @@ from itertools import accumulate
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.gather import GatheredShard
-from dataaudit.engine.keys import stage_key
+from dataaudit.engine.keys import PartKeys
 from dataaudit.engine.partials import Damage
 from dataaudit.engine.plan import PlannedPart, PlannedShard, missing_units
 from dataaudit.engine.store import PartialStore
@@ -56,15 +56,12 @@ class Holding:
         rows = self._rows(planned)
         if not rows or planned.reason is not None:
             return planned
-        looking = [stage for stage in stages if stage.name in planned.stages]
+        looking = tuple(stage.name for stage in stages if stage.name in planned.stages)
         firsts, parts = self._first_rows(planned), []
         for part, first in zip(planned.parts, firsts, strict=True):
             stop = first + self._records(part)
             without = frozenset(row - first for row in rows if first <= row < stop)
-            keys = {
-                stage.name: stage_key(part.reading_key, identities[stage.name], without=sorted(without))
-                for stage in looking
-            }
+            keys = PartKeys(part.reading_key, looking, identities, tuple(sorted(without)))
             parts.append(replace(part, request=replace(part.request, without=without), stage_keys=keys))
         return replace(planned, parts=tuple(parts))
 
@@ -145,7 +142,7 @@ class Holding:
 
 
 def _bare(part: PlannedPart) -> PlannedPart:
-    return replace(part, stage_keys={})
+    return replace(part, stage_keys=PartKeys(part.reading_key, (), {}))
 
 
 def check_splits(shards: Sequence[PlannedShard]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -92,6 +92,36 @@ def stage_key(reading: str, identity: str, *, without: Sequence[int] = ()) -> st
         without: Records of the part that are held back from the stage, ascending.
     """
     return _short([reading, identity, *without])
+
+
+@dataclass(frozen=True, slots=True)
+class PartKeys:
+    """The keys of a part by stage, made when they are asked for: those of a million parts would be gigabytes."""
+
+    reading: str
+    """Key of what reading the part gives."""
+    stages: tuple[str, ...]
+    """Names of the stages that look at it."""
+    identities: Mapping[str, str]
+    """Of stages by name, from :func:`stage_identity`; shared by all parts."""
+    without: tuple[int, ...] = ()
+    """Records of the part that are held back, ascending."""
+
+    def __getitem__(self, stage: str) -> str:
+        """Return the key of one stage's partial."""
+        return stage_key(self.reading, self.identities[stage], without=self.without)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Yield each stage with its key."""
+        return ((stage, self[stage]) for stage in self.stages)
+
+    def __contains__(self, stage: object) -> bool:
+        """Tell whether a stage looks at the part."""
+        return stage in self.stages
+
+    def __len__(self) -> int:
+        """Return how many stages look at it."""
+        return len(self.stages)
 
 
 def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.fields import FieldRule, field_rule
 from dataaudit.corpus.loss import Reason, ShardUnreadable
 from dataaudit.corpus.readers import ReadRequest
 from dataaudit.corpus.shards import Shard
-from dataaudit.engine.keys import reading_key, stage_key
+from dataaudit.engine.keys import PartKeys, reading_key
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, Probe, ScanUnit
 from dataaudit.manifest.formats import FORMATS
@@ -25,7 +26,7 @@ class PlannedPart:
 
     request: ReadRequest
     reading_key: str
-    stage_keys: Mapping[str, str]
+    stage_keys: PartKeys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,7 @@ def plan_shard(
     except ShardUnreadable as error:
         return PlannedShard(shard=shard, probe=probe, parts=(), reason=error.reason)
     chosen = [stage for stage in stages if applies(stage, held_out=config.splits[shard.split].held_out)]
+    names = _shared_names(tuple(stage.name for stage in chosen))
     parts = []
     for part in probe.parts:
         reading = reading_key(probe.sha256, shard.split, shard.format, shard.compression, part, fields)
@@ -82,15 +84,14 @@ def plan_shard(
             fields=fields,
             batch_bytes=config.reader.batch_bytes,
         )
-        keys = {stage.name: stage_key(reading, identities[stage.name]) for stage in chosen}
-        parts.append(PlannedPart(request=request, reading_key=reading, stage_keys=keys))
-    names = tuple(stage.name for stage in chosen)
+        parts.append(PlannedPart(request=request, reading_key=reading, stage_keys=PartKeys(reading, names, identities)))
     return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None, stages=names)
 
 
 def missing_units(planned: Sequence[PlannedShard], store: PartialStore, *, fresh: bool) -> list[ScanUnit]:
     """Return a unit for every part with something missing in the store; equal parts are read once."""
     units: dict[str, ScanUnit] = {}
+    has = store.finder()
     for item in planned:
         if item.probe is None:
             continue
@@ -101,16 +102,16 @@ def missing_units(planned: Sequence[PlannedShard], store: PartialStore, *, fresh
                     twins = (*known.twins, (part.request.path, item.probe.stat))
                     units[part.reading_key] = replace(known, twins=twins)
                 continue
-            missing = tuple((name, key) for name, key in part.stage_keys.items() if fresh or not store.has(name, key))
+            missing = [(name, key) for name, key in part.stage_keys if fresh or not has(name, key)]
             if missing and not fresh and _known_unreadable(store, part.reading_key):
                 continue
-            if missing or fresh or not store.has(READING, part.reading_key):
+            if missing or fresh or not has(READING, part.reading_key):
                 units[part.reading_key] = ScanUnit(
                     request=part.request,
                     stat=item.probe.stat,
                     sha256=item.probe.sha256,
                     reading_key=part.reading_key,
-                    stage_keys=missing,
+                    stage_keys=part.stage_keys if len(missing) == len(part.stage_keys) else tuple(missing),
                     size=_stored_bytes(item),
                 )
     return list(units.values())
@@ -120,13 +121,26 @@ def _fields(shard: Shard, config: AuditConfig) -> FieldRule:
     split = config.splits[shard.split]
     assert split.text is not None, "text and source are resolved before planning"
     assert split.source is not None, "text and source are resolved before planning"
-    return field_rule(
+    rule = field_rule(
         split.text,
         split.source,
         shard.uri,
         max_record_bytes=config.reader.max_line_bytes,
         text_document=config.reader.text_document if FORMATS[shard.format].has_text_document else "",
     )
+    return _shared(rule)
+
+
+@lru_cache(maxsize=1024)
+def _shared(rule: FieldRule) -> FieldRule:
+    """Return one object for equal rules: most shards have the same."""
+    return rule
+
+
+@lru_cache(maxsize=64)
+def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return one object for equal names of stages."""
+    return names
 
 
 def _known_unreadable(store: PartialStore, key: str) -> bool:

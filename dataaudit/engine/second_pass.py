@@ -62,7 +62,7 @@ def run_second_pass(
     def done(index: int, outcome: Outcome) -> bool:
         damaged.update(outcome.damaged)
         if outcome.reason is not None:
-            lost.append((plan.uris[units[index].reading_key], outcome.reason, outcome.place))
+            lost.append((plan.uri(units[index].reading_key), outcome.reason, outcome.place))
         progress.advance(units[index].size, failed=outcome.reason is not None)
         return True
 
@@ -97,17 +97,8 @@ class _Plan:
     def __init__(self, shards: Sequence[GatheredShard], store: PartialStore) -> None:
         self._store = store
         self._homes: dict[str, list[_Home]] = {}
-        self._parts: dict[int, tuple[np.ndarray, list[str]]] = {}
-        splits = sorted({shard.planned.shard.split for shard in shards})
-        for shard in shards:
-            if not shard.partials:
-                continue
-            place = splits.index(shard.planned.shard.split)
-            for part, first_row in zip(shard.planned.parts, shard.first_rows, strict=True):
-                self._homes.setdefault(part.reading_key, []).append(_Home(shard.planned, part, place, first_row))
-            keys = [part.reading_key for part in shard.planned.parts]
-            self._parts[shard.planned.shard.ordinal] = np.array(shard.first_rows, dtype=np.int64), keys
-        self.uris = {key: homes[0].planned.shard.uri for key, homes in self._homes.items()}
+        self._shards = {shard.ordinal: shard for shard in shards}
+        self._splits = sorted({shard.split for shard in shards})
         self._requests: list[tuple[SecondPassTask, dict[str, str]]] = []
         self._seconds: dict[str, float] = {}
         self._items: list[Item] = []
@@ -118,7 +109,8 @@ class _Plan:
         ordered = request.wanted.sort_by([("shard", "ascending"), ("row", "ascending")])
         ordinals, rows = ordered["shard"].to_numpy(), ordered["row"].to_numpy()
         for ordinal in np.unique(ordinals).tolist():
-            first_rows, keys = self._parts[ordinal]
+            first_rows = np.array(self._shards[ordinal].first_rows, dtype=np.int64)
+            keys = [part.reading_key for part in self._shards[ordinal].planned.parts]
             start, stop = np.searchsorted(ordinals, [ordinal, ordinal + 1]).tolist()
             cuts = start + np.searchsorted(rows[start:stop], [*first_rows.tolist(), np.iinfo(np.int64).max])
             for index, key in enumerate(keys):
@@ -146,11 +138,23 @@ class _Plan:
         self._requests.append((request.task, keys_by_part))
 
     def write(self) -> None:
-        """Store what is wanted, for the workers."""
+        """Store what is wanted, for the workers; see which parts these are, and their equals."""
+        wanted = {key for _, keys in self._requests for key in keys}
+        for shard in self._shards.values() if wanted else ():
+            if shard.partials:
+                place = self._splits.index(shard.split)
+                for part, first_row in zip(shard.planned.parts, shard.first_rows, strict=True):
+                    if part.reading_key in wanted:
+                        home = _Home(shard.planned, part, place, first_row)
+                        self._homes.setdefault(part.reading_key, []).append(home)
         if self._items:
             self._store.write_items(self._items)
             self._store.packs.refresh()
             self._items.clear()
+
+    def uri(self, reading_key: str) -> str:
+        """Return the shard of a part, the first of equal ones."""
+        return self._homes[reading_key][0].planned.shard.uri
 
     def units(self, *, fresh: bool) -> list[SecondPassUnit]:
         """Return a unit for every part of which some task's result is missing."""

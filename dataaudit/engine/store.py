@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +80,16 @@ class PartialStore:
     def has(self, kind: str, key: str) -> bool:
         """Tell whether an entry is there; its content is checked when it is read."""
         return self._find(kind, key) is not None
+
+    def finder(self) -> Callable[[str, str], bool]:
+        """Return what tells whether an entry is there, for very many: which kinds have own files is seen now."""
+        folder = self.root / "partials"
+        filed = frozenset(os.listdir(folder)) if folder.is_dir() else frozenset[str]()
+
+        def has(kind: str, key: str) -> bool:
+            return self.has(kind, key) if kind in filed else self.packs.find(kind, key) is not None
+
+        return has
 
     def write(self, kind: str, key: str, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
         """Write an entry; it appears whole or not at all.

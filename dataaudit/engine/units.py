@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -76,6 +77,18 @@ class Probe:
     place: str = ""
 
 
+class StageKeys(Protocol):
+    """Names of stages, each with the key of its partial of a part."""
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Yield them."""
+        ...
+
+    def __len__(self) -> int:
+        """Return how many they are."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanUnit:
     """One part to read, and the stages whose partials of it are missing."""
@@ -86,7 +99,7 @@ class ScanUnit:
     sha256: str
     """Its digest then."""
     reading_key: str
-    stage_keys: tuple[tuple[str, str], ...]
+    stage_keys: StageKeys
     """(stage name, key) of the missing partials."""
     size: int
     """Stored bytes of the part, to size tasks by."""
