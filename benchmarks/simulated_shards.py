@@ -4,7 +4,7 @@
 
 The build is the real one (plan, packs, gathering, link steps, sums, finalizing, publishing), and so are its workers.
 Two things are put in its place. Files: a few templates of real text stand for all shards, each under as many paths as
-it takes (`//.` and `/.` for the bits of its number), so that no inode is spent, and its digest is that of its path.
+it takes (`//.` and `/.` for the bits of its number), so that no inode is spent, and its digest is that of its number.
 Scans: a template is scanned once in each worker; every further shard gets its partials under keys of its own, and
 keyed rows of no document, as of documents that nothing else holds. So what is left out is finding and reading
 the files, and what grows with documents and not with shards.
@@ -62,10 +62,10 @@ def number_of(path: str) -> int:
 
 
 def simulated_probe(unit: ProbeUnit) -> Outcome:
-    """Hash a template, and say the digest of its path."""
+    """Hash a template, and say the digest of the shard's number."""
     outcome = probe_file(unit)
     assert outcome.probe is not None
-    return Outcome(probe=replace(outcome.probe, sha256=hashlib.sha256(unit.path.encode()).hexdigest()))
+    return Outcome(probe=replace(outcome.probe, sha256=hashlib.sha256(str(number_of(unit.path)).encode()).hexdigest()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 Every setting below is there for a failure that was met: one task at a time on a worker, so that a death
 blames one task; no spilling, because results are tiny; a second death ends a task's retries, because the
-batch is then run in pieces; no thread pools inside a worker, because there is a worker for every core.
+batch is then run in pieces; no thread pools inside a worker, because there is a worker for every core; short logs
+for developers, because those of the scheduler's messages hold all units of the last thousand tasks.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ SETTINGS: dict[str, Any] = {
     "distributed.worker.profile.enabled": False,
     "distributed.nanny.pre-spawn-environ": ONE_THREAD,
     "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.admin.low-level-log-length": 10,
     "logging": {"distributed": "critical", "tornado": "critical", "asyncio": "critical"},
 }
 

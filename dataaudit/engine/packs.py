@@ -157,6 +157,16 @@ class _Index:
     """Of :data:`_RECORD`, by key."""
     dropped: set[int] = field(default_factory=set)
     """Records that are not to be read any more."""
+    text: str = field(init=False)
+    """The path."""
+    keys: np.ndarray = field(init=False)
+    """Column of the records, as are those that follow: a record as a whole takes long to look at."""
+    kind_of: np.ndarray = field(init=False)
+    suffix_of: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.text = str(self.path)
+        self.keys, self.kind_of, self.suffix_of = (self.records[name] for name in ("key", "kind", "suffix"))
 
     @classmethod
     def read(cls, path: Path) -> _Index:
@@ -181,9 +191,9 @@ class _Index:
 
     def stored(self, row: int) -> Stored:
         """Return where the entry of a record lies."""
-        one = self.records[row]
-        name = stored_name(self.kinds[one["kind"]], one["key"].tobytes().hex(), self.suffixes[one["suffix"]])
-        return Stored(path=str(self.path), name=name, offset=int(one["offset"]), size=int(one["size"]))
+        kind, suffix = self.kinds[self.kind_of[row]], self.suffixes[self.suffix_of[row]]
+        name = stored_name(kind, self.keys[row].tobytes().hex(), suffix)
+        return Stored(self.text, name, int(self.records["offset"][row]), int(self.records["size"][row]))
 
 
 def _identity(stat: os.stat_result) -> tuple[int, int, int]:
@@ -255,7 +265,7 @@ class Packs:
 
     @staticmethod
     def _has(index: _Index, row: int, suffix: str) -> bool:
-        return bool(index.suffixes[index.records[row]["suffix"]] == suffix)
+        return index.suffixes[index.suffix_of[row]] == suffix
 
     def _found(self, kind: str, key: str, *, dropped: bool = False) -> Iterator[tuple[_Index, int]]:
         if not self._looked:
@@ -269,8 +279,7 @@ class Packs:
         while place < len(self._heads) and self._heads[place] == head:
             number, row = self._places[place].tolist()
             index = self._indexes[number]
-            record = index.records[row]
-            same = record["key"].tobytes() == whole and index.kinds[record["kind"]] == kind
+            same = index.keys[row].tobytes() == whole and index.kinds[index.kind_of[row]] == kind
             if same and (dropped or row not in index.dropped):
                 yield index, row
             place += 1

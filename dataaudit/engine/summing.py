@@ -82,8 +82,11 @@ class Sums:
 
     def table(self) -> pa.Table:
         """Return the rows by ordinal, of the schema of the table of shards."""
-        own = pa.Table.from_pylist(self.rows, schema=SHARDS)
-        return pa.concat_tables([own, *self.tables]).sort_by("shard").combine_chunks()
+        pieces = [table for table in (pa.Table.from_pylist(self.rows, schema=SHARDS), *self.tables) if table.num_rows]
+        pieces.sort(key=lambda table: table["shard"][0].as_py())
+        table = pa.concat_tables([SHARDS.empty_table(), *pieces])
+        in_order = bool((np.diff(table["shard"].to_numpy()) > 0).all())
+        return table if in_order else table.sort_by("shard")  # which would copy all of it
 
     def merged(self) -> Merged:
         """Return what was merged, by split and stage."""

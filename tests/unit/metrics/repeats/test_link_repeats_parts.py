@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from levels import thinned
 from repeats_made import batch_of, spell
 
 from dataaudit.atomic import DamagedFileError
@@ -216,19 +217,24 @@ def test_an_index_that_cannot_be_read_is_said(indexed, harm):
 
 
 def test_no_harm_to_a_file_of_the_index_goes_unseen(indexed):
-    """A flipped bit at every sampled place, a file in another's place, and a cut: an error that names the file."""
+    """A flipped bit at every sampled place, a file in another's place, a cut, a loss: an error that names the file."""
     folder, _ = indexed
     files = sorted((folder / FOLDER).iterdir())
     contents = [path.read_bytes() for path in files]
     harmed = list(zip(files, [*contents[1:], contents[0]], strict=True))
     for path, content in zip(files, contents, strict=True):
         harmed += [(path, content[: len(content) // 2])]
-        for place in range(0, len(content), max(1, len(content) // 40)):
-            harmed.append((path, content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]))
+        for place in range(0, len(content), max(1, len(content) // thinned(700, few=40))):
+            harmed.append((path, content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :]))
     for path, content in harmed:
         whole = path.read_bytes()
         path.write_bytes(content)
         with pytest.raises(ManifestMismatch, match=path.name):
             RepeatIndex(folder)
         path.write_bytes(whole)
+    for path in files:
+        path.rename(path.with_suffix(".gone"))
+        with pytest.raises(ManifestError, match=f"{path.name}|has no index of its text"):
+            RepeatIndex(folder)
+        path.with_suffix(".gone").rename(path)
     assert RepeatIndex(folder).look_up("") == []
