@@ -7,14 +7,13 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from dataaudit.corpus.loss import Reason
+from dataaudit.engine.listed import run_stored
 from dataaudit.engine.partials import Damage
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import FILES, LinkUnit, Outcome
+from dataaudit.engine.units import FILES, LinkUnit
 from dataaudit.engine.work import link_partition
-from dataaudit.errors import ClusterError
 from dataaudit.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts
 from dataaudit.link.keyed import NUM_BYTES
 from dataaudit.manifest.canonical import digest_json
@@ -39,29 +38,9 @@ def run_join(
     if not join.files:
         return JoinedParts(keys=(), tables=(), kind=join.kind)
     units = _units(join, _write_files(join, store), store)
-    failed: list[tuple[Reason, str]] = []
     todo = [unit for unit in units if fresh or not store.has(join.kind, unit.key)]
-    damage, damaged = Damage(store), set[str]()
-    progress.begin(join.kind.replace("-", " "), len(todo), 0)
-
-    def done(index: int, outcome: Outcome) -> bool:
-        del index
-        damaged.update(outcome.damaged)
-        if outcome.reason is not None:
-            failed.append((outcome.reason, outcome.place))
-        progress.advance(0, failed=outcome.reason is not None)
-        return True
-
-    runner.run(join.kind, link_partition, todo, done)
-    progress.end()
-    if failed:
-        raise ClusterError(
-            f"{join.kind} failed on {len(failed)} partition(s): {failed[0][0]} {failed[0][1]}".rstrip(),
-            "Give the workers more memory (--memory-limit) or run fewer of them, then run again.",
-        )
-    for name in sorted(damaged):
-        damage.remove(*name.split("/"))
-    damage.tell()
+    run_stored(join.kind, link_partition, todo, "partition(s)", store, runner, progress)
+    damage = Damage(store)
     entries = [entry.tables for unit in units if (entry := damage.read(join.kind, unit.key)) is not None]
     damage.tell()
     return JoinedParts(keys=tuple(unit.key for unit in units), tables=tuple(entries), kind=join.kind)

@@ -15,7 +15,7 @@ from dataaudit.engine.partials import Damage
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Outcome
+from dataaudit.engine.units import LinkUnit, Outcome
 from dataaudit.errors import ClusterError
 
 ADDRESSES = pa.schema([("shard", pa.int32()), ("stage", pa.string()), ("address", pa.binary())])
@@ -85,9 +85,44 @@ def run_listed(
         ClusterError: The work cannot be done on these workers.
         DamagedEntryError: What is listed is absent or damaged.
     """
+    try:
+        run_stored(name, function, units, "task(s)", store, runner, progress, tell_short=False)
+    finally:
+        for unit in units:
+            store.remove(lists, unit.key)
+    return [unit.key for unit in units]
+
+
+def run_stored(
+    name: str,
+    function: Callable[[Any], Outcome],
+    units: Sequence[ListedUnit | LinkUnit],
+    what: str,
+    store: PartialStore,
+    runner: Runner,
+    progress: Progress,
+    *,
+    tell_short: bool = True,
+) -> None:
+    """Run units whose results go to the store.
+
+    Args:
+        name: Of the work.
+        function: What is done.
+        units: With what.
+        what: What a unit is called.
+        store: Where results go.
+        runner: Where to run.
+        progress: Where to report.
+        tell_short: Whether a line that is due to short steps may be told after this one.
+
+    Raises:
+        ClusterError: The work cannot be done on these workers.
+        DamagedEntryError: What is read is absent or damaged.
+    """
     damage, damaged = Damage(store), set[str]()
     failed: list[tuple[Reason, str]] = []
-    progress.begin(name, len(units), 0)
+    progress.begin(name.replace("-", " "), len(units), 0)
 
     def done(index: int, outcome: Outcome) -> bool:
         del index
@@ -98,15 +133,12 @@ def run_listed(
         return True
 
     runner.run(name, function, units, done)
-    progress.end(tell_short=False)
-    for unit in units:
-        store.remove(lists, unit.key)
+    progress.end(tell_short=tell_short)
     if failed:
         raise ClusterError(
-            f"{name} failed on {len(failed)} task(s): {failed[0][0]} {failed[0][1]}".rstrip(),
+            f"{name} failed on {len(failed)} {what}: {failed[0][0]} {failed[0][1]}".rstrip(),
             "Give the workers more memory (--memory-limit) or run fewer of them, then run again.",
         )
     for entry in sorted(damaged):
         damage.remove(*entry.split("/"))
     damage.tell()
-    return [unit.key for unit in units]

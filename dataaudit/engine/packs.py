@@ -265,7 +265,7 @@ class Packs:
 
     @staticmethod
     def _has(index: _Index, row: int, suffix: str) -> bool:
-        return index.suffixes[index.suffix_of[row]] == suffix
+        return bool(index.suffixes[index.suffix_of[row]] == suffix)
 
     def _found(self, kind: str, key: str, *, dropped: bool = False) -> Iterator[tuple[_Index, int]]:
         if not self._looked:

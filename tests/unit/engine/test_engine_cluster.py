@@ -226,3 +226,11 @@ def test_what_dask_closes_at_exit_is_not_ours_and_the_caller_s_still_is(monkeypa
 def raises(error):
     """Raise an error, where an expression is asked for."""
     raise error
+
+
+def test_units_do_not_stay_with_the_scheduler():
+    """Dask logs batches of messages, and those to workers hold the units of their tasks: few are kept."""
+    from distributed.batched import BatchedSend
+
+    with dask.config.set(SETTINGS):
+        assert BatchedSend("2ms", loop=object()).recent_message_log.maxlen <= 10
