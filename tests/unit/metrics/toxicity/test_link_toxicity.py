@@ -15,6 +15,7 @@ from dataaudit.kernels.allocation import Allocation
 from dataaudit.link.answers import SEEN
 from dataaudit.link.sampling import Frame, Sampled
 from dataaudit.link.second_pass import SecondPassPart, SecondPassResult
+from dataaudit.link.survey import Survey
 from dataaudit.manifest.places import places_of
 from dataaudit.metrics.toxicity import link as toxicity
 from dataaudit.metrics.toxicity.second_pass import SCORES
@@ -52,7 +53,7 @@ def found(monkeypatch):
         SimpleNamespace(
             config=config(),
             content=SimpleNamespace(judge=JUDGE),
-            read=lambda: iter(()),
+            survey=Survey(by_split={("toxicity", "scores"): Toxicity().shapes()["scores"].schema().empty_table()}),
             tokenizer=lambda: "t",
             stage=Toxicity(),
         )
