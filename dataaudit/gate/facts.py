@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from dataaudit.gate.verdict import Subject
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import Core, DetectorRecord
-from dataaudit.manifest.load import Manifest, metric_from_row
+from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.registry import METRICS
@@ -115,11 +115,8 @@ def read_facts(
         ManifestMismatch: A table is not the one that the manifest was published with.
     """
     core = manifest.core
-    table = manifest.table("metrics")
-    wanted = table.filter(pc.is_in(table["metric"], pa.array(sorted(metrics), pa.string())))
     records: dict[tuple[str, str], dict[Scope, Metric]] = {}
-    for row in wanted.to_pylist():
-        record = metric_from_row(row)
+    for record in (record for name in sorted(metrics) for record in manifest.metrics(name)):
         records.setdefault((record.metric, record.stat), {})[record.scope] = record
     sources = _by_split(manifest.table("sources"), "source")
     return Facts(

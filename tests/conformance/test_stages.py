@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from strategies import DOCUMENTS, make_batch
 
 from dataaudit.engine.store import PartialStore
-from dataaudit.manifest.load import metrics_table
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric_rows import metrics_table
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.lengths.stage import Lengths
 from dataaudit.metrics.padding.stage import Padding
