@@ -26,6 +26,8 @@ _SCOPE = "scope."
 LEAVES: dict[str, pa.DataType] = {name: leaf.type for name, leaf in flat_columns(SPEC.schema.empty_table())}
 """Types of all columns, fields of the scope among them, by dotted name."""
 TEXTS = [name for name, kind in LEAVES.items() if pa.types.is_string(kind)]
+_OF_SCOPE = [f"{_SCOPE}{name}" for name in Scope.__slots__]
+_OF_RECORD = [name for name in LEAVES if name not in _OF_SCOPE]
 _FLOATS = frozenset(name for name, kind in LEAVES.items() if pa.types.is_floating(kind))
 _BLOCK = 1 << 12
 """Rows that become objects together."""
@@ -167,11 +169,13 @@ class MetricRows(Sequence[Metric]):
         """
         for start in range(0, self._size, _BLOCK):
             rows = self.take(slice(start, start + _BLOCK))
-            lists = {name: rows.column(name).plain().to_pylist() for name in LEAVES}
-            for values in zip(*lists.values(), strict=True):
-                row = dict(zip(LEAVES, values, strict=True))
-                scope = {name.removeprefix(_SCOPE): row.pop(name) for name in LEAVES if name.startswith(_SCOPE)}
-                yield Metric(scope=Scope(**scope), **row)
+            scopes, records = (
+                zip(*(rows.column(name).plain().to_pylist() for name in names), strict=True)
+                for names in (_OF_SCOPE, _OF_RECORD)
+            )
+            for scope, record in zip(scopes, records, strict=True):
+                named = dict(zip(Scope.__slots__, scope, strict=True))
+                yield Metric(scope=Scope(**named), **dict(zip(_OF_RECORD, record, strict=True)))
 
     def take(self, rows: np.ndarray | slice) -> MetricRows:
         """Return some rows: a slice, their numbers, or bool[n]."""
@@ -184,6 +188,25 @@ class MetricRows(Sequence[Metric]):
             column = self._columns[name if name in LEAVES else f"{_SCOPE}{name}"]
             chosen &= column.codes == column.code(value)
         return self.take(chosen)
+
+    def shaped(self, *fields: str) -> MetricRows:
+        """Return the rows whose scope has these fields and no other."""
+        chosen = np.ones(self._size, dtype=bool)
+        for name in Scope.__slots__:
+            chosen &= (self._columns[f"{_SCOPE}{name}"].codes >= 0) == (name in fields)
+        return self.take(chosen)
+
+    def of_sources(self, names: Sequence[str]) -> MetricRows:
+        """Return the rows of some sources."""
+        column = self._columns[f"{_SCOPE}source"]
+        known = pc.is_in(column.values, pa.array(names, pa.string())).to_numpy(zero_copy_only=False)
+        return self.take(np.append(known, False)[column.codes])
+
+    def positive(self) -> MetricRows:
+        """Return the rows with a value above 0."""
+        column = self._columns["value"]
+        above = pc.greater(column.values, 0.0).to_numpy(zero_copy_only=False)
+        return self.take(np.append(above, False)[column.codes])
 
     def names(self, name: str) -> list[str]:
         """Return the values that occur in a column, ascending."""
