@@ -135,6 +135,22 @@ def test_metrics_are_records_of_the_manifest(stage, documents):
 
 @EVERY
 @given(documents=DOCUMENTS)
+def test_a_source_has_the_numbers_of_its_documents_alone(stage, documents):
+    """What is said of a source among others is what is said of all when there is no other source."""
+
+    def key(record):
+        return (record.metric, record.stat, replace(record.scope, source=None))
+
+    for source in {name for _, name in documents}:
+        own = [document for document in documents if document[1] == source]
+        alone = {key(one): one for one in stage.finalize(partial_of(stage, own), CONTEXT) if one.scope.source is None}
+        for record in stage.finalize(partial_of(stage, documents), CONTEXT):
+            if record.scope.source == source and key(record) in alone:
+                assert replace(record, scope=replace(record.scope, source=None)) == alone[key(record)]
+
+
+@EVERY
+@given(documents=DOCUMENTS)
 def test_shard_columns_are_columns_of_the_manifest(stage, documents):
     """What a stage fills per shard are columns of the table of shards, of their type."""
     for name, value in stage.shard_columns(partial_of(stage, documents)).items():
