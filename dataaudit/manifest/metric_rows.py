@@ -179,6 +179,8 @@ class MetricRows(Sequence[Metric]):
 
     def take(self, rows: np.ndarray | slice) -> MetricRows:
         """Return some rows: a slice, their numbers, or bool[n]."""
+        if isinstance(rows, np.ndarray) and rows.dtype == bool:
+            rows = np.flatnonzero(rows)
         return MetricRows({name: column.take(rows) for name, column in self._columns.items()})
 
     def where(self, **values: str | int | None) -> MetricRows:
@@ -193,14 +195,32 @@ class MetricRows(Sequence[Metric]):
         """Return the rows whose scope has these fields and no other."""
         chosen = np.ones(self._size, dtype=bool)
         for name in Scope.__slots__:
-            chosen &= (self._columns[f"{_SCOPE}{name}"].codes >= 0) == (name in fields)
+            chosen &= self.given(name) == (name in fields)
         return self.take(chosen)
 
     def of_sources(self, names: Sequence[str]) -> MetricRows:
         """Return the rows of some sources."""
-        column = self._columns[f"{_SCOPE}source"]
-        known = pc.is_in(column.values, pa.array(names, pa.string())).to_numpy(zero_copy_only=False)
-        return self.take(np.append(known, False)[column.codes])
+        return self.take(self.among(f"{_SCOPE}source", names))
+
+    def without(self, name: str) -> MetricRows:
+        """Return the rows with a field of the scope left out."""
+        column = self._columns[f"{_SCOPE}{name}"]
+        return MetricRows({**self._columns, f"{_SCOPE}{name}": Column(np.full_like(column.codes, -1), column.values)})
+
+    def among(self, name: str, values: Sequence[str]) -> np.ndarray:
+        """bool[n]: whether a column of strings holds one of some values."""
+        column = self._columns[name]
+        known = pc.is_in(column.values, pa.array(values, pa.string())).to_numpy(zero_copy_only=False)
+        return np.append(known, False)[column.codes]
+
+    def given(self, name: str) -> np.ndarray:
+        """bool[n]: whether a field of the scope is given."""
+        return self._columns[f"{_SCOPE}{name}"].codes >= 0
+
+    def numbers(self, name: str) -> np.ndarray:
+        """float64[n] of a column of numbers, NaN where there is none."""
+        column = self._columns[name]
+        return np.append(column.values.to_numpy().astype(np.float64), np.nan)[column.codes]
 
     def positive(self) -> MetricRows:
         """Return the rows with a value above 0."""
@@ -221,7 +241,7 @@ class MetricRows(Sequence[Metric]):
         Raises:
             ValueError: Two records have the same metric, statistic and scope.
         """
-        keys = self._keys()
+        keys = self.keys()
         order = np.argsort(keys, kind="stable")
         ranked = keys[order]
         if (same := np.flatnonzero(ranked[1:] == ranked[:-1])).size:
@@ -235,14 +255,14 @@ class MetricRows(Sequence[Metric]):
         Raises:
             ValueError: They are but for rows of the same key.
         """
-        steps = np.diff(self._keys())
+        steps = np.diff(self.keys())
         if (steps < 0).any():
             return False
         if twice := int((steps == 0).sum()):
             raise ValueError(f"{twice} rows have the same ({', '.join(SPEC.key)}) as another")
         return True
 
-    def _keys(self) -> np.ndarray:
+    def keys(self) -> np.ndarray:
         """int64[n] that rise with the key of the rows, nulls last."""
         keys, size = np.zeros(self._size, dtype=np.int64), 1
         for name in SPEC.key:

@@ -111,7 +111,7 @@ class TestTable:
         with pytest.raises(ValueError, match="two records for"):
             rows.ordered()
         with pytest.raises(ValueError, match="1 rows have the same"):
-            rows.take(np.argsort(rows._keys(), kind="stable")).is_ordered()
+            rows.take(np.argsort(rows.keys(), kind="stable")).is_ordered()
 
     def test_keys_of_more_combinations_than_integers_stay_apart(self):
         """Columns of many values each: their product does not fit into 64 bits."""
