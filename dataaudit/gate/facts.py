@@ -104,7 +104,7 @@ class Facts:
 
     def has(self, metric: str) -> bool:
         """Return whether there is any record of a metric."""
-        return any(name == metric and self.records[name, stat] for name, stat in self.records)
+        return any(name == metric for name, _ in self.records)
 
     def splits(self, population: str) -> tuple[str, ...]:
         """Return the splits of ``all``, ``training`` or ``held_out``."""

@@ -91,6 +91,10 @@ class Manifest:
         """Read a table from its file anew, as :meth:`dataaudit.manifest.reading.TableReader.read_unchecked` does."""
         return self._reader.read_unchecked(name)
 
+    def read_rows(self) -> MetricRows:
+        """Return the metric records from their file as it is now; see :meth:`TableReader.read_rows`."""
+        return self._reader.read_rows()
+
     @property
     def holds_bytes(self) -> bool:
         """Whether it says what the bytes of its files are: from version 2 on."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,8 @@ SPEC = TABLES["metrics"]
 _SCOPE = "scope."
 LEAVES: dict[str, pa.DataType] = {name: leaf.type for name, leaf in flat_columns(SPEC.schema.empty_table())}
 """Types of all columns, fields of the scope among them, by dotted name."""
-TEXTS = [name for name, kind in LEAVES.items() if pa.types.is_string(kind)]
+TEXTS = [name for name, kind in LEAVES.items() if pa.types.is_string(kind) and not name.startswith(_SCOPE)]
+"""Columns that Arrow can read as dictionaries; not those in a struct, which may come in several pieces."""
 _OF_SCOPE = [f"{_SCOPE}{name}" for name in Scope.__slots__]
 _OF_RECORD = [name for name in LEAVES if name not in _OF_SCOPE]
 _FLOATS = frozenset(name for name, kind in LEAVES.items() if pa.types.is_floating(kind))
@@ -33,7 +34,7 @@ _BLOCK = 1 << 12
 """Rows that become objects together."""
 _PART = 1 << 18
 """Rows that are held against laws together."""
-Given = str | float | None | np.ndarray | pa.Array
+Given: TypeAlias = Any  # pyarrow has no types: str | int | float | np.ndarray | pa.Array | None
 """What a column is made of: one value for all rows, or one for each."""
 
 
@@ -211,16 +212,16 @@ class MetricRows(Sequence[Metric]):
         """bool[n]: whether a column of strings holds one of some values."""
         column = self._columns[name]
         known = pc.is_in(column.values, pa.array(values, pa.string())).to_numpy(zero_copy_only=False)
-        return np.append(known, False)[column.codes]
+        return np.asarray(np.append(known, False)[column.codes])
 
     def given(self, name: str) -> np.ndarray:
         """bool[n]: whether a field of the scope is given."""
-        return self._columns[f"{_SCOPE}{name}"].codes >= 0
+        return np.asarray(self._columns[f"{_SCOPE}{name}"].codes >= 0)
 
     def numbers(self, name: str) -> np.ndarray:
         """float64[n] of a column of numbers, NaN where there is none."""
         column = self._columns[name]
-        return np.append(column.values.to_numpy().astype(np.float64), np.nan)[column.codes]
+        return np.asarray(np.append(column.values.to_numpy().astype(np.float64), np.nan)[column.codes])
 
     def positive(self) -> MetricRows:
         """Return the rows with a value above 0."""
@@ -435,14 +436,13 @@ def _column(name: str, given: Given, size: int) -> Column:
     kind = LEAVES[name]
     if isinstance(given, pa.Array):
         return Column.of(given)
-    if not isinstance(given, np.ndarray):
-        missing = given is None
-        return Column(np.full(size, -1 if missing else 0, np.int8), _constant(given, kind))
+    if given is None or isinstance(given, (str, float, int)):
+        return Column(np.full(size, -1 if given is None else 0, np.int8), _constant(given, kind))
     values, codes = np.unique(given, return_inverse=True)  # NaN, if any, comes last
     if name in _FLOATS:
-        missing = np.isnan(given)
-        values, places = np.unique([rounded(value) for value in values[~np.isnan(values)]], return_inverse=True)
-        codes = np.where(missing, -1, np.append(places, -1)[codes])
+        known = [rounded(value) for value in values[~np.isnan(values)]]
+        values, places = np.unique(np.array(known), return_inverse=True)
+        codes = np.where(np.isnan(given), -1, np.append(places, -1)[codes])
     return Column(codes.astype(_narrow(len(values))), pa.array(values, kind))
 
 

@@ -104,8 +104,12 @@ class TableReader:
         """Return the table of metrics as :meth:`table` does, in columns of some tens of bytes a row."""
         with self._lock:
             if not self._rows:
-                self._rows.append(self._in_place("table metrics", self._read_rows, checked=True))
+                self._rows.append(self.read_rows())
         return self._rows[0]
+
+    def read_rows(self) -> MetricRows:
+        """Return what :meth:`metric_rows` does, from the file as it is now, and keep nothing."""
+        return self._in_place("table metrics", self._read_rows, checked=True)
 
     def read_unchecked(self, name: str) -> tuple[pa.Table, pa.Table | None]:
         """Read a whole table from its file, whatever was read before, and keep nothing.

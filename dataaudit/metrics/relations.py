@@ -182,9 +182,9 @@ def _records(manifest: Manifest, made: Recomputed) -> Iterator[str]:
     alone = np.flatnonzero(held & ~np.isin(keys[:edge], keys[edge:]))
     differs_alone = ~_alike(values[alone], np.full(len(alone), np.nan))
     for row in np.flatnonzero(differs | of_other).tolist():
-        name = _name(*_key(expected[row]))
+        name, told_value = _name(*_key(expected[row])), None if np.isnan(value[row]) else value[row]
         if differs[row]:
-            yield f"{name} is {_shown(None if np.isnan(value[row]) else value[row])}, its tables determine {_shown(expected[row].value)}"
+            yield f"{name} is {_shown(told_value)}, its tables determine {_shown(expected[row].value)}"
         else:
             one, other = denominators[own[row]], denominators[mine[row]]
             yield f"{name} is of {_shown(one)}, its tables determine {_shown(other)}"
@@ -217,7 +217,8 @@ def _parts(told: MetricRows, made: Recomputed, determined: np.ndarray) -> Iterat
 
 def _kinds(rows: MetricRows) -> np.ndarray:
     """int64[n]: the same number for records of the same metric and statistic, whose scopes have the same fields."""
-    kinds = rows.column("metric").codes.astype(np.int64) * len(rows.column("stat").values) + rows.column("stat").codes
+    stats = rows.column("stat")
+    kinds: np.ndarray = rows.column("metric").codes.astype(np.int64) * len(stats.values) + stats.codes
     for name in Scope.__slots__:
         kinds = 2 * kinds + rows.given(name)
     return kinds
@@ -229,13 +230,13 @@ def _places(known: np.ndarray, asked: np.ndarray) -> np.ndarray:
         return np.full(len(asked), -1)
     order = np.argsort(known, kind="stable")
     found = order[np.minimum(np.searchsorted(known[order], asked), len(known) - 1)]
-    return np.where(known[found] == asked, found, -1)
+    return np.asarray(np.where(known[found] == asked, found, -1))
 
 
 def _alike(told: np.ndarray, value: np.ndarray) -> np.ndarray:
     """bool[n]: whether numbers are the same but for their last digits; one that is absent, NaN, is like 0."""
     told, value = (np.where(np.isnan(one), 0.0, one) for one in (told, value))
-    return np.abs(told - value) <= _DIGITS * np.maximum(np.abs(told), np.abs(value))
+    return np.asarray(np.abs(told - value) <= _DIGITS * np.maximum(np.abs(told), np.abs(value)))
 
 
 def _bounds(manifest: Manifest, made: Recomputed) -> Iterator[str]:
@@ -258,7 +259,7 @@ def _numerators(rows: MetricRows) -> np.ndarray:
     share = rows.among("unit", ["bytes/token", "ratio"])
     factors = np.where(share, denominators, 1.0)
     factors = np.where(rows.among("unit", ["hits per million tokens"]), denominators / 1e6, factors)
-    return np.rint(values * factors)
+    return np.asarray(np.rint(values * factors))
 
 
 def _numerator(record: Metric) -> float:

@@ -41,14 +41,14 @@ class Groups:
         """The groups but for the whole."""
         return replace(self, names=self.names.slice(1))
 
-    def among(self, **names: str | None) -> Groups:
+    def among(self, **names: Any) -> Groups:
         """Return the same groups in a narrower scope: of one rule, say."""
         return replace(self, scope=replace(self.scope, **names))
 
     def places(self, table: pa.Table) -> np.ndarray:
         """Return int64[n], the group of each row of a table: that of its source."""
         found = pc.index_in(table["source"].combine_chunks(), self.names)
-        return found.to_numpy(zero_copy_only=False).astype(np.int64)
+        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
 
     def sums(self, table: pa.Table, column: str) -> np.ndarray:
         """Return int64[g], the sums of a column of a table by group, that of the whole first."""
