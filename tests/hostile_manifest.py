@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from dataaudit.manifest.core import ProtectedRecord, UpstreamFilterRecord
-from dataaudit.manifest.load import load_manifest, metrics_table
+from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric_rows import metrics_table
 from dataaudit.manifest.publish import prepare_tables, publish, table_records
 from dataaudit.manifest.tables import TABLES
 

@@ -22,8 +22,8 @@ from dataaudit.manifest.core import (
     TokenizerRecord,
     Totals,
 )
-from dataaudit.manifest.load import metrics_table
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.manifest.metric_rows import metrics_table
 from dataaudit.manifest.publish import prepare_tables, publish, table_records
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.registry import FAMILIES

@@ -40,7 +40,7 @@ class Manifest(LoadedManifest):
             ManifestError: The file is absent, damaged or of another manifest by now.
         """
         if metric is not None and metric not in METRICS:
-            held = sorted({one.metric for one in LoadedManifest.metrics(self)})
+            held = self.metric_rows().names("metric")
             if metric not in held:
                 raise ConfigError(f"{self.folder} has no metric `{metric}`{nearest(metric, held)}")
         return LoadedManifest.metrics(self, metric, stat, scope)

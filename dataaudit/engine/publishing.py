@@ -41,7 +41,7 @@ from dataaudit.manifest.core import (
     TokenizerRecord,
     UpstreamFilterRecord,
 )
-from dataaudit.manifest.load import metrics_table
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.publish import POINTER, prepare_tables, publish, table_records
 from dataaudit.metrics.registry import by_stage
 from dataaudit.stages.base import parameters
@@ -56,17 +56,17 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     """
     shards = gathered.shards
     setting, table = gathered.setting, gathered.table
-    metrics, merged = metric_records(shards, job.stages, job.config, gathered.merged, setting)
-    metrics += [record for found in gathered.found.values() for record in found.metrics]
+    records, merged = metric_records(shards, job.stages, job.config, gathered.merged, setting)
+    metrics = MetricRows.joined([records, *(found.metrics for found in gathered.found.values())])
     tables = prepare_tables(
         {
             "shards": table,
-            "metrics": metrics_table(metrics),
             "ledger": ledger_table(shards),
             **result_tables(gathered.found),
             **source_tables(merged),
             **_finished(job, merged, setting),
-        }
+        },
+        metrics,
     )
     whole, splits = totals(table, job.config)
     core = Core(

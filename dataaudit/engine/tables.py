@@ -13,6 +13,7 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.manifest.core import Coverage, HeadlineMetric, LedgerRecord, SplitRecord, Totals
 from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.registry import FAMILIES, STATISTICS
 from dataaudit.stages.base import Comparing, Context, Stage, applies, merge, nothing
@@ -97,7 +98,7 @@ def metric_records(
     config: AuditConfig,
     merged: Mapping[str, Mapping[str, Partial]],
     setting: Setting = NOTHING_BESIDE,
-) -> tuple[list[Metric], dict[str, dict[str, Partial]]]:
+) -> tuple[MetricRows, dict[str, dict[str, Partial]]]:
     """Finalise every stage for the dataset and each split.
 
     Args:
@@ -111,7 +112,7 @@ def metric_records(
         The records, and the merged partials by split and stage, those of the whole under the empty name.
     """
     mixture = {name: entry.weight for name, entry in config.mixture.items()}
-    metrics: list[Metric] = []
+    metrics: list[Sequence[Metric]] = []
     every: dict[str, dict[str, Partial]] = {}
     for split in sorted(config.splits):
         held_out = config.splits[split].held_out
@@ -119,16 +120,13 @@ def metric_records(
         every[split] = {stage.name: merged.get(split, {}).get(stage.name, nothing(stage)) for stage in looking}
         for stage in looking:
             declared = {} if held_out else mixture
-            metrics += stage.finalize(every[split][stage.name], setting.context(stage, split, declared))
+            metrics.append(stage.finalize(every[split][stage.name], setting.context(stage, split, declared)))
     every[""] = {
         stage.name: merge(stage, [found[stage.name] for found in every.values() if stage.name in found])
         for stage in stages
     }
-    for stage in stages:
-        metrics += stage.finalize(every[""][stage.name], setting.context(stage, None))
-    metrics += _upstream(config)
-    metrics += [*_coverage(shards), *_held_back(shards)]
-    return metrics, every
+    metrics += [stage.finalize(every[""][stage.name], setting.context(stage, None)) for stage in stages]
+    return MetricRows.joined([*metrics, _upstream(config), _coverage(shards), _held_back(shards)]), every
 
 
 def _upstream(config: AuditConfig) -> list[Metric]:
@@ -182,9 +180,9 @@ def _held_back(shards: Sequence[GatheredShard]) -> list[Metric]:
     return found if any(record.value for record in found) else []
 
 
-def headline(metrics: Sequence[Metric]) -> tuple[HeadlineMetric, ...]:
+def headline(metrics: MetricRows) -> tuple[HeadlineMetric, ...]:
     """Return the dataset-wide metrics that are shown first."""
-    found = {(record.metric, record.stat): record for record in metrics if record.scope == Scope()}
+    found = {(record.metric, record.stat): record for record in metrics.where(**dict.fromkeys(Scope.__slots__))}
     return tuple(
         HeadlineMetric(
             metric=record.metric,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from dataaudit.gate.verdict import Subject
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import Core, DetectorRecord
-from dataaudit.manifest.load import Manifest, metric_from_row
+from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.registry import METRICS
@@ -35,6 +35,35 @@ class Partial:
     """Of these, decoded; 0 where a record has no text at all."""
     size: int
     """Stored bytes of the shard."""
+
+
+class Records(Mapping[tuple[str, str], Mapping[Scope, Metric]]):
+    """Metric records by (metric, stat), then by scope; those of a statistic are made when it is first asked for.
+
+    Args:
+        manifest: The manifest.
+        metrics: Names of metrics.
+    """
+
+    def __init__(self, manifest: Manifest, metrics: Collection[str]) -> None:
+        rows = manifest.metric_rows()
+        of_metrics = {name: rows.where(metric=name) for name in sorted(metrics)}
+        self._rows = {(name, stat): own for name, own in of_metrics.items() for stat in own.names("stat")}
+        self._made: dict[tuple[str, str], dict[Scope, Metric]] = {}
+
+    def __getitem__(self, key: tuple[str, str]) -> Mapping[Scope, Metric]:
+        """Return the records of a statistic by scope."""
+        if key not in self._made:
+            self._made[key] = {record.scope: record for record in self._rows[key].where(stat=key[1])}
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        """Return every metric and statistic of which there is a record."""
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        """Return the number of statistics."""
+        return len(self._rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +93,7 @@ class Facts:
     """The shards that were read without some of their records."""
     is_folded: bool
     """Whether there were too many sources to name all: those without a name are `other` together."""
-    records: dict[tuple[str, str], dict[Scope, Metric]]
+    records: Mapping[tuple[str, str], Mapping[Scope, Metric]]
     """Metric records by (metric, stat)."""
     shards: pa.Table = field(default_factory=TABLES["shards"].schema.empty_table)
     """The table of shards; empty when no rule and no evidence needs it."""
@@ -75,7 +104,7 @@ class Facts:
 
     def has(self, metric: str) -> bool:
         """Return whether there is any record of a metric."""
-        return any(name == metric and found for (name, _), found in self.records.items())
+        return any(name == metric for name, _ in self.records)
 
     def splits(self, population: str) -> tuple[str, ...]:
         """Return the splits of ``all``, ``training`` or ``held_out``."""
@@ -115,12 +144,6 @@ def read_facts(
         ManifestMismatch: A table is not the one that the manifest was published with.
     """
     core = manifest.core
-    table = manifest.table("metrics")
-    wanted = table.filter(pc.is_in(table["metric"], pa.array(sorted(metrics), pa.string())))
-    records: dict[tuple[str, str], dict[Scope, Metric]] = {}
-    for row in wanted.to_pylist():
-        record = metric_from_row(row)
-        records.setdefault((record.metric, record.stat), {})[record.scope] = record
     sources = _by_split(manifest.table("sources"), "source")
     return Facts(
         subject=subject_of(manifest),
@@ -139,7 +162,7 @@ def read_facts(
         held_out_rows={split.name: _rows(manifest, split.name) for split in core.splits if split.held_out},
         partial=_partial(manifest) if partial else (),
         is_folded=_is_folded(manifest, sources),
-        records=records,
+        records=Records(manifest, metrics),
         shards=manifest.table("shards", sorted(shards)) if shards else TABLES["shards"].schema.empty_table(),
     )
 

@@ -44,14 +44,26 @@ def quantile_bounds(
         counts: int64[k] observations; their sum is above 0.
         quantiles: In (0, 1].
     """
+    places = quantile_places(counts, np.array([0, len(counts)]), quantiles)[:, 0]
+    return list(zip(low[places].tolist(), high[places].tolist(), strict=True))
+
+
+def quantile_places(counts: np.ndarray, bounds: np.ndarray, quantiles: Sequence[Fraction]) -> np.ndarray:
+    """Return int64[q, g]: of each quantile and group the bucket, as :func:`quantile_bounds` finds it.
+
+    Args:
+        counts: int64[k] observations of each bucket; those of a group stand together, values ascending.
+        bounds: int64[g + 1] where the buckets of each group begin; any place is returned for a group of none.
+        quantiles: In (0, 1].
+    """
     cumulative = np.cumsum(counts)
-    total = int(cumulative[-1])
+    before = np.append(0, cumulative)[bounds]
+    whole = np.diff(before).astype(object)  # integers of any size
     found = []
     for quantile in quantiles:
-        rank = max(1, -(-quantile.numerator * total // quantile.denominator))  # ceiling
-        index = int(np.searchsorted(cumulative, rank, side="left"))
-        found.append((int(low[index]), int(high[index])))
-    return found
+        ranks = -(-whole * quantile.numerator // quantile.denominator)  # ceiling
+        found.append(np.searchsorted(cumulative, before[:-1] + np.maximum(ranks, 1).astype(np.int64), side="left"))
+    return np.minimum(np.array(found, dtype=np.int64), max(0, len(counts) - 1))
 
 
 def packed_bins(lengths: np.ndarray, counts: np.ndarray, capacity: int) -> int:

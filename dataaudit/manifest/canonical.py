@@ -134,7 +134,7 @@ def digest_columns(schema: pa.Schema, num_rows: int, column: Callable[[str], pa.
     Args:
         schema: Columns of the table, in their order.
         num_rows: Rows of it.
-        column: Gives a column by its name; each is asked for once.
+        column: Gives a column by its name; each is asked for once. Leaves may be dictionaries of their type.
     """
     empty = flat_columns(schema.empty_table())
     state = hashlib.sha256(canonical_json([[[name, str(leaf.type)] for name, leaf in empty], num_rows]) + b"\n")
@@ -146,7 +146,7 @@ def digest_columns(schema: pa.Schema, num_rows: int, column: Callable[[str], pa.
 
 def flat_columns(table: pa.Table) -> list[tuple[str, pa.Array]]:
     """Return (dotted name, array) of every leaf column, structs opened."""
-    pending = [(name, _one_chunk(table.column(name))) for name in table.column_names]
+    pending = [(name, one_chunk(table.column(name))) for name in table.column_names]
     flat: list[tuple[str, pa.Array]] = []
     while pending:
         name, array = pending.pop(0)
@@ -158,7 +158,8 @@ def flat_columns(table: pa.Table) -> list[tuple[str, pa.Array]]:
     return flat
 
 
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """Return all values of a column as one array."""
     combined = column.combine_chunks()
     if isinstance(combined, pa.ChunkedArray):  # pyarrow keeps a chunked array when there is no chunk
         return combined.chunk(0) if combined.num_chunks else pa.array([], column.type)
@@ -177,22 +178,29 @@ def _leaves(kind: pa.DataType, chunks: list[pa.Array]) -> Iterator[tuple[pa.Data
 
 def _update(state: Any, kind: pa.DataType, chunks: list[pa.Array]) -> None:
     """Feed one leaf column to a hash object, some rows at a time and without a copy of the whole."""
-    parts = [chunk.slice(start, _PART_ROWS) for chunk in chunks for start in range(0, len(chunk), _PART_ROWS)]
-    for part in parts:
+    for part in _parts(chunks):
         state.update(pc.cast(part.is_valid(), pa.uint8()).to_numpy(zero_copy_only=False))
     if pa.types.is_list(kind):
-        for part in parts:
+        for part in _parts(chunks):
             _update_numbers(state, pc.list_value_length(part), "<i8")
-        for leaf_kind, leaf in _leaves(kind.value_type, [part.flatten() for part in parts]):
+        for leaf_kind, leaf in _leaves(kind.value_type, [part.flatten() for part in _parts(chunks)]):
             _update(state, leaf_kind, leaf)
     elif pa.types.is_string(kind) or pa.types.is_fixed_size_binary(kind):
-        for part in parts:
+        for part in _parts(chunks):
             _update_numbers(state, pc.binary_length(part.cast(pa.large_binary())), "<i8")
-        for part in parts:
+        for part in _parts(chunks):
             state.update(_joined(pc.fill_null(part.cast(pa.large_binary()), b"")))
     else:
-        for part in parts:
+        for part in _parts(chunks):
             _update_numbers(state, part.cast(pa.uint8()) if pa.types.is_boolean(kind) else part, None)
+
+
+def _parts(chunks: list[pa.Array]) -> Iterator[pa.Array]:
+    """Yield some rows after others; of a dictionary its values."""
+    for chunk in chunks:
+        for start in range(0, len(chunk), _PART_ROWS):
+            part = chunk.slice(start, _PART_ROWS)
+            yield part.dictionary_decode() if pa.types.is_dictionary(part.type) else part
 
 
 def _update_numbers(state: Any, array: pa.Array, kind: str | None) -> None:

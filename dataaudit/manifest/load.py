@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from dataaudit import text as t
@@ -21,9 +20,9 @@ from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import SCHEMA_NAME, SCHEMA_VERSION, Core, ManifestFile, Run
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.reading import RESTORE, TRIES, TableReader
 from dataaudit.manifest.replace import POINTER, hidden_copy
-from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.upgrade import BYTES_SINCE, readable, upgraded_document
 from dataaudit.regular import read_regular
 
@@ -92,6 +91,10 @@ class Manifest:
         """Read a table from its file anew, as :meth:`dataaudit.manifest.reading.TableReader.read_unchecked` does."""
         return self._reader.read_unchecked(name)
 
+    def read_rows(self) -> MetricRows:
+        """Return the metric records from their file as it is now; see :meth:`TableReader.read_rows`."""
+        return self._reader.read_rows()
+
     @property
     def holds_bytes(self) -> bool:
         """Whether it says what the bytes of its files are: from version 2 on."""
@@ -123,13 +126,22 @@ class Manifest:
         Raises:
             ManifestError: As of :meth:`table`.
         """
-        table = self.table("metrics")
-        if metric is not None:
-            table = table.filter(pc.equal(table["metric"], metric))
-        if stat is not None:
-            table = table.filter(pc.equal(table["stat"], stat))
-        records = [metric_from_row(row) for row in table.to_pylist()]
-        return records if scope is None else [record for record in records if record.scope == scope]
+        names = {"metric": metric, "stat": stat}
+        chosen: dict[str, str | int | None] = {name: value for name, value in names.items() if value is not None}
+        if scope is not None:
+            chosen |= {name: getattr(scope, name) for name in Scope.__slots__}
+        try:
+            return list(self.metric_rows().where(**chosen))
+        except ValueError as error:  # a record that no build wrote
+            raise ManifestError(f"table metrics: {error}", RESTORE) from None
+
+    def metric_rows(self) -> MetricRows:
+        """Return all metric records in canonical order, in columns; they become objects when they are asked for.
+
+        Raises:
+            ManifestError: As of :meth:`table`.
+        """
+        return self._reader.metric_rows()
 
 
 def once(make: Callable[[Manifest], _Made]) -> Callable[[Manifest], _Made]:
@@ -140,38 +152,6 @@ def once(make: Callable[[Manifest], _Made]) -> Callable[[Manifest], _Made]:
         return manifest.kept(make)
 
     return made
-
-
-def metric_from_row(row: dict[str, Any]) -> Metric:
-    """Return the record of one row of the metrics table.
-
-    Raises:
-        ManifestError: It contradicts itself, so no build wrote it.
-    """
-    try:
-        return Metric(**{**row, "scope": Scope(**row["scope"])})
-    except ValueError as error:
-        raise ManifestError(f"table metrics: {error}", RESTORE) from None
-
-
-def metrics_table(metrics: list[Metric]) -> pa.Table:
-    """Return the metrics table of records.
-
-    Raises:
-        ValueError: Two records have the same metric, stat and scope.
-    """
-    seen: set[tuple[str, str, Scope]] = set()
-    for record in metrics:
-        key = (record.metric, record.stat, record.scope)
-        if key in seen:
-            raise ValueError(f"two records for {key}")
-        seen.add(key)
-    names = TABLES["metrics"].schema.names
-    rows = [
-        {name: _scope_row(record.scope) if name == "scope" else getattr(record, name) for name in names}
-        for record in metrics
-    ]
-    return pa.Table.from_pylist(rows, schema=TABLES["metrics"].schema)
 
 
 def load_manifest(folder: Path) -> Manifest:
@@ -275,7 +255,3 @@ def _check_schema(document: Any, path: Path) -> int:
             "Install the version of dataaudit that wrote it, or a newer one.",
         )
     return version
-
-
-def _scope_row(scope: Scope) -> dict[str, Any]:
-    return {name: getattr(scope, name) for name in Scope.__slots__}

@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 
 from dataaudit.atomic import sync_folder, write_synced
 from dataaudit.errors import ManifestError
-from dataaudit.manifest.canonical import digest_table, sorted_table
+from dataaudit.manifest.canonical import digest_columns, sorted_table
 from dataaudit.manifest.core import Core, ManifestFile, Run, TableRecord, core_json, manifest_id
 from dataaudit.manifest.files import FOLDERS, file_records, table_file
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.replace import (
     ATTESTATION,
     POINTER,
@@ -36,22 +37,38 @@ from dataaudit.manifest.tables import TABLES
 Fill = Callable[[Path], None]
 __all__ = ["FOLDERS", "POINTER", "Fill", "check_target", "prepare_tables", "publish", "table_records"]
 
-
+_GROUP_ROWS = 1 << 20
+"""Rows of a row group; a table whose columns are dictionaries is opened so many at a time."""
 _OURS = frozenset({POINTER, ATTESTATION, *FOLDERS, *map(table_file, TABLES)})
 """What a later manifest does not take over."""
 
 
-def prepare_tables(filled: dict[str, pa.Table]) -> dict[str, pa.Table]:
-    """Return every table of a manifest in canonical order; those not given are empty."""
+def prepare_tables(filled: Mapping[str, pa.Table], metrics: MetricRows | None = None) -> dict[str, pa.Table]:
+    """Return every table of a manifest in canonical order; those not given are empty.
+
+    Args:
+        filled: Tables by name.
+        metrics: The records of the table of metrics, when they are not among these; its columns are dictionaries then.
+
+    Raises:
+        ValueError: A table is not of its schema, or two records speak of the same.
+    """
     unknown = sorted(set(filled) - set(TABLES))
     if unknown:
         raise ValueError(f"unknown tables: {unknown}")
-    return {name: sorted_table(filled.get(name, spec.schema.empty_table()), spec) for name, spec in TABLES.items()}
+    held = {} if metrics is None else {"metrics": metrics.ordered().table()}
+    return {
+        name: held.get(name) or sorted_table(filled.get(name, spec.schema.empty_table()), spec)
+        for name, spec in TABLES.items()
+    }
 
 
 def table_records(tables: dict[str, pa.Table]) -> dict[str, TableRecord]:
     """Return rows and digest of prepared tables, for the core."""
-    return {name: TableRecord(rows=table.num_rows, digest=digest_table(table)) for name, table in tables.items()}
+    return {
+        name: TableRecord(rows=table.num_rows, digest=digest_columns(TABLES[name].schema, table.num_rows, table.column))
+        for name, table in tables.items()
+    }
 
 
 def check_target(target: Path) -> None:
@@ -152,8 +169,10 @@ def _fill(staging: Path, target: Path, tables: dict[str, pa.Table], folders: Map
     """Write the whole manifest but its pointer, and what else lies in the old one, to ``staging``."""
     staging.mkdir()
     for name, table in tables.items():
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+        sink, schema = pa.BufferOutputStream(), TABLES[name].schema
+        with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+            for start in range(0, max(1, table.num_rows), _GROUP_ROWS):
+                writer.write_table(table.slice(start, _GROUP_ROWS).cast(schema), row_group_size=_GROUP_ROWS)
         write_synced(staging / table_file(name), sink.getvalue().to_pybytes())
     for name, fill in folders.items():
         assert name in FOLDERS

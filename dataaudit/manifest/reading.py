@@ -27,6 +27,7 @@ from dataaudit.manifest.canonical import digest_columns, digest_table, is_sorted
 from dataaudit.manifest.core import SCHEMA_VERSION, FileRecord, TableRecord
 from dataaudit.manifest.files import file_record, open_file, table_file
 from dataaudit.manifest.laws import check_column, check_records
+from dataaudit.manifest.metric_rows import TEXTS, MetricRows
 from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.tables import TABLES, TableSpec
 from dataaudit.manifest.upgrade import BYTES_SINCE, is_as_written, upgraded_table
@@ -39,6 +40,7 @@ MOST_KEPT_BYTES = 1 << 29
 """Bytes of all tables that are kept; what would be more is read anew whenever it is asked for."""
 SMALL_TABLE_BYTES = 1 << 22
 """Encoded bytes of a table up to which it is read and kept as a whole, whatever is asked for of it."""
+_BATCH_ROWS = 1 << 16
 _VERIFY = "Restore the file or build again; `dataaudit verify` says more."
 _FileState = tuple[int, int, int, int, int]
 _Read = TypeVar("_Read")
@@ -64,6 +66,9 @@ class TableReader:
     """Columns that were read, by table. Arrow's tables are immutable, so all who ask share them."""
     _checked: dict[str, _FileState] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Files in canonical order that had their digest, as they were then, by table."""
+
+    _rows: list[MetricRows] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The metric records, once they were read."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what it reads, and neither the lock nor what it keeps."""
@@ -94,6 +99,17 @@ class TableReader:
                 if held.nbytes + others <= MOST_KEPT_BYTES:
                     self._kept[name] = held
         return held if held.column_names == names else held.select(names)
+
+    def metric_rows(self) -> MetricRows:
+        """Return the table of metrics as :meth:`table` does, in columns of some tens of bytes a row."""
+        with self._lock:
+            if not self._rows:
+                self._rows.append(self.read_rows())
+        return self._rows[0]
+
+    def read_rows(self) -> MetricRows:
+        """Return what :meth:`metric_rows` does, from the file as it is now, and keep nothing."""
+        return self._in_place("table metrics", self._read_rows, checked=True)
 
     def read_unchecked(self, name: str) -> tuple[pa.Table, pa.Table | None]:
         """Read a whole table from its file, whatever was read before, and keep nothing.
@@ -186,6 +202,19 @@ class TableReader:
             self._hold(name, record, digest_table(table))
             return self._lawful(name, table)
 
+    def _read_rows(self) -> MetricRows:
+        record = self.records.get("metrics")
+        if record is not None and is_as_written("metrics", self.written_as):
+            with self._open("metrics", checked=True, dictionaries=TEXTS) as (file, _):
+                self._expect_schema("metrics", file.schema.to_arrow_schema())
+                rows = MetricRows.of_batches(file.iter_batches(_BATCH_ROWS))
+            rows = rows.lawful(self._num_shards())
+            if rows.is_ordered():
+                self._hold("metrics", record, rows.digest())
+                return rows
+        table = self._read_checked("metrics", TABLES["metrics"].schema.names, None)
+        return MetricRows.of_batches(table.to_batches(_BATCH_ROWS))
+
     def _is_sorted(self, name: str, column: Callable[[str], pa.ChunkedArray]) -> bool:
         """Return whether a table is in canonical order.
 
@@ -234,19 +263,23 @@ class TableReader:
         return table, written
 
     @contextmanager
-    def _open(self, name: str, *, checked: bool) -> Iterator[tuple[pq.ParquetFile, _FileState]]:
+    def _open(
+        self, name: str, *, checked: bool, dictionaries: Sequence[str] = ()
+    ) -> Iterator[tuple[pq.ParquetFile, _FileState]]:
         """Open a table's file, and say which one it is: a name may lead to another file at any moment.
 
         Args:
             name: Of the table.
             checked: Whether its bytes are held against the run first.
+            dictionaries: Dotted names of the columns that are read as dictionaries.
         """
         with open_file(self.folder / table_file(name)) as handle:
             found = os.fstat(handle.fileno())
             state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
             if checked and self._checked.get(name) != state:
                 self.hold_bytes(table_file(name), handle)
-            with pq.ParquetFile(handle, page_checksum_verification=True) as file:
+            names = list(dictionaries)
+            with pq.ParquetFile(handle, page_checksum_verification=True, read_dictionary=names) as file:
                 yield file, state
 
     def hold_bytes(self, name: str, file: pa.NativeFile) -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric_rows import MetricRows
 
 Records = Mapping[str, Metric]
 """Of one scope, by statistic."""
 
 
-def by_scope(manifest: Manifest, metric: str) -> dict[Scope, dict[str, Metric]]:
-    """Return all records of a metric, by scope and statistic."""
+def by_scope(rows: Iterable[Metric]) -> dict[Scope, dict[str, Metric]]:
+    """Return records of one metric by scope and statistic."""
     found: dict[Scope, dict[str, Metric]] = {}
-    for record in manifest.metrics(metric):
+    for record in rows:
         found.setdefault(record.scope, {})[record.stat] = record
     return found
+
+
+def records_in(manifest: Manifest, metric: str, *shapes: tuple[str, ...]) -> MetricRows:
+    """Return the records of a metric whose scopes have exactly the fields of one of some shapes."""
+    rows = manifest.metric_rows().where(metric=metric)
+    return MetricRows.joined([rows.shaped(*fields) for fields in shapes])
 
 
 def only(scope: Scope, field: str) -> bool:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from dataaudit.errors import ManifestMismatch
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.verify import ALWAYS, Problem, check_core
 from dataaudit.metrics.family import Family, Relation
 from dataaudit.metrics.recomputed import Recomputed
+from dataaudit.metrics.records import records_in
 from dataaudit.metrics.registry import FAMILIES, STATISTICS
 from dataaudit.text import clean
 
@@ -161,27 +164,86 @@ def _broken(manifest: Manifest, relation: Relation) -> Iterator[str]:
 
 
 def _records(manifest: Manifest, made: Recomputed) -> Iterator[str]:
-    expected = {_key(one): one for one in made.records}
-    kinds = {(metric, stat, _shape(scope)) for metric, stat, scope in expected}
-    held, parts = _held(manifest, made, expected.keys(), kinds)
-    for key in {**expected, **held}:
-        told, value = (found[key].value if key in found else None for found in (held, expected))
-        nothing = not value and not told
-        if not (nothing if value is None or told is None else _same(told, value)):
-            yield f"{_name(*key)} is {_shown(told)}, its tables determine {_shown(value)}"
-        elif key in held and key in expected and not _same(held[key].denominator, expected[key].denominator):
-            one, other = held[key].denominator, expected[key].denominator
-            if other:
-                yield f"{_name(*key)} is of {_shown(one)}, its tables determine {_shown(other)}"
-    for key in [key for key in parts if key in expected and key in held]:
-        if not _same(parts[key], _numerator(held[key])):
-            yield f"{_name(*key)} counts {_shown(_numerator(held[key]))}, its sources add up to {_shown(parts[key])}"
+    """Yield what is wrong with records: told are those of the manifest, all that are determined or ought to be."""
+    expected = MetricRows.of({_key(one): one for one in made.records}.values())
+    every = manifest.metric_rows()
+    told = every.take(every.among("metric", expected.names("metric")))
+    both = MetricRows.joined([told, expected])
+    keys, kinds, edge = both.keys(), _kinds(both), len(told)
+    closed = ~told.among("metric", sorted(made.open))
+    held = np.isin(keys[:edge], keys[edge:]) | (closed & np.isin(kinds[:edge], kinds[edge:]))
+    place = _places(keys[:edge], keys)  # of each row: where the manifest tells of the same, -1 where it does not
+    values, denominators = both.numbers("value"), both.numbers("denominator")
+    mine = np.arange(edge, len(both))
+    own = place[mine]
+    value = np.where(own < 0, np.nan, values[own])
+    differs = ~_alike(value, values[mine])
+    of_other = (own >= 0) & ~differs & (denominators[mine] != 0) & ~_alike(denominators[own], denominators[mine])
+    alone = np.flatnonzero(held & ~np.isin(keys[:edge], keys[edge:]))
+    differs_alone = ~_alike(values[alone], np.full(len(alone), np.nan))
+    for row in np.flatnonzero(differs | of_other).tolist():
+        name, told_value = _name(*_key(expected[row])), None if np.isnan(value[row]) else value[row]
+        if differs[row]:
+            yield f"{name} is {_shown(told_value)}, its tables determine {_shown(expected[row].value)}"
+        else:
+            one, other = denominators[own[row]], denominators[mine[row]]
+            yield f"{name} is of {_shown(one)}, its tables determine {_shown(other)}"
+    for row in alone[differs_alone].tolist():
+        yield f"{_name(*_key(told[row]))} is {_shown(told[row].value)}, its tables determine absent"
+    yield from _parts(told, made, own)
+
+
+def _parts(told: MetricRows, made: Recomputed, determined: np.ndarray) -> Iterator[str]:
+    """Yield the records that are determined and that their sources do not add up to.
+
+    Args:
+        told: Records of the manifest.
+        made: What is determined.
+        determined: int64[n] rows of records that are determined, -1 where there is none.
+    """
+    divided = ~told.among("stat", sorted(made.undivided)) & told.given("source")
+    of_sources = told.take(divided)
+    whole = MetricRows.joined([told, of_sources.without("source")]).keys()
+    place = _places(whole[: len(told)], whole[len(told) :])
+    sums, counted = np.zeros(len(told)), np.zeros(len(told), dtype=bool)
+    np.add.at(sums, place[place >= 0], _numerators(of_sources)[place >= 0])
+    counted[place[place >= 0]] = True
+    rows = np.flatnonzero(counted & np.isin(np.arange(len(told)), determined))
+    own = _numerators(told.take(rows))
+    for row, part, numerator in zip(rows.tolist(), sums[rows].tolist(), own.tolist(), strict=True):
+        if not _same(part, numerator):
+            yield f"{_name(*_key(told[row]))} counts {_shown(numerator)}, its sources add up to {_shown(part)}"
+
+
+def _kinds(rows: MetricRows) -> np.ndarray:
+    """int64[n]: the same number for records of the same metric and statistic, whose scopes have the same fields."""
+    stats = rows.column("stat")
+    kinds: np.ndarray = rows.column("metric").codes.astype(np.int64) * len(stats.values) + stats.codes
+    for name in Scope.__slots__:
+        kinds = 2 * kinds + rows.given(name)
+    return kinds
+
+
+def _places(known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """Return int64[n], where each number that is asked for stands among those that are known; -1 where it is not."""
+    if len(known) == 0:
+        return np.full(len(asked), -1)
+    order = np.argsort(known, kind="stable")
+    found = order[np.minimum(np.searchsorted(known[order], asked), len(known) - 1)]
+    return np.asarray(np.where(known[found] == asked, found, -1))
+
+
+def _alike(told: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """bool[n]: whether numbers are the same but for their last digits; one that is absent, NaN, is like 0."""
+    told, value = (np.where(np.isnan(one), 0.0, one) for one in (told, value))
+    return np.asarray(np.abs(told - value) <= _DIGITS * np.maximum(np.abs(told), np.abs(value)))
 
 
 def _bounds(manifest: Manifest, made: Recomputed) -> Iterator[str]:
     """Yield the records that count less, or more, than the tables allow."""
     names = sorted({bound.metric for bound in made.bounds})
-    held = {(name, one.stat, one.scope): _numerator(one) for name in names for one in manifest.metrics(name)}
+    shapes = {tuple(bound.scope.as_dict()) for bound in made.bounds}
+    held = {_key(one): _numerator(one) for name in names for one in records_in(manifest, name, *shapes)}
     for bound in made.bounds:
         key = (bound.metric, bound.stat, bound.scope)
         counted = held.get(key, 0.0)
@@ -191,21 +253,13 @@ def _bounds(manifest: Manifest, made: Recomputed) -> Iterator[str]:
             yield f"{_name(*key)} counts {_shown(counted)}, its tables determine {bound.most} at most"
 
 
-def _held(
-    manifest: Manifest, made: Recomputed, expected: Collection[_Key], kinds: Collection[tuple[str, str, frozenset[str]]]
-) -> tuple[dict[_Key, Metric], dict[_Key, float]]:
-    """Return the records that are determined, and what those of sources add up to, by the key of the whole."""
-    held: dict[_Key, Metric] = {}
-    parts: dict[_Key, float] = {}
-    for metric in sorted({metric for metric, _, _ in expected}):
-        for record in manifest.metrics(metric):
-            key = (metric, record.stat, record.scope)
-            if record.scope.source is not None and record.stat not in made.undivided:
-                whole = (metric, record.stat, replace(record.scope, source=None))
-                parts[whole] = parts.get(whole, 0) + _numerator(record)
-            if key in expected or (metric not in made.open and (*key[:2], _shape(record.scope)) in kinds):
-                held[key] = record
-    return held, parts
+def _numerators(rows: MetricRows) -> np.ndarray:
+    """Return what records count, as :func:`_numerator` does."""
+    values, denominators = np.nan_to_num(rows.numbers("value")), rows.numbers("denominator")
+    share = rows.among("unit", ["bytes/token", "ratio"])
+    factors = np.where(share, denominators, 1.0)
+    factors = np.where(rows.among("unit", ["hits per million tokens"]), denominators / 1e6, factors)
+    return np.asarray(np.rint(values * factors))
 
 
 def _numerator(record: Metric) -> float:
@@ -213,10 +267,6 @@ def _numerator(record: Metric) -> float:
     counted = {"ratio": record.denominator, "bytes/token": record.denominator}
     factor = record.denominator / 1e6 if record.unit == "hits per million tokens" else counted.get(record.unit, 1)
     return float(round((record.value or 0) * factor))
-
-
-def _shape(scope: Scope) -> frozenset[str]:
-    return frozenset(scope.as_dict())
 
 
 def _name(metric: str, stat: str, scope: Scope) -> str:

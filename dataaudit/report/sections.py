@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-import pyarrow.compute as pc
-
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.shown import Part, all_shown
 from dataaudit.render.blocks import Block, Facts, Prose, Section, merged
@@ -19,7 +17,7 @@ _NOTES = 100
 
 def metric_names(manifest: Manifest) -> list[str]:
     """Return the metrics that a manifest has, sorted."""
-    return sorted(pc.unique(manifest.table("metrics", ["metric"])["metric"]).to_pylist())
+    return manifest.metric_rows().names("metric")
 
 
 def _notes(manifest: Manifest) -> Iterable[Block]:

@@ -93,7 +93,7 @@ class Stage(Protocol):
         """Return keyed rows for the link step: a table for every name of ``emits``."""
         ...
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> Sequence[Metric]:
         """Return the metrics of a scope and of each source in it."""
         ...
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataaudit.annotators.findings import FINDINGS
 from dataaudit.annotators.tokens import num_tokens
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.detectors.findings import FindingBatch, Tier
-from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 from dataaudit.stages.strata import KEY_BYTES, digest_keys
 
@@ -157,15 +158,47 @@ def whole_counts(by_source: Mapping[str, tuple[Counts, Mapping[str, int]]]) -> t
     return counts, totals
 
 
-def records(
-    partial: Partial, scope: Scope, of_one: Callable[[Counts, Mapping[str, int], Scope], list[Metric]]
-) -> list[Metric]:
-    """Return what ``of_one`` makes of the counts and totals of a scope, then of those of each source in it."""
-    by_source = counts_by_source(partial)
-    metrics = of_one(*whole_counts(by_source), scope)
-    for source, (counts, totals) in by_source.items():
-        metrics += of_one(counts, totals, replace(scope, source=source))
-    return metrics
+@dataclass(frozen=True, slots=True)
+class Tiered:
+    """What was found of one tier, or of all, in the whole scope and in each source: of all entities, and of each."""
+
+    tier: str
+    """Tier, or :data:`ANY`."""
+    groups: Groups
+    """Of a source, or none for the whole, and an entity, or none for all."""
+    places: np.ndarray
+    """int64[g] where the totals of each stand."""
+    sums: Mapping[str, np.ndarray]
+    """int64[g] hits, documents and reserved by name."""
+
+
+def by_tier(partial: Partial, groups: Groups) -> list[Tiered]:
+    """Return the findings of all tiers together, then of each; of all entities there are zeros where none was found.
+
+    Args:
+        partial: Of :data:`SHAPES`.
+        groups: The whole and the sources of its totals.
+    """
+    found, size = partial["found"], len(groups)
+    names = SHAPES["found"].sums
+    pieces = [
+        found.drop_columns(["source"]).append_column("group", pa.array(places))
+        for places in (np.zeros(found.num_rows, dtype=np.int64), groups.places(found))
+    ]
+    for tier in (ANY, *TIERS):
+        none = {"entity": pa.array([ANY] * size), "tier": pa.array([tier] * size)}
+        none |= {name: pa.array(np.zeros(size, dtype=np.int64)) for name in names}
+        pieces.append(pa.table({**none, "group": np.arange(size)}).select(pieces[0].column_names))
+    keys = ["group", "entity", "tier"]
+    every = pa.concat_tables(pieces).group_by(keys, use_threads=False).aggregate([(name, "sum") for name in names])
+    tiers = []
+    for tier in (ANY, *TIERS):
+        rows = every.filter(pc.equal(every["tier"], tier)).combine_chunks()
+        places, entity = rows["group"].combine_chunks(), rows["entity"].combine_chunks()
+        entity = pc.if_else(pc.equal(entity, ANY), pa.scalar(None, pa.string()), entity)
+        own = replace(groups, names=groups.names.take(places), others={"entity": entity})
+        tiers.append(Tiered(tier, own, places.to_numpy(), {name: rows[f"{name}_sum"].to_numpy() for name in names}))
+    return tiers
 
 
 def with_tiers(counts: Counts) -> list[tuple[tuple[str, str], dict[str, int]]]:

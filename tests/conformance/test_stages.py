@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from strategies import DOCUMENTS, make_batch
 
 from dataaudit.engine.store import PartialStore
-from dataaudit.manifest.load import metrics_table
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric_rows import metrics_table
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.lengths.stage import Lengths
 from dataaudit.metrics.padding.stage import Padding
@@ -131,6 +131,22 @@ def test_metrics_are_records_of_the_manifest(stage, documents):
         counts = ("documents", "bytes", "tokens", "hotspots", "occurrences", "hits")
         ratios = [record for record in records if record.unit not in counts and record.stat != "declared"]
         assert all(record.status == "not_evaluated" or record.reason == "no_reference" for record in ratios)
+
+
+@EVERY
+@given(documents=DOCUMENTS)
+def test_a_source_has_the_numbers_of_its_documents_alone(stage, documents):
+    """What is said of a source among others is what is said of all when there is no other source."""
+
+    def key(record):
+        return (record.metric, record.stat, replace(record.scope, source=None))
+
+    for source in {name for _, name in documents}:
+        own = [document for document in documents if document[1] == source]
+        alone = {key(one): one for one in stage.finalize(partial_of(stage, own), CONTEXT) if one.scope.source is None}
+        for record in stage.finalize(partial_of(stage, documents), CONTEXT):
+            if record.scope.source == source and key(record) in alone:
+                assert replace(record, scope=replace(record.scope, source=None)) == alone[key(record)]
 
 
 @EVERY

@@ -13,8 +13,8 @@ import pyarrow as pa
 import yaml
 
 from dataaudit.manifest.core import Core, Run, manifest_id
-from dataaudit.manifest.load import metrics_table
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric_rows import metrics_table
 from dataaudit.manifest.publish import prepare_tables, publish, table_records
 from dataaudit.manifest.tables import TABLES
 

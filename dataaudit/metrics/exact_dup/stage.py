@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.texts import DIGEST_BYTES, normal_digests
-from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
 KEYS = "keys"
@@ -64,51 +65,18 @@ class ExactDup(StageDefaults):
         rows = {"key": keys, "row": pa.array(batch.rows), "source": batch.sources().cast(pa.string())}
         return {KEYS: pa.table(rows)}
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the rates of the scope and of each source."""
-        rows = partial["exact_dup"].to_pylist()
-        names = ("documents", "duplicates", "duplicates_in_split")
-        totals = {name: sum(row[name] for row in rows) for name in names}
-        metrics = self._rates(totals, context.scope)
-        for row in rows:
-            metrics += self._rates(row, replace(context.scope, source=row["source"]))
-        return metrics
-
-    def _rates(self, row: Mapping[str, int], scope: Scope) -> list[Metric]:
-        documents = row["documents"]
+        table = partial["exact_dup"]
+        groups = Groups.of(table, context.scope, self.version)
+        documents, duplicates, in_split = (groups.sums(table, name) for name in _SHAPES["exact_dup"].sums)
         metrics = [
-            ratio(
-                "exact_dup_rate",
-                "rate",
-                row["duplicates"],
-                documents,
-                scope=scope,
-                unit="ratio",
-                version=self.version,
-            ),
-            count(
-                "exact_dup_rate",
-                "documents",
-                row["duplicates"],
-                scope=scope,
-                unit="documents",
-                n=documents,
-                version=self.version,
-            ),
+            groups.ratios("exact_dup_rate", "rate", duplicates, documents),
+            groups.counts("exact_dup_rate", "documents", duplicates, documents, "documents"),
         ]
-        if scope.split is not None:
-            metrics.append(
-                ratio(
-                    "exact_dup_rate",
-                    "within_split_rate",
-                    row["duplicates_in_split"],
-                    documents,
-                    scope=scope,
-                    unit="ratio",
-                    version=self.version,
-                )
-            )
-        return metrics
+        if context.scope.split is not None:
+            metrics.append(groups.ratios("exact_dup_rate", "within_split_rate", in_split, documents))
+        return MetricRows.joined(metrics)
 
     def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
         """Fill exact_dup_rate."""

@@ -14,7 +14,9 @@ from dataaudit.annotators.tokens import TOKENS, num_tokens
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.detectors.languages import UND
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 from dataaudit.wilson import wilson
 
@@ -56,21 +58,21 @@ class Language(StageDefaults):
         keys = {"source": batch.sources().cast(pa.string()), "language": found.languages().cast(pa.string())}
         return {"languages": group(_SHAPES["languages"], pa.table({**keys, **numbers}))}
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return counts and shares of each language in the scope, its shares in each source, and the agreement."""
-        rows = partial["languages"].to_pylist()
-        whole = _by_language(rows)
+        table = partial["languages"]
+        whole = _by_language(table.to_pylist())
         metrics: list[Metric] = []
         for language, counts in whole.items():
             metrics += self._counts(counts, replace(context.scope, language=language))
         metrics += self._shares({UND: dict.fromkeys(_COUNTS, 0), **whole}, context.scope)
-        by_source: dict[str, list[dict[str, Any]]] = {}
-        for row in rows:
-            by_source.setdefault(row["source"], []).append(row)
-        for source, own in by_source.items():
-            metrics += self._shares(_by_language(own), replace(context.scope, source=source))
-        sampled, agreeing = (sum(row[name] for row in rows) for name in ("sampled", "agreeing"))
-        return [*metrics, self._agreement(agreeing, sampled, context.scope)]
+        groups = Groups.of(table, context.scope, self.version)
+        tokens = groups.sums(table, "tokens")[groups.places(table)]
+        sources, languages = (table[name].combine_chunks() for name in ("source", "language"))
+        pairs = replace(groups, names=sources, others={"language": languages})
+        shares = pairs.ratios("language_share", "share", table["tokens"].to_numpy(), tokens)
+        sampled, agreeing = (int(groups.sums(table, name)[0]) for name in ("sampled", "agreeing"))
+        return MetricRows.joined([metrics, shares, [self._agreement(agreeing, sampled, context.scope)]])
 
     def _counts(self, counts: Mapping[str, int], scope: Scope) -> list[Metric]:
         documents = counts["documents"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.records import records_in
 from dataaudit.metrics.shown import Part, ShardValues, Shown, floats
 from dataaudit.render.blocks import Block, Figure, Section, Steps, Table, names, numbers
 from dataaudit.render.line import Name, decimal, say
@@ -20,8 +20,7 @@ def _section(manifest: Manifest) -> Section:
     """Return percentiles and the distribution of lengths."""
     found = {
         (record.scope.split or "", record.stat): record.value
-        for record in manifest.metrics("seq_len_p50_p95")
-        if record.scope == Scope(split=record.scope.split)
+        for record in records_in(manifest, "seq_len_p50_p95", (), ("split",))
     }
     half, most = found.get(("", "p50")), found.get(("", "p95"))
     if half is None:

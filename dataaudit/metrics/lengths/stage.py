@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial as bind
 from typing import Any, ClassVar
@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 
 from dataaudit.annotators.tokens import TOKENS, num_tokens
 from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.kernels.lengths import EXACT_BELOW, bucket_bounds, quantile_bounds
-from dataaudit.manifest.metric import Metric, Scope, ratio
+from dataaudit.kernels.lengths import EXACT_BELOW, bucket_bounds, quantile_bounds, quantile_places
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
 LENGTH_STATS = {f"p{percent}": Fraction(percent, 100) for percent in (1, 5, 25, 50, 75, 95, 99)}
@@ -79,104 +80,82 @@ class Lengths(StageDefaults):
         }
         return {name: group(shapes[name], pa.table(columns)) for name, columns in tables.items()}
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return percentiles and bytes per token of the scope and of each source."""
-        metrics = self._metrics(partial, context.scope)
-        for source in partial["totals"]["source"].to_pylist():
-            metrics += self._metrics(_of_source(partial, source), replace(context.scope, source=source))
-        return metrics
-
-    def _metrics(self, partial: Partial, scope: Scope) -> list[Metric]:
-        longest = max(partial["totals"]["longest"].to_pylist(), default=None)
-        metrics = self._quantiles("seq_len_p50_p95", "tokens", partial["lengths"], LENGTH_STATS, 0, scope)
-        documents = sum(partial["lengths"]["documents"].to_pylist())
-        metrics.append(self._record("seq_len_p50_p95", "max", "tokens", longest, documents, scope))
-        total_bytes, tokens = (sum(partial["totals"][name].to_pylist()) for name in ("bytes", "tokens"))
-        metrics.append(
-            ratio(
-                "bytes_per_token",
-                "ratio",
-                total_bytes,
-                tokens,
-                scope=scope,
-                unit="bytes/token",
-                version=self.version,
-            )
+        totals = partial["totals"]
+        groups = Groups.of(totals, context.scope, self.version)
+        longest = np.full(len(groups), -1)
+        np.maximum.at(longest, groups.places(totals), totals["longest"].to_numpy())
+        longest[0] = longest.max()
+        documents = groups.sums(partial["lengths"], "documents")
+        return MetricRows.joined(
+            [
+                *self._quantiles("seq_len_p50_p95", "tokens", partial["lengths"], LENGTH_STATS, 0, groups),
+                groups.estimates(
+                    "seq_len_p50_p95", "max", "tokens", (longest,) * 3, documents, confidence=1.0, exact=documents >= 0
+                ),
+                groups.ratios(
+                    "bytes_per_token",
+                    "ratio",
+                    groups.sums(totals, "bytes"),
+                    groups.sums(totals, "tokens"),
+                    "bytes/token",
+                ),
+                *self._quantiles(
+                    "bytes_per_token", "bytes/token", partial["densities"], DENSITY_STATS, _SCALE_BITS, groups
+                ),
+            ]
         )
-        densities = partial["densities"]
-        return metrics + self._quantiles("bytes_per_token", "bytes/token", densities, DENSITY_STATS, _SCALE_BITS, scope)
 
     def _quantiles(
-        self,
-        metric: str,
-        unit: str,
-        table: pa.Table,
-        stats: Mapping[str, Fraction],
-        scale_bits: int,
-        scope: Scope,
-    ) -> list[Metric]:
-        low, high, counts = _ordered(table)
-        documents = int(counts.sum())
-        if documents == 0:
-            return [self._record(metric, stat, unit, None, 0, scope) for stat in stats]
+        self, metric: str, unit: str, table: pa.Table, stats: Mapping[str, Fraction], scale_bits: int, groups: Groups
+    ) -> list[MetricRows]:
+        """Return the quantiles of each group; the buckets of all sources are sorted once, and cut by source."""
+        starts, stops, counts = _ordered(table)
+        low, high, places = table["low"].to_numpy(), table["high"].to_numpy(), groups.places(table)
+        order = np.lexsort((low, places))
+        starts, stops = np.append(starts, low[order]), np.append(stops, high[order])
+        sizes = np.bincount(places, minlength=len(groups))
+        sizes[0] = len(counts)
+        counts = np.append(counts, table["documents"].to_numpy()[order])
+        if len(counts) == 0:
+            starts, stops = np.zeros((2, 1), dtype=np.int64)  # shown of no group
+        documents = groups.sums(table, "documents")
+        found = quantile_places(counts, np.append(0, np.cumsum(sizes)), list(stats.values()))
         records = []
-        found = quantile_bounds(low, high, counts, list(stats.values()))
-        for stat, (first, last) in zip(stats, found, strict=True):
-            if first == last and not scale_bits:
-                records.append(self._record(metric, stat, unit, first, documents, scope))
-                continue
-            bounds = (first / 2**scale_bits, (last + bool(scale_bits)) / 2**scale_bits)
-            records.append(
-                Metric(
-                    metric=metric,
-                    stat=stat,
-                    scope=scope,
-                    unit=unit,
-                    value=sum(bounds) / 2,
-                    low=bounds[0],
-                    high=bounds[1],
-                    confidence=1.0,
-                    n=documents,
-                    denominator=documents,
-                    method="estimated",
-                    version=self.version,
-                )
-            )
+        for stat, rows in zip(stats, found, strict=True):
+            exact = (starts[rows] == stops[rows]) & (scale_bits == 0)
+            shown = _bounds(starts[rows], stops[rows], scale_bits)
+            records.append(groups.estimates(metric, stat, unit, shown, documents, confidence=1.0, exact=exact))
         return records
-
-    def _record(self, metric: str, stat: str, unit: str, value: float | None, n: int, scope: Scope) -> Metric:
-        present = value is not None and n > 0
-        return Metric(
-            metric=metric,
-            stat=stat,
-            scope=scope,
-            unit=unit,
-            value=value if present else None,
-            n=n,
-            denominator=n,
-            status="ok" if present else "not_evaluated",
-            reason="" if present else "empty_denominator",
-            version=self.version,
-        )
 
     def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
         """Fill bytes_per_token, its median, and the length percentiles."""
-        wanted = {
-            ("bytes_per_token", "ratio"): "bytes_per_token",
-            ("bytes_per_token", "p50"): "bytes_per_token_p50",
-            ("seq_len_p50_p95", "p50"): "seq_len_p50",
-            ("seq_len_p50_p95", "p95"): "seq_len_p95",
-            ("seq_len_p50_p95", "max"): "seq_len_max",
+        totals = partial["totals"]
+        num_bytes, tokens = (int(pc.sum(totals[name]).as_py() or 0) for name in ("bytes", "tokens"))
+        lengths = _middles(partial["lengths"], [LENGTH_STATS["p50"], LENGTH_STATS["p95"]], 0)
+        return {
+            "bytes_per_token": num_bytes / tokens if tokens else None,
+            "bytes_per_token_p50": _middles(partial["densities"], [DENSITY_STATS["p50"]], _SCALE_BITS)[0],
+            "seq_len_p50": lengths[0],
+            "seq_len_p95": lengths[1],
+            "seq_len_max": pc.max(totals["longest"]).as_py(),
         }
-        records = {(record.metric, record.stat): record.value for record in self._metrics(partial, Scope())}
-        columns: dict[str, float | int | None] = {name: records[key] for key, name in wanted.items()}
-        if columns["seq_len_max"] is not None:
-            columns["seq_len_max"] = int(columns["seq_len_max"])
-        return columns
 
 
-def _of_source(partial: Partial, source: str) -> Partial:
-    return {name: table.filter(pc.equal(table["source"], source)) for name, table in partial.items()}
+def _middles(table: pa.Table, quantiles: Sequence[Fraction], scale_bits: int) -> list[float | None]:
+    """Return quantiles over all sources; None each when there is no document."""
+    if table.num_rows == 0:
+        return [None] * len(quantiles)
+    low, high = np.array(quantile_bounds(*_ordered(table), quantiles)).T
+    middles: list[float | None] = _bounds(low, high, scale_bits)[0].tolist()
+    return middles
+
+
+def _bounds(first: np.ndarray, last: np.ndarray, scale_bits: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return middles, lower and upper bounds of buckets in their unit."""
+    low, high = first / 2**scale_bits, (last + bool(scale_bits)) / 2**scale_bits
+    return (low + high) / 2, low, high
 
 
 def _ordered(table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

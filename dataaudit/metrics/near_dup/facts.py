@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.exact_dup.facts import repeated_share
-from dataaudit.metrics.records import Records, by_scope, only
+from dataaudit.metrics.records import Records, by_scope, only, records_in
 from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
 from dataaudit.render.blocks import (
     Bar,
@@ -117,14 +118,16 @@ class Near:
 @once
 def near_duplicates(manifest: Manifest) -> Near | None:
     """Return what was found, or None when near-duplicates were not searched for."""
-    records = manifest.metrics(RATE)
-    if not records:
+    of_sources = records_in(manifest, RATE, ("source",))
+    sources = of_sources.where(stat="documents").positive().names("scope.source")
+    wide = records_in(manifest, RATE, (), ("split",), ("rule",))
+    scopes = by_scope(MetricRows.joined([wide, of_sources.of_sources(sources)]))
+    if not scopes:
         return None
-    scopes = by_scope(manifest, RATE)
     whole = scopes.get(Scope(), {})
-    by_rule = [record for record in records if record.scope.rule is not None]
-    sources = [record.scope.source for record in records if record.stat == "rate" and only(record.scope, "source")]
-    components = {record.scope: record for record in manifest.metrics(COMPONENTS, "rate")}
+    by_rule = [record for record in wide if record.scope.rule is not None]
+    parts = records_in(manifest, COMPONENTS, ("source",)).of_sources(sources)
+    components = {record.scope: record for record in (*records_in(manifest, COMPONENTS, (), ("split",)), *parts)}
     found = [_scope(scopes, components, Scope(source=name)) for name in sources]
     splits = [Scope(split=split.name) for split in manifest.core.splits]
     leaks = {

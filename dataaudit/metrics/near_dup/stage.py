@@ -12,9 +12,11 @@ import pyarrow as pa
 from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.minhash import choose_bands
-from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.manifest.metric import Metric, ratio
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.near_dup.rows import BANDS, DOCUMENTS, PROBES, SIGNATURES, emit_tables
 from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
 TABLE = "near_dup"
@@ -123,25 +125,21 @@ class NearDup(StageDefaults):
             signatures=self.signatures,
         )
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the rates of the scope and of each source."""
-        rows = partial[TABLE].to_pylist()
-        totals = {name: sum(row[name] for row in rows) for name in _SUMS}
-        metrics = [*self._rates(totals, context.scope), *self._leaks(totals, context)]
-        for row in rows:
-            metrics += self._rates(row, replace(context.scope, source=row["source"]))
-        return metrics
-
-    def _rates(self, row: Mapping[str, int], scope: Scope) -> list[Metric]:
-        documents, version = row["documents"], self.version
-        return [
-            ratio(METRIC, "rate", row["duplicates"], documents, scope=scope, unit="ratio", version=version),
-            count(METRIC, "documents", row["duplicates"], scope=scope, unit="documents", n=documents, version=version),
-            count(METRIC, "no_words", row["no_words"], scope=scope, unit="documents", n=documents, version=version),
-            ratio(
-                COMPONENTS, "rate", row["component_duplicates"], documents, scope=scope, unit="ratio", version=version
-            ),
-        ]
+        table = partial[TABLE]
+        groups = Groups.of(table, context.scope, self.version)
+        sums = {name: groups.sums(table, name) for name in _SUMS}
+        documents, duplicates = sums["documents"], sums["duplicates"]
+        return MetricRows.joined(
+            [
+                groups.ratios(METRIC, "rate", duplicates, documents),
+                groups.counts(METRIC, "documents", duplicates, documents, "documents"),
+                groups.counts(METRIC, "no_words", sums["no_words"], documents, "documents"),
+                groups.ratios(COMPONENTS, "rate", sums["component_duplicates"], documents),
+                self._leaks({name: int(column[0]) for name, column in sums.items()}, context),
+            ]
+        )
 
     def _leaks(self, totals: Mapping[str, int], context: Context) -> list[Metric]:
         """Return the share of held-out documents that are near training ones; of no training data there is none."""

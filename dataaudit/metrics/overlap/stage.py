@@ -7,7 +7,7 @@ link step (:mod:`dataaudit.metrics.overlap.leakage`); here are the training docu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,8 +17,9 @@ from dataaudit.annotators.matches import MATCHES
 from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.corpus.protected.match_batch import SPAN, WHOLE, MatchBatch
-from dataaudit.manifest.metric import Metric, Scope, ratio
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
 GRAM_ROWS, MATCH_ROWS = "grams", "matches"
@@ -121,27 +122,21 @@ class Overlap(StageDefaults):
         matches = _matches(batch)
         return {GRAM_ROWS: _gram_rows(batch, matches.entries), MATCH_ROWS: _match_rows(batch, matches)}
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the share of training documents that hold something, of the scope and of each source."""
-        rows = partial["documents"].to_pylist()
-        names = _SHAPES["documents"].sums
-        totals = {name: sum(row[name] for row in rows) for name in names}
-        metrics = self._rates(totals, context.scope, context.protects)
-        for row in rows:
-            metrics += self._rates(row, replace(context.scope, source=row["source"]), context.protects)
-        return metrics
+        table = partial["documents"]
+        groups = Groups.of(table, context.scope, self.version)
+        documents = groups.sums(table, "documents")
 
-    def _rates(self, row: Mapping[str, int], scope: Scope, protects: frozenset[str]) -> list[Metric]:
-        def rate(metric: str, name: str, own: Scope) -> Metric:
-            return ratio(
-                metric, "train_documents", row[name], row["documents"], scope=own, unit="ratio", version=self.version
-            )
+        def rate(metric: str, name: str, own: Groups) -> MetricRows:
+            return own.ratios(metric, "train_documents", groups.sums(table, name), documents)
 
-        held_out = [rate("train_val_overlap", "held_out", scope)] if "held_out" in protects else []
-        if "items" not in protects:
-            return held_out
-        tiers = [rate("benchmark_contamination", tier, replace(scope, rule=tier)) for tier in ("verbatim", "similar")]
-        return held_out + tiers
+        metrics = [rate("train_val_overlap", "held_out", groups)] if "held_out" in context.protects else []
+        if "items" in context.protects:
+            metrics += [
+                rate("benchmark_contamination", tier, groups.among(rule=tier)) for tier in ("verbatim", "similar")
+            ]
+        return MetricRows.joined(metrics)
 
     def shard_columns(self, partial: Partial) -> dict[str, int | None]:
         """Fill none here: what a build does not protect has no number, and the partial does not know."""

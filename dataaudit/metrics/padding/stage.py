@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,9 @@ from dataaudit.annotators.tokens import TOKENS, num_tokens
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.lengths import batched_positions, packed_bins
 from dataaudit.manifest.metric import Metric, Scope, ratio, rounded
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
 _METRIC = "pad_fraction"
@@ -94,39 +96,34 @@ class Padding(StageDefaults):
         tables = {"pieces": pa.concat_tables(pieces), "totals": pa.concat_tables(totals)}
         return {name: group(_SHAPES[name], table.cast(_SHAPES[name].schema())) for name, table in tables.items()}
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the fractions of the scope, and of each source those that need no other documents."""
-        metrics: list[Metric] = []
+        totals = partial["totals"]
+        groups = Groups.of(totals, context.scope, self.version)
+        metrics: list[Sequence[Metric]] = []
         for length in self.contexts:
-            rows = partial["totals"].filter(pc.equal(partial["totals"]["context"], length)).to_pylist()
-            sums = {name: sum(row[name] for row in rows) for name in ("documents", "tokens", "pieces")}
-            metrics += self._alone(sums, length, context.scope)
-            metrics += self._together(partial["pieces"], sums, length, context.scope)
-            for row in rows:
-                metrics += self._alone(row, length, replace(context.scope, source=row["source"]))
-        return metrics
+            table = totals.filter(pc.equal(totals["context"], length))
+            documents, tokens, pieces = (groups.sums(table, name) for name in ("documents", "tokens", "pieces"))
+            filled = np.where(tokens > 0, tokens + self.separator * documents, 0)
+            joined = -(-filled // length) * length
+            metrics += [
+                groups.ratios(_METRIC, f"padded_{length}", pieces * length - tokens, pieces * length),
+                groups.ratios(_METRIC, f"concatenated_{length}", joined - filled, joined),
+                self._together(partial["pieces"], int(tokens[0]), int(pieces[0]), length, context.scope),
+            ]
+        return MetricRows.joined(metrics)
 
-    def _alone(self, sums: Mapping[str, int], length: int, scope: Scope) -> list[Metric]:
-        """Return what the totals alone decide."""
-        tokens = sums["tokens"]
-        filled = tokens + self.separator * sums["documents"] if tokens else 0
-        joined = -(-filled // length) * length
-        return [
-            self._fraction(f"padded_{length}", sums["pieces"] * length - tokens, sums["pieces"] * length, scope),
-            self._fraction(f"concatenated_{length}", joined - filled, joined, scope),
-        ]
-
-    def _together(self, pieces: pa.Table, sums: Mapping[str, int], length: int, scope: Scope) -> list[Metric]:
+    def _together(self, pieces: pa.Table, tokens: int, number: int, length: int, scope: Scope) -> list[Metric]:
         """Return what depends on which pieces meet."""
         chosen = pieces.filter(pc.equal(pieces["context"], length)).sort_by("length")
         lengths, counts = chosen["length"].to_numpy(), chosen["pieces"].to_numpy()
         bins = packed_bins(lengths, counts, length)
-        packed = self._fraction(f"packed_{length}", bins * length - sums["tokens"], bins * length, scope)
+        packed = self._fraction(f"packed_{length}", bins * length - tokens, bins * length, scope)
         stat = f"padded_batch_{length}"
-        if not sums["pieces"]:
+        if not number:
             return [packed, self._fraction(stat, 0, 0, scope)]
         positions = batched_positions(lengths, counts, self.batch)
-        value = rounded(max(0.0, 1 - sums["tokens"] / positions))
+        value = rounded(max(0.0, 1 - tokens / positions))
         return [
             packed,
             Metric(
@@ -135,7 +132,7 @@ class Padding(StageDefaults):
                 scope=scope,
                 unit="ratio",
                 value=value,
-                n=sums["pieces"],
+                n=number,
                 denominator=round(positions),
                 version=self.version,
             ),

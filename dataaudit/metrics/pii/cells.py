@@ -15,7 +15,7 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.disclosure import FEW, Count, Hidden, about, hide, suppressed, two_digits
 from dataaudit.metrics.findings import TIERS
-from dataaudit.metrics.records import Records, by_scope
+from dataaudit.metrics.records import Records, by_scope, records_in
 
 METRIC = "pii_hit_rate"
 JUDGED = ("analyzer_documents", "analyzer_hits", "confirmed")
@@ -49,7 +49,10 @@ class PiiCells:
 @once
 def pii_cells(manifest: Manifest) -> PiiCells | None:
     """Return the counts; None when personal data was not looked for."""
-    records = by_scope(manifest, METRIC)
+    records = by_scope(records_in(manifest, METRIC, (), ("entity",)))
+    for stat in ("hits", "documents"):
+        for record in records_in(manifest, METRIC, ("source",)).where(stat=stat):
+            records.setdefault(record.scope, {})[stat] = record
     whole = records.get(Scope(), {})
     if "hits" not in whole:
         return None

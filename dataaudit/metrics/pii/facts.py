@@ -22,7 +22,7 @@ from dataaudit.metrics.judged import (
     rests_on,
 )
 from dataaudit.metrics.pii.cells import JUDGED, METRIC, few_judged, pii_cells
-from dataaudit.metrics.records import Records, by_scope
+from dataaudit.metrics.records import Records, by_scope, records_in
 from dataaudit.metrics.records import number as count_of
 from dataaudit.metrics.shown import LONG, MANY, NAMED, SHORT, Kind, Part, Shown, Standout, not_looked_at
 from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
@@ -95,7 +95,7 @@ def personal_data(manifest: Manifest) -> Pii | None:
     cells = pii_cells(manifest)
     if cells is None:
         return None
-    records = by_scope(manifest, METRIC)
+    records = by_scope(records_in(manifest, METRIC, (), ("entity",)))
     wide = {scope.entity or "": held for scope, held in records.items() if scope == Scope(entity=scope.entity)}
     entities = [
         PiiEntity(

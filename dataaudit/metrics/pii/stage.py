@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,9 +15,10 @@ from dataaudit.annotators.names import NAMES
 from dataaudit.annotators.tokens import TOKENS
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.detectors.findings import FindingBatch, Tier
-from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages import findings
 from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape
 from dataaudit.stages.strata import MEMBER_ROWS, MEMBERS, STRATA, count_strata, member_rows
 
@@ -66,69 +67,22 @@ class Pii(StageDefaults):
             MEMBERS: member_rows(batch, levels_of(batch, own)),
         }
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the rates of the scope and of each source, of every entity and tier that was found there."""
-        return findings.records(partial, context.scope, self._records)
-
-    def _records(self, counts: findings.Counts, totals: Mapping[str, int], scope: Scope) -> list[Metric]:
-        metrics = []
-        for (entity, tier), own in findings.with_tiers(counts):
-            prefix = f"{tier}_" if tier else ""
-            named = replace(scope, entity=entity or None)
+        totals = partial["totals"]
+        groups = Groups.of(totals, context.scope, self.version)
+        documents, tokens, truncated = (groups.sums(totals, name) for name in ("documents", "tokens", "truncated"))
+        metrics = [groups.counts(METRIC, "truncated", truncated, documents, "documents")]
+        for one in findings.by_tier(partial, groups):
+            prefix = f"{one.tier}_" if one.tier else ""
+            held = documents[one.places]
             metrics += [
-                Metric(
-                    metric=METRIC,
-                    stat=f"{prefix}hits",
-                    scope=named,
-                    unit="hits per million tokens",
-                    value=own["hits"] / totals["tokens"] * 1e6,
-                    n=own["hits"],
-                    denominator=totals["tokens"],
-                    version=self.version,
-                )
-                if totals["tokens"]
-                else Metric(
-                    metric=METRIC,
-                    stat=f"{prefix}hits",
-                    scope=named,
-                    unit="hits per million tokens",
-                    value=None,
-                    status="not_evaluated",
-                    reason="empty_denominator",
-                    version=self.version,
-                ),
-                ratio(
-                    METRIC,
-                    f"{prefix}documents",
-                    own["documents"],
-                    totals["documents"],
-                    scope=named,
-                    unit="ratio",
-                    version=self.version,
-                ),
+                one.groups.per_million(METRIC, f"{prefix}hits", one.sums["hits"], tokens[one.places]),
+                one.groups.ratios(METRIC, f"{prefix}documents", one.sums["documents"], held),
             ]
-            if not tier:
-                metrics.append(
-                    count(
-                        METRIC,
-                        "reserved",
-                        own["reserved"],
-                        scope=named,
-                        unit="hits",
-                        n=totals["documents"],
-                        version=self.version,
-                    )
-                )
-        truncated = count(
-            METRIC,
-            "truncated",
-            totals["truncated"],
-            scope=scope,
-            unit="documents",
-            n=totals["documents"],
-            version=self.version,
-        )
-        return [*metrics, truncated]
+            if not one.tier:
+                metrics.append(one.groups.counts(METRIC, "reserved", one.sums["reserved"], held, "hits"))
+        return MetricRows.joined(metrics)
 
     def shard_columns(self, partial: Partial) -> dict[str, object]:
         """Fill pii_hits per million tokens, pii_documents, and pii: hits and documents by entity and tier."""

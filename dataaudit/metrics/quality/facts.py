@@ -31,9 +31,8 @@ class Rule:
 def rules(manifest: Manifest) -> list[Rule]:
     """Return every quality rule with its rate by split, in the order of their names, any rule first."""
     rates: dict[str, dict[str, float | None]] = {}
-    for record in manifest.metrics("filter_reject_rate", "rate"):
-        if record.scope.source is None:
-            rates.setdefault(record.scope.rule or "", {})[record.scope.split or ""] = record.value
+    for record in manifest.metric_rows().where(metric="filter_reject_rate", stat="rate", source=None):
+        rates.setdefault(record.scope.rule or "", {})[record.scope.split or ""] = record.value
     return [Rule(rule=name, rates=found) for name, found in sorted(rates.items())]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataaudit.annotators.tokens import TOKENS
 from dataaudit.config import nearest
@@ -15,7 +16,7 @@ from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.filter_tables import COUNTS
 from dataaudit.kernels.filters import count_for_filters, has_periodic_run
-from dataaudit.manifest.metric import Metric, Scope, ratio
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.quality.rules import (
     BY_NAME,
     MOST_PERIOD,
@@ -28,6 +29,7 @@ from dataaudit.metrics.quality.rules import (
     whole_bound,
 )
 from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
 _SHAPES = {
@@ -139,32 +141,16 @@ class Filters(StageDefaults):
             "totals": group(_SHAPES["totals"], pa.table(totals, schema=_SHAPES["totals"].schema())),
         }
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the rates of the scope and of each source: every rule, every set, any rule."""
-        by_source: dict[str, dict[str, int]] = {source: {} for source in partial["totals"]["source"].to_pylist()}
-        for row in partial["filters"].to_pylist():
-            by_source[row["source"]][row["rule"]] = row["documents"]
-        documents = dict(zip(by_source, partial["totals"]["documents"].to_pylist(), strict=True))
-        names = [_ANY, *sorted(self.sets), *(rule.name for rule in self.rules())]
-        whole = {name: sum(counts[name] for counts in by_source.values()) for name in names}
-        metrics = self._rates(whole, sum(documents.values()), names, context.scope)
-        for source, counts in by_source.items():
-            metrics += self._rates(counts, documents[source], names, replace(context.scope, source=source))
-        return metrics
-
-    def _rates(self, counts: Mapping[str, int], documents: int, names: list[str], scope: Scope) -> list[Metric]:
-        return [
-            ratio(
-                "filter_reject_rate",
-                "rate",
-                counts[name],
-                documents,
-                scope=replace(scope, rule=name or None),
-                unit="ratio",
-                version=self.version,
-            )
-            for name in names
-        ]
+        groups = Groups.of(partial["totals"], context.scope, self.version)
+        documents = groups.sums(partial["totals"], "documents")
+        rules = partial["filters"]["rule"].combine_chunks()
+        metrics = []
+        for name in (_ANY, *sorted(self.sets), *(rule.name for rule in self.rules())):
+            rejected = groups.sums(partial["filters"].filter(pc.equal(rules, name)), "documents")
+            metrics.append(groups.among(rule=name or None).ratios("filter_reject_rate", "rate", rejected, documents))
+        return MetricRows.joined(metrics)
 
     def shard_columns(self, partial: Partial) -> dict[str, object]:
         """Fill filter_reject_rate, of any rule, and filters: the documents that each rule and each set rejects."""

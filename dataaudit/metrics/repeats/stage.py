@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,8 +14,9 @@ from dataaudit.annotators.tokens import TOKENS, num_tokens
 from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.winnow import winnow
-from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
 FINGERPRINTS = "fingerprints"
@@ -101,56 +102,28 @@ class Repeats(StageDefaults):
         columns = (hash_keys(found.values), rows, found.positions, found.windows, found.offsets)
         return {FINGERPRINTS: pa.table(dict(zip(FINGERPRINT_ROWS.names, columns, strict=True))).cast(FINGERPRINT_ROWS)}
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the counts and the shares of the scope and of each source."""
         repeats, spots = partial["repeats"], partial["hotspots"]
-        sums = [("documents", "sum"), ("occurrences", "sum")]
-        whole = spots.group_by("hotspot", use_threads=False).aggregate(sums)
-        totals = {name: int(pc.sum(repeats[name]).as_py() or 0) for name in _SHAPES["repeats"].sums}
-        totals |= {
-            "hotspots": whole.num_rows,
-            "occurrences": int(pc.sum(whole["occurrences_sum"]).as_py() or 0),
-            "largest": int(pc.max(whole["documents_sum"]).as_py() or 0),
-        }
-        metrics = self._records(totals, context.scope)
-        calls = [("hotspot", "count"), ("occurrences", "sum"), ("documents", "max")]
-        by_source = {
-            row["source"]: {
-                "hotspots": row["hotspot_count"],
-                "occurrences": row["occurrences_sum"],
-                "largest": row["documents_max"],
-            }
-            for row in spots.group_by("source", use_threads=False).aggregate(calls).to_pylist()
-        }
-        none = {"hotspots": 0, "occurrences": 0, "largest": 0}
-        for row in repeats.to_pylist():
-            source = row.pop("source")
-            metrics += self._records(row | by_source.get(source, none), replace(context.scope, source=source))
-        return metrics
-
-    def _records(self, totals: Mapping[str, int], scope: Scope) -> list[Metric]:
-        documents, tokens = totals["documents"], totals["tokens"]
-        counts = (
-            ("hotspots", totals["hotspots"], "hotspots", documents),
-            ("documents", totals["repeated_documents"], "documents", documents),
-            ("occurrences", totals["occurrences"], "occurrences", documents),
-            ("tokens", totals["repeated_tokens"], "tokens", tokens),
-            ("largest", totals["largest"], "documents", documents),
+        groups = Groups.of(repeats, context.scope, self.version)
+        names = ("documents", "tokens", "repeated_documents", "repeated_tokens")
+        documents, tokens, repeated, repeated_tokens = (groups.sums(repeats, name) for name in names)
+        whole = spots.group_by("hotspot", use_threads=False).aggregate([("documents", "sum")])["documents_sum"]
+        places, held = groups.places(spots), spots["documents"].to_numpy()
+        number, largest = np.bincount(places, minlength=len(groups)), np.zeros(len(groups), dtype=np.int64)
+        np.maximum.at(largest, places, held)
+        number[0], largest[0] = len(whole), pc.max(whole).as_py() or 0
+        return MetricRows.joined(
+            [
+                groups.counts(METRIC, "hotspots", number, documents, "hotspots"),
+                groups.counts(METRIC, "documents", repeated, documents, "documents"),
+                groups.counts(METRIC, "occurrences", groups.sums(spots, "occurrences"), documents, "occurrences"),
+                groups.counts(METRIC, "tokens", repeated_tokens, tokens, "tokens"),
+                groups.counts(METRIC, "largest", largest, documents, "documents"),
+                groups.ratios(METRIC, "token_share", repeated_tokens, tokens),
+                groups.ratios(METRIC, "largest_share", largest, documents),
+            ]
         )
-        shares = (
-            ("token_share", totals["repeated_tokens"], tokens),
-            ("largest_share", totals["largest"], documents),
-        )
-        return [
-            *(
-                count(METRIC, stat, value, scope=scope, unit=unit, n=n, version=self.version)
-                for stat, value, unit, n in counts
-            ),
-            *(
-                ratio(METRIC, stat, value, whole, scope=scope, unit="ratio", version=self.version)
-                for stat, value, whole in shares
-            ),
-        ]
 
     def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
         """Fill repeat_token_share."""

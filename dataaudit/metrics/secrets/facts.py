@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.disclosure import FEW, about
 from dataaudit.metrics.findings import TIERS
-from dataaudit.metrics.records import Records, by_scope, number, only
+from dataaudit.metrics.records import Records, by_scope, number, only, records_in
 from dataaudit.metrics.shown import (
     Kind,
     Oddity,
@@ -92,7 +93,9 @@ class Secrets:
 @once
 def secrets(manifest: Manifest) -> Secrets | None:
     """Return the secrets; None when they were not looked for."""
-    records = by_scope(manifest, METRIC)
+    of_sources = records_in(manifest, METRIC, ("source",))
+    holding = of_sources.of_sources(of_sources.where(stat="hits").positive().names("scope.source"))
+    records = by_scope(MetricRows.joined([records_in(manifest, METRIC, (), ("entity",)), holding]))
     whole = records.get(Scope())
     if whole is None:
         return None

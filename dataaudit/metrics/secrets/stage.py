@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -11,9 +11,10 @@ import pyarrow as pa
 from dataaudit.annotators.findings import FINDINGS
 from dataaudit.annotators.tokens import TOKENS
 from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.manifest.metric import Metric, Scope, count
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages import findings
 from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape
 
 METRIC = "secret_hit_rate"
@@ -41,22 +42,21 @@ class Secrets(StageDefaults):
         """Return the findings."""
         return {findings.TABLE: findings.finding_rows(batch, findings.own_findings(batch, self.detector))}
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the counts of the scope and of each source, of every entity and tier that was found there."""
-        return findings.records(partial, context.scope, self._records)
-
-    def _records(self, counts: findings.Counts, totals: Mapping[str, int], scope: Scope) -> list[Metric]:
-        metrics = []
-        for (entity, tier), own in findings.with_tiers(counts):
-            named = replace(scope, entity=entity or None)
-            prefix = f"{tier}_" if tier else ""
-            values = [(f"{prefix}hits", own["hits"], "hits"), (f"{prefix}documents", own["documents"], "documents")]
-            values += [] if tier else [("reserved", own["reserved"], "hits")]
-            metrics += [self._count(stat, value, named, unit, totals["documents"]) for stat, value, unit in values]
-        return [*metrics, self._count("truncated", totals["truncated"], scope, "documents", totals["documents"])]
-
-    def _count(self, stat: str, value: int, scope: Scope, unit: str, documents: int) -> Metric:
-        return count(METRIC, stat, value, scope=scope, unit=unit, n=documents, version=self.version)
+        totals = partial["totals"]
+        groups = Groups.of(totals, context.scope, self.version)
+        documents = groups.sums(totals, "documents")
+        metrics = [groups.counts(METRIC, "truncated", groups.sums(totals, "truncated"), documents, "documents")]
+        for one in findings.by_tier(partial, groups):
+            prefix = f"{one.tier}_" if one.tier else ""
+            named = [(f"{prefix}hits", "hits", "hits"), (f"{prefix}documents", "documents", "documents")]
+            named += [] if one.tier else [("reserved", "reserved", "hits")]
+            metrics += [
+                one.groups.counts(METRIC, stat, one.sums[name], documents[one.places], unit)
+                for stat, name, unit in named
+            ]
+        return MetricRows.joined(metrics)
 
     def shard_columns(self, partial: Partial) -> dict[str, object]:
         """Fill secret_hits, secrets_validated, and secrets: hits and documents by entity and tier."""

@@ -21,7 +21,7 @@ from dataaudit.metrics.judged import (
     number,
     rests_on,
 )
-from dataaudit.metrics.records import Records, by_scope, only
+from dataaudit.metrics.records import Records, by_scope, only, records_in
 from dataaudit.metrics.shown import LONG, MANY, Kind, Part, Shown, Standout
 from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
 from dataaudit.render.line import Line, Name, join, say, share
@@ -86,7 +86,7 @@ class Toxic:
 @once
 def toxic(manifest: Manifest) -> Toxic | None:
     """Return the toxicity of a manifest; None when it was not looked for."""
-    records = by_scope(manifest, METRIC)
+    records = by_scope(records_in(manifest, METRIC, (), ("source",), ("language",), ("entity",)))
     whole = records.get(Scope())
     if whole is None or "screened_share" not in whole:
         return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataaudit.annotators.languages import LANGUAGES
 from dataaudit.annotators.tokens import TOKENS
@@ -15,8 +16,9 @@ from dataaudit.annotators.toxicity import TOXICITY
 from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.detectors.toxicity.scores import ScreenBatch
-from dataaudit.manifest.metric import Metric, Scope, ratio
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 from dataaudit.stages.strata import MEMBER_ROWS, MEMBERS, STRATA, count_strata, member_rows
 
@@ -71,71 +73,21 @@ class Toxicity(StageDefaults):
         """Return the stratum of every document."""
         return {MEMBERS: member_rows(batch, levels_of(batch.get(TOXICITY)))}
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the screen's rates of the scope and of each source."""
-        by_source: dict[str, list[dict[str, Any]]] = {}
-        for row in partial["scores"].to_pylist():
-            by_source.setdefault(row["source"], []).append(row)
-        metrics = self._records([row for rows in by_source.values() for row in rows], context.scope)
-        for source, rows in by_source.items():
-            metrics += self._records(rows, replace(context.scope, source=source))
-        return metrics
-
-    def _records(self, rows: list[dict[str, Any]], scope: Scope) -> list[Metric]:
-        documents = sum(row["documents"] for row in rows)
-        screened = [row for row in rows if row["level"] != UNSCREENED]
-        totals = {name: sum(row[name] for row in screened) for name in _SUMS}
-        positive = sum(row["documents"] for row in screened if row["level"] >= POSITIVE)
-        return [
-            ratio(
-                METRIC,
-                "screened_share",
-                totals["documents"],
-                documents,
-                scope=scope,
-                unit="ratio",
-                version=self.version,
-            ),
-            ratio(
-                METRIC,
-                "screen_positive",
-                positive,
-                totals["documents"],
-                scope=scope,
-                unit="ratio",
-                version=self.version,
-            ),
-            self._estimate(totals, scope),
-        ]
-
-    def _estimate(self, totals: Mapping[str, int], scope: Scope) -> Metric:
-        documents = totals["documents"]
-        if documents == 0:
-            return Metric(
-                metric=METRIC,
-                stat="screen",
-                scope=scope,
-                unit="ratio",
-                value=None,
-                method="estimated",
-                status="not_evaluated",
-                reason="empty_denominator",
-                version=self.version,
-            )
-        value, low, high = (totals[name] / MILLION / documents for name in _SUMS[1:])
-        return Metric(
-            metric=METRIC,
-            stat="screen",
-            scope=scope,
-            unit="ratio",
-            value=value,
-            low=low,
-            high=high,
-            confidence=_CONFIDENCE,
-            n=documents,
-            denominator=documents,
-            method="estimated",
-            version=self.version,
+        scores = partial["scores"]
+        groups = Groups.of(scores, context.scope, self.version)
+        screened = scores.filter(pc.not_equal(scores["level"], UNSCREENED))
+        positive = groups.sums(screened.filter(pc.greater_equal(screened["level"], POSITIVE)), "documents")
+        documents, *sums = (groups.sums(screened, name) for name in _SUMS)
+        some = np.maximum(documents, 1)
+        value, low, high = (column / MILLION / some for column in sums)
+        return MetricRows.joined(
+            [
+                groups.ratios(METRIC, "screened_share", documents, groups.sums(scores, "documents")),
+                groups.ratios(METRIC, "screen_positive", positive, documents),
+                groups.estimates(METRIC, "screen", "ratio", (value, low, high), documents, confidence=_CONFIDENCE),
+            ]
         )
 
     def shard_columns(self, partial: Partial) -> dict[str, object]:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from dataaudit import text as t
 from dataaudit.manifest.core import Coverage, LedgerRecord
 from dataaudit.manifest.load import Manifest, once
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.meanings import encoder_text
 from dataaudit.metrics.shown import LONG, Kind, Part, Shown, Standout, listed_shares
@@ -40,7 +41,6 @@ _LEGEND = (
 )
 OFF_SHARE = 0.02
 """Absolute difference between a share and the declared one from which it is pointed out."""
-_OTHER_SCOPES = ("source", "language", "shard", "set", "entity", "rule")
 _STATS = {
     "bytes_per_token": ("bytes_per_token", "ratio"),
     "seq_len_p50": ("seq_len_p50_p95", "p50"),
@@ -221,15 +221,11 @@ def source_volumes(manifest: Manifest, split: str, limit: int | None = None) -> 
     rows = table.filter(pc.equal(table["split"], split)).to_pylist()
     rows.sort(key=lambda row: (-row["tokens"], row["source"]))
     chosen = rows[:limit]
-    metrics = manifest.table("metrics")
-    named = pc.struct_field(metrics["scope"], "source")
-    wanted = pc.and_(
-        pc.equal(pc.struct_field(metrics["scope"], "split"), split),
-        pc.is_in(named, pa.array([row["source"] for row in chosen], pa.string())),
-    )
+    metrics = manifest.metric_rows().where(split=split).of_sources([row["source"] for row in chosen])
     found = {
-        (row["metric"], row["stat"], row["scope"]["source"]): row["value"]
-        for row in metrics.filter(pc.fill_null(wanted, pa.scalar(value=False))).to_pylist()
+        (one.metric, one.stat, one.scope.source): one.value
+        for metric, stat in dict.fromkeys(_STATS.values())
+        for one in metrics.where(metric=metric, stat=stat)
     }
     volumes = [
         Volume(
@@ -387,10 +383,9 @@ def _sources_of(manifest: Manifest, split: Volume) -> Table:
 
 def _by_split(manifest: Manifest) -> dict[tuple[str, str, str | None], float | None]:
     """Return the values that speak of the dataset or of a whole split, by (metric, stat, split)."""
-    table = manifest.table("metrics")
-    for name in _OTHER_SCOPES:
-        table = table.filter(pc.is_null(pc.struct_field(table["scope"], name)))
-    return {(row["metric"], row["stat"], row["scope"]["split"]): row["value"] for row in table.to_pylist()}
+    rows = manifest.metric_rows()
+    held = MetricRows.joined([rows.shaped(), rows.shaped("split")])
+    return {(one.metric, one.stat, one.scope.split): one.value for one in held}
 
 
 def _stats(values: dict[tuple[str, str, str | None], float | None], name: str | None) -> dict[str, Any]:

@@ -12,8 +12,10 @@ import pyarrow as pa
 from dataaudit.annotators.tokens import TOKENS, num_tokens
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.corpus.tokens import TokenBatch
-from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.manifest.metric import Metric, ratio
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
 _COUNTS = ("documents", "bytes", "tokens", "empty", "with_nul")
@@ -52,32 +54,24 @@ class Volume(StageDefaults):
             "encoding": group(_SHAPES["encoding"], _encoding(batch.get(TOKENS), num_bytes)),
         }
 
-    def finalize(self, partial: Partial, context: Context) -> list[Metric]:
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return counts of the scope and its sources, and each source's share of the tokens."""
-        rows = partial["volume"].to_pylist()
-        totals = {name: sum(row[name] for row in rows) for name in _COUNTS}
-        metrics = self._counts(totals, context.scope)
-        for row in rows:
-            metrics += self._counts(row, replace(context.scope, source=row["source"]))
-            metrics.append(self._share(row["source"], row["tokens"], totals["tokens"], context.scope))
-        return metrics + self._declared({row["source"] for row in rows}, totals["tokens"], context)
-
-    def _counts(self, row: Mapping[str, int], scope: Scope) -> list[Metric]:
-        def one(metric: str, stat: str, value: int) -> Metric:
-            unit = {"bytes": "bytes", "tokens": "tokens"}.get(metric, "documents")
-            return count(metric, stat, value, scope=scope, unit=unit, n=row["documents"], version=self.version)
-
-        return [
-            one("documents", "count", row["documents"]),
-            one("documents", "empty", row["empty"]),
-            one("documents", "with_nul", row["with_nul"]),
-            one("bytes", "count", row["bytes"]),
-            one("tokens", "count", row["tokens"]),
-        ]
-
-    def _share(self, source: str, tokens: int, total: int, scope: Scope) -> Metric:
-        place = replace(scope, source=source)
-        return ratio("source_mix_share", "share", tokens, total, scope=place, unit="ratio", version=self.version)
+        table = partial["volume"]
+        groups = Groups.of(table, context.scope, self.version)
+        sums = {name: groups.sums(table, name) for name in _COUNTS}
+        documents, tokens = sums["documents"], sums["tokens"]
+        whole = np.full(len(groups) - 1, tokens[0])
+        return MetricRows.joined(
+            [
+                groups.counts("documents", "count", documents, documents, "documents"),
+                groups.counts("documents", "empty", sums["empty"], documents, "documents"),
+                groups.counts("documents", "with_nul", sums["with_nul"], documents, "documents"),
+                groups.counts("bytes", "count", sums["bytes"], documents, "bytes"),
+                groups.counts("tokens", "count", tokens, documents, "tokens"),
+                groups.sources.ratios("source_mix_share", "share", tokens[1:], whole),
+                self._declared(set(groups.sources.names.to_pylist()), int(tokens[0]), context),
+            ]
+        )
 
     def _declared(self, found: set[str], total: int, context: Context) -> list[Metric]:
         """Return each source's declared share of a training split, and 0 found of one that is absent."""
@@ -100,7 +94,9 @@ class Volume(StageDefaults):
                 )
             )
             if source not in found:
-                metrics.append(self._share(source, 0, total, context.scope))
+                metrics.append(
+                    ratio("source_mix_share", "share", 0, total, scope=scope, unit="ratio", version=self.version)
+                )
         return metrics
 
     def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:

@@ -18,7 +18,8 @@ from dataaudit.engine.tables import (
     totals,
 )
 from dataaudit.manifest.core import Core, Named, Run, TokenizerRecord
-from dataaudit.manifest.load import load_manifest, metrics_table
+from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.metric_rows import metrics_table
 from dataaudit.manifest.publish import prepare_tables, publish, table_records
 from dataaudit.manifest.verify import verify
 from dataaudit.metrics.registry import STATISTICS

@@ -15,7 +15,7 @@ from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.reasons import REASONS
 from dataaudit.gate.verdict import State
 from dataaudit.manifest.core import DetectorRecord, ProtectedRecord, StageRecord
-from dataaudit.manifest.load import metrics_table
+from dataaudit.manifest.metric_rows import metrics_table
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics import comparable
 from dataaudit.metrics.comparable import Meaning

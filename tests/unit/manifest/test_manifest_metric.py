@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dataaudit.manifest.load import metric_from_row, metrics_table
 from dataaudit.manifest.metric import METHODS, STATUSES, Metric, Scope, count, ratio, rounded
+from dataaudit.manifest.metric_rows import MetricRows, metrics_table
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -161,7 +161,7 @@ class TestTable:
     def test_records_survive_the_table(self, scopes):
         """Records become rows and rows the same records again."""
         records = [record(scope=scope) for scope in scopes]
-        assert [metric_from_row(row) for row in metrics_table(records).to_pylist()] == records
+        assert list(MetricRows.of_batches(metrics_table(records).to_batches())) == records
 
     @given(SCOPES)
     def test_scope_shows_only_what_is_given(self, scope):

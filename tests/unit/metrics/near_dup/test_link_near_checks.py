@@ -7,7 +7,7 @@ import pyarrow as pa
 from near_corpus import Shard as Texts
 from near_corpus import batch_of, search, true_similarity
 
-from dataaudit.manifest.load import metrics_table
+from dataaudit.manifest.metric_rows import metrics_table
 from dataaudit.manifest.places import places_of
 from dataaudit.metrics.near_dup.checks import CHECKS, MOST_BYTES, NearChecks, count_right, sample_pairs
 from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS

@@ -1,0 +1,461 @@
+"""Metric records in columns: millions of them cost tens of bytes each, and become objects when somebody asks for them.
+
+A corpus of 15,000 sources has three million records, which differ in few words and numbers. So each column is held as
+its distinct values and, for each row, the number of its value; a struct (the scope) is one column for each field. What
+is asked of many records at once (order, digest, which of them speak of something) is asked of these numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.manifest.canonical import digest_columns, flat_columns, one_chunk, plain_floats
+from dataaudit.manifest.laws import check_column, check_records
+from dataaudit.manifest.metric import Metric, Scope, rounded
+from dataaudit.manifest.tables import TABLES
+
+SPEC = TABLES["metrics"]
+_SCOPE = "scope."
+LEAVES: dict[str, pa.DataType] = {name: leaf.type for name, leaf in flat_columns(SPEC.schema.empty_table())}
+"""Types of all columns, fields of the scope among them, by dotted name."""
+TEXTS = [name for name, kind in LEAVES.items() if pa.types.is_string(kind) and not name.startswith(_SCOPE)]
+"""Columns that Arrow can read as dictionaries; not those in a struct, which may come in several pieces."""
+_OF_SCOPE = [f"{_SCOPE}{name}" for name in Scope.__slots__]
+_OF_RECORD = [name for name in LEAVES if name not in _OF_SCOPE]
+_FLOATS = frozenset(name for name, kind in LEAVES.items() if pa.types.is_floating(kind))
+_BLOCK = 1 << 12
+"""Rows that become objects together."""
+_PART = 1 << 18
+"""Rows that are held against laws together."""
+Given: TypeAlias = Any  # pyarrow has no types: str | int | float | np.ndarray | pa.Array | None
+"""What a column is made of: one value for all rows, or one for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One value for each row."""
+
+    codes: np.ndarray
+    """int8, int16 or int32[n] place of each row's value, -1 where there is none."""
+    values: pa.Array
+    """The values, each once, ascending; strings by bytes."""
+
+    @classmethod
+    def of(cls, array: pa.Array) -> Column:
+        """Encode an array, one of a dictionary too."""
+        encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        order = pc.sort_indices(encoded.dictionary).to_numpy()
+        places = np.full(len(order) + 1, -1, _narrow(len(order)))
+        places[order] = np.arange(len(order))
+        return cls(places[codes], encoded.dictionary.take(pa.array(order)))
+
+    @classmethod
+    def joined(cls, columns: Sequence[Column]) -> Column:
+        """Return columns one after another."""
+        distinct = {id(one.values): one.values for one in columns}
+        if len(distinct) == 1:
+            return cls(np.concatenate([one.codes for one in columns]), columns[0].values)
+        values = pa.concat_arrays(list(distinct.values())).unique()
+        values = values.take(pc.sort_indices(values))
+        kind, places = _narrow(len(values)), {}
+        for key, own in distinct.items():
+            found = pc.index_in(own, values).to_numpy(zero_copy_only=False)
+            places[key] = np.append(found, -1).astype(kind)
+        return cls(np.concatenate([places[id(one.values)][one.codes] for one in columns]), values)
+
+    def take(self, rows: np.ndarray | slice) -> Column:
+        """Return the values of some rows."""
+        return Column(self.codes[rows], self.values)
+
+    def encoded(self) -> pa.DictionaryArray:
+        """Return the column as Arrow's dictionary, without a copy of the codes."""
+        known = np.packbits(self.codes >= 0, bitorder="little")
+        kind = pa.from_numpy_dtype(self.codes.dtype)
+        buffers = [pa.py_buffer(known), pa.py_buffer(np.ascontiguousarray(self.codes))]
+        return pa.DictionaryArray.from_arrays(pa.Array.from_buffers(kind, len(self.codes), buffers), self.values)
+
+    def plain(self) -> pa.Array:
+        """Return the values row by row."""
+        return self.encoded().dictionary_decode()
+
+    def code(self, value: str | int | None) -> int:
+        """Return the code of a value: -1 of none, -2 of one that no row has."""
+        if value is None:
+            return -1
+        found = pc.index(self.values, pa.scalar(value, self.values.type)).as_py()
+        return -2 if found < 0 else int(found)
+
+
+class MetricRows(Sequence[Metric]):
+    """Metric records, held in columns.
+
+    Args:
+        columns: By the names of :data:`LEAVES`, all of the same length.
+    """
+
+    __slots__ = ("_columns", "_size")
+
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        self._columns = dict(columns)
+        self._size = len(self._columns["metric"].codes)
+
+    @classmethod
+    def of(cls, records: Iterable[Metric]) -> MetricRows:
+        """Return the rows of records, in their order."""
+        if isinstance(records, MetricRows):
+            return records
+        held = list(records)
+        scopes = [record.scope for record in held]
+
+        def values(name: str) -> list[Any]:
+            if name.startswith(_SCOPE):
+                field = name.removeprefix(_SCOPE)
+                return [getattr(scope, field) for scope in scopes]
+            return [getattr(record, name) for record in held]
+
+        return cls({name: Column.of(pa.array(values(name), kind)) for name, kind in LEAVES.items()})
+
+    @classmethod
+    def of_batches(cls, batches: Iterable[pa.RecordBatch]) -> MetricRows:
+        """Return the rows of batches of the table of metrics; strings may be dictionaries in them."""
+        parts = [{name: Column.of(leaf) for name, leaf in flat_columns(_table(batch))} for batch in batches]
+        return cls.joined([cls(part) for part in parts])
+
+    @classmethod
+    def joined(cls, parts: Iterable[Iterable[Metric]]) -> MetricRows:
+        """Return records one after another."""
+        held = [cls.of(part) for part in parts] or [cls.of([])]
+        return (
+            held[0]
+            if len(held) == 1
+            else cls({name: Column.joined([one.column(name) for one in held]) for name in LEAVES})
+        )
+
+    def column(self, name: str) -> Column:
+        """Return a column by its dotted name."""
+        return self._columns[name]
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return self._size
+
+    @overload
+    def __getitem__(self, index: int) -> Metric: ...
+    @overload
+    def __getitem__(self, index: slice) -> MetricRows: ...
+    def __getitem__(self, index: int | slice) -> Metric | MetricRows:
+        """Return a record, or rows.
+
+        Raises:
+            ValueError: The record contradicts itself.
+        """
+        if isinstance(index, slice):
+            return self.take(index)
+        place = range(self._size)[index]
+        return next(iter(self.take(slice(place, place + 1))))
+
+    def __iter__(self) -> Iterator[Metric]:
+        """Make one record after another.
+
+        Raises:
+            ValueError: A record contradicts itself.
+        """
+        for start in range(0, self._size, _BLOCK):
+            rows = self.take(slice(start, start + _BLOCK))
+            scopes, records = (
+                zip(*(rows.column(name).plain().to_pylist() for name in names), strict=True)
+                for names in (_OF_SCOPE, _OF_RECORD)
+            )
+            for scope, record in zip(scopes, records, strict=True):
+                named = dict(zip(Scope.__slots__, scope, strict=True))
+                yield Metric(scope=Scope(**named), **dict(zip(_OF_RECORD, record, strict=True)))
+
+    def take(self, rows: np.ndarray | slice) -> MetricRows:
+        """Return some rows: a slice, their numbers, or bool[n]."""
+        if isinstance(rows, np.ndarray) and rows.dtype == bool:
+            rows = np.flatnonzero(rows)
+        return MetricRows({name: column.take(rows) for name, column in self._columns.items()})
+
+    def where(self, **values: str | int | None) -> MetricRows:
+        """Return the rows that have these values, by names of columns or of fields of the scope; None: no value."""
+        chosen = np.ones(self._size, dtype=bool)
+        for name, value in values.items():
+            column = self._columns[name if name in LEAVES else f"{_SCOPE}{name}"]
+            chosen &= column.codes == column.code(value)
+        return self.take(chosen)
+
+    def shaped(self, *fields: str) -> MetricRows:
+        """Return the rows whose scope has these fields and no other."""
+        chosen = np.ones(self._size, dtype=bool)
+        for name in Scope.__slots__:
+            chosen &= self.given(name) == (name in fields)
+        return self.take(chosen)
+
+    def of_sources(self, names: Sequence[str]) -> MetricRows:
+        """Return the rows of some sources."""
+        return self.take(self.among(f"{_SCOPE}source", names))
+
+    def without(self, name: str) -> MetricRows:
+        """Return the rows with a field of the scope left out."""
+        column = self._columns[f"{_SCOPE}{name}"]
+        return MetricRows({**self._columns, f"{_SCOPE}{name}": Column(np.full_like(column.codes, -1), column.values)})
+
+    def among(self, name: str, values: Sequence[str]) -> np.ndarray:
+        """bool[n]: whether a column of strings holds one of some values."""
+        column = self._columns[name]
+        known = pc.is_in(column.values, pa.array(values, pa.string())).to_numpy(zero_copy_only=False)
+        return np.asarray(np.append(known, False)[column.codes])
+
+    def given(self, name: str) -> np.ndarray:
+        """bool[n]: whether a field of the scope is given."""
+        return np.asarray(self._columns[f"{_SCOPE}{name}"].codes >= 0)
+
+    def numbers(self, name: str) -> np.ndarray:
+        """float64[n] of a column of numbers, NaN where there is none."""
+        column = self._columns[name]
+        return np.asarray(np.append(column.values.to_numpy().astype(np.float64), np.nan)[column.codes])
+
+    def positive(self) -> MetricRows:
+        """Return the rows with a value above 0."""
+        column = self._columns["value"]
+        above = pc.greater(column.values, 0.0).to_numpy(zero_copy_only=False)
+        return self.take(np.append(above, False)[column.codes])
+
+    def names(self, name: str) -> list[str]:
+        """Return the values that occur in a column, ascending."""
+        column = self._columns[name]
+        present = np.unique(column.codes[column.codes >= 0])
+        found: list[str] = column.values.take(pa.array(present)).to_pylist()
+        return found
+
+    def ordered(self) -> MetricRows:
+        """Return the rows in canonical order.
+
+        Raises:
+            ValueError: Two records have the same metric, statistic and scope.
+        """
+        keys = self.keys()
+        order = np.argsort(keys, kind="stable")
+        ranked = keys[order]
+        if (same := np.flatnonzero(ranked[1:] == ranked[:-1])).size:
+            record = self[int(order[same[0]])]
+            raise ValueError(f"two records for {(record.metric, record.stat, record.scope)}")
+        return self.take(order)
+
+    def is_ordered(self) -> bool:
+        """Return whether the rows are in canonical order.
+
+        Raises:
+            ValueError: They are but for rows of the same key.
+        """
+        steps = np.diff(self.keys())
+        if (steps < 0).any():
+            return False
+        if twice := int((steps == 0).sum()):
+            raise ValueError(f"{twice} rows have the same ({', '.join(SPEC.key)}) as another")
+        return True
+
+    def keys(self) -> np.ndarray:
+        """int64[n] that rise with the key of the rows, nulls last."""
+        keys, size = np.zeros(self._size, dtype=np.int64), 1
+        for name in SPEC.key:
+            column = self._columns[name]
+            radix = len(column.values) + 1
+            if size * radix >= 2**62:  # numbers of the keys so far, without gaps
+                held, keys = np.unique(keys, return_inverse=True)
+                size = len(held)
+            ranks = np.where(column.codes < 0, radix - 1, column.codes)
+            keys, size = keys * radix + ranks, size * radix
+        return keys
+
+    def table(self) -> pa.Table:
+        """Return the table of metrics with every column as a dictionary: as large as the columns here."""
+        whole = {name: column.encoded() for name, column in self._columns.items()}
+        columns = []
+        for field in SPEC.schema:
+            array = whole.get(field.name)
+            if array is None:
+                children = [whole[f"{field.name}.{child.name}"] for child in field.type]
+                array = pa.StructArray.from_arrays(children, names=[child.name for child in field.type])
+            columns.append(array)
+        return pa.table(columns, names=SPEC.schema.names)
+
+    def plain(self) -> pa.Table:
+        """Return the table of metrics, rows in their order: some 200 bytes a row."""
+        return self.table().cast(SPEC.schema).combine_chunks()
+
+    def digest(self) -> str:
+        """Return the digest of the table, whose rows are in order."""
+        return digest_columns(SPEC.schema, self._size, self.table().column)
+
+    def lawful(self, num_shards: int) -> MetricRows:
+        """Return the rows, every zero of them with the same bits, after holding them against their laws.
+
+        Raises:
+            ValueError: NaN, an infinity, or a value or record that breaks a law.
+        """
+        columns = dict(self._columns)
+        for name, column in columns.items():
+            field, values = pa.field(name, column.values.type), pa.chunked_array([column.values])
+            check_column(SPEC.name, field, values, num_shards)
+            columns[name] = Column(column.codes, one_chunk(plain_floats(values, field)))
+        found = MetricRows(columns)
+        names = ("status", "method", "reason", "value", "low", "high", "confidence")
+        for start in range(0, self._size, _PART):
+            part = found.take(slice(start, start + _PART))
+            check_records(pa.table({name: part.column(name).plain() for name in names}))
+        return found
+
+
+def metrics_table(records: Iterable[Metric]) -> pa.Table:
+    """Return the table of metrics of some records, in their order.
+
+    Raises:
+        ValueError: Two records have the same metric, statistic and scope.
+    """
+    rows = MetricRows.of(records)
+    rows.ordered()
+    return rows.plain()
+
+
+def metric_rows(
+    metric: str,
+    stat: str,
+    *,
+    scope: Scope,
+    within: Mapping[str, pa.Array],
+    unit: str,
+    value: np.ndarray,
+    known: np.ndarray,
+    n: np.ndarray,
+    denominator: np.ndarray,
+    version: str,
+    **more: Given,
+) -> MetricRows:
+    """Return records of one statistic, one for each of n groups; those without a value are not evaluated.
+
+    Args:
+        metric: Its name.
+        stat: Its statistic.
+        scope: What all of them speak of.
+        within: Fields of the scope that differ: string[n] by name; null where a record speaks of all.
+        unit: Of the values.
+        value: float64[n].
+        known: bool[n]: whether there is a value; nothing else is looked at where there is none.
+        n: int64[n] observations.
+        denominator: int64[n] what was divided by.
+        version: Of the definition.
+        more: Other columns: ``low``, ``high``, ``confidence`` float64[n], NaN for none; ``method``.
+
+    Raises:
+        ValueError: A value is not finite.
+    """
+    size = len(value)
+    given: dict[str, Given] = {"metric": metric, "stat": stat, "unit": unit, "version": version, "method": "exact"}
+    given |= {f"{_SCOPE}{name}": getattr(scope, name) for name in Scope.__slots__}
+    given |= {f"{_SCOPE}{name}": array for name, array in within.items()}
+    given |= {"n": n, "denominator": denominator, "low": None, "high": None, "confidence": None, **more}
+    given |= {"value": np.where(known, value, np.nan)}
+    if not np.isfinite(value[known]).all():
+        raise ValueError(f"{metric}.{stat}: a metric value must be finite")
+    if known.all():
+        given |= {"status": "ok", "reason": ""}
+    else:
+        given["status"] = _either(known, "ok", "not_evaluated")
+        given["reason"] = _either(known, "", "empty_denominator")
+    return MetricRows({name: _column(name, given[name], size) for name in LEAVES})
+
+
+def ratio_rows(
+    metric: str,
+    stat: str,
+    numerators: np.ndarray,
+    denominators: np.ndarray,
+    *,
+    scope: Scope,
+    within: Mapping[str, pa.Array],
+    unit: str,
+    version: str,
+) -> MetricRows:
+    """Return exact ratios of int64[n] and int64[n], as :func:`dataaudit.manifest.metric.ratio` does."""
+    known = denominators != 0
+    return metric_rows(
+        metric,
+        stat,
+        scope=scope,
+        within=within,
+        unit=unit,
+        value=numerators / np.where(known, denominators, 1),
+        known=known,
+        n=denominators,
+        denominator=denominators,
+        version=version,
+    )
+
+
+def count_rows(
+    metric: str,
+    stat: str,
+    values: np.ndarray,
+    n: np.ndarray,
+    *,
+    scope: Scope,
+    within: Mapping[str, pa.Array],
+    unit: str,
+    version: str,
+) -> MetricRows:
+    """Return exact counts, int64[n] among int64[n], as :func:`dataaudit.manifest.metric.count` does."""
+    return metric_rows(
+        metric,
+        stat,
+        scope=scope,
+        within=within,
+        unit=unit,
+        value=values.astype(np.float64),
+        known=np.ones(len(values), dtype=bool),
+        n=n,
+        denominator=n,
+        version=version,
+    )
+
+
+def _either(chosen: np.ndarray, one: str, other: str) -> pa.Array:
+    return pc.if_else(pa.array(chosen), one, other)
+
+
+def _column(name: str, given: Given, size: int) -> Column:
+    """Return a column of one value for all rows, or of one for each; numbers are rounded, NaN is no value."""
+    kind = LEAVES[name]
+    if isinstance(given, pa.Array):
+        return Column.of(given)
+    if given is None or isinstance(given, (str, float, int)):
+        return Column(np.full(size, -1 if given is None else 0, np.int8), _constant(given, kind))
+    values, codes = np.unique(given, return_inverse=True)  # NaN, if any, comes last
+    if name in _FLOATS:
+        known = [rounded(value) for value in values[~np.isnan(values)]]
+        values, places = np.unique(np.array(known), return_inverse=True)
+        codes = np.where(np.isnan(given), -1, np.append(places, -1)[codes])
+    return Column(codes.astype(_narrow(len(values))), pa.array(values, kind))
+
+
+@cache
+def _constant(value: str | float | None, kind: pa.DataType) -> pa.Array:
+    """Return the values of a column of one value; the same array again, so that joining columns knows it."""
+    return pa.array([] if value is None else [value], kind)
+
+
+def _narrow(size: int) -> type[np.signedinteger[Any]]:
+    """Return the smallest type for codes of so many values."""
+    return next(kind for kind in (np.int8, np.int16, np.int32) if size <= np.iinfo(kind).max)
+
+
+def _table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
