@@ -1,9 +1,9 @@
-"""Words in normal form: without the marks of HTML, TeX and Markdown, and with numbers as they are read.
+r"""Words in normal form: without the marks of HTML, TeX and Markdown, and with numbers as they are read.
 
 What was split by :mod:`dataaudit.kernels.words` is looked at again, word by word, for what stands around it. A word is
 
 * *dropped* when it is markup alone: a known tag of HTML with its attributes, a named or numbered entity that separates,
-  a known command of TeX, the address of a Markdown link, the letter of an escaped line break (``\\n``);
+  a known command of TeX, the address of a Markdown link, the letter of an escaped line break (``\n``);
 * *written anew* together with what it is glued to where markup stands inside a word (``don&#39;t``, ``H<sub>2</sub>O``,
   ``1{,}000``), and where letters of two scripts are mixed: :func:`dataaudit.kernels.rewriting.rewritten` says how.
 
@@ -32,6 +32,9 @@ _MOST_TAG_BYTES = 1_024
 _MOST_LINK_BYTES = 1_024
 _LESS, _GREATER, _SLASH, _AND, _HASH, _SEMICOLON = 60, 62, 47, 38, 35, 59
 _BACKSLASH, _APOSTROPHE, _BRACKET, _OPEN, _CLOSE, _BRACE, _END_BRACE = 92, 39, 93, 40, 41, 123, 125
+_SEVENS, _HIGHS = np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x8080808080808080)
+_FROM_0 = np.uint64(0x5050505050505050)
+READ_RUNS = "Array(int64, 2, 'C', readonly=True)"
 _POINT, _COMMA, _SPACE, _NEWLINE = 46, 44, 32, 10
 
 
@@ -46,33 +49,37 @@ def normal_words(words: WordBatch, values: np.ndarray, offsets: np.ndarray) -> W
     hashes, actions, glued, found = _marked(words, values, offsets)
     if not found:
         return WordBatch(hashes, words.offsets, words.starts, words.ends)
-    counts = (actions == _KEPT).astype(np.int64)
     runs, pieces = _runs_written_anew(words, values, offsets, actions, glued)
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
     data = np.frombuffer(b"".join(pieces) or b"\0", dtype=np.uint8)[: bounds[-1]]
     anew = split_words(data, bounds)
-    anew_hashes, _, _, _ = _marked(anew, data, bounds)
-    for first, stop in runs:
-        counts[first:stop] = 0
-    counts[runs[:, 0]] = anew.num_words()
-    sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
-    source = np.repeat(np.arange(len(counts)), counts)
-    starts, ends, made = words.starts[source], words.ends[source], hashes[source]
-    last = np.arange(len(counts))
-    last[runs[:, 0]] = runs[:, 1] - 1
-    ends = words.ends[last[source]]
-    at = np.repeat(sums[runs[:, 0]] - anew.offsets[:-1], anew.num_words()) + np.arange(len(anew_hashes))
-    made[at] = anew_hashes
-    return WordBatch(made, sums[words.offsets], starts, ends)
+    most = len(hashes) + len(anew.hashes)
+    made = np.empty(most, dtype=np.uint64)
+    starts, ends = np.empty(most, dtype=np.uint32), np.empty(most, dtype=np.uint32)
+    made_offsets = np.zeros(len(words.offsets), dtype=np.int64)
+    _assemble(
+        hashes,
+        words.offsets,
+        words.starts,
+        words.ends,
+        actions,
+        runs,
+        _marked(anew, data, bounds)[0],
+        anew.offsets,
+        made,
+        starts,
+        ends,
+        made_offsets,
+    )
+    size = int(made_offsets[-1])
+    return WordBatch(made[:size], made_offsets, starts[:size], ends[:size])
 
 
 def _runs_written_anew(
     words: WordBatch, values: np.ndarray, offsets: np.ndarray, actions: np.ndarray, glued: np.ndarray
 ) -> tuple[np.ndarray, list[bytes]]:
     """Return int64[r, 2], first word and word after the last of what is written anew together, and what it becomes."""
-    firsts = np.flatnonzero(glued == 0)
-    chosen = np.unique(np.searchsorted(firsts, np.flatnonzero(actions == _ANEW), side="right") - 1)
-    runs = np.column_stack([firsts[chosen], np.append(firsts[1:], len(glued))[chosen]])
+    runs = _runs(np.flatnonzero(actions == _ANEW), glued)
     begun = offsets[np.searchsorted(words.offsets, runs[:, 0], side="right") - 1]
     starts, ends = begun + words.starts[runs[:, 0]], begun + words.ends[runs[:, 1] - 1]
     pieces = []
@@ -84,11 +91,30 @@ def _runs_written_anew(
     return runs, pieces
 
 
+def _runs(anew: np.ndarray, glued: np.ndarray) -> np.ndarray:
+    """Return int64[r, 2] the runs of glued words that some words are in, ascending, each once."""
+    runs: list[tuple[int, int]] = []
+    for word in anew.tolist():
+        if runs and word < runs[-1][1]:
+            continue
+        first, stop = word, word + 1
+        while glued[first]:
+            first -= 1
+        while stop < len(glued) and glued[stop]:
+            stop += 1
+        runs.append((first, stop))
+    return np.array(runs, dtype=np.int64).reshape(-1, 2)
+
+
 def _marked(
     words: WordBatch, values: np.ndarray, offsets: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-    """Return uint64[w] hashes with their points, uint8[w] what becomes of words, uint8[w] which are glued, and whether
-    any word is not kept."""
+    """Mark the words of documents.
+
+    Returns:
+        uint64[w] hashes with their points, uint8[w] what becomes of words, uint8[w] which are glued to the word before
+        them, and whether any word is not kept.
+    """
     known = _names()
     hashes = words.hashes.copy()
     actions, glued = np.zeros((2, len(hashes)), dtype=np.uint8)
@@ -111,8 +137,8 @@ def _names() -> tuple[np.ndarray, np.ndarray]:
             known[name] = known.get(name, 0) | kind
     for name, value in html5.items():
         kind = _ENTITY if all(map(_separates, value)) else _ENTITY_IN_WORD
-        name = name.removesuffix(";").lower()
-        known[name] = known.get(name, 0) | kind
+        plain = name.removesuffix(";").lower()
+        known[plain] = known.get(plain, 0) | kind
     encoded = [name.encode() for name in known]
     bounds = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
     batch = split_words(np.frombuffer(b"".join(encoded), dtype=np.uint8), bounds)
@@ -144,45 +170,137 @@ def _mark(
 ) -> Integer:
     """Say what becomes of every word; return how many are not kept."""
     found = 0
+    total = np.uintp(len(data))
     for document in range(len(bounds) - 1):
         low, high = bounds[document], bounds[document + 1]
-        skipped = low  # words before it are inside a tag or an address
-        glue_next = False
-        for word in range(offsets[document], offsets[document + 1]):
+        skipped, before = low, low  # words that begin before ``skipped`` are inside a tag or an address
+        goes_on, follows = False, False
+        for index in range(offsets[document], offsets[document + 1]):
+            word = np.uintp(index)
             start, end = low + np.int64(starts[word]), low + np.int64(ends[word])
-            before = low + np.int64(ends[word - 1]) if word > offsets[document] else low
+            gap, last = start - before, before
+            before = end
             if start < skipped:
-                actions[word], glued[word] = _DROPPED, glue_next
-                found += 1
+                actions[word], glued[word] = _DROPPED, goes_on
+                found, follows = found + 1, True
                 continue
-            points = False
-            mixed = False
-            for place in range(start, end):
-                byte = data[place]
-                points |= byte in (_POINT, _COMMA)
-                mixed |= byte >= 0x80
-            if points:
-                hashes[word] = _with_points(hashes[word], data, start, end)
-            if mixed and _is_mixed(data, low, before, start, end, high):
-                actions[word] = _ANEW
-                found += 1
-            gap = start - before
-            if gap == 0 or (gap == 1 and data[before] in (_SPACE, _NEWLINE)):
-                glue_next = False
-                continue
-            if glue_next and word > offsets[document]:
-                glued[word] = 1
-            glue_next = False
-            action, skipped_to, is_glued, glue_next = _around(
-                data, low, high, before, start, end, hashes[word], word > offsets[document], names, kinds
-            )
-            skipped = max(skipped, skipped_to)
-            if is_glued and word > offsets[document]:
-                glued[word] = 1
-            if action != _KEPT:
-                found += np.int64(actions[word] == _KEPT)
-                actions[word] = action
+            if not _is_plain(data, np.uintp(start), np.uintp(end), total):
+                has_points, has_lookalikes = _oddities(data, start, end)
+                if has_points:
+                    hashes[word] = _with_points(hashes[word], data, start, end)
+                if has_lookalikes and _is_mixed(data, low, last, start, end, high):
+                    actions[word] = _ANEW
+                    found += 1
+            glued[word] = goes_on and follows
+            goes_on = False
+            left = data[np.uintp(start - 1)] if start > low else np.uint8(0)
+            if not (gap == 1 and left in (_SPACE, _NEWLINE)):
+                left2 = data[np.uintp(start - 2)] if start > low + 1 else np.uint8(0)
+                right = data[np.uintp(end)] if end < high else np.uint8(0)
+                if _may_be_marked(left, left2, right, gap):
+                    action, skipped_to, is_glued, goes_on = _around(
+                        data, low, high, last, start, end, hashes[word], follows, names, kinds
+                    )
+                    skipped = max(skipped, skipped_to)
+                    if is_glued and follows:
+                        glued[word] = 1
+                    if action != _KEPT:
+                        found += np.int64(actions[word] == _KEPT)
+                        actions[word] = action
+            follows = True
     return found
+
+
+@helper
+def _is_plain(data: np.ndarray, start: np.uintp, end: np.uintp, total: np.uintp) -> bool:
+    """Tell whether a word is of ASCII letters and digits alone; eight bytes are looked at together."""
+    place, eight = start, np.uintp(8)
+    while place + eight <= total and place < end:
+        block = np.uint64(data[place])
+        for step in range(1, 8):
+            block |= np.uint64(data[place + np.uintp(step)]) << np.uint64(8 * step)
+        # a byte of a word below 48 is a point, a comma or an apostrophe; one of 128 and more is no ASCII
+        odd = (block | ~((block & _SEVENS) + _FROM_0)) & _HIGHS
+        size = end - place
+        if size < eight:
+            odd &= (np.uint64(1) << (np.uint64(size) << np.uint64(3))) - np.uint64(1)
+        if odd:
+            return False
+        place += eight
+    while place < end:
+        if data[place] < 48 or data[place] >= 0x80:
+            return False
+        place += np.uintp(1)
+    return True
+
+
+@helper
+def _oddities(data: np.ndarray, start: Integer, end: Integer) -> tuple[bool, bool]:
+    """Tell whether a word has points or commas, and whether it has letters of scripts that have lookalikes."""
+    points, lookalikes = False, False
+    for place in range(start, end):
+        byte = data[np.uintp(place)]
+        points |= byte in (_POINT, _COMMA)
+        lookalikes |= _is_lookalike(byte)
+    return points, lookalikes
+
+
+@helper
+def _is_lookalike(byte: np.uint8) -> bool:
+    """Tell whether a byte begins a letter of the phonetic alphabet, Greek, Cyrillic or Armenian."""
+    return bool(0xCD <= byte <= 0xD6 or byte in (0xC9, 0xCA))
+
+
+@helper
+def _may_be_marked(left: np.uint8, left2: np.uint8, right: np.uint8, gap: Integer) -> bool:
+    """Tell whether the bytes beside a word allow that it is markup, or inside some."""
+    if left in (_BACKSLASH, _LESS) or (left == _SLASH and left2 == _LESS):
+        return True
+    if right == _SEMICOLON and left in (_AND, _HASH, _SEMICOLON):
+        return True
+    if left2 == _BACKSLASH:
+        return bool(left in (_APOSTROPHE, _COMMA))
+    return bool(gap >= 2 and (left in (_OPEN, _END_BRACE, _SLASH, _HASH, _POINT)))
+
+
+@compiled(
+    f"void({READ_WORDS}, {READ_PLACES}, {READ_ENTRIES}, {READ_ENTRIES}, {READ_BYTES}, {READ_RUNS}, {READ_WORDS},"
+    f" {READ_PLACES}, uint64[::1], uint32[::1], uint32[::1], int64[::1])"
+)
+def _assemble(
+    hashes: np.ndarray,
+    offsets: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    actions: np.ndarray,
+    runs: np.ndarray,
+    anew: np.ndarray,
+    anew_offsets: np.ndarray,
+    made: np.ndarray,
+    made_starts: np.ndarray,
+    made_ends: np.ndarray,
+    made_offsets: np.ndarray,
+) -> None:
+    """Copy the words that are kept, and those of the runs that were written anew, each at its run's place."""
+    count, run = np.uintp(0), 0
+    next_run = runs[0, 0] if len(runs) else np.int64(-1)
+    for document in range(len(offsets) - 1):
+        word, stop = offsets[document], offsets[document + 1]
+        while word < stop:
+            at = np.uintp(word)
+            if word == next_run:
+                last = np.uintp(runs[run, 1] - 1)
+                for place in range(anew_offsets[run], anew_offsets[run + 1]):
+                    made[count], made_starts[count], made_ends[count] = anew[place], starts[at], ends[last]
+                    count += np.uintp(1)
+                word = runs[run, 1]
+                run += 1
+                next_run = runs[run, 0] if run < len(runs) else np.int64(-1)
+                continue
+            made[count], made_starts[count], made_ends[count] = hashes[at], starts[at], ends[at]
+            count += np.uintp(actions[at] == _KEPT)
+            word += 1
+        made_offsets[document + 1] = np.int64(count)
 
 
 @helper
@@ -220,7 +338,6 @@ def _around(
     """
     gap = start - before
     left = data[start - 1] if start > low else np.uint8(0)
-    left2 = data[start - 2] if start > low + 1 else np.uint8(0)
     right = data[end] if end < high else np.uint8(0)
     nothing = np.int64(0)
     if right == _SEMICOLON:
@@ -231,12 +348,13 @@ def _around(
             inside = follows and gap == marks
             if kind & (_ENTITY | _ENTITY_IN_WORD):
                 joins = bool(kind & _ENTITY_IN_WORD)
-                goes_on = end + 1 < high and _is_wordy(data[end + 1])
+                after = end + 1 if end + 2 >= high or data[end + 1] != _APOSTROPHE else end + 2
+                goes_on = after < high and _is_wordy(data[after])
                 is_amp = end - start == 3 and data[start] | 32 == 97 and data[start + 1] | 32 == 109
                 again = is_amp and end + 1 < high and (data[end + 1] == _HASH or _is_wordy(data[end + 1]))
                 action = _ANEW if joins else _DROPPED
                 return np.int64(action), nothing, inside, bool((joins and goes_on) or again)
-    if left == _LESS or (left == _SLASH and left2 == _LESS):
+    if left == _LESS or (left == _SLASH and start > low + 1 and data[start - 2] == _LESS):
         kind = _known_as(name, names, kinds)
         if kind & _TAG:
             close = end
@@ -248,21 +366,23 @@ def _around(
                 inside = inside and kind & _INLINE != 0
                 return np.int64(_ANEW if inside else _DROPPED), np.int64(close), inside, inside
     if left == _BACKSLASH:
-        return _after_backslash(data, low, high, before, start, end, name, follows, names, kinds)
-    if gap == 2 and follows and left2 == _BACKSLASH and left == _APOSTROPHE:
+        return _after_backslash(data, high, before, start, end, name, follows, names, kinds)
+    if follows and _joins(data, before, start, end, name & NUMBER != np.uint64(0)):
         return np.int64(_ANEW), nothing, True, False
-    is_number = name & NUMBER != np.uint64(0)
+    close = _link_end(data, before, start, high) if follows else nothing
+    return np.int64(_DROPPED if close else _KEPT), close, False, False
+
+
+@helper
+def _joins(data: np.ndarray, before: Integer, start: Integer, end: Integer, is_number: bool) -> bool:
+    r"""Tell whether a word goes on with what stands before it: ``don\'t``, ``1{,}000``, ``1\,000``."""
+    gap, left = start - before, data[start - 1]
+    escaped = gap == 2 and data[before] == _BACKSLASH
+    if escaped and left == _APOSTROPHE:
+        return True
     is_group = is_number and end >= start + 3 and (end == start + 3 or data[start + 3] == _POINT)
-    if follows and is_group and _is_digit(data[before - 1]):
-        if gap == 3 and data[before] == _BRACE and data[before + 1] == _COMMA and left == _END_BRACE:
-            return np.int64(_ANEW), nothing, True, False
-        if gap == 2 and left2 == _BACKSLASH and left == _COMMA:
-            return np.int64(_ANEW), nothing, True, False
-    if follows and gap >= 2:
-        close = _link_end(data, before, start, high)
-        if close:
-            return np.int64(_DROPPED), close, False, False
-    return np.int64(_KEPT), nothing, False, False
+    braced = gap == 3 and data[before] == _BRACE and data[before + 1] == _COMMA and left == _END_BRACE
+    return bool(is_group and _is_digit(data[before - 1]) and (braced or (escaped and left == _COMMA)))
 
 
 @helper
@@ -287,7 +407,6 @@ def _entity_marks(data: np.ndarray, low: Integer, start: Integer) -> Integer:
 @helper
 def _after_backslash(
     data: np.ndarray,
-    low: Integer,
     high: Integer,
     before: Integer,
     start: Integer,
@@ -300,27 +419,28 @@ def _after_backslash(
     """The same for a word behind a backslash: a command of TeX, or an escaped character."""
     nothing = np.int64(0)
     kind = _known_as(name, names, kinds)
+    action, close, is_glued = np.int64(_KEPT), nothing, False
+    first = data[start]
     if kind & _TEX:
-        return np.int64(_DROPPED), nothing, False, False
-    if kind & _TEX_NAMED:
-        close = end
+        action = np.int64(_DROPPED)
+    elif kind & _TEX_NAMED:
+        action, close = np.int64(_DROPPED), np.int64(end)
         if close < high and data[close] == _BRACE:
             while close < high and close < end + 64 and data[close] not in (_END_BRACE, _NEWLINE):
                 close += 1
-        return np.int64(_DROPPED), close, False, False
-    if kind & _TEX_LETTER:
-        return np.int64(_ANEW), nothing, False, False
-    first = data[start]
-    if first == 117 and end - start >= 5 and _is_hex(data, start + 1, start + 5):
-        return np.int64(_ANEW), nothing, follows and before == start - 1, False
-    if first == 110 or first == 116 or first == 114:
-        return np.int64(_DROPPED if end - start == 1 else _ANEW), nothing, False, False
-    digits = end
-    while digits > start and _is_digit(data[digits - 1]):
-        digits -= 1
-    if start < digits < end and _is_sized(data, start, digits):
-        return np.int64(_ANEW), nothing, False, False
-    return np.int64(_KEPT), nothing, False, False
+    elif kind & _TEX_LETTER:
+        action = np.int64(_ANEW)
+    elif first == 117 and end - start >= 5 and _is_hex(data, start + 1, start + 5):
+        action, is_glued = np.int64(_ANEW), bool(follows and before == start - 1)
+    elif first in (110, 116, 114):
+        action = np.int64(_DROPPED if end - start == 1 else _ANEW)
+    else:
+        digits = end
+        while digits > start and _is_digit(data[digits - 1]):
+            digits -= 1
+        if start < digits < end and _is_sized(data, start, digits):
+            action = np.int64(_ANEW)
+    return action, close, is_glued, False
 
 
 @helper
@@ -355,7 +475,7 @@ def _link_end(data: np.ndarray, before: Integer, start: Integer, high: Integer) 
                 return np.int64(place) if told else np.int64(0)
             depth -= 1
         elif byte == _SPACE:
-            titled = place + 1 < stop and data[place + 1] in (34, _APOSTROPHE) or titled
+            titled = titled or (place + 1 < stop and data[place + 1] in (34, _APOSTROPHE))
             if not titled:
                 return np.int64(0)
         told = told or byte in (_SLASH, _POINT, _HASH) or (byte == 58 and not titled)
@@ -384,15 +504,13 @@ def _is_hex(data: np.ndarray, start: Integer, end: Integer) -> bool:
 @cold
 def _is_mixed(data: np.ndarray, low: Integer, before: Integer, start: Integer, end: Integer, high: Integer) -> bool:
     """Tell whether a word has letters that may stand for Latin ones, and is partly Latin or beside a Latin word."""
-    latin, other, rest = False, False, False
+    latin, only = False, True
     for place in range(start, end):
         byte = data[place]
         latin = latin or 97 <= byte | 32 <= 122
-        lookalike = 0xCD <= byte <= 0xD6 or byte in (0xC9, 0xCA)
-        other = other or lookalike
-        rest = rest or 0xC2 <= byte and not lookalike
-    if not other or rest:
-        return other and latin
+        only = only and (byte < 0xC2 or _is_lookalike(byte))
+    if not only:
+        return latin
     if latin:
         return True
     behind = end

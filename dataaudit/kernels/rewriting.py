@@ -10,37 +10,41 @@ import unicodedata
 from functools import lru_cache
 from html import unescape
 
-TAGS = frozenset(
+
+def _named(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+TAGS = _named(
     "a abbr address article aside b bdi bdo big blockquote body br button caption center cite code col colgroup dd del"
     " details dfn div dl dt em figcaption figure font footer form h1 h2 h3 h4 h5 h6 head header hr html i iframe img"
     " input ins kbd label legend li link main mark math meta mfrac mi mn mo mrow msqrt msub msup nav nobr ol option p"
     " pre q rp rt ruby s samp script section select small span strike strong style sub summary sup table tbody td"
-    " textarea tfoot th thead title tr tt u ul var video wbr".split()
+    " textarea tfoot th thead title tr tt u ul var video wbr"
 )
 """Names of HTML, without which text in angle brackets is no tag."""
-INLINE_TAGS = frozenset(
-    "a abbr b bdi bdo big code del em font i ins kbd mark nobr s samp small span strike strong sub sup tt u var"
-    " wbr".split()
+INLINE_TAGS = _named(
+    "a abbr b bdi bdo big code del em font i ins kbd mark nobr s samp small span strike strong sub sup tt u var wbr"
 )
 """Those that end no word."""
-TEX_COMMANDS = frozenset(
+TEX_COMMANDS = _named(
     "frac dfrac tfrac sqrt text textbf textit textrm textsf texttt textsc emph underline overline mathrm mathbf mathit"
-    " mathbb mathcal mathsf mathfrak operatorname left right big bigg bigl bigr cdot cdots times div pm mp leq geq le ge"
-    " neq ne approx equiv sim to rightarrow leftarrow longrightarrow implies iff infty quad qquad ldots dots dotsc"
+    " mathbb mathcal mathsf mathfrak operatorname left right big bigg bigl bigr cdot cdots times div pm mp leq geq le"
+    " ge neq ne approx equiv sim to rightarrow leftarrow longrightarrow implies iff infty quad qquad ldots dots dotsc"
     " displaystyle textstyle limits boxed hat bar vec tilde dot ddot widehat degree circ prime item noindent newline"
     " hspace vspace hfill centering small large footnotesize tiny scriptsize normalsize bfseries itshape rm bf it tt"
     " section subsection subsubsection paragraph chapter mid ast star colon lbrace rbrace langle rangle lfloor rfloor"
     " lceil rceil sum prod int lim partial nabla forall exists in notin subset cup cap setminus mod bmod pmod"
-    " href url textcolor color".split()
+    " href url textcolor color"
 )
 """Commands of TeX that are no words of the text; their arguments are."""
-TEX_NAMED = frozenset("begin end label ref eqref cite citep citet usepackage documentclass input bibitem".split())
+TEX_NAMED = _named("begin end label ref eqref cite citep citet usepackage documentclass input bibitem")
 """Those whose first argument is none either."""
 GREEK = {
     name: unicodedata.lookup(f"GREEK SMALL LETTER {name.upper().replace('LAMBDA', 'LAMDA')}")
-    for name in (
+    for name in _named(
         "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi"
-        " omega".split()
+        " omega"
     )
 }
 """Commands of TeX that are a letter."""

@@ -21,6 +21,8 @@ from dataaudit.manifest.metric import Metric, Scope, ratio
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.partial import Partial, TableShape, group
 
+HELD_OUT_VERSION = "1"
+"""Of ``train_val_overlap``, which did not change when what evaluation items are did."""
 GRAM_ROWS, MATCH_ROWS = "grams", "matches"
 """Names of the keyed tables."""
 ITEM, HELD_OUT = 0, 1
@@ -46,7 +48,7 @@ class Overlap(StageDefaults):
     """Training documents that are listed for each held-out document, or part of an item."""
 
     name: ClassVar[str] = "overlap"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS, MATCHES)
     training_only: ClassVar[bool] = True
     emits: ClassVar[Mapping[str, pa.Schema]] = {
@@ -132,12 +134,12 @@ class Overlap(StageDefaults):
         return metrics
 
     def _rates(self, row: Mapping[str, int], scope: Scope, protects: frozenset[str]) -> list[Metric]:
-        def rate(metric: str, name: str, own: Scope) -> Metric:
+        def rate(metric: str, name: str, own: Scope, version: str = self.version) -> Metric:
             return ratio(
-                metric, "train_documents", row[name], row["documents"], scope=own, unit="ratio", version=self.version
+                metric, "train_documents", row[name], row["documents"], scope=own, unit="ratio", version=version
             )
 
-        held_out = [rate("train_val_overlap", "held_out", scope)] if "held_out" in protects else []
+        held_out = [rate("train_val_overlap", "held_out", scope, HELD_OUT_VERSION)] if "held_out" in protects else []
         if "items" not in protects:
             return held_out
         tiers = [rate("benchmark_contamination", tier, replace(scope, rule=tier)) for tier in ("verbatim", "similar")]
