@@ -205,7 +205,7 @@ def _mark(
                     if is_glued and follows:
                         glued[word] = 1
                     if action != _KEPT:
-                        found += np.int64(actions[word] == _KEPT)
+                        found += actions[word] == _KEPT
                         actions[word] = action
             follows = True
     return found
@@ -246,7 +246,7 @@ def _oddities(data: np.ndarray, start: Integer, end: Integer) -> tuple[bool, boo
 
 
 @helper
-def _is_lookalike(byte: np.uint8) -> bool:
+def _is_lookalike(byte: Integer) -> bool:
     """Tell whether a byte begins a letter of the phonetic alphabet, Greek, Cyrillic or Armenian."""
     return bool(0xCD <= byte <= 0xD6 or byte in (0xC9, 0xCA))
 
@@ -345,7 +345,7 @@ def _around(
         if marks:
             is_numbered = left == _HASH
             kind = np.int64(_ENTITY_IN_WORD) if is_numbered else _known_as(name, names, kinds)
-            inside = follows and gap == marks
+            inside = follows and (gap == marks or (gap == marks + 1 and data[before] == _SEMICOLON))
             if kind & (_ENTITY | _ENTITY_IN_WORD):
                 joins = bool(kind & _ENTITY_IN_WORD)
                 after = end + 1 if end + 2 >= high or data[end + 1] != _APOSTROPHE else end + 2
@@ -470,6 +470,8 @@ def _link_end(data: np.ndarray, before: Integer, start: Integer, high: Integer) 
         byte = data[place]
         if byte == _OPEN:
             depth += 1
+        elif byte == _BRACKET:
+            return np.int64(0)
         elif byte == _CLOSE:
             if depth == 0:
                 return np.int64(place) if told else np.int64(0)
@@ -484,12 +486,12 @@ def _link_end(data: np.ndarray, before: Integer, start: Integer, high: Integer) 
 
 
 @helper
-def _is_wordy(byte: np.uint8) -> bool:
+def _is_wordy(byte: Integer) -> bool:
     return bool(byte >= 0x80 or 97 <= byte | 32 <= 122 or 48 <= byte <= 57)
 
 
 @helper
-def _is_digit(byte: np.uint8) -> bool:
+def _is_digit(byte: Integer) -> bool:
     return bool(48 <= byte <= 57)
 
 

@@ -64,6 +64,8 @@ _ALONE = frozenset(
     "\u0430\u0441\u0435\u04bb\u0456\u0458\u043e\u0440\u051b\u0455\u051d\u0445\u0443\u0501\u04cf\u043a\u043c\u0442\u043d\u0432\u03bf\u03bd\u03c1\u03b9\u03ba\u03c4\u03c5\u03c7"
 )
 """Those of them that a whole word may be made of."""
+_KEPT_BYTES = 128
+"""Bytes of the longest stretch whose form is kept for the next time."""
 _INLINE_TAG = re.compile(rf"</?(?:{'|'.join(sorted(INLINE_TAGS, key=len, reverse=True))})\b[^<>]*>", re.IGNORECASE)
 _ESCAPE = re.compile(
     r"\\u(?P<code>[0-9a-fA-F]{4})"
@@ -76,13 +78,21 @@ _ESCAPE = re.compile(
 )
 
 
-@lru_cache(maxsize=1 << 16)
 def rewritten(stretch: bytes) -> bytes:
     """Return a stretch of UTF-8 as it is read: entities and escapes resolved, inline tags gone, letters of one script.
 
     HTML that was escaped twice is resolved twice. Letters that look like Latin ones become these in a word that has
     Latin ones, too, or is made of lookalikes alone.
     """
+    return _kept(stretch) if len(stretch) <= _KEPT_BYTES else _rewritten(stretch)
+
+
+@lru_cache(maxsize=1 << 16)
+def _kept(stretch: bytes) -> bytes:
+    return _rewritten(stretch)
+
+
+def _rewritten(stretch: bytes) -> bytes:
     text = _INLINE_TAG.sub("", unescape(unescape(stretch.decode())))
     text = _ESCAPE.sub(_unescaped, text)
     return " ".join(_latin(part) for part in text.split()).encode("utf-8", "replace")
