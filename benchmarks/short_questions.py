@@ -4,7 +4,7 @@
 
 FOLDER holds shards with a column `text`. The questions are the sentences of 8 to 12 words of the sets that end with a
 question mark. Made after the text are questions in which each word of four letters and more is replaced by one of
-another question, ten of each: what of them is found stands there by chance.
+another question, fifty of each: what of them is found stands there by chance.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def main() -> None:
         others = f"{hit[~counted].mean():.3f}" if (~counted).any() else "-"
         print(f"| {name} | {hit[counted].mean():.3f} | {others} |")
     size = sum(len(text.encode()) for text in clean) / 1e6
-    for what, of in (("questions of the sets", questions), ("questions made after it", made_after(questions, 10))):
+    for what, of in (("questions of the sets", questions), ("questions made after it", made_after(questions, 50))):
         matcher, items, counted = indexed(of)
         found = len(flagged(matcher, clean))
         print(f"{what}: {found:,} of {int(counted.sum()):,} findable ones stand in {size:,.0f} MB of clean text")

@@ -430,9 +430,9 @@ def _after_backslash(
                 close += 1
     elif kind & _TEX_LETTER:
         action = np.int64(_ANEW)
-    elif first == 117 and end - start >= 5 and _is_hex(data, start + 1, start + 5):
+    elif first | 32 == 117 and end - start >= 5 and _is_hex(data, start + 1, start + 5):
         action, is_glued = np.int64(_ANEW), bool(follows and before == start - 1)
-    elif first in (110, 116, 114):
+    elif first | 32 in (110, 116, 114):
         action = np.int64(_DROPPED if end - start == 1 else _ANEW)
     else:
         digits = end

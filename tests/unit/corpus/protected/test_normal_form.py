@@ -29,6 +29,7 @@ FORMS = {
     "Markdown": lambda text: " ".join(f"**{word}**" for word in text.split()),
     "links": lambda text: " ".join(f"[{word}](https://example.org/a/{n}?q=1)" for n, word in enumerate(text.split())),
     "escaped lines": lambda text: text.replace(" ", "\\n").replace("'", "\\'"),
+    "escaped lines, upper case": lambda text: text.replace(" ", "\\n").upper(),
     "JSON": lambda text: text.replace("\u00e9", "\\u00e9").replace("'", "\\u0027"),
 }
 
