@@ -26,6 +26,7 @@ from dataaudit.corpus.protected.match_batch import MatchBatch
 from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.corpus.protected.sets import ItemFields, read_items
 from dataaudit.kernels.items import Finder
+from dataaudit.kernels.markup import normal_words
 from dataaudit.kernels.words import split_words
 
 RNG = random.Random(1)
@@ -47,7 +48,7 @@ def edits(vocabulary: list[str]) -> dict[str, Callable[[str], str]]:
         "upper case": str.upper,
         "re-wrapped": lambda text: "\n".join(textwrap.wrap(text, 30, break_long_words=False, break_on_hyphens=False)),
         "other punctuation": lambda text: re.sub(
-            r"[.,;:!?$\"()]", lambda _: RNG.choice((" ", " - ", " ; ")), re.sub(r"(?<=\d)[.,](?=\d)", "", text)
+            r"[;:!?$\"()]|(?<!\d)[.,]|[.,](?!\d)", lambda _: RNG.choice((" ", " - ", " ; ")), text
         ),
         "numbers changed": lambda text: re.sub(r"\d+", lambda _: str(RNG.randrange(1, 9_999)), text),
         "each tenth word replaced": each(lambda place, word: [RNG.choice(vocabulary) if place % 10 == 9 else word]),
@@ -87,8 +88,8 @@ def recall(matcher: Matcher, items: Items, texts: list[tuple[str, str]], hosts: 
     tiers = {(item, part): tier for document, _, item, part, tier, *_ in found.items.tolist() if item == document}
     cells = []
     for part in (0, 1):
-        for judged in (Judged.INDEXED, Judged.SHORT):
-            own = np.flatnonzero(items.judged[:, part] == judged).tolist()
+        for judged in ([Judged.INDEXED], [Judged.SHORT, Judged.CONTEXT]):
+            own = np.flatnonzero(np.isin(items.judged[:, part], judged)).tolist()
             hit = [tiers.get((item, part), 9) for item in own]
             if own:
                 cells.append(f"{np.mean([tier < 9 for tier in hit]):.3f} ({np.mean([t == VERBATIM for t in hit]):.3f})")
@@ -133,16 +134,19 @@ def main() -> None:
         for inside in (False, True):
             cells = recall(matcher, items, edited, hosts, inside)
             print(f"| {name} | {'inside' if inside else 'apart'} | {' | '.join(cells)} |")
-    flagged, size, spent = 0, 0, {"words": 0.0, "seeds": 0.0}
+    flagged, size, spent = 0, 0, {"words": 0.0, "normal form": 0.0, "seeds": 0.0}
     finder = Finder(items.seeds)
     for batch in batches(clean):
         values, bounds = as_buffers(batch)
         start = time.process_time()
         words = split_words(values, bounds)
         middle = time.process_time()
-        finder.find(words.hashes, words.offsets)
+        plain = normal_words(words, values, bounds)
+        then = time.process_time()
+        finder.find(plain.hashes, plain.offsets)
         spent["words"] += middle - start
-        spent["seeds"] += time.process_time() - middle
+        spent["normal form"] += then - middle
+        spent["seeds"] += time.process_time() - then
         flagged += len(set(matcher.match(words, values, bounds).items[:, 0].tolist()))
         size += len(values)
     speeds = ", ".join(f"{name} {1e9 * seconds / size:.2f} ms/MB" for name, seconds in spent.items())

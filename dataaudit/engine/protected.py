@@ -35,7 +35,7 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.metrics.overlap.stage import Overlap
 from dataaudit.stages.base import Stage
 
-_VERSION = "4"
+_VERSION = "5"
 """Changes whenever the same documents and items may give another index, or the kernels read another one."""
 _Pairs = list[tuple[str, str | None]]
 

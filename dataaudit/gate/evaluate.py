@@ -25,6 +25,9 @@ from dataaudit.metrics.family import Statistic
 from dataaudit.metrics.registry import statistic
 
 _NO_SUCH_PART = "no_such_part"
+_ITEMS = "benchmark_contamination"
+_UNCOUNTED = ("context", "too_short", "boilerplate")
+"""Statistics of the questions that no rule finds wherever they stand."""
 _WAIVED = (State.FAILED, State.WARNED)
 
 
@@ -59,11 +62,25 @@ def evaluate(
         fail_on=fail_on,
         on=on.isoformat(),
         rules=results,
-        remarks=() if baseline is None else tuple(_remarks(now, baseline)),
+        remarks=(*_not_looked_for(policy, now), *(() if baseline is None else _remarks(now, baseline))),
         waivers=tuple(
             WaiverResult(waiver=one, state=_waiver_state(one, on, cases.get(one.fingerprint))) for one in policy.waivers
         ),
     )
+
+
+def _not_looked_for(policy: Policy, now: Facts) -> Iterator[str]:
+    """Say of how many questions of an evaluation set no share speaks, where a rule asks for shares of them."""
+    if not any(rule.metric == _ITEMS and rule.stat.startswith("rate") for rule in policy.rules):
+        return
+    for name in now.protected:
+        scope = Scope(set=name, entity="question")
+        counts = [now.records.get((_ITEMS, stat), {}).get(scope) for stat in _UNCOUNTED]
+        left_out = sum(int(record.value or 0) for record in counts if record is not None)
+        if left_out:
+            of = next(record.n for record in counts if record is not None)
+            some = f"{left_out:,} of {t.plural(of, 'question')} of the evaluation set {name}"
+            yield f"In no share of leaked questions are {some}: no rule finds them wherever they stand."
 
 
 def _remarks(now: Facts, baseline: Facts) -> Iterator[str]:

@@ -190,7 +190,7 @@ class Verdict(Result):
     """In the policy's order; a rule that the gate adds itself stands last."""
     waivers: tuple[WaiverResult, ...]
     remarks: tuple[str, ...] = ()
-    """What is odd about the comparison, in sentences."""
+    """What no rule speaks of, and what is odd about the comparison, in sentences."""
     quarantine_lists: tuple[ListSeen, ...] = ()
     """The one of the policy and the one that was given, as far as there are such."""
     shards_behind: tuple[ShardBehind, ...] = ()

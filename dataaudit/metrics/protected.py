@@ -17,7 +17,7 @@ from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.contamination.records import NAME, PARTS, TIERS, contamination
 from dataaudit.metrics.overlap.joins import COUNTS, ROWS, SEEN, link_grams, link_matches
 from dataaudit.metrics.overlap.leakage import overlap
-from dataaudit.metrics.overlap.stage import GRAM_ROWS, ITEM, MATCH_ROWS, Overlap
+from dataaudit.metrics.overlap.stage import GRAM_ROWS, HELD_OUT_VERSION, ITEM, MATCH_ROWS, Overlap
 from dataaudit.stages.partial import fold_table
 
 _RULES = ("verbatim", "similar", "context", "alone")
@@ -66,7 +66,7 @@ def leaks(context: LinkContext) -> LinkStep:
     if protected.shards:
         splits, split_of = _splits(context, protected)
         metrics += overlap(
-            protected.index.held_out, splits, split_of, seen, common_above=common_above, version=stage.version
+            protected.index.held_out, splits, split_of, seen, common_above=common_above, version=HELD_OUT_VERSION
         )
     if total == 0:
         metrics = [_not_evaluated(record) for record in metrics]

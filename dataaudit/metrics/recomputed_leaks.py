@@ -31,6 +31,9 @@ _HELD_OUT, _ITEMS = "train_val_overlap", "benchmark_contamination"
 _COPIED = ("span", "whole")
 _PASSAGE_WORDS = 50
 """Words of a copied passage, at least."""
+_ALONE = ("alone",)
+_BESIDE = {"question": ("context", *_ALONE)}
+"""Rules by which texts are found that are in no rate, by part."""
 _TIERS = {"verbatim": ("verbatim",), "similar": ("verbatim", "similar")}
 
 
@@ -99,8 +102,10 @@ def evaluation_items(manifest: Manifest) -> Recomputed:
             least = _distinct(own, "shard", "row")
             found.bounds.append(_bound(_ITEMS, "train_documents", scope, least, least if is_all else None))
             for part in ("question", "answer", "both"):
-                held, scope = _distinct(_of(own, "part", part), "item"), Scope(set=name, entity=part, rule=rule)
-                found.bounds.append(_bound(_ITEMS, "rate", scope, held, 0 if not held and is_all else None))
+                listed_so, scope = _of(own, "part", part), Scope(set=name, entity=part, rule=rule)
+                counted = listed_so.filter(pc.invert(pc.is_in(listed_so["rule"], pa.array(_BESIDE.get(part, _ALONE)))))
+                most = 0 if not listed_so.num_rows and is_all else None
+                found.bounds.append(_bound(_ITEMS, "rate", scope, _distinct(counted, "item"), most))
     return found
 
 

@@ -3,10 +3,14 @@
 A text of an item (its question, its answer) is
 
 * ``indexed``: 13 words or more, of which 8 different ones are no numbers. It is looked for by its seeds;
-* ``short``: shorter, but found by an exact rule: the whole text, word for word, with the whole of the item's other
+* ``short``: shorter, but 8 words or more, of which 3 different ones are rare: the whole of it, word for word, wherever
+  it stands;
+* ``context``: found only by what stands around it: the whole text, word for word, with the whole of the item's other
   text within 200 words of it; an item with one text has to stand alone between line breaks;
 * ``too_short``: no rule tells it from chance;
 * ``boilerplate``: all its seeds are in too many different texts of the sets to tell one from another.
+
+Texts are looked for in normal form (:mod:`dataaudit.kernels.markup`), questions without their options.
 """
 
 from __future__ import annotations
@@ -18,14 +22,21 @@ from itertools import pairwise
 
 import numpy as np
 
+from dataaudit.corpus.protected.options import without_options
+from dataaudit.corpus.protected.rarity import num_rare
 from dataaudit.kernels.items import SEED_WORDS, SeedIndex
+from dataaudit.kernels.markup import normal_words
 from dataaudit.kernels.ngrams import NUMBER, gram_hashes, make_table
-from dataaudit.kernels.words import split_words
+from dataaudit.kernels.words import WordBatch, split_words
 
 LONG_WORDS = 13
 """Words of the shortest text that is looked for by seeds."""
 TELLING_WORDS = 8
 """Different words that are no numbers, which such a text needs."""
+ITSELF_WORDS = 8
+"""Words of a short text that is found wherever it stands."""
+ITSELF_RARE_WORDS = 3
+"""Different rare words (:mod:`dataaudit.corpus.protected.rarity`) of such a text."""
 SHORT_WORDS = 8
 """Words that the two texts of an item need together to be found by the rule for short ones."""
 SHORT_TELLING_WORDS = 5
@@ -57,6 +68,13 @@ class Judged(IntEnum):
     SHORT = 2
     TOO_SHORT = 3
     BOILERPLATE = 4
+    CONTEXT = 5
+
+
+ITSELF = (Judged.INDEXED, Judged.SHORT)
+"""Texts that are found wherever they stand."""
+FOUND = (*ITSELF, Judged.CONTEXT)
+"""Texts that a rule finds, some of them where it finds something else as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +111,8 @@ def index_items(sets: Sequence[Sequence[tuple[str, str | None]]]) -> Items:
         sets: Of every set its items as (question, answer or None).
     """
     numbers = [(number, position) for number, items in enumerate(sets) for position in range(len(items))]
-    texts = [text for items in sets for pair in items for text in pair]
-    whole, bounds, sizes, parts = _unique_texts(texts)
+    texts = [text for items in sets for question, answer in items for text in (_stem(question), answer)]
+    whole, bounds, sizes, rare, parts = _unique_texts(texts)
     words, offsets, rests, rest_offsets = _cut(whole, bounds)
     pairs = parts.reshape(-1, 2)
     owners = np.array(numbers, dtype=np.int64).reshape(-1, 2)
@@ -102,7 +120,8 @@ def index_items(sets: Sequence[Sequence[tuple[str, str | None]]]) -> Items:
     first.sort()
     owners, pairs = owners[first], pairs[first]
     long = _long_texts(words, offsets)
-    judged, anchors = _judge(pairs, words, offsets, sizes, long)
+    itself = (np.diff(offsets) >= ITSELF_WORDS) & (rare >= ITSELF_RARE_WORDS)
+    judged, anchors = _judge(pairs, words, offsets, sizes, long, itself)
     seeds = _index_seeds(words, offsets, long, anchors)
     findable = seeds.needs >= 0
     _mark_boilerplate(judged, pairs, findable, long, offsets)
@@ -121,12 +140,30 @@ def index_items(sets: Sequence[Sequence[tuple[str, str | None]]]) -> Items:
     )
 
 
-def _unique_texts(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the words and offsets of the different texts, the bytes of their words, and the number of every text."""
+def _stem(question: str) -> str:
+    """Return a question without its options, unless it tells too little without them."""
+    stem = without_options(question)
+    if stem == question or _tells(stem):
+        return stem
+    return question
+
+
+def _tells(text: str) -> bool:
+    words, _, _, rare, _ = _unique_texts([text])
+    is_long = len(words) >= LONG_WORDS and _num_telling(words) >= TELLING_WORDS
+    return bool(len(words) >= ITSELF_WORDS and (is_long or rare[0] >= ITSELF_RARE_WORDS))
+
+
+def _unique_texts(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return what is known of the different texts, and the number of every text.
+
+    That is: their words and offsets; the bytes of their words; how many of those are rare.
+    """
     encoded = [(text or "").encode() for text in texts]
     bounds = np.zeros(len(encoded) + 1, dtype=np.int64)
     np.cumsum([len(text) for text in encoded], out=bounds[1:])
-    batch = split_words(np.frombuffer(b"".join(encoded) or b"\0", dtype=np.uint8)[: bounds[-1]], bounds)
+    data = np.frombuffer(b"".join(encoded) or b"\0", dtype=np.uint8)[: bounds[-1]]
+    batch = normal_words(split_words(data, bounds), data, bounds)
     firsts, stops = batch.offsets[:-1], batch.offsets[1:]
     known: dict[bytes, int] = {}
     numbers = np.full(len(texts), NONE, dtype=np.int64)
@@ -142,10 +179,19 @@ def _unique_texts(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray, np.n
     lengths = (batch.ends - batch.starts).astype(np.int64)
     pieces = [batch.hashes[firsts[index] : stops[index]] for index in chosen]
     sizes = [int(lengths[firsts[index] : stops[index]].sum()) for index in chosen]
+    rare = [_num_rare(encoded[index], batch, firsts[index], stops[index]) for index in chosen]
     offsets = np.zeros(len(chosen) + 1, dtype=np.int64)
     np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
     words = np.concatenate([np.zeros(0, dtype=np.uint64), *pieces])
-    return words, offsets, np.array(sizes, dtype=np.int64), numbers
+    return words, offsets, np.array(sizes, dtype=np.int64), np.array(rare, dtype=np.int64), numbers
+
+
+def _num_rare(text: bytes, batch: WordBatch, first: int, stop: int) -> int:
+    """Return how many different rare words a text of fewer than 1,024 words has."""
+    if stop - first > MOST_WORDS:
+        return 0
+    spans = zip(batch.starts[first:stop].tolist(), batch.ends[first:stop].tolist(), strict=True)
+    return num_rare(text[start:end].decode() for start, end in spans)
 
 
 def _cut(words: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -171,7 +217,7 @@ def _long_texts(words: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def _judge(
-    pairs: np.ndarray, words: np.ndarray, offsets: np.ndarray, sizes: np.ndarray, long: np.ndarray
+    pairs: np.ndarray, words: np.ndarray, offsets: np.ndarray, sizes: np.ndarray, long: np.ndarray, itself: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return uint8[m, 2] what can be done with the texts of every item, and bool[t] which short texts need a seed."""
     judged = np.full(pairs.shape, Judged.ABSENT, dtype=np.uint8)
@@ -183,8 +229,11 @@ def _judge(
                 judged[item, part] = Judged.ABSENT if part else Judged.TOO_SHORT  # a question without a word
             elif long[text]:
                 judged[item, part] = Judged.INDEXED
-            elif sizes[text] >= SHORT_BYTES and _has_context(text, other, words, offsets, long):
+            elif itself[text]:
                 judged[item, part] = Judged.SHORT
+                anchors[text] = True
+            elif sizes[text] >= SHORT_BYTES and _has_context(text, other, words, offsets, long):
+                judged[item, part] = Judged.CONTEXT
                 anchors[found_by_text(text, other, long, offsets)] = True
             else:
                 judged[item, part] = Judged.TOO_SHORT
@@ -271,9 +320,10 @@ def _mark_boilerplate(
     judged: np.ndarray, pairs: np.ndarray, findable: np.ndarray, long: np.ndarray, offsets: np.ndarray
 ) -> None:
     """Mark the texts that cannot be found because no seed of theirs, or of the one they are found by, is left."""
-    for item, part in zip(*np.nonzero((judged == Judged.INDEXED) | (judged == Judged.SHORT)), strict=True):
+    for item, part in zip(*np.nonzero(np.isin(judged, FOUND)), strict=True):
         text, other = (int(index) for index in (pairs[item, part], pairs[item, 1 - part]))
-        if not findable[found_by_text(text, other, long, offsets)]:
+        by = text if judged[item, part] == Judged.SHORT else found_by_text(text, other, long, offsets)
+        if not findable[by]:
             judged[item, part] = Judged.BOILERPLATE
 
 

@@ -5,6 +5,7 @@ Hits of texts become items found by the rules of short texts, and questions and 
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ from dataaudit.kernels.items import (
     VERBATIM,
     Finder,
 )
+from dataaudit.kernels.markup import normal_words
 from dataaudit.kernels.ngrams import NUMBER
 from dataaudit.kernels.overlap import find_grams, find_long_grams
 from dataaudit.kernels.words import WordBatch
@@ -54,8 +56,11 @@ class Matcher:
             bounds: int64[n + 1] of the documents in it.
         """
         entries, rows = self._held_out(words)
-        hits = self._finder.find(words.hashes, words.offsets)
-        items = resolve(hits, self.index.items, words, values, bounds)
+        items = np.zeros((0, 10), dtype=np.int64)
+        if len(self.index.items.sets):
+            plain = normal_words(words, values, bounds)
+            hits = self._finder.find(plain.hashes, plain.offsets)
+            items = resolve(hits, self.index.items, plain, values, bounds)
         return MatchBatch(entries=entries, held_out=rows, items=items)
 
     def _held_out(self, words: WordBatch) -> tuple[np.ndarray, np.ndarray]:
@@ -197,7 +202,9 @@ QUESTION, ANSWER, BOTH = 0, 1, 2
 RULES = ("verbatim", "similar", "context", "alone")
 """``context``: a short text with the item's other text near it; ``alone``: one between line breaks."""
 _CONTEXT, _ALONE = 2, 3
-_NEWLINE = 10
+_LINE_BREAK = re.compile(
+    rb"\n|\\n|</?(?:p|br|li|ul|ol|div|td|th|tr|hr|h[1-6]|dt|dd|pre|blockquote|section|article)\b", re.IGNORECASE
+)
 _Key = tuple[int, int, int]
 """(document, item, part)."""
 _Found = tuple[int, int, int, int, int, int]
@@ -210,7 +217,7 @@ def resolve(hits: np.ndarray, items: Items, words: WordBatch, values: np.ndarray
     Args:
         hits: Of :meth:`dataaudit.kernels.items.Finder.find`.
         items: What was looked for.
-        words: Words of the documents.
+        words: Words of the documents, in normal form.
         values: uint8[b] their UTF-8, one after another.
         bounds: int64[n + 1] of the documents in it.
     """
@@ -253,7 +260,9 @@ class _Plan:
     """What hits of a text mean for the items that have it."""
 
     indexed: list[tuple[int, int]]
-    """(item, part) that are found with it."""
+    """(item, part) that are found with it, be the text long."""
+    itself: list[tuple[int, int]]
+    """(item, part) that are found with it, be the text short."""
     alone: list[tuple[int, int]]
     """(item, part) that are found where it stands alone."""
     near: dict[int, list[tuple[int, int]]]
@@ -265,18 +274,20 @@ class _Plan:
 
 
 def _plan(text: int, items: Items) -> _Plan:
-    plan = _Plan([], [], {}, {}, {})
+    plan = _Plan([], [], [], {}, {}, {})
     offsets = items.seeds.offsets
     for holder in items.holders[items.holder_offsets[text] : items.holder_offsets[text + 1]].tolist():
         item, part = divmod(holder, 2)
         other, judged = int(items.texts[item, 1 - part]), items.judged[item, part]
         if items.long[text] and judged == Judged.INDEXED:
             plan.indexed.append((item, part))
+        elif judged == Judged.SHORT:
+            plan.itself.append((item, part))
         if other in (NONE, text):
-            if judged == Judged.SHORT:
+            if judged == Judged.CONTEXT:
                 plan.alone.append((item, part))
         elif found_by_text(other, text, items.long, offsets) == text and (
-            Judged.SHORT in (judged, items.judged[item, 1 - part])
+            Judged.CONTEXT in (judged, items.judged[item, 1 - part])
             and items.rest_offsets[other] == items.rest_offsets[other + 1]
         ):
             plan.near.setdefault(other, []).append((item, part))
@@ -304,6 +315,8 @@ def _resolve_hits(
         best = _long_hit(hits[0], items)  # a long text has one
         for item, part in plan.indexed:
             found[document, item, part] = best
+    for item, part in plan.itself:
+        found[document, item, part] = _exactly(VERBATIM, hits[0][START], hits[0][END])
     if plan.alone:
         spans = ((hit[START], hit[END]) for hit in hits)
         span = next((span for span in spans if _is_alone(document, *span, words, values, bounds)), None)
@@ -324,9 +337,9 @@ def _resolve_near(
             if near is None:
                 continue
             for item, part in plan.near[other]:
-                if items.judged[item, part] == Judged.SHORT:
+                if items.judged[item, part] == Judged.CONTEXT:
                     found[document, item, part] = _exactly(_CONTEXT, hit[START], hit[END])
-                if items.judged[item, 1 - part] == Judged.SHORT:
+                if items.judged[item, 1 - part] == Judged.CONTEXT:
                     found[document, item, 1 - part] = _exactly(_CONTEXT, near, near + length)
             break
 
@@ -419,4 +432,9 @@ def _is_alone(document: int, start: int, end: int, words: WordBatch, values: np.
     after = int(words.starts[last + 1]) if last + 1 < stop else size
     left = values[base + before : base + int(words.starts[first])]
     right = values[base + int(words.ends[last]) : base + after]
-    return (first == begun or bool((left == _NEWLINE).any())) and (last + 1 == stop or bool((right == _NEWLINE).any()))
+    return (first == begun or _breaks(left)) and (last + 1 == stop or _breaks(right))
+
+
+def _breaks(between: np.ndarray) -> bool:
+    """Tell whether a line ends in what stands between two words; tags of HTML that end one do."""
+    return _LINE_BREAK.search(between.tobytes()) is not None

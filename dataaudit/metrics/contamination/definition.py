@@ -52,7 +52,8 @@ FAMILY = Family(
                 *statistics(METRIC, "rate_without_common", "ratio", _ITEMS, **_TRAINING),
                 *statistics(METRIC, "items repeated", "items", "set", **_TRAINING),
                 *statistics(METRIC, "lost", "items", "set, set and rule", **_TRAINING),
-                *statistics(METRIC, "common indexed short too_short boilerplate absent", "items", _PARTS, **_TRAINING),
+                *statistics(METRIC, "common context_found", "items", _PARTS, **_TRAINING),
+                *statistics(METRIC, "indexed short context too_short boilerplate absent", "items", _PARTS, **_TRAINING),
                 *statistics(METRIC, "matches", "matches", "set", **_TRAINING),
                 *statistics(
                     METRIC,

@@ -15,6 +15,7 @@ from dataaudit.text import plural
 
 _PARTS = ("question", "answer", "both")
 _NOTHING_FINDABLE = "no rule can find any of its items: all are too short, or a template"
+_ONLY_BESIDE = "its items are found only beside their answers, or alone between line breaks"
 _BARS = 24
 
 
@@ -34,6 +35,10 @@ class SetLeak:
     """Items found in very many training documents."""
     why: str
     """Why a rate is absent; empty when none is."""
+    context: int | None = None
+    """Questions found only beside their answer, or alone between line breaks: in no rate."""
+    context_found: int | None = None
+    """Those of them that were found."""
 
 
 @once
@@ -50,6 +55,11 @@ def set_leaks(manifest: Manifest) -> list[SetLeak]:
                 stat: number_of(found, (stat, name, part, "")) if part != "both" else None
                 for stat in ("too_short", "boilerplate")
             }
+            beside = {
+                stat: value_of(found, (stat, name, part, "")) if part == "question" else None
+                for stat in ("context", "context_found")
+            }
+            empty = _ONLY_BESIDE if beside["context"] else _NOTHING_FINDABLE
             leaks.append(
                 SetLeak(
                     set=name,
@@ -61,7 +71,8 @@ def set_leaks(manifest: Manifest) -> list[SetLeak]:
                     verbatim=rate.value,
                     similar=value_of(found, ("rate", name, part, "similar")),
                     common=number_of(found, ("common", name, part, "")),
-                    why=why_absent([rate, found.get(("rate", name, part, "similar"))], _NOTHING_FINDABLE),
+                    why=why_absent([rate, found.get(("rate", name, part, "similar"))], empty),
+                    **{stat: None if value is None else int(value) for stat, value in beside.items()},
                 )
             )
     return leaks
@@ -123,13 +134,30 @@ def section(found: Sequence[SetLeak]) -> Section:
         title=title,
         lead=lead,
         tone="bad" if leaking else "good",
-        blocks=(chart if made else table, *absent),
+        blocks=(chart if made else table, *absent, *_not_counted(found)),
     )
+
+
+def _not_counted(found: Sequence[SetLeak]) -> Iterator[Prose]:
+    """Yield how many questions of a set no share speaks of, and how many of these were found nevertheless."""
+    for one in found:
+        if one.context:
+            text = "{}: {} found only beside the answer, or alone between line breaks, and in no share; {} so."
+            yield Prose(text=say(text, Name(one.set), _are(one.context), _found_so(one)), tone="quiet")
+
+
+def _are(count: int) -> str:
+    return f"{plural(count, 'question')} {'is' if count == 1 else 'are'}"
+
+
+def _found_so(one: SetLeak) -> str:
+    found = one.context_found or 0
+    return f"{found:,} {'was' if found == 1 else 'were'} found"
 
 
 def _table(found: Sequence[SetLeak]) -> Table:
     def row(one: SetLeak) -> Row:
-        sizes = (one.items, one.part, one.findable, one.too_short, one.boilerplate)
+        sizes = (one.items, one.part, one.findable, one.context, one.too_short, one.boilerplate)
         return Name(one.set), *sizes, bad(share(one.verbatim)), bad(share(one.similar)), one.common
 
     return Table(
@@ -138,12 +166,14 @@ def _table(found: Sequence[SetLeak]) -> Table:
             *names("set"),
             *numbers("items"),
             *words("part"),
-            *numbers("findable", "too short", "boilerplate", "verbatim", "similar", "common"),
+            *numbers("findable", "only beside", "too short", "boilerplate", "verbatim", "similar", "common"),
         ),
         rows=tuple(map(row, found)),
         noun="part",
         whole=True,
-        note="findable: items that a rule can find; verbatim: share of those that are in training data word for word;"
+        note="findable: items that a rule finds wherever they stand; only beside: short questions of common words,"
+        " found beside their answer or alone between line breaks only, and in no share of questions; verbatim: share of"
+        " the findable that are in training data word for word;"
         " similar: those, and with up to three words in ten changed; common: found in very many training documents.",
     )
 
@@ -171,6 +201,9 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
         also = "" if one.similar is None else say(", {} with small changes", share(one.similar))
         text = "{} of {} of {} are in training data word for word{}."
         yield say(text, share(one.verbatim), plural(one.findable, "item"), which, also)
+        if one.context:
+            text = "{} more of {} found only beside the answer, or alone between line breaks, and in no share; {} so."
+            yield say(text, _are(one.context), which, _found_so(one))
 
 
 SHOWN = Shown(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.corpus.protected.items import Items, Judged
+from dataaudit.corpus.protected.items import FOUND, ITSELF, NONE, Items, Judged
 from dataaudit.link.step import SetFacts
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.metrics.overlap.stage import ITEM
@@ -18,7 +18,7 @@ NAME = "benchmark_contamination"
 PARTS = ("question", "answer", "both")
 TIERS = ("verbatim", "similar")
 _NOT_FOUND = len(TIERS)
-_COVERAGE = ("indexed", "short", "too_short", "boilerplate", "absent")
+_COVERAGE = ("indexed", "short", "context", "too_short", "boilerplate", "absent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def contamination(
     metrics: list[Metric] = []
     whole = _found(items, own)
     for number, facts in enumerate(sets):
-        metrics += _coverage(items, number, facts, version)
+        metrics += _coverage(items, number, facts, whole, version)
         metrics += _rates(items, number, whole, Scope(set=facts.name), common_above, version)
         metrics += _unlisted(own, items, number, facts, version)
     for source in sorted(pc.unique(own["source"]).to_pylist()):
@@ -78,12 +78,20 @@ def _found(items: Items, counts: pa.Table) -> _Found:
 
 
 def can_be_judged(items: Items) -> np.ndarray:
-    """Return bool[m, 3]: items whose question, answer, or both a rule can find."""
-    judged = (items.judged == Judged.INDEXED) | (items.judged == Judged.SHORT)
-    return np.column_stack([judged, judged.all(axis=1)])
+    """Return bool[m, 3]: items whose question, answer, or both a rule can find wherever they stand.
+
+    A question that is found only beside its answer, or alone between line breaks, is none of them. A short answer is
+    one where the item has a question: it counts as found near that alone, and is no leak without it.
+    """
+    question = np.isin(items.judged[:, 0], ITSELF)
+    has_two = (items.texts != NONE).all(axis=1) & (items.texts[:, 0] != items.texts[:, 1])
+    beside = np.isin(items.judged, FOUND) & has_two[:, None]
+    answer = np.isin(items.judged[:, 1], ITSELF) | beside[:, 1]
+    both = (question | beside[:, 0]) & answer
+    return np.column_stack([question, answer, both])
 
 
-def _coverage(items: Items, number: int, facts: SetFacts, version: str) -> list[Metric]:
+def _coverage(items: Items, number: int, facts: SetFacts, found: _Found, version: str) -> list[Metric]:
     """Return how many items there are and what can be done with them."""
     chosen = items.sets == number
     scope, total = Scope(set=facts.name), len(facts.ids)
@@ -104,6 +112,8 @@ def _coverage(items: Items, number: int, facts: SetFacts, version: str) -> list[
             number_of(stat, int((judged == Judged[stat.upper()]).sum()), replace(scope, entity=name))
             for stat in _COVERAGE
         ]
+        beside = (judged == Judged.CONTEXT) & (found.tiers[chosen, part] < _NOT_FOUND)
+        metrics.append(number_of("context_found", int(beside.sum()), replace(scope, entity=name)))
     return metrics
 
 

@@ -22,6 +22,8 @@ from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
+HELD_OUT_VERSION = "1"
+"""Of ``train_val_overlap``, which did not change when what evaluation items are did."""
 GRAM_ROWS, MATCH_ROWS = "grams", "matches"
 """Names of the keyed tables."""
 ITEM, HELD_OUT = 0, 1
@@ -47,7 +49,7 @@ class Overlap(StageDefaults):
     """Training documents that are listed for each held-out document, or part of an item."""
 
     name: ClassVar[str] = "overlap"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS, MATCHES)
     training_only: ClassVar[bool] = True
     emits: ClassVar[Mapping[str, pa.Schema]] = {
@@ -131,7 +133,8 @@ class Overlap(StageDefaults):
         def rate(metric: str, name: str, own: Groups) -> MetricRows:
             return own.ratios(metric, "train_documents", groups.sums(table, name), documents)
 
-        metrics = [rate("train_val_overlap", "held_out", groups)] if "held_out" in context.protects else []
+        held_out = replace(groups, version=HELD_OUT_VERSION)
+        metrics = [rate("train_val_overlap", "held_out", held_out)] if "held_out" in context.protects else []
         if "items" in context.protects:
             metrics += [
                 rate("benchmark_contamination", tier, groups.among(rule=tier)) for tier in ("verbatim", "similar")

@@ -107,6 +107,34 @@ def test_a_set_alone_is_protected(tmp_path, runners):
     assert manifest.core.config["protected"] == {"quiz": {"question": "q", "answer": None, "id": None}}
 
 
+def test_questions_that_are_found_beside_their_answer_alone_are_counted_apart(tmp_path, runners):
+    """They are in no rate of questions, found or not; what is found of them is counted, and the tables agree."""
+    asked = [
+        ("Which river flows through the town of Ulm?", "the Danube"),
+        ("Who painted the ceiling of the Sistine Chapel?", "M. B."),
+        ("What is the name of the river there?", "the Danube"),
+        ("What is the name of the place there now?", "the Hague"),
+    ]
+    page = "Some page about it. "
+    train = [f"{page}{asked[0][0]} Nobody knows.", f"{page}{asked[2][0]} It is the Danube.", f"{page}{asked[3][0]} No."]
+    write(
+        tmp_path,
+        splits={"train": SPLITS["train"]},
+        train=train,
+        more=QUIZ.replace("question: q", "question: q, answer: a"),
+    )
+    lines = "".join(json.dumps({"q": question, "a": answer}) + "\n" for question, answer in asked)
+    write_file(tmp_path / "eval" / "q.jsonl", lines.encode())
+    manifest = run(tmp_path)
+    found = values(manifest, "benchmark_contamination")
+    rate = found["rate", "quiz", "question", "verbatim"]
+    assert (rate.value, rate.denominator, rate.version) == (0.5, 2, "2")
+    counts = [found[stat, "quiz", "question", None].value for stat in ("short", "context", "context_found")]
+    assert counts == [2, 2, 1]
+    both = found["rate", "quiz", "both", "verbatim"]
+    assert (both.value, both.denominator) == (pytest.approx(1 / 3), 3)
+
+
 def test_without_training_documents_no_rate_is_evaluated(tmp_path, runners):
     """No leak found in nothing is no good news."""
     write(tmp_path, train=(), more=QUIZ)

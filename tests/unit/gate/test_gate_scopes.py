@@ -235,6 +235,22 @@ def test_a_set_that_is_not_the_baselines_is_remarked_on():
     assert evaluate(policy(one), rows[0], now, on=TODAY).remarks == ()
 
 
+def test_questions_that_no_share_speaks_of_are_remarked_on():
+    """Where a rule asks for shares of leaked questions, and only there; without a baseline, too."""
+    one = rule(metric="benchmark_contamination", stat="rate", scope={"set": "quiz"})
+    number = record("benchmark_contamination", "rate", 0.0, set="quiz")
+    counts = [
+        record("benchmark_contamination", stat, value, "items", set="quiz", entity="question")
+        for stat, value in (("context", 3.0), ("too_short", 2.0), ("boilerplate", 0.0))
+    ]
+    now = facts(covered(), number, *counts, protected=("quiz",))
+    (said,) = evaluate(policy(one), now, on=TODAY).remarks
+    assert said.startswith("In no share of leaked questions are 5 of ")
+    assert "of the evaluation set quiz" in said
+    assert evaluate(policy(rule(metric="documents", stat="count", unit="documents")), now, on=TODAY).remarks == ()
+    assert evaluate(policy(one), facts(covered(), number, protected=("quiz",)), on=TODAY).remarks == ()
+
+
 @pytest.mark.parametrize(
     ("metric", "stat", "unit", "says"),
     [

@@ -9,6 +9,7 @@ from protected_made import match, matcher, numbered
 
 from dataaudit.corpus.protected.items import CONTEXT_WORDS, MOST_WORDS, SEED_TEXTS, Judged
 from dataaudit.corpus.protected.matching import RULES
+from dataaudit.metrics.contamination.records import can_be_judged
 
 QUESTION = (
     "A baker fills 12 trays with 30 rolls each, sells half of them before noon and gives 15 to a neighbour."
@@ -96,25 +97,86 @@ def test_the_words_of_a_question_are_not_its_answer():
     assert set(found(sets, BEFORE + QUESTION + AFTER)) == {(0, "question")}
 
 
-def test_short_texts_need_each_other():
-    """A short question is found with its answer near it, word for word."""
-    sets = [[("Which river flows through the town of Ulm?", "the Danube")]]
-    text = "Which river flows through the town of Ulm? It is the Danube."
+RIVER = "Which river flows through the town of Ulm?"
+
+
+def test_short_texts_of_common_words_need_each_other():
+    """A short question of common words is found with its answer near it, word for word."""
+    sets = [[("What is the name of the river there?", "the Danube")]]
+    text = "What is the name of the river there? It is the Danube."
     assert {key: row[1] for key, row in found(sets, BEFORE + text).items()} == {
         (0, part): "context" for part in ("question", "answer", "both")
     }
     assert found(sets, BEFORE + text.replace("Danube", "Rhine")) == {}
-    assert found(sets, BEFORE + text.replace("river", "stream")) == {}
+    assert found(sets, BEFORE + text.replace("name", "place")) == {}
 
 
-def test_a_short_text_without_another_stands_alone():
-    """Between line breaks, or the document's ends."""
-    sets = [[("Which river flows through the town of Ulm?", None)]]
-    text = "Which river flows through the town of Ulm?"
+def test_a_short_text_of_common_words_without_another_stands_alone():
+    """Between line breaks, or the document's ends; the tags that break lines do, too."""
+    text = "Which river flows through this town?"
+    sets = [[(text, None)]]
     assert set(found(sets, f"Quiz\n{text}\nNext")) == {(0, "question")}
+    assert set(found(sets, f"Quiz <li>{text}</li> Next")) == {(0, "question")}
     assert set(found(sets, text)) == {(0, "question")}
     assert found(sets, f"Say: {text}\nNext") == {}
     assert found(sets, f"Quiz\n{text} Next") == {}
+
+
+@pytest.mark.parametrize("answer", [None, "the Danube", "b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        RIVER,
+        "Who painted the ceiling of the Sistine Chapel?",
+        "How many moons does the planet Neptune have orbiting around it?",
+        "In welchem Jahr wurde die Frauenkirche in Dresden wieder geweiht?",
+    ],
+)
+def test_a_short_question_with_rare_words_is_found_in_a_paragraph(text, answer):
+    """Of 8 to 12 words, without its answer, wherever it stands; not with a word changed."""
+    sets = [[(text, answer)]]
+    assert found(sets, BEFORE + text + AFTER) == {(0, "question"): ("verbatim", "verbatim", text[:-1])}
+    words = text.split()
+    for place in range(len(words)):
+        changed = " ".join([*words[:place], "other", *words[place + 1 :]])
+        assert found(sets, BEFORE + changed + AFTER) == {}
+
+
+def test_a_short_question_and_its_answer_are_both():
+    """The answer near it is found as well, and the two together."""
+    rows = found([[(RIVER, "the Danube")]], BEFORE + RIVER + " It is the Danube." + AFTER)
+    assert {key[1]: row[1] for key, row in rows.items()} == {
+        "question": "verbatim",
+        "answer": "context",
+        "both": "verbatim",
+    }
+
+
+def test_the_denominator_holds_what_is_found_wherever_it_stands():
+    """Every item counted is found in a paragraph without its answer; every other one has its reason."""
+    questions = [
+        (RIVER, "the Danube"),
+        ("Who painted the ceiling of the Sistine Chapel?", None),
+        ("What is the name of the river there?", "the Danube"),
+        ("What is the name of the river there now?", None),
+        ("Why is that so?", "because"),
+        (QUESTION, ANSWER),
+    ]
+    items = matcher(sets=[questions]).index.items
+    counted = can_be_judged(items)
+    for number, (question, _) in enumerate(questions):
+        assert ((number, "question") in found([questions], BEFORE + question + AFTER)) == counted[number, 0]
+    assert counted[:, 0].tolist() == [True, True, False, False, False, True]
+    assert counted[:, 1].tolist() == [True, False, True, False, False, True]
+    assert counted[:, 2].tolist() == [True, False, True, False, False, True]
+    assert [Judged(int(code)).name for code in items.judged[:, 0]] == [
+        "SHORT",
+        "SHORT",
+        "CONTEXT",
+        "CONTEXT",
+        "TOO_SHORT",
+        "INDEXED",
+    ]
 
 
 def test_texts_are_judged():
@@ -126,17 +188,19 @@ def test_texts_are_judged():
         ("no", "yes"),
         (numbers, None),
         ("two words", long),
-        ("Which river flows through the town of Ulm?", None),
+        (RIVER, None),
+        ("Which river flows through this town?", None),
         ("???", None),
     ]
     judged = matcher(sets=[items]).index.items.judged
     assert [tuple(Judged(int(code)).name for code in row) for row in judged] == [
         ("INDEXED", "TOO_SHORT"),
-        ("INDEXED", "SHORT"),
+        ("INDEXED", "CONTEXT"),
         ("TOO_SHORT", "TOO_SHORT"),
         ("TOO_SHORT", "ABSENT"),
-        ("SHORT", "INDEXED"),
+        ("CONTEXT", "INDEXED"),
         ("SHORT", "ABSENT"),
+        ("CONTEXT", "ABSENT"),
         ("TOO_SHORT", "ABSENT"),
     ]
 

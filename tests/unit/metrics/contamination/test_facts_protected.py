@@ -125,3 +125,21 @@ def test_a_rate_that_is_absent_has_its_reason_on_the_screen(tmp_path):
     splits, sets = told(section([], held_out_leaks(manifest), [])), told(set_section(set_leaks(manifest)))
     assert "val: - because there are no training documents" in splits
     assert "quiz, question: - because no rule can find any of its items: all are too short, or a template" in sets
+
+
+def test_questions_that_no_share_speaks_of_are_said(tmp_path):
+    """How many, and how many of them were found; where nothing else is left, that is why there is no share."""
+    beside = [
+        number("benchmark_contamination", stat, value, set="quiz", entity="question")
+        for stat, value in (("context", 2), ("context_found", 1))
+    ]
+    empty = share("benchmark_contamination", "rate", 0, 0, set="quiz", entity="question", rule="verbatim")
+    metrics = [OVERLAP[0], number("benchmark_contamination", "items", 2, set="quiz"), empty, *beside]
+    make(tmp_path / "m", [shard("b.jsonl", split="val")], metrics=metrics)
+    manifest = load_manifest(tmp_path / "m")
+    (one,) = set_leaks(manifest)
+    assert (one.context, one.context_found, one.findable) == (2, 1, 0)
+    sets = told(set_section(set_leaks(manifest)))
+    assert "quiz: 2 questions are found only beside the answer, or alone between line breaks, and in no share" in sets
+    assert "1 was found so" in sets
+    assert "its items are found only beside their answers, or alone between line breaks" in sets
