@@ -24,6 +24,7 @@ from urllib.parse import unquote
 
 from dataaudit.detectors.patterns.entity import Candidate, Evidence, Predicate, Validator
 from dataaudit.detectors.secrets import pem
+from dataaudit.detectors.secrets.assigned import assigned
 from dataaudit.detectors.secrets.encodings import (
     bits_per_letter,
     decode_base58_checked,
@@ -308,7 +309,7 @@ def is_basic_credential(text: str) -> bool:
     return bool(colon) and len(password) >= 4 and (name + password).isprintable()
 
 
-VERSION: Final = "1"
+VERSION: Final = "2"
 """Raised when a check, an entropy or a placeholder is decided otherwise than before."""
 _NO_PASSWORD = re.compile(
     r"(?i)encr|hash|algo|method|type|format|file|path|dir|field|label|name|prompt|policy|len|min|max|re$|regex|pattern|"
@@ -442,6 +443,7 @@ VALIDATORS: Final[Mapping[str, Validator]] = MappingProxyType(
         "long_number": _long_number,
         "armour": _armour,
         "password": _password,
+        "assigned": assigned,
         "url_password": _url_password,
         "issued_form": _issued,
         **{name: _StrongIf(holds) for name, holds in _BY_TEXT.items()},
