@@ -89,7 +89,7 @@ SYNTAXES: dict[str, tuple[tuple[Spell, str], ...]] = {
         (kebab, 'NAME="{}"'),
         (snake, "NAME={}"),
         (camel, "NAME = {}"),
-        (lambda words: ".".join(words), "app.NAME={}"),
+        (".".join, "app.NAME={}"),
         (snake, 'NAME = """{}"""'),
     ),
     "environment": (
