@@ -14,15 +14,16 @@ from dataaudit.detectors.secrets.encodings import is_random
 
 _PUBLIC = re.compile(
     # What is derived from a secret or from anything else, and tells nothing of it.
-    r"hash|sha\d|md5|digest|checksum|crc|finger_?print|thumb_?print|integrity|(?<![a-z])etag|commit|revision|"
+    r"hash(?!i)|sha\d|md5|digest|checksum|crc|finger_?print|thumb_?print|integrity|(?<![a-z])etag|commit|revision|"
     # Keys that are shown to everyone, and keys of tables.
-    r"public|pub[_.-]?key|publishable|host[_.-]?key|known|recv|site[_.-]?key|verif|websocket|"
-    r"(?:primary|foreign|cache|sort|partition|row|object|s3|bucket|map|lookup|unique|idempotency|translation|i18n|locale)"
-    r"[_.-]?key|key[_.-]?(?:id|ring|name|frame|word|board|map|code|server|path|file|grip|type|size|length|usage)|"
+    r"public(?!a)|publishable|(?:pub|host|recv|site|websocket|primary|foreign|cache|sort|partition|row|object|s3|bucket|"
+    r"map|lookup|unique|idempotency|translation|i18n|locale)[_.-]?key|"
+    r"key[_.-]?(?:id|ring|name|frame|word|board|map|code|server|path|file|grip|type|size|length|usage)|"
     # Tokens that mark a place in a list, a form or a text.
-    r"csrf|xsrf|anti[_-]?forgery|nonce|page|cursor|continu|next|prev|sync|cancel|resum|tokeni[sz]|"
-    r"(?:name|id|ref|uri|url|path|file|dir|type|class|size|len|length|count|expir\w*|ttl|arn|version|alg\w*|format|"
-    r"pattern|regex|details|params|info|store|manager|provider)$"
+    r"csrf|xsrf|anti[_-]?forgery|nonce|tokeni[sz]|"
+    r"(?:(?<!home)page|cursor|continuation|next|prev|previous|sync|cancel(?:l?ation)?|resume)[_.-]?token|"
+    r"(?:name|id|ref|uri|url|path|file|dir|type|class|size|len|length|count|expir\w*|ttl|arn|version|alg(?:orithm)?|"
+    r"format|pattern|regex|details|params|info|store|manager|provider)$"
 )
 """Parts of names, in lower case, whose values are no secrets."""
 _SPEAKING = re.compile(

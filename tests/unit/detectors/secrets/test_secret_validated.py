@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from issuer_forms import NAMED, samples
 from made_secrets import ALNUM, HEX, b64, pick, vault_signed
 from secret_kinds import KINDS, documents
 
@@ -31,7 +32,8 @@ def place_of(secret: str) -> int:
     """The last letter; of a block of lines, one in the middle of a line in the middle."""
     if "\n" not in secret and "\\n" not in secret:
         return len(secret) - 1
-    return next(place for place in range(2 * len(secret) // 3, len(secret)) if secret[place - 6 : place + 6].isalnum())
+    middle = max(len(secret) // 2, secret.find("Private-Lines") + 20)
+    return next(place for place in range(middle, len(secret)) if secret[place - 4 : place + 4].isalnum())
 
 
 def shorter(secret: str) -> str:
@@ -83,3 +85,12 @@ def test_a_signed_vault_token_has_its_parts():
     assert issuers.is_vault_token(token)
     assert not issuers.is_vault_token(token[:-4])
     assert not issuers.is_vault_token("hvs." + "CAES" + pick(random.Random(6), ALNUM, 90))
+
+
+@pytest.mark.parametrize("rule", NAMED)
+def test_a_letter_less_or_more_loses_the_tier_of_every_issuer(registry, rule):
+    _, maker = NAMED[rule]
+    for text, start, end in samples(rule, rule.partition("-")[0], maker, rounds=1):
+        for change in (shorter, longer):
+            changed = text[:start] + change(text[start:end]) + text[end:]
+            assert Tier.VALIDATED not in tiers(registry, changed)
