@@ -55,7 +55,7 @@ _MAX_SEPARATORS = 0.13
 """Share of a value of both cases, three at least; in base64 2 of 64 letters are one."""
 _MAX_WORDS = 0.45
 """Share of letters in words of a value of both cases; random ones have 0.1."""
-_TURNS = {"both cases": 0.3, "one case": 0.15, "hexadecimal": 0.22}
+_TURNS = {"both cases": 0.3, "both cases, short": 0.4, "one case": 0.15, "hexadecimal": 0.22}
 """Least share of neighbours of different kinds: small, capital, digit. Random ones have 0.62, 0.4 or 0.3, and 0.47."""
 
 
@@ -80,7 +80,8 @@ def is_generated(value: str) -> bool:
         return len(body) >= _MIN_ONE_CASE and turns >= _TURNS["one case"] * len(body)
     digits = any(map(str.isdigit, body)) or len(body) >= _MIN_HEX
     words = sum(map(len, _WORDS.findall(body)))
-    return digits and turns >= _TURNS["both cases"] * len(body) and words <= _MAX_WORDS * len(body)
+    least = _TURNS["both cases" if len(body) >= _MIN_HEX else "both cases, short"]
+    return digits and turns >= least * len(body) and words <= _MAX_WORDS * len(body)
 
 
 def _differ(one: str, other: str) -> bool:
@@ -97,6 +98,8 @@ def assigned(candidate: Candidate) -> Evidence:
     speaking, gap = _SPEAKING.search(name) is not None, candidate.groups.get("gap", "").strip()
     if speaking and gap in _ASSIGNS and candidate.before[-1:] in _QUOTES:
         return Evidence.FORM
+    if gap == "," and candidate.before[-1:] not in _QUOTES:
+        return Evidence.REJECTED
     if gap == "(" and not speaking and not _NO_KEY.search(name):  # `key_split("...")`
         return Evidence.REJECTED
     return Evidence.FORM if is_generated(value) and not _UUID.fullmatch(value) else Evidence.REJECTED
