@@ -2,6 +2,7 @@
 
     python benchmarks/secret_rates.py FOLDER [--source linux-source-6.1] [--sample-megabytes 4] [--count 100]
     python benchmarks/secret_rates.py FOLDER --files      # any folder of text files: each is a document
+    python benchmarks/secret_rates.py --names             # recall of values behind plain names, and by gitleaks' rules
 
 Recall is over secrets that the tests' makers write: random, with the checksums that issuers give them, in lines of
 code, config and logs. detect-secrets runs with all of its plugins and default filters over the same texts as files;
@@ -26,6 +27,8 @@ from dataaudit.detectors.patterns.screen import find_in
 from dataaudit.detectors.secrets.rules import load_secrets
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from issuer_forms import ASSIGNED, NAMED, NOT_LOOKED_FOR, samples
+from made_assignments import ALPHABETS, SYNTAXES, Made, assignments
 from secret_kinds import KINDS, documents
 from shard_batches import shard_batches
 
@@ -94,6 +97,33 @@ def print_recall(registry: Registry, count: int) -> None:
     print(f"\n{len(KINDS)} kinds, {count} of each; ours, by form, any: mean {means}; 99 % are found of {least} kinds")
 
 
+def is_found(registry: Registry, text: str, start: int, end: int) -> bool:
+    """Tell whether a value is found as a whole, and is no placeholder."""
+    found, _ = find_in(registry, memoryview(text.encode()))
+    return any(one.start <= start < end <= one.end and not one.reserved for one in found)
+
+
+def print_names(registry: Registry, rounds: int) -> None:
+    """Print recall by syntax and alphabet, then by rule of gitleaks."""
+
+    def share(made: list[Made]) -> float:
+        return sum(is_found(registry, *one) for one in made) / len(made)
+
+    print(f"| syntax | {' | '.join(ALPHABETS)} |\n|---|{'--:|' * len(ALPHABETS)}")
+    for syntax, lines in SYNTAXES.items():
+        rates = [share(assignments(syntax, alphabet, rounds * len(lines), seed=9)) for alphabet in ALPHABETS]
+        print(f"| {syntax} | {' | '.join(f'{rate:.2f}' for rate in rates)} |")
+    for title, rules in (("with a form", NAMED), ("behind the service's name", ASSIGNED)):
+        by_rule = {
+            rule: share(samples(rule, rule.partition("-")[0] if rules is NAMED else first, maker, rounds))
+            for rule, (first, maker) in rules.items()
+        }
+        low = ", ".join(f"{rule} {rate:.2f}" for rule, rate in sorted(by_rule.items()) if rate < 0.99)
+        mean = sum(by_rule.values()) / len(by_rule)
+        print(f"\n{title}: {len(by_rule)} rules, mean {mean:.3f}; below .99: {low or 'none'}")
+    print(f"\nnot looked for: {len(NOT_LOOKED_FOR)} rules")
+
+
 def print_findings(registry: Registry, texts: list[bytes]) -> None:
     """Print what we find in all documents."""
     counts: Counter[tuple[str, str]] = Counter()
@@ -135,9 +165,10 @@ def print_beside(registry: Registry, texts: list[bytes], megabytes: float) -> No
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--source", default=None)
     parser.add_argument("--files", action="store_true")
+    parser.add_argument("--names", action="store_true")
     parser.add_argument("--sample-megabytes", type=float, default=4)
     parser.add_argument("--count", type=int, default=100)
     args = parser.parse_args()
@@ -145,6 +176,10 @@ def main() -> None:
     from detect_secrets.settings import default_settings
 
     registry = load_secrets()
+    if args.names:
+        print_names(registry, rounds=10)
+    if args.folder is None:
+        return
     with default_settings():
         if args.count:
             print_recall(registry, args.count)

@@ -289,3 +289,9 @@ def teams(rng: random.Random) -> str:
 
 def azure_client(rng: random.Random) -> str:
     return pick(rng, ALNUM, 3) + "8Q~" + pick(rng, ALNUM + "_~.-", 34)
+
+
+def vault_signed(rng: random.Random) -> str:
+    token = b"hv" + b"s." + pick(rng, ALNUM, 24).encode()
+    raw = b"\x08\x01\x12\x20" + rng.randbytes(32) + b"\x1a" + bytes([len(token)]) + token
+    return "hv" + "s." + b64url(raw)

@@ -121,7 +121,9 @@ def _is_putty(block: str, lines: list[str]) -> bool:
     if count is None or not _PUTTY_CODE.search(block):
         return False
     private = lines[-int(count[1]) :]
-    return 0 < int(count[1]) == len(private) and decode_base64("".join(private)) is not None
+    text = "".join(private)
+    # Whole groups of four, padded: PuTTY writes no other base64.
+    return 0 < int(count[1]) == len(private) and len(text) % 4 == 0 and decode_base64(text) is not None
 
 
 INTEGER = 0x02
