@@ -279,6 +279,10 @@ class TableReader:
             if checked and self._checked.get(name) != state:
                 self.hold_bytes(table_file(name), handle)
             names = list(dictionaries)
+            if names:  # of another table, which the caller refuses, pyarrow would say it by an error of its own
+                schema = pq.read_metadata(handle).schema
+                held = {schema.column(index).path for index in range(len(schema))}
+                names = [one for one in names if one in held]
             with pq.ParquetFile(handle, page_checksum_verification=True, read_dictionary=names) as file:
                 yield file, state
 
