@@ -7,7 +7,7 @@ link step (:mod:`dataaudit.metrics.overlap.leakage`); here are the training docu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
