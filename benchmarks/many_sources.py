@@ -3,8 +3,8 @@
     python benchmarks/many_sources.py TEXTS [--sources 5 15000] [--documents 15000] [--folder DIR]
 
 Documents are paragraphs of the text files below TEXTS, each with a number at its end; sources take turns. The first
-build of a corpus scans and is not told; the second finds all parts known, so it links, finalises and publishes. Each command
-runs as a user runs it, with one process. Reported are CPU seconds of the user, peak memory and exit code.
+build of a corpus scans and is not told; the second finds all parts known, so it links, finalises and publishes. Each
+command runs as a user runs it, with one process. Reported are CPU seconds of the user, peak memory and exit code.
 """
 
 from __future__ import annotations

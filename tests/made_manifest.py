@@ -23,7 +23,7 @@ from dataaudit.manifest.core import (
     Totals,
 )
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
-from dataaudit.manifest.metric_rows import metrics_table
+from dataaudit.manifest.metric_rows import MetricRows, metrics_table
 from dataaudit.manifest.publish import prepare_tables, publish, table_records
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.registry import FAMILIES
@@ -128,7 +128,7 @@ def make(
             for name in names
         ),
         totals=Totals(**_sums(read)),
-        headline=headline(records) if whole else (),
+        headline=headline(MetricRows.of(records)) if whole else (),
         ledger=_ledger(rows),
         seeds={},
         tables=table_records(prepared),
