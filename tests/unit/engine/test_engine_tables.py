@@ -19,7 +19,7 @@ from dataaudit.engine.tables import (
 )
 from dataaudit.manifest.core import Core, Named, Run, TokenizerRecord
 from dataaudit.manifest.load import load_manifest
-from dataaudit.manifest.metric_rows import metrics_table
+from dataaudit.manifest.metric_rows import MetricRows, metrics_table
 from dataaudit.manifest.publish import prepare_tables, publish, table_records
 from dataaudit.manifest.verify import verify
 from dataaudit.metrics.registry import STATISTICS
@@ -164,7 +164,7 @@ def test_the_headline_is_of_the_whole_and_in_its_order():
     made = [key for key in first if key[0] != "train_val_overlap"]  # that is found in the link step
     assert [(record.metric, record.stat) for record in shown] == made
     assert all(record.scope == {} for record in shown)
-    few = headline([record for record in metrics if record.metric != "exact_dup_rate"])
+    few = headline(MetricRows.of(record for record in metrics if record.metric != "exact_dup_rate"))
     assert [(record.metric, record.stat) for record in few] == [key for key in made if key[0] != "exact_dup_rate"]
 
 
