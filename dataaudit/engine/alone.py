@@ -1,4 +1,4 @@
-"""A unit alone in a child process: a crash, a hang or a greedy allocation costs that unit and no other.
+"""Units in a child process: a crash, a hang or a greedy allocation costs the unit that did it and no other.
 
 The child is kept warm for the next unit, and replaced after anything went wrong. The parent watches its memory and
 its time, and turns whatever happens into a value. A child that has read other units before may have been harmed by
@@ -17,13 +17,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.child import INPUT_ERROR, ONE_THREAD, READY
+from dataaudit.engine.runner import Sized, Together, unit_limit
 from dataaudit.engine.units import Outcome, wants_pandas
 from dataaudit.guarded import Guarded
 
@@ -33,8 +35,9 @@ _INPUT_ERRORS = 3
 _START_SECONDS = 120.0
 _LAST_SECONDS = 5.0
 
-_Call = tuple[Callable[[Any], Outcome], Any]
-_Answer = Outcome | str | Exception | None
+_Outcomes = Outcome | list[Outcome]
+_Call = tuple[Callable[[Any], _Outcomes], Any]
+_Answer = _Outcomes | str | Exception | None
 """What a child says; an error of ours while that is read, which is raised; None when it says nothing any more."""
 
 
@@ -54,7 +57,45 @@ def run_alone(function: Callable[[Any], Outcome], unit: Any, *, memory_limit: in
         return _run((function, unit), memory_limit, seconds)
 
 
-def _run(call: _Call, memory_limit: int, seconds: float) -> Outcome:
+def run_together_alone(
+    function: Together, units: Sequence[Sized], *, memory_limit: int, unit_seconds: float
+) -> list[Outcome] | None:
+    """Run several units at once in the child process of this process.
+
+    Args:
+        function: Picklable.
+        units: Picklable.
+        memory_limit: As in :func:`run_alone`.
+        unit_seconds: Seconds that they may take together, beside those for their sizes.
+
+    Returns:
+        The outcome of each, or None when anything went wrong: whose fault it is, each alone shows.
+
+    Raises:
+        OSError: No child can be started here: the machine's fault.
+    """
+    seconds = unit_seconds + sum(unit_limit(unit, 0.0) for unit in units)
+    with _LOCK:
+        child = _warm_child(any(map(wants_pandas, units)))
+        answer = child.ask((_Several(function), list(units)), memory_limit, seconds)
+        if isinstance(answer, list):
+            return answer
+        if answer != INPUT_ERROR:
+            _drop()
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Several:
+    """A function of many units."""
+
+    function: Together
+
+    def __call__(self, units: Sequence[Sized]) -> list[Outcome]:
+        return self.function.together(units)
+
+
+def _run(call: tuple[Callable[[Any], Outcome], Any], memory_limit: int, seconds: float) -> Outcome:
     deaths: list[str] = []
     input_errors = 0
     while len(deaths) < _DEATHS and input_errors < _INPUT_ERRORS:
@@ -71,6 +112,7 @@ def _run(call: _Call, memory_limit: int, seconds: float) -> Outcome:
             input_errors += 1
             time.sleep(0.2 * input_errors)
         else:
+            assert isinstance(answer, str), "one unit has one outcome"
             _drop()
             deaths.append(answer)
     if len(deaths) == _DEATHS:
@@ -109,7 +151,7 @@ class _Child:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, call: _Call, memory_limit: int, seconds: float) -> Outcome | str:
+    def ask(self, call: _Call, memory_limit: int, seconds: float) -> _Outcomes | str:
         """Return the outcome of a call, or how the child died."""
         self._await_start()
         self.calls += 1
@@ -133,7 +175,7 @@ class _Child:
             raise OSError(errno.EAGAIN, f"a child process does not start: {answer}")
         self._ready = True
 
-    def _answer(self, memory_limit: int, deadline: float) -> Outcome | str:
+    def _answer(self, memory_limit: int, deadline: float) -> _Outcomes | str:
         """Return the child's next answer, or how it died."""
         while True:
             try:

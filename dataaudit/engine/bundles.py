@@ -51,10 +51,15 @@ class Scan:
         """Scan one part; see :func:`dataaudit.engine.work.scan_part`."""
         return scan_part(unit, self.settings)
 
+    def gains(self, unit: ScanUnit) -> bool:
+        """Tell whether a part is small, as far as its stored size says."""
+        return unit.size * _SMALL <= unit.request.batch_bytes and not unit.request.without and bool(unit.stage_keys)
+
     def together(self, units: Sequence[ScanUnit]) -> list[Outcome]:
         """Scan parts; each outcome, and what is stored, is that of the part alone."""
         scanned: dict[int, Outcome] = {}
-        for bundle in _bundles(units, scanned):
+        small = [place for place, unit in enumerate(units) if self.gains(unit)]
+        for bundle in _bundles(units, small, scanned):
             with Guarded():  # whose fault it is, each part alone shows
                 scanned |= scan_together(bundle, self.settings)
         return [scanned.get(place) or self(unit) for place, unit in enumerate(units)]
@@ -106,9 +111,8 @@ class _Bundle:
         self.num_bytes += part.batch.texts.nbytes
 
 
-def _bundles(units: Sequence[ScanUnit], gone: dict[int, Outcome]) -> Iterator[list[ReadPart]]:
+def _bundles(units: Sequence[ScanUnit], small: Sequence[int], gone: dict[int, Outcome]) -> Iterator[list[ReadPart]]:
     """Read the small parts and yield them in bundles of two and more; ``gone`` takes those that cannot be opened."""
-    small = [place for place, unit in enumerate(units) if _is_small(unit)]
     held = _Bundle()
     if len(small) > 1:
         for place in sorted(small, key=lambda place: _stage_names(units[place])):
@@ -126,10 +130,6 @@ def _bundles(units: Sequence[ScanUnit], gone: dict[int, Outcome]) -> Iterator[li
             held.add(part)
     if len(held.parts) > 1:
         yield held.parts
-
-
-def _is_small(unit: ScanUnit) -> bool:
-    return unit.size * _SMALL <= unit.request.batch_bytes and not unit.request.without and bool(unit.stage_keys)
 
 
 def _stage_names(unit: ScanUnit) -> list[str]:

@@ -36,7 +36,7 @@ same arrays again, and getting their pages anew from the kernel was a fifth of a
 _PR_SET_PDEATHSIG = 1
 
 
-def _call(function: Callable[[Any], Outcome], unit: Any) -> Outcome | str:
+def _call(function: Callable[[Any], Outcome | list[Outcome]], unit: Any) -> Outcome | list[Outcome] | str:
     try:
         return function(unit)
     except MemoryError:

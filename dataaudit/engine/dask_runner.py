@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from dataaudit.detectors.judges import quiet
-from dataaudit.engine.alone import run_alone
+from dataaudit.engine.alone import run_alone, run_together_alone
 from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.runner import Sized, Together, finish, unit_limit
 from dataaudit.engine.units import Outcome
@@ -290,6 +290,11 @@ def run_batch(
         if isinstance(function, Together) and not alone:
             ours = [index for index, unit in enumerate(units) if not unit.isolated]
             done = dict(zip(ours, function.together([units[index] for index in ours]), strict=True))
+            small = [index for index, unit in enumerate(units) if unit.isolated and function.gains(unit)]
+            if len(small) > 1:
+                theirs = [units[index] for index in small]
+                found = run_together_alone(function, theirs, memory_limit=memory_limit, unit_seconds=unit_seconds)
+                done |= zip(small, found or [], strict=False)
         outcomes = [
             done[index]
             if index in done

@@ -25,7 +25,7 @@ from typing import Any
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.detectors.judges import quiet
-from dataaudit.engine.alone import end_child, run_alone
+from dataaudit.engine.alone import end_child, run_alone, run_together_alone
 from dataaudit.engine.cluster import ClusterChoice, memory_bytes
 from dataaudit.engine.runner import Sized, Together, finish, unit_limit
 from dataaudit.engine.store import PartialStore
@@ -124,8 +124,15 @@ class ProcessRunner:
         crashed = self._crashed()
         most = _TOGETHER if isinstance(function, Together) else 1
         held: dict[int, Path] = {}
+        theirs: list[int] = []
         for index, unit in enumerate(units):
             marker = self._folder / hashlib.sha256(f"{name} {unit.name}".encode()).hexdigest()
+            if self.isolate and unit.isolated and isinstance(function, Together) and function.gains(unit):
+                theirs.append(index)
+                if len(theirs) >= most:
+                    yield from self._together_in_child(function, units, theirs)
+                    theirs = []
+                continue
             if self.isolate and (unit.isolated or marker.name in crashed):
                 outcome = self._in_child(function, unit)
                 if marker.name in crashed:
@@ -139,6 +146,20 @@ class ProcessRunner:
                 yield from self._together_here(function, units, held)
                 held = {}
         yield from self._together_here(function, units, held)
+        if theirs:
+            yield from self._together_in_child(function, units, theirs)
+
+    def _together_in_child(
+        self, function: Callable[[Any], Outcome], units: Sequence[Sized], indices: Sequence[int]
+    ) -> Iterator[tuple[int, Outcome]]:
+        """Yield the outcomes of some units that only ever run in a child process."""
+        outcomes = None
+        if isinstance(function, Together) and len(indices) > 1:
+            chosen = [units[index] for index in indices]
+            outcomes = run_together_alone(
+                function, chosen, memory_limit=self.memory_limit, unit_seconds=self.unit_seconds
+            )
+        yield from zip(indices, outcomes or (self._in_child(function, units[index]) for index in indices), strict=True)
 
     def _together_here(
         self, function: Callable[[Any], Outcome], units: Sequence[Sized], markers: Mapping[int, Path]

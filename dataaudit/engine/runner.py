@@ -41,8 +41,12 @@ class Together(Protocol):
         """Do it for one unit."""
         ...
 
+    def gains(self, unit: Any, /) -> bool:
+        """Tell whether a unit costs less beside others."""
+        ...
+
     def together(self, units: Sequence[Any], /) -> list[Outcome]:
-        """Do it for several, none of them isolated."""
+        """Do it for several: all isolated, in a child process, or none of them."""
         ...
 
 

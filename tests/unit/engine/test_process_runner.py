@@ -17,7 +17,9 @@ import pytest
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.detectors.judges import quiet
+from dataaudit.engine import dask_runner
 from dataaudit.engine import process_runner as module
+from dataaudit.engine.alone import end_child
 from dataaudit.engine.build import open_runner
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.process_runner import open_process
@@ -50,6 +52,31 @@ def crash(unit):
     if unit.name == "bad":
         os.kill(os.getpid(), signal.SIGKILL)
     return Outcome(place=str(os.getpid()))
+
+
+@dataclass(frozen=True)
+class InGroups:
+    """Does units in groups, but for large ones; in the child, one that is bad ends the process."""
+
+    bad: str = ""
+
+    def __call__(self, unit):
+        return Outcome(place=f"{os.getpid()} {self._held(unit)}")
+
+    def gains(self, unit):
+        return unit.name != "large"
+
+    def together(self, units):
+        return [Outcome(place=f"{os.getpid()} {self._held(unit)} of {len(units)}") for unit in units]
+
+    def _held(self, unit):
+        if unit.name == "bad":
+            if self.bad == "memory":
+                raise MemoryError
+            if self.bad == "input":
+                raise OSError(errno.EIO, "input")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return unit.name
 
 
 def run(state, function, names, *, isolate=True, memory_limit="auto", isolated=()):
@@ -89,6 +116,50 @@ def test_isolated_units_run_in_a_child_unless_a_debugger_wants_them_here(tmp_pat
     assert found["native"].place != str(os.getpid())
     found, _ = run(tmp_path, where, ["native"], isolated={"native"}, isolate=False)
     assert found["native"].place == str(os.getpid())
+
+
+def test_small_isolated_units_share_a_call_of_the_child(tmp_path):
+    names = ["a", "large", "b", "here", "c"]
+    found, _ = run(tmp_path, InGroups(), names, isolated={"a", "large", "b", "c"})
+    said = {name: outcome.place.split(" ", 1) for name, outcome in found.items()}
+    assert {name: rest for name, (_, rest) in said.items()} == {
+        **{name: f"{name} of 3" for name in "abc"},
+        "large": "large",
+        "here": "here",
+    }
+    assert {name for name, (process, _) in said.items() if process == str(os.getpid())} == {"here"}
+
+
+def test_a_task_of_a_cluster_groups_them_too(monkeypatch):
+    monkeypatch.setattr(dask_runner, "_tell_start", lambda key: None)
+    names = ["a", "large", "b", "here", "one", "c"]
+    units = [Unit(name, isolated=name not in {"here", "one"}) for name in names]
+    try:
+        found = dask_runner.run_batch(InGroups(), units, "key", alone=False, memory_limit=0, unit_seconds=60.0)
+        assert [one.place.split(" ", 1)[1] for one in found] == [
+            *("a of 3", "large", "b of 3", "here of 2", "one of 2", "c of 3"),
+        ]
+        found = dask_runner.run_batch(
+            InGroups("crash"),
+            [*units, Unit("bad", isolated=True)],
+            "key",
+            alone=False,
+            memory_limit=0,
+            unit_seconds=60.0,
+        )
+        assert [one.reason for one in found] == [None] * 6 + [Reason.WORKER_DIED]
+    finally:
+        end_child()
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [("crash", Reason.WORKER_DIED), ("memory", Reason.OUT_OF_MEMORY), ("input", Reason.IO_ERROR)],
+)
+def test_an_isolated_unit_that_ends_its_group_costs_itself_alone(tmp_path, how, reason):
+    found, _ = run(tmp_path, InGroups(bad=how), ["a", "bad", "c"], isolated={"a", "bad", "c"})
+    assert found["bad"].reason == reason
+    assert [found[name].place.split(" ", 1)[1] for name in "ac"] == ["a", "c"]
 
 
 def test_a_unit_that_ended_its_process_costs_only_itself_the_next_time(tmp_path):
