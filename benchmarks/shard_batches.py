@@ -32,9 +32,9 @@ from dataaudit.corpus.shards import format_of
 PROGRAM = str(Path(sys.executable).with_name("dataaudit"))
 ONE_FILE = "one-file"
 SIZES = (1_000, 10, 1)
-FORMS = (ONE_FILE, *(f"{kind}-{size}" for kind in ("groups", "batches", "files") for size in SIZES))
+FORMS = (ONE_FILE, *(f"{kind}-{size}" for kind in ("groups", "batches", "files", "tables") for size in SIZES))
 """`groups-N` is Parquet with row groups of N rows, `batches-N` an Arrow file with record batches, `files-N` JSON lines
-with N documents a file."""
+with N documents a file, `tables-N` Parquet files with as many."""
 DOCUMENT_CHARACTERS = 900
 _BATCH_BYTES = 1 << 22
 
@@ -85,9 +85,12 @@ def write(folder: Path, texts: list[str], form: str) -> int:
             file.write_table(table, max_chunksize=rows)
     else:
         for start in range(0, len(texts), rows):
-            lines = (json.dumps({"text": text}) + "\n" for text in texts[start : start + rows])
             below = folder / f"{start // rows // 1_000:03d}"
             below.mkdir(exist_ok=True)
+            if form.startswith("tables"):
+                pq.write_table(pa.table({"text": texts[start : start + rows]}), below / f"{start:07d}.parquet")
+                continue
+            lines = (json.dumps({"text": text}) + "\n" for text in texts[start : start + rows])
             (below / f"{start:07d}.jsonl").write_text("".join(lines), encoding="utf-8")
     return -(-len(texts) // rows)
 

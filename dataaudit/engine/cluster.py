@@ -31,6 +31,8 @@ from dataaudit.errors import ClusterError, ConfigError
 
 _START_SECONDS = 120.0
 _CLIENT_SECONDS = 60
+_SAFE_PATH = "PYTHONSAFEPATH"
+"""Set, Python does not look for modules in the working directory."""
 
 SETTINGS: dict[str, Any] = {
     "distributed.scheduler.worker-saturation": 1.0,
@@ -188,9 +190,27 @@ def _refuse_shared(workers: Mapping[str, Any], where: str, remedy: str) -> None:
         )
 
 
+@contextmanager
+def _nothing_imported_from_here() -> Iterator[None]:
+    """Keep processes that start meanwhile from importing from the folder that a build runs in (an `enum.py` of a user).
+
+    A worker has the module path of this process as soon as it runs, so what is found here is found there.
+    """
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_SAFE_PATH, None)
+        else:
+            os.environ[_SAFE_PATH] = before
+
+
 def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: contextlib.ExitStack) -> Cluster:
     """Start a scheduler here and workers around it; workers that die while they start are replaced."""
     os.environ.update(ONE_THREAD)
+    stack.enter_context(_nothing_imported_from_here())
     num_workers = choice.workers or dask.system.CPU_COUNT
     limit = choice.memory_limit
     local = distributed.LocalCluster(

@@ -184,6 +184,19 @@ def test_a_child_imports_nothing_from_the_folder_that_a_build_runs_in(monkeypatc
     assert run_alone(behave, HostileUnit("well", "u"), memory_limit=0, seconds=120).reason is None
 
 
+def test_workers_import_nothing_from_the_folder_that_a_build_runs_in(monkeypatch, tmp_path):
+    """Nor do the processes that start them; the environment is the caller's again when they have ended."""
+    for name in ("enum", "random", "selectors", "numpy", "distributed"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(1)\n")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.chdir(tmp_path)
+    before = {**os.environ}
+    with open_cluster(ClusterChoice(workers=1), tmp_path / "state") as opened:
+        outcomes, notes = run_units(opened, [HostileUnit("well", "u")], seconds=60)
+    assert (outcomes[0].reason, notes) == (None, [])
+    assert os.environ.get("PYTHONSAFEPATH") == before.get("PYTHONSAFEPATH")
+
+
 @pytest.mark.usefixtures("no_child")
 def test_a_child_that_does_not_start_is_no_units_fault(monkeypatch):
     """Python itself failing to start is the machine's fault: an error that the build repeats, not a named shard."""
