@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from encrypted import encrypted
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -252,6 +253,19 @@ SEVERE = [
         path="plain/flipped.parquet",
         make=raw(flipped(parquet(table()), 400)),
         code="corrupt_parquet",
+        place="row group 0",
+    ),
+    Case(
+        title="a Parquet file whose footer is encrypted",
+        path="plain/encrypted.parquet",
+        make=raw(encrypted(table(), "text", plaintext_footer=False)),
+        code="encrypted",
+    ),
+    Case(
+        title="a Parquet file whose texts are encrypted",
+        path="plain/texts.parquet",
+        make=raw(encrypted(table(), "text", plaintext_footer=True)),
+        code="encrypted",
         place="row group 0",
     ),
     Case(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from encrypted import encrypted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
-from pyarrow.parquet import encryption
 
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.loss import LossLog, ShardUnreadable
@@ -339,41 +338,23 @@ def test_what_has_no_footer_is_not_parquet(read, file, data):
     assert read(file, "parquet").failure == ("not_parquet", "")
 
 
-class _Kms(encryption.KmsClient):
-    """Keeps keys as they are: nothing here is secret."""
-
-    def wrap_key(self, key_bytes, _):
-        return base64.b64encode(key_bytes)
-
-    def unwrap_key(self, wrapped_key, _):
-        return base64.b64decode(wrapped_key)
-
-
-def _write_encrypted(path, column, *, plaintext_footer):
-    factory = encryption.CryptoFactory(lambda _: _Kms())
-    wanted = encryption.EncryptionConfiguration(
-        footer_key="f", column_keys={"k": [column]}, plaintext_footer=plaintext_footer, double_wrapping=False
-    )
-    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), wanted)
-    table = pa.table({"text": ["the first", "the second"], "id": [1, 2]})
-    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
-        writer.write_table(table)
+_TWO = pa.table({"text": ["the first", "the second"], "id": [1, 2]})
 
 
 @pytest.mark.parametrize("column", ["text", "id"])
 def test_an_encrypted_footer_is_called_that(read, file, column):
     """Not a file that is no Parquet: the writer did nothing wrong."""
-    _write_encrypted(file, column, plaintext_footer=False)
+    file.write_bytes(encrypted(_TWO, column, plaintext_footer=False))
     assert file.read_bytes()[-4:] == b"PARE"
     assert read(file, "parquet").failure == ("encrypted", "")
 
 
 def test_an_encrypted_column_costs_the_shard_only_when_it_is_asked_for(read, file):
     """The schema is readable; no page is called damaged."""
-    _write_encrypted(file, "text", plaintext_footer=True)
+    file.write_bytes(encrypted(_TWO, "text", plaintext_footer=True))
     assert file.read_bytes()[-4:] == b"PAR1"
     assert read(file, "parquet").failure == ("encrypted", "row group 0")
-    _write_encrypted(file, "id", plaintext_footer=True)
+    file.write_bytes(encrypted(_TWO, "id", plaintext_footer=True))
     assert [text for _, text, *_ in read(file, "parquet").documents] == ["the first", "the second"]
 
 
