@@ -23,7 +23,15 @@ from dataaudit.manifest.tables import TABLES
 
 SPEC = TABLES["metrics"]
 _SCOPE = "scope."
-LEAVES: dict[str, pa.DataType] = {name: leaf.type for name, leaf in flat_columns(SPEC.schema.empty_table())}
+LEAVES: dict[str, pa.DataType] = {
+    name: kind
+    for field in SPEC.schema
+    for name, kind in (
+        {f"{field.name}.{one.name}": one.type for one in field.type}
+        if pa.types.is_struct(field.type)
+        else {field.name: field.type}
+    ).items()
+}
 """Types of all columns, fields of the scope among them, by dotted name."""
 TEXTS = [name for name, kind in LEAVES.items() if pa.types.is_string(kind) and not name.startswith(_SCOPE)]
 """Columns that Arrow can read as dictionaries; not those in a struct, which may come in several pieces."""
