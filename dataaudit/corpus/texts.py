@@ -10,16 +10,14 @@ space, and none is left at either end. Case and punctuation stay: two documents 
 from __future__ import annotations
 
 import hashlib
-import re
-from functools import cache
 from itertools import pairwise
-from unicodedata import combining, is_normalized, normalize
+from unicodedata import is_normalized
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.kernels.normal import collapse_spaces
+from dataaudit.kernels.normal import collapse_spaces, normalized
 
 Offsets = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -42,37 +40,7 @@ DIGEST_BYTES = 16
 
 def normal_form(text: str) -> str:
     """Return the ``nfc_space`` form of a text."""
-    return " ".join(nfc(text).split())
-
-
-LONG_RUN = 64
-"""Marks in a row from which on they are put in order here."""
-_BEYOND_MARKS = 0x20000
-"""No code point from here on has a combining class, or decomposes to one that has; a test holds that."""
-
-
-def nfc(text: str) -> str:
-    """Return the NFC of a text, in time that grows like n log n.
-
-    ``unicodedata`` puts marks in order by insertion, which takes n^2 steps for n marks in a row. So those of a long
-    run are put in canonical order first, by a stable sort. That gives a canonically equivalent text, whose NFC
-    is the same (Unicode Standard, section 3.11, D108 to D109).
-    """
-    run, decomposed = _marks()
-    return normalize("NFC", run.sub(lambda found: _in_order(found[0].translate(decomposed)), text))
-
-
-def _in_order(marks: str) -> str:
-    return "".join(sorted(marks, key=combining))
-
-
-@cache
-def _marks() -> tuple[re.Pattern[str], dict[int, str]]:
-    """Return what matches a long run of marks, and the decompositions of those that have one, by code point."""
-    forms = {number: normalize("NFD", chr(number)) for number in range(0x300, _BEYOND_MARKS)}
-    marks = {number: form for number, form in forms.items() if combining(form[0])}
-    listed = "".join(map(chr, marks))
-    return re.compile(f"[{listed}]{{{LONG_RUN},}}"), {at: form for at, form in marks.items() if form != chr(at)}
+    return " ".join(normalized("NFC", text).split())
 
 
 def normal_digests(texts: pa.LargeStringArray) -> np.ndarray:

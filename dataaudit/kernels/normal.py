@@ -4,13 +4,18 @@ The kernel under the normal form ``nfc_space`` (see ``corpus/normal.py``). White
 splits at. Whether a text is in NFC is decided by code points first (Unicode Standard Annex 15, section 9,
 "Detecting Normalization Forms"): one without any code point that is or may be changed by NFC, and without any of
 non-zero combining class, is in NFC; the others are left to the caller.
+
+Unicode's normal forms of one text, in time that does not grow with the square of a run of marks.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import cache
 from pathlib import Path
+from typing import Literal
+from unicodedata import combining, normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -123,3 +128,40 @@ def _collapse(offsets: Offsets, data: Bytes, suspects: Bytes, out_offsets: Offse
                 place += one
         suspect[document] = found
         out_offsets[document + 1] = written
+
+
+Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+LONG_RUN = 64
+"""Marks in a row from which on they are put in order here."""
+_BEYOND_MARKS = 0x20000
+"""No code point from here on has a combining class, or decomposes to one that has; a test holds that."""
+
+
+def normalized(form: Form, text: str) -> str:
+    """Return a normal form of a text, in time that grows like n log n.
+
+    ``unicodedata`` puts marks in order by insertion, which takes n^2 steps for n marks in a row. So those of a long
+    run are put in canonical order first, by a stable sort. That gives a canonically equivalent text, whose normal
+    form is the same (Unicode Standard, section 3.11, D108 to D109).
+    """
+    if len(text) < LONG_RUN:
+        return normalize(form, text)
+    run, decomposed = _marks("NFKD" if "K" in form else "NFD")
+    return normalize(form, run.sub(lambda found: _in_order(found[0].translate(decomposed)), text))
+
+
+def _in_order(marks: str) -> str:
+    return "".join(sorted(marks, key=combining))
+
+
+@cache
+def _marks(form: Form) -> tuple[re.Pattern[str], dict[int, str]]:
+    """Return what matches a long run of marks, and the decompositions of those that have one, by code point.
+
+    Compatibility has marks of its own: U+FF9E, a voiced sound mark of half width, has no combining class, but what
+    it decomposes to has one.
+    """
+    forms = {number: normalize(form, chr(number)) for number in range(0x300, _BEYOND_MARKS)}
+    marks = {number: parts for number, parts in forms.items() if combining(parts[0])}
+    listed = "".join(map(chr, marks))
+    return re.compile(f"[{listed}]{{{LONG_RUN},}}"), {at: parts for at, parts in marks.items() if parts != chr(at)}

@@ -10,6 +10,8 @@ import unicodedata
 from functools import lru_cache
 from html import unescape
 
+from dataaudit.kernels.normal import normalized
+
 
 def _named(names: str) -> frozenset[str]:
     return frozenset(names.split())
@@ -76,6 +78,7 @@ _ESCAPE = re.compile(
     r"|(?<=\d)(?P<comma>\{,\}|\\,)(?=\d{3}(?!\d))",
     re.IGNORECASE,
 )
+_LONG_NUMBER = re.compile(r"&#(?P<digits>[0-9]{9,});?")
 
 
 def rewritten(stretch: bytes) -> bytes:
@@ -93,9 +96,14 @@ def _kept(stretch: bytes) -> bytes:
 
 
 def _rewritten(stretch: bytes) -> bytes:
-    text = _INLINE_TAG.sub("", unescape(unescape(stretch.decode())))
+    text = _INLINE_TAG.sub("", _unescape(_unescape(stretch.decode())))
     text = _ESCAPE.sub(_unescaped, text)
     return " ".join(_latin(part) for part in text.split()).encode("utf-8", "replace")
+
+
+def _unescape(text: str) -> str:
+    """Resolve entities. Python refuses to read thousands of digits; eight are more than any character has."""
+    return unescape(_LONG_NUMBER.sub(lambda found: f"&#{found['digits'].lstrip('0')[:8] or '0'};", text))
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -111,7 +119,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _latin(word: str) -> str:
-    folded = unicodedata.normalize("NFKC", word).casefold()
+    folded = normalized("NFKC", word).casefold()
     letters = [char for char in folded if char.isalpha()]
     is_mixed = any("a" <= char <= "z" for char in letters)
     if is_mixed or all(char in _ALONE for char in letters):

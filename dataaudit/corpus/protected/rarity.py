@@ -7,9 +7,10 @@ phrase of eight words could be taken for a question of a set that is the same ph
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from functools import cache, lru_cache
+
+from dataaudit.kernels.normal import normalized
 
 RARE_LETTERS = 4
 """Letters of a rare word, at least."""
@@ -127,5 +128,5 @@ def _is_rare(folded: str) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def _folded(word: str) -> str:
-    parts = unicodedata.normalize("NFKD", word.casefold())
+    parts = normalized("NFKD", word.casefold())
     return "".join(part for part in parts if part.isalnum())

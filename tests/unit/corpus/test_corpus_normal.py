@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from levels import examples
 from twins import basics
 
-from dataaudit.corpus.texts import LONG_RUN, nfc, normal_digests, normal_form, row_digests, text_digests
+from dataaudit.corpus.texts import normal_digests, normal_form, row_digests, text_digests
+from dataaudit.kernels.normal import LONG_RUN, normalized
 
 SPACES = [chr(point) for point in range(0x110000) if chr(point).isspace()]
 pieces = st.one_of(
@@ -106,28 +107,35 @@ def test_the_normal_form_is_frozen():
     )
 
 
-MARKS = [chr(point) for point in range(0x110000) if unicodedata.combining(unicodedata.normalize("NFD", chr(point))[0])]
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+MARKS = [chr(point) for point in range(0x110000) if unicodedata.combining(unicodedata.normalize("NFKD", chr(point))[0])]
 many_marks = st.integers(LONG_RUN - 2, 4 * LONG_RUN).flatmap(
-    lambda size: st.lists(st.sampled_from(["\u0301", "\u0323", "\u0344", *MARKS]), min_size=size, max_size=size)
+    lambda size: st.lists(
+        st.sampled_from(["\u0301", "\u0323", "\u0344", "\uff9e", *MARKS]), min_size=size, max_size=size
+    )
 )
 
 
-@given(st.lists(st.one_of(texts, many_marks.map("".join)), max_size=4).map("".join))
+@given(st.lists(st.one_of(texts, many_marks.map("".join)), max_size=4).map("".join), st.sampled_from(FORMS))
 @settings(max_examples=examples(300), deadline=None)
-def test_nfc_is_that_of_unicodedata_also_with_long_runs_of_marks(text):
-    assert nfc(text) == unicodedata.normalize("NFC", text)
+def test_normal_forms_are_those_of_unicodedata_also_with_long_runs_of_marks(text, form):
+    assert normalized(form, text) == unicodedata.normalize(form, text)
 
 
-@pytest.mark.parametrize("start", ["", "a", "\u1ebf", "\uac00", "\u0344", "\u1fb7"])
-def test_every_mark_in_a_long_run_is_ordered_and_composed_as_by_unicodedata(start):
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("start", ["", "a", "\u1ebf", "\uac00", "\u0344", "\u1fb7", "\ufe70", "\ufdfa"])
+def test_every_mark_in_a_long_run_is_ordered_and_composed_as_by_unicodedata(start, form):
     """All of them; the pattern for runs looks no further than the second plane."""
     assert max(MARKS) < "\U00020000"
     for first in range(0, len(MARKS), 2 * LONG_RUN):
         text = start + "".join(reversed(MARKS[first : first + 2 * LONG_RUN])) + "b" + "".join(MARKS[first:])
-        assert nfc(text) == unicodedata.normalize("NFC", text)
+        assert normalized(form, text) == unicodedata.normalize(form, text)
 
 
-def test_runs_of_marks_reach_unicodedata_in_order(monkeypatch):
+@pytest.mark.parametrize(
+    ("form", "pair"), [("NFC", "\u0301\u0323"), ("NFKC", "\u0301\u0323"), ("NFKD", "\u0301\uff9e")]
+)
+def test_runs_of_marks_reach_unicodedata_in_order(monkeypatch, form, pair):
     """Its insertion takes a step for each pair that is out of order: of a long run, none is left but at the start."""
     seen = []
 
@@ -135,8 +143,9 @@ def test_runs_of_marks_reach_unicodedata_in_order(monkeypatch):
         seen.append(text)
         return unicodedata.normalize(form, text)
 
-    monkeypatch.setattr("dataaudit.corpus.texts.normalize", normalize)
-    nfc("\u1ebf" + "\u0301\u0323" * 5_000)
+    normalized(form, pair * LONG_RUN)
+    monkeypatch.setattr("dataaudit.kernels.normal.normalize", normalize)
+    normalized(form, "\u1ebf" + pair * 5_000)
     marks = [unicodedata.combining(char) for char in seen[-1][1:]]
     assert marks == sorted(marks)
     assert len(marks) == 10_000

@@ -11,6 +11,7 @@ from twins import markup as slow
 
 from dataaudit.kernels.markup import normal_words
 from dataaudit.kernels.plain_words import words_of
+from dataaudit.kernels.rewriting import rewritten
 from dataaudit.kernels.words import split_words
 
 WORDS = [
@@ -127,3 +128,12 @@ def test_what_looks_like_markup_stays():
 def test_a_batch_without_a_word():
     """Nothing becomes nothing."""
     assert len(normal_of(["", " <!> ", ""]).hashes) == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "read"), [("0" * 5_000 + "65", "a"), ("65", "a"), ("1" * 5_000, "\ufffd"), ("10000000", "\ufffd")]
+)
+@pytest.mark.parametrize("end", [";", ""])
+def test_an_entity_of_any_number_of_digits_is_read(number, read, end):
+    """Python refuses to read a number of more than 4,300 digits; a document with one is not lost for that."""
+    assert rewritten(f"x&#{number}{end}!".encode()) == f"x{read}!".encode()
