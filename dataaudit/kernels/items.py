@@ -3,9 +3,8 @@
 *Seeds* are grams of five words in which every number is the same. A text of an item (its question, its answer) comes
 into question where two neighbouring stretches of a document, each as long as the text, hold enough of its seeds. Around
 them it is verified: ``verbatim`` is the whole text, word for word; ``similar`` is a stretch of a document that becomes
-the text by replacing, inserting or deleting at most a given share of its words (Sellers 1980, "The theory and
-computation of evolutionary distances"), numbers being equal to one another - and that holds without the numbers, too,
-so that tables of numbers are not similar.
+the text by replacing, inserting or deleting at most a given share of its words (:mod:`dataaudit.kernels.nearest`),
+numbers being equal to one another - and that holds without the numbers, too, so that tables of numbers are not similar.
 
 A short text has one seed and is compared where that stands, word for word.
 """
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dataaudit.kernels.jit import Integer, cold, compiled, helper
+from dataaudit.kernels.nearest import nearest, room_for
 from dataaudit.kernels.ngrams import (
-    ANY_NUMBER,
     NUMBER,
     READ_ENTRIES,
     READ_PLACES,
@@ -83,7 +82,7 @@ class Finder:
         self._index = index
         longest = int(np.diff(index.offsets).max(initial=0))
         self._seen = np.full((index.num_texts, 6), _NO_HIT, dtype=np.int64)
-        self._rows = np.zeros((2, longest + 1), dtype=np.int64)
+        self._room = room_for(longest)
         self._documents = 0
         self._capacity = 1024
 
@@ -117,7 +116,7 @@ class Finder:
                 index.offsets,
                 index.needs,
                 self._seen,
-                self._rows,
+                self._room,
                 hits,
             )
             self._documents += len(offsets) - 1
@@ -129,7 +128,7 @@ class Finder:
 @compiled(
     f"int64({READ_WORDS}, {READ_PLACES}, int64, uint64, {READ_WORDS}, {READ_ENTRIES}, uint64, {READ_WORDS},"
     f" {READ_PLACES}, {READ_ENTRIES}, {READ_ENTRIES}, {READ_WORDS}, {READ_PLACES}, {READ_NEEDS}, int64[:, ::1],"
-    " int64[:, ::1], int64[:, ::1])"
+    " uint64[::1], int64[:, ::1])"
 )
 def _find_texts(
     words: np.ndarray,
@@ -147,7 +146,7 @@ def _find_texts(
     text_offsets: np.ndarray,
     needs: np.ndarray,
     seen: np.ndarray,
-    rows: np.ndarray,
+    room: np.ndarray,
     hits: np.ndarray,
 ) -> Integer:
     """Return how many hits there are; those beyond the capacity of ``hits`` are counted only."""
@@ -180,7 +179,7 @@ def _find_texts(
                     text_offsets,
                     needs,
                     seen,
-                    rows,
+                    room,
                     hits,
                     written,
                 )
@@ -203,7 +202,7 @@ def _follow(
     text_offsets: np.ndarray,
     needs: np.ndarray,
     seen: np.ndarray,
-    rows: np.ndarray,
+    room: np.ndarray,
     hits: np.ndarray,
     written: Integer,
 ) -> Integer:
@@ -233,7 +232,7 @@ def _follow(
         window = max(start, start + (block - 1) * length - length // 2)
         window_stop = min(stop, start + (block + 2) * length + length // 2)
         written = _verify(
-            words, start, window, window_stop, document, text, text_words, low, high, seen, rows, hits, written
+            words, start, window, window_stop, document, text, text_words, low, high, seen, room, hits, written
         )
     return written
 
@@ -250,7 +249,7 @@ def _verify(
     low: Integer,
     high: Integer,
     seen: np.ndarray,
-    rows: np.ndarray,
+    room: np.ndarray,
     hits: np.ndarray,
     written: Integer,
 ) -> Integer:
@@ -259,23 +258,23 @@ def _verify(
     if 0 <= hit < len(hits) and hits[hit, TIER] == VERBATIM:
         return written
     length = high - low
-    tier, begun, end = np.int64(-1), np.int64(0), np.int64(0)
-    distance, letters = np.int64(0), np.int64(0)
-    for place in range(window, window_stop - length + 1):
+    tier, most = np.int64(SIMILAR), DISTANCE_PERCENT * length // 100
+    distance, begun, end = nearest(words, window, window_stop, text_words, low, high, room, False, most)
+    if distance > most:
+        return written
+    letters = np.int64(0)
+    place, last = window, window_stop - length
+    while distance == 0 and tier == SIMILAR and place <= last:
         if words[place] == text_words[low] and _is_equal(words, place, text_words, low, length):
             tier, begun, end = np.int64(VERBATIM), np.int64(place), np.int64(place + length)
-            break
-    if tier < 0:
-        distance, begun, end = nearest(words, window, window_stop, text_words, low, high, rows, False)
-        if 100 * distance > DISTANCE_PERCENT * length:
-            return written
+        place += 1
+    if tier == SIMILAR:
         num_letters = np.int64(0)
         for place in range(low, high):
             num_letters += np.int64(not text_words[place] & NUMBER)
-        letters, _, _ = nearest(words, begun, end, text_words, low, high, rows, True)
+        letters, _, _ = nearest(words, begun, end, text_words, low, high, room, True, np.int64(-1))
         if 100 * letters > DISTANCE_PERCENT * num_letters:
             return written
-        tier = np.int64(SIMILAR)
     if hit == _NO_HIT:
         hit = written
         seen[text, _HIT] = hit
@@ -310,72 +309,3 @@ def _is_equal(words: np.ndarray, place: Integer, text_words: np.ndarray, low: In
     while step < length and words[place + step] == text_words[low + step]:
         step += 1
     return bool(step == length)
-
-
-@cold
-def nearest(
-    words: np.ndarray,
-    low: Integer,
-    high: Integer,
-    text_words: np.ndarray,
-    text_low: Integer,
-    text_high: Integer,
-    rows: np.ndarray,
-    letters_only: bool,
-) -> tuple[Integer, Integer, Integer]:
-    """Return the least number of words in which a text and any stretch of ``words[low:high]`` differ, and where.
-
-    Of the stretches that have it, it is the first to end, and the longest of those. ``letters_only`` leaves numbers
-    out, on both sides. Row 0 of ``rows`` is the column of distances, row 1 where each begins.
-    """
-    size = 0
-    for place in range(text_low, text_high):
-        if letters_only and text_words[place] & NUMBER:
-            continue
-        size += 1
-        rows[0, size], rows[1, size] = size, low
-    best, best_start, best_end = np.int64(size), low, low
-    for place in range(low, high):
-        word = plain_word(words[place], True)
-        if letters_only and word == ANY_NUMBER:
-            continue
-        rows[0, 0] = 0
-        diagonal, diagonal_start = np.int64(0), place
-        above, above_start = np.int64(0), place + 1
-        step = 0
-        for text_place in range(text_low, text_high):
-            other = plain_word(text_words[text_place], True)
-            if letters_only and other == ANY_NUMBER:
-                continue
-            step += 1
-            left, left_start = rows[0, step], rows[1, step]
-            value, begun = diagonal + (word != other), diagonal_start
-            if left + 1 < value or (left + 1 == value and left_start < begun):
-                value, begun = left + 1, left_start
-            if above + 1 < value or (above + 1 == value and above_start < begun):
-                value, begun = above + 1, above_start
-            diagonal, diagonal_start = left, left_start
-            rows[0, step], rows[1, step] = value, begun
-            above, above_start = value, begun
-        if above < best:
-            best, best_start, best_end = above, above_start, place + 1
-    return best, best_start, best_end
-
-
-@compiled(f"int64({READ_WORDS}, {READ_WORDS}, int64[:, ::1], boolean, int64[::1])")
-def _nearest(words: np.ndarray, text: np.ndarray, rows: np.ndarray, letters_only: bool, found: np.ndarray) -> Integer:
-    distance, found[0], found[1] = nearest(words, 0, len(words), text, 0, len(text), rows, letters_only)
-    return distance
-
-
-def nearest_stretch(words: np.ndarray, text: np.ndarray, *, letters_only: bool = False) -> tuple[int, int, int]:
-    """Return (words that differ, first word, word after the last) of the stretch of ``words`` nearest to ``text``.
-
-    Args:
-        words: uint64[w] hashes of words.
-        text: uint64[t] hashes of words.
-        letters_only: Whether numbers are left out, on both sides.
-    """
-    rows, found = np.zeros((2, len(text) + 1), dtype=np.int64), np.zeros(2, dtype=np.int64)
-    distance = _nearest(words, text, rows, letters_only, found)
-    return int(distance), int(found[0]), int(found[1])

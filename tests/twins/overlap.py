@@ -119,3 +119,23 @@ def _first_nearest(words: Words, text: Words, differing: int) -> Words:
             if distance(words[start:end], text) == differing:
                 return words[start:end]
     raise AssertionError("some stretch has the least distance")
+
+
+def sellers(words: Words, text: Words) -> tuple[int, int, int]:
+    """Return the least distance of a text to a stretch, the farthest place where one that ends first begins, its end.
+
+    Sellers' table, column by column; each cell holds the distance and where its stretch begins.
+    """
+    column = [(row, 0) for row in range(len(text) + 1)]
+    best = (len(text), 0, 0)
+    for place, word in enumerate(wild(words)):
+        fresh = [(0, place + 1)]
+        for row, other in enumerate(wild(text)):
+            diagonal, left, above = column[row], column[row + 1], fresh[row]
+            fresh.append(
+                min((diagonal[0] + (word != other), diagonal[1]), (left[0] + 1, left[1]), (above[0] + 1, above[1]))
+            )
+        column = fresh
+        if column[-1][0] < best[0]:
+            best = (*column[-1], place + 1)
+    return best

@@ -352,12 +352,8 @@ def _near_places(document: int, hits: list[list[int]], plan: _Plan, words: WordB
     if not plan.near:
         return {}
     own = words.hashes[words.offsets[document] : words.offsets[document + 1]]
-    near = np.zeros(len(own) + 1, dtype=np.int64)
-    for hit in hits:
-        near[max(0, hit[START] - CONTEXT_WORDS)] += 1
-        near[min(len(own), hit[END] + CONTEXT_WORDS)] -= 1
     firsts = np.fromiter(plan.lengths, dtype=np.uint64, count=len(plan.lengths))
-    around = np.flatnonzero(np.cumsum(near[:-1]) > 0)
+    around = _around(hits, len(own))
     places: dict[int, list[int]] = {}
     for place in around[np.isin(own[around], firsts)].tolist():
         for length in plan.lengths[int(own[place])]:
@@ -365,6 +361,19 @@ def _near_places(document: int, hits: list[list[int]], plan: _Plan, words: WordB
             if other is not None and place + length <= len(own):
                 places.setdefault(other, []).append(place)
     return places
+
+
+def _around(hits: list[list[int]], size: int) -> np.ndarray:
+    """Return int64[k] the words of a document of ``size`` around hits, ascending, each once.
+
+    It takes what the hits take: a document may hold thousands of texts, and this is asked of each.
+    """
+    ranges: list[range] = []
+    stop = 0
+    for start, end in sorted((hit[START], hit[END]) for hit in hits):
+        ranges.append(range(max(stop, start - CONTEXT_WORDS), min(size, end + CONTEXT_WORDS)))
+        stop = max(stop, ranges[-1].stop)
+    return np.concatenate([np.arange(one.start, one.stop, dtype=np.int64) for one in ranges])
 
 
 def _nearest_place(places: list[int], length: int, start: int, end: int) -> int | None:
@@ -389,16 +398,25 @@ def _with_rest(hits: list[list[int]], items: Items, words: WordBatch) -> list[li
     own = words.hashes[words.offsets[document] : words.offsets[document + 1]]
     begun = items.seeds.words[items.seeds.offsets[text] : items.seeds.offsets[text + 1]]
     whole = np.concatenate([begun, rest])
-    for place in np.flatnonzero(own[: max(0, len(own) - len(whole) + 1)] == whole[0]).tolist():
-        if np.array_equal(own[place : place + len(whole)], whole):
-            hit = list(hits[0])
-            hit[START], hit[END] = place, place + len(whole)
-            return [hit]
+    place = _find(own, whole)
+    if place >= 0:
+        hit = list(hits[0])
+        hit[START], hit[END] = place, place + len(whole)
+        return [hit]
     if not items.long[text]:
         return []
     hit = list(hits[0])
     hit[TIER] = SIMILAR
     return [hit]
+
+
+def _find(words: np.ndarray, stretch: np.ndarray) -> int:
+    """Return the first place of a stretch in some words, -1 for none; ``bytes.find`` takes linear time."""
+    data, sought = words.tobytes(), stretch.tobytes()
+    place = data.find(sought)
+    while place >= 0 and place % words.itemsize:
+        place = data.find(sought, place + 1)
+    return place // words.itemsize
 
 
 def _long_hit(hit: list[int], items: Items) -> _Found:

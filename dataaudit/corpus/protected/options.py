@@ -11,7 +11,7 @@ import re
 _LABEL = r"(?:\((?P<open>[A-Ha-h1-8])\)|(?P<plain>[A-Ha-h1-8])[.):\]])"
 _LINE_LABEL = re.compile(rf"^[ \t>*_-]*{_LABEL}[*_]*(?:[ \t]+|$)", re.MULTILINE)
 _INLINE_LABEL = re.compile(r"(?:(?<=\s)|^)\((?P<open>[A-Ha-h1-8])\)(?=\s*\S)|(?<=\s)(?P<plain>[A-H])[).:](?=\s)")
-_HEAD = re.compile(r"\n[ \t*_#]*(?:answer )?(?:options|choices)[ \t*_]*:?[ \t*_]*\n", re.IGNORECASE)
+_HEAD = re.compile(r"\n[ \t*_#]*(?:answer )?(?:options|choices)[ \t*_]*+:?[ \t*_]*+\n", re.IGNORECASE)
 _MOST_LINES, _MOST_LINE_WORDS = 10, 20
 _CODE = re.compile(r">>>|[={}]|\"\"\"|\w\(|;$", re.MULTILINE)
 

@@ -43,6 +43,10 @@ _TIERS = {"validated": Tier.VALIDATED, "contextual": Tier.CONTEXTUAL, "pattern":
 _EVIDENCE = {"form": Evidence.FORM, "weak": Evidence.WEAK, "strong": Evidence.STRONG}
 _CLASS = re.compile(r"\[(?:\\.|[^\]\\])*\]", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
+_MANY_WAYS = "(?: *)(?:=|:|:=|=>| +|::)(?: *)"
+"""Between a name and a value in rules of detect-secrets: n blanks can be shared out in n^2 ways, and all are tried."""
+_ONE_WAY = "(?: *(?:=|:|:=|=>|::) *| +)"
+"""The same texts, each in one way."""
 
 
 def _listed(value: object) -> object:
@@ -215,7 +219,7 @@ def full_regex(rule: Rule) -> re.Pattern[bytes]:
     """Return the regex of a rule with what must not stand before and behind it."""
     left = "".join(f"(?<!{one})" for one in (*([f"[{rule.left}]"] if rule.left else []), *rule.before_not))
     right = "".join(f"(?!{one})" for one in (*([f"[{rule.right}]"] if rule.right else []), *rule.after_not))
-    pattern = f"{left}(?:{rule.regex}){right}"
+    pattern = f"{left}(?:{rule.regex.replace(_MANY_WAYS, _ONE_WAY)}){right}"
     return re.compile(pattern.encode(), re.IGNORECASE if rule.ignore_case else 0)
 
 

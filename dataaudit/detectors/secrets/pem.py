@@ -15,7 +15,7 @@ MAX_LETTERS: Final = 16_384
 """Of a block, both markers included; an RSA key of 16,384 bits in PEM has 12,800."""
 _LINES = re.compile(r"\\r\\n|\\n|\\r|\r?\n|\r")
 _COMMENT = re.compile(r"^\s*(?://+|#+|\*+|>+|;+|--)\s+")
-_JOIN = re.compile(r"[\"'`]\s*[+.,;)\\&_]*\s*$")
+_JOIN = re.compile(r"[\"'`]\s*+[+.,;)\\&_]*+\s*+$")
 _BODY = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _HEADER = re.compile(r"^(?P<key>[A-Za-z][A-Za-z0-9-]*): *(?P<value>.*)$")
 _CIPHER = re.compile(r"[A-Z0-9-]+,[0-9A-Fa-f]{16,32}")

@@ -9,7 +9,8 @@ from levels import examples
 from twins import overlap as slow
 
 from dataaudit.corpus.protected.items import SEED_TEXTS, index_items
-from dataaudit.kernels.items import Finder, nearest_stretch
+from dataaudit.kernels.items import Finder
+from dataaudit.kernels.nearest import nearest_stretch
 from dataaudit.kernels.words import split_words
 
 FEW = st.lists(st.sampled_from(["a", "b", "c", "7", "8"]), max_size=9)
@@ -111,3 +112,19 @@ def test_any_cut_into_batches_finds_the_same():
         pieces.append(hits)
     assert np.concatenate(pieces).tolist() == whole.tolist()
     assert len(whole) == 3
+
+
+LONG = st.integers(60, 140).flatmap(lambda size: st.lists(st.sampled_from("abc7"), min_size=size, max_size=size))
+
+
+@given(text=LONG, document=LONG, edits=st.lists(st.tuples(st.integers(0, 139), st.sampled_from("abcd8")), max_size=30))
+@settings(max_examples=examples(40), deadline=None)
+def test_texts_of_several_blocks_are_compared_as_the_table_of_distances_says(text, document, edits):
+    """Blocks of 64 words hand on what they carry: distance, first end and farthest beginning are those of Sellers."""
+    near = list(text)
+    for place, word in edits:
+        near[place % len(near)] = word
+    document = [*document[:20], *near, *document[:20]]
+    batch = words_of([document, text])
+    words, own = batch.hashes[: len(document)], batch.hashes[len(document) :]
+    assert nearest_stretch(words, own) == slow.sellers(document, text)
