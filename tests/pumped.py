@@ -7,12 +7,14 @@ written out at length behind the shortest text that leads to it, and then someth
 from __future__ import annotations
 
 import importlib
+import re
 
 codes = importlib.import_module("re._constants")
 parser = importlib.import_module("re._parser")
 REPEATS = (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT)
 LONG = 8
 """Copies from which a repeat is worth writing out."""
+_RUN = re.compile(r"(.{1,6}?)\1{9,}", re.DOTALL)
 ENDS = ("\n", "!", " ")
 """What may stand where a match breaks off."""
 _CATEGORIES = {
@@ -24,6 +26,15 @@ _CATEGORIES = {
     codes.CATEGORY_NOT_WORD: "-",
 }
 _ANY = [chr(number) for number in (*range(0x61, 0x7B), *range(0x21, 0x7F))]
+
+
+def grown(text, size):
+    """Return texts of about ``size`` letters: the text again and again, and with a run of a tile made longer."""
+    found = [(text * (size // len(text) + 1))[:size]]
+    run = _RUN.search(text)
+    if run:
+        found.append(text[: run.start()] + run[1] * (size // len(run[1])) + text[run.end() :])
+    return found
 
 
 def pumps(regex, flags=0, *, longest=4000):
