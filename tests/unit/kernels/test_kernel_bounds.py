@@ -1,0 +1,46 @@
+"""What bounds each kernel, said for every one; `benchmarks/worst_inputs.py` times their worst documents."""
+
+from __future__ import annotations
+
+from dataaudit.kernels.jit import all_kernels
+
+_ONE_PASS = "a step for each byte, word or gram, and a look-up in a table"
+BOUNDS = {
+    "characters._search": _ONE_PASS,
+    "characters._count": _ONE_PASS,
+    "filters._count_documents": "one pass; repeated n-grams by a table of a document, of eight lengths",
+    "filters._mark_runs": "one pass for each of few periods, until a run is long enough",
+    "items._find_texts": "64 texts a seed; each is compared once for each stretch of its length, with `nearest`",
+    "markup._mark": "one pass; beside a word it looks 1,024 bytes ahead, to the next mark of its kind",
+    "markup._assemble": _ONE_PASS,
+    "minhash._sketch": "permutations, a fixed number for each shingle",
+    "minhash._shingles": _ONE_PASS,
+    "minhash._bands": "permutations, for each document",
+    "minhash._distinct": _ONE_PASS,
+    "minhash._intersect": "a step for each element of two sorted lists",
+    "nearest._nearest": "words of a stretch times blocks of 64 words of a text, of 1,024 words at most",
+    "ngrams._fill": _ONE_PASS,
+    "ngrams._hash_all": _ONE_PASS,
+    "normal._collapse": _ONE_PASS,
+    "overlap._find_all": _ONE_PASS,
+    "overlap._find_long": "a step for each word of a run of hits",
+    "overlap._count_seen": _ONE_PASS,
+    "overlap._count_covered": _ONE_PASS,
+    "pairing._form": "in a large bucket a fixed number of leaders for each document, in a small one its size",
+    "pairing._form_probes": "in a large bucket a fixed number of leaders for each document, in a small one its size",
+    "toxic._score": "few features for each letter, of a word of MAX_LETTERS at most; windows of fixed lengths",
+    "toxic_features._list": "few features for each letter, of a word of MAX_LETTERS at most",
+    "variants._make": "words of a document, for each of a sample of seeds",
+    "windows._gather": "words that are copied, of a fixed number of windows",
+    "winnow._winnow": "a window of fixed length for each gram",
+    "winnow._hash_windows": "words of windows of fixed length",
+    "winnow._hash_sequences": "words of the sequences",
+    "winnow._extend": "words that two places have in common, for each anchor",
+    "words._split": _ONE_PASS,
+}
+
+
+def test_every_kernel_says_what_bounds_it():
+    """Whoever adds one says it here, and gives the benchmark a document that is its worst."""
+    kernels = {f"{one.function.__module__.rpartition('.')[2]}.{one.__name__}" for one in all_kernels()}
+    assert kernels == set(BOUNDS)
