@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from dataaudit.kernels.jit import all_kernels
 
-_ONE_PASS = "a step for each byte, word or gram, and a look-up in a table"
+_ONCE = "a step for each byte, word or gram, and a look-up in a table"
 BOUNDS = {
-    "characters._search": _ONE_PASS,
-    "characters._count": _ONE_PASS,
-    "filters._count_documents": "one pass; repeated n-grams by a table of a document, of eight lengths",
+    "characters._search": _ONCE,
+    "characters._count": _ONCE,
+    "filters._count_documents": "one pass; repeated n-grams by a table of a document, of a few lengths",
     "filters._mark_runs": "one pass for each of few periods, until a run is long enough",
     "items._find_texts": "64 texts a seed; each is compared once for each stretch of its length, with `nearest`",
     "markup._mark": "one pass; beside a word it looks 1,024 bytes ahead, to the next mark of its kind",
-    "markup._assemble": _ONE_PASS,
+    "markup._assemble": _ONCE,
     "minhash._sketch": "permutations, a fixed number for each shingle",
-    "minhash._shingles": _ONE_PASS,
+    "minhash._shingles": _ONCE,
     "minhash._bands": "permutations, for each document",
-    "minhash._distinct": _ONE_PASS,
+    "minhash._distinct": _ONCE,
     "minhash._intersect": "a step for each element of two sorted lists",
     "nearest._nearest": "words of a stretch times blocks of 64 words of a text, of 1,024 words at most",
-    "ngrams._fill": _ONE_PASS,
-    "ngrams._hash_all": _ONE_PASS,
-    "normal._collapse": _ONE_PASS,
-    "overlap._find_all": _ONE_PASS,
+    "ngrams._fill": _ONCE,
+    "ngrams._hash_all": _ONCE,
+    "normal._collapse": _ONCE,
+    "overlap._find_all": _ONCE,
     "overlap._find_long": "a step for each word of a run of hits",
-    "overlap._count_seen": _ONE_PASS,
-    "overlap._count_covered": _ONE_PASS,
+    "overlap._count_seen": _ONCE,
+    "overlap._count_covered": _ONCE,
     "pairing._form": "in a large bucket a fixed number of leaders for each document, in a small one its size",
     "pairing._form_probes": "in a large bucket a fixed number of leaders for each document, in a small one its size",
     "toxic._score": "few features for each letter, of a word of MAX_LETTERS at most; windows of fixed lengths",
@@ -36,7 +36,7 @@ BOUNDS = {
     "winnow._hash_windows": "words of windows of fixed length",
     "winnow._hash_sequences": "words of the sequences",
     "winnow._extend": "words that two places have in common, for each anchor",
-    "words._split": _ONE_PASS,
+    "words._split": _ONCE,
 }
 
 
