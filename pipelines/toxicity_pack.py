@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 from scipy.optimize import isotonic_regression
-from scipy.stats import beta, rankdata
+from scipy.stats import rankdata
 from toxicity_fit import Recipe, documents, norms
 
 from dataaudit.kernels.toxic import NORM_BITS, ToxicWeights, toxic_scores
@@ -96,11 +96,11 @@ def raw_scores(texts: list[str], weights: ToxicWeights) -> np.ndarray:
     return toxic_scores(values, offsets, split_words(values, offsets), wanted, weights)
 
 
-def calibration(raw: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return scores at which P(toxic) rises, P between them, and its 95 % bounds.
+def calibration(raw: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return scores at which P(toxic) rises, and P between them.
 
-    Isotonic regression over groups of ``IN_A_GROUP`` neighbouring scores; the bounds are Clopper and Pearson's, of
-    the texts between two steps.
+    Isotonic regression over groups of ``IN_A_GROUP`` neighbouring scores. No bounds: those of the labelled texts
+    between two steps hold for texts drawn like these, which a corpus is not.
 
     Args:
         raw: int64[n] of texts that their scorer has not learned from.
@@ -115,11 +115,7 @@ def calibration(raw: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.nda
     firsts = starts[found.blocks[:-1]]
     texts = np.diff(np.append(firsts, len(raw)))
     hits = np.add.reduceat(toxic, firsts)
-    low = np.where(hits > 0, beta.ppf(0.025, hits, texts - hits + 1), 0.0)
-    high = np.where(hits < texts, beta.ppf(0.975, hits + 1, texts - hits), 1.0)
-    probability = np.maximum.accumulate(np.round((hits + 0.5) / (texts + 1), 7))
-    low, high = (np.round(bound, 7) for bound in (np.nan_to_num(low), np.nan_to_num(high, nan=1.0)))
-    return ordered[firsts[1:]], probability, np.minimum(low, probability), np.maximum(high, probability)
+    return ordered[firsts[1:]], np.maximum.accumulate(np.round((hits + 0.5) / (texts + 1), 7))
 
 
 def ranking_area(raw: np.ndarray, labels: np.ndarray) -> float:

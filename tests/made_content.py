@@ -17,8 +17,6 @@ def made_screen(texts):
     return ScreenBatch(
         raw=sizes,
         probability=probability,
-        low=probability / 2,
-        high=(probability + 1) / 2 * (sizes > 0),
         screened=sizes > 0,
     )
 

@@ -122,11 +122,9 @@ def screened(sources):
 
     rows = []
     for source, (documents, known, mean) in sources.items():
-        sums = {"probability": round(known * mean * 1e6)}
-        sums |= {"low": round(sums["probability"] * 0.8), "high": round(sums["probability"] * 1.3)}
-        rows.append({"source": source, "level": 4 if mean < 0.5 else 11, "documents": known, **sums})
-        none = dict.fromkeys(sums, 0)
-        rows.append({"source": source, "level": -1, "documents": documents - known, **none})
+        total = round(known * mean * 1e6)
+        rows.append({"source": source, "level": 4 if mean < 0.5 else 11, "documents": known, "probability": total})
+        rows.append({"source": source, "level": -1, "documents": documents - known, "probability": 0})
     shape = Toxicity().shapes()["scores"]
     table = pa.Table.from_pylist(rows, schema=shape.schema())
     made = []

@@ -104,7 +104,7 @@ class MetricChangeKind(StrEnum):
     """What became of a metric record."""
 
     CHANGED = "changed"
-    """Both are exact and differ: the corpora differ."""
+    """Both are exact and differ: the corpora differ. Or one is an estimate without an interval: nobody can say."""
     BEYOND_NOISE = "beyond_noise"
     """At least one is sampled or estimated, and the interval of the difference excludes 0."""
     WITHIN_NOISE = "within_noise"

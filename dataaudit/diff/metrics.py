@@ -146,10 +146,13 @@ def _change(
     if reason := meaning.between(older, newer, now["metric"], now["stat"], now["scope"]):
         return MetricChange(**named, fate=MetricChangeKind.NOT_COMPARABLE, reason=reason)
     exact = was["method"] == now["method"] == "exact"
+    without = any(row["method"] != "exact" and row["low"] is None for row in (was, now))
     found = difference(_interval(was), _interval(now))
     named["difference"] = rounded(found.value)
     if exact:
         return MetricChange(**named, fate=MetricChangeKind.CHANGED, **_chance(was, now, sizes))
+    if without:  # how far it is off is not known, so neither is what of the change is
+        return MetricChange(**named, fate=MetricChangeKind.CHANGED)
     return MetricChange(
         **named,
         fate=MetricChangeKind.WITHIN_NOISE if found.low <= 0 <= found.high else MetricChangeKind.BEYOND_NOISE,

@@ -187,9 +187,18 @@ def noise_notes(changes: Sequence[MetricChange]) -> list[Line]:
             " differ so much by chance (95 %); {} could"
         )
         notes.append(say(text, surely, maybe))
-    if any(judged(change) == EXACT for change in changes):
+    unmarked = [change for change in changes if judged(change) == EXACT]
+    if not all(map(_unbounded, unmarked)):
         notes.append("no mark: counted, so the corpora differ; chance is not asked")
+    if any(map(_unbounded, unmarked)):
+        notes.append("no mark, estimated without an interval: how much of the change is the screen's is not known")
     return notes
+
+
+def _unbounded(change: MetricChange) -> bool:
+    """Return whether a side of a change is an estimate that says nothing of its error."""
+    sides = (change.old, change.new)
+    return any(side is not None and side.method != "exact" and side.low is None for side in sides)
 
 
 def line(difference: Difference) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dataaudit.gate.coverage import COVERAGE
 from dataaudit.gate.policy import Rule, Severity
 from dataaudit.gate.verdict import State
-from dataaudit.manifest.metric import Metric, rounded
+from dataaudit.manifest.metric import NO_INTERVAL, Metric, rounded
 from dataaudit.metrics.comparable import OTHER_UNIT
 
 ABSENT = frozenset({"no_judge", "no_analyzer", "no_reference"})
@@ -61,14 +61,19 @@ def judge(
     if unusable is not None or record is None or record.value is None:
         return unusable or _missing(rule, MISSING, absent=not metric_held)
     if rule.limit_kind == "budget":
-        return _compare(rule, against(rule, record), None)
-    if compared is None or compared.value is None:
+        found = _compare(rule, against(rule, record), None)
+    elif compared is None or compared.value is None:
         return _not_compared(rule, compared.reason if compared else NO_BASELINE)
-    return _compare(rule, _distance(rule, record, compared), compared.value)
+    else:
+        found = _compare(rule, _distance(rule, record, compared), compared.value)
+    return replace(found, reason=record.reason) if record.reason in NO_INTERVAL else found
 
 
 def against(rule: Rule, record: Metric) -> float:
-    """Return the number of a record that a budget is held against: by default the bound on the limit's wrong side."""
+    """Return the number of a record that a budget is held against: by default the bound on the limit's wrong side.
+
+    Of a value without an interval it is the value, whatever the rule names; its case says why (``NO_INTERVAL``).
+    """
     assert record.value is not None
     low = record.value if record.low is None else record.low
     high = record.value if record.high is None else record.high

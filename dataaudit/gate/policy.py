@@ -140,7 +140,7 @@ class Rule(_Model):
     bound: Literal["against", "value", "low", "high"] = Field(
         default="against",
         description="Which number of a value with an interval is judged: `against` is the bound nearer to the limit's"
-        " wrong side.",
+        " wrong side. A value without an interval is judged itself, and its reason says so.",
     )
     required: Truth = Field(
         default=True, description="Whether the gate ends with code 3 when the rule cannot be evaluated."

@@ -35,6 +35,7 @@ REASONS: dict[str, str] = {
     "unsafe_checkpoint": "the file of the judge's model asked to run code",
     "no_device": "the device that the config names was not there",
     "not_judged": "the judge answered for no document of the sample",
+    "screen_alone": "no interval: screen not judged; the value itself is held against the limit",
 }
 """Texts by code."""
 _OF_BASELINE = "baseline_"

@@ -19,7 +19,7 @@ from dataaudit.gate.facts import UNREAD_STATES
 from dataaudit.gate.judge import FEW_SHARDS, Compared, excess, judge
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import Case, State
-from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric import SCREEN_ALONE, Method, Metric, Scope
 from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import ShardStatistic
 from dataaudit.metrics.registry import SHARD_STATISTICS
@@ -141,6 +141,8 @@ def _records(
     rule: Rule, statistic: ShardStatistic, chosen: pa.Table, values: np.ndarray, denominators: np.ndarray
 ) -> Callable[[int], Metric]:
     ordinals = chosen["shard"].to_numpy()
+    method: Method = "estimated" if statistic.estimated else "exact"
+    reason = SCREEN_ALONE if statistic.estimated else ""
 
     def record(index: int) -> Metric:
         missing = bool(np.isnan(values[index]))
@@ -151,10 +153,11 @@ def _records(
             scope=Scope(shard=int(ordinals[index])),
             unit=rule.unit,
             value=None if missing else float(values[index]),
+            method=method,
             denominator=int(denominators[index]),
             n=int(denominators[index]),
             status="not_evaluated" if missing else "ok",
-            reason=("empty_denominator" if empty else "missing") if missing else "",
+            reason=("empty_denominator" if empty else "missing") if missing else reason,
         )
 
     return record
@@ -179,7 +182,7 @@ def _case(rule: Rule, statistic: ShardStatistic, record: Metric, compared: Compa
         reason=found.reason,
         unit=record.unit,
         value=record.value,
-        method="estimated" if statistic.estimated else "exact",
+        method=record.method,
         denominator=record.denominator,
         baseline=found.baseline,
         baseline_denominator=0 if found.baseline is None else record.denominator,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.formats import FORMATS, UNKNOWN
-from dataaudit.manifest.metric import METHODS, STATUSES
+from dataaudit.manifest.metric import METHODS, NO_INTERVAL, STATUSES
 from dataaudit.manifest.places import ROW_BITS
 
 _LEAST = {("ledger", "records"): -1, ("judged", "level"): -1}
@@ -98,10 +98,13 @@ def check_records(table: pa.Table) -> None:
     """
     holds = pc.equal(table["status"], "ok")
     inexact = pc.and_(holds, pc.not_equal(table["method"], "exact"))
+    without = pc.is_in(table["reason"], pa.array(sorted(NO_INTERVAL)))
+    bounded = pc.and_(inexact, pc.invert(without))
     broken = [
         ("a value without the status ok, or that without a value", pc.xor(holds, table["value"].is_valid())),
         ("no value and no reason", pc.and_(pc.invert(holds), pc.equal(table["reason"], ""))),
-        *(("bounds that its method does not have", pc.xor(inexact, table[name].is_valid())) for name in _BOUNDS),
+        ("a reason that inexact values alone have", pc.and_(without, pc.invert(inexact))),
+        *(("bounds that its method does not have", pc.xor(bounded, table[name].is_valid())) for name in _BOUNDS),
         ("a value outside its bounds", pc.less(table["value"], table["low"])),
         ("a value outside its bounds", pc.greater(table["value"], table["high"])),
     ]

@@ -11,6 +11,10 @@ Status = Literal["ok", "not_evaluated", "not_applicable"]
 METHODS: tuple[Method, ...] = ("exact", "sampled", "estimated")
 STATUSES: tuple[Status, ...] = ("ok", "not_evaluated", "not_applicable")
 SIGNIFICANT_DIGITS = 12
+SCREEN_ALONE = "screen_alone"
+"""A screen's estimate that no judge was held against: how far off it is depends on the corpus, and is not known."""
+NO_INTERVAL = frozenset({SCREEN_ALONE})
+"""Reasons for which an inexact value has no interval; without one of these it must have one."""
 
 
 def rounded(value: float) -> float:
@@ -60,9 +64,9 @@ class Metric:
     value: float | None
     """The number; None unless status is ``ok``."""
     low: float | None = None
-    """Lower bound, for sampled and estimated values."""
+    """Lower bound, for sampled and estimated values but those whose ``reason`` is one of ``NO_INTERVAL``."""
     high: float | None = None
-    """Upper bound, for sampled and estimated values."""
+    """Upper bound, of the same values."""
     confidence: float | None = None
     """Coverage probability of [low, high]."""
     n: int = 0
@@ -74,7 +78,7 @@ class Metric:
     status: Status = "ok"
     """Whether there is a value."""
     reason: str = ""
-    """Why there is none, as a short code."""
+    """Why there is no value, or no interval of an inexact one, as a short code."""
     version: str = "1"
     """Version of the definition."""
 
@@ -100,9 +104,14 @@ class Metric:
 
     def _check_interval(self) -> None:
         bounds = (self.low, self.high, self.confidence)
-        inexact = self.status == "ok" and self.method != "exact"
-        if sum(bound is not None for bound in bounds) != (3 if inexact else 0):
-            raise ValueError(f"{self.metric}.{self.stat}: exactly the inexact values carry low, high and confidence")
+        inexact, without = self.status == "ok" and self.method != "exact", self.reason in NO_INTERVAL
+        if without and not inexact:
+            raise ValueError(f"{self.metric}.{self.stat}: {self.reason} is a reason of inexact values alone")
+        if sum(bound is not None for bound in bounds) != (3 if inexact and not without else 0):
+            raise ValueError(
+                f"{self.metric}.{self.stat}: exactly the inexact values carry low, high and confidence, or one of"
+                f" the reasons {', '.join(sorted(NO_INTERVAL))}"
+            )
         if self.value is None or self.low is None or self.high is None or self.confidence is None:
             return
         if not self.low <= self.value <= self.high or not 0 < self.confidence <= 1:

@@ -361,7 +361,8 @@ def metric_rows(
         n: int64[n] observations.
         denominator: int64[n] what was divided by.
         version: Of the definition.
-        more: Other columns: ``low``, ``high``, ``confidence`` float64[n], NaN for none; ``method``.
+        more: Other columns: ``low``, ``high``, ``confidence`` float64[n], NaN for none; ``method``; ``reason`` of
+            those that have a value, a code for which it has no interval.
 
     Raises:
         ValueError: A value is not finite.
@@ -374,11 +375,12 @@ def metric_rows(
     given |= {"value": np.where(known, value, np.nan)}
     if not np.isfinite(value[known]).all():
         raise ValueError(f"{metric}.{stat}: a metric value must be finite")
+    given.setdefault("reason", "")
     if known.all():
-        given |= {"status": "ok", "reason": ""}
+        given["status"] = "ok"
     else:
         given["status"] = _either(known, "ok", "not_evaluated")
-        given["reason"] = _either(known, "", "empty_denominator")
+        given["reason"] = _either(known, given["reason"], "empty_denominator")
     return MetricRows({name: _column(name, given[name], size) for name in LEAVES})
 
 

@@ -178,7 +178,7 @@ METRICS = TableSpec(
             field("denominator", COUNT, "what was divided by"),
             field("method", STRING, "exact, sampled or estimated"),
             field("status", STRING, "ok, not_evaluated or not_applicable"),
-            field("reason", STRING, "code when there is no value"),
+            field("reason", STRING, "code when there is no value, or an inexact one has no interval"),
             field("version", STRING, "version of the definition"),
         ]
     ),

@@ -32,7 +32,7 @@ class Estimate:
     documents: int
     """Documents behind it."""
     reason: str = ""
-    """Why there is no value, as a code."""
+    """Why there is no value, or no interval, as a code."""
     suppressed: bool = False
     """Not shown, as it rests on so few documents that it points at them."""
 

@@ -124,5 +124,22 @@ class Groups:
             **self._named(),
         )
 
+    def unbounded(
+        self, metric: str, stat: str, unit: str, value: np.ndarray, n: np.ndarray, *, reason: str
+    ) -> MetricRows:
+        """Return an estimate of each group that has no interval, for one of ``NO_INTERVAL``."""
+        return metric_rows(
+            metric,
+            stat,
+            unit=unit,
+            value=value,
+            known=n > 0,
+            n=n,
+            denominator=n,
+            method="estimated",
+            reason=reason,
+            **self._named(),
+        )
+
     def _named(self) -> dict[str, Any]:
         return {"scope": self.scope, "within": {"source": self.names, **self.others}, "version": self.version}

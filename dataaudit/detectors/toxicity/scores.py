@@ -16,10 +16,5 @@ class ScreenBatch:
     """int64[n] score of the worst window, in fixed point: the same on every machine. 0 where not screened."""
     probability: npt.NDArray[np.float64]
     """float64[n] calibrated P(toxic), from a table that is looked up with ``raw``; 0 where not screened."""
-    low: npt.NDArray[np.float64]
-    """float64[n] lower 95 % bound of ``probability``: of the share of toxic ones among the labelled documents that the
-    table was made of; at most ``probability``."""
-    high: npt.NDArray[np.float64]
-    """float64[n] upper bound, at least ``probability``."""
     screened: npt.NDArray[np.bool_]
     """bool[n]: the document's language is one that the screen can judge, and it holds a word."""

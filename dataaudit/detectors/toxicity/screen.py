@@ -68,10 +68,8 @@ class ToxicityScreen:
         raw = toxic_scores(values, offsets, words, screened, self.file.weights)
         raw[screened] += self.file.bias
         places = np.searchsorted(self.file.steps, raw, side="right")
-        probability, low, high = (
-            np.where(screened, table[places], 0.0) for table in (self.file.probabilities, self.file.low, self.file.high)
-        )
-        return ScreenBatch(raw=raw, probability=probability, low=low, high=high, screened=screened)
+        probability = np.where(screened, self.file.probabilities[places], 0.0)
+        return ScreenBatch(raw=raw, probability=probability, screened=screened)
 
     def threshold(self, probability: float = 0.5) -> int:
         """Return the least raw score whose probability is at least so much; above all scores if none is."""
@@ -133,14 +131,14 @@ def _read(path: Path) -> bytes:
         raise DetectorError(f"toxicity: {path} cannot be read ({error.strerror})", "Install dataaudit again.") from None
 
 
-FORMAT = "dataaudit toxicity screen 1"
+FORMAT = "dataaudit toxicity screen 2"
 _DTYPES = {
     **dict.fromkeys(("words", "pairs", "grams"), np.int8),
     "keys": np.uint64,
     "disguised": np.int16,
     **dict.fromkeys(("norms", "passage", "bias", "steps"), np.int64),
     "about": np.uint8,
-    **dict.fromkeys(("probabilities", "low", "high"), np.float64),
+    "probabilities": np.float64,
 }
 
 
@@ -156,10 +154,6 @@ class ScreenFile:
     """int64[k] ascending scores at which the probability rises."""
     probabilities: np.ndarray
     """float64[k + 1] of P(toxic) below the first step, between two, above the last; ascending."""
-    low: np.ndarray
-    """float64[k + 1] lower 95 % bound of each, from the number of labelled texts that it rests on."""
-    high: np.ndarray
-    """float64[k + 1] upper bound."""
     about: dict[str, Any]
     """Name, version, languages, data with licences, and what was measured while it was trained."""
 
@@ -177,8 +171,6 @@ def write_screen(file: ScreenFile) -> bytes:
         bias=np.array([file.bias], dtype=np.int64),
         steps=file.steps,
         probabilities=file.probabilities,
-        low=file.low,
-        high=file.high,
         about=about,
     )
     return out.getvalue()
@@ -216,8 +208,6 @@ def read_screen(data: bytes, origin: str) -> ScreenFile:
         bias=int(arrays["bias"][0]),
         steps=arrays["steps"],
         probabilities=arrays["probabilities"],
-        low=arrays["low"],
-        high=arrays["high"],
         about=about,
     )
 
@@ -228,7 +218,7 @@ def _fault(arrays: dict[str, np.ndarray], about: Any) -> str | None:
         if array.dtype != _DTYPES[name] or array.ndim != 1:
             return f"`{name}` of {array.dtype}, {array.ndim} dimensions"
     sizes = [len(arrays[name]) for name in ("words", "pairs", "grams", "keys")]
-    steps, chances, low, high = (arrays[name] for name in ("steps", "probabilities", "low", "high"))
+    steps, chances = arrays["steps"], arrays["probabilities"]
     faults = {
         "another format": not isinstance(about, dict) or about.get("format") != FORMAT,
         "tables whose sizes are no powers of two": any(size < 2 or size & (size - 1) for size in sizes),
@@ -240,7 +230,5 @@ def _fault(arrays: dict[str, np.ndarray], about: Any) -> str | None:
         "a calibration whose steps do not rise": bool(np.any(np.diff(steps) <= 0)) or len(chances) != len(steps) + 1,
         "a calibration that is no rising probability": not bool(np.all((chances >= 0) & (chances <= 1)))
         or bool(np.any(np.diff(chances) < 0)),
-        "a calibration outside its bounds": not len(low) == len(chances) == len(high)
-        or not bool(np.all((low >= 0) & (low <= chances) & (chances <= high) & (high <= 1))),
     }
     return next((fault for fault, found in faults.items() if found), None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, once
-from dataaudit.manifest.metric import Scope
+from dataaudit.manifest.metric import SCREEN_ALONE, Scope
 from dataaudit.metrics.judged import (
     Estimate,
     Judge,
@@ -23,7 +23,7 @@ from dataaudit.metrics.judged import (
 )
 from dataaudit.metrics.records import Records, by_scope, only, records_in
 from dataaudit.metrics.shown import LONG, MANY, Kind, Part, Shown, Standout
-from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
+from dataaudit.render.blocks import Bar, Block, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of, words
 from dataaudit.render.line import Line, Name, join, say, share
 
 METRIC = "data_toxicity_rate"
@@ -33,8 +33,14 @@ _AT = "rate_at_"
 _LEGEND = (
     "screened: share of documents that the screen can judge (others are in languages that it does not know, or have no"
     " word); estimate: the screen's mean calibrated probability, right as far as its calibration holds for this"
-    " corpus; over 0.5: share that it classifies as toxic."
+    " corpus, which nothing in the corpus tells: so there is no interval; over 0.5: share that it classifies as toxic."
 )
+_IS_NOT = (
+    "What this number is not: it is no rate of this corpus. It is calibrated on comments, and on other text it was"
+    " measured to be off by half and more. It knows words, not meaning: hate without slurs is not in it, and slurs that"
+    " are quoted are. Compare it with that of another build; for a rate with an interval have a sample judged."
+)
+NO_INTERVAL = "no interval: screen not judged"
 _HOW = (
     "set `toxicity: {judge: original}` (or another of Detoxify's, or a file) in the config; `dataaudit doctor` says"
     " what that needs"
@@ -112,8 +118,11 @@ def section(found: Toxic | None) -> Section:
         return Section(id="toxicity", title=_TITLE, lead="Toxicity was not measured in this build.", tone="quiet")
     judged = not found.judge.reason
     who = f"A judge of {t.plural(found.judge.judged, 'sampled document')}" if judged else "The screen"
-    lead = say("{} estimates {} of the documents to be toxic.", who, estimated(_chosen(found.total, judged=judged)))
-    blocks: list[Block] = [_charted(found, _screened(found), judged=False)] if not judged else [_screened(found)]
+    chosen = _chosen(found.total, judged=judged)
+    shown = estimated(chosen) if judged else say("{} ({})", number(chosen), NO_INTERVAL)
+    lead = say("{} estimates {} of the documents to be toxic.", who, shown)
+    table = _screened(found, judged=judged)
+    blocks: list[Block] = [table if judged else _charted(found, table, judged=False), Prose(text=_IS_NOT, tone="quiet")]
     blocks += _judged(found) if judged else [not_judged(found.judge, _HOW)]
     return Section(id="toxicity", title=_TITLE, lead=lead, blocks=tuple(blocks))
 
@@ -122,15 +131,19 @@ def _chosen(one: ToxicScope, *, judged: bool) -> Estimate | None:
     return one.rate if judged else one.screen
 
 
-def _screened(found: Toxic) -> Table:
+def _screened(found: Toxic, *, judged: bool) -> Table:
     def row(one: ToxicScope) -> Row:
         name = Name(one.name) if one.name else "(all)"
-        counts = (one.documents, share(one.screened))
-        return name, *counts, number(one.screen), interval(one.screen), share(one.screen_positive)
+        cells = (name, one.documents, share(one.screened), number(one.screen), share(one.screen_positive))
+        return cells if judged else (*cells, None if one.screen is None or one.screen.value is None else NO_INTERVAL)
 
     return Table(
         title="Toxic documents by source, by the screen",
-        columns=(*names("source"), *numbers("documents", "screened", "estimate", "95 % interval", "over 0.5")),
+        columns=(
+            *names("source"),
+            *numbers("documents", "screened", "estimate", "over 0.5"),
+            *(() if judged else words("95 % interval")),
+        ),
         **rows_of(found.sources if len(found.sources) > 1 else (), row),
         foot=(row(found.total),),
         noun="source",
@@ -141,6 +154,7 @@ def _screened(found: Toxic) -> Table:
 def _charted(found: Toxic, table: Table, *, judged: bool) -> Block:
     """Return a table with the chart of its estimates; the table alone where there is none."""
     chosen = [(one, _chosen(one, judged=judged)) for one in (*found.sources, found.total)]
+    note = "Judged in a sample; lines are 95 % intervals." if judged else f"By the screen alone; {NO_INTERVAL}."
     made = [
         Bar(Name(one.name) if one.name else "(all)", own.value, estimated(own), span=_span(own))
         for one, own in chosen
@@ -153,7 +167,7 @@ def _charted(found: Toxic, table: Table, *, judged: bool) -> Block:
         title="Share of toxic documents by source",
         table=table,
         chart=bars("share of documents", made[:_BARS], percent=True),
-        note=f"{'Judged in a sample' if judged else 'By the screen alone'}; lines are 95 % intervals.",
+        note=note,
     )
 
 
@@ -190,10 +204,17 @@ def _scope(name: str | None, records: Records) -> ToxicScope:
         name=name or "",
         documents=documents,
         screened=screened.value if screened else None,
-        screen=estimate(records.get("screen")),
+        screen=_of_screen(estimate(records.get("screen"))),
         screen_positive=positive.value if positive else None,
         rate=estimate(rate),
     )
+
+
+def _of_screen(found: Estimate | None) -> Estimate | None:
+    """Return the screen's estimate without the bounds of its calibration, which older manifests hold."""
+    if found is None or found.value is None:
+        return found
+    return replace(found, low=None, high=None, reason=SCREEN_ALONE)
 
 
 def _rates(pairs: Any) -> tuple[ToxicClass, ...]:
@@ -214,7 +235,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
     if scopes:
         most = max(scopes, key=lambda one: (_least(one, judged=judged), one.documents))
         rate, reads = _chosen(most, judged=judged), found.judge.reads if judged else most.screened
-        bounds = "" if rate is None or rate.low is None else say(" ({})", interval(rate))
+        bounds = say(" ({})", interval(rate) if judged else NO_INTERVAL)
         who = "judged" if judged else "screened"
         yield Standout(
             kind=Kind.TOXICITY,
@@ -245,7 +266,8 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
         yield say(text, number(total.rate), judge, interval(total.rate))
     elif total.screen_positive is not None:
         text = (
-            "A screen classifies {} of the documents that it can judge ({} of all) as toxic; no judge has scored them."
+            "A screen classifies {} of the documents that it can judge ({} of all) as toxic; no judge has scored them,"
+            " and how far off it is is not known."
         )
         yield say(text, share(total.screen_positive), share(total.screened))
 

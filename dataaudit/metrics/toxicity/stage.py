@@ -16,6 +16,7 @@ from dataaudit.annotators.toxicity import TOXICITY
 from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.detectors.toxicity.scores import ScreenBatch
+from dataaudit.manifest.metric import SCREEN_ALONE
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.groups import Groups
@@ -30,8 +31,7 @@ UNSCREENED = -1
 POSITIVE = EDGES.index(0.5) + 1
 """First level of documents that the screen classifies as toxic."""
 MILLION = 1_000_000
-_CONFIDENCE = 0.95
-_SUMS = ("documents", "probability", "low", "high")
+_SUMS = ("documents", "probability")
 _SHAPES = {"strata": STRATA, "scores": TableShape(keys={"source": pa.string(), "level": pa.int64()}, sums=_SUMS)}
 
 
@@ -46,11 +46,12 @@ class Toxicity(StageDefaults):
     """Adds up the screen's calibrated probabilities, in millionths, and counts documents by source, language and level.
 
     The estimate of the screen is the mean of its probabilities. It is as right as its calibration holds for the
-    corpus; what a judge finds in a sample, in ``rate``, does not rest on that.
+    corpus, which nothing in the corpus tells: so it has no interval. What a judge finds in a sample, in ``rate``, does
+    not rest on that, and has one.
     """
 
     name: ClassVar[str] = "toxicity"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS, LANGUAGES, WORDS, TOXICITY)
     emits: ClassVar[Mapping[str, pa.Schema]] = {MEMBERS: MEMBER_ROWS}
 
@@ -64,8 +65,8 @@ class Toxicity(StageDefaults):
         assert found is not None
         levels = levels_of(found)
         columns = {"source": batch.sources().cast(pa.string()), "level": levels, "documents": np.ones_like(levels)}
-        for name in _SUMS[1:]:
-            columns[name] = np.where(found.screened, np.rint(getattr(found, name) * MILLION), 0).astype(np.int64)
+        millionths = np.where(found.screened, np.rint(found.probability * MILLION), 0)
+        columns["probability"] = millionths.astype(np.int64)
         scores = group(_SHAPES["scores"], pa.table(columns).cast(_SHAPES["scores"].schema()))
         return {"strata": count_strata(batch, levels), "scores": scores}
 
@@ -79,14 +80,13 @@ class Toxicity(StageDefaults):
         groups = Groups.of(scores, context.scope, self.version)
         screened = scores.filter(pc.not_equal(scores["level"], UNSCREENED))
         positive = groups.sums(screened.filter(pc.greater_equal(screened["level"], POSITIVE)), "documents")
-        documents, *sums = (groups.sums(screened, name) for name in _SUMS)
-        some = np.maximum(documents, 1)
-        value, low, high = (column / MILLION / some for column in sums)
+        documents, total = (groups.sums(screened, name) for name in _SUMS)
+        value = total / MILLION / np.maximum(documents, 1)
         return MetricRows.joined(
             [
                 groups.ratios(METRIC, "screened_share", documents, groups.sums(scores, "documents")),
                 groups.ratios(METRIC, "screen_positive", positive, documents),
-                groups.estimates(METRIC, "screen", "ratio", (value, low, high), documents, confidence=_CONFIDENCE),
+                groups.unbounded(METRIC, "screen", "ratio", value, documents, reason=SCREEN_ALONE),
             ]
         )
 

@@ -78,7 +78,7 @@ def test_technical_text_and_names_of_groups_are_not_toxic(screen, text):
 def test_another_language_is_not_screened(screen):
     found = score(screen, [RUDE, CALM], language="de")
     assert not found.screened.any()
-    assert found.raw.tolist() == found.probability.tolist() == found.low.tolist() == found.high.tolist() == [0, 0]
+    assert found.raw.tolist() == found.probability.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -103,12 +103,6 @@ def test_a_toxic_passage_is_not_hidden_by_what_stands_around_it(screen):
 
 def test_a_long_clean_document_is_clean(screen):
     assert score(screen, [CALM * 2000]).probability[0] < 0.05
-
-
-def test_bounds_hold_the_probability(screen):
-    found = score(screen, [RUDE, CALM, *PLAIN])
-    assert np.all((found.low <= found.probability) & (found.probability <= found.high))
-    assert np.all(found.high - found.low > 0)
 
 
 @settings(max_examples=examples(30), deadline=None)

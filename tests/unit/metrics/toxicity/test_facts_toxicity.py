@@ -56,10 +56,26 @@ def folder(tmp_path_factory):
 def test_the_screen_speaks_of_what_it_can_judge(folder):
     shown = text(folder)
     assert "by the screen" in shown
-    assert "web 900 0.8889 0.0100 0.0080 to 0.0130 0" in shown
-    assert "forum 100 1.0000 0.6000 0.4800 to 0.7800 1.0000" in shown
-    assert "odd 50 0 - - -" in shown
+    assert "web 900 0.8889 0.0100 0" in shown
+    assert "forum 100 1.0000 0.6000 1.0000" in shown
+    assert "odd 50 0 - -" in shown
     assert "(all) 1,050 0.8571 0.0756" in shown
+
+
+def test_without_a_judge_the_screen_has_no_interval_and_says_why_and_what_its_number_is_not(tmp_path):
+    """No cell is empty where somebody looks for an interval, also where an older manifest holds bounds."""
+    bounds = {"low": 0.05, "high": 0.09, "confidence": 0.95, "reason": ""}
+    older = [replace(one, **bounds) if one.stat == "screen" and one.value else one for one in SCREENED]
+    for name, records in (("new", SCREENED), ("older", older)):
+        make(tmp_path / name, [shard("a.jsonl")], metrics=[*records, absent("no_judge")])
+        shown = text(tmp_path / name)
+        assert "web 900 0.8889 0.0100 0 no interval: screen not judged" in shown
+        assert "odd 50 0 - - -" in shown
+        assert "0.0756 (no interval: screen not judged)" in shown
+        assert "hate without slurs is not in it" in shown
+        assert "0.0900" not in shown
+        total = json.loads(show_manifest(tmp_path / name, None, as_json=True))["toxicity"]["total"]["screen"]
+        assert (total["low"], total["high"], total["reason"]) == (None, None, "screen_alone")
 
 
 def test_the_judge_stands_apart_with_intervals_sources_languages_and_classes(folder):
