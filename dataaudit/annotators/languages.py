@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.detectors import LanguageIdentifier, LanguageModels, load_languages
 from dataaudit.detectors.languages import LanguageBatch
@@ -19,7 +20,7 @@ class Languages:
     """The language detectors."""
 
     annotation: ClassVar[Annotation[Any]] = LANGUAGES
-    needs: ClassVar[tuple[Annotation[Any], ...]] = ()
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
     models: LanguageModels
     seed: int
 
@@ -47,7 +48,9 @@ class LanguageAnnotator:
 
     def annotate(self, batch: DocBatch) -> LanguageBatch:
         """Return the language of every document."""
-        return self.identifier.identify(batch.texts, batch.identities())
+        words = batch.get(WORDS)
+        assert words is not None
+        return self.identifier.identify(batch.texts, batch.identities(), words.num_words())
 
 
 @lru_cache(maxsize=1)

@@ -18,6 +18,8 @@ from dataaudit.detectors.languages import LanguageBatch
 from dataaudit.errors import DetectorError
 from dataaudit.extras import install_line
 
+LEAST_WORDS = 4
+"""Of fewer words no language is said: "data" and most names are words of many, and detectors are sure all the same."""
 SAMPLE_ONE_IN = 64
 """About one document in so many is looked at by both detectors."""
 
@@ -39,7 +41,8 @@ class LanguageModels:
         for model in models.values():
             del model["path"]
             model["languages"] = list(model["languages"])
-        return {**models, "min_confidence": self.min_confidence, "sample_one_in": SAMPLE_ONE_IN, "seed": seed}
+        limits = {"min_confidence": self.min_confidence, "least_words": LEAST_WORDS}
+        return {**models, **limits, "sample_one_in": SAMPLE_ONE_IN, "seed": seed}
 
 
 def resolve_languages(settings: LanguageConfig, *, base_dir: Path, cache_dir: Path) -> LanguageModels:
@@ -99,29 +102,34 @@ class LanguageIdentifier:
         self._seed = seed
         self._places = {name: code for code, name in enumerate(chosen.model.languages)}
 
-    def identify(self, texts: pa.LargeStringArray, keys: npt.NDArray[np.uint64]) -> LanguageBatch:
+    def identify(
+        self, texts: pa.LargeStringArray, keys: npt.NDArray[np.uint64], num_words: npt.NDArray[np.int64]
+    ) -> LanguageBatch:
         """Identify the language of each document by itself.
 
         Args:
             texts: large_string[n], without nulls.
             keys: uint64[n], a hash of each document's text; decides, with the seed, who is sampled.
+            num_words: int64[n] words of each.
         """
         names = self._chosen.model.languages
-        codes, confidence = self._detect(self._chosen, texts)
+        enough = num_words >= LEAST_WORDS
+        codes, confidence = self._detect(self._chosen, texts, enough)
         sampled = sample_mask(keys, one_in=self._sample_one_in, seed=self._seed)
         agreeing = np.zeros(len(texts), dtype=np.bool_)
         if sampled.any():
-            others, _ = self._detect(self._second, texts.filter(pa.array(sampled)))
+            others, _ = self._detect(self._second, texts.filter(pa.array(sampled)), enough[sampled])
             same = np.array([self._places.get(name, -1) for name in self._second.model.languages], dtype=np.int32)
             agreeing[sampled] = same[others] == codes[sampled]
         return LanguageBatch(names=names, codes=codes, confidence=confidence, sampled=sampled, agreeing=agreeing)
 
     def _detect(
-        self, detector: LanguageDetector, texts: pa.LargeStringArray
+        self, detector: LanguageDetector, texts: pa.LargeStringArray, enough: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
-        """Return codes, 0 (``und``) where the detector is not sure enough, and its confidence."""
+        """Return codes, 0 (``und``) where the detector is not sure enough or has too few words, and its confidence."""
         codes, confidence = detector.detect(texts)
-        return np.where(confidence >= np.float32(self._min_confidence), codes, 0).astype(np.int32), confidence
+        sure = enough & (confidence >= np.float32(self._min_confidence))
+        return np.where(sure, codes, 0).astype(np.int32), confidence
 
 
 def load_detector(model: DetectorModel) -> LanguageDetector:

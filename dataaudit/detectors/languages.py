@@ -21,7 +21,8 @@ class LanguageBatch:
     codes: npt.NDArray[np.int32]
     """int32[n] index into ``names``."""
     confidence: npt.NDArray[np.float32]
-    """float32[n] of the detector's best guess, 0 to 1; it stays where that was not sure enough to be said."""
+    """float32[n] of the detector's best guess, 0 to 1; it stays where that was not sure enough, or the text too
+    short, to be said."""
     sampled: npt.NDArray[np.bool_]
     """bool[n]: the second detector looked too; chosen by a hash of the text and the seed."""
     agreeing: npt.NDArray[np.bool_]

@@ -135,7 +135,9 @@ def section(found: Languages | None) -> Section:
 
 
 def _detectors(found: Languages) -> Line:
-    text = say("Decided by {}; {}: not sure enough, or no letters.", Name(found.detectors[0]), UND)
+    text = say(
+        "Decided by {}; {}: not sure enough, fewer than four words, or no letters.", Name(found.detectors[0]), UND
+    )
     record = found.agreement
     if record is None or len(found.detectors) < 2:
         return text

@@ -34,11 +34,11 @@ class Language(StageDefaults):
     """Counts documents, bytes and tokens per source and language, and how often two detectors agree.
 
     A document has one language: that of most of what was seen of it. ``und`` is one that no detector was sure
-    enough of, or without a letter.
+    enough of, of fewer than four words, or without a letter.
     """
 
     name: ClassVar[str] = "language"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS, LANGUAGES)
 
     def shapes(self) -> Mapping[str, TableShape]:

@@ -93,7 +93,8 @@ class TestIdentifier:
     def identify(self, loaded, **more):
         """Identify with a sample of every second document."""
         options = {"min_confidence": 0.5, "sample_one_in": 2, "seed": 0, **more}
-        return LanguageIdentifier(loaded["pycld2"], loaded["fasttext"], **options).identify(self.TEXTS, self.KEYS)
+        one = LanguageIdentifier(loaded["pycld2"], loaded["fasttext"], **options)
+        return one.identify(self.TEXTS, self.KEYS, np.full(len(self.TEXTS), 4))
 
     def test_languages_and_agreement(self, loaded):
         """Every document has its language, a sample is looked at twice, and here both agree on it."""
@@ -108,16 +109,27 @@ class TestIdentifier:
         assert set(np.array(found.names)[found.codes[found.confidence < 1]]) == {"und"}
         assert found.confidence.max() > 0.9
 
+    @pytest.mark.parametrize("detector", ["pycld2", "fasttext"])
+    def test_one_to_three_words_have_no_language_however_sure_a_detector_is(self, loaded, detector):
+        """Two words may be a name: neither detector's answer is said, so both say the same."""
+        texts = pa.array(["Guten Morgen", "thank you everybody", "Guten Morgen liebe Freunde"], pa.large_string())
+        other = {"pycld2": "fasttext", "fasttext": "pycld2"}[detector]
+        one = LanguageIdentifier(loaded[detector], loaded[other], min_confidence=0.5, sample_one_in=1, seed=0)
+        found = one.identify(texts, np.arange(3, dtype=np.uint64), np.array([2, 3, 4]))
+        assert found.languages().cast(pa.string()).to_pylist() == ["und", "und", "de"]
+        assert found.confidence[1] > 0.5
+        assert found.agreeing.all()
+
     def test_disagreement_is_seen(self, loaded):
         """A language that the second detector takes for another one, or does not know, is no agreement."""
         texts = pa.array(["Isitimela sifike sekwephuzile namhlanje ekuseni ngoba iqhwa lalimboze imizila."] * 8)
         one = LanguageIdentifier(loaded["pycld2"], loaded["fasttext"], min_confidence=0.5, sample_one_in=1, seed=0)
-        found = one.identify(texts.cast(pa.large_string()), np.arange(8, dtype=np.uint64))
+        found = one.identify(texts.cast(pa.large_string()), np.arange(8, dtype=np.uint64), np.full(8, 9))
         assert found.sampled.all()
         assert not found.agreeing.any()
 
     def test_nothing_gives_nothing(self, models):
         """A batch without documents is a batch."""
         none = np.zeros(0, dtype=np.uint64)
-        found = load_languages(models, seed=0).identify(pa.array([], pa.large_string()), none)
+        found = load_languages(models, seed=0).identify(pa.array([], pa.large_string()), none, none.view(np.int64))
         assert len(found.codes) == len(found.languages()) == len(found.sampled) == 0
