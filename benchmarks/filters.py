@@ -1,14 +1,15 @@
 """The quality rules beside datatrove's filters, rule by rule, on the same documents: agreement, rates, speed.
 
     pip install --group peers
-    python benchmarks/filters.py FOLDER [--documents 10000]
+    python benchmarks/filters.py FOLDER [--documents 10000] [--whole]
 
 FOLDER holds shards with a column `text`; documents are taken evenly from all of it. Each of datatrove's rules runs
 alone, the others switched off, since a filter names only the first rule that fails. Its thresholds are set to those
 of the papers where its defaults differ (C4: 3 sentences and 5 words instead of 5 and 3; FineWeb: 0.1 of characters in
 repeated lines instead of 0.01). C4's filter gets documents without blank lines, which it counts as sentences when its
 rules run alone. Words and the sentences of a line are computed once and kept, so that all rules can be looked at; the
-time of datatrove is that of its four filters with these words at hand, plus cutting the words once.
+time of datatrove is that of its four filters with these words at hand, plus cutting the words once. `--whole`: whole
+filters, as somebody runs them, against datatrove's defaults; its settings are then brought to ours one after another.
 """
 
 from __future__ import annotations
@@ -217,18 +218,75 @@ def agreement_table(texts: list[str]) -> tuple[list[tuple[str, float, float, flo
     return rows, our_seconds, their_seconds
 
 
+WHOLE: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "gopher_quality": (),
+    "gopher_repetition": (),
+    "c4": (
+        ("3 sentences instead of 5", {"min_num_sentences": 3}),
+        ("5 words a line instead of 3", {"min_words_per_line": 5}),
+        ("`{` and lorem ipsum anywhere", {"filter_lorem_ipsum": False, "filter_curly_bracket": False}),
+    ),
+    "fineweb": (("0.1 of characters in repeated lines instead of 0.01", {"char_duplicates_ratio": 0.1}),),
+}
+"""By filter: what is done otherwise, and the settings that make datatrove do it so, one after another."""
+
+
+def whole_table(texts: list[str]) -> list[tuple[str, str, float, float, float]]:
+    """Return (filter, settings, agreement, our rate, datatrove's rate), first with all of its defaults."""
+    from datatrove.data import Document
+    from datatrove.pipeline import filters as theirs
+
+    peer = Peer()
+    kinds = {
+        "gopher_quality": theirs.GopherQualityFilter,
+        "gopher_repetition": theirs.GopherRepetitionFilter,
+        "c4": theirs.C4QualityFilter,
+        "fineweb": theirs.FineWebQualityFilter,
+    }
+    made: list[tuple[str, str, Any]] = []
+    for name, steps in WHOLE.items():
+        given: dict[str, Any] = {}
+        made.append((name, "datatrove's defaults", kinds[name]()))
+        for label, settings in steps:
+            given |= settings
+            made.append((name, f"and {label}", kinds[name](**given)))
+    verdicts = np.zeros((len(made), len(texts)), dtype=bool)
+    for place, text in enumerate(texts):
+        peer.cut(text)
+        page = "{" in text or "lorem ipsum" in text.lower()
+        for row, (name, label, one) in enumerate(made):
+            try:
+                verdicts[row, place] = one.filter(Document(text=text, id="")) is not True
+            except ZeroDivisionError:  # a document without words
+                verdicts[row, place] = False
+            if name == "c4" and "anywhere" in label:
+                verdicts[row, place] |= page
+    ours, _ = our_verdicts(texts)
+    whole = {name: np.any([held for rule, held in ours.items() if rule.startswith(f"{name}.")], axis=0) for name in SETS}
+    return [
+        (name, label, float((whole[name] == found).mean()), float(whole[name].mean()), float(found.mean()))
+        for (name, label, _), found in zip(made, verdicts, strict=True)
+    ]
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--documents", type=int, default=10_000)
     parser.add_argument("--ours", action="store_true", help="time ours alone")
+    parser.add_argument("--whole", action="store_true", help="whole filters against datatrove's defaults")
     given = parser.parse_args()
     texts = read_texts(given.folder, given.documents)
     size = sum(len(text.encode()) for text in texts) / 1e6
     print(f"{len(texts):,} documents, {size:,.1f} MB")
     if given.ours:
         print(f"{our_verdicts(texts)[1] * 1000 / size:.2f} ms of CPU a MB")
+        return
+    if given.whole:
+        print("| filter | datatrove with | agreement | dataaudit rejects | datatrove rejects |\n|---|---|--:|--:|--:|")
+        for name, label, agreement, our_rate, their_rate in whole_table(texts):
+            print(f"| `{name}` | {label} | {agreement:.2%} | {our_rate:.2%} | {their_rate:.2%} |", flush=True)
         return
     rows, ours, theirs = agreement_table(texts)
     print("| rule | agreement | dataaudit rejects | datatrove rejects |\n|---|--:|--:|--:|")
