@@ -262,7 +262,9 @@ def whole_table(texts: list[str]) -> list[tuple[str, str, float, float, float]]:
             if name == "c4" and "anywhere" in label:
                 verdicts[row, place] |= page
     ours, _ = our_verdicts(texts)
-    whole = {name: np.any([held for rule, held in ours.items() if rule.startswith(f"{name}.")], axis=0) for name in SETS}
+    whole = {
+        name: np.any([held for rule, held in ours.items() if rule.startswith(f"{name}.")], axis=0) for name in SETS
+    }
     return [
         (name, label, float((whole[name] == found).mean()), float(whole[name].mean()), float(found.mean()))
         for (name, label, _), found in zip(made, verdicts, strict=True)

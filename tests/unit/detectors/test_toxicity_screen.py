@@ -115,7 +115,7 @@ def test_a_document_scores_the_same_in_every_batch(texts, data):
     screen = ToxicityScreen(find_screen())
     cut = data.draw(st.integers(0, len(texts)))
     whole, parts = score(screen, texts), [score(screen, texts[:cut]), score(screen, texts[cut:])]
-    for name in ("raw", "probability", "low", "high", "screened"):
+    for name in ("raw", "probability", "screened"):
         joined = np.concatenate([getattr(part, name) for part in parts])
         assert np.array_equal(getattr(whole, name), joined)
 
@@ -186,7 +186,6 @@ def _damaged(**arrays):
         _damaged(norms=np.zeros(1, np.int64)),
         _damaged(passage=np.array([0, 1])),
         _damaged(steps=np.array([2, 1])),
-        _damaged(low=np.ones(3)),
         _damaged(about=np.frombuffer(b"{}", np.uint8)),
         _damaged(about=np.frombuffer(b"{", np.uint8)),
         _damaged(about=np.array([{"a": 1}], dtype=object)),
