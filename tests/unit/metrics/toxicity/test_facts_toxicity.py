@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from made_counts import judge, screened, share
 from made_manifest import make, shard
 from shown import shown, told
 
 from dataaudit.manifest.core import DetectorRecord
+from dataaudit.manifest.laws import check_records
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.language.facts import languages
@@ -64,7 +66,7 @@ def test_the_screen_speaks_of_what_it_can_judge(folder):
 
 def test_without_a_judge_the_screen_has_no_interval_and_says_why_and_what_its_number_is_not(tmp_path):
     """No cell is empty where somebody looks for an interval, also where an older manifest holds bounds."""
-    bounds = {"low": 0.05, "high": 0.09, "confidence": 0.95, "reason": ""}
+    bounds = {"low": 0.0, "high": 0.777, "confidence": 0.95, "reason": ""}
     older = [replace(one, **bounds) if one.stat == "screen" and one.value else one for one in SCREENED]
     for name, records in (("new", SCREENED), ("older", older)):
         make(tmp_path / name, [shard("a.jsonl")], metrics=[*records, absent("no_judge")])
@@ -73,7 +75,7 @@ def test_without_a_judge_the_screen_has_no_interval_and_says_why_and_what_its_nu
         assert "odd 50 0 - - -" in shown
         assert "0.0756 (no interval: screen not judged)" in shown
         assert "hate without slurs is not in it" in shown
-        assert "0.0900" not in shown
+        assert "0.7770" not in shown
         total = json.loads(show_manifest(tmp_path / name, None, as_json=True))["toxicity"]["total"]["screen"]
         assert (total["low"], total["high"], total["reason"]) == (None, None, "screen_alone")
 
@@ -131,3 +133,28 @@ def test_the_screen_is_no_detector_of_languages(tmp_path):
     found = languages(replace(manifest, core=core))
     assert found is not None
     assert found.detectors == ("pycld2 0.42",)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"method": "estimated"},
+        {"method": "estimated", "reason": "other"},
+        {"method": "exact", "reason": "screen_alone"},
+        {"method": "estimated", "reason": "screen_alone", "low": 0.0, "high": 1.0, "confidence": 0.95},
+        {"method": "estimated", "reason": "screen_alone", "value": None, "status": "not_evaluated"},
+    ],
+)
+def test_only_an_inexact_value_has_no_interval_and_only_for_a_named_reason(wrong):
+    """Of one record and of a table of them."""
+    columns = ("status", "method", "reason", "value", "low", "high", "confidence")
+    good = Metric(
+        metric=METRIC, stat="screen", unit="ratio", value=0.5, method="estimated", reason="screen_alone", version="2"
+    )
+    row = {name: getattr(good, name) for name in columns}
+    schema = pa.schema([(name, pa.string() if name in columns[:3] else pa.float64()) for name in columns])
+    check_records(pa.Table.from_pylist([row], schema=schema))
+    with pytest.raises(ValueError, match=r"inexact|interval"):
+        replace(good, **{"reason": "", **wrong})
+    with pytest.raises(ValueError, match="a record has"):
+        check_records(pa.Table.from_pylist([{**row, "reason": "", **wrong}], schema=schema))
