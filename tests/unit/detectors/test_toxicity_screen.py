@@ -190,7 +190,7 @@ def _damaged(**arrays):
         _damaged(about=np.frombuffer(b"{", np.uint8)),
         _damaged(about=np.array([{"a": 1}], dtype=object)),
     ],
-    ids=range(15),
+    ids=range(14),
 )
 def test_a_file_that_is_no_model_is_refused(data):
     with pytest.raises(DetectorError, match="expected the screen's model in here"):
