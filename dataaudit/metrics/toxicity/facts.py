@@ -37,8 +37,8 @@ _LEGEND = (
 )
 _IS_NOT = (
     "What this number is not: it is no rate of this corpus. It is calibrated on comments, and on other text it was"
-    " measured to be off by a third and more. It knows words, not meaning: hate without slurs is not in it, and slurs that"
-    " are quoted are. Compare it with that of another build; for a rate with an interval have a sample judged."
+    " measured to be off by a third and more. It knows words, not meaning: hate without slurs is not in it, and slurs"
+    " that are quoted are. Compare it with that of another build; for a rate with an interval have a sample judged."
 )
 NO_INTERVAL = "no interval: screen not judged"
 _HOW = (
