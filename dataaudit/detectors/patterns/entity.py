@@ -125,6 +125,8 @@ class Entity:
     """Words near a candidate that speak for it, in any language; a ``*`` at the end allows more letters."""
     window: tuple[int, int] = (64, 32)
     """Bytes before and behind in which a context word must lie."""
+    label: str | None = None
+    """Name of the predicate that says whether a context word that is near speaks for a candidate; None: it does."""
     reserved: str | None = None
     """Name of the predicate that knows examples and reserved values."""
     normal: str = "text"

@@ -12,7 +12,7 @@ from dataaudit.errors import ConfigError
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.yamlfile import nearest
 
-ENGINE_VERSION = "1"
+ENGINE_VERSION = "2"
 """Raised when the same rules find something else than before."""
 
 
@@ -26,6 +26,8 @@ class Registry:
     """Checks by name."""
     reserved: Mapping[str, Predicate] = field(default_factory=dict)
     """Predicates by name."""
+    labels: Mapping[str, Predicate] = field(default_factory=dict)
+    """Predicates of labels by name."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of code and libraries that decide findings beside the rules."""
     enable: tuple[str, ...] = ()
@@ -81,6 +83,7 @@ def build_registry(layers: Iterable[Layer], *, names: Names, versions: Mapping[s
         entities=entities,
         validators=names.validators,
         reserved=names.reserved,
+        labels=names.labels,
         versions=dict(versions),
         enable=tuple(sorted(enable)),
         disable=tuple(sorted(disable)),
@@ -103,15 +106,18 @@ def join_registries(*registries: Registry) -> Registry:
         raise ConfigError(f"the entity {twice[0]} is defined by two detectors", "Give one of them another name.")
     validators: dict[str, Validator] = {}
     reserved: dict[str, Predicate] = {}
+    labels: dict[str, Predicate] = {}
     versions: dict[str, str] = {}
     for one in registries:
         validators |= one.validators
         reserved |= one.reserved
+        labels |= one.labels
         versions |= one.versions
     return Registry(
         entities=entities,
         validators=validators,
         reserved=reserved,
+        labels=labels,
         versions=versions,
         enable=tuple(sorted({name for one in registries for name in one.enable})),
         disable=tuple(sorted({name for one in registries for name in one.disable})),

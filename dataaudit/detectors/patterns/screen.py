@@ -51,6 +51,7 @@ class _Ready:
     needs_context: bool
     validators: tuple[Validator, ...]
     reserved: Predicate | None
+    label: Predicate | None
 
     @cached_property
     def regex(self) -> re.Pattern[bytes]:
@@ -209,6 +210,10 @@ def _judge(one: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundin
         if one.regex.groupindex
         else {},
     )
+    if near and one.label is not None and not _holds(one.label, candidate):
+        if one.needs_context:
+            return None
+        near, candidate = False, replace(candidate, context=False)
     evidence = Evidence.FORM
     for validator in one.validators:
         said = _said(validator, candidate)
@@ -218,7 +223,7 @@ def _judge(one: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundin
     tier = one.rule.tiers.tier(one.rule.passes or evidence, near)
     if tier is None:
         return None
-    reserved = one.reserved is not None and _is_reserved(one.reserved, candidate)
+    reserved = one.reserved is not None and _holds(one.reserved, candidate)
     return Found(
         start=start,
         end=end,
@@ -238,7 +243,7 @@ def _said(validator: Validator, candidate: Candidate) -> Evidence:
         return Evidence.REJECTED
 
 
-def _is_reserved(predicate: Predicate, candidate: Candidate) -> bool:
+def _holds(predicate: Predicate, candidate: Candidate) -> bool:
     try:
         return predicate(candidate)
     except (ValueError, LookupError, ArithmeticError):
@@ -303,6 +308,7 @@ def _prepare(registry: Registry) -> tuple[_Ready, ...]:
                 needs_context=rule.tiers.needs_context,
                 validators=tuple(registry.validators[name] for name in rule.validators),
                 reserved=registry.reserved[entity.reserved] if entity.reserved else None,
+                label=registry.labels[entity.label] if entity.label else None,
             )
         )
     return tuple(prepared)

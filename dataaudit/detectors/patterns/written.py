@@ -109,6 +109,7 @@ class WrittenEntity(_Strict):
     languages: Words = Field(default=(), strict=False)
     context: Words = Field(default=(), strict=False)
     window: _Window = (64, 32)
+    label: str | None = None
     reserved: str | None = None
     normal: Literal["text", "lower", "digits", "alnum"] = "text"
     scores: Scores = Scores()
@@ -134,6 +135,8 @@ class Names:
     """Checks of candidates."""
     reserved: Mapping[str, Predicate] = field(default_factory=dict)
     """Predicates for examples and reserved values."""
+    labels: Mapping[str, Predicate] = field(default_factory=dict)
+    """Predicates that say whether a context word is in the place of a label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +235,7 @@ def _entity(name: str, detector: str, written: WrittenEntity) -> Entity:
         languages=written.languages,
         context=written.context,
         window=written.window,
+        label=written.label,
         reserved=written.reserved,
         normal=written.normal,
         scores=(scores.validated, scores.contextual, scores.pattern),
@@ -271,6 +275,8 @@ def _check_entity(name: str, entity: WrittenEntity, names: Names) -> list[str]:
         problems.append(
             f"{place}.reserved: `{entity.reserved}` is not known{nearest(entity.reserved, list(names.reserved))}"
         )
+    if entity.label is not None and entity.label not in names.labels:
+        problems.append(f"{place}.label: `{entity.label}` is not known{nearest(entity.label, list(names.labels))}")
     problems += _check_range(f"{place}.window", entity.window, MAX_WINDOW_BYTES)
     problems += [
         f"{place}.context.{number}: expected a word, found `{word}`"

@@ -206,6 +206,11 @@ _DATE = re.compile(
     r"(?:(?:19|20)[0-9]{2}[-./ ][0-9]{1,2}[-./ ][0-9]{1,2}|[0-9]{1,2}[-./ ][0-9]{1,2}[-./ ](?:19|20)[0-9]{2}|"
     r"(?:19|20)[0-9]{2}\s?[-/ ]\s?(?:19|20)[0-9]{2}|(?:19|20)[0-9]{6})(?![0-9])"
 )
+_STAMP = re.compile(
+    r"(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:[0-2][0-9]|3[01])(?:[0-9]{4}|[0-9]{6})(?:\.[0-9]+)?\Z|(?:19|20)[0-9]{2} [-+][0-9]{4}\Z"
+)
+"""Year to minute or second, or a year and the zone of a time."""
+_DECIMAL = re.compile(r"\+[0-9]{4,}\.[0-9]+\Z|\+[0-9]{1,3}(?:\.[0-9]{3})*\Z")
 _QUAD = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}\Z|[0-9]{1,5}\.[0-9]+\Z")
 
 
@@ -221,7 +226,7 @@ def international(candidate: Candidate) -> Evidence:
     plus = plain.lstrip("( ").startswith("+")
     if not plus:
         digits = digits.removeprefix("011") if digits.startswith("011") else digits.removeprefix("00")
-    if not 7 <= len(digits) <= 16 or one_digit(digits[2:]):
+    if not 7 <= len(digits) <= 16 or one_digit(digits[2:]) or _DECIMAL.match(plain):
         return Evidence.REJECTED
     used = in_use(digits.replace("0", "", 1) if "(0)" in plain else digits)
     if used:
@@ -241,6 +246,8 @@ def national(candidate: Candidate) -> Evidence:
     if not 6 <= len(digits) <= 15 or one_digit(digits) or _DATE.match(plain) or _QUAD.match(plain):
         return Evidence.REJECTED
     groups = re.findall(r"[0-9]+", plain)
+    if _STAMP.match(plain):
+        return Evidence.REJECTED
     mixed = "." in plain and " " in plain.replace(") ", ")")
     dashed = [len(one) for one in groups] == [3, 2, 4] and " " not in plain
     if mixed or dashed or _is_range(plain, groups) or groups.count("00") > 1:

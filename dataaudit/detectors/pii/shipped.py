@@ -12,11 +12,11 @@ from pathlib import Path
 from dataaudit.detectors.patterns.entity import Candidate, Evidence, Predicate, Validator
 from dataaudit.detectors.patterns.registry import Registry, build_registry
 from dataaudit.detectors.patterns.written import Layer, Names, parse_layer, read_layer, shipped_layer
-from dataaudit.detectors.pii import contacts, national, payments
+from dataaudit.detectors.pii import contacts, labels, national, payments
 from dataaudit.detectors.pii.national import NATIONAL
 from dataaudit.detectors.pii.payments import digits_of, normal_iban
 
-PII_VERSION = "2"
+PII_VERSION = "3"
 """Raised when a validator or a reserved value changes what is found."""
 
 
@@ -129,11 +129,12 @@ _RESERVED: dict[str, Predicate] = {
     "crypto": payments.reserved_crypto,
     "id": reserved_id,
 }
+_LABELS: dict[str, Predicate] = {"email": labels.names_email, "phone": labels.names_phone}
 
 
 def pii_names() -> Names:
     """Return the validators and predicates that a file of entities may name."""
-    return Names(validators=dict(_VALIDATORS), reserved=dict(_RESERVED))
+    return Names(validators=dict(_VALIDATORS), reserved=dict(_RESERVED), labels=dict(_LABELS))
 
 
 def load_pii(paths: Sequence[Path] = ()) -> Registry:
