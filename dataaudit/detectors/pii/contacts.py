@@ -18,7 +18,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from functools import lru_cache
+from html import unescape
 from typing import Any
+from unicodedata import category
+from urllib.parse import unquote
 
 from dataaudit.detectors.patterns.entity import Candidate, Evidence
 from dataaudit.detectors.pii.payments import digits_of, one_digit
@@ -69,27 +72,87 @@ _PLACEHOLDER_DOMAINS_LIST = (
 _PLACEHOLDER_DOMAINS = frozenset(_PLACEHOLDER_DOMAINS_LIST.split())
 _NOBODY_LIST = "git noreply no-reply donotreply do-not-reply mailer-daemon"
 _NOBODY = frozenset(_NOBODY_LIST.split())
-_MESSAGE_ID = re.compile(r"[0-9]{8,}[.-]|[0-9a-f]{16,}\Z|[0-9a-f]{8}-[0-9a-f]{4}-")
-
+_ID_PART = re.compile(
+    r"[0-9]{8,}[.-]|(?:.*[.+-])?[0-9]{10,}[.-]|(?:.*[.$+_-])?(?=[0-9a-f]*[0-9])[0-9a-f]{16,}(?:[.$+_-]|\Z)|"
+    r"[0-9a-f]{8}-[0-9a-f]{4}-|.*\.fsf(?:_-_)?\Z|.*\.(?:ln[0-9]|wl-)|(?:al)?pine\.|[0-9a-f]{7,8}\.[0-9]{5,8}\Z|"
+    r"e1[0-9a-z]{5}-[0-9a-z]{6}-[0-9a-z]{2,}\Z|.*javamail|.*git-send-email|"
+    r"(?:pull|cover|tip|v[0-9]+)[.-](?=[0-9a-f-]*[0-9])[0-9a-f]+[.-]|.*(?:-[0-9]+){2}-[a-z.]*\Z"
+)
+"""Local parts that programs make: times, counters, random hexadecimal, the marks of Gnus, Pine, Exim, Java, git."""
+_ID_HOSTS = (".prod.outlook.com", ".exchangelabs.com", "mail.gmail.com", "mx.google.com", "messagingengine.com")
+_ID_BEFORE = re.compile(
+    r"(?:(?:message|content|references?|thread|x-[a-z-]*message)[\s_-]?ids?\b|\bmsg-?id\b|in-reply-to\b|\b(?:mid|cid|news):)"
+    r"[\s:=\"']*(?:<[^<>\s]*>[\s,]*)*[<(\"']?\Z|\breferences?:\s*(?:<[^<>\s]*>[\s,]*)*<\Z|"
+    r"(?:lore\.kernel\.org|marc\.info|lkml\.kernel\.org|mail-archive|mail\.gnu\.org|lists?\.[\w.-]+|archives?\.[\w.-]+|"
+    r"public-inbox[\w.-]*|postgr\.es|message-id|msgid|mid)/[^\s@<>]{0,60}\Z"
+)
+_TURNS = re.compile(r"(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=[a-z])")
 _IN_URL = re.compile(r"://[^\s/@]*\Z")
 """What stands before is a URL's user or password, so the candidate's first part is the password."""
+_LOGIN = re.compile(r"\b(?:ssh|scp|sftp|rsync|mosh|ssh-copy-id)(?:\s+-{1,2}[\w=-]+(?:\s+[0-9]+)?){0,3}\s+\Z")
+_PATH_AFTER = re.compile(r":[~/]")
+_ALGORITHM = re.compile(
+    r"(?:.*-)?(?:sha[0-9]*|aes[0-9]+|hmac|umac|ssh|ecdsa|ed25519|rsa|dss|cert|gcm|etm|poly1305|zlib|curve25519|nistp[0-9]+|v0[01])"
+)
+_ALGORITHM_HOSTS = frozenset(("openssh.com", "libssh.org", "ssh.com", "lysator.liu.se"))
+_KEYWORDS = frozenset(("this", "super", "return", "break", "continue", "self"))
+_ESCAPED_AT = re.compile(r"\\{1,2}(?:u0040|x40)")
+_AT = re.compile(r"\s*[\[({]\s*(?:at|@|arroba|chez|bei|malpa)\s*[\])}]\s*|\s+(?:at|@)\s+", re.IGNORECASE)
+_POINT = re.compile(r"\s*[\[({]\s*(?:dot|\.|punto|punkt|point|ponto|punt|kropka)\s*[\])}]\s*|\s+(?:dot|\.)\s+", re.IGNORECASE)
+
+
+def is_message_id(local: str, domain: str, before: str) -> bool:
+    """Say whether ``local@domain`` names a message: by its header, an archive's URL, or by how programs make them.
+
+    Args:
+        local: What stands before the ``@``, in lower case.
+        domain: What stands behind it, in lower case.
+        before: The text before it, in lower case.
+    """
+    if _ID_BEFORE.search(before) or _ID_PART.match(local) or domain.endswith(_ID_HOSTS):
+        return True
+    return len(local) >= 14 and len(_TURNS.findall(local)) >= 5
+
+
+def plain_email(text: str) -> str:
+    """Return an address with ``@`` and points for what is written in their place.
+
+    Args:
+        text: Bytes of UTF-8 as Latin-1.
+    """
+    written = text.encode("latin-1").decode("utf-8", "replace")
+    if "%" in written or "&" in written or "\\" in written:
+        written = _ESCAPED_AT.sub("@", unescape(unquote(unquote(written))))
+    if " " in written or "[" in written or "(" in written or "{" in written:
+        written = _POINT.sub(".", _AT.sub("@", written, count=1))
+    return written
 
 
 def email(candidate: Candidate) -> Evidence:
-    """Reject file names and broken parts; a known top-level domain is strong, but not in a Message-ID or a URL."""
-    local, _, domain = candidate.text.rpartition("@")
-    labels = domain.lower().split(".")
-    broken = local.startswith(".") or local.endswith(".") or ".." in local or len(domain) > 253
+    """Reject Message-IDs, file names, broken parts; a known top-level domain is strong, but not where people log in."""
+    local, _, domain = plain_email(candidate.text).lower().rpartition("@")
+    labels = domain.split(".")
+    broken = not local or local.startswith(".") or local.endswith(".") or ".." in local or len(domain) > 253
     if broken or labels[-1] in _FILES or any(label.startswith("-") or label.endswith("-") for label in labels):
         return Evidence.REJECTED
-    if labels[-1] not in TOP_LEVEL or _MESSAGE_ID.match(local) or _IN_URL.search(candidate.before):
-        return Evidence.FORM
-    return Evidence.STRONG
+    if local in _KEYWORDS or (domain in _ALGORITHM_HOSTS and _ALGORITHM.match(local)) or not all(map(_is_label, labels)):
+        return Evidence.REJECTED
+    # @name@host is a name in the fediverse.
+    if candidate.before.endswith("@") or is_message_id(local, domain, candidate.before):
+        return Evidence.REJECTED
+    login = _IN_URL.search(candidate.before) or _LOGIN.search(candidate.before) or _PATH_AFTER.match(candidate.after)
+    known = labels[-1] in TOP_LEVEL or labels[-1].startswith("xn--") or not labels[-1].isascii()
+    return Evidence.STRONG if known and not login else Evidence.FORM
+
+
+def _is_label(label: str) -> bool:
+    """Whether a label of a host's name is letters, digits and hyphens; beyond ASCII, letters and their marks."""
+    return label.isascii() or all(one.isalnum() or one == "-" or category(one) in {"Mn", "Mc"} for one in label)
 
 
 def reserved_email(candidate: Candidate) -> bool:
     """Whether nobody can have it (RFC 2606, RFC 6761), a machine has it, or it stands for any address."""
-    local, _, domain = candidate.text.lower().rpartition("@")
+    local, _, domain = plain_email(candidate.text).lower().rpartition("@")
     labels = domain.split(".")
     if labels[-1] in _SPECIAL or (
         len(labels) > 1 and labels[-2] == "example" and labels[-1] in {"com", "org", "net", "edu"}

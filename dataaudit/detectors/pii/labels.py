@@ -14,7 +14,7 @@ from dataaudit.detectors.patterns.context import unaccented
 from dataaudit.detectors.patterns.entity import Candidate
 
 _NOUNS = """
-    phone phones telephone telephones telephonenumber phonenumber phoneno telno faxno ph tel tels telf tfno tlf tfn fon cellphone cellphones
+    phone phones telephone telephones telephonenumber phonenumber phoneno telno faxno tel tels telf tfno tlf tfn fon cellphone cellphones
     fax facsimile telefax telefacsimile whatsapp viber voicemail hotline helpline landline pager switchboard tollfree handphone smartphone
     freephone telefon telefone telefono telefonos telefones telefonnummer telefonnr telefonnumre rufnummer durchwahl handynummer mobilnummer
     faxnummer handy telephonique telecopie telecopieur telephoner fijo movil moviles celular celulares cellulare cellulari telemovel telemoveis
@@ -31,9 +31,9 @@ _JOINED = (
 )
 _KINDS = """
     mobile cell cellular mob mobil mobiel mobiele portable port home work office bureau domicile prive private privat contact contacto contatto
-    kontakt hp wa sms text direct toll_free emergency reception desk number nummer numero numeros numer cislo szam hotel reservations support
+    kontakt hp wa sms direct toll_free emergency reception desk hotel reservations support
     sales voice landline oficina casa trabajo trabalho ufficio casa kantoor thuis werk contatos emergencia notruf notfall mobitel kom komorkowa
-    stacjonarny praca dom biuro is ev номер рабочий домашний контакт
+    stacjonarny praca dom biuro is ev рабочий домашний контакт
 """
 _CALLS = """
     llamame call calling called calls ring rings phone phoned dial dials dialing dialling dialled text texting reach reached contact message whatsapp answer message sms
@@ -61,7 +61,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
     word = rf"{_BETWEEN}{{1,3}}{_WORD}"
     lead = rf"(?:{word}){{0,4}}{_BETWEEN}{{0,10}}\n?{_BETWEEN}{{0,16}}\+?\Z"
     # The left of a name in code counts as its word: s_phone, home-phone, phoneNumber.
-    named = rf"(?:(?<![^\W_])(?:{nouns})|(?<=[^\W\d_])_?(?:phone|telefon)|(?:{joined}))"
+    named = rf"(?:(?<![^\W_])(?:{nouns})|(?<!\S)ph(?=[.:])|(?<=[^\W\d_])_?(?:phone|telefon)|(?:{joined}))"
     return (
         re.compile(rf"{named}(?:_?(?:{numbers}|[12]))?(?!\w){lead}"),
         re.compile(rf"(?:{joined})[^\d\n]{{0,10}}\Z"),
@@ -141,6 +141,8 @@ def names_phone(candidate: Candidate) -> bool:
         return True
     digits = len(re.sub(r"[^0-9]", "", candidate.text))
     called = call.search(before)
+    if called and _BARE_NOUN.match(called[0]):
+        return False
     return called is not None and (shaped or (9 <= digits <= 13 and _ASKED.search(called[0]) is not None))
 
 
@@ -148,6 +150,8 @@ _OWN = re.compile(
     r"\b(?:my|his|her|our|your|their|the|mein|meine|mon|mi|mio|meu|mijn) (?:new |own |direct )?"
     r"(?:cell|mobile|number|nummer|numero|mobil|portable|handy|cellulare|celular|movil|mobiel) (?:number )?(?:is|was|ist|est|es|e)[ :]{1,2}\Z"
 )
+_BARE_NOUN = re.compile(r"(?:text|message|answer|answering|sms|reached|ara)[ :\n]+\Z")
+"""Words that are seldom verbs where digits follow at once."""
 _ASKED = re.compile(
     r"\A(?:dial|ring|phone|text|whatsapp|fax|zadzwon|anrufen|ligue|bel|ring|soita|volejte)[ :]+\Z"
     r"|\b(?:me|us|him|her|them|now|free|team|office|service|at|on|under|unter|mich|uns|moi|nous|al|au|o|para|mij|ons|op|meg|mig|pa|numer|pod|na|"
