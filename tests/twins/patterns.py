@@ -27,6 +27,7 @@ def find_plainly(
     entities: Sequence[Any],
     validators: dict[str, Callable[[Any], int]],
     reserved: dict[str, Callable[[Any], bool]],
+    labels: dict[str, Callable[[Any], bool]] | None = None,
 ) -> list[PlainFinding]:
     """Return what the entities' rules find in a document, sorted by place.
 
@@ -35,6 +36,7 @@ def find_plainly(
         entities: Records with the fields of :class:`dataaudit.detectors.patterns.entity.Entity`.
         validators: Checks by name; 0 is rejected, 1 the form, 2 weak, 3 strong.
         reserved: Predicates by name.
+        labels: Predicates of labels by name: a context word counts only where that of its entity holds.
     """
     document, places = _with_plain_spaces(written)
     found: list[tuple[tuple[float, ...], PlainFinding]] = []
@@ -49,7 +51,7 @@ def find_plainly(
             for ahead in rule.after_not:
                 pattern = f"{pattern}(?!{ahead})"
             for match in re.finditer(pattern.encode(), document, re.IGNORECASE if rule.ignore_case else 0):
-                one = _one(document, match, entity, rule, validators, reserved)
+                one = _one(document, match, entity, rule, (validators, reserved, labels or {}))
                 if one is not None:
                     order = (one.tier, one.start - one.end, one.start, -entity.scores[one.tier], code, number)
                     found.append((order, one))
@@ -68,19 +70,32 @@ def find_plainly(
 
 def _with_plain_spaces(written: bytes) -> tuple[bytes, list[int]]:
     """Return a text with plain spaces and hyphens for those that do not break a line, and where each byte stood."""
+    always = {"\u00a0": b" ", "\u202f": b" ", "\u2011": b"-"}
+    between = dict.fromkeys("\u2007 \u2008 \u2009 \u200a".split(), b" ")
+    between |= dict.fromkeys("\u2010 \u2012 \u2013 \u2212".split(), b"-")
+    between |= dict.fromkeys("&nbsp; &thinsp; &#160; &#xa0; &#xA0; &#Xa0; &#XA0; &#8239; %20".split(), b" ")
+    between |= dict.fromkeys("&#8209; %2d %2D".split(), b"-")
     plain, places, place = bytearray(), [], 0
     while place < len(written):
         size, letter = 1, written[place : place + 1]
-        for unbroken, instead in (("\u00a0", b" "), ("\u202f", b" "), ("\u2011", b"-")):
-            if written.startswith(unbroken.encode(), place):
-                size, letter = len(unbroken.encode()), instead
+        last = written[place - 1 : place] if place else b""
+        for unbroken, instead in {**always, **between, "%2b": b"+", "%2B": b"+"}.items():
+            raw = unbroken.encode()
+            if not written.startswith(raw, place):
+                continue
+            following = written[place + len(raw) : place + len(raw) + 1]
+            digits = last in set(map(bytes, zip(b"0123456789)"))) and following in set(map(bytes, zip(b"0123456789(")))
+            starts = last in set(map(bytes, zip(b"=:/ \"'>"))) and following.isdigit()
+            if unbroken in always or (unbroken in between and digits) or (unbroken in ("%2b", "%2B") and starts):
+                size, letter = len(raw), instead
         plain += letter
         places.append(place)
         place += size
     return bytes(plain), [*places, place]
 
 
-def _one(document: bytes, match: Any, entity: Any, rule: Any, validators: Any, reserved: Any) -> PlainFinding | None:
+def _one(document: bytes, match: Any, entity: Any, rule: Any, checks: Any) -> PlainFinding | None:
+    validators, reserved, labels = checks
     group = "value" if "value" in match.re.groupindex else 0
     start, end = match.start(group), match.end(group)
     if match.group(group) is None or not 0 < end - start <= 16384:
@@ -95,6 +110,8 @@ def _one(document: bytes, match: Any, entity: Any, rule: Any, validators: Any, r
         context=context,
         groups={k: v.decode("latin-1") for k, v in match.groupdict().items() if v is not None},
     )
+    if context and getattr(entity, "label", None):
+        context = candidate.context = labels[entity.label](candidate)
     said = [int(validators[name](candidate)) for name in rule.validators]
     if 0 in said:
         return None

@@ -54,7 +54,7 @@ def found_in(text):
 
 
 def plainly(text):
-    return find_plainly(text, REGISTRY.entities, REGISTRY.validators, REGISTRY.reserved)
+    return find_plainly(text, REGISTRY.entities, REGISTRY.validators, REGISTRY.reserved, REGISTRY.labels)
 
 
 @settings(max_examples=examples(30), deadline=None)
