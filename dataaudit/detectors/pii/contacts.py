@@ -83,7 +83,7 @@ _ID_HOSTS = (".prod.outlook.com", ".exchangelabs.com", "mail.gmail.com", "mx.goo
 _ID_BEFORE = re.compile(
     r"(?:(?:message|content|references?|thread|x-[a-z-]*message)[\s_-]?ids?\b|\bmsg-?id\b|in-reply-to\b|\b(?:mid|cid|news):)"
     r"[\s:=\"']*(?:<[^<>\s]*>[\s,]*)*[<(\"']?\Z|\breferences?:\s*(?:<[^<>\s]*>[\s,]*)*<\Z|"
-    r"(?:lore\.kernel\.org|marc\.info|lkml\.kernel\.org|mail-archive|mail\.gnu\.org|lists?\.[\w.-]+|archives?\.[\w.-]+|"
+    r"(?:lore\.kernel\.org|marc\.info|lkml\.kernel\.org|mail-archive|mail\.gnu\.org|"
     r"public-inbox[\w.-]*|postgr\.es|message-id|msgid|mid)/[^\s@<>]{0,60}\Z"
 )
 _TURNS = re.compile(r"(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=[a-z])")
