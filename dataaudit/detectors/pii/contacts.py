@@ -98,7 +98,9 @@ _ALGORITHM_HOSTS = frozenset(("openssh.com", "libssh.org", "ssh.com", "lysator.l
 _KEYWORDS = frozenset(("this", "super", "return", "break", "continue", "self"))
 _ESCAPED_AT = re.compile(r"\\{1,2}(?:u0040|x40)")
 _AT = re.compile(r"\s*[\[({]\s*(?:at|@|arroba|chez|bei|malpa)\s*[\])}]\s*|\s+(?:at|@)\s+", re.IGNORECASE)
-_POINT = re.compile(r"\s*[\[({]\s*(?:dot|\.|punto|punkt|point|ponto|punt|kropka)\s*[\])}]\s*|\s+(?:dot|\.)\s+", re.IGNORECASE)
+_POINT = re.compile(
+    r"\s*[\[({]\s*(?:dot|\.|punto|punkt|point|ponto|punt|kropka)\s*[\])}]\s*|\s+(?:dot|\.)\s+", re.IGNORECASE
+)
 
 
 def is_message_id(local: str, domain: str, before: str) -> bool:
@@ -135,7 +137,11 @@ def email(candidate: Candidate) -> Evidence:
     broken = not local or local.startswith(".") or local.endswith(".") or ".." in local or len(domain) > 253
     if broken or labels[-1] in _FILES or any(label.startswith("-") or label.endswith("-") for label in labels):
         return Evidence.REJECTED
-    if local in _KEYWORDS or (domain in _ALGORITHM_HOSTS and _ALGORITHM.match(local)) or not all(map(_is_label, labels)):
+    if (
+        local in _KEYWORDS
+        or (domain in _ALGORITHM_HOSTS and _ALGORITHM.match(local))
+        or not all(map(_is_label, labels))
+    ):
         return Evidence.REJECTED
     # @name@host is a name in the fediverse.
     if candidate.before.endswith("@") or is_message_id(local, domain, candidate.before):
@@ -274,7 +280,7 @@ _STAMP = re.compile(
 )
 """Year to minute or second, or a year and the zone of a time."""
 _DECIMAL = re.compile(r"\+[0-9]{4,}\.[0-9]+\Z|\+[0-9]{1,3}(?:\.[0-9]{3})*\Z")
-_QUAD = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}\Z|[0-9]{1,5}\.[0-9]+\Z")
+_QUAD = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}\Z|[0-9]{1,5}\.[0-9]+\Z|[0-9]{6,}\.[0-9]{1,3}\Z")
 
 
 def without_extension(text: str) -> str:

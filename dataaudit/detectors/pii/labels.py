@@ -70,7 +70,9 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
             rf"(?:[\s_.-]{{0,2}}(?:{numbers})\b(?:\s{_WORD}){{0,2}}{_BETWEEN}{{0,8}}"
             rf"|{_BETWEEN}{{0,3}}[:：=#]{_BETWEEN}{{0,8}}|-)\Z"
         ),
-        re.compile(rf"(?<![\w-])(?:{calls})(?:[ \t,\n-]{{1,3}}(?:[^\W\d_]|['’]){{1,14}}\.?){{0,6}}[ \t:,]{{1,3}}\n?[ \t\"'“(]{{0,12}}\Z"),
+        re.compile(
+            rf"(?<![\w-])(?:{calls})(?:[ \t,\n-]{{1,3}}(?:[^\W\d_]|['’]){{1,14}}\.?){{0,6}}[ \t:,]{{1,3}}\n?[ \t\"'“(]{{0,12}}\Z"
+        ),
         re.compile(
             rf"[\s\-–(\[,/|]{{0,4}}(?:(?:{nouns}|cell|{joined})(?!\w)"
             rf"|(?:office|home|work|mobile|mobil|voice|direct|private|privat|buro|bureau)\s*(?:[-)\],;.|/\\]|\n|\Z))"
@@ -82,7 +84,9 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
     )
 
 
-_OTHER = re.compile(r"[+(]{0,2}\d[\d ().\-/]{4,22}\d(?: ?(?:x|ext\.?|#) ?\d{1,6})?[ \t]?(?:[,;/|+&]|or|and|oder|und|ou|et|o|u|y|e|lub|i|или|и)?[ \t\n]{0,3}\Z")
+_OTHER = re.compile(
+    r"[+(]{0,2}\d[\d ().\-/]{4,22}\d(?: ?(?:x|ext\.?|#) ?\d{1,6})?[ \t]?(?:[,;/|+&]|or|and|oder|und|ou|et|o|u|y|e|lub|i|или|и)?[ \t\n]{0,3}\Z"
+)
 """Another number in a list, before this one."""
 _NO_NUMBER_BEFORE = re.compile(
     r"(?:[#@$€£¥^~\\]|0x|\b(?:no\. of|bug|bugs|cve|rfc|iso|isbn|issn|doi|posix|pid|line|page|pages|size|bytes|version|v|id|part no|part number|"
@@ -92,7 +96,9 @@ _NO_NUMBER_AFTER = re.compile(
     r"-?(?:%|tel\b|[ \t]?(?:bytes?|bits?|[kmg]?hz|[kmg]i?b|ms|us|ns|sec|seconds?|minutes?|hours?|baud|bps|usd|eur|dollars?|euros?|people|users?|"
     r"times|pages|lines|items|pixels?|px)\b|[ \t]?[€$£¥<>{}=*^~])"
 )
-_KEYED = re.compile(r"(?:tel:|phone=|wa\.me/|callto:|sms:|[a-z_-]*(?:phone|telefon|mobile|fax)[a-z_ -]*[\"']?\s?[=:>]\s?[\"'<(]{0,2})\+?\Z")
+_KEYED = re.compile(
+    r"(?:tel:|phone=|wa\.me/|callto:|sms:|[a-z_-]*(?:phone|telefon|mobile|fax)[a-z_ -]*[\"']?\s?[=:>]\s?[\"'<(]{0,2})\+?\Z"
+)
 """Written by machines: a URI of a number, an attribute, a column."""
 _COUNTED = re.compile(r"[0-9]{1,2}(?:[ \t][0-9]{1,2}){3,}\Z")
 
