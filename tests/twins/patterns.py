@@ -72,8 +72,10 @@ def _with_plain_spaces(written: bytes) -> tuple[bytes, list[int]]:
     """Return a text with plain spaces and hyphens for those that do not break a line, and where each byte stood."""
     always = {"\u00a0": b" ", "\u202f": b" ", "\u2011": b"-"}
     between = dict.fromkeys([], b" ")
-    between |= dict.fromkeys(["‐", "‒", "–", "−"], b"-")
-    between |= dict.fromkeys(["&nbsp;", "&thinsp;", "&#160;", "&#xa0;", "&#xA0;", "&#Xa0;", "&#XA0;", "&#8239;", "%20"], b" ")
+    between |= dict.fromkeys(["‐", "‒", "–", "−"], b"-")  # noqa: RUF001
+    between |= dict.fromkeys(
+        ["&nbsp;", "&thinsp;", "&#160;", "&#xa0;", "&#xA0;", "&#Xa0;", "&#XA0;", "&#8239;", "%20"], b" "
+    )
     between |= dict.fromkeys(["&#8209;", "%2d", "%2D"], b"-")
     plain, places, place = bytearray(), [], 0
     while place < len(written):

@@ -324,7 +324,7 @@ _ANY = re.compile(
     rb"|%(?<=[0-9)]%)(?P<encoded>20|2[dD])(?=[0-9(])|%(?<=[=:/ \"'>]%)(?P<plus>2[bB])(?=[0-9])"
 )
 """These, and between two digits also other spaces (U+2007 to U+200A) and hyphens (U+2010, U+2012, U+2013, U+2212), what HTML and
-URLs write for them, and ``%2B`` before a digit."""
+URLs write for them, and ``%2B`` before a digit."""  # noqa: E501
 _HYPHENS = frozenset((b"\x80\x90", b"\x80\x92", b"\x80\x93", b"\x88\x92", b"#8209", b"2d", b"2D"))
 _LAST = tuple((letter[-1:], letter) for letter in _UNBROKEN)
 

@@ -1,8 +1,9 @@
-"""Whether words near a number or an address name it: context is a label in its place, not a word somewhere near.
+"""Whether words near a number or an address name it: a label in its place, not a word somewhere near.
 
-A noun of telephones (*phone*, *fax*, *Telefon*) names the number behind it, with a few words between. A word that also means
-something else (*mobile*, *office*, *hp*) needs a colon or *number*; a verb (*call*, *ring*, *reach*) leads up to a number that is
-written as telephone numbers are. Behind a number stand *office*, *fax*, *is my number*.
+A noun of telephones (*phone*, *fax*, *Telefon*) names the number behind it, with a few words between. A word
+that also means something else (*mobile*, *office*, *hp*) needs a colon or *number*; a verb (*call*, *ring*,
+*reach*) leads up to a number that is written as telephone numbers are. Behind a number stand *office*, *fax*,
+*is my number*.
 """
 
 from __future__ import annotations
@@ -14,37 +15,42 @@ from dataaudit.detectors.patterns.context import unaccented
 from dataaudit.detectors.patterns.entity import Candidate
 
 _NOUNS = """
-    phone phones telephone telephones telephonenumber phonenumber phoneno telno faxno tel tels telf tfno tlf tfn fon cellphone cellphones
-    fax facsimile telefax telefacsimile whatsapp viber voicemail hotline helpline landline pager switchboard tollfree handphone smartphone
-    freephone telefon telefone telefono telefonos telefones telefonnummer telefonnr telefonnumre rufnummer durchwahl handynummer mobilnummer
-    faxnummer handy telephonique telecopie telecopieur telephoner fijo movil moviles celular celulares cellulare cellulari telemovel telemoveis
-    telefoon telefoonnummer telefoonnr mobiltelefon mobiltelefonnummer telefonu telefonem telefonnyi telefonszam telefoni telefonas telefonin
-    puhelin puhelinnumero puhelinnro puh matkapuhelin matkapuh telefaks faks faksi komorka komorkowy mobilni cep gsm simu talefan foonu
-    telepon telpon ponsel dien_thoai đien_thoai so_dien_thoai đt sđt fono fonos
-    телефон телефона телефону телефоном телефоны телефонов тел моб мобильный мобильного мобилен факс вайбер ватсап whats_app whats_app
-    τηλ τηλεφωνο τηλεφωνα τηλεφωνου κιν κινητο φαξ телефонот
+    phone phones telephone telephones telephonenumber phonenumber phoneno telno faxno tel tels telf tfno tlf
+    tfn fon cellphone cellphones fax facsimile telefax telefacsimile whatsapp viber voicemail hotline helpline
+    landline pager switchboard tollfree handphone smartphone freephone telefon telefone telefono telefonos
+    telefones telefonnummer telefonnr telefonnumre rufnummer durchwahl handynummer mobilnummer faxnummer handy
+    telephonique telecopie telecopieur telephoner fijo movil moviles celular celulares cellulare cellulari
+    telemovel telemoveis telefoon telefoonnummer telefoonnr mobiltelefon mobiltelefonnummer telefonu telefonem
+    telefonnyi telefonszam telefoni telefonas telefonin puhelin puhelinnumero puhelinnro puh matkapuhelin
+    matkapuh telefaks faks faksi komorka komorkowy mobilni cep gsm simu talefan foonu telepon telpon ponsel
+    dien_thoai đien_thoai so_dien_thoai đt sđt fono fonos телефон телефона телефону телефоном телефоны
+    телефонов тел моб мобильный мобильного мобилен факс вайбер ватсап whats_app whats_app τηλ τηλεφωνο
+    τηλεφωνα τηλεφωνου κιν κινητο φαξ телефонот
 """
 _JOINED = (
-    "电话 電話 手机 手機 传真 傳真 热线 熱線 携帯 ファックス ファクス フリーダイヤル 致电 致電 拨打 撥打 联系方式 聯絡電話 "
-    "전화 휴대폰 핸드폰 팩스 연락처 هاتف الهاتف جوال الجوال تلفن موبایل موبايل فاكس واتساب טלפון נייד פקס פון फ़ोन फोन मोबाइल दूरभाष "
+    "电话 電話 手机 手機 传真 傳真 热线 熱線 携帯 ファックス ファクス フリーダイヤル 致电 致電 拨打 撥打 联系方式 聯絡電話 "  # noqa: E501
+    "전화 휴대폰 핸드폰 팩스 연락처 هاتف الهاتف جوال الجوال تلفن موبایل موبايل فاكس واتساب טלפון נייד פקס פון फ़ोन फोन मोबाइल दूरभाष "  # noqa: E501
     "โทร มือถือ แฟกซ์ ফোন மொபைல் தொலைபேசி"
 )
 _KINDS = """
-    mobile cell cellular mob mobil mobiel mobiele portable port home work office bureau domicile prive private privat contact contacto contatto
-    kontakt hp wa sms direct toll_free emergency reception desk hotel reservations support
-    sales voice landline oficina casa trabajo trabalho ufficio casa kantoor thuis werk contatos emergencia notruf notfall mobitel kom komorkowa
-    stacjonarny praca dom biuro is ev рабочий домашний контакт
+    mobile cell cellular mob mobil mobiel mobiele portable port home work office bureau domicile prive private
+    privat contact contacto contatto kontakt hp wa sms direct toll_free emergency reception desk hotel
+    reservations support sales voice landline oficina casa trabajo trabalho ufficio casa kantoor thuis werk
+    contatos emergencia notruf notfall mobitel kom komorkowa stacjonarny praca dom biuro is ev рабочий
+    домашний контакт
 """
 _CALLS = """
-    llamame call calling called calls ring rings phone phoned dial dials dialing dialling dialled text texting reach reached contact message whatsapp answer message sms
-    answering telephone fax faxed llame llama llamar llamen llamenos llameme llamando marque marcar contactar appelez appeler appelle appel contactez
-    joindre joignable composer anrufen anruf anrufe rufen ruf erreichen erreichbar erreichst chiama chiamare chiamate chiami chiamaci chiamami
-    contattare contattaci ligue ligar liga liguem contatar bel bellen belt bereikbaar ring ringa ringe ringen soita soittaa zadzwon zadzwonic dzwon
-    dzwonic dzwoncie volejte volat zavolejte hivja hivd hivjon sunati suna ara arayin arayiniz hubungi goi позвоните позвони звоните звони звонить
+    llamame call calling called calls ring rings phone phoned dial dials dialing dialling dialled text texting
+    reach reached contact message whatsapp answer message sms answering telephone fax faxed llame llama llamar
+    llamen llamenos llameme llamando marque marcar contactar appelez appeler appelle appel contactez joindre
+    joignable composer anrufen anruf anrufe rufen ruf erreichen erreichbar erreichst chiama chiamare chiamate
+    chiami chiamaci chiamami contattare contattaci ligue ligar liga liguem contatar bel bellen belt bereikbaar
+    ring ringa ringe ringen soita soittaa zadzwon zadzwonic dzwon dzwonic dzwoncie volejte volat zavolejte
+    hivja hivd hivjon sunati suna ara arayin arayiniz hubungi goi позвоните позвони звоните звони звонить
     позвонить набери наберите телефонуйте καλεστε
 """
 _NUMBER_WORDS = "number|numbers|no|nos|nr|num|nro|nummer|numero|numeros|numer|номер|cislo|szam|n[o°º]|№"
-_BETWEEN = r"[ \t:.,=\-–—/|>\"'»”’“*`~()\[\]#：＝（]"
+_BETWEEN = r"[ \t:.,=\-–—/|>\"'»”’“*`~()\[\]#：＝（]"  # noqa: RUF001
 _WORD = r"[^\W\d_]{1,14}"
 
 
@@ -68,13 +74,13 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
         re.compile(
             rf"(?<![\w-])(?:{kinds})(?:[\s_-]?(?:phone|line))?"
             rf"(?:[\s_.-]{{0,2}}(?:{numbers})\b(?:\s{_WORD}){{0,2}}{_BETWEEN}{{0,8}}"
-            rf"|{_BETWEEN}{{0,3}}[:：=#]{_BETWEEN}{{0,8}}|-)\Z"
+            rf"|{_BETWEEN}{{0,3}}[:：=#]{_BETWEEN}{{0,8}}|-)\Z"  # noqa: RUF001
         ),
         re.compile(
-            rf"(?<![\w-])(?:{calls})(?:[ \t,\n-]{{1,3}}(?:[^\W\d_]|['’]){{1,14}}\.?){{0,6}}[ \t:,]{{1,3}}\n?[ \t\"'“(]{{0,12}}\Z"
+            rf"(?<![\w-])(?:{calls})(?:[ \t,\n-]{{1,3}}(?:[^\W\d_]|['’]){{1,14}}\.?){{0,6}}[ \t:,]{{1,3}}\n?[ \t\"'“(]{{0,12}}\Z"  # noqa: E501, RUF001
         ),
         re.compile(
-            rf"[\s\-–(\[,/|]{{0,4}}(?:(?:{nouns}|cell|{joined})(?!\w)"
+            rf"[\s\-–(\[,/|]{{0,4}}(?:(?:{nouns}|cell|{joined})(?!\w)"  # noqa: RUF001
             rf"|(?:office|home|work|mobile|mobil|voice|direct|private|privat|buro|bureau)\s*(?:[-)\],;.|/\\]|\n|\Z))"
         ),
         re.compile(
@@ -85,19 +91,19 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
 
 
 _OTHER = re.compile(
-    r"[+(]{0,2}\d[\d ().\-/]{4,22}\d(?: ?(?:x|ext\.?|#) ?\d{1,6})?[ \t]?(?:[,;/|+&]|or|and|oder|und|ou|et|o|u|y|e|lub|i|или|и)?[ \t\n]{0,3}\Z"
+    r"[+(]{0,2}\d[\d ().\-/]{4,22}\d(?: ?(?:x|ext\.?|#) ?\d{1,6})?[ \t]?(?:[,;/|+&]|or|and|oder|und|ou|et|o|u|y|e|lub|i|или|и)?[ \t\n]{0,3}\Z"  # noqa: E501
 )
 """Another number in a list, before this one."""
 _NO_NUMBER_BEFORE = re.compile(
-    r"(?:[#@$€£¥^~\\]|0x|\b(?:no\. of|bug|bugs|cve|rfc|iso|isbn|issn|doi|posix|pid|line|page|pages|size|bytes|version|v|id|part no|part number|"
+    r"(?:[#@$€£¥^~\\]|0x|\b(?:no\. of|bug|bugs|cve|rfc|iso|isbn|issn|doi|posix|pid|line|page|pages|size|bytes|version|v|id|part no|part number|"  # noqa: E501
     r"rev|commit|issue|ticket|serial|error|code|port|zip|plz)[ #:=.(\\-]{0,3}|[a-z]{2}\d*-|[^\s:]=[ \t]?<?|://\S*|\d\.?)\Z"
 )
 _NO_NUMBER_AFTER = re.compile(
-    r"-?(?:%|tel\b|[ \t]?(?:bytes?|bits?|[kmg]?hz|[kmg]i?b|ms|us|ns|sec|seconds?|minutes?|hours?|baud|bps|usd|eur|dollars?|euros?|people|users?|"
+    r"-?(?:%|tel\b|[ \t]?(?:bytes?|bits?|[kmg]?hz|[kmg]i?b|ms|us|ns|sec|seconds?|minutes?|hours?|baud|bps|usd|eur|dollars?|euros?|people|users?|"  # noqa: E501
     r"times|pages|lines|items|pixels?|px)\b|[ \t]?[€$£¥<>{}=*^~])"
 )
 _KEYED = re.compile(
-    r"(?:tel:|phone=|wa\.me/|callto:|sms:|[a-z_-]*(?:phone|telefon|mobile|fax)[a-z_ -]*[\"']?\s?[=:>]\s?[\"'<(]{0,2})\+?\Z"
+    r"(?:tel:|phone=|wa\.me/|callto:|sms:|[a-z_-]*(?:phone|telefon|mobile|fax)[a-z_ -]*[\"']?\s?[=:>]\s?[\"'<(]{0,2})\+?\Z"  # noqa: E501
 )
 """Written by machines: a URI of a number, an attribute, a column."""
 _COUNTED = re.compile(r"[0-9]{1,2}(?:[ \t][0-9]{1,2}){3,}\Z")
@@ -109,7 +115,7 @@ def is_written_as_phone(text: str) -> bool:
     if text.startswith(("+", "(")):
         return True
     digits = sum(map(len, groups))
-    if _COUNTED.match(text) and all(int(b) - int(a) in {0, 1} for a, b in zip(groups, groups[1:], strict=False)):
+    if _COUNTED.match(text) and all(int(b) - int(a) in {0, 1} for a, b in zip(groups, groups[1:], strict=False)):  # noqa: RUF007
         return False
     if len(groups) == 1:
         return False
@@ -121,7 +127,7 @@ def is_written_as_phone(text: str) -> bool:
     return least <= digits <= 15 and max(map(len, groups)) <= 5
 
 
-def names_phone(candidate: Candidate) -> bool:
+def names_phone(candidate: Candidate) -> bool:  # noqa: PLR0911
     """Say whether the words around a number are the label of a telephone number."""
     before, after = unaccented(candidate.before), unaccented(candidate.after)
     if _KEYED.search(before):
@@ -154,7 +160,7 @@ def names_phone(candidate: Candidate) -> bool:
 
 _OWN = re.compile(
     r"\b(?:my|his|her|our|your|their|the|mein|meine|mon|mi|mio|meu|mijn) (?:new |own |direct )?"
-    r"(?:cell|mobile|number|nummer|numero|mobil|portable|handy|cellulare|celular|movil|mobiel) (?:number )?(?:is|was|ist|est|es|e)[ :]{1,2}\Z"
+    r"(?:cell|mobile|number|nummer|numero|mobil|portable|handy|cellulare|celular|movil|mobiel) (?:number )?(?:is|was|ist|est|es|e)[ :]{1,2}\Z"  # noqa: E501
 )
 _BARE_NOUN = re.compile(r"(?:text|message|answer|answering|sms|reached|ara)[ :\n]+\Z")
 """Words that are seldom verbs where digits follow at once."""
@@ -166,7 +172,7 @@ _ASKED = re.compile(
 """What a verb needs before digits in one piece."""
 _MAIL = re.compile(
     r"(?<![^\W_])(?:e-?mails?|mails?|mailto|courriels?|correos?|contact|contacto|kontakt|poczta|posta|почта|邮箱|郵箱|メール|이메일)"
-    r"[\s_-]?(?:addresses|address|adresse|addr|adres|id|me|us|at|to|is|electronico)?[ \t]{0,2}[:=：>(<\"' \t]{1,6}\Z"
+    r"[\s_-]?(?:addresses|address|adresse|addr|adres|id|me|us|at|to|is|electronico)?[ \t]{0,2}[:=：>(<\"' \t]{1,6}\Z"  # noqa: RUF001
 )
 
 
