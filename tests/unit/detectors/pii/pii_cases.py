@@ -24,6 +24,7 @@ FOUND = [
     ("EMAIL_ADDRESS", V, False, "", "jane&#64;mailhaus.de", ""),
     ("EMAIL_ADDRESS", C, False, "", "jane [at] mailhaus [dot] de", ""),
     ("EMAIL_ADDRESS", C, False, "", "jane . roe @ mailhaus . de", " >"),
+    ("EMAIL_ADDRESS", C, False, "<", "jane[DOT]roe[AT]mailhaus[DOT]de", ">"),
     ("EMAIL_ADDRESS", C, False, "E-mail: ", "jane@firm.newtld", ""),
     ("EMAIL_ADDRESS", P, False, "mail from ", "jane@firm.newtld", ""),
     ("EMAIL_ADDRESS", P, False, "ssh -p 22 ", "jane@host.mailhaus.de", ""),
