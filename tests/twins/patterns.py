@@ -96,6 +96,13 @@ def _with_plain_spaces(written: bytes) -> tuple[bytes, list[int]]:
     return bytes(plain), [*places, place]
 
 
+def _said(check: Callable[[Any], int], candidate: Any) -> int:
+    try:
+        return int(check(candidate))
+    except ValueError:  # so says the library of numbers whose parts make no date
+        return 0
+
+
 def _one(document: bytes, match: Any, entity: Any, rule: Any, checks: Any) -> PlainFinding | None:
     validators, reserved, labels = checks
     group = "value" if "value" in match.re.groupindex else 0
@@ -114,7 +121,7 @@ def _one(document: bytes, match: Any, entity: Any, rule: Any, checks: Any) -> Pl
     )
     if context and getattr(entity, "label", None):
         context = candidate.context = labels[entity.label](candidate)
-    said = [int(validators[name](candidate)) for name in rule.validators]
+    said = [_said(validators[name], candidate) for name in rule.validators]
     if 0 in said:
         return None
     evidence = int(rule.passes) if rule.passes is not None else max([1, *said])
