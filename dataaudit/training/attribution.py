@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from dataaudit.training.accounting import (
     step_weights,
     trend,
 )
-from dataaudit.training.curve import GAP, Curve, Flagged, Judged, Missing, curve_of, gradients_of, judge, missing_of
+from dataaudit.training.curve import Curve, Flagged, Judged, Missing, curve_of, gradients_of, judge, missing_of
 from dataaudit.training.deciding import (
     Decision,
     Unit,
@@ -43,6 +43,7 @@ from dataaudit.training.deciding import (
 )
 from dataaudit.training.findings import (
     MISSING_LIMIT,
+    AlarmRate,
     Attribution,
     Detector,
     Document,
@@ -56,7 +57,7 @@ from dataaudit.training.findings import (
     exit_code_of,
     number,
 )
-from dataaudit.training.spikes import FLOOR, LEVEL_AFTER, WINDOW, K
+from dataaudit.training.spikes import FLOOR, GAP, LEVEL_AFTER, RATE, WINDOW
 
 HEALTHY_STEPS = 1_000
 """Newest healthy steps before an episode that its expectation is fitted on."""
@@ -235,10 +236,25 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         longest_gap=missing.gap,
         judged=int(judged.judged.sum()),
         torn_bytes=data.log.torn_bytes,
-        detector=Detector(window=WINDOW, k=K, level_after=LEVEL_AFTER, floor=FLOOR, gap=GAP),
+        detector=_detector(judged),
         episodes=episodes,
         dips=tuple(_span(judged.step, one) for one in judged.dips),
         gradients=tuple(_span(norms.step, one) for one in norms.spikes),
+    )
+
+
+def _detector(judged: Judged) -> Detector:
+    above, below = (None, None) if judged.rates is None else (AlarmRate(**asdict(one)) for one in judged.rates)
+    return Detector(
+        window=WINDOW,
+        k=judged.last_k,
+        rate=RATE,
+        healthy=judged.past,
+        above=above,
+        below=below,
+        level_after=LEVEL_AFTER,
+        floor=FLOOR,
+        gap=GAP,
     )
 
 
@@ -354,10 +370,11 @@ class _Division:
         level, places = self._level(stretches)
         weights = stretches.targets / stretches.targets.sum()
         limit = float(np.dot(weights, data.judged.limit[places]))
+        k = float(np.dot(weights, data.judged.k[places]))
         self.above_line = float(np.dot(weights, stretches.loss - level))
         newest = healthy.step > data.judged.last_shift(int(stretches.step[0]))
         own = trend(healthy.take(newest), healthy_level[newest], expectation, stretches.step)
-        line, variance = own or (level, (limit / K) ** 2 * _LINE)
+        line, variance = own or (level, (limit / k) ** 2 * _LINE)
         self.account = Account(
             stretches=stretches,
             weights=weights,

@@ -29,8 +29,9 @@ from dataaudit.render.plot import plot_lines
 from dataaudit.render.terminal import page, parts_of, prose, section, terminal_width
 from dataaudit.report.outliers import LIMIT_SD
 from dataaudit.text import plural
+from dataaudit.training.alarm_rate import LEAST_STEPS
 from dataaudit.training.attribution import Data
-from dataaudit.training.findings import Attribution, Document, Episode, Found, ShardMetric, Share, Span
+from dataaudit.training.findings import Attribution, Detector, Document, Episode, Found, ShardMetric, Share, Span
 
 EPISODES = 5
 """Episodes that are shown; JSON has all."""
@@ -318,6 +319,18 @@ def _metrics(one: Episode) -> Table:
     )
 
 
+def _false_alarms(detector: Detector) -> str:
+    """Return how often the band is left by chance, or why that is not known."""
+    width = f"The band is {decimal(detector.k)} robust standard deviations wide on either side"
+    if detector.above is None:
+        few = detector.healthy < LEAST_STEPS
+        why = f"that takes {LEAST_STEPS:,} healthy steps" if few else "too few are near it"
+        return f"{width}; how often it is left by chance is not known: {why}, here are {detector.healthy:,}."
+    rate = detector.above
+    value, low, high = (f"{one * 10_000:.2g}" for one in (rate.value, rate.low, rate.high))
+    return f"{width}; by chance the loss goes above it {value} ({low} to {high}) times in 10,000 steps."
+
+
 def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Section]:
     left = len(found.episodes) - len(shown)
     said = []
@@ -328,6 +341,8 @@ def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Se
             first = ", ".join(_steps(one).lower() for one in spans[:_OPENED])
             more = f" and {len(spans) - _OPENED:,} more" if len(spans) > _OPENED else ""
             said.append(f"Also {what}: {first}{more}.")
+    if found.judged:
+        said.append(_false_alarms(found.detector))
     for text in said:
         yield Prose(text=text)
     if any(one.outcome == "found" for one in found.episodes):

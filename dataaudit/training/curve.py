@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.training.accounting import Floats, Ints, Mask
-from dataaudit.training.spikes import SpikeDetector, Verdict
+from dataaudit.training.alarm_rate import AlarmRate
+from dataaudit.training.spikes import GAP, SpikeDetector, Verdict
 
-GAP = 10
-"""Steps that may lie between two flagged steps of one episode."""
 LAG = 256
 """Newest steps that a rank may not have written yet though others have: as many are written at once."""
 GRADIENT = "grad_global_norm"
@@ -175,6 +174,14 @@ class Judged:
     """The line at every step; NaN where there is none."""
     limit: Floats
     """The band's half width."""
+    k: Floats
+    """That in robust standard deviations."""
+    last_k: float
+    """That of the step after the last one."""
+    past: int
+    """Healthy steps that it can follow from."""
+    rates: tuple[AlarmRate, AlarmRate] | None
+    """How often a healthy curve like this one leaves the band as it is at the end, above and below; None: not known."""
     judged: Mask
     """Steps that were held against a line, or are not finite."""
     spikes: tuple[Flagged, ...]
@@ -202,15 +209,20 @@ def judge(step: Ints, value: Floats, *, log: bool = False) -> Judged:
     verdicts = [detector.see(one, held) for one, held in zip(step.tolist(), value.tolist(), strict=True)]
     level = np.array([one.expected for one in verdicts], dtype=np.float64)
     limit = np.array([one.limit for one in verdicts], dtype=np.float64)
+    k = np.array([one.k for one in verdicts], dtype=np.float64)
     begun = next((place for place, one in enumerate(verdicts) if np.isfinite(one.expected)), len(verdicts))
     if begun < len(verdicts):
         level[:begun] = [verdicts[begun].line_at(one) for one in step[:begun].tolist()]
-        limit[:begun] = limit[begun]
+        limit[:begun], k[:begun] = limit[begun], k[begun]
     above = [one.flagged and not _below(one) for one in verdicts]
     return Judged(
         step=step,
         level=level,
         limit=limit,
+        k=k,
+        last_k=detector.k,
+        past=detector.past,
+        rates=detector.alarm_rates(),
         judged=np.array([one.kind != "quiet" for one in verdicts], dtype=bool),
         spikes=_joined(step, verdicts, np.array(above, dtype=bool)),
         dips=_joined(step, verdicts, np.array([_below(one) for one in verdicts], dtype=bool)),

@@ -41,11 +41,25 @@ class SchemaId(_Model):
     version: Literal[1] = SCHEMA_VERSION
 
 
+class AlarmRate(_Model):
+    """Clusters of flags a step on a healthy curve."""
+
+    value: float = Field(description="Median of the posterior.")
+    low: float = Field(description="Lower end of its central 95 % interval.")
+    high: float = Field(description="Upper end.")
+
+
 class Detector(_Model):
     """What a spike is."""
 
     window: int = Field(description="Healthy values that the line is fitted to.")
-    k: float = Field(description="Robust standard deviations up to which a value is inside the band.")
+    k: float = Field(description="Robust standard deviations up to which a value is inside the band, at the end.")
+    rate: float = Field(description="False alarms a step, on each side, that k aims at once it follows from the run.")
+    healthy: int = Field(description="Healthy steps that it can follow from, the newest 4,000 at most.")
+    above: AlarmRate | None = Field(
+        description="How often a healthy curve like this one leaves the band above; null: too few healthy steps."
+    )
+    below: AlarmRate | None = Field(description="The same below.")
     level_after: int = Field(description="Flags one after the other that are a new level.")
     floor: float = Field(description="Least median distance from the line, as a share of the level.")
     gap: int = Field(description="Steps that may lie between flagged steps of one episode.")

@@ -17,10 +17,21 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dataaudit.training.alarm_rate import LEAST_STEPS, AlarmRate, Tail, tail_of
+
 WINDOW = 50
 """Values that a line is fitted to; until there are as many, nothing is flagged."""
 K = 8.0
 """Robust standard deviations; docs/reference/attribution.md has how often it flags curves without a spike."""
+RATE = 1e-4
+"""False alarms a step that are aimed at, on each side of the band."""
+LEAST_K, MOST_K = 4.0, 50.0
+PAST = 4_000
+"""Newest healthy distances that ``k`` follows from,"""
+AGAIN = 500
+"""and after how many it does so anew."""
+GAP = 10
+"""Steps that may lie between two flagged steps of one episode, or two exceedances of one cluster."""
 LEVEL_AFTER = 50
 """Flags in one direction, one after the other, that are a new level: as many as a window has, so that the line through
 the new level begins with these very values, and nothing passes unseen in between."""
@@ -48,6 +59,8 @@ class Verdict:
     """Distance from the line up to which a value is inside the band."""
     distance: float = math.nan
     """Of the value from the line."""
+    k: float = math.nan
+    """Robust standard deviations of the band's half width."""
 
     @property
     def flagged(self) -> bool:
@@ -64,18 +77,29 @@ class SpikeDetector:
 
     Args:
         window: Values that a line is fitted to.
-        k: Robust standard deviations that the band is wide, on either side.
+        k: Robust standard deviations that the band is wide, on either side, until it follows from the run.
+        rate: False alarms a step, on either side, that it is to have then; None keeps ``k``.
         level_after: Flags one after the other that are a new level.
         log: Whether the curve is looked at in logarithms, as that of a gradient's norm.
     """
 
     def __init__(
-        self, *, window: int = WINDOW, k: float = K, level_after: int = LEVEL_AFTER, log: bool = False
+        self,
+        *,
+        window: int = WINDOW,
+        k: float = K,
+        rate: float | None = RATE,
+        level_after: int = LEVEL_AFTER,
+        log: bool = False,
     ) -> None:
         assert window >= 3
         assert k > 0
         assert level_after >= 1
-        self.window, self.k, self.level_after, self.log = window, k, level_after, log
+        self.window, self.k, self.rate, self.level_after, self.log = window, k, rate, level_after, log
+        self._past: deque[tuple[int, float, float]] = deque(maxlen=PAST)
+        """Step, distance in robust standard deviations, and k of it, of the newest healthy steps."""
+        self._seen = 0
+        """Healthy steps with a distance, in all."""
         self._healthy: deque[tuple[int, float]] = deque(maxlen=window)
         self._out: list[tuple[int, float]] = []
         self._above = False
@@ -103,35 +127,77 @@ class SpikeDetector:
         if abs(distance) <= line["limit"]:
             self._healthy.append((step, seen))
             self._out.clear()
+            self._learn(step, distance / line["limit"] * line["k"] if line["limit"] else 0.0)
             return Verdict(step=step, value=value, kind="", distance=distance, **line)
         kind = self._flag(step, seen, above=distance > 0)
         return Verdict(step=step, value=value, kind=kind, distance=distance, **line)
+
+    @property
+    def past(self) -> int:
+        """Healthy steps that k can follow from."""
+        return len(self._past)
+
+    def alarm_rates(self, k: float | None = None) -> tuple[AlarmRate, AlarmRate] | None:
+        """Return how often a healthy curve leaves the band above and below; None with too few healthy steps.
+
+        Args:
+            k: Of the band; the detector's own when None.
+        """
+        tails = self._tails()
+        width = self.k if k is None else k
+        return None if tails is None else (tails[0].rate(width), tails[1].rate(width))
+
+    def _learn(self, step: int, distance: float) -> None:
+        """Keep a healthy distance, and let k follow from them in its turn."""
+        self._past.append((step, distance, self.k))
+        self._seen += 1
+        if self.rate is None or self._seen < LEAST_STEPS or self._seen % AGAIN:
+            return
+        if (tails := self._tails()) is not None:
+            self.k = max(tail.limit(self.rate, least=LEAST_K, most=MOST_K) for tail in tails)
+
+    def _tails(self) -> tuple[Tail, Tail] | None:
+        """Return the tails of the healthy distances above the line and below it."""
+        if len(self._past) < LEAST_STEPS:
+            return None
+        steps, distances, bands = np.array(self._past).T
+        above, below = (tail_of(steps, sign * distances, bands, gap=GAP) for sign in (1, -1))
+        return None if above is None or below is None else (above, below)
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows, in plain types."""
         return {
             "window": self.window,
             "k": self.k,
+            "rate": self.rate,
             "level_after": self.level_after,
             "log": self.log,
             "healthy": [list(one) for one in self._healthy],
             "out": [list(one) for one in self._out],
             "above": self._above,
+            "past": [list(one) for one in self._past],
+            "seen": self._seen,
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> SpikeDetector:
-        """Return the detector that a state was taken of."""
+        """Return the detector that a state was taken of; one of an earlier version has no past yet."""
         made = cls(**{name: state[name] for name in ("window", "k", "level_after", "log")})
         made._healthy.extend((int(step), float(value)) for step, value in state["healthy"])
         made._out = [(int(step), float(value)) for step, value in state["out"]]
         made._above = bool(state["above"])
+        made.rate = state.get("rate", RATE)
+        made._past.extend((int(step), float(distance), float(k)) for step, distance, k in state.get("past", ()))
+        made._seen = int(state.get("seen", 0))
         return made
 
     def _go_back(self, step: int) -> None:
         for held in (self._healthy, self._out):
             while held and held[-1][0] >= step:
                 held.pop()
+        while self._past and self._past[-1][0] >= step:
+            self._past.pop()
+            self._seen -= 1
 
     def _flag(self, step: int, seen: float, *, above: bool) -> Kind:
         if above != self._above:
@@ -152,7 +218,7 @@ class SpikeDetector:
         points = np.array(self._healthy)
         slope, expected, spread = robust_line(points[:, 0] - step, points[:, 1], self._pairs)
         floor = FLOOR if self.log else FLOOR * abs(expected)
-        return {"expected": expected, "slope": slope, "limit": self.k * _SIGMA * max(spread, floor)}
+        return {"expected": expected, "slope": slope, "limit": self.k * _SIGMA * max(spread, floor), "k": self.k}
 
 
 Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
