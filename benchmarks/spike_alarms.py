@@ -2,8 +2,8 @@
 
 Healthy curves fall as 2.5 + 5 / sqrt(t + 20), with noise of a standard deviation about 0.04; 8 of 2,500 steps each.
 Prints flags above the band, below it, and changes of level, per 10,000 steps; and what a step costs. Then the same for
-the band that follows from the run, in 4 curves of 20,000 steps, from step 1,061 on: k at the end, false alarms above and
-below (clusters of flags) per 10,000 steps, and what the detector itself claims of the last curve.
+the band that follows from the run, in 4 curves of 20,000 steps, from step 1,061 on: k at the end, false alarms above,
+and below (clusters of flags) per 10,000 steps, and what the detector itself claims of the last curve.
 """
 
 from __future__ import annotations
