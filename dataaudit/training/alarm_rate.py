@@ -14,6 +14,7 @@ posterior; how often they hold the true rate is measured (docs/reference/attribu
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -79,11 +80,9 @@ class Tail:
 
     def limit(self, rate: float, *, least: float, most: float) -> float:
         """Return the least k, in steps of an eighth, whose rate is at most a given one; ``most`` where none is."""
-        widths = np.arange(math.ceil(8 * max(least, self.threshold)), 8 * most + 1) / 8
-        for k in widths.tolist():
-            if self.rate(k).value <= rate:
-                return float(k)
-        return most
+        first, last = math.ceil(8 * max(least, self.threshold)), math.floor(8 * most)
+        found = bisect_left(range(first, last), True, key=lambda eighths: self.rate(eighths / 8).value <= rate)
+        return (first + found) / 8
 
 
 def tail_of(steps: Ints, distances: Floats, bands: Floats, *, gap: int) -> Tail | None:

@@ -155,3 +155,12 @@ def test_a_state_of_an_earlier_version_keeps_its_band_until_the_run_is_known():
     again = SpikeDetector.from_state(state)
     assert (again.k, again.past) == (K, 0)
     assert again.see(301, float(curve(6, 301)[-1])).kind == ""
+
+
+@pytest.mark.parametrize("rate", [1e-6, 1e-4, 3e-3])
+def test_the_limit_is_the_least_width_with_that_rate(rate):
+    distances = np.random.default_rng(4).standard_t(5, 2_000)
+    tail = tail_of(np.arange(2_000), distances, np.full(2_000, 100.0), gap=GAP)
+    limit = tail.limit(rate, least=4, most=50)
+    assert limit == 50 or tail.rate(limit).value <= rate
+    assert limit <= max(4, tail.threshold) + 0.125 or tail.rate(limit - 0.125).value > rate
