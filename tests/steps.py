@@ -264,9 +264,12 @@ def _letters(code, value):
     """Return a function that tells whether an item of one letter takes a small letter; answers are kept."""
     known = {}
 
+    all_but = code is codes.NOT_LITERAL or (code is codes.IN and value[0][0] is codes.NEGATE)
+
     def holds(letter):
         if letter not in known:
-            known[letter] = _takes(code, value, letter) or _takes(code, value, letter.upper()[:1])
+            small, capital = _takes(code, value, letter), _takes(code, value, letter.upper()[:1])
+            known[letter] = (small and capital) if all_but else (small or capital)
         return known[letter]
 
     return holds

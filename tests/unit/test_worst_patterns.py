@@ -15,6 +15,8 @@ from product_patterns import Found, patterns_of_modules
 from pumped import grown, pumps
 from steps import spans_of, steps_of
 
+from dataaudit.detectors.pii.contacts import MAX_LOCAL
+
 LETTERS = 150
 """Of the smaller of two texts; the other has twice as many."""
 GROWTH = 2.4
@@ -38,13 +40,17 @@ def worst(found, letters=LETTERS):
 
 
 SHORT = {
+    "detectors.pii.contacts._ID_BEFORE": 64,
+    "detectors.pii.contacts._ID_PART": MAX_LOCAL,
+    "detectors.pii.contacts._LOGIN": 64,
+    "detectors.pii.labels._KEYED": 72,
     "detectors.secrets.assigned._HEAD": 1024,
     "detectors.secrets.assigned._PUBLIC": 1100,
     "detectors.secrets.validators._TEMPLATE": 120,
     "detectors.secrets.validators._PASSWORD_COMMAND": 200,
 }
 """Patterns that take more than proportional time, and letters that they are given at most: names and what stands before
-them are cut from a window, values from rules and by ``is_placeholder``."""
+them are cut from a window, values from rules and by ``is_placeholder``; the parts of an address by ``email``."""
 SHORT_STEPS = 1_500_000
 """Of the worst text of that length."""
 

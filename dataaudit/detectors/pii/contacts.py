@@ -86,6 +86,10 @@ _ID_BEFORE = re.compile(
     r"(?:lore\.kernel\.org|marc\.info|lkml\.kernel\.org|mail-archive|mail\.gnu\.org|"
     r"public-inbox[\w.-]*|postgr\.es|message-id|msgid|mid)/[^\s@<>]{0,60}\Z"
 )
+MAX_LOCAL = 200
+"""Letters before the ``@`` at most: RFC 5321 allows 64, each of which may be spelled."""
+MAX_DOMAIN = 253
+"""Of a host's name (RFC 1035)."""
 _TURNS = re.compile(r"(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=[a-z])")
 _IN_URL = re.compile(r"://[^\s/@]*\Z")
 """What stands before is a URL's user or password, so the candidate's first part is the password."""
@@ -97,9 +101,12 @@ _ALGORITHM = re.compile(
 _ALGORITHM_HOSTS = frozenset(("openssh.com", "libssh.org", "ssh.com", "lysator.liu.se"))
 _KEYWORDS = frozenset(("this", "super", "return", "break", "continue", "self"))
 _ESCAPED_AT = re.compile(r"\\{1,2}(?:u0040|x40)")
-_AT = re.compile(r"\s*[\[({]\s*(?:at|@|arroba|chez|bei|malpa)\s*[\])}]\s*|\s+(?:at|@)\s+", re.IGNORECASE)
+_AT = re.compile(
+    r"(?<!\s)\s*+[\[({]\s*+(?:at|@|arroba|chez|bei|malpa)\s*+[\])}]\s*+|(?<!\s)\s++(?:at|@)\s++", re.IGNORECASE
+)
 _POINT = re.compile(
-    r"\s*[\[({]\s*(?:dot|\.|punto|punkt|point|ponto|punt|kropka)\s*[\])}]\s*|\s+(?:dot|\.)\s+", re.IGNORECASE
+    r"(?<!\s)\s*+[\[({]\s*+(?:dot|\.|punto|punkt|point|ponto|punt|kropka)\s*+[\])}]\s*+|(?<!\s)\s++(?:dot|\.)\s++",
+    re.IGNORECASE,
 )
 
 
@@ -134,7 +141,8 @@ def email(candidate: Candidate) -> Evidence:
     """Reject Message-IDs, file names, broken parts; a known top-level domain is strong, but not where people log in."""
     local, _, domain = plain_email(candidate.text).lower().rpartition("@")
     labels = domain.split(".")
-    broken = not local or local.startswith(".") or local.endswith(".") or ".." in local or len(domain) > 253
+    long = len(local) > MAX_LOCAL or len(domain) > MAX_DOMAIN
+    broken = not local or local.startswith(".") or local.endswith(".") or ".." in local or long
     if broken or labels[-1] in _FILES or any(label.startswith("-") or label.endswith("-") for label in labels):
         return Evidence.REJECTED
     if (

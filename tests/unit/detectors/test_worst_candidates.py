@@ -9,7 +9,7 @@ from lines import Lines
 
 from dataaudit.detectors.content import shipped_patterns
 from dataaudit.detectors.patterns.entity import Candidate
-from dataaudit.detectors.patterns.screen import _is_reserved, _said
+from dataaudit.detectors.patterns.screen import _holds, _said
 
 LETTERS = 1000
 """Of the shorter of two candidates."""
@@ -37,7 +37,8 @@ TILES = {
 REGISTRY = shipped_patterns()
 CHECKS = {
     **{name: lambda one, check=check: _said(check, one) for name, check in REGISTRY.validators.items()},
-    **{name: lambda one, check=check: _is_reserved(check, one) for name, check in REGISTRY.reserved.items()},
+    **{name: lambda one, check=check: _holds(check, one) for name, check in REGISTRY.reserved.items()},
+    **{f"label of {name}": lambda one, check=check: _holds(check, one) for name, check in REGISTRY.labels.items()},
 }
 """All that the registry holds, so what is added is here."""
 
