@@ -1,0 +1,153 @@
+"""A collator that makes tags of a record's columns, around whichever collator makes the batch.
+
+How the batch was laid out is seen from it, and checked: every token of every record must stand where it is looked for.
+
+- *rows*: a record a row, padded on either side or not at all (packed rows, padded documents);
+- *flat*: all records in one row, one after another (``DataCollatorWithFlattening``, TRL's ``padding_free``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dataaudit.errors import TagsError
+from dataaudit.training.loaders.token_tags import COLUMNS, batch_tags, columns_of, row_tags
+from dataaudit.training.packing import Shift, check_shift, check_sizes
+from dataaudit.training.stretch_losses import IGNORED
+
+TAGS = "tags"
+Columns = tuple[np.ndarray, np.ndarray]
+
+
+class TaggedCollator:
+    """Collates records with the columns of :mod:`dataaudit.training.loaders.token_tags` to a batch with ``tags``.
+
+    Records that carry ``tags`` already, those of :class:`dataaudit.training.PackedDocuments`, are taken too.
+
+    Args:
+        collate: Makes the batch of records without those columns: a collator of transformers or TRL, or your own. None:
+            rows of one length are stacked to ``input_ids`` and ``labels``.
+        shift: ``inner``: labels stand where the inputs do, and the model shifts them, as transformers' do. ``outer``:
+            the last token of a row is its last label and no input; only with ``collate=None``.
+        stretches: K, places of a row. None: as many as the fullest row of the batch needs.
+
+    Raises:
+        ConfigError: An option has no such value.
+    """
+
+    def __init__(
+        self,
+        collate: Callable[[list[dict[str, Any]]], Any] | None = None,
+        *,
+        shift: Shift = "inner",
+        stretches: int | None = None,
+    ) -> None:
+        if stretches is not None:
+            check_sizes(stretches=stretches)
+        self.collate, self.stretches = collate, stretches
+        self.shift = check_shift(shift)
+        if collate is not None and shift == "outer":
+            raise TagsError("a collator that you give makes the labels: shift='inner'")
+
+    def __call__(self, records: Sequence[Mapping[str, Any]]) -> Any:
+        """Return the batch, of torch, with ``tags`` int64[B, K, 7].
+
+        Raises:
+            TagsError: Columns are missing, or tokens of a record are not where they belong in the batch.
+        """
+        import torch
+
+        if records and TAGS in records[0]:
+            tags = np.stack([np.asarray(one[TAGS], dtype=np.int64) for one in records])
+            batch = self._collated([{name: one[name] for name in one if name != TAGS} for one in records])
+        else:
+            given = [_array(one["input_ids"]) for one in records]
+            columns = [columns_of(one, len(ids)) for one, ids in zip(records, given, strict=True)]
+            batch = self._collated([{name: one[name] for name in one if name not in COLUMNS} for one in records])
+            tags = self._tags(batch, given, columns)
+        batch[TAGS] = torch.from_numpy(tags)
+        return batch
+
+    def _collated(self, records: list[dict[str, Any]]) -> Any:
+        if self.collate is not None:
+            return self.collate(records)
+        import torch
+
+        lengths = {len(one["input_ids"]) for one in records}
+        if len(lengths) > 1:
+            raise TagsError(
+                f"rows of {min(lengths):,} to {max(lengths):,} tokens cannot be stacked", "Give a collator that pads."
+            )
+        ids = torch.from_numpy(np.stack([_array(one["input_ids"]) for one in records]))
+        if "labels" in records[0]:
+            return {"input_ids": ids, "labels": torch.from_numpy(np.stack([_array(one["labels"]) for one in records]))}
+        return (
+            {"input_ids": ids, "labels": ids.clone()}
+            if self.shift == "inner"
+            else {"input_ids": ids[:, :-1].contiguous(), "labels": ids[:, 1:].contiguous()}
+        )
+
+    def _tags(self, batch: Any, given: list[np.ndarray], columns: list[Columns]) -> np.ndarray:
+        outer = self.shift == "outer"
+        if outer:
+            given, columns = [one[1:] for one in given], [(one[1:], two[1:]) for one, two in columns]
+        ids = _array(batch["labels" if outer else "input_ids"])
+        if ids.ndim != 2:
+            raise TagsError(f"input_ids: expected [B, T], found {list(ids.shape)}")
+        begins, given, columns = _layout(ids, given, columns)
+        counted = (
+            _array(batch["labels"]) != IGNORED if batch.get("labels") is not None else _within(ids, begins, given)
+        ).astype(np.int64)
+        if not outer:
+            counted[:, 0] = 0
+        return batch_tags(
+            (
+                row_tags(*pair, counted[place], begin=begin, stretches=self.stretches)
+                for place, (pair, begin) in enumerate(zip(columns, begins, strict=True))
+            ),
+            self.stretches,
+        )
+
+
+def _layout(
+    ids: np.ndarray, given: list[np.ndarray], columns: list[Columns]
+) -> tuple[list[int], list[np.ndarray], list[Columns]]:
+    """Find the records' tokens in a batch: where they begin in each row, and tokens and columns by row."""
+    length = ids.shape[1]
+    if len(ids) == len(given) and all(len(one) <= length for one in given):
+        begins = []
+        for row, one in zip(ids, given, strict=True):
+            ends = (0, length - len(one))
+            begin = next((at for at in ends if np.array_equal(row[at : at + len(one)], one)), None)
+            if begin is None:
+                raise _moved()
+            begins.append(begin)
+        return begins, given, columns
+    flat = np.concatenate(given)
+    if len(ids) == 1 and len(flat) <= length and np.array_equal(ids[0, : len(flat)], flat):
+        joined = (np.concatenate([one for one, _ in columns]), np.concatenate([two for _, two in columns]))
+        return [0], [flat], [joined]
+    raise _moved()
+
+
+def _moved() -> TagsError:
+    return TagsError(
+        "the collator cut, changed or moved tokens: the batch does not hold those of its records",
+        "Cut and pack before the collator: there the columns of tags are cut and packed alike. Masking of inputs is not"
+        " supported.",
+    )
+
+
+def _within(ids: np.ndarray, begins: list[int], given: list[np.ndarray]) -> np.ndarray:
+    """Return where the batch holds tokens: bool, as ``ids``."""
+    found = np.zeros(ids.shape, dtype=bool)
+    for row, begin, one in zip(found, begins, given, strict=True):
+        row[begin : begin + len(one)] = True
+    return found
+
+
+def _array(value: Any) -> np.ndarray:
+    return np.asarray(value, dtype=np.int64)

@@ -1,0 +1,202 @@
+"""Tags and a run log for transformers' ``Trainer``: one call, and nothing of the training changes.
+
+::
+
+    trainer = Trainer(model, args, train_dataset=rows, data_collator=TaggedCollator())
+    audit_trainer(trainer, "runs/7", corpus)
+    trainer.train()
+
+The trainer gets a subclass of its own class, so that what you override stays. Of each micro-batch the tags are taken
+out before the model sees the batch; the losses of stretches come from the logits that the model returns, in no second
+pass. Batches of an evaluation lose their tags and are not logged. A checkpoint of the trainer holds the monitor's
+state, a file a rank, and ``train(resume_from_checkpoint=...)`` goes on with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from dataaudit.errors import ConfigError, TagsError
+from dataaudit.training.corpus import Corpus
+from dataaudit.training.loaders.collator import TAGS
+from dataaudit.training.loaders.ranks import agree
+from dataaudit.training.monitor import TrainingMonitor
+from dataaudit.training.tags import EPOCH
+
+_STATE_FILE = "dataaudit-{rank:05d}.json"
+
+
+def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corpus, **options: Any) -> Trainer:
+    """Have a trainer keep a run log; to be called before ``train``.
+
+    Args:
+        trainer: Made with ``TrainingArguments(remove_unused_columns=False)`` and a collator that hands on ``tags``,
+            :class:`dataaudit.training.loaders.collator.TaggedCollator` for one.
+        folder: Of the run log; the ranks of a run share it.
+        corpus: What was opened.
+        options: Further ones of :class:`dataaudit.training.TrainingMonitor`: ``resume``, ``allow``, ``digests``,
+            ``block_rows``, ``shift`` (``inner`` by default, as transformers' models do).
+
+    Returns:
+        The same trainer.
+
+    Raises:
+        ConfigError: The trainer is set to drop the columns of tags, or to do what cannot be followed.
+    """
+    if trainer.args.remove_unused_columns:
+        raise ConfigError(
+            "the trainer drops all columns that the model does not know, those of the tags among them",
+            "TrainingArguments(remove_unused_columns=False)",
+        )
+    if trainer.args.n_gpu > 1:
+        raise ConfigError(
+            "one process with several GPUs (DataParallel) splits batches behind the trainer's back",
+            "Start a process for each GPU: torchrun --nproc-per-node=...",
+        )
+    if isinstance(trainer, _Audited):
+        raise ConfigError("the trainer is audited already")
+    kind = type(trainer)
+    trainer.__class__ = type(f"Audited{kind.__name__}", (_Audited, kind), {})
+    trainer._audit = _Audit(Path(folder), corpus, {"shift": "inner", **options}, trainer.args.process_index, trainer)
+    trainer.add_callback(_Callback(trainer._audit))
+    return trainer
+
+
+class _Audit:
+    """What a trainer and its callback share."""
+
+    def __init__(self, folder: Path, corpus: Corpus, options: dict[str, Any], rank: int, trainer: Trainer) -> None:
+        self.folder, self.corpus, self.options = folder, corpus, options
+        self.rank, self.ranks = rank, trainer.args.world_size
+        self.checkpoint: Path | None = None
+        """Of the trainer, which the run goes on from."""
+        self.monitor: TrainingMonitor | None = None
+        self.tags: Any | None = None
+        """Of the micro-batch that is being trained on."""
+        self.loss: Any | None = None
+        """Sum of the micro-batches' losses of this step."""
+        self.learning_rate: float | None = None
+        self.epoch = 0
+
+    def state_file(self, checkpoint: Path) -> Path:
+        """Return where the state of this rank lies in a checkpoint."""
+        return checkpoint / _STATE_FILE.format(rank=self.rank)
+
+    def begin(self) -> None:
+        """Start the log, or go on with it."""
+        agree(self.corpus)
+        options = dict(self.options)
+        if self.checkpoint is not None:
+            path = self.state_file(self.checkpoint)
+            if not path.exists():
+                raise ConfigError(
+                    f"the checkpoint {self.checkpoint} holds no state of a log ({path.name})",
+                    "It was made without audit_trainer, or by fewer processes; start with resume=True in a new folder.",
+                )
+            options["state"] = json.loads(path.read_bytes())
+        self.monitor = TrainingMonitor(self.folder, self.corpus, rank=self.rank, ranks=self.ranks, **options)
+
+    def take(self, outputs: Any, labels: Any | None) -> None:
+        """Log the micro-batch."""
+        assert self.monitor is not None
+        logits = outputs.get("logits") if hasattr(outputs, "get") else None
+        known = logits is not None and labels is not None and logits.shape[:2] == labels.shape
+        tags, self.tags = self.tags, None
+        if known:
+            self.monitor.batch(tags, logits=logits, labels=labels)
+        else:
+            self.monitor.batch(tags)
+
+    def end_step(self) -> None:
+        """End a step of the log."""
+        assert self.monitor is not None
+        values = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
+        self.monitor.step(self.loss, **values)
+        self.loss = None
+
+
+class _Audited:
+    """Stands before a trainer's own class."""
+
+    _audit: _Audit
+
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Train, and end the log whatever happens."""
+        found = resume_from_checkpoint
+        if found is True:
+            found = get_last_checkpoint(self.args.output_dir)  # type: ignore[attr-defined]
+        self._audit.checkpoint = Path(found) if found else None
+        try:
+            return super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
+        finally:
+            if self._audit.monitor is not None:
+                self._audit.monitor.close()
+
+    def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Take the tags out, train on the batch, keep its loss."""
+        audit = self._audit
+        audit.tags = inputs.pop(TAGS, None)
+        if audit.tags is None:
+            raise TagsError(
+                "a batch of the trainer has no tags",
+                "data_collator=TaggedCollator(...), and a dataset with its columns: tagged_dataset, PackedDocuments.",
+            )
+        if audit.epoch:
+            audit.tags = audit.tags.clone()
+            audit.tags[..., EPOCH] += audit.epoch
+        loss = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+        audit.loss = loss if audit.loss is None else audit.loss + loss
+        return loss
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
+        """Compute the loss as the trainer does; while it trains, look at what the model returned."""
+        audit = self._audit
+        if audit.tags is None:
+            return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)  # type: ignore[misc]
+        labels = inputs.get("labels")
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)  # type: ignore[misc]
+        audit.take(outputs, labels)
+        return (loss, outputs) if return_outputs else loss
+
+    def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate without tags."""
+        inputs.pop(TAGS, None)
+        return super().prediction_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+
+
+class _Callback(TrainerCallback):
+    """Begins and ends steps of the log, and puts its state into checkpoints."""
+
+    def __init__(self, audit: _Audit) -> None:
+        self._audit = audit
+        self._epochs = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start the log."""
+        self._audit.begin()
+        self._epochs = int(state.epoch or 0) if self._audit.checkpoint is not None else 0
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count the passes of the trainer's loader, which are added to those of the tags."""
+        self._audit.epoch, self._epochs = self._epochs, self._epochs + 1
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:
+        """Keep the learning rate of the update."""
+        self._audit.learning_rate = float(optimizer.param_groups[0]["lr"]) if optimizer is not None else None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """End the step of the log."""
+        self._audit.end_step()
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Put the state into the checkpoint."""
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        assert self._audit.monitor is not None
+        folder.mkdir(parents=True, exist_ok=True)
+        self._audit.state_file(folder).write_text(json.dumps(self._audit.monitor.state_dict()))
